@@ -4,6 +4,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 STAMP := .venv/.stamp
 ARGS ?=
+SMOKE := 3.5 4.0
 k ?=
 # The suite waits more than it computes: four processes, each with servers and a Spark of its own.
 SIDE_BY_SIDE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
@@ -12,7 +13,7 @@ export PYTHONUNBUFFERED := 1
 # Spark's Python workers are to be the same Python as the driver.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
-.PHONY: help up demo test test-long conformance mutants chaos-fold docs lint check bench screenshots requirements clean
+.PHONY: help up demo test test-long conformance smoke matrix mutants chaos-fold docs lint check bench screenshots requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +37,15 @@ test-long: $(STAMP)  ## the tests that the suite leaves out because they take mi
 
 conformance: $(STAMP)  ## Kafka's own cases against our code (CONFORMANCE_VECTORS=folder: others)
 	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest tests/conformance $(ARGS)
+
+smoke: $(STAMP)  ## some tests on Spark 3.5 and 4.0, each in its own environment
+	@scripts/spark-venv $(SMOKE)
+	@java=$$(scripts/java) && for minor in $(SMOKE); do python=$(CURDIR)/build/spark-$$minor/bin/python; \
+		JAVA_HOME=$$java PYSPARK_PYTHON=$$python $$python -m pytest -m smoke tests/agents $(ARGS) || exit 1; done
+
+matrix: $(STAMP)  ## the tests of agent and conformance on each version of Spark, and README's table (ARGS="3.5 4.0")
+	@java=$$(scripts/java) && chromium=$$(scripts/chromium) && \
+		JAVA_HOME=$$java CHROMIUM=$$chromium exec $(PY) -m scripts.matrix $(ARGS)
 
 mutants: $(STAMP)  ## apply deliberate faults, each of which the tests must detect, some ten minutes
 	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m tests.mutants $(ARGS)

@@ -10,18 +10,26 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from arrester.agents.config import AgentConfig
+from arrester.agents.config import AgentConfig, Source
 from arrester.agents.handlers import Handler
+from arrester.agents.journal.journal import Superseded
 from arrester.agents.run.run_lock import refuse_inside
 from arrester.agents.runtime.instance import Ending
 from arrester.agents.runtime.runtime import Runtime
-from arrester.agents.runtime.signals import ending_the_block
-from arrester.agents.runtime.task_control import apply_command, commanded, counts
-from arrester.agents.runtime.uncaught import checked_uncaught, uncaught_shown
+from arrester.agents.runtime.signals import exit_on_signals
+from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand, Thread
+from arrester.agents.runtime.uncaught import UncaughtHandler
 from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.events import Response, ResumeHow
+from arrester.controlplane.domain.error_policy.respond import as_answer
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import Response, ResumeHow, StageAnswer
 from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state.states import InstanceStatus, TaskState, TaskStatus
+from arrester.controlplane.domain.state.states import (
+    Counters,
+    InstanceStatus,
+    TaskState,
+    TaskStatus,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -59,18 +67,36 @@ class Agent:
         UncaughtAnswer, a function of the exception that returns one, an object with
         `handle(exception)`, or a dotted path to one of these. The default is SHUTDOWN_CLIENT.
 
-        Raises InvalidConfiguration with every fault of the name, of `errors` (keys as in Kafka
-        Connect and Kafka Streams), of the environment (REDIS_URL, ARRESTER_SPOOL) and of
-        `on_uncaught`; raises ConnectRefused for a Spark Connect session.
+        `errors` has keys as in Kafka Connect and Kafka Streams. It precedes the same settings as
+        `spark.arrester.<key>` in Spark's configuration, and these the properties file
+        `spark.arrester.config.file`.
+
+        Raises InvalidConfiguration with every fault of the name, of all settings, of the
+        environment (REDIS_URL, ARRESTER_SPOOL) and of `on_uncaught`; raises SparkRefused for
+        Spark Connect or an unsupported version of Spark.
         """
         # It imports PySpark, which importing this package alone must not need.
-        from arrester.agents.spark.try_eval import require_classic
+        from arrester.agents.spark.session_conf import agent_settings
+        from arrester.agents.spark.versions import require_supported
 
-        require_classic(spark)
-        handler, faults = checked_uncaught(on_uncaught)
-        config = AgentConfig.read(application, errors or {}, others=faults)
-        self._runtime = Runtime(config, versions=_versions(spark), on_uncaught=handler)
-        self._uncaught = uncaught_shown(on_uncaught)
+        require_supported(spark)
+        handler, sources, faults = UncaughtHandler(), list[Source](), list[InvalidValue]()
+        try:
+            handler = UncaughtHandler(on_uncaught)
+        except InvalidValue as fault:
+            faults.append(fault)
+        try:
+            sources = agent_settings(spark)
+        except InvalidValue as fault:
+            faults.append(fault)
+        config = AgentConfig.read(application, errors or {}, sources=sources, others=faults)
+        self._runtime = Runtime(
+            config,
+            versions=_versions(spark),
+            spark_ui=spark.sparkContext.uiWebUrl,
+            on_uncaught=handler,
+        )
+        self._uncaught = handler.shown
         self._block = ExitStack()
 
     # ── pipelines ────────────────────────────────────────────────────────────────────────────
@@ -92,10 +118,10 @@ class Agent:
 
         `task` is the unit that pauses on its own, `position` a sortable integer that is unique
         within the task. For a Kafka source they default to the partition (with its topic, if there
-        may be several) and the offset. Fields in `redact`, in addition to the configuration's, do
-        not leave the driver; with `show`, only the fields in it do. `on_error` decides about
-        records whose task or position raises, or whose position is NULL or not unique (stage
-        `source`).
+        may be several) and the offset. `key` and `value` are shown with a failed record. Fields in
+        `redact`, in addition to the configuration's, do not leave the driver; with `show`, only the
+        fields in it do. `on_error` decides about records whose task or position raises, or whose
+        position is NULL or not unique (stage `source`).
         """
         from arrester.agents.definition.builder import define
 
@@ -115,7 +141,7 @@ class Agent:
     def start_pipeline(
         self, pipeline: Pipeline, checkpoint: str, *, trigger: Trigger | None = None
     ) -> PipelineThread:
-        """Start one run of `pipeline` at `checkpoint`; `pipeline.start(checkpoint)` calls it.
+        """Start one run of `pipeline` at `checkpoint`; its `start` and `run` call this.
 
         Raises ApplicationLatched if an operator shut the application down, and any exception that
         keeps the query from starting.
@@ -136,13 +162,6 @@ class Agent:
             lambda thread: thread.start(checkpoint, trigger=trigger),
         )
 
-    def run_pipeline(self, pipeline: Pipeline, checkpoint: str) -> PipelineThread:
-        """Start one run of `pipeline` over a static source; `pipeline.run(checkpoint)` calls it.
-
-        Raises as `start_pipeline`.
-        """
-        return self.start_pipeline(pipeline, checkpoint)
-
     def remove_thread(self, pipeline: str) -> bool:
         """End a pipeline's thread at a micro-batch boundary without a replacement.
 
@@ -158,7 +177,7 @@ class Agent:
     def __enter__(self) -> Agent:
         """Bring the instance to RUNNING; raises ApplicationLatched."""
         self._runtime.open()
-        self._block.enter_context(ending_the_block())
+        self._block.enter_context(exit_on_signals())
         return self
 
     def __exit__(
@@ -306,8 +325,14 @@ class Agent:
         False if the pipeline does not run or has no such stage, or if RETRY would be FAIL: without
         a retry limit, and at stage `deserialize`. Raises InvalidValue for an invalid answer.
         """
-        threads = self._runtime.running()
-        return commanded(threads, pipeline, stage, answer, actor=actor, reason=reason)
+        known = None if answer is None else as_answer(answer)
+        if answer is not None and known is None:
+            raise InvalidValue(
+                "answer", answer, "CONTINUE, RETRY, PAUSE or FAIL of agents, or None"
+            )
+        runs = [each for each in self._runtime.running() if each.pipeline_name == pipeline]
+        given: StageAnswer | None = None if known is None else known.value
+        return _apply(PolicyCommand(stage, given, actor=actor, reason=reason), runs)
 
     def _apply(
         self,
@@ -318,9 +343,14 @@ class Agent:
         actor: str | None,
         reason: str | None,
     ) -> bool:
-        return apply_command(
-            self._runtime.running(), task, how, target=target, actor=actor, reason=reason
-        )
+        id = task.id if isinstance(task, TaskState) else task
+        command = TaskCommand(id.key, how=how, target=target, actor=actor, reason=reason)
+        owners = [
+            each
+            for each in self._runtime.running()
+            if (each.pipeline_name, each.checkpoint_id) == (id.pipeline, id.checkpoint)
+        ]
+        return _apply(command, owners)
 
     def metrics(self) -> dict[str, int]:
         """Return counters: of all tasks by their KIP-298 names, then of the agent itself.
@@ -329,7 +359,29 @@ class Agent:
         """
         tasks = self.tasks()
         paused = sum(state.status is TaskStatus.PAUSED for state in tasks)
-        return counts(tasks) | {"tasks-paused": paused} | self._runtime.metrics()
+        return _counts(tasks) | {"tasks-paused": paused} | self._runtime.metrics()
+
+
+def _apply(command: TaskCommand | PolicyCommand, threads: Sequence[Thread]) -> bool:
+    """Apply the command in each thread; return whether there are any and all applied it."""
+    try:
+        answers = [thread.apply(command) for thread in threads]
+    except Superseded:
+        return False
+    return bool(answers) and all(each.applied for each in answers)
+
+
+def _counts(tasks: Sequence[TaskState]) -> dict[str, int]:
+    """Return the counts of all tasks under their KIP-298 names."""
+    counters = [state.counters for state in tasks]
+    totals = {
+        name.replace("_", "-"): sum(getattr(each, name) for each in counters)
+        for name in Counters.__struct_fields__
+        if name != "last_failure_timestamp"
+    }
+    latest = [each.last_failure_timestamp for each in counters if each.last_failure_timestamp]
+    totals["last-failure-timestamp"] = int(max(latest).timestamp() * 1000) if latest else 0
+    return totals
 
 
 def _versions(spark: SparkSession) -> dict[str, str]:

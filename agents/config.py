@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from arrester.agents.config_display import without_secrets
 from arrester.agents.handlers import Handler, check_handler
 from arrester.controlplane.domain.error_policy import setting_definitions as keys
 from arrester.controlplane.domain.error_policy.policy import StageKind
@@ -19,13 +20,42 @@ from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from arrester.controlplane.domain.errors import InvalidConfiguration, InvalidValue
 from arrester.controlplane.domain.identity.names import check_name
 
+T = TypeVar("T")
+
 REDIS_SCHEMES = ("redis", "rediss", "unix")
+#: Names of settings whose values are never shown.
+_SECRET = re.compile(
+    r"password|passwd|passphrase|secret|token|credential|jaas|sasl\.|(^|[._-])(api)?key([._-]|$)",
+    re.IGNORECASE,
+)
+#: The user information in a URL.
+_USERINFO = re.compile(r"(?<=//)[^/@\s]+@")
+#: Longer values are cut.
+_VALUE_CHARACTERS = 1_000
 #: The default handlers, by key.
 _HANDLERS = {
     StageKind.DESERIALIZE: keys.DESERIALIZATION_HANDLER,
     StageKind.PROCESS: keys.PROCESSING_HANDLER,
     StageKind.PRODUCE: keys.PRODUCTION_HANDLER,
 }
+
+
+#: Settings of the agent that are no error settings, and their environment variables. Only the
+#: configuration of Spark and the file have these keys.
+REDIS_URL, SPOOL = "redis.url", "spool.folder"
+_VARIABLES = {REDIS_URL: "REDIS_URL", SPOOL: "ARRESTER_SPOOL"}
+
+
+class Given(NamedTuple):
+    """A setting from outside of the program."""
+
+    value: str
+    #: The place it was read from, as errors show it.
+    read_from: str
+
+
+#: Settings by key, from one place.
+Source = Mapping[str, Given]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +71,7 @@ class AgentConfig:
     errors: ErrorSettings
     #: {deserialization,processing,production}.exception.handler, imported.
     handlers: Mapping[StageKind, Handler]
-    #: `errors=` as texts, without secrets.
+    #: The error settings as they were given, as texts, without secrets.
     shown: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -51,24 +81,29 @@ class AgentConfig:
         errors: Mapping[str, object],
         *,
         environment: Mapping[str, str] = os.environ,
+        sources: Sequence[Source] = (),
         others: Sequence[InvalidValue] = (),
     ) -> AgentConfig:
         """Return the configuration; raises InvalidConfiguration with every fault in it.
 
-        `others` are faults of the agent's other arguments, reported together with these.
+        `errors` precedes `sources`, an earlier source a later one, and the sources the
+        environment. `others` are faults of the agent's other arguments, reported together with
+        these.
         """
+        errors, own, places = _merged(errors, sources)
+        own = {key: own.get(key, environment.get(name, "")) for key, name in _VARIABLES.items()}
         reader = _Reader()
         settings = reader.errors(errors)
         reader.check_converter(errors.get(keys.DLQ_CONVERTER.name))
         config = cls(
             application=reader.application(application),
-            redis_url=reader.redis_url(environment.get("REDIS_URL", "").strip()),
-            spool_folder=reader.spool_folder(environment.get("ARRESTER_SPOOL", "").strip()),
+            redis_url=reader.redis_url(own[REDIS_URL].strip()),
+            spool_folder=reader.spool_folder(own[SPOOL].strip()),
             errors=settings,
             handlers=reader.handlers(errors),
             shown=without_secrets(errors),
         )
-        if faults := [*reader.faults, *others]:
+        if faults := [*(_located(fault, places) for fault in reader.faults), *others]:
             raise InvalidConfiguration(faults)
         return config
 
@@ -76,6 +111,38 @@ class AgentConfig:
     def shutdown_timeout_seconds(self) -> float:
         """error.shutdown.timeout.ms in seconds: the limit of any shutdown."""
         return self.errors.shutdown_timeout_ms / 1000
+
+
+def _merged(
+    errors: Mapping[str, object], sources: Sequence[Source]
+) -> tuple[dict[str, object], dict[str, str], dict[str, str]]:
+    """Return the error settings, the agent's own settings, and the places of both by key.
+
+    A setting precedes the same one from a later source, in any of its spellings.
+    """
+    settings, own, places = dict(errors), dict[str, str](), dict[str, str]()
+    for source in sources:
+        taken = {each for name in (*settings, *own) for each in keys.spellings(name)}
+        for name, given in source.items():
+            if name in taken:
+                continue
+            places[_VARIABLES.get(name, name)] = given.read_from
+            if name in _VARIABLES:
+                own[name] = given.value
+            else:
+                settings[name] = given.value
+    return settings, own, places
+
+
+def _located(fault: InvalidValue, places: Mapping[str, str]) -> InvalidValue:
+    """Return a fault with the place of its setting. An unknown key is the value of its fault."""
+    place = places.get(fault.name) or places.get(str(fault.value))
+    if place is None:
+        return fault
+    allowed = fault.allowed
+    if fault.name not in places:
+        allowed += "".join(f", {key}" for key in _VARIABLES)
+    return InvalidValue(fault.name, fault.value, allowed, read_from=place)
 
 
 @dataclass(slots=True)
@@ -95,31 +162,38 @@ class _Reader:
     def handlers(self, given: Mapping[str, object]) -> dict[StageKind, Handler]:
         found: dict[StageKind, Handler] = {}
         for stage, key in _HANDLERS.items():
-            name = key.name if key.name in given else str(key.old)
-            if name not in given or name in {fault.name for fault in self.faults}:
-                continue
-            try:
-                found[stage] = check_handler(name, loaded(given[name]))
-            except InvalidValue as fault:
-                self.faults.append(fault)
-            except Exception as exc:  # its module, or its class, may raise anything
-                allowed = f"{HANDLER_RULE} ({type(exc).__name__}: {exc})"
-                self.faults.append(InvalidValue(name, given[name], allowed))
+            name = key.name if key.name in given else str(key.former_name)
+            if name in given:
+                handler = self._loaded(name, given[name], HANDLER_RULE, check_handler)
+                if handler is not None:
+                    found[stage] = handler
         return found
 
     def check_converter(self, path: object) -> None:
         """Load the converter now. Otherwise the first dead letter would fail because of it."""
-        name = keys.DLQ_CONVERTER.name
-        if path is None or not str(path).strip() or name in {fault.name for fault in self.faults}:
-            return
+
+        def check(name: str, converter: object) -> object:
+            if not callable(getattr(converter, "convert", converter)):
+                raise InvalidValue(name, path, CONVERTER_RULE)
+            return converter
+
+        if path is not None and str(path).strip():
+            self._loaded(keys.DLQ_CONVERTER.name, path, CONVERTER_RULE, check)
+
+    def _loaded(
+        self, name: str, given: object, rule: str, check: Callable[[str, object], T]
+    ) -> T | None:
+        """Return the checked object at a path, None if it is invalid."""
+        if name in {fault.name for fault in self.faults}:
+            return None
         try:
-            converter = loaded(path)
+            return check(name, loaded(given))
+        except InvalidValue as fault:
+            self.faults.append(fault)
         except Exception as exc:  # its module, or its class, may raise anything
-            allowed = f"{CONVERTER_RULE} ({type(exc).__name__}: {exc})"
-            self.faults.append(InvalidValue(name, path, allowed))
-            return
-        if not callable(getattr(converter, "convert", converter)):
-            self.faults.append(InvalidValue(name, path, CONVERTER_RULE))
+            allowed = f"{rule} ({type(exc).__name__}: {exc})"
+            self.faults.append(InvalidValue(name, given, allowed))
+        return None
 
     def application(self, name: str) -> str:
         try:
@@ -151,6 +225,19 @@ class _Reader:
         allowed = "a folder on a local disk that this process can write to"
         self.faults.append(InvalidValue("ARRESTER_SPOOL", str(candidates[-1]), allowed))
         return candidates[-1]
+
+
+def without_secrets(settings: Mapping[str, object]) -> dict[str, str]:
+    """Return settings as texts, without those with a secret-looking name, and without
+    user:password@.
+
+    It goes by name: a secret under a harmless name is shown.
+    """
+    return {
+        name: _USERINFO.sub("…@", str(value))[:_VALUE_CHARACTERS]
+        for name, value in settings.items()
+        if _SECRET.search(name) is None
+    }
 
 
 def loaded(given: object) -> object:

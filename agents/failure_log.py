@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from arrester.controlplane.domain.error_policy.log_levels import LEVELS, Level, Saying
+from arrester.controlplane.domain.error_policy.log_levels import LEVELS, Level, LogMessage
 
 _log = logging.getLogger("arrester.failures")
 
@@ -12,31 +12,31 @@ _log = logging.getLogger("arrester.failures")
 if logging.getLevelName(Level.TRACE) == f"Level {Level.TRACE}":
     logging.addLevelName(Level.TRACE, Level.TRACE.name)
 
-_SENTENCES: dict[Saying, str] = {
-    Saying.FAILURE_REPORTED: "%s",
-    Saying.RETRYING: "%s: tried again",
-    Saying.SOURCE_RETRYING: "%s; tried again from the checkpoint",
-    Saying.FATAL_NOT_ASKED: "%s will hit every record: FAIL, no handler is asked",
-    Saying.RETRY_REFUSED: "%s: RETRY was answered, which is not valid (any more): FAIL",
-    Saying.HANDLER_BROKEN: "%s: the handler raised, or its answer is none: FAIL",
-    Saying.OUTAGE: "%s",
-    Saying.RECORD_SKIPPED: "%s left out",
-    Saying.TASK_PAUSED: "%s: its task is PAUSED",
-    Saying.PAUSE_REFUSED: "%s: PAUSE was answered where nothing can be held: FAIL",
-    Saying.TASK_KILLED: "%s: its task is DEAD",
-    Saying.KILLED_WHILE_STOPPING: "%s while the run stops: undecided, the next one runs it again",
-    Saying.OUTPUT_SKIPPED: "%s left out",
-    Saying.SINK_RETRYING: "%s: tried again",
-    Saying.WAITING: "%s",
-    Saying.DEAD_LETTER_FAILED: "%s",
-    Saying.DEAD_LETTER_TOPIC_MISSING: "%s was missing, and is made",
-    Saying.THREAD_REPLACED: "%s; a new thread takes its place",
-    Saying.REPLACEMENT_REFUSED: "%s; its thread is not replaced",
-    Saying.THREAD_SHUT_DOWN: "%s; its thread ends",
-    Saying.INSTANCE_SHUT_DOWN: "%s; the instance ends",
+_SENTENCES: dict[LogMessage, str] = {
+    LogMessage.FAILURE_REPORTED: "%s",
+    LogMessage.RETRYING: "%s: tried again",
+    LogMessage.SOURCE_RETRYING: "%s; tried again from the checkpoint",
+    LogMessage.FATAL_FAILURE: "%s affects every record: FAIL, no handler is called",
+    LogMessage.RETRY_REFUSED: "%s: RETRY was answered but is not, or no longer, valid: FAIL",
+    LogMessage.HANDLER_BROKEN: "%s: the handler raised or gave no valid answer: FAIL",
+    LogMessage.OUTAGE: "%s",
+    LogMessage.RECORD_SKIPPED: "%s skipped",
+    LogMessage.TASK_PAUSED: "%s: its task is PAUSED",
+    LogMessage.PAUSE_REFUSED: "%s: PAUSE was answered where nothing can be held: FAIL",
+    LogMessage.TASK_KILLED: "%s: its task is DEAD",
+    LogMessage.KILLED_WHILE_STOPPING: "%s while the run stops: undecided, the next run repeats it",
+    LogMessage.OUTPUT_SKIPPED: "%s skipped",
+    LogMessage.SINK_RETRYING: "%s: tried again",
+    LogMessage.WAITING: "%s",
+    LogMessage.DEAD_LETTER_FAILED: "%s",
+    LogMessage.DEAD_LETTER_TOPIC_MISSING: "%s was missing and has been created",
+    LogMessage.THREAD_REPLACED: "%s; a new thread takes its place",
+    LogMessage.REPLACEMENT_REFUSED: "%s; its thread is not replaced",
+    LogMessage.THREAD_SHUT_DOWN: "%s; its thread ends",
+    LogMessage.INSTANCE_SHUT_DOWN: "%s; the instance ends",
 }
 
 
-def say(saying: Saying, what: str, *, exception: BaseException | None = None) -> None:
+def log_failure(message: LogMessage, what: str, *, exception: BaseException | None = None) -> None:
     """Log one sentence about `what`."""
-    _log.log(LEVELS[saying], _SENTENCES[saying], what, exc_info=exception)
+    _log.log(LEVELS[message], _SENTENCES[message], what, exc_info=exception)

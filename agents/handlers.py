@@ -96,8 +96,8 @@ class ErrorContext:
 
     def __str__(self) -> str:
         """Identify the record without showing its content."""
-        where = f"task {self.task!r}, position {self.position}"
-        return f"{self.application}/{self.pipeline}: {self.stage} at {where}"
+        place = f"task {self.task!r}, position {self.position}"
+        return f"{self.application}/{self.pipeline}: {self.stage} at {place}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,39 +131,6 @@ class Handler(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LogAndFail:
-    """FAIL at the first failed record: nothing is skipped and the thread ends (the default)."""
-
-    answer: Answer = Answer.FAIL
-
-    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
-        """Return FAIL."""
-        return self.answer
-
-
-@dataclass(frozen=True, slots=True)
-class LogAndContinue:
-    """CONTINUE: skip the failed record, with a dead letter if enabled."""
-
-    answer: Answer = Answer.CONTINUE
-
-    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
-        """Return CONTINUE."""
-        return self.answer
-
-
-@dataclass(frozen=True, slots=True)
-class LogAndPause:
-    """PAUSE: hold the failed record and all later ones of its task (KIP-990)."""
-
-    answer: Answer = Answer.PAUSE
-
-    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
-        """Return PAUSE."""
-        return self.answer
-
-
-@dataclass(frozen=True, slots=True)
 class Always:
     """Gives a fixed answer: of an operator's override, or for the whole micro-batch."""
 
@@ -172,6 +139,27 @@ class Always:
     def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
         """Return the answer."""
         return self.answer
+
+
+@dataclass(frozen=True, slots=True)
+class LogAndFail(Always):
+    """FAIL at the first failed record: nothing is skipped and the thread ends (the default)."""
+
+    answer: Answer = Answer.FAIL
+
+
+@dataclass(frozen=True, slots=True)
+class LogAndContinue(Always):
+    """CONTINUE: skip the failed record, with a dead letter if enabled."""
+
+    answer: Answer = Answer.CONTINUE
+
+
+@dataclass(frozen=True, slots=True)
+class LogAndPause(Always):
+    """PAUSE: hold the failed record and all later ones of its task (KIP-990)."""
+
+    answer: Answer = Answer.PAUSE
 
 
 def constant_answer(handler: Handler | None) -> Answer | None:
@@ -194,24 +182,19 @@ def check_handler(name: str, handler: Any) -> Handler:
     return checked
 
 
-def checked_answers(end: str, on_error: Handler | None, on: OnClass | None) -> Mapping[str, Answer]:
-    """Return the `on` of a sink by full names; raises InvalidValue for it and for `on_error`."""
-    if on_error is not None:
-        check_handler(f"{end}: on_error", on_error)
-    return checked_on(f"{end}: on", on)
-
-
-def checked_on(name: str, on: OnClass | None) -> dict[str, Answer]:
-    """Return `on` by full names, else raise InvalidValue naming the argument `name`.
+def checked_answers(owner: str, on_error: Handler | None, on: OnClass | None) -> dict[str, Answer]:
+    """Return the `on` of a step or sink by full names; raises InvalidValue for it and `on_error`.
 
     A text is the dotted name of a Python or JVM class, the bare name of a Python builtin, or a
     Spark error condition, which covers its sub-conditions.
     """
+    if on_error is not None:
+        check_handler(f"{owner}: on_error", on_error)
     found: dict[str, Answer] = {}
     for key, given in (on or {}).items():
         known, answer = _full_name(key), as_answer(given)
         if known is None or answer is None:
-            raise InvalidValue(name, {key: given}, _ON_RULE)
+            raise InvalidValue(f"{owner}: on", {key: given}, _ON_RULE)
         found[known] = answer
     return found
 
@@ -232,7 +215,9 @@ def _full_name(key: object) -> str | None:
     return known
 
 
-def ask(handler: Handler, context: ErrorContext, record: Record, exception: RecordError) -> object:
+def call_handler(
+    handler: Handler, context: ErrorContext, record: Record, exception: RecordError
+) -> object:
     """Return the handler's answer, or HandlerRaised. The rules check whether the answer is
     valid."""
     try:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 
-from arrester.agents.failure_log import say
-from arrester.controlplane.domain.error_policy.log_levels import Saying
+from arrester.agents.failure_log import log_failure
+from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.errors import ArresterError
 
 
 class BatchEnded(Exception):
-    """What Spark shows of an end: one short line. The agent keeps the real exception."""
+    """What Spark shows of a failed run: one short line. The agent keeps the real exception."""
+
+
+class BatchStopped(Exception):
+    """What Spark gets at a normal end: its micro-batch is not committed, and nothing failed."""
 
 
 class StopRequested(ArresterError):
@@ -24,24 +28,24 @@ class StopSignal:
         self._pipeline = pipeline
         self._stopping = threading.Event()
         #: The first exception.
-        self.raised: BaseException | None = None
+        self.exception: BaseException | None = None
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Request the end of the run at the next boundary."""
         self._stopping.set()
 
     @property
-    def asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether the end of the run was requested."""
         return self._stopping.is_set()
 
-    def pause(self, seconds: float) -> bool:
+    def sleep(self, seconds: float) -> bool:
         """Wait; return True at once if the end of the run is requested."""
         return self._stopping.wait(min(seconds, threading.TIMEOUT_MAX))
 
     def check(self) -> None:
         """Raise StopRequested if the run is to end for any reason."""
-        if self._stopping.is_set() or self.raised is not None:
+        if self._stopping.is_set() or self.exception is not None:
             raise StopRequested(f"{self._pipeline} is to end")
 
     def wait(self, wait_ms: int) -> None:
@@ -52,16 +56,17 @@ class StopSignal:
     def retry_after(self, wait_ms: int) -> bool:
         """Wait before another attempt; return True at once if the end of the run is requested."""
         if wait_ms:
-            say(Saying.WAITING, f"{self._pipeline} waits {wait_ms} ms before another attempt")
-        return self.pause(wait_ms / 1_000)
+            log_failure(
+                LogMessage.WAITING, f"{self._pipeline} waits {wait_ms} ms before another attempt"
+            )
+        return self.sleep(wait_ms / 1_000)
 
-    def note(self, exc: BaseException) -> None:
+    def record(self, exc: BaseException) -> None:
         """Record the first exception."""
         # After a stop request an interrupted job is part of the stop, not a failure.
-        if self.raised is None and not self._stopping.is_set():
-            self.raised = exc
+        if self.exception is None and not self._stopping.is_set():
+            self.exception = exc
 
-    def forgive(self) -> BaseException | None:
-        """Return the first exception and continue without it."""
-        raised, self.raised = self.raised, None
-        return raised
+    def clear_exception(self) -> None:
+        """Continue without the first exception."""
+        self.exception = None

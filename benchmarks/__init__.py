@@ -1,2 +1,1 @@
-"""Measurements, each beside yardsticks of the same run: `make bench`, described in
-docs/performance.md."""
+"""Benchmarks: `make bench`, described in docs/performance.md."""

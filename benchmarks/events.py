@@ -1,4 +1,4 @@
-"""The events that are measured with: failures of about 1.5 KB, in batches as agents send them."""
+"""Sample events: failures of about 1.5 KB, in batches as agents send them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ _FIELDS = ("carrier", "tailnum", "origin", "dest", "gate", "crew", "note")
 
 
 def batches(application: str, count: int) -> Iterator[tuple[UUID, list[Event]]]:
-    """Yield `count` events in batches; the same ones for the same application, under ids as agents
-    give them: new, and of now, so that their age is looked at and their day found."""
+    """Yield `count` events in batches with new ids; the same events for the same application."""
     random = Random(application)
     run = Run(pipeline="departures", checkpoint=str(_uuid(random)), epoch=1)
     instance = _uuid(random)

@@ -1,4 +1,4 @@
-"""The fold, the whole way from an entry in Redis to committed and folded, beside its yardsticks."""
+"""Rate of the fold, from entries in Redis to committed events and views, and of two yardsticks."""
 
 from __future__ import annotations
 
@@ -12,52 +12,44 @@ from arrester.controlplane import embedded
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.wire import codec
 from benchmarks import servers, toy
-from benchmarks.children import timed
 from benchmarks.events import batches
+from benchmarks.processes import timed
 
 APPLICATIONS = ("flights", "trains")
 _SPOOL = UUID(int=1)
 Measurement = Callable[[embedded.Urls], float]
 
+FOLD = "fold, 2 applications, 2 processes"
 LIMIT = "`jsonb` limit, 1 process"
-CEILING = "own ceiling, 2 processes"
-RECORDER = "pyeventsourcing's recorder, 1 process"
 TOY = "toy, 2 Celery workers"
-WHOLE_ONE = "fold, 1 application, 1 process"
-WHOLE_TWO = "fold, 2 applications, 2 processes"
 
 
 def measurements(*, events: int, toy_events: int) -> dict[str, Measurement]:
-    """Return what there is to measure, by name: each gives events per second."""
+    """Return what is measured, by name: each returns events per second."""
     return {
-        LIMIT: partial(_copied, "jsonb", "jsonb_event", APPLICATIONS[:1], events),
-        CEILING: partial(_copied, "ceiling", "event", APPLICATIONS, events),
-        WHOLE_ONE: partial(_folded, APPLICATIONS[:1], events),
-        WHOLE_TWO: partial(_folded, APPLICATIONS, events),
-        RECORDER: partial(_copied, "recorder", "recorded_event", APPLICATIONS[:1], events // 4),
+        FOLD: partial(_folded, events),
+        LIMIT: partial(_copied, events),
         TOY: partial(toy.measure, events=toy_events),
     }
 
 
-def _copied(
-    kind: str, table: str, applications: tuple[str, ...], events: int, urls: embedded.Urls
-) -> float:
-    servers.freshen(urls)
-    seconds = timed(*((kind, application, str(events)) for application in applications))
-    return _rate(urls, table, events * len(applications), seconds)
+def _copied(events: int, urls: embedded.Urls) -> float:
+    servers.reset(urls)
+    seconds = timed(("jsonb", APPLICATIONS[0], str(events)))
+    return _rate(urls, "jsonb_event", events, seconds)
 
 
-def _folded(applications: tuple[str, ...], events: int, urls: embedded.Urls) -> float:
-    servers.freshen(urls)
+def _folded(events: int, urls: embedded.Urls) -> float:
+    servers.reset(urls)
     with Redis.from_url(urls.redis) as redis:
-        for application in applications:
+        for application in APPLICATIONS:
             fill(redis, application, events)
-    seconds = timed(*(("drain", application, str(events)) for application in applications))
-    return _rate(urls, "event", events * len(applications), seconds)
+    seconds = timed(*(("drain", application, str(events)) for application in APPLICATIONS))
+    return _rate(urls, "event", events * len(APPLICATIONS), seconds)
 
 
 def fill(redis: Redis, application: str, count: int) -> None:
-    """Put so many events into an application's stream, as agents send them."""
+    """Add events to an application's stream, as agents send them."""
     with redis.pipeline(transaction=False) as pipeline:
         for batch, events in batches(application, count):
             packed = codec.encode_batch(events)
@@ -69,8 +61,8 @@ def fill(redis: Redis, application: str, count: int) -> None:
 
 
 def _rate(urls: embedded.Urls, table: str, expected: int, seconds: float) -> float:
-    """Return rows per second, after a look whether they are all there."""
+    """Return rows per second; raise RuntimeError unless all are there."""
     found = servers.count(urls, table)
     if found != expected:
-        raise RuntimeError(f"{found} rows in {table}, {expected} were to be there")
+        raise RuntimeError(f"{found} rows in {table} instead of {expected}")
     return expected / seconds

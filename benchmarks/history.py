@@ -1,4 +1,4 @@
-"""Reading a long history: pages, searches, charts, and what it costs to give a day up."""
+"""Times of reading a long history (pages, search, chart) and of dropping a day."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from random import Random
 from statistics import median, quantiles
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 from urllib.parse import urlencode
 
@@ -21,55 +21,40 @@ from django.urls import reverse
 from arrester.controlplane import embedded, queries, store
 from arrester.controlplane.history import retention
 from arrester.controlplane.queries import GroupFilter
-from benchmarks import seed, week
+from benchmarks import sample_history, seed
 from benchmarks.pages import backend_ms, operator, timed
+from benchmarks.sample_history import DAYS
 from benchmarks.table import Figure
-from benchmarks.week import DAYS
 
 REQUESTS = 200
+#: Requests that are not counted.
+WARM_UP = REQUESTS // 10
 _RAW_CHART = """
 SELECT date_trunc('hour', occurred_at, 'UTC'), stream, sum(count) FROM event
 WHERE count IS NOT NULL AND occurred_at >= %s AND occurred_at < %s GROUP BY 1, 2
 """
-#: The tables of the log. The ids of batches are kept for longer, and dropped by their own day.
+#: The tables of the log that retention drops; the ids of batches are kept for longer.
 _LOG = ("event", "batch")
-#: Days ago; retention drops the oldest first, and the first one of the week is a part of a day.
+#: Days ago, oldest first. The first day of the week is a partial one.
 _DROPPED = (DAYS - 1, DAYS - 2, DAYS - 3)
 
 
 def figures(urls: embedded.Urls, *, events: int, applications: int = 20) -> list[Figure]:
-    """Return what pages, searches, a chart and a dropped day take."""
+    """Return the times of pages, a search, a chart and a dropped day."""
     names = seed.seed(urls, events=events, applications=applications)
-    return measured(urls, names)
-
-
-def measured(urls: embedded.Urls, names: list[str]) -> list[Figure]:
-    """Return the figures of a database that is seeded already; they drop days of it."""
     random = Random(1)
-    found: list[Figure] = []
     client = operator()
-    for name, address in _pages(names, random).items():
-        found += _requests(client, f"history page, {name}", address)
-    found += _p95(
-        "search in messages",
-        lambda: queries.groups(GroupFilter(text=f"left {random.randrange(900, 9999)} min")),
-        goal="≤ 50",
-    )
-    chart = _chart(random)
-    connection.close()
-    return [
-        *found,
-        Figure(
-            name="24 h chart of all applications, totals by hour ÷ raw events",
-            value=chart,
-            goal="≤ 0.05",
-        ),
-        *_dropped(urls),
+    found = [
+        _requests(client, f"history page, {name}", address)
+        for name, address in _pages(names, random).items()
     ]
+    found += [_search(random), _chart(random)]
+    connection.close()
+    return [*found, _dropped(urls)]
 
 
 def _pages(names: list[str], random: Random) -> dict[str, Callable[[], str]]:
-    """Return addresses of one page each, at a random depth of the week."""
+    """Return addresses of one page each, at a random depth of the sample_history."""
     states = [
         each
         for name in names[:3]
@@ -89,9 +74,9 @@ def _pages(names: list[str], random: Random) -> dict[str, Callable[[], str]]:
     def of_task(**wanted: Any) -> Callable[[], str]:
         return lambda: page(task=random.choice(tasks), **wanted)
 
-    frequent_class, *_, rare_class = week.CLASSES
-    frequent_stage, *_, rare_stage = week.STAGES
-    *_, rare_pipeline = week.PIPELINES
+    frequent_class, *_, rare_class = sample_history.CLASSES
+    frequent_stage, *_, rare_stage = sample_history.STAGES
+    *_, rare_pipeline = sample_history.PIPELINES
     return {
         "all applications": page,
         "one application": one(),
@@ -101,7 +86,7 @@ def _pages(names: list[str], random: Random) -> dict[str, Callable[[], str]]:
         "rare stage": one(stage=rare_stage),
         "rare stage, all applications": lambda: page(stage=rare_stage),
         "missing class, all applications": lambda: page(exception_class="nothing.HasIt"),
-        "pipeline": one(pipeline=week.PIPELINE),
+        "pipeline": one(pipeline=sample_history.PIPELINE),
         "rare pipeline": one(pipeline=rare_pipeline),
         "missing pipeline": one(pipeline="nothing has it"),
         "rare pipeline and class": one(pipeline=rare_pipeline, exception_class=rare_class),
@@ -131,52 +116,31 @@ def _pages(names: list[str], random: Random) -> dict[str, Callable[[], str]]:
     }
 
 
-def _requests(client: Client, name: str, address: Callable[[], str]) -> list[Figure]:
-    """Return 95th percentiles of the milliseconds of requests: by the clock, and of the CPU."""
-    took = [timed(client, address()) for _ in range(REQUESTS)][REQUESTS // 10 :]
-    walls, cpus, _ = zip(*took, strict=True)
-    return [
-        Figure(name=f"{name}: p95 through HTTP, ms", value=quantiles(walls, n=20)[-1], goal="≤ 40"),
-        Figure(name=f"{name}: p95 of the CPU, ms", value=quantiles(cpus, n=20)[-1]),
-    ]
+def _requests(client: Client, name: str, address: Callable[[], str]) -> Figure:
+    """Return the 95th percentile of the milliseconds of requests."""
+    took = [timed(client, address()).wall for _ in range(REQUESTS)][WARM_UP:]
+    return Figure(
+        name=f"{name}: p95 through HTTP, ms", value=quantiles(took, n=20)[-1], goal="≤ 40"
+    )
 
 
-def _p95(name: str, request: Callable[[], object], *, goal: str) -> list[Figure]:
-    """Return 95th percentiles of the milliseconds of requests: that PostgreSQL computed, and that
-    passed until its statements had answered."""
-    spent: list[float] = []
-    passed: list[float] = []
+def _search(random: Random) -> Figure:
+    """Return the 95th percentile of the milliseconds that PostgreSQL computes for a search."""
+    took = []
     connection.ensure_connection()
     for _ in range(REQUESTS):
-        begin, waited = backend_ms(), _Waited(connection.connection.wait)
-        with patch.object(connection.connection, "wait", waited):
-            request()
-        spent.append(backend_ms() - begin)
-        passed.append(waited.milliseconds)
-    cpu, clock = (quantiles(each[REQUESTS // 10 :], n=20)[-1] for each in (spent, passed))
-    return [
-        Figure(name=f"{name}: p95 of PostgreSQL's CPU, ms", value=cpu, goal=goal),
-        Figure(name=f"{name}: p95 by the clock, in SQL, ms", value=clock),
-    ]
+        begin = backend_ms()
+        queries.groups(GroupFilter(text=f"left {random.randrange(900, 9999)} min"))
+        took.append(backend_ms() - begin)
+    return Figure(
+        name="search in messages: p95 of PostgreSQL's CPU, ms",
+        value=quantiles(took[WARM_UP:], n=20)[-1],
+        goal="≤ 50",
+    )
 
 
-class _Waited:
-    """Adds up how long answers of PostgreSQL are waited for."""
-
-    def __init__(self, wait: Callable[..., Any]) -> None:
-        self._wait = wait
-        self.milliseconds = 0.0
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        begin = time.perf_counter()
-        try:
-            return self._wait(*arguments, **named)
-        finally:
-            self.milliseconds += (time.perf_counter() - begin) * 1000
-
-
-def _chart(random: Random) -> float:
-    """Return the time of the overview's chart of a day from totals by hour, ÷ from all events."""
+def _chart(random: Random) -> Figure:
+    """Return the time of the overview's chart of a day from hourly totals ÷ from all events."""
     counted, raw = [], []
     for _ in range(10):
         until = datetime.now(UTC) - timedelta(days=random.uniform(1, DAYS - 1))
@@ -186,106 +150,75 @@ def _chart(random: Random) -> float:
         counted.append(_seconds(chart))
         with connection.cursor() as cursor:
             raw.append(_seconds(partial(cursor.execute, _RAW_CHART, [since, until])))
-    return median(counted) / median(raw)
+    name = "24 h chart of all applications, hourly totals ÷ raw events"
+    return Figure(name=name, value=median(counted) / median(raw), goal="≤ 0.05")
 
 
-def _dropped(urls: embedded.Urls) -> list[Figure]:
-    """Return the time of dropping a day as retention does (its locks and checks, the partitions,
-    the commit), and with what it does behind that, ÷ that of deleting the same rows, and vacuuming,
-    where all days are in one table: the median day."""
+def _dropped(urls: embedded.Urls) -> Figure:
+    """Return the time to drop a day, as retention does, ÷ the time to delete and vacuum the same
+    rows in a table without partitions: the median day."""
     today = datetime.now(UTC).date()
     with (
         psycopg.connect(urls.migrate_database, autocommit=True) as database,
         psycopg.connect(urls.admin_database, autocommit=True) as admin,
     ):
         for table in _LOG:
-            _copy_whole(database, table)
+            _copy_unpartitioned(database, table)
 
         def checkpoint() -> None:
-            # What was just written is not written while we measure: neither side's, nor the copies.
+            # Earlier writes must not be flushed during the measurement.
             admin.execute("CHECKPOINT")
 
-        _retained(DAYS - 1, checkpoint)
+        _retain(DAYS - 1, checkpoint)
         ratios = []
         for ago in _DROPPED:
             checkpoint()
-            deleted = _deleted(database, today - timedelta(days=ago))
-            dropped, whole = _retained(ago - 1, checkpoint)
-            ratios.append(
-                (
-                    dropped.seconds / deleted.seconds,
-                    dropped.cpu_ms / (deleted.cpu_ms or 1),
-                    whole.seconds / deleted.seconds,
-                )
-            )
-    names = {
-        "a day dropped ÷ DELETE and VACUUM": "≤ 0.1",
-        "the same of PostgreSQL's CPU": "",
-        "a day dropped, and old states forgotten behind it, ÷ DELETE and VACUUM": "",
-    }
-    return [
-        Figure(name=name, value=median(each), goal=goal)
-        for (name, goal), each in zip(names.items(), zip(*ratios, strict=True), strict=True)
-    ]
+            deleted = _delete(database, today - timedelta(days=ago))
+            ratios.append(_retain(ago - 1, checkpoint) / deleted)
+    return Figure(name="a day dropped ÷ DELETE and VACUUM", value=median(ratios), goal="≤ 0.1")
 
 
-class _Took(NamedTuple):
-    """What something has taken: of time, and of the CPU of its process of PostgreSQL."""
-
-    seconds: float
-    cpu_ms: float
-
-    @classmethod
-    def by_now(cls, pid: int | None = None) -> _Took:
-        """Return what will be taken off in the end."""
-        return cls(time.perf_counter(), backend_ms(pid))
-
-    def since(self, begin: _Took) -> _Took:
-        return _Took(self.seconds - begin.seconds, self.cpu_ms - begin.cpu_ms)
-
-
-def _deleted(database: psycopg.Connection, day: date) -> _Took:
-    pid = database.info.backend_pid
-    begin = _Took.by_now(pid)
+def _delete(database: psycopg.Connection, day: date) -> float:
+    begin = time.perf_counter()
     for table in _LOG:
         database.execute(f"DELETE FROM whole_{table} WHERE day = %s".encode(), [day])
         database.execute(f"VACUUM whole_{table}".encode())
-    return _Took.by_now(pid).since(begin)
+    return time.perf_counter() - begin
 
 
-def _retained(days: int, checkpoint: Callable[[], None]) -> tuple[_Took, _Took]:
-    """Keep so many days; return what it takes from when all bases are there to the commit that
-    drops the others, and to the end."""
-    times: list[_Took] = []
-    drop, forget = store.drop_days, store.delete_old_states
+def _retain(days: int, checkpoint: Callable[[], None]) -> float:
+    """Keep some days; return the seconds from the moment when all bases are made to the commit
+    that drops the other days."""
+    times: list[float] = []
+    drop_days, delete_old_states = store.drop_days, store.delete_old_states
 
     def dropping(*arguments: Any, **named: Any) -> store.Dropped:
         checkpoint()
-        times.append(_Took.by_now())
-        return drop(*arguments, **named)
+        times.append(time.perf_counter())
+        return drop_days(*arguments, **named)
 
-    def forgetting() -> None:
-        times.append(_Took.by_now())
-        forget()
+    def deleting() -> None:
+        times.append(time.perf_counter())
+        delete_old_states()
 
     with (
         patch.object(store, "drop_days", dropping),
-        patch.object(store, "delete_old_states", forgetting),
+        patch.object(store, "delete_old_states", deleting),
     ):
         found = retention.retain(days=days, replay_days=2 * DAYS)
-    began, committed = times
     assert found.dropped.partitions == len(_LOG), found
-    return committed.since(began), _Took.by_now().since(began)
+    begin, committed = times
+    return committed - begin
 
 
-def _copy_whole(database: psycopg.Connection, table: str) -> None:
-    """Make a copy of a table with its indexes, in one piece."""
+def _copy_unpartitioned(database: psycopg.Connection, table: str) -> None:
+    """Copy a table with its indexes, without partitions."""
     database.execute(f"CREATE TABLE whole_{table} (LIKE {table} INCLUDING STORAGE)".encode())
     database.execute(f"INSERT INTO whole_{table} SELECT * FROM {table}".encode())
     indexes = "SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' AND tablename = %s"
-    for (made,) in database.execute(indexes, [table]).fetchall():
-        again = re.sub(r"INDEX \w+ ON ONLY public\.\w+", f"INDEX ON whole_{table}", made)
-        database.execute(again.encode())
+    for (definition,) in database.execute(indexes, [table]).fetchall():
+        index = re.sub(r"INDEX \w+ ON ONLY public\.\w+", f"INDEX ON whole_{table}", definition)
+        database.execute(index.encode())
     database.execute(f"VACUUM ANALYZE whole_{table}".encode())
 
 

@@ -1,4 +1,4 @@
-"""From an event in the agent to its transaction committed: real spool, sender, wake and Celery."""
+"""Latency from an event in the agent to its commit: real spool, sender, wake and Celery."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from uuid import UUID
 
 import psycopg
 
-from arrester.agents.transport.redis_client import Transport
+from arrester.agents.transport.redis_client import RedisClient
 from arrester.agents.transport.sender import Sender
 from arrester.agents.transport.spool import Spool
 from arrester.controlplane import embedded
@@ -31,22 +31,22 @@ APPLICATION = "flights"
 EVENTS_PER_SECOND = 10_000
 EVENTS_PER_PUT = 100
 WARM_UP_SECONDS = 2
-PATIENCE_SECONDS = 60
+TIMEOUT_SECONDS = 60
 _CELERY = ("-m", "celery", "-A", "arrester.controlplane", "worker")
 
 
 def figures(urls: embedded.Urls, *, seconds: int = 10) -> list[Figure]:
-    """Return the milliseconds from `put` to the commit, of all events of some seconds."""
+    """Return percentiles of the milliseconds from `put` to the commit."""
     servers.roll_log(urls)
-    servers.freshen(urls)
+    servers.reset(urls)
     with ExitStack() as stack:
         for command in (
             ("manage.py", "wake"),
             (*_CELERY, "--concurrency", "2", "--loglevel", "ERROR"),
         ):
             stack.enter_context(_running(command))
-        waits = _waits(urls, seconds=seconds)
-    steps = quantiles(waits, n=100)
+        latencies = _measure(urls, seconds=seconds)
+    steps = quantiles(latencies, n=100)
     name = f"emission → committed at {EVENTS_PER_SECOND:,} events/s"
     return [
         Figure(name=f"{name}, p50, ms", value=steps[49]),
@@ -54,12 +54,12 @@ def figures(urls: embedded.Urls, *, seconds: int = 10) -> list[Figure]:
     ]
 
 
-def _waits(urls: embedded.Urls, *, seconds: int) -> list[float]:
-    """Emit at a steady rate, and return how long each event took; the first are left out."""
+def _measure(urls: embedded.Urls, *, seconds: int) -> list[float]:
+    """Emit at a steady rate, and return the latencies; those of the warm-up are left out."""
     prepared = list(batches(APPLICATION, EVENTS_PER_SECOND * (seconds + WARM_UP_SECONDS)))
     emitted: list[float] = []
     committed: list[tuple[float, int]] = []
-    listener = threading.Thread(target=_listen, args=(urls, committed), daemon=True)
+    listener = threading.Thread(target=_record_commits, args=(urls, committed), daemon=True)
     listener.start()
     with _sending(urls) as spool:
         _, first = prepared.pop()
@@ -73,29 +73,29 @@ def _waits(urls: embedded.Urls, *, seconds: int) -> list[float]:
             spool.put(uuids.uuid7(datetime.now(UTC)), events)
         _wait_for(committed, (len(prepared) + 1) * EVENTS_PER_PUT)
     skipped = WARM_UP_SECONDS * EVENTS_PER_SECOND // EVENTS_PER_PUT
-    return _matched(emitted, committed)[skipped:]
+    return _latencies(emitted, committed)[skipped:]
 
 
 def _wait_for(committed: list[tuple[float, int]], events: int) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not committed or committed[-1][1] < events:
         if time.monotonic() > deadline:
             raise RuntimeError(f"{committed[-1:]} of {events} events are committed")
         time.sleep(0.05)
 
 
-def _matched(emitted: list[float], committed: list[tuple[float, int]]) -> list[float]:
-    """Return the milliseconds of each put: it is committed when its last event is."""
-    waits, heard = [], iter(committed)
-    at, sequence = next(heard)
+def _latencies(emitted: list[float], committed: list[tuple[float, int]]) -> list[float]:
+    """Return the milliseconds of each put up to the commit of its last event."""
+    latencies, notifications = [], iter(committed)
+    at, sequence = next(notifications)
     for number, begin in enumerate(emitted, 2):
         while sequence < number * EVENTS_PER_PUT:
-            at, sequence = next(heard)
-        waits.append((at - begin) * 1000)
-    return waits
+            at, sequence = next(notifications)
+        latencies.append((at - begin) * 1000)
+    return latencies
 
 
-def _listen(urls: embedded.Urls, committed: list[tuple[float, int]]) -> None:
+def _record_commits(urls: embedded.Urls, committed: list[tuple[float, int]]) -> None:
     with (
         suppress(psycopg.OperationalError),  # the end of the server
         psycopg.connect(urls.database, autocommit=True) as database,
@@ -111,7 +111,7 @@ def _sending(urls: embedded.Urls) -> Iterator[Spool]:
     instance = UUID(int=7)
     with tempfile.TemporaryDirectory(prefix="arrester-bench-") as folder:
         spool = Spool(Path(folder) / "spool.db", id=instance, limit_bytes=2**30)
-        transport = Transport(urls.redis, application=APPLICATION, instance=instance)
+        transport = RedisClient(urls.redis, application=APPLICATION, instance=instance)
         sender = Sender(spool, transport, heartbeat=lambda: b"{}")
         sender.start()
         try:
@@ -133,4 +133,4 @@ def _running(arguments: tuple[str, ...]) -> Iterator[None]:
         yield
     finally:
         child.send_signal(signal.SIGTERM)
-        child.wait(PATIENCE_SECONDS)
+        child.wait(TIMEOUT_SECONDS)

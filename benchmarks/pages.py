@@ -29,15 +29,15 @@ _SIGHTINGS = ("redis", "wake", "worker", "housekeeper", "housekeeper")
 
 
 class PageCost(NamedTuple):
-    """What was measured of one page."""
+    """The figures of one page."""
 
     name: str
     p95_ms: float
     median_ms: float
-    #: What this process and its PostgreSQL computed: what p95 is where nobody else wants the cores.
+    #: CPU of this process and of its PostgreSQL backend.
     cpu_p95_ms: float
     cpu_median_ms: float
-    #: This process's part of it, at the median.
+    #: The part of this process, at the median.
     own_ms: float
     statements: int
     kilobytes: float
@@ -60,10 +60,10 @@ def figures(
 
 
 def measured(names: Sequence[str], *, requests: int) -> list[PageCost]:
-    """Return the figures of each page of a database that is seeded already."""
+    """Return the figures of each page of a seeded database."""
     client = operator()
     wanted = pages(names[0], names[1]) | lists(names[1])
-    # As in a web process: its templates are read, and nothing is left of seeding; see `asgi`.
+    # As in a web process: templates are loaded, and objects of seeding are not collected.
     for url in wanted.values():
         client.get(url)
     gc.collect()
@@ -83,7 +83,7 @@ def operator() -> Client:
 
 
 def pages(wide: str, other: str) -> dict[str, str]:
-    """Return the URL of every kind of page, by what it is called."""
+    """Return the URL of every kind of page, by name."""
     group = queries.groups(GroupFilter(application=other), limit=1).rows[0]
     task = queries.tasks(TaskFilter(application=other, state="PAUSED"), limit=1).rows[0]
     application = reverse("application", args=[wide])
@@ -162,8 +162,7 @@ def _measured(client: Client, name: str, url: str, requests: int) -> PageCost:
 
 
 def timed(client: Client, url: str) -> Took:
-    # As in a web process, each request takes a connection from the pool; the process of PostgreSQL
-    # behind it can be the one of the request before.
+    # As in a web process, each request takes a connection from the pool, perhaps the same one.
     before = {connection.connection.info.backend_pid: backend_ms()} if connection.connection else {}
     connection.close()
     begin, own = time.perf_counter(), time.thread_time()
@@ -174,8 +173,8 @@ def timed(client: Client, url: str) -> Took:
 
 
 def backend_ms(pid: int | None = None) -> float:
-    """Return the milliseconds that a process of PostgreSQL has computed, ours unless it is said; 0
-    where the kernel does not say."""
+    """Return the CPU milliseconds of a PostgreSQL backend, by default of our connection; 0 if
+    unknown."""
     if pid is None:
         connection.ensure_connection()
         pid = connection.connection.info.backend_pid

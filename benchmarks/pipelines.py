@@ -1,4 +1,4 @@
-"""A guarded pipeline beside the same one written plainly: parquet → streaming query → parquet."""
+"""A guarded pipeline and the same one in plain PySpark: parquet → streaming query → parquet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -27,9 +26,9 @@ from arrester.examples import flights_data
 from arrester.examples.flights import MAXIMUM_DELAY_MINUTES, SCHEMA, plausible
 
 INPUT = "position BIGINT, origin STRING, flight STRING, value STRING"
-#: Runs to its end, with a folder to write to, a checkpoint, and what each call of the sink ends in.
+#: Run to the end, with an output folder, a checkpoint, and a function to call after each sink call.
 Run = Callable[[Path, str, Callable[[], None]], None]
-#: A departure that from_csv cannot read, as flights that never left have it.
+#: The column of the departure's delay; flights that never left have no number there.
 DELAY = 5
 
 
@@ -43,14 +42,14 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flights:
-    """Flights as parquet files, each of which becomes one micro-batch; dirty ones on request.
+    """Flights as parquet files, each of which becomes one micro-batch.
 
-    A small, clean one comes before them: what a run does only once is in it.
+    A small, clean file comes first, for the work that a run does only once.
     """
 
     rows: int
     files: int = 4
-    #: Every so many flights one did not depart; 0: all did.
+    #: Every n-th flight did not depart; 0: all did.
     dirty_every: int = 0
     #: A single flight that did not depart.
     dirty_at: int = -1
@@ -59,7 +58,7 @@ class Flights:
 
     @property
     def dirty(self) -> int:
-        """How many did not depart."""
+        """The number of flights that did not depart."""
         return sum(self.is_dirty(position) for position in range(self.rows))
 
     def is_dirty(self, position: int) -> bool:
@@ -71,25 +70,25 @@ class Flights:
 
     @property
     def name(self) -> str:
-        """What their folder is called: theirs alone."""
+        """The name of their folder."""
         return f"input-{self.rows}-{self.files}-{self.dirty_every}-{self.dirty_at}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Took:
-    """What a run took."""
+    """The time of a run."""
 
     #: Seconds from its start to its end.
-    whole: float
-    #: Medians of its micro-batches, but for the first one: seconds, and CPU seconds of all
-    #: processes, from the end of one sink's call to the end of the next.
+    total: float
+    #: Medians of its micro-batches after the first: seconds, and CPU seconds of all processes,
+    #: between the ends of two calls of the sink.
     batch: float
     cpu: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """The same flights twice."""
+    """The same flights, plain and guarded."""
 
     plain: Took
     guarded: Took
@@ -97,11 +96,11 @@ class Pair:
 
 @dataclass(slots=True, kw_only=True)
 class World:
-    """Where benchmarks run: a Spark, and a folder with the inputs that were asked for."""
+    """A Spark session, and a folder with the inputs."""
 
     spark: SparkSession
     folder: Path
-    #: Of the ratios' inputs.
+    #: Rows of the inputs.
     rows: int
 
     def input(self, flights: Flights) -> Path:
@@ -112,12 +111,12 @@ class World:
         return folder
 
     def source(self, flights: Flights) -> DataFrame:
-        """Return them as a stream, a file for each micro-batch."""
+        """Return them as a stream, one file per micro-batch."""
         reader = self.spark.readStream.schema(INPUT).option("maxFilesPerTrigger", 1)
         return reader.parquet(str(self.input(flights)))
 
     def took(self, run: Run, flights: Flights) -> Took:
-        """Return what `run` takes to write all that can be read; it is counted afterwards."""
+        """Return the time of `run`; raise RuntimeError unless all valid rows were written."""
         output = self.folder / "output"
         shutil.rmtree(output, ignore_errors=True)
         ends: list[tuple[float, float]] = []
@@ -127,13 +126,13 @@ class World:
             str(self.folder / "checkpoint" / str(time.time_ns())),
             lambda: ends.append((time.perf_counter(), cpu_seconds())),
         )
-        whole = time.perf_counter() - begin
+        total = time.perf_counter() - begin
         written = self.spark.read.parquet(str(output / "*")).count()
         if written != flights.first_rows + flights.rows - flights.dirty:
             raise RuntimeError(f"{written} rows were written, of {flights}")
         gaps = [(after[0] - before[0], after[1] - before[1]) for before, after in pairwise(ends)]
         return Took(
-            whole=whole,
+            total=total,
             batch=median(seconds for seconds, _ in gaps),
             cpu=median(cpu for _, cpu in gaps),
         )
@@ -141,9 +140,9 @@ class World:
     def pair(
         self, stage: Stage, flights: Flights, *, atomic: bool, clean: Flights | None = None
     ) -> Pair:
-        """Return what a stage takes, written plainly and guarded, in any order.
+        """Return the times of a stage, plain and guarded, in random order.
 
-        What is written plainly gets the flights `clean`, if they are given: it knows no others.
+        The plain run gets the flights `clean`, if given: it cannot skip records.
         """
         both = {
             "plain": lambda: self.took(self.plainly(stage, clean or flights), clean or flights),
@@ -157,10 +156,10 @@ class World:
         def run(output: Path, checkpoint: str, at: Callable[[], None]) -> None:
             agent = Agent(self.spark, application="benchmarks")
             source = self.source(flights)
-            begun = agent.pipeline("departures", source, task="origin", position="position")
+            builder = agent.pipeline("departures", source, task="origin", position="position")
             sink = _sink(output, lambda df: df, at)
             with agent:
-                stage.guarded(begun).write(sink, atomic=atomic).start(
+                stage.guarded(builder).write(sink, atomic=atomic).start(
                     checkpoint, trigger={"availableNow": True}
                 )
                 agent.await_termination()
@@ -186,7 +185,7 @@ class World:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU that this process and all below it have used: Spark's JVM and its workers."""
+    """Return the CPU seconds of this process and its descendants: Spark's JVM and its workers."""
     above: dict[int, int] = {}
     used: dict[int, int] = {}
     for name in os.listdir("/proc"):
@@ -203,12 +202,12 @@ def cpu_seconds() -> float:
     return sum(used[pid] for pid in ours) / os.sysconf("SC_CLK_TCK")
 
 
-#: A driver that is its own executor, and one beside an executor in a process of its own.
+#: A driver that is its own executor, and one with an executor in another process.
 LOCAL, CLUSTER = "local[2]", "local-cluster[1,2,2048]"
 
 
 def session(master: str = LOCAL) -> SparkSession:
-    """Return a Spark of two threads that says nothing."""
+    """Return a Spark session of two threads without log output."""
     spark = (
         SparkSession.builder.appName("benchmarks")
         .master(master)
@@ -216,11 +215,15 @@ def session(master: str = LOCAL) -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.ansi.enabled", "true")  # as in Spark 4; 3.5 needs a value
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
-    # Each exception that Spark raises in Python is said there, too.
-    PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+    with suppress(ImportError):  # before 4.0, there is no such logger
+        from pyspark.logger import PySparkLogger
+
+        # Spark logs each exception that it raises in Python there, too.
+        PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     return spark
 
 
@@ -237,7 +240,7 @@ def _write(flights: Flights, folder: Path) -> None:
         ]
         path = folder / f"{number:04d}.parquet"
         pq.write_table(pa.Table.from_pylist(some, schema=flights_data.COLUMNS), path)
-        # The source goes by the time of modification.
+        # The source orders files by the time of modification.
         os.utime(path, (time.time(), time.time() - 1_000 + number))
 
 
@@ -277,7 +280,7 @@ def _checked(df: DataFrame) -> DataFrame:
 
 
 def _each_row(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Call the author's function with each row as a dict, as fast as Arrow lets plain Python."""
+    """Call the author's function with each row as a dict."""
     for batch in batches:
         rows: list[dict[str, Any]] = [plausible(row) for row in batch.to_pylist()]
         yield pa.RecordBatch.from_pylist(rows, schema=batch.schema)
@@ -293,28 +296,28 @@ def _late(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield batch.append_column("late", pa.array(late, pa.int32()))
 
 
-def _parsing(begun: PipelineBuilder) -> PipelineBuilder:
+def _parsing(builder: PipelineBuilder) -> PipelineBuilder:
     expression = F.from_csv("value", SCHEMA)
-    return begun.deserialize("departure", expression, on_error=LogAndContinue())
+    return builder.deserialize("departure", expression, on_error=LogAndContinue())
 
 
-def _casting(begun: PipelineBuilder) -> PipelineBuilder:
+def _casting(builder: PipelineBuilder) -> PipelineBuilder:
     fields = F.split("value", ",")
     late, flown = fields[DELAY].cast("int"), fields[15].cast("int")
-    return begun.columns("numbers", late=late, flown=flown, on_error=LogAndContinue())
+    return builder.columns("numbers", late=late, flown=flown, on_error=LogAndContinue())
 
 
 PARSE = Stage(plain=_parsed, guarded=_parsing)
 CASTS = Stage(plain=_cast, guarded=_casting)
 PYTHON = Stage(
     plain=_checked,
-    guarded=lambda begun: _parsing(begun).process("plausible", plausible),
+    guarded=lambda builder: _parsing(builder).process("plausible", plausible),
 )
 NATIVE_TRANSFORM = Stage(
     plain=_cast,
-    guarded=lambda begun: begun.transform("numbers", _cast, on_error=LogAndContinue()),
+    guarded=lambda builder: builder.transform("numbers", _cast, on_error=LogAndContinue()),
 )
 PYTHON_TRANSFORM = Stage(
     plain=_lateness,
-    guarded=lambda begun: begun.transform("late", _lateness, on_error=LogAndContinue()),
+    guarded=lambda builder: builder.transform("late", _lateness, on_error=LogAndContinue()),
 )

@@ -1,6 +1,7 @@
-"""A week of history of many applications: on the product's own road into the log and the views.
+"""Seed the database with a week of history of many applications.
 
-What is left out of that road is Redis, so that the week lies back: what came when is given.
+The product's own code writes the log and the views. Redis is left out, so that the times of receipt
+can be in the past.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ import psycopg
 
 from arrester.controlplane import embedded
 from benchmarks import servers
-from benchmarks.week import DAYS, Week
+from benchmarks.sample_history import DAYS, Week
 
-#: Of each application but the first, unless more are asked for.
+#: Tasks of each application except the first.
 TASKS = 200
 
 
 def seed(urls: embedded.Urls, *, events: int, applications: int, tasks: int = TASKS) -> list[str]:
-    """Make the database anew with about so many events in all; return the applications' names.
+    """Create a new database with about `events` events; return the applications' names.
 
-    The first application has so many tasks.
+    The first application has `tasks` tasks.
     """
-    servers.freshen(urls)
+    servers.reset(urls)
     names = [f"application-{number:03d}" for number in range(applications)]
     with psycopg.connect(urls.migrate_database) as database:
         first = datetime.now(UTC) - timedelta(days=DAYS)
@@ -51,12 +52,12 @@ def seed(urls: embedded.Urls, *, events: int, applications: int, tasks: int = TA
 
 def _set_up() -> None:
     django.setup()
-    # Thousands of events hold no cycles.
+    # Events have no reference cycles.
     gc.disable()
 
 
 def write(week: Week) -> None:
-    """Fold an application's week: each piece at one go, as if it had come when it says."""
+    """Fold an application's week: each piece in one transaction, received at its time."""
     from django.db import transaction
 
     from arrester.controlplane import store
@@ -70,4 +71,4 @@ def write(week: Week) -> None:
             store.record_batches(stream, batches, received_at=received_at)
             _, stored = store.append(stream, batches, received_at=received_at)
             projections.project(week.application, stored)
-        state_at_position.keep_if_due(week.application)
+        state_at_position.make_snapshot_if_due(week.application)

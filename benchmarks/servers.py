@@ -1,4 +1,4 @@
-"""Durable PostgreSQL and Redis of their own for one run, and a fresh database for each round."""
+"""Run durable PostgreSQL and Redis servers, with a new database for each round."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from arrester.controlplane import embedded
 from tests import services
 
 LOG_FILES = 24
-#: Tables of the yardsticks, beside ours.
+#: Tables of the yardsticks.
 _YARDSTICKS = """
 CREATE TABLE jsonb_event (
     application text, sequence bigint, payload jsonb, PRIMARY KEY (application, sequence)
@@ -29,7 +29,7 @@ GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO arrester_app;
 
 @contextmanager
 def running() -> Iterator[embedded.Urls]:
-    """Run both servers in a temporary folder, fsync and all; child processes find them."""
+    """Run both servers, with fsync, in a temporary folder; child processes find them."""
     with tempfile.TemporaryDirectory(prefix="arrester-bench-", dir="/tmp") as folder:
         Path(folder).chmod(0o711)
         with embedded.servers(Path(folder) / "home", durable=True) as servers:
@@ -56,8 +56,8 @@ def running() -> Iterator[embedded.Urls]:
             yield urls
 
 
-def freshen(urls: embedded.Urls) -> None:
-    """Make the database anew and empty Redis; what is still to be written is written now."""
+def reset(urls: embedded.Urls) -> None:
+    """Create a new database and empty Redis; then flush all writes."""
     services.clone(urls)
     with Redis.from_url(urls.redis) as redis:
         redis.flushall()
@@ -66,15 +66,15 @@ def freshen(urls: embedded.Urls) -> None:
 
 
 def roll_log(urls: embedded.Urls) -> None:
-    """Have PostgreSQL fill so many files of its log as a minute of work does. The next checkpoint
-    keeps them for later: a commit that needs a new one waits until it is written, 16 MB of it."""
+    """Fill WAL files, which the next checkpoint recycles: a commit that needs a new file would
+    wait until its 16 MB are written."""
     with psycopg.connect(urls.admin_database, autocommit=True) as connection:
         for _ in range(LOG_FILES):
             connection.execute("SELECT pg_logical_emit_message(false, '', repeat(' ', 16 << 20))")
 
 
 def count(urls: embedded.Urls, table: str) -> int:
-    """Return how many rows a table of the fresh database has."""
+    """Return the number of rows of a table."""
     with psycopg.connect(urls.migrate_database) as connection:
         row = connection.execute(f"SELECT count(*) FROM {table}".encode()).fetchone()
     assert row is not None

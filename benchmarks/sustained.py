@@ -1,4 +1,4 @@
-"""The fold over millions of events: does it keep the pace of its first seconds?"""
+"""Rate of the fold over millions of events ÷ the rate of its first seconds."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from arrester.controlplane import embedded
 from arrester.controlplane.domain.identity import redis_keys, uuids
 from arrester.controlplane.domain.wire import codec
 from benchmarks import fold, servers
-from benchmarks.children import timed
 from benchmarks.events import EVENTS_PER_BATCH, batches
+from benchmarks.processes import timed
 from benchmarks.table import Figure
 
-#: Entries that wait for each application while there is more to come.
-_AHEAD = 600
+#: Entries that wait in each stream while there are more events to send.
+_WAITING_ENTRIES = 600
 _FIRST_SECONDS = 5.0
 _SPOOL = UUID(int=1)
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 
 
 def figures(urls: embedded.Urls, *, events: int) -> list[Figure]:
     """Return the rate over `events` events ÷ that of the first seconds, two processes."""
-    servers.freshen(urls)
+    servers.reset(urls)
     each = events // len(fold.APPLICATIONS)
     feeder = _Feeder(urls, each // EVENTS_PER_BATCH)
     feeder.start()
-    children = (("keep_pace", application, str(each)) for application in fold.APPLICATIONS)
+    children = (("drain", application, str(each)) for application in fold.APPLICATIONS)
     seconds = timed(*children)
     feeder.join()
     whole = events / seconds
@@ -45,10 +45,9 @@ def figures(urls: embedded.Urls, *, events: int) -> list[Figure]:
 
 
 class _Feeder(threading.Thread):
-    """Keeps a stock of entries in Redis, and notes how fast the first of them go.
+    """Keep entries waiting in Redis, and measure the rate of the first seconds.
 
-    Batches are packed once and sent under new ids: to pack them anew would take the cores from
-    those that are measured.
+    Batches are packed once and sent with new ids, since packing would take CPU from the fold.
     """
 
     def __init__(self, urls: embedded.Urls, batches_each: int) -> None:
@@ -65,7 +64,7 @@ class _Feeder(threading.Thread):
                 waiting = 0
                 for application, found in packed.items():
                     have = redis.xlen(redis_keys.events(application))
-                    sent += self._send(redis, application, found, _AHEAD - have)
+                    sent += self._send(redis, application, found, _WAITING_ENTRIES - have)
                     waiting += redis.xlen(redis_keys.events(application))
                 folded = (sent - waiting) * EVENTS_PER_BATCH
                 if begin is None and folded:
@@ -74,10 +73,12 @@ class _Feeder(threading.Thread):
                     seconds = time.perf_counter() - begin[0]
                     if seconds >= _FIRST_SECONDS:
                         self.first_rate = (folded - begin[1]) / seconds
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
 
-    def _send(self, redis: Redis, application: str, packed: Iterator[bytes], room: int) -> int:
-        count = min(max(room, 0), self._left[application])
+    def _send(
+        self, redis: Redis, application: str, packed: Iterator[bytes], free_entries: int
+    ) -> int:
+        count = min(max(free_entries, 0), self._left[application])
         now = datetime.now(UTC)
         with redis.pipeline(transaction=False) as pipeline:
             for _ in range(count):

@@ -10,7 +10,7 @@ from statistics import median
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """One measured figure beside its yardstick, and the least that we want."""
+    """A measured figure, its yardstick and the goal."""
 
     figure: str
     yardstick: str
@@ -19,14 +19,14 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """Something measured once, or a median already, and what we want of it."""
+    """A single measurement, or a median, and its goal."""
 
     name: str
     value: float
     goal: str = ""
 
 
-#: Values of each round by what was measured.
+#: The values of each round, by measurement.
 Rounds = Mapping[str, Sequence[float]]
 
 
@@ -35,14 +35,14 @@ def rounds_of(
     *,
     rounds: int,
     random: Random,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Rounds:
-    """Measure everything once in each round, each time in another order."""
+    """Measure everything once per round, in random order."""
     values: dict[str, list[float]] = {name: [] for name in measurements}
     for number in range(1, rounds + 1):
         for name in random.sample(list(measurements), len(measurements)):
             values[name].append(measurements[name]())
-            say(f"round {number} of {rounds}: {name}: {values[name][-1]:,.0f}/s")
+            report(f"round {number} of {rounds}: {name}: {values[name][-1]:,.0f}/s")
     return values
 
 
@@ -52,11 +52,11 @@ def rates(rounds: Rounds, unit: str) -> str:
         f"| {name} | {median(values):,.0f} | {min(values):,.0f} to {max(values):,.0f} |"
         for name, values in rounds.items()
     ]
-    return "\n".join([f"| what | {unit} | least to most |", "|---|---:|---:|", *lines])
+    return "\n".join([f"| measurement | {unit} | least to most |", "|---|---:|---:|", *lines])
 
 
 def ratios(rounds: Rounds, wanted: Sequence[Ratio]) -> str:
-    """Return the median of the ratio within each round: what both have met cancels out."""
+    """Return the median of the ratios within each round: the load of the machine cancels out."""
     lines = [
         f"| {each.figure} ÷ {each.yardstick} | {_ratio(rounds, each):.3g} | {each.goal} |"
         for each in wanted
@@ -65,9 +65,9 @@ def ratios(rounds: Rounds, wanted: Sequence[Ratio]) -> str:
 
 
 def figures(found: Sequence[Figure]) -> str:
-    """Return figures of several kinds as a table."""
+    """Return figures as a table."""
     lines = [f"| {each.name} | {each.value:,.3g} | {each.goal} |" for each in found]
-    return "\n".join(["| what | measured | goal |", "|---|---:|---:|", *lines])
+    return "\n".join(["| measurement | measured | goal |", "|---|---:|---:|", *lines])
 
 
 def _ratio(rounds: Rounds, ratio: Ratio) -> float:

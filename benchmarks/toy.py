@@ -1,4 +1,4 @@
-"""The toy: one Celery task for each event, which locks the row of the event's task."""
+"""The toy: one Celery task per event, which locks the row of the event's task."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from benchmarks import servers
 from benchmarks.events import batches
 
 WORKERS = 2
-PATIENCE_SECONDS = 120
+TIMEOUT_SECONDS = 120
 
 
 def measure(urls: embedded.Urls, *, events: int) -> float:
-    """Return events per second of two workers, once they work; the queue is full before."""
+    """Return events per second of two workers; the queue is filled before they start."""
     from arrester.controlplane.celery import broker_url
 
-    servers.freshen(urls)
+    servers.reset(urls)
     os.environ["TOY_BROKER_URL"] = broker_url(urls.redis)
     app = Celery("toy", broker=os.environ["TOY_BROKER_URL"])
     for _, some in batches("toy", events):
@@ -53,22 +53,22 @@ def measure(urls: embedded.Urls, *, events: int) -> float:
         return _rate(urls, events)
     finally:
         worker.send_signal(signal.SIGTERM)
-        worker.wait(PATIENCE_SECONDS)
+        worker.wait(TIMEOUT_SECONDS)
 
 
 def _rate(urls: embedded.Urls, events: int) -> float:
     with psycopg.connect(urls.migrate_database, autocommit=True) as database:
-        begin, before = _reached(database, events // 10)
-        end, after = _reached(database, events)
+        begin, before = _wait_for_events(database, events // 10)
+        end, after = _wait_for_events(database, events)
     return (after - before) / (end - begin)
 
 
-def _reached(database: psycopg.Connection, events: int) -> tuple[float, int]:
+def _wait_for_events(database: psycopg.Connection, events: int) -> tuple[float, int]:
     """Wait until that many events are committed; return when that was, and how many there are."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < deadline:
         row = database.execute("SELECT count(*) FROM toy_event").fetchone()
         if row is not None and row[0] >= events:
             return time.perf_counter(), int(row[0])
         time.sleep(0.02)
-    raise RuntimeError(f"the toy did not fold {events} events in {PATIENCE_SECONDS} s")
+    raise RuntimeError(f"the toy did not fold {events} events in {TIMEOUT_SECONDS} s")

@@ -1,6 +1,6 @@
-"""What the toy's workers do: as it would be written with Django and Celery at first.
+"""The toy's workers: a first version with Django and Celery.
 
-Only connections are kept from task to task, which by default they are not.
+Unlike the default, connections are kept between tasks.
 """
 
 from __future__ import annotations

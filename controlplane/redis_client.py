@@ -16,8 +16,8 @@ from redis.retry import Retry
 from arrester.controlplane.domain.errors import BrokenState
 
 __all__ = [
-    "OWN_TROUBLE", "Found", "Redis", "RedisError", "ResponseError", "as_found", "ask_waiting",
-    "changed", "client", "entries", "last_id", "take_out",
+    "APPLICATION_ERRORS", "Redis", "RedisError", "ResponseError", "StreamEntry", "changed_streams",
+    "client", "decode_entries", "delete_entries", "entries", "last_id",
 ]  # fmt: skip
 
 
@@ -40,19 +40,19 @@ def _client(url: str) -> Redis:
 
 #: Errors of one application: a key of a wrong type, or a row that cannot be read. Loops over all
 #: applications continue with the next.
-OWN_TROUBLE = (ResponseError, BrokenState)
+APPLICATION_ERRORS = (ResponseError, BrokenState)
 #: An entry's id and fields.
-Found = tuple[str, Mapping[bytes, bytes]]
+StreamEntry = tuple[str, Mapping[bytes, bytes]]
 
 
 def entries(
     redis: Redis, stream: str, *, begin: str = "-", count: int | None = None
-) -> list[Found]:
+) -> list[StreamEntry]:
     """Return entries of a stream from `begin` on, with their ids."""
-    return as_found(redis.xrange(stream, min=begin, count=count))
+    return decode_entries(redis.xrange(stream, min=begin, count=count))
 
 
-def as_found(answer: Any) -> list[Found]:
+def decode_entries(answer: Any) -> list[StreamEntry]:
     """Return the result of XRANGE.
 
     The client's types include results that ours, which does not decode bytes, never returns.
@@ -61,7 +61,7 @@ def as_found(answer: Any) -> list[Found]:
 
 
 #: KEYS: stream. ARGV: each entry's id, its first field, and that field's value.
-_TAKE_OUT = """
+_DELETE_ENTRIES = """
 for i = 1, #ARGV, 3 do
   local found = redis.call('XRANGE', KEYS[1], ARGV[i], ARGV[i])
   local value
@@ -80,24 +80,17 @@ end
 """
 
 
-def take_out(pipe: Pipeline, stream: str, found: Iterable[Found]) -> None:
+def delete_entries(pipe: Pipeline, stream: str, found: Iterable[StreamEntry]) -> None:
     """Delete entries from a stream, unless their ids now belong to other entries.
 
     A Redis that was emptied meanwhile assigns an id again: within one millisecond, or if its clock
     goes back. A batch other than the one read has not been folded.
     """
-    said = [part for id, fields in found for part in (id, *next(iter(fields.items())))]
-    pipe.eval(_TAKE_OUT, 1, stream, *said)
+    arguments = [part for id, fields in found for part in (id, *next(iter(fields.items())))]
+    pipe.eval(_DELETE_ENTRIES, 1, stream, *arguments)
 
 
-def ask_waiting(pipe: Pipeline, stream: str) -> None:
-    """Query a stream's oldest and newest entry and their number in a pipeline: three results."""
-    pipe.xrange(stream, count=1)
-    pipe.xrevrange(stream, count=1)
-    pipe.xlen(stream)
-
-
-def changed(redis: Redis, positions: dict[str, str], *, milliseconds: int) -> list[str]:
+def changed_streams(redis: Redis, positions: dict[str, str], *, milliseconds: int) -> list[str]:
     """Wait until streams have entries after their positions; return those that have."""
     # One entry of each is enough. The result depends on the protocol: pairs, or a dictionary.
     streams: Any = dict(positions)

@@ -58,7 +58,7 @@ def database_settings(name: str, url: str) -> dict[str, Any]:
         "HOST": options.pop("host", ""),
         "PORT": options.pop("port", ""),
         # Under ASGI each request has its own thread, so a connection kept there would leak. The
-        # web process has a pool: `arrester.controlplane.web.connection_pool`.
+        # web process keeps idle ones: `arrester.controlplane.web.connection_pool`.
         "CONN_MAX_AGE": 0,
         "OPTIONS": {
             "connect_timeout": 5,
@@ -98,9 +98,9 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "arrester.controlplane.web.content_security_policy.ContentSecurityPolicy",
+    "arrester.controlplane.web.middleware.ContentSecurityPolicy",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "arrester.controlplane.web.allowed_hosts.AllowedHosts",
+    "arrester.controlplane.web.middleware.AllowedHosts",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
@@ -113,6 +113,10 @@ TEMPLATES = [
         "BACKEND": "django.template.backends.django.DjangoTemplates",
         "APP_DIRS": True,
         "OPTIONS": {
+            "builtins": [
+                f"arrester.dashboard.templatetags.{name}"
+                for name in ("charts", "events", "formats", "states")
+            ],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
@@ -165,7 +169,7 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "The error control plane for PySpark.",
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
-    "SERVE_PERMISSIONS": ["arrester.dashboard.rest.view_base.HasRole"],
+    "SERVE_PERMISSIONS": ["arrester.dashboard.rest.base.HasRole"],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",

@@ -20,7 +20,7 @@ from arrester.controlplane.outbound import command_outbox as outbox
 log = logging.getLogger(__name__)
 DAYS_AHEAD = 8
 #: The most waiting messages, and their longest age, before the fold makes snapshots itself.
-MOST_ASKED, EXPIRE_SECONDS = 100, 10
+MAX_REQUESTS, EXPIRE_SECONDS = 100, 10
 
 
 @shared_task(name="arrester.drain", bind=True)
@@ -33,7 +33,7 @@ def drain(self: Task[Any, Any], application: str) -> None:
     """
     if drain_requests.is_void(application, self.request.id or ""):
         return
-    done = stream_drain.drain(application, ask_keeper=_ask_keeper)
+    done = stream_drain.drain(application, request_snapshot=_request_snapshot)
     if done.more:
         # It does not expire: nothing else requests a drain until it runs.
         drain.apply_async(args=(application,), task_id=drain_requests.replace(application))
@@ -42,29 +42,23 @@ def drain(self: Task[Any, Any], application: str) -> None:
 @shared_task(name="arrester.keep")
 def keep(application: str) -> None:
     """Make a due snapshot beside the folds; the fold makes late ones itself."""
-    state_at_position.keep_if_due(application)
+    state_at_position.make_snapshot_if_due(application)
 
 
-def _ask_keeper(application: str) -> None:
+def _request_snapshot(application: str) -> None:
     """Request a snapshot, unless the housekeeper is busy."""
-    if redis_client.client().llen(HOUSEKEEPING) < MOST_ASKED:
+    if redis_client.client().llen(HOUSEKEEPING) < MAX_REQUESTS:
         keep.apply_async(args=(application,), retry=False, expires=EXPIRE_SECONDS)
-
-
-@shared_task(name="arrester.relay")
-def relay(application: str) -> None:
-    """Publish the application's state and open commands."""
-    outbox.relay(application)
 
 
 @shared_task(name="arrester.sweep")
 def sweep() -> None:
     """Relay to all applications, and record that a worker is running."""
-    actions.sighted("worker")
+    actions.record_running("worker")
     for stream in store.all_streams():
         try:
             outbox.relay(stream.application)
-        except redis_client.OWN_TROUBLE:
+        except redis_client.APPLICATION_ERRORS:
             log.exception("%s: its relay failed", stream.application)
 
 
@@ -82,8 +76,8 @@ def housekeeping() -> None:
     """
     store.ensure_partitions(datetime.now(UTC).date(), days=DAYS_AHEAD)
     environment = settings.ENVIRONMENT
-    with store.try_housekeeping_lock() as mine:
-        if mine:
+    with store.try_housekeeping_lock() as acquired:
+        if acquired:
             SessionStore.clear_expired()
             retention.retain(days=environment.retention_days, replay_days=environment.replay_days)
-    actions.sighted("housekeeper")
+    actions.record_running("housekeeper")

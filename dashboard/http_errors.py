@@ -23,7 +23,7 @@ from arrester.controlplane.domain.errors import (
     MalformedBatch,
     NotFound,
     NotVerified,
-    RedisAway,
+    RedisUnavailable,
 )
 
 STATUS_CODES: dict[type[ArresterError], int] = {
@@ -36,11 +36,11 @@ STATUS_CODES: dict[type[ArresterError], int] = {
     InvalidValue: 400,
     MalformedBatch: 400,
     NotFound: 404,
-    RedisAway: 503,
+    RedisUnavailable: 503,
     NotVerified: 409,
 }
-NOT_A_VALUE = "a value that PostgreSQL cannot hold: a NUL, or a number too large"
-AWAY = "PostgreSQL does not answer; pipelines keep running and their events wait"
+NOT_A_VALUE = "a value that PostgreSQL cannot store: a NUL character, or too large a number"
+UNREACHABLE = "PostgreSQL does not answer. Pipelines keep running; their events are processed later"
 
 
 def status_code(error: ArresterError) -> int:
@@ -51,37 +51,35 @@ def status_code(error: ArresterError) -> int:
 def handle(error: Exception, context: dict[str, Any]) -> Response | None:
     """Convert an exception of a REST view into a response; None results in a 500."""
     if isinstance(error, ArresterError):
-        return Response(_said(error), status=status_code(error))
+        return Response(_problem(error), status=status_code(error))
     if isinstance(error, DataError):
         return Response({"detail": NOT_A_VALUE}, status=400)
     if isinstance(error, OperationalError):
-        return Response({"detail": AWAY}, status=503, headers={"Retry-After": "5"})
+        return Response({"detail": UNREACHABLE}, status=503, headers={"Retry-After": "5"})
     return exception_handler(error, context)
 
 
 @csrf_exempt
 def unknown(request: HttpRequest, path: str) -> JsonResponse:
     """Answer for a path that is not an endpoint."""
-    return JsonResponse(
-        {"detail": f"there is no {request.path}; /api/docs/ has what there is"}, status=404
-    )
+    return JsonResponse({"detail": f"no endpoint {request.path}; see /api/docs/"}, status=404)
 
 
-def _said(error: ArresterError) -> dict[str, Any]:
-    said: dict[str, Any] = {"detail": _encodable(str(error))}
+def _problem(error: ArresterError) -> dict[str, Any]:
+    problem: dict[str, Any] = {"detail": _encodable(str(error))}
     match error:
         case InvalidValue():
-            said |= {
+            problem |= {
                 "field": _encodable(error.name),
                 "value": _plain(error.value),
                 "allowed": _encodable(error.allowed),
             }
         case BeforeHistory():
             oldest = None if error.moment is None else error.moment.isoformat()
-            said |= {"oldest": oldest, "position": error.position}
+            problem |= {"oldest": oldest, "position": error.position}
         case CommandRefused() | GroupRefused():
-            said |= {"state": error.state, "position": error.sequence}
-    return said
+            problem |= {"state": error.state, "position": error.sequence}
+    return problem
 
 
 def _plain(value: object) -> object:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from django.http import HttpResponse
@@ -17,9 +17,41 @@ from prometheus_client.registry import Collector
 from rest_framework.request import Request
 
 from arrester.controlplane import queries
-from arrester.dashboard.rest.view_base import View
+from arrester.dashboard.rest.base import View
 
-Sample = tuple[Sequence[str], float | None]
+#: Gauges of the processing of an application's events.
+LAG_GAUGES: tuple[tuple[str, str, Callable[[queries.Lag], float | None]], ...] = (
+    (
+        "arrester_queue_batches",
+        "Batches of events in Redis that are not processed yet.",
+        lambda lag: lag.waiting,
+    ),
+    (
+        "arrester_queue_age_seconds",
+        "Waiting time of the oldest batch that is not processed, in seconds.",
+        lambda lag: lag.waiting_seconds,
+    ),
+    (
+        "arrester_fold_lag_seconds",
+        "Time between the newest processed and the newest received batch, in seconds.",
+        lambda lag: lag.fold_seconds,
+    ),
+    (
+        "arrester_overloaded",
+        "1 while agents are asked to count failed records without details, else 0.",
+        lambda lag: lag.overloaded,
+    ),
+    (
+        "arrester_quarantined",
+        "Quarantined entries that are neither requeued nor dismissed.",
+        lambda lag: lag.quarantined,
+    ),
+    (
+        "arrester_too_old",
+        "Batches of the last day that are quarantined as older than the replay horizon.",
+        lambda lag: lag.too_old,
+    ),
+)
 
 
 class Metrics(View):
@@ -41,127 +73,75 @@ class Everything(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric with its samples."""
-        found, lags = self._found, self._found.lags
-        health = found.health
-        parts = {
-            "postgres": health.postgres,
-            "redis": health.redis,
-            "wake": health.wake,
-            "worker": health.worker,
-            "housekeeper": health.housekeeper,
-        }
+        found, health = self._found, self._found.health
+        by_status = ("application", "status")
+        parts = ("postgres", "redis", "wake", "worker", "housekeeper")
         yield _gauge(
             "arrester_up",
             "1 when a part of the server answers, else 0.",
-            ["part"],
-            (([name], float(reach.up)) for name, reach in parts.items()),
+            {name: getattr(health, name).up for name in parts},
+            ("part",),
         )
         yield _gauge(
             "arrester_application_latched",
             "1 while the application is LATCHED, else 0.",
-            ["application"],
-            (([name], float(latched)) for name, latched in found.latched.items()),
+            found.latched,
         )
         yield _gauge(
             "arrester_tasks",
             "Tasks with failures since creation, by status; live checkpoints only.",
-            ["application", "status"],
-            ((key, number) for key, number in found.tasks.items()),
+            found.tasks,
+            by_status,
         )
         yield _gauge(
             "arrester_instances",
             "All known instances, by status; a killed instance keeps its last status.",
-            ["application", "status"],
-            ((key, number) for key, number in found.instances.items()),
+            found.instances,
+            by_status,
         )
         yield _gauge(
             "arrester_instances_alive",
             "Live instances, including lost ones that are not replaced.",
-            ["application"],
-            (([name], number) for name, number in found.alive.items()),
+            found.alive,
         )
         yield _gauge(
             "arrester_instances_lost",
             "Lost instances: not ended, no heartbeat, not replaced.",
-            ["application"],
-            (([name], number) for name, number in found.lost.items()),
+            found.lost,
         )
         yield _gauge(
-            "arrester_commands",
-            "Commands since creation, by status.",
-            ["application", "status"],
-            ((key, number) for key, number in found.commands.items()),
+            "arrester_commands", "Commands since creation, by status.", found.commands, by_status
         )
+        yield _counter("arrester_failed_records", "Failed records since creation.", found.failed)
+        positions = {lag.application: lag.sequence for lag in found.lags}
         yield _counter(
-            "arrester_failed_records",
-            "Failed records since creation.",
-            (([name], number) for name, number in found.failed.items()),
+            "arrester_events_folded", "Events in the log: its newest position.", positions
         )
-        yield _counter(
-            "arrester_events_folded",
-            "Events in the log: its newest position.",
-            (([lag.application], lag.sequence) for lag in lags),
-        )
-        yield _gauge(
-            "arrester_queue_batches",
-            "Batches of events in Redis that are not processed yet.",
-            ["application"],
-            (([lag.application], lag.waiting) for lag in lags),
-        )
-        yield _gauge(
-            "arrester_queue_age_seconds",
-            "Waiting time of the oldest batch that is not processed, in seconds.",
-            ["application"],
-            (([lag.application], lag.waiting_seconds) for lag in lags),
-        )
-        yield _gauge(
-            "arrester_fold_lag_seconds",
-            "Time between the newest processed and the newest received batch, in seconds.",
-            ["application"],
-            (([lag.application], lag.fold_seconds) for lag in lags),
-        )
-        yield _gauge(
-            "arrester_overloaded",
-            "1 while agents are asked to count failed records without details, else 0.",
-            ["application"],
-            (([lag.application], float(lag.overloaded)) for lag in lags),
-        )
-        yield _gauge(
-            "arrester_quarantined",
-            "Quarantined entries that are neither requeued nor dismissed.",
-            ["application"],
-            (([lag.application], lag.quarantined) for lag in lags),
-        )
-        yield _gauge(
-            "arrester_too_old",
-            "Batches of the last day that are quarantined as older than the replay horizon.",
-            ["application"],
-            (([lag.application], lag.too_old) for lag in lags),
-        )
+        for name, meaning, value in LAG_GAUGES:
+            yield _gauge(name, meaning, {lag.application: value(lag) for lag in found.lags})
         yield _gauge(
             "arrester_retention_refused",
             "1 while no day is dropped because the application's base is not verified, else 0.",
-            ["application"],
-            (([lag.application], float(lag.application in found.refused)) for lag in lags),
+            {name: name in found.refused for name in positions},
         )
 
 
 def _gauge(
-    name: str, meaning: str, labels: Sequence[str], samples: Iterable[Sample]
+    name: str,
+    meaning: str,
+    samples: Mapping[Any, float | None],
+    labels: Iterable[str] = ("application",),
 ) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, meaning, labels=labels)
-    _fill(family, samples)
-    return family
-
-
-def _counter(name: str, meaning: str, samples: Iterable[Sample]) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, meaning, labels=["application"])
-    _fill(family, samples)
-    return family
-
-
-def _fill(family: Any, samples: Iterable[Sample]) -> None:
-    """Add samples; values unknown while Redis is unreachable are omitted."""
-    for labels, value in samples:
+    """Return a gauge; values unknown while Redis is unreachable are omitted."""
+    family = GaugeMetricFamily(name, meaning, labels=list(labels))
+    for key, value in samples.items():
         if value is not None:
-            family.add_metric(list(labels), value)
+            family.add_metric([key] if isinstance(key, str) else list(key), float(value))
+    return family
+
+
+def _counter(name: str, meaning: str, samples: Mapping[str, int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, meaning, labels=["application"])
+    for application, value in samples.items():
+        family.add_metric([application], value)
+    return family

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
@@ -19,7 +20,7 @@ class Section(NamedTuple):
     """A page of the menu: the name of its URL, its label, and its key after `g`."""
 
     name: str
-    word: str
+    label: str
     key: str
 
 
@@ -53,27 +54,17 @@ class Notice:
     bad: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """The identity of a page: its template, section and title, and the applications it shows."""
-
-    template: str
-    section: str
-    title: str
-    #: The page's own URL; the response to a POST contains it too.
-    url: str
-    #: Names separated by spaces; empty means all applications.
-    shows: str = ""
-    #: Whether it can change; a past state cannot.
-    live: bool = True
-
-
 def page(
     request: HttpRequest,
     who: Person,
-    place: Place,
+    section: str,
     context: dict[str, Any],
     *,
+    template: str = "",
+    title: str = "",
+    url: str = "",
+    shows: str = "",
+    live: bool = True,
     notice: Notice | None = None,
     status: int = 200,
     lags: Sequence[queries.Lag] | None = None,
@@ -81,7 +72,12 @@ def page(
 ) -> HttpResponse:
     """Render the whole page, or for htmx its refreshed part, from the same templates.
 
-    `lags` and `health` are passed if the page has already queried them.
+    Args:
+        section: the page of the menu; its template and title by default.
+        url: the page's own URL; required in the response to a POST.
+        shows: the names of the applications on the page, separated by spaces; empty for all.
+        live: whether the page can change; a past state cannot.
+        lags, health: if the page has already queried them.
     """
     lags = queries.lags() if lags is None else lags
     positions: dict[str, int] = request.META[POSITIONS]
@@ -89,30 +85,56 @@ def page(
     shell = {
         "who": who,
         "now": timezone.now(),
-        "place": place,
+        "place": {
+            "template": f"dashboard/{template or section.replace('-', '_')}.html",
+            "section": section,
+            "title": title
+            or next(each.label for each in (*SECTIONS, *MORE) if each.name == section),
+            "url": url or request.get_full_path(),
+            "shows": shows,
+            "live": live,
+        },
         "sections": SECTIONS,
         "more_sections": MORE,
-        "elsewhere": next((each for each in MORE if each.name == place.section), None),
+        "chosen_of_more": next((each for each in MORE if each.name == section), None),
         "health": health,
         "positions": sorted(positions.items()),
         # One number that grows with every event of any application.
         "position": sum(positions.values()),
         "behind": _behind(lags),
-        "too_old": max((lag for lag in lags if lag.too_old), key=_too_old, default=None),
+        "too_old": max(
+            (lag for lag in lags if lag.too_old), key=attrgetter("too_old"), default=None
+        ),
         "queue_seconds": max((lag.waiting_seconds or 0.0 for lag in lags), default=0.0),
         "fold_seconds": max((lag.fold_seconds or 0.0 for lag in lags), default=0.0),
         "notices": [notice] if notice else [],
     }
-    whole = "HX-Request" not in request.headers
-    template = "dashboard/base.html" if whole else "dashboard/refresh.html"
-    return render(request, template, shell | context, status=status)
+    frame = "refresh" if "HX-Request" in request.headers else "base"
+    return render(request, f"dashboard/{frame}.html", shell | context, status=status)
 
 
-def ask_as_before(request: HttpRequest, own: str) -> None:
-    """Repeat the page's earlier query in the response of an action."""
+def restore_query(request: HttpRequest, own: str) -> None:
+    """Restore the query of the page at `own` in the response of an action."""
     shown = urlsplit(request.headers.get("HX-Current-URL", ""))
     if request.method != "GET" and unquote(shown.path) == unquote(own):
         request.GET = cast(Any, QueryDict(shown.query))
+
+
+def requested_as_of(request: HttpRequest) -> queries.AsOf | None:
+    """Return the point of the past in the URL; None for now. Raises InvalidValue."""
+    text = request.GET.get("as_of", "") if request.method == "GET" else ""
+    return queries.as_of(text) if text else None
+
+
+def as_of_context(when: queries.AsOf | None, *, application: str, url: str) -> dict[str, Any]:
+    """Return the context of the form and the banner of a page whose current state is at `url`."""
+    return {
+        "when": when,
+        "of": application,
+        "now_url": url,
+        # Links from here lead to the same point of the past.
+        "then": f"?{urlencode({'as_of': str(when)})}" if when else "",
+    }
 
 
 def _behind(lags: Sequence[queries.Lag]) -> queries.Lag | None:
@@ -120,7 +142,3 @@ def _behind(lags: Sequence[queries.Lag]) -> queries.Lag | None:
     if worst is None or (worst.waiting_seconds or 0.0) <= BEHIND_SECONDS:
         return None
     return worst
-
-
-def _too_old(lag: queries.Lag) -> int:
-    return lag.too_old

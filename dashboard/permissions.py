@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Concatenate, ParamSpec
+from typing import Concatenate, ParamSpec, TypeVar
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 from django.contrib.auth.views import redirect_to_login
@@ -19,11 +19,12 @@ from django.views.decorators.cache import never_cache
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.roles import Role
-from arrester.dashboard.http_errors import AWAY, NOT_A_VALUE, status_code
+from arrester.dashboard.http_errors import NOT_A_VALUE, UNREACHABLE, status_code
 
 #: Where a request keeps the lengths of the logs.
 POSITIONS = "arrester.positions"
 Args = ParamSpec("Args")
+Answer = TypeVar("Answer", bound=HttpResponseBase)
 AnyUser = AbstractBaseUser | AnonymousUser
 
 
@@ -40,13 +41,13 @@ class Person:
         return self.role is not Role.VIEWER
 
     @property
-    def decides(self) -> bool:
+    def is_admin(self) -> bool:
         """Whether the user may manage accounts."""
         return self.role is Role.ADMIN
 
 
 def person(user: AnyUser) -> Person | None:
-    """Return the user with the role; None without one: nobody reads payloads by accident."""
+    """Return the user with the role; None for an account without one, which has no access."""
     if not isinstance(user, User) or not user.is_active:
         return None
     if user.is_superuser:
@@ -58,14 +59,8 @@ def person(user: AnyUser) -> Person | None:
     return None
 
 
-def _known(user: AnyUser) -> Person:
-    who = person(user)
-    if who is None:
-        raise PermissionDenied("this account has no role: viewer, operator or admin")
-    return who
-
-
 View = Callable[Concatenate[HttpRequest, Person, Args], HttpResponse]
+PlainView = Callable[Concatenate[HttpRequest, Args], HttpResponseBase]
 
 
 def for_people(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
@@ -73,19 +68,49 @@ def for_people(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], Htt
 
     @wraps(view)
     @never_cache
+    @_with_message_pages
     def guarded(request: HttpRequest, /, *args: Args.args, **kwargs: Args.kwargs) -> HttpResponse:
+        if not request.user.is_authenticated:
+            return _to_login(request)
+        who = person(request.user)
+        if who is None:
+            raise PermissionDenied("this account has no role: viewer, operator or admin")
+        note_positions(request)
+        return view(request, who, *args, **kwargs)
+
+    return guarded
+
+
+def for_anybody(view: PlainView[Args]) -> PlainView[Args]:
+    """Serve Django's own page to everyone."""
+
+    @wraps(view)
+    @_with_message_pages
+    def guarded(
+        request: HttpRequest, /, *args: Args.args, **kwargs: Args.kwargs
+    ) -> HttpResponseBase:
+        answer = view(request, *args, **kwargs)
+        return answer.render() if isinstance(answer, TemplateResponse) else answer
+
+    return guarded
+
+
+def _with_message_pages(
+    view: Callable[Concatenate[HttpRequest, Args], Answer],
+) -> Callable[Concatenate[HttpRequest, Args], Answer | HttpResponse]:
+    """Return a page with the message of an error, or of an unreachable PostgreSQL."""
+
+    def guarded(
+        request: HttpRequest, /, *args: Args.args, **kwargs: Args.kwargs
+    ) -> Answer | HttpResponse:
         try:
-            if not request.user.is_authenticated:
-                return _to_login(request)
-            who = _known(request.user)
-            note_positions(request)
-            return view(request, who, *args, **kwargs)
+            return view(request, *args, **kwargs)
         except ArresterError as error:
-            return said(request, str(error), status=status_code(error))
+            return message_page(request, str(error), status=status_code(error))
         except DataError:
-            return said(request, NOT_A_VALUE, status=400)
+            return message_page(request, NOT_A_VALUE, status=400)
         except OperationalError:
-            return said(request, AWAY, status=503)
+            return message_page(request, UNREACHABLE, status=503)
 
     return guarded
 
@@ -98,59 +123,35 @@ def note_positions(request: HttpRequest) -> None:
     request.META[POSITIONS] = queries.positions()
 
 
-def for_anybody(
-    view: Callable[Concatenate[HttpRequest, Args], HttpResponseBase],
-) -> Callable[Concatenate[HttpRequest, Args], HttpResponseBase]:
-    """Serve Django's own page to everyone; report an unreachable PostgreSQL."""
-
-    @wraps(view)
-    def guarded(
-        request: HttpRequest, /, *args: Args.args, **kwargs: Args.kwargs
-    ) -> HttpResponseBase:
-        try:
-            answer = view(request, *args, **kwargs)
-            return answer.render() if isinstance(answer, TemplateResponse) else answer
-        except DataError:
-            return said(request, NOT_A_VALUE, status=400)
-        except OperationalError:
-            return said(request, AWAY, status=503)
-
-    return guarded
-
-
-def for_operators(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
-    """Serve the view to operators and admins only; pages show disabled buttons to others."""
-
-    @wraps(view)
-    def guarded(
-        request: HttpRequest, who: Person, /, *args: Args.args, **kwargs: Args.kwargs
-    ) -> HttpResponse:
-        if not who.may_act:
-            raise PermissionDenied(NOT_AN_OPERATOR)
-        return view(request, who, *args, **kwargs)
-
-    return for_people(guarded)
-
-
 NOT_AN_OPERATOR = "requires the role operator"
 NOT_AN_ADMIN = "requires the role admin"
 
 
+def for_operators(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
+    """Serve the view to operators and admins only; pages show disabled buttons to others."""
+    return _for_role(view, lambda who: who.may_act, NOT_AN_OPERATOR)
+
+
 def for_admins(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
     """Serve the view to admins only."""
+    return _for_role(view, lambda who: who.is_admin, NOT_AN_ADMIN)
 
+
+def _for_role(
+    view: View[Args], allowed: Callable[[Person], bool], refusal: str
+) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
     @wraps(view)
     def guarded(
         request: HttpRequest, who: Person, /, *args: Args.args, **kwargs: Args.kwargs
     ) -> HttpResponse:
-        if not who.decides:
-            raise PermissionDenied(NOT_AN_ADMIN)
+        if not allowed(who):
+            raise PermissionDenied(refusal)
         return view(request, who, *args, **kwargs)
 
     return for_people(guarded)
 
 
-def said(request: HttpRequest, text: str, *, status: int) -> HttpResponse:
+def message_page(request: HttpRequest, text: str, *, status: int) -> HttpResponse:
     """Return a page with only a message; for a refresh, a banner."""
     if "HX-Request" in request.headers:
         answer = render(request, "dashboard/refusal_banner.html", {"text": text}, status=status)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from django.contrib.auth.views import LoginView, LogoutView
-from django.urls import include, path, register_converter
+from typing import Any
 
+from django.contrib.auth.views import LoginView, LogoutView
+from django.urls import URLPattern, include, path, register_converter
+
+from arrester.controlplane.domain.events import CommandKind
 from arrester.dashboard import health_probes, metrics
 from arrester.dashboard.actions import (
-    bulk_groups,
+    application_commands,
     bulk_resume,
-    command_dialogs,
-    group_actions,
-    notes,
-    test_error,
+    error_groups,
+    task_commands,
 )
 from arrester.dashboard.live import stream
 from arrester.dashboard.pages import (
@@ -22,7 +23,7 @@ from arrester.dashboard.pages import (
     dead_letters,
     errors,
     exports,
-    held,
+    glossary,
     instances,
     overview,
     quarantine,
@@ -61,57 +62,71 @@ register_converter(Digest, "digest")
 register_converter(Verb, "verb")
 register_converter(AnyText, "text")
 
+
+def _with_dialog(prefix: str, name: str, actions: Any, kind: CommandKind) -> list[URLPattern]:
+    """Return the URLs of a command and of its dialog."""
+    given = {"kind": kind}
+    return [
+        path(f"{prefix}/{name}", actions.issue, given, name=name),
+        path(f"{prefix}/{name}/ask", actions.dialog, given, name=f"{name}-dialog"),
+    ]
+
+
 urlpatterns = [
     path("", overview.overview, name="overview"),
     path("applications", applications.applications, name="applications"),
     path("applications/<str:name>", applications.application, name="application"),
-    path("applications/<str:name>/shut-down", command_dialogs.shut_down, name="shut-down"),
-    path(
-        "applications/<str:name>/shut-down/ask",
-        command_dialogs.shut_down_dialog,
-        name="shut-down-dialog",
+    *_with_dialog(
+        "applications/<str:name>",
+        "shut-down",
+        application_commands,
+        CommandKind.SHUT_DOWN_APPLICATION,
     ),
-    path("applications/<str:name>/start", command_dialogs.start, name="start"),
-    path("applications/<str:name>/start/ask", command_dialogs.start_dialog, name="start-dialog"),
-    path("applications/<str:name>/policy", command_dialogs.set_policy, name="set-policy"),
-    path("applications/<str:name>/policy/ask", command_dialogs.policy_dialog, name="policy-dialog"),
+    *_with_dialog(
+        "applications/<str:name>", "start", application_commands, CommandKind.START_APPLICATION
+    ),
+    path("applications/<str:name>/policy", application_commands.set_policy, name="set-policy"),
+    path(
+        "applications/<str:name>/policy/ask",
+        application_commands.policy_dialog,
+        name="policy-dialog",
+    ),
     path("tasks", tasks.tasks, name="tasks"),
     path("tasks/<digest:digest>", tasks.task, name="task"),
     path("tasks/<digest:digest>/history", tasks.history, name="task-history"),
-    path("tasks/<digest:digest>/note", notes.on_task, name="note-on-task"),
-    path("tasks/<digest:digest>/resume", command_dialogs.resume, name="resume"),
-    path("tasks/<digest:digest>/skip", command_dialogs.skip, name="skip"),
-    path("tasks/<digest:digest>/skip/ask", command_dialogs.skip_dialog, name="skip-dialog"),
-    path("tasks/<digest:digest>/resume-at", command_dialogs.resume_at, name="resume-at"),
-    path(
-        "tasks/<digest:digest>/resume-at/ask",
-        command_dialogs.resume_at_dialog,
-        name="resume-at-dialog",
+    path("tasks/<digest:digest>/note", task_commands.note, name="note-on-task"),
+    *_with_dialog("tasks/<digest:digest>", "skip", task_commands, CommandKind.SKIP_RECORD),
+    *_with_dialog("tasks/<digest:digest>", "resume-at", task_commands, CommandKind.RESUME_AT),
+    *(
+        path(f"tasks/<digest:digest>/{name}", task_commands.issue, {"kind": kind}, name=name)
+        for name, kind in (
+            ("resume", CommandKind.RESUME_TASK),
+            ("pause", CommandKind.PAUSE_TASK),
+            ("restart", CommandKind.RESTART_TASK),
+        )
     ),
-    path("tasks/<digest:digest>/pause", command_dialogs.pause, name="pause"),
-    path("tasks/<digest:digest>/restart", command_dialogs.restart, name="restart"),
     path("errors", errors.errors, name="errors"),
     path("errors/<str:application>/<text:fingerprint>", errors.error, name="error"),
-    path("error-groups", bulk_groups.act, name="act-on-groups"),
-    path("error-groups/ask", bulk_groups.dialog, name="groups-dialog"),
+    path("error-groups", error_groups.bulk_act, name="act-on-groups"),
+    path("error-groups/ask", error_groups.bulk_dialog, name="groups-dialog"),
     path(
         "error-groups/<str:application>/mute/ask/<text:fingerprint>",
-        group_actions.mute_dialog,
+        error_groups.mute_dialog,
         name="mute-dialog",
     ),
     path(
         "error-groups/<str:application>/mute/<text:fingerprint>",
-        group_actions.mute,
+        error_groups.mute,
         name="mute-group",
     ),
     path(
         "error-groups/<str:application>/note/<text:fingerprint>",
-        group_actions.note,
+        error_groups.note,
         name="note-on-group",
     ),
     path(
         "error-groups/<str:application>/<verb:verb>/<text:fingerprint>",
-        group_actions.act,
+        error_groups.act,
         name="act-on-group",
     ),
     path("resume", bulk_resume.resume, name="resume-many"),
@@ -121,26 +136,27 @@ urlpatterns = [
     path("commands/<uuid:id>", commands.command, name="command"),
     path("commands/<uuid:id>/cancel", commands.cancel, name="cancel-command"),
     path("commands/<uuid:id>/note", commands.note, name="note-on-command"),
-    path("test-error", test_error.send, name="test-error"),
+    path("test-error", settings.send_test_error, name="test-error"),
     path("dead-letters", dead_letters.dead_letters, name="dead-letters"),
     path(
         "dead-letters/<str:application>/<int:sequence>",
         dead_letters.dead_letter,
         name="dead-letter",
     ),
-    path("held", held.held, name="held"),
+    path("held", tasks.held, name="held"),
     path("audit", audit.audit, name="audit"),
+    path("glossary", glossary.glossary, name="glossary"),
     path("instances", instances.instances, name="instances"),
     path("settings", settings.settings, name="settings"),
     path("settings/accounts", settings.create, name="create-account"),
     path("settings/accounts/<slug:verb>", settings.change, name="change-account"),
     path("quarantine", quarantine.quarantine, name="quarantine"),
     path("quarantine/<int:number>/put-back", quarantine.put_back, name="put-back"),
-    path("quarantine/<int:number>/dismiss", quarantine.dismiss, name="dismiss-aside"),
+    path("quarantine/<int:number>/dismiss", quarantine.dismiss, name="dismiss-entry"),
     path(
         "quarantine/<int:number>/dismiss/ask",
         quarantine.dismiss_dialog,
-        name="dismiss-aside-dialog",
+        name="dismiss-entry-dialog",
     ),
     path("live", stream.live, name="live"),
     path(

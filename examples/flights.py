@@ -52,6 +52,7 @@ def main() -> int:
         .master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.ansi.enabled", "true")  # as in Spark 4; 3.5 needs a value
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")

@@ -1,4 +1,4 @@
-"""Refuse words that the glossary replaces, in docs, templates and messages."""
+"""Refuse words that the glossary replaces, in docs, templates, static files and messages."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[1]
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**/*.md")
 TEMPLATES = ("dashboard/templates/**/*.html",)
+STATIC = ("dashboard/static/dashboard/*.js", "dashboard/static/dashboard/*.css")
 #: Python whose messages are checked.
 CODE = tuple(
     f"{folder}/**/*.py"
@@ -78,6 +79,7 @@ def _without(pattern: str, source: str) -> str:
 CHECKED: tuple[tuple[tuple[str, ...], Callable[[str], str]], ...] = (
     (PAGES, page_text),
     (TEMPLATES, template_text),
+    (STATIC, str),
     (CODE, messages),
 )
 

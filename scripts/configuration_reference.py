@@ -11,15 +11,48 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference" / "configuration.md"
 HEAD = """\
 # Configuration of an agent
 
-All keys of `Agent(errors=…)`. This page is generated: `python -m scripts.configuration_reference`.
-An invalid or unknown key is refused at the start, all faults in one message.
+All settings of an agent. This page is generated: `python -m scripts.configuration_reference`.
+
+## Where settings are read
+
+If a setting is given in several places, the first one of this list counts:
+
+1. `Agent(errors={"errors.tolerance": "all"})`, in the program.
+2. Spark's configuration: `spark-submit --conf spark.arrester.errors.tolerance=all`,
+   `spark-defaults.conf`, or `.config(…)` before the session starts. The name is `spark.arrester.`
+   and the key.
+3. A properties file: `--conf spark.arrester.config.file=arrester.properties`, a path on the driver.
+   The syntax is Kafka Connect's (`errors.tolerance=all`), in UTF-8.
+4. Environment variables, for the last two keys of the table.
+
+An unknown key or an invalid value is refused at the start, all faults in one message. Each names
+the key, the value, what is allowed and the place, unless that is `errors=`. Spark's web UI shows
+Spark's configuration: write values with passwords into the file.
+
+## Keys
 
 | key | default | allowed | meaning |
 |---|---|---|---|
 """
+#: The keys without a parser of their own: name, default, allowed values, meaning.
+OTHERS = (
+    ("`errors.dlq.options.*`", "none", "any", "Options of the Spark sink for dead letters."),
+    (
+        *("`errors.dlq.producer.*`", "none", "any"),
+        "Configuration of the Kafka producer for dead letters.",
+    ),
+    (
+        *("`redis.url`<br>or the variable `REDIS_URL`", "none"),
+        "a URL that starts with redis://, rediss:// or unix://",
+        "The server's Redis. Not in `errors=`.",
+    ),
+    (
+        "`spool.folder`<br>or the variable `ARRESTER_SPOOL`",
+        *("`~/.local/state/arrester/spool`", "a folder on a local disk"),
+        "Folder for unconfirmed events. Not in `errors=`.",
+    ),
+)
 TAIL = """\
-| `errors.dlq.options.*` | none | any | Options of the Spark sink for dead letters. |
-| `errors.dlq.producer.*` | none | any | Configuration of the Kafka producer for dead letters. |
 
 `errors.dlq.enable` requires one place: a path, a topic, or options of the sink.
 `errors.deadletterqueue.topic.name` enables dead letters by itself, as in Kafka Connect.
@@ -29,11 +62,14 @@ A setting without effect is refused, and so are two spellings of one key with di
 
 def page() -> str:
     """Return the text of the page."""
-    return HEAD + "".join(map(_row, KEYS.values())) + TAIL
+    rest = "".join(f"| {' | '.join(each)} |\n" for each in OTHERS)
+    return HEAD + "".join(map(_row, KEYS.values())) + rest + TAIL
 
 
 def _row(key: Key[object]) -> str:
-    names = "<br>or ".join(f"`{each}`" for each in (key.name, key.shipped, key.old) if each)
+    names = "<br>or ".join(
+        f"`{each}`" for each in (key.name, key.connect_name, key.former_name) if each
+    )
     return f"| {names} | {_shown(key.default)} | {key.allowed} | {key.meaning} |\n"
 
 

@@ -1,6 +1,6 @@
-"""Make the pictures in docs/screenshots: real servers, a web process, and a story that is told.
+"""Make the pictures in docs/screenshots with real servers, a web process and invented events.
 
-Nothing of Spark runs, so that the pictures are made in a minute and show the same each time.
+Spark does not run, so that the pictures are made in a minute and show the same each time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PICTURES = REPOSITORY / "docs" / "screenshots"
 DESKTOP, PHONE = (1280, 800), (360, 740)
 PATIENCE_MS = 60_000
 AIRPORTS = ("JFK", "LGA", "EWR", "BOS", "SFO", "SEA", "LAX", "ORD")
-#: Tabs and pages that are photographed as they are.
+#: Tabs and pages without further steps.
 TABS = ("commands", "instances", "policy")
 LISTS = (
     "applications",
@@ -38,7 +38,7 @@ LISTS = (
 
 
 def main() -> None:
-    """Run servers and a web process, tell the story, take the pictures, stop everything."""
+    """Run servers and a web process, append the events, take the pictures, stop everything."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     expect.set_options(timeout=PATIENCE_MS)
     with servers():
@@ -48,8 +48,8 @@ def main() -> None:
         from tests.dashboard.browser import chromium, web
 
         with chromium() as browser, web() as url:
-            beginnings(browser, url)
-            photographs(browser, url, story())
+            first_pages(browser, url)
+            all_pages(browser, url, story())
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def servers() -> Iterator[None]:
 
 
 def story() -> str:
-    """Tell a day of three applications; return the digest of the task that is looked into."""
+    """Append a day of three applications; return the digest of the task on the task page."""
     from msgspec.structs import replace
 
     from arrester.controlplane import actions, redis_client
@@ -104,7 +104,7 @@ def story() -> str:
     flights.fetches(command)
     flights.resumes("ORD", command)
     full = failure("produce", "kafka.errors.TimeoutError", "no room", "sink.py:88 in send")
-    orders.tell(
+    orders.report(
         RecordFailed(task="part-3", position=88_123, failure=full, response=Response.FAIL),
         TaskDied(task="part-3", position=88_123, failure=full),
         RecordsHeld(task="part-3", held=96, first_position=88_123),
@@ -115,7 +115,7 @@ def story() -> str:
     task = flights.pauses("JFK", held=1843, ago=timedelta(minutes=12))
     flights.pauses("SEA", held=212, ago=timedelta(minutes=3))
     flights.send(b"\x82\xa4type not an event of ours")
-    payments.falls_silent()
+    payments.loses_heartbeat()
     for each in (flights, orders):
         each.beats()
         # As long as the pictures take.
@@ -123,12 +123,12 @@ def story() -> str:
     return task.digest
 
 
-def beginnings(browser: Browser, url: str) -> None:
-    """Take the pictures of what there is before anybody has been heard."""
+def first_pages(browser: Browser, url: str) -> None:
+    """Take the pictures of a new installation."""
     from arrester.controlplane import models
     from tests.dashboard.conftest import make_user
 
-    # As if they were there: nobody folds but the story itself.
+    # As if all parts were running: the events are folded by this process.
     soon = datetime.now(UTC) + timedelta(hours=1)
     for name in ("redis", "wake", "worker", "housekeeper"):
         models.Sighting.objects.update_or_create(name=name, defaults={"at": soon})
@@ -136,12 +136,12 @@ def beginnings(browser: Browser, url: str) -> None:
     make_user("ben", "viewer")
     page = browser.new_page(base_url=url, viewport={"width": DESKTOP[0], "height": DESKTOP[1]})
     page.goto("/login")
-    photograph(page, "login")
-    photograph(signed_in(browser, url), "beginning")
+    take_picture(page, "login")
+    take_picture(signed_in(browser, url), "beginning")
 
 
-def photographs(browser: Browser, url: str, task: str) -> None:
-    """Take all pictures: what is there, and what an operator does about it."""
+def all_pages(browser: Browser, url: str, task: str) -> None:
+    """Take all pictures: the pages, and the dialogs of an operator."""
     page = signed_in(browser, url)
     for path, name in (
         ("/", "overview"),
@@ -153,56 +153,56 @@ def photographs(browser: Browser, url: str, task: str) -> None:
         ("/errors", "errors"),
     ):
         page.goto(path)
-        photograph(page, name)
+        take_picture(page, name)
     page.get_by_role("link", name="ImplausibleDelay").first.click()
-    photograph(page, "error")
-    for tab in ("Record", "Affected tasks", "Why grouped", "Notes and history"):
+    take_picture(page, "error")
+    for tab in ("Record", "Affected tasks", "Grouping", "Notes and history"):
         page.locator(".tabs").get_by_role("link", name=tab).click()
-        photograph(page, f"error-{tab.split()[0].lower()}")
+        take_picture(page, f"error-{tab.split()[0].lower()}")
     for name, button in (("mute", "Mute"), ("resume-many", "Resume paused tasks")):
         page.get_by_role("button", name=button).click()
         expect(page.get_by_role("dialog")).to_be_visible()
-        photograph(page, name)
+        take_picture(page, name)
         page.keyboard.press("Escape")
     page.goto("/dead-letters")
     page.locator("#letters a").first.click()
-    photograph(page, "dead-letter")
+    take_picture(page, "dead-letter")
     page.goto("/quarantine")
     page.get_by_role("button", name="Dismiss").click()
-    photograph(page, "dismiss")
+    take_picture(page, "dismiss")
     page.goto("/applications/flights?tab=policy")
     page.get_by_role("button", name="Set the answer of process:validate").click()
-    photograph(page, "set-policy")
+    take_picture(page, "set-policy")
     page.goto(f"/tasks/{task}/history?view=full")
-    photograph(page, "task-history")
+    take_picture(page, "task-history")
     page.goto(f"/tasks/{task}")
-    photograph(page, "task", whole=True)
+    take_picture(page, "task", whole=True)
     phone = signed_in(browser, url, size=PHONE)
     dark = signed_in(browser, url, scheme="dark")
     for other, where in ((phone, "phone"), (dark, "dark")):
         for path, what in ((f"/tasks/{task}", "task"), ("/", "overview"), ("/errors", "errors")):
             other.goto(path)
-            photograph(other, f"{what}-{where}")
+            take_picture(other, f"{what}-{where}")
     page.locator("#events a[href*=as_of]").last.click()
     expect(page.get_by_text("Back to now")).to_be_visible()
-    photograph(page, "task-as-of")
+    take_picture(page, "task-as-of")
     page.goto(page.url.replace(f"/tasks/{task}", "/applications/flights"))
     expect(page.get_by_text("Back to now")).to_be_visible()
-    photograph(page, "application-as-of")
+    take_picture(page, "application-as-of")
     page.goto(f"/tasks/{task}")
     page.get_by_role("button", name="Skip record and resume").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Reason").fill("HA51 did leave 21 hours late; the row is right")
-    photograph(page, "resume-past")
+    take_picture(page, "resume-past")
     dialog.get_by_role("button", name="Skip record and resume").click()
     expect(dialog).to_be_hidden()
     page.goto("/commands")
     page.get_by_role("link", name="Skip record and resume").first.click()
-    photograph(page, "command")
+    take_picture(page, "command")
     page.goto("/applications/orders")
     page.get_by_role("button", name="Shut down application").click()
     expect(page.get_by_role("dialog")).to_be_visible()
-    photograph(page, "shut-down")
+    take_picture(page, "shut-down")
 
 
 def signed_in(
@@ -225,8 +225,8 @@ def signed_in(
     return page
 
 
-def photograph(page: Page, name: str, *, whole: bool = False) -> None:
-    """Write the picture `name`, once what moves has come to rest."""
+def take_picture(page: Page, name: str, *, whole: bool = False) -> None:
+    """Write the picture `name`, after animations have ended."""
     page.wait_for_timeout(600)
     page.screenshot(path=PICTURES / f"{name}.png", full_page=whole, animations="disabled")
     print(f"docs/screenshots/{name}.png", flush=True)

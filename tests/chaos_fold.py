@@ -25,7 +25,8 @@ from arrester.controlplane import embedded
 from arrester.controlplane.domain.events import RecordFailed
 from arrester.controlplane.domain.identity import redis_keys, uuids
 from arrester.controlplane.embedded.postgres import Postgres
-from tests import services
+from tests import scratch, services
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -38,7 +39,6 @@ APPLICATIONS = ("flights", "trains")
 #: Two for each application fight for it.
 WORKERS = APPLICATIONS * 2
 TWICE = 0.03
-PATIENCE_SECONDS = 300
 #: More would only make the end longer.
 MOST_IN_FLIGHT = 500
 
@@ -69,7 +69,7 @@ class Worker:
 
 @dataclass(slots=True)
 class Sender:
-    """What an agent sends, and sends again."""
+    """The batches of an agent, some sent twice."""
 
     redis: Redis
     random: Random
@@ -113,7 +113,7 @@ class Sender:
 
 @dataclass(slots=True)
 class Chaos:
-    """The storm."""
+    """Send, fold and kill at random."""
 
     sender: Sender
     random: Random
@@ -169,7 +169,7 @@ class Chaos:
 @contextmanager
 def product() -> Iterator[embedded.Servers]:
     """Run durable servers with a migrated database, and point Django at them."""
-    with tempfile.TemporaryDirectory(prefix="arrester-chaos-", dir="/tmp") as folder:
+    with tempfile.TemporaryDirectory(prefix="arrester-chaos-", dir=scratch.FOLDER) as folder:
         Path(folder).chmod(0o711)
         with embedded.servers(Path(folder) / "home", durable=True) as servers:
             owner = servers.urls.migrate_database
@@ -190,7 +190,7 @@ def product() -> Iterator[embedded.Servers]:
 
 
 def check(sender: Sender) -> None:
-    """Raise AssertionError unless the log has all that was sent, once, in order."""
+    """Raise AssertionError unless the log has each sent event once, in order."""
     from django.db import connection
 
     from tests.controlplane import streams
@@ -208,7 +208,7 @@ def check(sender: Sender) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the storm and say how it ended."""
+    """Run the test and print the result."""
     parser = argparse.ArgumentParser(prog="make chaos-fold", description=__doc__)
     parser.add_argument("--kills", type=int, default=200, help="kill -9 of a worker (200)")
     parser.add_argument("--crashes", type=int, default=10, help="kill -9 of PostgreSQL (10)")

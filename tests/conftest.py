@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from arrester.controlplane import embedded
 from arrester.controlplane.celery import app, broker_url
 from arrester.controlplane.settings import database_settings
+from tests import scratch
 from tests import services as running_services
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 properties.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 properties.load_profile("patient")
 
+scratch.use()
 # Spark takes whatever python3 is on the PATH for its workers, unless told otherwise.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark"))
@@ -111,6 +114,14 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Accept warnings of older versions of PySpark itself."""
+    if tuple(map(int, version("pyspark").split(".")[:2])) < (4, 3):
+        # The garbage collector closes the sockets of py4j.
+        config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+        config.addinivalue_line("filterwarnings", "ignore:distutils:DeprecationWarning")
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,4 +1,4 @@
-"""Events to test with: a few that read like a story, and all that there can be."""
+"""Sample events: a few by hand, and strategies that generate all kinds."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.wire.failure_columns import (
-    LEAST,
+    MIN_EVENTS,
     FailedRecords,
     Stored,
     StoredFailures,
-    in_columns,
     last,
+    to_columns,
 )
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -88,13 +88,13 @@ FAILURE = Failure(
 
 
 def event(data: EventData, *, minute: int = 0, run: Run | None = RUN, **envelope: object) -> Event:
-    """Return `data` as the agent of these tests says it."""
+    """Return `data` as an event of the tests' agent."""
     values = {"instance": INSTANCE, "body": None} | envelope
     return Event(occurred_at=NOON + timedelta(minutes=minute), data=data, run=run, **values)  # type: ignore[arg-type]  # envelope fields by name
 
 
 def started() -> list[Event]:
-    """Return what an agent says first."""
+    """Return the first events of an agent."""
     versions = {"python": "3.11"}
     return [
         event(InstanceStarted(host="driver", pid=7, versions=versions), run=None),
@@ -121,7 +121,7 @@ def paused(position: int = 7, *, key: str | None = "JFK") -> list[Event]:
 
 
 def stored(events: list[Event], *, after: int = 0) -> list[StoredEvent]:
-    """Return `events` as the log numbers them."""
+    """Return `events` with their positions in the log."""
     return [
         StoredEvent(
             application=APPLICATION,
@@ -134,10 +134,10 @@ def stored(events: list[Event], *, after: int = 0) -> list[StoredEvent]:
     ]
 
 
-def told(events: list[Event], *, after: int = 0) -> list[Stored]:
-    """Return `events` as the log numbers them, in columns where they come so."""
+def stored_elements(events: list[Event], *, after: int = 0) -> list[Stored]:
+    """Return `events` as stored elements, as columns if possible."""
     found: list[Stored] = []
-    for each in in_columns(replace(event, body=None) for event in events):
+    for each in to_columns(replace(event, body=None) for event in events):
         sequence = last(found[-1]) + 1 if found else after + 1
         if isinstance(each, FailedRecords):
             place = stored([each.event(0)], after=sequence - 1)[0]
@@ -155,7 +155,7 @@ def told(events: list[Event], *, after: int = 0) -> list[Stored]:
     return found
 
 
-# Few names and numbers, so that histories meet themselves again; some of them awkward.
+# Few names and numbers, so that events share them; some are unusual.
 _keys = st.sampled_from([None, "", "JFK", "a/../b", "\0", "🛫", "k" * 10_000])
 _texts = st.sampled_from(["", "plain", "with \0 and 🛫", "x" * 3000])
 _instances = st.sampled_from([INSTANCE, OTHER_INSTANCE])
@@ -258,7 +258,7 @@ reports = st.builds(
     above=_digests,
     through=_digests,
 )
-#: What a run says of itself that has nothing but defaults.
+#: The description of a run with default values.
 POLICY = PipelineDescribed(
     stages=(
         StageDescribed(name="source", kind="Source", answer="FAIL", origin="default"),
@@ -373,7 +373,7 @@ def _enveloped(data: st.SearchStrategy[EventData]) -> st.SearchStrategy[Event]:
     )
 
 
-#: Anything that an agent may say.
+#: All events of agents.
 agent_events = _enveloped(
     st.one_of(
         task_events,
@@ -385,7 +385,7 @@ agent_events = _enveloped(
         st.builds(ApplicationShutdownRequested, reason=_texts, failure=st.none() | _failures),
     )
 )
-#: What only people and the server say.
+#: Events of people and the server.
 server_events = _enveloped(
     st.one_of(
         issued_commands,
@@ -403,13 +403,13 @@ server_events = _enveloped(
 )
 any_event = agent_events | server_events
 histories = st.lists(any_event, max_size=30)
-#: Mostly failures, as most logs have them, with something else between.
+#: Mostly failures, with other events between them.
 storms = st.lists(st.one_of(*[_enveloped(failed_records)] * 4, any_event), max_size=40)
 
 
 @st.composite
 def _alike(draw: st.DrawFn) -> list[Event]:
-    """Failed records that share what columns share; a few of them become none."""
+    """Failed records with the shared values of columns; sometimes too few for columns."""
     records = st.builds(
         RecordFailed,
         position=_positions,
@@ -424,7 +424,7 @@ def _alike(draw: st.DrawFn) -> list[Event]:
     assert isinstance(first.data, RecordFailed)
     failures = _failures.map(partial(replace, attempts=first.data.failure.attempts))
     found = [first]
-    for _ in range(draw(st.integers(LEAST - 2, LEAST + 2))):
+    for _ in range(draw(st.integers(MIN_EVENTS - 2, MIN_EVENTS + 2))):
         data = replace(
             first.data,
             task=draw(_keys),
@@ -436,7 +436,7 @@ def _alike(draw: st.DrawFn) -> list[Event]:
     return found
 
 
-#: Failed records as they come when many fail alike, with something else between.
+#: Runs of similar failed records, with other events between them.
 floods = st.lists(st.one_of(_alike(), _alike(), st.lists(any_event, max_size=2)), max_size=4).map(
     lambda some: [event for events in some for event in events]
 )

@@ -16,6 +16,7 @@ import psycopg
 from psycopg import sql
 
 from arrester.controlplane import embedded
+from tests import scratch
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TEMPLATE = "arrester_template"
@@ -25,8 +26,7 @@ DATABASE = "arrester_test"
 @contextmanager
 def running() -> Iterator[embedded.Urls]:
     """Run both servers in a temporary folder; return the URLs of the test database."""
-    # Under /tmp itself: the account that PostgreSQL runs under has to get there.
-    with tempfile.TemporaryDirectory(prefix="arrester-tests-", dir="/tmp") as folder:
+    with tempfile.TemporaryDirectory(prefix="arrester-tests-", dir=scratch.FOLDER) as folder:
         Path(folder).chmod(0o711)
         with embedded.servers(Path(folder) / "home", durable=False) as servers:
             yield embedded.Urls(
@@ -55,7 +55,7 @@ def make_template(urls: embedded.Urls) -> None:
 
 
 def clone(urls: embedded.Urls, name: str = DATABASE) -> None:
-    """Make database `name` anew, as the template is; whoever is connected to it is cut off."""
+    """Create database `name` again as a copy of the template; its connections are closed."""
     drop(urls, name)
     _execute(urls, "CREATE DATABASE {} TEMPLATE {} OWNER arrester_owner", name, TEMPLATE)
     # As the embedded start does it: privileges on a database are not part of its template.

@@ -10,13 +10,13 @@ from benchmarks.table import Ratio, rates, ratios, rounds_of
 
 
 def test_everything_is_measured_once_in_each_round() -> None:
-    said: list[str] = []
+    reported: list[str] = []
     measurements = {"fold": iter([1.0, 2.0, 3.0]).__next__, "limit": lambda: 2.0}
 
-    rounds = rounds_of(measurements, rounds=3, random=Random(1), say=said.append)
+    rounds = rounds_of(measurements, rounds=3, random=Random(1), report=reported.append)
 
     assert rounds == {"fold": [1.0, 2.0, 3.0], "limit": [2.0, 2.0, 2.0]}
-    assert len(said) == 6
+    assert len(reported) == 6
 
 
 def test_a_ratio_is_the_median_of_the_ratios_within_each_round() -> None:

@@ -31,6 +31,7 @@ from arrester.controlplane.celery import FOLDS, HOUSEKEEPING, app
 from arrester.controlplane.embedded import postgres
 from arrester.controlplane.local import demo
 from tests import services
+from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port
 from tests.services import REPOSITORY, running
 
@@ -46,7 +47,6 @@ VARIABLES = {
 }
 COMPOSE: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-START_SECONDS = 60
 
 
 def interpolated(text: str, variables: Mapping[str, str]) -> str:
@@ -89,16 +89,16 @@ def started(
         finally:
             process.terminate()
             try:
-                process.wait(20)
+                process.wait(PATIENCE_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
 
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert process.poll() is None, f"exited with {process.returncode}: {log.read_text()}"
-        assert time.monotonic() < deadline, f"not up in {START_SECONDS} s: {log.read_text()}"
+        assert time.monotonic() < deadline, f"not up in {PATIENCE_SECONDS} s: {log.read_text()}"
         time.sleep(0.2)
 
 
@@ -147,7 +147,7 @@ def test_only_migrations_run_as_the_owner(service: str) -> None:
 def test_the_declared_migration_runs(fresh_database: embedded.Urls, tmp_path: Path) -> None:
     log = tmp_path / "migrate.log"
     with started("migrate", fresh_database, log) as process:
-        assert process.wait(START_SECONDS) == 0, log.read_text()
+        assert process.wait(PATIENCE_SECONDS) == 0, log.read_text()
     assert "created user operator, password from ARRESTER_OPERATOR_PASSWORD" in log.read_text()
     assert "operator-secret" not in log.read_text()
 
@@ -175,7 +175,7 @@ def test_the_declared_web_process_is_healthy_under_any_name(
 
 def login_page(port: int, host: str) -> tuple[int, str | None]:
     """Request the login page from `host`; return the status and the Location header."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
     with closing(connection):
         connection.request("GET", "/login", headers={"Host": host})
         response = connection.getresponse()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from scripts import check_language, configuration_reference
+from arrester.dashboard.text import glossary
+from scripts import check_language, configuration_reference, matrix
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
@@ -36,9 +37,13 @@ def test_the_versions_that_are_named_are_those_that_the_tests_have() -> None:
     [image] = re.findall(r"^FROM python:(\d+\.\d+)", dockerfile, re.MULTILINE)
     assert f"have Python {image}." in readme
 
-    admitted = f"pyspark=={pinned('pyspark').rpartition('.')[0]}.*"
+    admitted = "pyspark>=3.5,<5"
     assert f'"{admitted}"' in project and f"`{admitted}`" in readme
     assert pinned("pyspark", "agents") == pinned("pyspark")
+    older = [pinned("pyspark", f"spark-{minor}") for minor in matrix.MINORS[:-1]]
+    table = readme.partition(matrix.BEGIN)[2].partition(matrix.END)[0]
+    run = re.findall(r"^\| (\d\S+) \|", table, re.MULTILINE)
+    assert set(run) <= {*older, pinned("pyspark")}
     kafka = (REPOSITORY / "docs" / "how-to" / "kafka.md").read_text()
     assert f"spark-sql-kafka-0-10_2.13:{pinned('pyspark')} " in kafka
 
@@ -88,3 +93,10 @@ def test_the_language_check_reads_the_text_of_pages_templates_and_messages() -> 
     assert check_language.faults(check_language.messages(module)) == [
         "line 3: 'road': write path, delivery, outbox"
     ]
+
+
+def test_the_glossary_of_the_documentation_is_that_of_the_product() -> None:
+    page = (REPOSITORY / "docs" / "glossary.md").read_text()
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", page, re.MULTILINE)
+    documented = {term: meaning for term, meaning in rows if term not in ("term", "---")}
+    assert documented == glossary.TERMS

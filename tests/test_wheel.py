@@ -19,6 +19,7 @@ import pytest
 import arrester
 from arrester.controlplane.embedded.redis import binary
 from tests.controlplane.management.test_up import OVERRIDES, home, read_until
+from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port
 from tests.services import REPOSITORY
 
@@ -160,7 +161,7 @@ def test_the_server_runs_in_a_clean_environment(
         [style] = re.findall(r'<link rel="stylesheet" href="([^"]+)"', login)
         assert "font-family" in fetch(base + style)
         process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=60)
+        rest, _ = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0, rest
     finally:
         process.kill()
@@ -169,7 +170,7 @@ def test_the_server_runs_in_a_clean_environment(
 
 
 def fetch(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=30) as response:
+    with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as response:
         assert response.status == 200
         return str(response.read().decode())
 

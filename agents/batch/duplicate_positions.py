@@ -1,4 +1,4 @@
-"""Fail records that share the position of a failed record: they cannot be told apart.
+"""Fail records that share the position of a failed record: they cannot be distinguished.
 
 The position matters only when its record fails: for skipping it in a replay, reporting it, or
 pausing at it. Positions of successful records are not checked.
@@ -13,24 +13,23 @@ from functools import cache
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from arrester.agents.batch.record_atomicity import BROADCAST_RECORDS
+from arrester.agents.batch.record_columns import BROADCAST_RECORDS, COORDINATES, join_records
 from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.executor.columns import (
     ENTRY,
     ERROR,
     ERROR_TYPE,
-    FATE,
     FILTERED,
     ORDINAL,
+    OUTCOME,
     POSITION,
     SOURCE,
     TASK,
 )
 from arrester.agents.failures.failure_set import has_failed, is_in
-from arrester.agents.spark.local_checkpoint import checkpointed, releasing
+from arrester.agents.spark.local_checkpoint import releasing
 
-_COORDINATES = (TASK, ENTRY, POSITION)
 _SHARED = "__arrester_shared"
 #: For at most this many failed records, in this many tasks, an expression names the positions.
 _LISTED, _LISTED_TASKS = 5_000, 50
@@ -41,44 +40,43 @@ def fail_shared_positions(evaluated: Evaluated, pipeline: Pipeline, *, examples:
 
     If there are none, `examples` of each cause are collected with the failures.
     """
-    if not evaluated.failed or _have_their_own(evaluated, pipeline, examples):
+    if _are_distinct(evaluated, pipeline, examples):
         return evaluated
     shared = _shared(evaluated)
     if shared.isEmpty():
         return evaluated
-    with releasing() as kept:
-        kept.append(checkpointed(shared))
+    with releasing() as checkpoints:
+        shared = checkpoints.add(shared)
         # A join may reorder rows each time, and the order identifies failed records.
-        kept.append(checkpointed(_with_failed(evaluated.frame, kept[0])))
-        failed = kept[1].where(has_failed()).count()
-        frame = kept.pop()
-    blocks = (*evaluated.blocks, frame)
-    return replace(evaluated.with_frame(frame, failed=failed), blocks=blocks)
+        frame = checkpoints.add(_with_failed(evaluated.frame, shared))
+        failed = frame.where(has_failed()).count()
+        checkpoints.pop()
+    return replace(evaluated.with_frame(frame, failed=failed), blocks=(*evaluated.blocks, frame))
 
 
 def _with_failed(frame: DataFrame, shared: DataFrame) -> DataFrame:
     """Return the rows with all records failed whose coordinates are in `shared`."""
-    marked = _joined(frame, shared.withColumn(_SHARED, F.lit(True)), "left")
-    here = F.coalesce(F.col(_SHARED), F.lit(False)) & _is_evaluated()
-    nothing = F.lit(None).cast(ERROR_TYPE)
-    responder = {
-        FATE: F.when(here, F.lit(SOURCE)).otherwise(F.col(FATE)),
-        ERROR: F.when(here, nothing).otherwise(F.col(ERROR)),
+    marked = join_records(frame, shared.withColumn(_SHARED, F.lit(True)), "left")
+    fails = F.coalesce(F.col(_SHARED), F.lit(False)) & _is_evaluated()
+    no_error = F.lit(None).cast(ERROR_TYPE)
+    columns = {
+        OUTCOME: F.when(fails, F.lit(SOURCE)).otherwise(F.col(OUTCOME)),
+        ERROR: F.when(fails, no_error).otherwise(F.col(ERROR)),
     }
-    return marked.withColumns(responder).select(*frame.columns)
+    return marked.withColumns(columns).select(*frame.columns)
 
 
-def _have_their_own(evaluated: Evaluated, pipeline: Pipeline, examples: int) -> bool:
+def _are_distinct(evaluated: Evaluated, pipeline: Pipeline, examples: int) -> bool:
     """Whether no failed record shares its position; False also if there are too many to check.
 
     Failed records have distinct positions, and no other record has one of these.
     """
     failures = evaluated.failures
-    if not failures.few or evaluated.failed > _LISTED:
+    if not failures.is_small or evaluated.failed > _LISTED:
         return False
     rows = 0
     places: dict[tuple[str | None, int], set[int]] = {}
-    for each in failures.listed:
+    for each in failures.on_driver:
         if each.position is not None and each.number > SOURCE:
             rows += 1
             places.setdefault((each.task, each.entry), set()).add(each.position)
@@ -86,8 +84,10 @@ def _have_their_own(evaluated: Evaluated, pipeline: Pipeline, examples: int) -> 
         return False
     if not rows:
         return True
-    here = " OR ".join(_is_at(*each, some) for each, some in places.items())
-    return failures.none_other_than(pipeline, _has_passed() & F.expr(f"({here})"), limit=examples)
+    at_one = " OR ".join(_is_at(*each, some) for each, some in places.items())
+    return failures.has_no_other_rows(
+        pipeline, _has_passed() & F.expr(f"({at_one})"), limit=examples
+    )
 
 
 def _is_at(task: str | None, entry: int, positions: Collection[int]) -> str:
@@ -100,8 +100,8 @@ def _is_at(task: str | None, entry: int, positions: Collection[int]) -> str:
 @cache
 def _has_passed() -> Column:
     """Return whether a row belongs to an evaluated record that did not fail."""
-    fate = F.col(FATE)
-    return (F.col(ORDINAL) == 0) & (fate.isNull() | (fate == FILTERED))
+    outcome = F.col(OUTCOME)
+    return (F.col(ORDINAL) == 0) & (outcome.isNull() | (outcome == FILTERED))
 
 
 def _shared(evaluated: Evaluated) -> DataFrame:
@@ -109,19 +109,13 @@ def _shared(evaluated: Evaluated) -> DataFrame:
     records = evaluated.frame.where(
         (F.col(ORDINAL) == 0) & F.col(POSITION).isNotNull() & _is_evaluated()
     )
-    failed = records.where(F.col(FATE) > SOURCE).select(*_COORDINATES)
+    failed = records.where(F.col(OUTCOME) > SOURCE).select(*COORDINATES)
     if evaluated.failed <= BROADCAST_RECORDS:
         failed = F.broadcast(failed)
-    suspects = _joined(records.select(*_COORDINATES), failed, "left_semi")
-    return suspects.groupBy(*_COORDINATES).count().where("count > 1").drop("count")
-
-
-def _joined(frame: DataFrame, coordinates: DataFrame, how: str) -> DataFrame:
-    names = {name: f"{name}_too" for name in _COORDINATES}
-    same = [F.col(ours).eqNullSafe(F.col(other)) for ours, other in names.items()]
-    return frame.join(coordinates.withColumnsRenamed(names), same, how)
+    suspects = join_records(records.select(*COORDINATES), failed, "left_semi")
+    return suspects.groupBy(*COORDINATES).count().where("count > 1").drop("count")
 
 
 def _is_evaluated() -> Column:
-    fate = F.col(FATE)
-    return fate.isNull() | (fate == FILTERED) | (fate > SOURCE)
+    outcome = F.col(OUTCOME)
+    return outcome.isNull() | (outcome == FILTERED) | (outcome > SOURCE)

@@ -1,4 +1,4 @@
-"""The fast path: guard and write in one pass, which aborts at the first failure.
+"""The fast path: guard and write as one plan, which aborts at the first failure.
 
 It is for all-or-nothing sinks. After any exception nothing is decided and nothing is written. The
 slow path then finds the failed records.
@@ -7,10 +7,9 @@ slow path then finds the failed records.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from uuid import uuid4
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
@@ -19,16 +18,21 @@ from pyspark.sql import functions as F
 from arrester.agents.batch.record_columns import task_key
 from arrester.agents.definition.checks import empty_frame
 from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.sinks import Sink
 from arrester.agents.definition.steps import Columns, Deserialize, Native, Process, Step, Transform
-from arrester.agents.execution.step_segments import python_schema, python_steps, quoted, segments
+from arrester.agents.execution.step_runner import python_schema, python_steps, quoted, segments
 from arrester.agents.executor.columns import SOURCE
-from arrester.agents.spark.common_subexpressions import Ready
+from arrester.agents.spark.monitoring.log_filter import LogFilter, abort_mark
 from arrester.agents.spark.ship_executor import shipped, shipped_rules
-from arrester.agents.spark.try_eval import VALUE, attempted, reusable
+from arrester.agents.spark.try_eval import VALUE, PreparedExpressions, reusable, try_eval
 from arrester.controlplane.domain.error_policy.policy import Policy
 
 _log = logging.getLogger("arrester.thread")
 
+_ABORT_MESSAGE = (
+    "Arrester: a record failed; this write was aborted on purpose and is done again record by "
+    "record"
+)
 _ATTEMPT = "__arrester_attempt"
 _TASK_ATTEMPT = "__arrester_task_attempt"
 _POSITION_ATTEMPT = "__arrester_position_attempt"
@@ -41,9 +45,11 @@ class FastPath:
     """The steps of a pipeline as a plan that all rows pass, or none. Made once for all
     micro-batches."""
 
+    pipeline: Pipeline
     layers: Sequence[Layer]
-    #: The text in exceptions of failed records.
-    mark: str
+    #: In the exceptions of failed records, and nowhere else.
+    abort_mark: str
+    log_filter: LogFilter
 
     @classmethod
     def of(cls, pipeline: Pipeline, policy: Policy) -> FastPath | None:
@@ -56,21 +62,26 @@ class FastPath:
             return None
         if any(isinstance(step, Transform) for step in pipeline.steps):
             return None
-        making = _Making(empty_frame(pipeline.source), f"arrester-{uuid4().hex}")
+        plan = _Plan(empty_frame(pipeline.source), abort_mark())
         try:
-            making.source(pipeline)
+            plan.check_source(pipeline)
             for number, segment in segments(pipeline.steps, first=SOURCE + 1):
                 if isinstance(segment[0], Process):
-                    making.python(list(enumerate(segment, start=number)), policy)
+                    plan.add_python(list(enumerate(segment, start=number)), policy)
                 for step in segment:
                     if isinstance(step, Deserialize | Columns):
-                        making.native(step)
-            making.end(pipeline.columns)
+                        plan.add_native(step)
+            plan.end(pipeline.columns)
         except PySparkException:
             # Spark analyses such an expression only once, so every micro-batch takes the slow path.
             _log.debug("%s cannot take the fast path", pipeline.name, exc_info=True)
             return None
-        return cls(layers=making.layers, mark=making.mark)
+        return cls(
+            pipeline=pipeline,
+            layers=plan.layers,
+            abort_mark=plan.abort_mark,
+            log_filter=LogFilter(pipeline.source.sparkSession),
+        )
 
     def frame(self, source: DataFrame) -> DataFrame:
         """Return the frame that the sink writes. Evaluating it raises if a record fails."""
@@ -78,105 +89,124 @@ class FastPath:
             source = layer(source)
         return source
 
-    def is_failed_record(self, exc: BaseException) -> bool:
+    def write(self, source: DataFrame, number: int, *, check: Callable[[], None]) -> bool:
+        """Evaluate and write at once; return False, with nothing written, if anything failed.
+
+        The fast path cannot tell whether the source, a step or the sink failed. The slow path can:
+        it evaluates before it writes. `check` raises if the run is to end.
+        """
+        sink = self.pipeline.sink
+        assert isinstance(sink, Sink)
+        self.log_filter.begin(self.abort_mark)
+        try:
+            sink(self.frame(source), number)
+        except BaseException as exc:  # SystemExit would hang the query forever
+            self.log_filter.end(self.abort_mark)
+            check()
+            failed = self._is_failed_record(exc)
+            why = "a record failed" if failed else f"{type(exc).__name__} was raised"
+            message = "pipeline %r, batch %s: %s on the fast path; repeating it on the slow path"
+            _log.info(message, self.pipeline.name, number, why)
+            return False
+        return True
+
+    def _is_failed_record(self, exc: BaseException) -> bool:
         """Whether a failed record is the cause of an exception. Otherwise the sink is."""
-        seen: BaseException | None = exc
-        while seen is not None:
-            if self.mark in str(seen):
+        link: BaseException | None = exc
+        while link is not None:
+            if self.abort_mark in str(link):
                 return True
-            seen = seen.__cause__ or seen.__context__
+            link = link.__cause__ or link.__context__
         return False
 
 
-class _Making:
-    """Plan layers, each checked on an empty frame."""
+class _Plan:
+    """The layers of a plan, each checked on an empty frame."""
 
-    def __init__(self, shape: DataFrame, mark: str) -> None:
+    def __init__(self, shape: DataFrame, abort_mark: str) -> None:
         self.layers: list[Layer] = []
-        self.mark = mark
+        self.abort_mark = abort_mark
+        # An executor logs it.
+        self._abort_message = f"{_ABORT_MESSAGE} ({abort_mark})"
         #: Failure conditions that no layer has checked yet: each layer costs time in every
         #: micro-batch.
-        self._unasked: list[Column] = []
+        self._unchecked: list[Column] = []
         self._shape = shape
 
-    def source(self, pipeline: Pipeline) -> None:
+    def check_source(self, pipeline: Pipeline) -> None:
         """Check that each record has a task and a position."""
-        plain = pipeline.plain
-        if plain is not None:
-            self._unasked.append(quoted(plain.position).isNull())
+        coordinates = pipeline.source_coordinates
+        if coordinates is not None:
+            self._unchecked.append(quoted(coordinates.position).isNull())
             return
-        theirs = self._theirs()
-        task = self._attempted({VALUE: task_key(pipeline.task)})
-        position = self._attempted({VALUE: pipeline.position.cast("long")})
-        self.select([*theirs, task.alias(_TASK_ATTEMPT), position.alias(_POSITION_ATTEMPT)])
+        columns = [quoted(name) for name in self._shape.columns]
+        task = self._attempt(task_key(pipeline.task)).alias(_TASK_ATTEMPT)
+        position = self._attempt(pipeline.position.cast("long")).alias(_POSITION_ATTEMPT)
+        self._select([*columns, task, position])
         missing = F.col(_POSITION_ATTEMPT)[VALUE].isNull()
-        self._unasked += [F.col(_TASK_ATTEMPT).isNull(), missing]
-        self._ask()
-        self.select(theirs)
+        self._unchecked += [F.col(_TASK_ATTEMPT).isNull(), missing]
+        self._check()
+        self._select(columns)
 
-    def native(self, step: Native) -> None:
+    def add_native(self, step: Native) -> None:
         """Add a native step. A failed attempt is NULL."""
         names = self._shape.withColumns(dict(step.expressions)).columns
-        named = self._named
-        made = {named(name): name for name in step.expressions}
-        ready = step.ready
-        if ready is None:
+        found = self._found_name
+        made = {found(name): name for name in step.expressions}
+        prepared = step.prepared
+        if prepared is None:
             values = {name: reusable(self._shape, each) for name, each in step.expressions.items()}
-            ready = Ready(spark=self._shape.sparkSession, expressions=values)
-        for layer in ready.layers(_ATTEMPT):
-            self.select(layer)
-        self._unasked.append(F.col(_ATTEMPT).isNull())
-        self._ask()
-        self.select(
+            prepared = PreparedExpressions(spark=self._shape.sparkSession, expressions=values)
+        for columns in prepared.selections(_ATTEMPT):
+            self._select(columns)
+        self._unchecked.append(F.col(_ATTEMPT).isNull())
+        self._check()
+        self._select(
             [
-                F.col(_ATTEMPT).getField(made[named(name)]).alias(name)
-                if named(name) in made
+                F.col(_ATTEMPT).getField(made[found(name)]).alias(name)
+                if found(name) in made
                 else quoted(name)
                 for name in names
             ]
         )
 
-    def python(self, segment: Sequence[tuple[int, Step]], policy: Policy) -> None:
+    def add_python(self, segment: Sequence[tuple[int, Step]], policy: Policy) -> None:
         """Add Python steps. The worker raises at the first failed attempt."""
-        self._ask()
-        steps = python_steps(segment)
+        self._check()
         schema = python_schema(segment)
-        whole = shipped("map_in_arrow").WholeSteps(
-            steps,
+        steps = shipped("map_in_arrow").FastPathSteps(
+            python_steps(segment),
             timezone=self._shape.sparkSession.conf.get("spark.sql.session.timeZone"),
             rules=shipped_rules(policy),
-            mark=self.mark,
+            abort_message=self._abort_message,
         )
-        self._add(lambda frame: frame.mapInArrow(whole, schema))
-
-    def select(self, columns: Sequence[Column]) -> None:
-        self._add(lambda frame: frame.select(*columns))
-
-    def _attempted(self, expressions: Mapping[str, Column]) -> Column:
-        values = {name: reusable(self._shape, each) for name, each in expressions.items()}
-        return attempted(self._shape.sparkSession, values)
+        self._add(lambda frame: frame.mapInArrow(steps, schema))
 
     def end(self, columns: Sequence[str]) -> None:
         """Reduce the columns to the sink's."""
-        self._ask()
+        self._check()
         if tuple(self._shape.columns) != tuple(columns):
-            self.select([quoted(name) for name in columns])
+            self._select([quoted(name) for name in columns])
 
-    def _ask(self) -> None:
-        if not self._unasked:
+    def _attempt(self, expression: Column) -> Column:
+        return try_eval(self._shape.sparkSession, {VALUE: reusable(self._shape, expression)})
+
+    def _check(self) -> None:
+        """Add a layer that raises if an unchecked condition holds."""
+        if not self._unchecked:
             return
-        failed = reduce(lambda one, other: one | other, self._unasked)
-        passes = F.when(failed, F.raise_error(F.lit(self.mark))).otherwise(F.lit(True))
-        self._unasked = []
+        failed = reduce(lambda one, other: one | other, self._unchecked)
+        passes = F.when(failed, F.raise_error(F.lit(self._abort_message))).otherwise(F.lit(True))
+        self._unchecked = []
         self._add(lambda frame: frame.where(passes))
 
-    def _named(self, name: str) -> str:
+    def _found_name(self, name: str) -> str:
         """Return the name by which Spark finds a column: `Value` and `value` may differ."""
         exactly = self._shape.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
         return name if exactly else name.lower()
 
-    def _theirs(self) -> list[Column]:
-        return [quoted(name) for name in self._shape.columns]
+    def _select(self, columns: Sequence[Column]) -> None:
+        self._add(lambda frame: frame.select(*columns))
 
     def _add(self, layer: Layer) -> None:
         self._shape = layer(self._shape)

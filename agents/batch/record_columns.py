@@ -1,25 +1,30 @@
-"""Internal columns of a record before its steps: task, position and known decisions."""
+"""Internal columns of records: task, position, known decisions; and records as a whole.
+
+A record fails or passes as a whole, also if it became several rows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from arrester.agents.batch.record_atomicity import broadcast_if_small
 from arrester.agents.definition.coordinates import SourceCoordinates
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.execution.step_segments import is_ours, quoted, where_kept
+from arrester.agents.definition.steps import Process, Step, Transform
+from arrester.agents.execution.step_runner import is_internal, quoted, source_columns
 from arrester.agents.executor.columns import (
     ENTRY,
     ERROR,
     ERROR_TYPE,
-    FATE,
+    FILTERED,
     HELD,
     INTERNAL,
     ORDINAL,
+    OUTCOME,
     POSITION,
     POSITION_RAISED,
     RETRIES,
@@ -28,16 +33,21 @@ from arrester.agents.executor.columns import (
     TASK,
     TASK_RAISED,
 )
-from arrester.agents.failures.pause_offsets import is_one_of
-from arrester.agents.spark.error_columns import error_column, error_row
-from arrester.agents.spark.errors import Problem
+from arrester.agents.failures.pause_offsets import is_task_in
+from arrester.agents.spark.catalyst import is_valid_utf8
+from arrester.agents.spark.errors import Problem, error_column, error_row
 from arrester.agents.spark.try_eval import VALUE, guarded
 from arrester.controlplane.domain.identity.names import KEY_MAX_BYTES
 
 #: Beside a decision mark: the outcome that is known before evaluation.
 MARK = "__arrester_mark"
+#: The columns that identify a record.
+COORDINATES = (TASK, POSITION, ENTRY)
+#: Up to this many records are broadcast, whatever Spark estimates.
+BROADCAST_RECORDS = 200_000
 #: For this many pipelines the Columns are cached.
-_KEPT = 64
+_CACHED_PIPELINES = 64
+_FAILED = "__arrester_failed"
 _TASK_ATTEMPT = "__arrester_task_attempt"
 _POSITION_ATTEMPT = "__arrester_position_attempt"
 
@@ -51,12 +61,12 @@ def task_key(raw: Column | None) -> Column:
         return F.lit(None).cast("string")
     raw = raw.cast("string")
     as_hex = F.concat(F.lit("0x"), F.hex(raw.cast("binary")))
-    key = F.when(F.is_valid_utf8(raw), raw).otherwise(as_hex)
+    key = F.when(is_valid_utf8(raw), raw).otherwise(as_hex)
     long = F.concat(F.substring(key, 1, 64), F.lit("…"), F.sha2(key.cast("binary"), 256))
     return F.when(F.octet_length(key) > KEY_MAX_BYTES, long).otherwise(key)
 
 
-def prepared(
+def with_outcome(
     source: DataFrame,
     pipeline: Pipeline,
     blocked: Collection[str | None],
@@ -66,41 +76,42 @@ def prepared(
 
     A record with an unknown task has no position either: it is in no task, not in the global one.
     """
-    plain = pipeline.plain
-    if plain is None or marks is not None:
-        theirs = [quoted(name) for name in source.columns if name != ENTRY]
-        return _with_all(source, pipeline, theirs, blocked, marks)
-    if blocked:
-        nowhere, fate = quoted(plain.position).isNull(), F.lit(SOURCE)
-        task = task_key(plain.key(quoted))
-        made = F.when(is_one_of(task, blocked), F.lit(HELD)).when(nowhere, fate)
-        return source.select(made.alias(FATE), "*")
-    return source.select(_fate(plain), "*")
+    coordinates = pipeline.source_coordinates
+    if coordinates is None or marks is not None:
+        return _with_guarded_coordinates(source, pipeline, blocked, marks)
+    if not blocked:
+        return source.select(_outcome(coordinates), "*")
+    is_blocked = is_task_in(task_key(coordinates.key(quoted)), blocked)
+    has_no_position = quoted(coordinates.position).isNull()
+    outcome = F.when(is_blocked, F.lit(HELD)).when(has_no_position, F.lit(SOURCE))
+    return source.select(outcome.alias(OUTCOME), "*")
 
 
 # Cached: making a Column takes many calls to the JVM.
-@lru_cache(maxsize=_KEPT)
-def _fate(plain: SourceCoordinates) -> Column:
-    return F.when(quoted(plain.position).isNull(), F.lit(SOURCE)).alias(FATE)
+@lru_cache(maxsize=_CACHED_PIPELINES)
+def _outcome(coordinates: SourceCoordinates) -> Column:
+    return F.when(quoted(coordinates.position).isNull(), F.lit(SOURCE)).alias(OUTCOME)
 
 
-def with_all(frame: DataFrame, names: Sequence[str], plain: SourceCoordinates | None) -> DataFrame:
+def with_all(
+    frame: DataFrame, names: Sequence[str], coordinates: SourceCoordinates | None
+) -> DataFrame:
     """Return an evaluated frame with all internal columns, at no cost for successful rows.
 
     `names` are the columns of the source.
     """
-    return frame.select(*_columns(tuple(frame.columns), tuple(names), plain))
+    return frame.select(*_columns(tuple(frame.columns), tuple(names), coordinates))
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHED_PIPELINES)
 def _columns(
-    columns: tuple[str, ...], names: tuple[str, ...], plain: SourceCoordinates | None
+    columns: tuple[str, ...], names: tuple[str, ...], coordinates: SourceCoordinates | None
 ) -> tuple[Column, ...]:
-    kept = where_kept(columns, names)
-    task = None if plain is None else plain.key(lambda name: quoted(kept[name]))
-    position = F.lit(None) if plain is None else quoted(kept[plain.position])
+    present = source_columns(columns, names)
+    task = None if coordinates is None else coordinates.key(lambda name: quoted(present[name]))
+    position = F.lit(None) if coordinates is None else quoted(present[coordinates.position])
     made = {
-        ROW: F.struct(*[quoted(kept[name]).alias(name) for name in names]),
+        ROW: F.struct(*[quoted(present[name]).alias(name) for name in names]),
         TASK: task_key(task),
         POSITION: position.cast("long"),
         ENTRY: F.lit(0),
@@ -108,23 +119,23 @@ def _columns(
         ORDINAL: F.lit(0),
         RETRIES: F.lit(0).cast("long"),
     }
-    ours = [F.col(name) if name in columns else made[name].alias(name) for name in INTERNAL]
-    return (*ours, *[quoted(name) for name in columns if not is_ours(name)])
+    internal = [F.col(name) if name in columns else made[name].alias(name) for name in INTERNAL]
+    return (*internal, *[quoted(name) for name in columns if not is_internal(name)])
 
 
-def _with_all(
+def _with_guarded_coordinates(
     source: DataFrame,
     pipeline: Pipeline,
-    theirs: Sequence[Column],
     blocked: Collection[str | None],
     marks: DataFrame | None,
 ) -> DataFrame:
     never = F.lit(False)
+    columns = [quoted(name) for name in source.columns if name != ENTRY]
     frame = source.select(
         guarded(source, task_key(pipeline.task), unless=never).alias(_TASK_ATTEMPT),
         guarded(source, pipeline.position.cast("long"), unless=never).alias(_POSITION_ATTEMPT),
         (F.col(ENTRY) if ENTRY in source.columns else F.lit(0)).alias(ENTRY),
-        *theirs,
+        *columns,
     )
     no_task = F.col(_TASK_ATTEMPT).isNull()
     frame = frame.select(
@@ -134,40 +145,72 @@ def _with_all(
         F.when(no_task, _raised("task"))
         .when(F.col(_POSITION_ATTEMPT).isNull(), _raised("position"))
         .alias(ERROR),
-        *theirs,
+        *columns,
     )
     mark = F.lit(None).cast("int")
     if marks is not None:
-        frame, mark = _marked(frame, marks), F.col(MARK)
-    fate = (
+        marks = marks.groupBy(*COORDINATES).agg(F.min(MARK).alias(MARK))
+        frame, mark = join_records(frame, broadcast_if_small(marks), "left"), F.col(MARK)
+    outcome = (
         F.when(mark.isNotNull(), mark)
         .when(F.col(ERROR)["exception_class"] == TASK_RAISED, F.lit(SOURCE))
-        .when(is_one_of(F.col(TASK), blocked), F.lit(HELD))
+        .when(is_task_in(F.col(TASK), blocked), F.lit(HELD))
         .when(F.col(POSITION).isNull(), F.lit(SOURCE))
     )
-    return frame.select(
-        TASK,
-        POSITION,
-        ENTRY,
-        fate.alias(FATE),
-        F.when(fate == SOURCE, F.col(ERROR)).alias(ERROR),
-        *theirs,
-    )
+    error = F.when(outcome == SOURCE, F.col(ERROR)).alias(ERROR)
+    return frame.select(*COORDINATES, outcome.alias(OUTCOME), error, *columns)
 
 
 def _raised(what: str) -> Column:
     """Return the error of a record without a usable task or position."""
-    said = Problem(
+    problem = Problem(
         exception_class=TASK_RAISED if what == "task" else POSITION_RAISED,
         message=f"the expression of the {what} raised; a record needs its {what} "
         "to be paused and resumed at",
     )
-    return error_column(error_row(said))
+    return error_column(error_row(problem))
 
 
-def _marked(frame: DataFrame, marks: DataFrame) -> DataFrame:
-    names = {name: f"{name}_marked" for name in (TASK, ENTRY, POSITION)}
-    marks = marks.groupBy(*names).agg(F.min(MARK).alias(MARK))
-    same = [F.col(ours).eqNullSafe(F.col(other)) for ours, other in names.items()]
-    right = broadcast_if_small(marks.withColumnsRenamed(names))
-    return frame.join(right, same, "left").drop(*names.values())
+# Records as a whole
+
+
+def may_split_records(steps: Sequence[Step]) -> bool:
+    """Whether rows of one record can fail separately: a step follows one that adds rows.
+
+    Adjacent Python steps treat the record as a whole themselves.
+    """
+    return any(
+        isinstance(one, Transform) or (isinstance(one, Process) and not isinstance(other, Process))
+        for one, other in pairwise(steps)
+    )
+
+
+def make_atomic(frame: DataFrame) -> DataFrame:
+    """Return an evaluated frame in which a record with a failed row has failed.
+
+    Its first row gets the failure of the earliest step; its other rows are dropped.
+    """
+    first = F.min_by(F.struct(OUTCOME, ORDINAL, ERROR), F.struct(OUTCOME, ORDINAL))
+    failed = frame.where(F.col(OUTCOME) > SOURCE).groupBy(*COORDINATES).agg(first.alias(_FAILED))
+    joined = join_records(frame, broadcast_if_small(failed), "left")
+    has_failed, is_first = F.col(_FAILED).isNotNull(), F.col(ORDINAL) == 0
+
+    def of_record(name: str, other_rows: Column) -> Column:
+        failure = F.when(has_failed & is_first, F.col(_FAILED)[name])
+        return failure.when(has_failed, other_rows).otherwise(F.col(name))
+
+    columns = {OUTCOME: of_record(OUTCOME, F.lit(FILTERED)), ERROR: of_record(ERROR, F.lit(None))}
+    return joined.withColumns(columns).select(*frame.columns)
+
+
+def join_records(frame: DataFrame, records: DataFrame, how: str) -> DataFrame:
+    """Join a frame with one row per record, by the record's coordinates. NULL equals NULL."""
+    names = {name: f"{name}_of_record" for name in COORDINATES}
+    same = [F.col(name).eqNullSafe(F.col(other)) for name, other in names.items()]
+    return frame.join(records.withColumnsRenamed(names), same, how).drop(*names.values())
+
+
+def broadcast_if_small(frame: DataFrame) -> DataFrame:
+    """Return a frame to join with: a broadcast keeps the other side's order."""
+    few = frame.limit(BROADCAST_RECORDS + 1).count() <= BROADCAST_RECORDS
+    return F.broadcast(frame) if few else frame

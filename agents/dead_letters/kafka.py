@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from arrester.agents.config import AgentConfig, loaded
@@ -14,20 +14,20 @@ from arrester.agents.dead_letters.destinations import (
     DeadLettersUnusable,
     Destination,
     FolderDestination,
-    RejectedLetters,
+    RejectedDeadLetters,
     SparkDestination,
 )
 from arrester.agents.dead_letters.schema import redacting
 from arrester.agents.decisions.policies import redaction_of
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.failure_log import say
+from arrester.agents.failure_log import log_failure
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.journal.entries import DeadLetters
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.kafka_source import kafka_sources, servers_of
 from arrester.agents.spark.ship_executor import shipped, shipped_rules
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
-from arrester.controlplane.domain.error_policy.log_levels import Saying
+from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import Policy, StageKind
 from arrester.controlplane.domain.error_policy.setting_definitions import FILES
 from arrester.controlplane.domain.error_policy.settings import DeadLetterSettings
@@ -37,11 +37,10 @@ BOOTSTRAP = "bootstrap.servers"
 _DEFAULTS: Mapping[str, object] = {"client.id": "arrester", "message.timeout.ms": 30_000}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDestination:
+@dataclass(frozen=True, kw_only=True)
+class TopicDestination(Destination):
     """A Kafka topic: at least once; a header identifies each record."""
 
-    spark: SparkSession
     settings: DeadLetterSettings
     configuration: Mapping[str, Any]
     policy: Policy
@@ -77,7 +76,7 @@ class TopicDestination:
                 f"errors.dlq.topic.name={self.topic!r} cannot be looked for, or made: {wrong}"
             )
         if was_missing:
-            say(Saying.DEAD_LETTER_TOPIC_MISSING, f"topic {self.topic}")
+            log_failure(LogMessage.DEAD_LETTER_TOPIC_MISSING, f"topic {self.topic}")
 
     def maker(self) -> Callable[[int], tuple[bool, str | None]]:
         """Return a function that creates the configured topic if it is missing."""
@@ -89,11 +88,11 @@ class TopicDestination:
         )
         return maker
 
-    def name(self, letters: DeadLetters) -> str:
+    def location(self, dead_letters: DeadLetters) -> str:
         """Return the topic."""
         return f"topic {self.topic}"
 
-    def write(self, frame: DataFrame, letters: DeadLetters) -> list[RejectedLetters]:
+    def write(self, rows: DataFrame, dead_letters: DeadLetters) -> list[RejectedDeadLetters]:
         """Send the dead letters. The executors retry within the policy's limits."""
         worker = shipped("kafka_dead_letters")
         converter = self.settings.converter
@@ -107,13 +106,13 @@ class TopicDestination:
             redacting=redacting(self.redaction),
         )
         # The source's original bytes: as text they may not be UTF-8.
-        frame = frame.withColumn("row", F.col("row").cast("binary"))
-        told = frame.coalesce(self.producers).mapInArrow(sender, worker.RESULT).collect()
+        rows = rows.withColumn("row", F.col("row").cast("binary"))
+        results = rows.coalesce(self.producers).mapInArrow(sender, worker.RESULT).collect()
         return [
-            RejectedLetters(
+            RejectedDeadLetters(
                 task=row["task"],
                 failures=row["failures"],
-                waiting=row["waiting"],
+                pending=row["waiting"],
                 problem=Problem(
                     exception_class=row["exception_class"],
                     message=row["message"],
@@ -122,7 +121,7 @@ class TopicDestination:
                 ),
                 ids=None if row["ids"] is None else tuple(row["ids"]),
             )
-            for row in told
+            for row in results
         ]
 
 
@@ -141,31 +140,32 @@ def topic_destination(
     if BOOTSTRAP not in configuration:
         servers = next((each.servers for each in sources if each.servers), frozenset())
         configuration |= {BOOTSTRAP: ",".join(sorted(servers))} if servers else {}
-    place = TopicDestination(
-        spark=source.sparkSession, settings=settings, configuration=configuration, policy=policy
+    spark = source.sparkSession
+    destination = TopicDestination(
+        spark=spark, settings=settings, configuration=configuration, policy=policy
     )
-    servers, spark = servers_of(configuration.get(BOOTSTRAP)), source.sparkSession
-    for option in filter(None, (each.reads(place.topic, servers, spark) for each in sources)):
+    topic, servers = destination.topic, servers_of(configuration.get(BOOTSTRAP))
+    for option in filter(None, (each.reads(topic, servers, spark) for each in sources)):
         raise DeadLettersUnusable(
-            f"errors.dlq.topic.name={place.topic!r} is a topic that the pipeline reads "
+            f"errors.dlq.topic.name={topic!r} is a topic that the pipeline reads "
             f"({option}): its dead letters would come back as records"
         )
-    return place
+    return destination
 
 
 def destination_of(pipeline: Pipeline, config: AgentConfig) -> Destination | None:
-    """Return the configured destination, None if dead letters are disabled; raises
-    DeadLettersUnusable."""
-    letters, spark = config.errors.dead_letters, pipeline.source.sparkSession
-    if not letters.enable:
+    """Return the configured destination, None without one; raises DeadLettersUnusable."""
+    settings, spark = config.errors.dead_letters, pipeline.source.sparkSession
+    if not settings.enable:
         return None
-    if letters.topic is not None:
-        place = topic_destination(pipeline.source, letters, config.errors.policy(StageKind.PRODUCE))
-        return replace(place, redaction=redaction_of(pipeline, config))
-    options = {name: str(value) for name, value in letters.options.items()}
-    if letters.format in FILES:
+    if settings.topic is not None:
+        policy = config.errors.policy(StageKind.PRODUCE)
+        topic = topic_destination(pipeline.source, settings, policy)
+        return replace(topic, redaction=redaction_of(pipeline, config))
+    options = {name: str(value) for name, value in settings.options.items()}
+    format = settings.format
+    if format in FILES:
         # The configuration reader refuses a file format without a path.
-        return FolderDestination(
-            spark=spark, path=letters.path or "", format=letters.format, options=options
-        )
-    return SparkDestination(spark=spark, path=letters.path, format=letters.format, options=options)
+        path = settings.path or ""
+        return FolderDestination(spark=spark, format=format, path=path, options=options)
+    return SparkDestination(spark=spark, format=format, path=settings.path, options=options)

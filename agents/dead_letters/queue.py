@@ -3,40 +3,48 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import msgspec
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, Window
+from pyspark.sql import functions as F
 
 from arrester.agents.config import AgentConfig
-from arrester.agents.dead_letters.destinations import Destination, RejectedLetters
+from arrester.agents.dead_letters.destinations import (
+    Destination,
+    RejectedDeadLetters,
+    all_rejected,
+)
 from arrester.agents.dead_letters.pending_files import PendingDeadLetters
-from arrester.agents.dead_letters.schema import DeadLetterContext, DeadLetterRows
-from arrester.agents.dead_letters.summary import dead_letter_events
-from arrester.agents.dead_letters.writer import DeadLetterWriter
+from arrester.agents.dead_letters.schema import COLUMNS, DeadLetterContext, DeadLetterRows
 from arrester.agents.decisions.events import EventFactory
 from arrester.agents.decisions.policies import StagePolicy, redaction_of
-from arrester.agents.decisions.rules import Responder, SelfHealing
-from arrester.agents.failure_log import say
-from arrester.agents.failures.causes import failure
-from arrester.agents.failures.failed_record import FailedRecord, produce_number
-from arrester.agents.handlers import RecordError
+from arrester.agents.decisions.rules import FailureRules, SelfHealing, record_error
+from arrester.agents.failure_log import log_failure
+from arrester.agents.failures.failed_record import FailedRecord
+from arrester.agents.failures.fingerprints import failure_at
 from arrester.agents.journal.entries import DeadLetters, Entry, Kind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import Storage
-from arrester.agents.spark.errors import Problem
-from arrester.controlplane.domain.error_policy.classify import Kind as Ruled
-from arrester.controlplane.domain.error_policy.log_levels import Saying
-from arrester.controlplane.domain.error_policy.policy import Policy, StageKind
+from arrester.agents.spark.errors import Problem, problem_of
+from arrester.controlplane.domain.error_policy import classify
+from arrester.controlplane.domain.error_policy.log_levels import LogMessage
+from arrester.controlplane.domain.error_policy.policy import StageKind
 from arrester.controlplane.domain.error_policy.respond import Decided
-from arrester.controlplane.domain.error_policy.retry import RetryPolicy
+from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter, next_attempt
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, Response
 
+#: At most this many dead letters are named per task, and per entry.
+LISTED_PER_TASK: Final = 20
+LISTED: Final = 100
+_ORDER: Final = "order"
+_RANK: Final = "rank"
 #: Seconds between attempts after a permanent rejection: the first and the longest wait.
 _RETRY_SECONDS, _RETRY_SECONDS_MAX = 60, 3_600
 
@@ -47,197 +55,290 @@ class DeadLettersNotWritten(ArresterError):
     They stay in the checkpoint. The next run writes them before anything else.
     """
 
-    def __init__(self, place: str, problem: Problem) -> None:
+    def __init__(self, location: str, problem: Problem) -> None:
         super().__init__(
-            f"dead letters cannot be written to {place}: "
+            f"dead letters cannot be written to {location}: "
             f"{problem.exception_class}: {problem.message}"
         )
         self.problem = problem
-        self.raised = RecordError(
-            problem.exception_class,
-            problem.message,
-            condition=problem.condition,
-            stack=problem.stack,
-        )
+        self.raised = record_error(problem)
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _Pending:
     """Pending dead letters of one entry."""
 
-    letters: DeadLetters
+    dead_letters: DeadLetters
     #: Failed attempts of this run, and the earliest time of the next one.
-    failed: int = 0
+    failures: int = 0
     not_before: datetime | None = None
 
-    def put_off(self, now: datetime) -> None:
+    def postpone(self, now: datetime) -> None:
         """Wait longer after each failure; after the first one, until the next dead letters only."""
-        self.failed += 1
-        if self.failed > 1:
-            seconds = min(_RETRY_SECONDS * 2 ** min(self.failed - 2, 10), _RETRY_SECONDS_MAX)
+        self.failures += 1
+        if self.failures > 1:
+            seconds = min(_RETRY_SECONDS * 2 ** min(self.failures - 2, 10), _RETRY_SECONDS_MAX)
             self.not_before = now + timedelta(seconds=seconds)
 
 
-@dataclass(slots=True, kw_only=True)
 class DeadLetterQueue:
     """The dead letters of one run: stored before the entry that names them, written after it.
 
-    The caller holds the pipeline's lock.
+    The caller holds the pipeline's lock. `check` raises if the run is to end, and so does `wait`,
+    which waits for milliseconds. `cancelled_on_stop` wraps calls that a stop interrupts at once: a
+    broker may take long to answer.
     """
 
-    kept: PendingDeadLetters
-    place: Destination
-    writing: DeadLetterRows
-    journal: Journal
-    event_factory: EventFactory
-    responder: Responder
-    clock: Callable[[], datetime]
-    #: Raises if the run is to end.
-    check: Callable[[], None]
-    writer: DeadLetterWriter
-    #: The policy of stage produce, with its retry limit.
-    policy: Policy
-    #: Written in order; permanently rejected ones do not block those after them.
-    _waiting: list[_Waiting] = field(default_factory=list)
+    def __init__(
+        self,
+        destination: Destination,
+        *,
+        rules: FailureRules,
+        files: Storage,
+        journal: Journal,
+        event_factory: EventFactory,
+        config: AgentConfig,
+        check: Callable[[], None],
+        wait: Callable[[int], None],
+        cancelled_on_stop: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._destination = destination
+        self._journal = journal
+        self._event_factory = event_factory
+        self._check, self._wait = check, wait
+        self._cancelled_on_stop = cancelled_on_stop
+        self._pipeline = rules.pipeline
+        self._spark = self._pipeline.source.sparkSession
+        self._files = PendingDeadLetters(spark=self._spark, files=files)
+        settings = config.errors.dead_letters
+        self._rows = DeadLetterRows(
+            pipeline=self._pipeline,
+            application=config.application,
+            checkpoint=journal.ledger.checkpoint,
+            configs=settings.include_configs,
+            redaction=redaction_of(self._pipeline, config) if settings.redact else None,
+        )
+        self._rules = replace(rules)
+        self.apply_policies(rules.stages)
+        #: Written in order; permanently rejected ones do not block those after them.
+        self._pending: list[_Pending] = []
+        self._recover()
 
-    def follow(self, stages: Mapping[int, StagePolicy]) -> None:
-        """Apply a changed policy of stage produce to dead letters too."""
-        number = produce_number(self.responder.pipeline)
-        self.policy = stages[number].policy
-        self.responder.stages = _spent(stages, number)
+    def apply_policies(self, stages: Mapping[int, StagePolicy]) -> None:
+        """Apply the policy of stage produce: first its retries, then its handler."""
+        number = self._pipeline.produce_number
+        self._policy = stages[number].policy
+        self._rules.stages = {**stages, number: stages[number].without_retries()}
 
-    def put(
-        self, frame: DataFrame, known: Sequence[FailedRecord], said: DeadLetterContext
+    def _recover(self) -> None:
+        """Take over the dead letters that earlier runs stored and did not write."""
+        names = self._files.names()
+        # If no newer run exists at this point, none of its folders is in the list.
+        self._journal.check_owned()
+        pending = self._journal.ledger.pending_dead_letters
+        for dead_letters in list(pending.values()):
+            left = self._files.recovered(dead_letters)
+            if left is None:
+                del pending[dead_letters.name]
+            else:
+                self._pending.append(_Pending(left))
+        self._files.delete_all_but([each.dead_letters for each in self._pending], names)
+
+    def store(
+        self, frame: DataFrame, known: Sequence[FailedRecord], context: DeadLetterContext
     ) -> tuple[DeadLetters, list[RecordsDeadLettered]]:
-        """Store the dead letters of some records; return their name and the events that report
-        them.
+        """Store the dead letters of some records; return their name and events.
 
-        `frame` has the columns ROW, TASK, POSITION, FATE and ERROR. Nothing is visible at the
+        `frame` has the columns ROW, TASK, POSITION, OUTCOME and ERROR. Nothing is visible at the
         destination before `deliver`.
         """
-        letters = DeadLetters(name=said.name, day=said.at.astimezone(UTC).date().isoformat())
-        made = self.writing.letters(frame, known, said, raw=self.place.raw)
-        made.write.mode("overwrite").parquet(self.kept.path(letters))
-        place, format = self.place.name(letters), self.place.format
-        return letters, dead_letter_events(
-            self.kept.read(letters), said, place=place, format=format
+        day = context.at.astimezone(UTC).date().isoformat()
+        dead_letters = DeadLetters(name=context.name, day=day)
+        rows = self._rows.dead_letters(frame, known, context, raw=self._destination.raw)
+        rows.write.mode("overwrite").parquet(self._files.path(dead_letters))
+        return dead_letters, self._dead_letter_events(dead_letters, context)
+
+    def _dead_letter_events(
+        self, dead_letters: DeadLetters, context: DeadLetterContext
+    ) -> list[RecordsDeadLettered]:
+        """Return an event for each task with dead letters. It names the first ones by their IDs."""
+        # Records without a position follow the order of their file.
+        order = F.coalesce("position", F.monotonically_increasing_id())
+        rank = F.row_number().over(Window.partitionBy("task").orderBy(_ORDER))
+        listed = F.when(F.col(_RANK) <= LISTED_PER_TASK, F.struct(_RANK, "id"))
+        ranked = self._files.read(dead_letters).withColumn(_ORDER, order).withColumn(_RANK, rank)
+        rows = (
+            ranked.groupBy("task")
+            .agg(
+                F.count(F.lit(1)).alias("count"),
+                F.min("position").alias("first"),
+                F.max("position").alias("last"),
+                F.sort_array(F.collect_list(listed)).getField("id").alias("ids"),
+            )
+            .collect()
         )
+        events, remaining = [], LISTED
+        for row in rows:
+            ids = tuple(row["ids"][:remaining])
+            remaining -= len(ids)
+            events.append(
+                RecordsDeadLettered(
+                    task=row["task"],
+                    count=row["count"],
+                    ids=ids,
+                    place=self._destination.location(dead_letters),
+                    format=self._destination.format,
+                    first_position=row["first"],
+                    last_position=row["last"],
+                    actor=context.actor,
+                    reason=context.reason,
+                )
+            )
+        return events
 
-    def expect(self) -> None:
-        """Take over the dead letters that earlier runs stored and did not write."""
-        there = self.kept.names()
-        for letters in list(self.journal.ledger.pending_dead_letters.values()):
-            if letters.name not in there:
-                del self.journal.ledger.pending_dead_letters[letters.name]
-            elif self.kept.is_waiting(letters):
-                self._waiting.append(_Waiting(letters))
-            else:
-                self._forget(letters)
-
-    def deliver(self, letters: DeadLetters | None = None) -> None:
-        """Write `letters`, after the pending ones.
+    def deliver(self, dead_letters: DeadLetters | None = None) -> None:
+        """Write `dead_letters`, after the pending ones.
 
         A failure is counted and reported, then the production handler is called. After CONTINUE the
         dead letters stay pending; any other response raises DeadLettersNotWritten. About a
         permanent rejection the handler is called once. Later attempts follow at intervals and at
         the next start.
         """
-        if letters is not None:
-            self._waiting.append(_Waiting(letters))
-        for each in list(self._waiting):
-            if each.not_before is not None and self.clock() < each.not_before:
+        if dead_letters is not None:
+            self._pending.append(_Pending(dead_letters))
+        for each in list(self._pending):
+            if each.not_before is not None and self._rules.clock() < each.not_before:
                 continue
-            self.check()
-            if not self._delivered(each):
+            self._check()
+            if not self._deliver(each):
                 return
 
-    def _delivered(self, waiting: _Waiting) -> bool:
+    def _deliver(self, pending: _Pending) -> bool:
         """Write the dead letters of one entry; return whether the next ones may be written."""
-        letters = waiting.letters
-        refused = self.writer.written(letters, self.policy)
-        left = [each for each in refused if each.waiting]
+        dead_letters = pending.dead_letters
+        rejected = self._write(dead_letters)
+        left = [each for each in rejected if each.pending]
         # A failure that may be temporary is decided first.
-        blamed = min(left, key=self._is_for_good, default=None)
-        if blamed is None:
-            if refused:
-                self._tell(letters, refused)
-            self._waiting.remove(waiting)
-            self._forget(letters)
+        decisive = min(left, key=self._is_permanent, default=None)
+        if decisive is None:
+            if rejected:
+                self._report(dead_letters, rejected)
+            self._pending.remove(pending)
+            self._delete(dead_letters)
             return True
-        for_good, asked = self._is_for_good(blamed), letters.refused
-        waiting.letters = msgspec.structs.replace(letters, refused=asked or for_good)
-        waiting.put_off(self.clock())
+        permanent, was_decided = self._is_permanent(decisive), dead_letters.refused
+        pending.dead_letters = msgspec.structs.replace(
+            dead_letters, refused=was_decided or permanent
+        )
+        pending.postpone(self._rules.clock())
         ids = [each.ids for each in left]
         if None not in ids:
-            self.kept.keep_only(letters, [id for some in ids for id in some or ()])
-        self._tell(waiting.letters, refused)
-        if not (for_good and asked):
-            self._decide(letters, blamed)
-        return for_good
+            rest = [id for some in ids for id in some or ()]
+            pending.dead_letters = self._files.only(pending.dead_letters, rest)
+        self._report(pending.dead_letters, rejected)
+        if pending.dead_letters.folder != dead_letters.folder:
+            self._files.delete(dead_letters)
+        if not (permanent and was_decided):
+            self._decide(pending.dead_letters, decisive)
+        return permanent
 
-    def _is_for_good(self, refused: RejectedLetters) -> bool:
+    def _write(self, dead_letters: DeadLetters) -> list[RejectedDeadLetters]:
+        """Return the rejected dead letters. Retries stay within the policy's limits.
+
+        Attempts that executors repeated are returned too and raise nothing.
+        """
+        rows = self._files.read(dead_letters)
+        rows = rows if self._destination.raw else rows.select(*COLUMNS)
+        started_ms, made = self._rules.now_ms(), 0
+        rejected: list[RejectedDeadLetters] = []
+        while True:
+            made += 1
+            try:
+                with self._cancelled_on_stop():
+                    return [*rejected, *self._destination.write(rows, dead_letters)]
+            except Exception as exc:  # whatever a sink may raise
+                # If the run is stopping, the interrupted job is no failure: the next run writes
+                # them.
+                self._check()
+                problem = problem_of(self._spark, exc, attempts=made)
+            rejected = all_rejected(rows, problem)
+            attempts = Attempts(made=made, started_ms=started_ms, now_ms=self._rules.now_ms())
+            retry = next_attempt(self._policy.retry, attempts, chance=random.randrange)
+            if self._kind(problem) is not classify.Kind.RETRIABLE or not isinstance(
+                retry, RetryAfter
+            ):
+                return rejected
+            what = f"dead letters for {self._destination.location(dead_letters)}, attempt {made}"
+            log_failure(LogMessage.SINK_RETRYING, f"{what}: {problem.exception_class}")
+            rejected = [replace(each, pending=0) for each in rejected]
+            self._wait(retry.wait_ms)
+
+    def _kind(self, problem: Problem) -> classify.Kind:
+        return self._policy.table.classify(problem.cause).kind
+
+    def _is_permanent(self, rejected: RejectedDeadLetters) -> bool:
         """Whether the dead letters themselves are the cause, so that a retry cannot help."""
-        stage = self.responder.stages[produce_number(self.responder.pipeline)]
-        return stage.policy.table.classify(refused.problem.cause).kind is Ruled.OTHER
+        return self._kind(rejected.problem) is classify.Kind.OTHER
 
-    def _forget(self, letters: DeadLetters) -> None:
-        self.kept.forget(letters)
-        self.journal.ledger.pending_dead_letters.pop(letters.name, None)
+    def _delete(self, dead_letters: DeadLetters) -> None:
+        self._files.delete(dead_letters)
+        self._journal.ledger.pending_dead_letters.pop(dead_letters.name, None)
 
-    def _tell(self, letters: DeadLetters, refused: Sequence[RejectedLetters]) -> None:
-        at, place = self.clock(), self.place.name(letters)
-        failures = sum(each.failures for each in refused)
-        waiting, problem = sum(each.waiting for each in refused), refused[0].problem
-        say(
-            Saying.DEAD_LETTER_FAILED,
-            f"{failures} writes of dead letters to {place} failed, {waiting} wait: "
+    def _report(self, dead_letters: DeadLetters, rejected: Sequence[RejectedDeadLetters]) -> None:
+        """Log the failed writes, and append an entry with their events."""
+        at, location = self._rules.clock(), self._destination.location(dead_letters)
+        failures = sum(each.failures for each in rejected)
+        pending, problem = sum(each.pending for each in rejected), rejected[0].problem
+        log_failure(
+            LogMessage.DEAD_LETTER_FAILED,
+            f"{failures} writes of dead letters to {location} failed, {pending} wait: "
             f"{problem.exception_class}: {problem.message}",
         )
-        told = [
+        events = [
             DeadLettersFailed(
                 task=each.task,
                 failures=each.failures,
-                waiting=each.waiting,
-                place=place,
-                format=self.place.format,
-                failure=failure(StageKind.PRODUCE, each.problem),
+                waiting=each.pending,
+                place=location,
+                format=self._destination.format,
+                failure=failure_at(StageKind.PRODUCE, each.problem),
             )
-            for each in refused
+            for each in rejected
         ]
-        self.journal.append(
+        self._journal.append(
             Entry(
                 kind=Kind.DEAD_LETTERS,
                 at=at,
-                epoch=self.event_factory.run.epoch,
-                events=tuple(self.event_factory.event(each, at) for each in told),
-                dead_letters=letters if waiting else None,
+                epoch=self._event_factory.run.epoch,
+                events=tuple(self._event_factory.event(each, at) for each in events),
+                dead_letters=dead_letters if pending else None,
             )
         )
 
-    def _decide(self, letters: DeadLetters, refused: RejectedLetters) -> None:
+    def _decide(self, dead_letters: DeadLetters, rejected: RejectedDeadLetters) -> None:
         """Call the production handler once, about the first dead letter."""
-        first = self._first(letters, refused.problem)
+        first = self._first(dead_letters, rejected.problem)
+        location = self._destination.location(dead_letters)
         # This is no further failed record of its task, so the tolerance does not count it.
-        responder = replace(self.responder, runs={})
+        rules = replace(self._rules, runs={})
         try:
-            fate = responder.respond_to_one(first, now_ms=responder.now_ms())
+            outcome = rules.respond_to_record(first, now_ms=rules.now_ms())
         except SelfHealing as exc:
-            raise DeadLettersNotWritten(self.place.name(letters), refused.problem) from exc
-        response = fate.response if isinstance(fate, Decided) else Response.FAIL
+            raise DeadLettersNotWritten(location, rejected.problem) from exc
+        response = outcome.response if isinstance(outcome, Decided) else Response.FAIL
         if response is Response.PAUSE:
-            say(Saying.PAUSE_REFUSED, f"dead letters for {self.place.name(letters)}")
+            log_failure(LogMessage.PAUSE_REFUSED, f"dead letters for {location}")
         if response is not Response.CONTINUE:
-            raise DeadLettersNotWritten(self.place.name(letters), refused.problem)
+            raise DeadLettersNotWritten(location, rejected.problem)
 
-    def _first(self, letters: DeadLetters, problem: Problem) -> FailedRecord:
-        row = self.kept.read(letters).orderBy("task", "position").first()
+    def _first(self, dead_letters: DeadLetters, problem: Problem) -> FailedRecord:
+        row = self._files.read(dead_letters).orderBy("task", "position").first()
         assert row is not None
-        pipeline = self.writing.pipeline
         return FailedRecord(
             task=row["task"],
             position=row["position"],
             entry=0,
-            number=produce_number(pipeline),
+            number=self._pipeline.produce_number,
             stage=StageKind.PRODUCE,
             problem=problem,
             row=row_of(json.loads(row["row"])),
@@ -249,57 +350,3 @@ class DeadLetterQueue:
 def row_of(values: dict[str, Any]) -> Row:
     """Return the row. Its columns may have any names, also those of Python's arguments."""
     return Row(*values)(*values.values())
-
-
-def _spent(stages: Mapping[int, StagePolicy], number: int) -> dict[int, StagePolicy]:
-    """Return the policies without retries: they are used up before the handler is called."""
-    said = stages[number]
-    policy = msgspec.structs.replace(said.policy, retry=RetryPolicy())
-    return {**stages, number: replace(said, policy=policy)}
-
-
-def open_dead_letter_queue(
-    place: Destination,
-    *,
-    responder: Responder,
-    files: Storage,
-    journal: Journal,
-    event_factory: EventFactory,
-    config: AgentConfig,
-    check: Callable[[], None],
-    wait: Callable[[int], None],
-    given_up_on_stop: Callable[[], AbstractContextManager[None]],
-) -> DeadLetterQueue:
-    """Return the queue of one run, with the dead letters that earlier runs left."""
-    number, spark = produce_number(responder.pipeline), responder.pipeline.source.sparkSession
-    kept = PendingDeadLetters(spark=spark, files=files)
-    box = DeadLetterQueue(
-        kept=kept,
-        place=place,
-        writing=DeadLetterRows(
-            pipeline=responder.pipeline,
-            application=config.application,
-            checkpoint=journal.ledger.checkpoint,
-            configs=config.errors.dead_letters.include_configs,
-            redaction=redaction_of(responder.pipeline, config)
-            if config.errors.dead_letters.redact
-            else None,
-        ),
-        journal=journal,
-        event_factory=event_factory,
-        responder=replace(responder, stages=_spent(responder.stages, number)),
-        clock=responder.clock,
-        check=check,
-        writer=DeadLetterWriter(
-            spark=spark,
-            kept=kept,
-            place=place,
-            now_ms=responder.now_ms,
-            check=check,
-            wait=wait,
-            given_up_on_stop=given_up_on_stop,
-        ),
-        policy=responder.stages[number].policy,
-    )
-    box.expect()
-    return box

@@ -15,8 +15,8 @@ from pyspark.sql import types as T
 from arrester.agents.config import dotted
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.stages import stages_of
-from arrester.agents.executor.columns import ERROR, FATE, POSITION, PREFIX, ROW, SOURCE, TASK
-from arrester.agents.failures.failed_record import FailedRecord, is_native, stage_of
+from arrester.agents.executor.columns import ERROR, OUTCOME, POSITION, PREFIX, ROW, SOURCE, TASK
+from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.spark.ship_executor import shipped
 from arrester.agents.spark.try_eval import VALUE, guarded
@@ -32,21 +32,16 @@ RAW = (
     *("key", "value", "has_value", "headers", "timestamp"),
     *("topic", "partition", "offset", "executing_class"),
 )
-#: Prefix of columns that the driver adds. An author's column never starts with it.
-_SAID = f"{PREFIX}said_"
+#: What the driver found out about a native failure.
+_DIAGNOSIS = f"{PREFIX}diagnosis"
+_DIAGNOSIS_FIELDS = "struct<exception_class:string,condition:string,message:string,stack:string>"
+#: The coordinates of a diagnosis.
+_AT_TASK, _AT_POSITION = f"{PREFIX}diagnosis_task", f"{PREFIX}diagnosis_position"
 #: The redacted texts of a dead letter.
-_HIDDEN = f"{PREFIX}hidden"
-_KNOWN = T.StructType(
-    [
-        T.StructField(f"{_SAID}task", T.StringType()),
-        T.StructField(f"{_SAID}position", T.LongType()),
-        T.StructField(f"{_SAID}exception", T.StringType()),
-        T.StructField(f"{_SAID}condition", T.StringType()),
-        T.StructField(f"{_SAID}message", T.StringType()),
-        T.StructField(f"{_SAID}stack", T.StringType()),
-    ]
-)
+_REDACTED = f"{PREFIX}redacted"
 _HEADERS = "array<struct<key:string,value:binary>>"
+#: Not by their classes: TIME is new in 4.1.
+_TIMES = ("date", "time", "timestamp", "timestamp_ntz")
 _KAFKA = ("topic", "partition", "offset")
 #: Types that are bytes already.
 _TEXTUAL = (T.StringType, T.BinaryType)
@@ -76,58 +71,62 @@ class DeadLetterRows:
     #: errors.dlq.redact; None: the complete record.
     redaction: Redaction | None = None
 
-    def letters(
-        self, frame: DataFrame, known: Sequence[FailedRecord], said: DeadLetterContext, *, raw: bool
+    def dead_letters(
+        self,
+        frame: DataFrame,
+        known: Sequence[FailedRecord],
+        context: DeadLetterContext,
+        *,
+        raw: bool,
     ) -> DataFrame:
-        """Return a dead letter for each record of `frame` (ROW, TASK, POSITION, FATE and ERROR)."""
-        frame, found = self._with_known(frame, known)
-        kept = self._kept(found, said)
-        if not raw:
-            return self._redacted(frame.select(*kept))
-        names = [name for name in frame.columns if name.startswith(PREFIX) and name != ROW]
-        frame = frame.select(ROW, *names, f"{ROW}.*")
-        return self._redacted(frame.select(*kept, *self._raw(frame)))
+        """Return a dead letter for each record of `frame`: ROW, TASK, POSITION, OUTCOME, ERROR."""
+        frame = self._with_diagnoses(frame, known)
+        columns = self._columns(context)
+        if raw:
+            names = [name for name in frame.columns if name.startswith(PREFIX) and name != ROW]
+            frame = frame.select(ROW, *names, f"{ROW}.*")
+            columns += self._raw(frame)
+        return self._redacted(frame.select(*columns))
 
-    def _redacted(self, letters: DataFrame) -> DataFrame:
+    def _redacted(self, rows: DataFrame) -> DataFrame:
         """Return the dead letters redacted, if configured.
 
         Of a record's original bytes only the key stays, if its author shows it: values and headers
         have no field names to redact by.
         """
-        given = self.redaction
-        if given is None:
-            return letters
-        returns = shipped("redact_frame").RETURNS
-        hidden = F.udf(redacting(given), returns, useArrow=False)("row", "message", "stack")
-        letters = letters.withColumn(_HIDDEN, hidden)
-        made = {name: F.col(_HIDDEN)[name] for name in ("row", "message", "stack")}
-        if "value" in letters.columns:
-            nothing = {"value": "binary", "headers": _HEADERS}
-            made |= {name: F.lit(None).cast(kind) for name, kind in nothing.items()}
-            made["has_value"] = F.lit(False)
-            if given.shown_key is None:
-                made["key"] = F.lit(None).cast("binary")
-        names = [name for name in letters.columns if name != _HIDDEN]
-        return letters.select(*[made.get(name, F.col(name)).alias(name) for name in names])
+        if self.redaction is None:
+            return rows
+        texts = ("row", "message", "stack")
+        redact = F.udf(redacting(self.redaction), shipped("redactor").REDACTED, useArrow=False)
+        redacted = {name: F.col(_REDACTED)[name] for name in texts}
+        if "value" in rows.columns:
+            redacted["value"] = F.lit(None).cast("binary")
+            redacted["headers"] = F.lit(None).cast(_HEADERS)
+            redacted["has_value"] = F.lit(False)
+            if self.redaction.shown_key is None:
+                redacted["key"] = F.lit(None).cast("binary")
+        return rows.withColumn(_REDACTED, redact(*texts)).withColumns(redacted).drop(_REDACTED)
 
-    def _kept(self, found: dict[str, Column], said: DeadLetterContext) -> list[Column]:
-        error = F.col(ERROR)
+    def _columns(self, context: DeadLetterContext) -> list[Column]:
+        error, diagnosis = F.col(ERROR), F.col(_DIAGNOSIS)
+        condition = F.coalesce(F.lit(context.condition), error["condition"], diagnosis["condition"])
+        stages = self.pipeline.stages
         columns = {
-            "id": self._id(said.name),
+            "id": self._id(context.name),
             "application": F.lit(self.application),
             "pipeline": F.lit(self.pipeline.name),
             "checkpoint": F.lit(self.checkpoint),
             "task": F.col(TASK),
             "position": F.col(POSITION),
-            "stage": self._of_step(self._stages()),
-            "exception_class": F.coalesce(error["exception_class"], found["exception"]),
-            "condition": F.coalesce(F.lit(said.condition), error["condition"], found["condition"]),
-            "message": F.coalesce(error["message"], found["message"]),
-            "stack": F.coalesce(error["stack"], found["stack"]),
+            "stage": self._of_step(stages),
+            "exception_class": F.coalesce(error["exception_class"], diagnosis["exception_class"]),
+            "condition": condition,
+            "message": F.coalesce(error["message"], diagnosis["message"]),
+            "stack": F.coalesce(error["stack"], diagnosis["stack"]),
             "row": F.to_json(F.col(ROW), {"ignoreNullFields": "false"}),
-            "reason": F.lit(said.reason).cast("string"),
-            "actor": F.lit(said.actor).cast("string"),
-            "at": F.lit(said.at),
+            "reason": F.lit(context.reason).cast("string"),
+            "actor": F.lit(context.actor).cast("string"),
+            "at": F.lit(context.at),
             "configs": F.lit(self._configs() if self.configs else None).cast("string"),
         }
         return [columns[name].alias(name) for name in COLUMNS]
@@ -144,7 +143,7 @@ class DeadLetterRows:
             F.col(POSITION),
         )
         number = F.concat(F.lit(f"{name}/"), F.monotonically_increasing_id().cast("string"))
-        placeless = F.col(POSITION).isNull() | F.coalesce(F.col(FATE) == SOURCE, F.lit(False))
+        placeless = F.col(POSITION).isNull() | F.coalesce(F.col(OUTCOME) == SOURCE, F.lit(False))
         return F.substring(F.sha2(F.when(placeless, number).otherwise(place), 256), 1, 32)
 
     def _raw(self, frame: DataFrame) -> list[Column]:
@@ -172,53 +171,46 @@ class DeadLetterRows:
         }
         return [columns[name].alias(name) for name in RAW]
 
-    def _bytes(self, frame: DataFrame, given: Column | None, own: str | None) -> Column | None:
+    def _bytes(
+        self, frame: DataFrame, expression: Column | None, name: str | None
+    ) -> Column | None:
         """Return a record's original bytes, None if it has none: then its fields are converted."""
         row = frame.schema[ROW].dataType
         # A column of that name may have been parsed. Then it is not the record's original bytes.
-        if own is not None and isinstance(row, T.StructType) and _is_a(row, own, *_TEXTUAL):
-            return F.col(ROW)[own].cast("binary")
-        if given is None:
+        if name is not None and isinstance(row, T.StructType) and _is_a(row, name, *_TEXTUAL):
+            return F.col(ROW)[name].cast("binary")
+        if expression is None:
             return None
-        value = guarded(frame, given, unless=F.lit(False))[VALUE]
+        value = guarded(frame, expression, unless=F.lit(False))[VALUE]
         kind = frame.select(value.alias(VALUE)).schema[0].dataType
         return value.cast("binary") if isinstance(kind, _TEXTUAL) else None
 
-    def _with_known(
-        self, frame: DataFrame, known: Sequence[FailedRecord]
-    ) -> tuple[DataFrame, dict[str, Column]]:
-        """Add what the driver found out about some native failures."""
-        rows = {
+    def _with_diagnoses(self, frame: DataFrame, known: Sequence[FailedRecord]) -> DataFrame:
+        """Add the driver's diagnosis of some native failures."""
+        diagnoses = {
             (each.task, each.position): (
-                each.task,
-                each.position,
                 each.problem.exception_class,
                 each.problem.condition,
                 each.problem.message,
                 each.problem.stack,
             )
             for each in known
-            if is_native(self.pipeline, each.number) or each.number == SOURCE
+            if self.pipeline.is_native(each.number) or each.number == SOURCE
         }
-        names = [name.removeprefix(_SAID) for name in _KNOWN.names]
-        if not rows:
-            nothing = F.lit(None).cast("string")
-            return frame, dict.fromkeys(names, nothing)
-        right = F.broadcast(frame.sparkSession.createDataFrame(list(rows.values()), _KNOWN))
-        same = F.col(TASK).eqNullSafe(F.col(f"{_SAID}task")) & F.col(POSITION).eqNullSafe(
-            F.col(f"{_SAID}position")
-        )
-        return frame.join(right, same, "left"), {name: F.col(f"{_SAID}{name}") for name in names}
+        if not diagnoses:
+            return frame.withColumn(_DIAGNOSIS, F.lit(None).cast(_DIAGNOSIS_FIELDS))
+        rows = [(*at, diagnosis) for at, diagnosis in diagnoses.items()]
+        schema = f"{_AT_TASK} string, {_AT_POSITION} long, {_DIAGNOSIS} {_DIAGNOSIS_FIELDS}"
+        right = F.broadcast(frame.sparkSession.createDataFrame(rows, schema))
+        same = F.col(TASK).eqNullSafe(F.col(_AT_TASK))
+        same = same & F.col(POSITION).eqNullSafe(F.col(_AT_POSITION))
+        return frame.join(right, same, "left")
 
     def _of_step(self, texts: Sequence[str]) -> Column:
         column = F.lit(None).cast("string")
         for number, text in enumerate(texts):
-            column = F.when(F.col(FATE) == number, F.lit(text)).otherwise(column)
+            column = F.when(F.col(OUTCOME) == number, F.lit(text)).otherwise(column)
         return column
-
-    def _stages(self) -> list[str]:
-        numbers = range(len(self.pipeline.steps) + 2)
-        return [stage_of(self.pipeline, number) for number in numbers]
 
     def _classes(self) -> list[str]:
         """Return what each stage runs: the full name of a function, or an expression."""
@@ -235,13 +227,13 @@ class DeadLetterRows:
         return json.dumps({"pipeline": self.pipeline.name, "stages": stages})
 
 
-def redacting(given: Redaction) -> Any:
+def redacting(redaction: Redaction) -> Any:
     """Return the redaction that executors apply to a dead letter: its row as JSON, and texts."""
-    return shipped("redact_frame").Redacting(
-        rules=given.rules,
-        only=None if given.only is None else tuple(given.only),
-        fields=tuple(given.fields),
-        key=given.shown_key,
+    return shipped("redactor").RedactRow(
+        rules=redaction.rules,
+        only=None if redaction.only is None else tuple(redaction.only),
+        fields=tuple(redaction.fields),
+        key=redaction.shown_key,
     )
 
 
@@ -257,7 +249,8 @@ def _as_text(column: Column, kind: T.DataType) -> Column | None:
     """Return a non-binary value as text, None if it has none."""
     if isinstance(kind, T.StructType | T.ArrayType | T.MapType):
         return F.to_json(column).cast("binary")
-    plain = isinstance(kind, T.NumericType | T.BooleanType | T.DatetimeType)
+    is_time = kind.simpleString().partition("(")[0] in _TIMES
+    plain = is_time or isinstance(kind, T.NumericType | T.BooleanType)
     return column.cast("string").cast("binary") if plain else None
 
 

@@ -1,13 +1,58 @@
-"""The reason why a run ended or restarted, in one line without a stack trace."""
+"""Exceptions that end a run from within a micro-batch, and the reason of an end in one line."""
 
 from __future__ import annotations
 
+from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.decisions.events import first_line
-from arrester.agents.decisions.fatal import SinkFailed
-from arrester.agents.executor.error_text import class_name
+from arrester.agents.decisions.judge import Decision
+from arrester.agents.decisions.outage import Outage
+from arrester.agents.executor.errors import class_name
+from arrester.agents.failures.failed_record import FailedRecord
+from arrester.agents.failures.payload import Redaction, location_of
 from arrester.agents.spark.errors import java_class_and_message
+from arrester.controlplane.domain.errors import ArresterError
 
 _CHARACTERS = 500
+
+
+class RecordFatal(ArresterError):
+    """A failed record was answered FAIL: the run ends, and its micro-batch stays undecided."""
+
+    def __init__(
+        self, failed: FailedRecord, outage: Outage | None = None, *, redaction: Redaction
+    ) -> None:
+        problem = failed.problem
+        first = "" if outage is None else f"{outage}; the first is that "
+        super().__init__(
+            f"{first}{failed.stage} failed at {location_of(failed, redaction)}: "
+            f"{problem.exception_class}: {problem.message}"
+        )
+        self.failed = failed
+        self.outage = outage
+
+
+class SinkFailed(ArresterError):
+    """The sink raised: the run ends, and the replay obeys the decisions."""
+
+    def __init__(self, raised: BaseException) -> None:
+        super().__init__(f"the sink raised {type(raised).__name__}: {raised}")
+        self.raised = raised
+
+
+class DecisionBroken(ArresterError):
+    """A replay cannot obey an earlier decision (errors.decisions=always); a new run tries again."""
+
+
+def check_replay(evaluated: Evaluated, decision: Decision) -> None:
+    """Raise DecisionBroken if a record fails now that was decided to pass, and may be written."""
+    if not evaluated.failed:
+        return
+    records = [*decision.examples, *decision.stopping]
+    at = [f", the first at task {each.task!r}, position {each.position}" for each in records[:1]]
+    raise DecisionBroken(
+        f"{evaluated.failed} records fail that had passed when it was decided about them"
+        f"{''.join(at)}: a step is not deterministic"
+    )
 
 
 def reason_of(exc: BaseException) -> str:

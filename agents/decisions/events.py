@@ -11,19 +11,18 @@ from arrester.agents.decisions.judge import Decision
 from arrester.agents.decisions.outage import Outage
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.stages import stages_of
-from arrester.agents.failure_log import say
-from arrester.agents.failures.aggregate_in_spark import CountedFailures, StoppedTask
-from arrester.agents.failures.causes import Causes, failure_of
-from arrester.agents.failures.failed_record import FailedRecord, is_native
-from arrester.agents.failures.location import is_of_kafka, where
-from arrester.agents.failures.payload import Redaction
-from arrester.agents.failures.stack_traces import with_first_lines
+from arrester.agents.failure_log import log_failure
+from arrester.agents.failures.aggregate import FailureSummary
+from arrester.agents.failures.failed_record import FailedRecord
+from arrester.agents.failures.fingerprints import Causes, failure_of
+from arrester.agents.failures.payload import Redaction, is_of_kafka, location_of, with_first_lines
 from arrester.agents.journal.state import StoppingRecord
-from arrester.controlplane.domain.error_policy.log_levels import Saying
+from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.events import (
     Body,
     Event,
     EventData,
+    Failure,
     FailuresCounted,
     OutageFound,
     RecordFailed,
@@ -70,62 +69,55 @@ class EventFactory:
             body=body,
         )
 
-    def decided(self, decision: Decision, at: datetime, blame_of: StoppingRecordOf) -> list[Event]:
+    def decision_events(
+        self, decision: Decision, at: datetime, stopping_record: StoppingRecordOf
+    ) -> list[Event]:
         """Return the events of a decision that lets the run continue."""
-        blames = _Blames(blame_of)
-        told = [] if decision.outage is None else [self.outage(decision.outage, at)]
-        told += [
-            self.failed(each, Response.CONTINUE, at, blames.taken(each))
-            for each in decision.examples
-        ]
-        causes = Causes(self.pipeline, [*decision.examples, *decision.paused, *decision.died])
-        for counted in self._counted(decision.rest, causes):
+        recurrences = _Recurrences(stopping_record)
+        events = [] if decision.outage is None else [self.outage(decision.outage, at)]
+        for each in decision.examples:
+            events.append(self.record_failed(each, Response.CONTINUE, at, recurrences.take(each)))
+        causes = Causes(self.pipeline, [*decision.examples, *decision.stopping])
+        for counted in self._counted(decision.counted, causes):
             more = f"{counted.count} more up to position {counted.last_position}"
             self._log(counted, f"task {counted.task!r}, {more}")
-            told.append(self.event(counted, at))
-        halted: set[str | None] = set()
-        for each in decision.paused:
-            told.append(self.failed(each, Response.PAUSE, at, blames.taken(each)))
-            if each.task not in halted:
-                halted.add(each.task)
-                paused = TaskPaused(
-                    task=each.task, position=each.position, failure=failure_of(each)
-                )
-                told.append(self.event(paused, at))
-        for each in decision.died:
-            told.append(self.failed(each, Response.FAIL, at, blames.taken(each)))
-            if each.task not in halted:
-                halted.add(each.task)
-                died = TaskDied(
-                    task=each.task, position=each.position, failure=failure_of(each), alone=True
-                )
-                told.append(self.event(died, at))
-        for one in decision.halted:
-            told += self._halted(one, causes, at, blames, is_first=one.task not in halted)
-            halted.add(one.task)
-        return told
+            events.append(self.event(counted, at))
+        stopped: set[str | None] = set()
+        for each in decision.stopping:
+            response = decision.response_to(each.task)
+            events.append(self.record_failed(each, response, at, recurrences.take(each)))
+            events += self._task_stopped(each, failure_of(each), response, at, stopped)
+        for summary in decision.stopped_tasks:
+            failure, response = causes.most_common(summary), decision.response_to(summary.task)
+            failed = RecordFailed(
+                task=summary.task,
+                position=summary.position,
+                failure=failure,
+                response=response,
+                recurrence=recurrences.take(summary) is not None,
+                logged=self.log,
+            )
+            self._log(failed, f"task {summary.task!r}, position {summary.position}")
+            events.append(self.event(failed, at))
+            events += self._task_stopped(summary, failure, response, at, stopped)
+        return events
 
-    def _halted(
-        self, each: StoppedTask, causes: Causes, at: datetime, blames: _Blames, *, is_first: bool
+    def _task_stopped(
+        self,
+        each: FailedRecord | FailureSummary,
+        failure: Failure,
+        response: Response,
+        at: datetime,
+        stopped: set[str | None],
     ) -> list[Event]:
-        """Return the events of a stop that is counted only; the failure is the first of its
-        cause."""
-        why = causes.commonest(each)
-        response = Response.FAIL if each.dies else Response.PAUSE
-        failed = RecordFailed(
-            task=each.task,
-            position=each.position,
-            failure=why,
-            response=response,
-            recurrence=blames.taken(each) is not None,
-            logged=self.log,
-        )
-        self._log(failed, f"task {each.task!r}, position {each.position}")
-        state: EventData = TaskPaused(task=each.task, position=each.position, failure=why)
-        if each.dies:
-            state = TaskDied(task=each.task, position=each.position, failure=why, alone=True)
-        told = [self.event(failed, at)]
-        return [*told, self.event(state, at)] if is_first else told
+        """Return TaskPaused or TaskDied for the first record at which a task stops."""
+        if each.task in stopped:
+            return []
+        stopped.add(each.task)
+        data: EventData = TaskPaused(task=each.task, position=each.position, failure=failure)
+        if response is Response.FAIL:
+            data = TaskDied(task=each.task, position=each.position, failure=failure, alone=True)
+        return [self.event(data, at)]
 
     def outage(self, outage: Outage, at: datetime) -> Event:
         """Return OutageFound."""
@@ -138,29 +130,30 @@ class EventFactory:
         )
         return self.event(found, at)
 
-    def failed(
-        self, each: FailedRecord, response: Response, at: datetime, blame: StoppingRecord | None
+    def record_failed(
+        self,
+        each: FailedRecord,
+        response: Response,
+        at: datetime,
+        stopped_by: StoppingRecord | None,
     ) -> Event:
-        """Return RecordFailed with its body; the record at which a task stopped is not a new
-        failure."""
+        """Return RecordFailed with its body. The stopping record again is not a new failure."""
         data = RecordFailed(
             task=each.task,
             position=each.position,
             failure=failure_of(each),
             response=response,
             key=self._key(each),
-            recurrence=_is_same(blame, each),
+            recurrence=_is_same(stopped_by, each),
             logged=self.log,
         )
-        told = self._body(each)
+        body = self.redaction.body(each.row.asDict(), stack=each.problem.stack)
+        trace, record = body.stack or "", f" {body.record}"
         # For a record of Kafka the log shows its coordinates, not its content.
-        shows = self.log_records and not is_of_kafka(each)
-        trace = told.stack or ""
-        if not shows:
-            trace = with_first_lines(trace, data.failure.exception_class)
-        shown = f" {told.record}" if shows else ""
-        self._log(data, where(each, self.redaction), shown, trace=trace)
-        return self.event(data, at, body=told)
+        if not self.log_records or is_of_kafka(each):
+            trace, record = with_first_lines(trace, data.failure.exception_class), ""
+        self._log(data, location_of(each, self.redaction), record, trace=trace)
+        return self.event(data, at, body=body)
 
     def _log(
         self,
@@ -177,21 +170,19 @@ class EventFactory:
         line = f"{self.pipeline.name}: {data.failure.stage} failed at {place}"
         attempts = f" (attempt {data.failure.attempts})" if data.failure.attempts > 1 else ""
         config = self._configuration(data.failure.stage) if self.log_configs else ""
-        said = f"{line}{attempts}: {cause}: {data.response}{record}{config}"
-        say(Saying.FAILURE_REPORTED, f"{said}\n{trace.rstrip()}" if trace else said)
+        text = f"{line}{attempts}: {cause}: {data.response}{record}{config}"
+        log_failure(LogMessage.FAILURE_REPORTED, f"{text}\n{trace.rstrip()}" if trace else text)
 
     def _configuration(self, stage: str) -> str:
         found = [each for each in stages_of(self.pipeline) if each.name == stage]
         return "".join(f" [{each.kind} {dict(each.config)}]" for each in found)
 
     def _key(self, each: FailedRecord) -> str | None:
-        shown = each.key is not None and self.redaction.shows_key
-        return bounded_key(each.key) if shown and each.key is not None else None
+        if each.key is None or not self.redaction.shows_key:
+            return None
+        return bounded_key(each.key)
 
-    def _body(self, each: FailedRecord) -> Body:
-        return self.redaction.body(each.row.asDict(), stack=each.problem.stack)
-
-    def _counted(self, rest: Sequence[CountedFailures], causes: Causes) -> list[FailuresCounted]:
+    def _counted(self, counted: Sequence[FailureSummary], causes: Causes) -> list[FailuresCounted]:
         """Return exact counts of the failures that are not reported in full.
 
         The class of a native failure is unknown until it is diagnosed. The other failures of a task
@@ -205,33 +196,33 @@ class EventFactory:
                 count=count,
                 first_position=each.first,
                 last_position=each.last,
-                estimated=is_native(self.pipeline, each.number),
+                estimated=self.pipeline.is_native(each.number),
                 logged=self.log,
             )
-            for each in rest
+            for each in counted
             for cause, count in causes.split(each)
         ]
 
 
-class _Blames:
+class _Recurrences:
     """The records at which tasks stopped; each counts as a repeated failure at most once."""
 
-    def __init__(self, blame_of: StoppingRecordOf) -> None:
-        self._blame_of = blame_of
-        self._taken: set[str | None] = set()
+    def __init__(self, stopping_record: StoppingRecordOf) -> None:
+        self._stopping_record = stopping_record
+        self._found: set[str | None] = set()
 
-    def taken(self, each: FailedRecord | StoppedTask) -> StoppingRecord | None:
+    def take(self, each: FailedRecord | FailureSummary) -> StoppingRecord | None:
         """Return the stopping record of the task if `each` is that record; None the second time."""
-        blame = self._blame_of(each.task)
-        if each.task in self._taken or not _is_same(blame, each):
+        record = self._stopping_record(each.task)
+        if each.task in self._found or not _is_same(record, each):
             return None
-        self._taken.add(each.task)
-        return blame
+        self._found.add(each.task)
+        return record
 
 
-def _is_same(blame: StoppingRecord | None, each: FailedRecord | StoppedTask) -> bool:
-    """Whether it is the stopping record; without a position records cannot be told apart."""
-    return blame is not None and blame.position is not None and blame.position == each.position
+def _is_same(record: StoppingRecord | None, each: FailedRecord | FailureSummary) -> bool:
+    """Whether it is the stopping record; without a position records are not distinct."""
+    return record is not None and record.position is not None and record.position == each.position
 
 
 def first_line(text: str) -> str:

@@ -9,13 +9,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from arrester.agents.batch.slow_path import Evaluated, evaluate
-from arrester.agents.decisions.rules import Responder
+from arrester.agents.decisions.rules import FailureRules
 from arrester.agents.executor.columns import ENTRY, ERROR, RETRIES, ROW, TASK
-from arrester.agents.failure_log import say
-from arrester.agents.failures.failed_record import FailedRecord, bring
+from arrester.agents.failure_log import log_failure
+from arrester.agents.failures.failed_record import FailedRecord, load
 from arrester.agents.failures.failure_set import has_failed
-from arrester.agents.failures.pause_offsets import is_record, must_hold
-from arrester.controlplane.domain.error_policy.log_levels import Saying
+from arrester.agents.failures.pause_offsets import is_record
+from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import Policy
 from arrester.controlplane.domain.error_policy.respond import Decided
 from arrester.controlplane.domain.error_policy.retry import Attempts
@@ -31,17 +31,12 @@ class Recovered:
     position: int | None
     evaluated: Evaluated
     #: Failed attempts before it passed, in addition to those counted in its row.
-    again: int
-
-    @property
-    def retries(self) -> int:
-        """The number of all attempts after the first."""
-        return self.evaluated.retries + self.again
+    attempts: int
 
     @property
     def frame(self) -> DataFrame:
         """The rows that it became."""
-        return self.evaluated.frame.withColumn(RETRIES, F.col(RETRIES) + F.lit(self.again))
+        return self.evaluated.frame.withColumn(RETRIES, F.col(RETRIES) + F.lit(self.attempts))
 
     def is_at(self) -> Column:
         """Return whether a row belongs to this record."""
@@ -50,15 +45,13 @@ class Recovered:
 
 def with_recovered(evaluated: Evaluated, recovered: Sequence[Recovered]) -> Evaluated:
     """Return `evaluated` with the rows of recovered records in place of their failures."""
-    if not recovered:
-        return evaluated
     frame = evaluated.frame
     for each in recovered:
         frame = frame.where(~each.is_at()).unionByName(each.frame)
     return replace(
         evaluated.with_frame(frame, failed=evaluated.failed - len(recovered)),
-        retries=evaluated.retries + sum(each.retries for each in recovered),
-        blocks=(*evaluated.blocks, *(one for each in recovered for one in each.evaluated.blocks)),
+        retries=evaluated.retries + sum(r.evaluated.retries + r.attempts for r in recovered),
+        blocks=(*evaluated.blocks, *(block for r in recovered for block in r.evaluated.blocks)),
     )
 
 
@@ -66,7 +59,7 @@ def with_recovered(evaluated: Evaluated, recovered: Sequence[Recovered]) -> Eval
 class HandlerRetries:
     """Run failed records again while their handlers answer RETRY and the budget lasts."""
 
-    responder: Responder
+    rules: FailureRules
     policy: Policy
     #: Wait for this many milliseconds; raises if the run is to end, and then nothing is decided.
     wait: Callable[[int], None]
@@ -77,51 +70,46 @@ class HandlerRetries:
         """Return the final result of the record; `failed` contains its row."""
         attempts = Attempts(made=each.problem.attempts, started_ms=now_ms, now_ms=now_ms)
         while True:
-            fate = self.responder.respond_to_one(each, now_ms=now_ms, attempts=attempts)
-            if isinstance(fate, Decided):
-                return each, fate.response
-            say(Saying.RETRYING, self.responder.said_of(each))
-            self.wait(fate.wait_ms)
-            result = self._run(each, failed, retries=attempts.made)
+            outcome = self.rules.respond_to_record(each, now_ms=now_ms, attempts=attempts)
+            if isinstance(outcome, Decided):
+                return each, outcome.response
+            log_failure(LogMessage.RETRYING, self.rules.log_line(each))
+            self.wait(outcome.wait_ms)
+            result = self._run(each, failed, attempts=attempts.made)
             if isinstance(result, Recovered):
                 return result
             # One budget for the record, even if it now fails in a later step.
             made = attempts.made + result.problem.attempts
             each = replace(result, problem=replace(result.problem, attempts=made))
-            attempts = Attempts(made=made, started_ms=now_ms, now_ms=self.responder.now_ms())
+            attempts = Attempts(made=made, started_ms=now_ms, now_ms=self.rules.now_ms())
 
     def _run(
-        self, each: FailedRecord, failed: DataFrame, *, retries: int
+        self, each: FailedRecord, failed: DataFrame, *, attempts: int
     ) -> Recovered | FailedRecord:
         row = failed.where(is_record(each.task, each.entry, each.position))
         source = row.select(f"{ROW}.*", ENTRY)
-        evaluated = evaluate(source, self.responder.pipeline, policy=self.policy)
+        evaluated = evaluate(source, self.rules.pipeline, policy=self.policy)
         if not evaluated.failed:
             return Recovered(
                 task=each.task,
                 entry=each.entry,
                 position=each.position,
                 evaluated=evaluated,
-                again=retries,
+                attempts=attempts,
             )
         try:
-            return bring(self.responder.pipeline, evaluated.frame.where(has_failed()))[0]
+            return load(self.rules.pipeline, evaluated.frame.where(has_failed()))[0]
         finally:
             evaluated.release()
 
 
-def useful_retries(evaluated: Evaluated, cut: Column) -> list[RetriesCounted]:
+def retry_counts(evaluated: Evaluated, held: Column) -> list[RetriesCounted]:
     """Return the number of repeated attempts, without those of failed records."""
     if not evaluated.retries:
         return []
     # A failed record reports the attempts at the step in which it failed.
-    told = F.coalesce(F.col(ERROR)["attempts"] - 1, F.lit(0))
-    helpful = F.sum(F.col(RETRIES) - told).alias("retries")
-    rows = (
-        evaluated.frame.where(~must_hold(cut))
-        .groupBy(TASK)
-        .agg(helpful)
-        .where("retries > 0")
-        .collect()
-    )
+    reported = F.coalesce(F.col(ERROR)["attempts"] - 1, F.lit(0))
+    retries = F.sum(F.col(RETRIES) - reported).alias("retries")
+    tasks = evaluated.frame.where(~held).groupBy(TASK).agg(retries)
+    rows = tasks.where("retries > 0").collect()
     return [RetriesCounted(task=row[TASK], retries=row["retries"]) for row in rows]

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from arrester.agents.decisions.constant_answers import ConstantAnswers
 from arrester.agents.decisions.handler_retries import HandlerRetries, Recovered
 from arrester.agents.decisions.outage import Outage, SinkProgress, detect_outage
-from arrester.agents.decisions.rules import Responder
-from arrester.agents.executor.columns import TASK
-from arrester.agents.failure_log import say
-from arrester.agents.failures.aggregate_in_spark import Coordinates, CountedFailures, StoppedTask
-from arrester.agents.failures.failed_record import FailedRecord, produce_number
-from arrester.agents.failures.failure_set import Failures
+from arrester.agents.decisions.rules import FailureRules
+from arrester.agents.failure_log import log_failure
+from arrester.agents.failures.aggregate import Coordinates, FailureSummary
+from arrester.agents.failures.failed_record import FailedRecord
+from arrester.agents.failures.failure_set import FailureSet
 from arrester.agents.failures.pause_offsets import pause_offset_of, place
 from arrester.agents.journal.entries import Cursor
 from arrester.agents.spark.local_checkpoint import releasing
 from arrester.agents.stop_signal import StopRequested
-from arrester.controlplane.domain.error_policy.log_levels import Saying
-from arrester.controlplane.domain.error_policy.outage import OutagePolicy
+from arrester.controlplane.domain.error_policy.log_levels import LogMessage
+from arrester.controlplane.domain.error_policy.policy import OutagePolicy
 from arrester.controlplane.domain.events import Response
 
-#: Failed records that are brought to the driver at a time when a handler must be called.
+#: Failed records that are loaded at a time when a handler must be called.
 _PAGE = 200
-#: With more paused tasks than this, the filter for them costs more than it saves.
-_CUTS_IN_A_PAGE = 1_000
-_RANK = "__arrester_rank"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,27 +34,31 @@ class Decision:
 
     #: By task: the place at which it stops, PAUSED or DEAD.
     pause_offsets: Mapping[str, Cursor] = field(default_factory=dict)
+    #: The tasks that die at their stop (errors.failure.scope=task).
+    dead: Set[str] = frozenset()
     #: The first record answered FAIL; then nothing else is decided.
     fatal: FailedRecord | None = None
     #: The outage, if too many records failed alike.
     outage: Outage | None = None
-    paused: Sequence[FailedRecord] = ()
-    #: The records that killed their task only (errors.failure.scope=task); also in `pause_offsets`.
-    died: Sequence[FailedRecord] = ()
-    #: Further records at which tasks stop.
-    halted: Sequence[StoppedTask] = ()
+    #: The records at which tasks stop, and further ones that are counted only.
+    stopping: Sequence[FailedRecord] = ()
+    stopped_tasks: Sequence[FailureSummary] = ()
+    #: Skipped records that are reported in full, and those that are counted only.
     examples: Sequence[FailedRecord] = ()
-    rest: Sequence[CountedFailures] = ()
+    counted: Sequence[FailureSummary] = ()
     #: Records that failed, were retried by their handler, and passed.
     recovered: Sequence[Recovered] = ()
 
+    def response_to(self, task: str | None) -> Response:
+        """Return whether a task that stops is PAUSED or dies."""
+        return Response.FAIL if task in self.dead else Response.PAUSE
+
 
 @dataclass(slots=True, kw_only=True)
-class _Asked:
+class _Answers:
     """The answers of the handlers, called or declared."""
 
     pause_offsets: dict[str, Cursor] = field(default_factory=dict)
-    #: The tasks that die at their stop.
     dead: set[str] = field(default_factory=set)
     fatal: FailedRecord | None = None
     recovered: list[Recovered] = field(default_factory=list)
@@ -75,55 +75,56 @@ class _Asked:
 class Judge:
     """Decide about the failed records of a micro-batch or chunk."""
 
-    responder: Responder
-    again: HandlerRetries
+    rules: FailureRules
+    retries: HandlerRetries
     examples_limit: int
     outage: OutagePolicy = field(default_factory=OutagePolicy)
     #: How far the sink got, if the records failed there.
-    tried: SinkProgress | None = None
+    sink_progress: SinkProgress | None = None
 
-    def decide(self, failures: Failures, blamed: Sequence[Coordinates]) -> Decision:
+    def decide(self, failures: FailureSet, reported: Sequence[Coordinates]) -> Decision:
         """Return the decision about the failed records of a micro-batch or chunk.
 
-        `blamed` are the coordinates of records reported before. They are always among the examples,
-        so that they are not counted twice.
+        `reported` are the coordinates of records reported earlier. They are always among the
+        examples, so that they are not counted twice.
         """
         # Rows of recovered records, until a decision owns them.
-        with releasing() as kept:
-            decision = self._decided(failures, blamed, kept)
+        with releasing() as blocks:
+            decision = self._decision(failures, reported, blocks)
             if decision.recovered:
-                kept.clear()
+                blocks.clear()
         return decision
 
-    def _decided(
-        self, failures: Failures, blamed: Sequence[Coordinates], kept: list[DataFrame]
+    def _decision(
+        self, failures: FailureSet, reported: Sequence[Coordinates], blocks: list[DataFrame]
     ) -> Decision:
-        outage = detect_outage(failures, self.responder.pipeline, self.outage, self.tried)
+        outage = detect_outage(failures, self.rules.pipeline, self.outage, self.sink_progress)
+        before_outage = failures
         if outage is not None:
-            say(Saying.OUTAGE, str(outage))
+            log_failure(LogMessage.OUTAGE, str(outage))
             if outage.response is Response.FAIL:
                 return self._redacted(Decision(fatal=outage.example, outage=outage))
-        asked = self._asked(
-            failures if outage is None else _before(failures, outage.pause_offsets), kept
-        )
-        for each in asked.recovered:
+            pause_offset = pause_offset_of(outage.pause_offsets)
+            before_outage = failures.where(pause_offset.isNull() | (place() < pause_offset))
+        answers = self._answers(before_outage, blocks)
+        for each in answers.recovered:
             failures = failures.where(~each.is_at())
         if outage is not None:
-            asked.pause_offsets = {**outage.pause_offsets, **asked.pause_offsets}
-        decision = Decision(fatal=asked.fatal)
-        if asked.fatal is None:
-            decision = replace(self._described(failures, asked, blamed), outage=outage)
+            answers.pause_offsets = {**outage.pause_offsets, **answers.pause_offsets}
+        decision = Decision(fatal=answers.fatal)
+        if answers.fatal is None:
+            decision = replace(self._with_examples(failures, answers, reported), outage=outage)
         if decision.fatal is not None:
             self._not_while_stopping(decision.fatal)
-        _say(decision, self.responder)
+        _log(decision, self.rules)
         return self._redacted(decision)
 
     def _not_while_stopping(self, fatal: FailedRecord) -> None:
         """Kill nothing in a run that is stopping: the next run decides about the record."""
         try:
-            self.again.wait(0)
+            self.retries.wait(0)
         except StopRequested:
-            say(Saying.KILLED_WHILE_STOPPING, self.responder.said_of(fatal))
+            log_failure(LogMessage.KILLED_WHILE_STOPPING, self.rules.log_line(fatal))
             raise
 
     def _redacted(self, decision: Decision) -> Decision:
@@ -131,159 +132,130 @@ class Judge:
         fatal, outage = decision.fatal, decision.outage
         return replace(
             decision,
-            fatal=None if fatal is None else self._told(fatal),
-            outage=None if outage is None else replace(outage, example=self._told(outage.example)),
-            paused=[self._told(each) for each in decision.paused],
-            died=[self._told(each) for each in decision.died],
-            examples=[self._told(each) for each in decision.examples],
+            fatal=fatal and self._redacted_record(fatal),
+            outage=outage and replace(outage, example=self._redacted_record(outage.example)),
+            stopping=[self._redacted_record(each) for each in decision.stopping],
+            examples=[self._redacted_record(each) for each in decision.examples],
         )
 
-    def _told(self, each: FailedRecord) -> FailedRecord:
-        problem = each.problem
-        texts = problem.message, problem.stack, each.key
-        message, stack, key = self.responder.redaction.texts(each.row.asDict(), *texts)
-        told = replace(problem, message=message or "", stack=stack)
-        return replace(each, problem=told, key=key)
+    def _redacted_record(self, each: FailedRecord) -> FailedRecord:
+        texts = each.problem.message, each.problem.stack, each.key
+        message, stack, key = self.rules.redaction.texts(each.row.asDict(), *texts)
+        return replace(
+            each, problem=replace(each.problem, message=message or "", stack=stack), key=key
+        )
 
-    def _asked(self, failures: Failures, kept: list[DataFrame]) -> _Asked:
+    def _answers(self, failures: FailureSet, blocks: list[DataFrame]) -> _Answers:
         """Return the answers of the handlers, called or declared."""
-        java_inspector = [number for number, stage in self.responder.stages.items() if stage.asks]
-        if java_inspector and failures.has_any_of(java_inspector):
-            return self._ask_each(failures, kept)
-        pause_offsets, dead, fatal = ConstantAnswers(
-            failures=failures, responder=self.responder
-        ).decide()
-        return _Asked(pause_offsets=pause_offsets, dead=dead, fatal=fatal)
+        numbers = [n for n, stage in self.rules.stages.items() if stage.needs_each_record]
+        if numbers and failures.has_failed_at(numbers):
+            return self._call_handlers(failures, blocks)
+        constant = ConstantAnswers(failures=failures, rules=self.rules)
+        pause_offsets, dead, fatal = constant.decide()
+        return _Answers(pause_offsets=pause_offsets, dead=dead, fatal=fatal)
 
-    def _ask_each(self, failures: Failures, kept: list[DataFrame]) -> _Asked:
+    def _call_handlers(self, failures: FailureSet, blocks: list[DataFrame]) -> _Answers:
         """Call the handlers record by record, ordered by task and position, page by page."""
-        asked = _Asked()
-        now_ms = self.responder.now_ms()
-        for page in self._pages(failures, asked.pause_offsets):
+        answers = _Answers()
+        now_ms = self.rules.now_ms()
+        for page in self._pages(failures, answers.pause_offsets):
             for each in page:
-                if each.task is not None and each.task in asked.pause_offsets:
+                if each.task is not None and each.task in answers.pause_offsets:
                     continue
-                last = self.again.retry_until_decided(each, failures.rows, now_ms=now_ms)
-                if isinstance(last, Recovered):
-                    asked.recovered.append(last)
-                    kept += last.evaluated.blocks
+                result = self.retries.retry_until_decided(each, failures.rows, now_ms=now_ms)
+                if isinstance(result, Recovered):
+                    answers.recovered.append(result)
+                    blocks += result.evaluated.blocks
                     continue
-                if last[0].problem.attempts != each.problem.attempts:
-                    asked.attempts[each.task, each.position] = last[0].problem.attempts
-                if last[1] is Response.FAIL and not self.responder.ends_only_its_task(each):
-                    asked.fatal = last[0]
-                    return asked
-                if last[1] is not Response.CONTINUE and each.task is not None:
-                    self._halt(asked, each, last[1])
-        return asked
+                last, response = result
+                if last.problem.attempts != each.problem.attempts:
+                    answers.attempts[each.task, each.position] = last.problem.attempts
+                if response is Response.FAIL and not self.rules.ends_only_its_task(each):
+                    answers.fatal = last
+                    return answers
+                if response is not Response.CONTINUE and each.task is not None:
+                    self._stop(answers, each, response)
+        return answers
 
-    def _halt(self, asked: _Asked, each: FailedRecord, response: Response) -> None:
+    def _stop(self, answers: _Answers, each: FailedRecord, response: Response) -> None:
         """Stop a task at one of its records: it is PAUSED there, or DEAD."""
         assert each.task is not None
-        asked.pause_offsets[each.task] = Cursor(entry=each.entry, position=each.position)
+        answers.pause_offsets[each.task] = Cursor(entry=each.entry, position=each.position)
         if response is Response.FAIL:
-            asked.dead.add(each.task)
-            self.responder.forget(each.task)
+            answers.dead.add(each.task)
+            self.rules.reset(each.task)
 
     def _pages(
-        self, failures: Failures, pause_offsets: Mapping[str, Cursor]
+        self, failures: FailureSet, pause_offsets: Mapping[str, Cursor]
     ) -> Iterator[list[FailedRecord]]:
         """Yield failed records in order, without those after a stop decided meanwhile.
 
         Diagnosing a record of a native step takes the driver milliseconds; a stop request ends the
         iteration between two pages.
         """
-        order = Window.orderBy(F.col(TASK).asc_nulls_first(), place().asc())
-        ranked = failures.in_one(failures.records).withColumn(_RANK, F.row_number().over(order))
-        with failures.persisted(ranked) as ranked:
-            for first in range(1, ranked.count() + 1, _PAGE):
-                self.again.wait(0)
-                page = ranked.where(F.col(_RANK).between(first, first + _PAGE - 1))
-                if len(pause_offsets) <= _CUTS_IN_A_PAGE:
-                    cut = pause_offset_of(pause_offsets)
-                    page = page.where(cut.isNull() | (place() <= cut))
-                yield failures.load(self.responder.pipeline, page.orderBy(_RANK))
+        ordered = failures.ordered()
+        while rows := list(islice(ordered, _PAGE)):
+            self.retries.wait(0)
+            ids = [row.id for row in rows if row.task is None or row.task not in pause_offsets]
+            yield failures.load_by_id(self.rules.pipeline, ids)
 
-    def _described(
-        self, failures: Failures, asked: _Asked, blamed: Sequence[Coordinates]
+    def _with_examples(
+        self, failures: FailureSet, answers: _Answers, reported: Sequence[Coordinates]
     ) -> Decision:
-        """Collect the examples, and count the rest exactly."""
-        pause_offsets = asked.pause_offsets
-        told = failures.report(
+        """Load the records that are reported in full, and count the rest exactly."""
+        report = failures.report(
             limit=self.examples_limit,
-            described={*blamed, *asked.attempts},
-            pause_offsets=pause_offsets,
-            dead=asked.dead,
+            in_full={*reported, *answers.attempts},
+            pause_offsets=answers.pause_offsets,
         )
-        load_by_id = failures.load_by_id(self.responder.pipeline, told.examples)
-        load_by_id = [asked.with_attempts(each) for each in load_by_id]
-        load_by_id.sort(key=lambda each: _order((each.task, each.position)))
+        loaded = failures.load_by_id(self.rules.pipeline, report.examples)
+        records = [answers.with_attempts(each) for each in loaded]
         fatal = [
-            each
-            for each in load_by_id
-            if each.task not in asked.dead and self.responder.is_fatal(each)
+            each for each in records if each.task not in answers.dead and self.rules.is_fatal(each)
         ]
-        if fatal and not self.responder.ends_only_its_task(fatal[0]):
-            say(Saying.FATAL_NOT_ASKED, self.responder.said_of(fatal[0]))
-            return Decision(fatal=fatal[0])
         if fatal:
-            say(Saying.FATAL_NOT_ASKED, self.responder.said_of(fatal[0]))
+            log_failure(LogMessage.FATAL_FAILURE, self.rules.log_line(fatal[0]))
+            if not self.rules.ends_only_its_task(fatal[0]):
+                return Decision(fatal=fatal[0])
             # Only the first of each task: all later records are held.
             for each in reversed(fatal):
-                self._halt(asked, each, Response.FAIL)
-            return self._described(failures, asked, blamed)
-        halting = [each for each in load_by_id if _is_cut(each, pause_offsets)]
+                self._stop(answers, each, Response.FAIL)
+            return self._with_examples(failures, answers, reported)
         return Decision(
-            pause_offsets=pause_offsets,
-            paused=[each for each in halting if each.task not in asked.dead],
-            died=[each for each in halting if each.task in asked.dead],
-            examples=[each for each in load_by_id if not _is_cut(each, pause_offsets)],
-            halted=told.halted,
-            rest=told.rest,
-            recovered=asked.recovered,
+            pause_offsets=answers.pause_offsets,
+            dead=answers.dead,
+            stopping=[each for each in records if _is_stop(each, answers.pause_offsets)],
+            examples=[each for each in records if not _is_stop(each, answers.pause_offsets)],
+            stopped_tasks=report.stopped_tasks,
+            counted=report.counted,
+            recovered=answers.recovered,
         )
 
 
-def _before(failures: Failures, pause_offsets: Mapping[str, Cursor]) -> Failures:
-    """Return the failed records that are not held by these stops."""
-    cut = pause_offset_of(pause_offsets)
-    return failures.where(cut.isNull() | (place() < cut))
+def _is_stop(each: FailedRecord, pause_offsets: Mapping[str, Cursor]) -> bool:
+    at = Cursor(entry=each.entry, position=each.position)
+    return each.task is not None and pause_offsets.get(each.task) == at
 
 
-def _say(decision: Decision, responder: Responder) -> None:
+def _log(decision: Decision, rules: FailureRules) -> None:
     """Log the decision in a bounded number of lines."""
-    name = responder.pipeline.name
+    name = rules.pipeline.name
     if decision.fatal is not None:
-        say(Saying.TASK_KILLED, responder.said_of(decision.fatal))
-    _say_left_out(decision, responder)
-    for each in decision.paused:
-        say(Saying.TASK_PAUSED, responder.said_of(each))
-    for each in decision.died:
-        say(Saying.TASK_KILLED, responder.said_of(each))
-    for saying, dies in ((Saying.TASK_PAUSED, False), (Saying.TASK_KILLED, True)):
-        if more := sum(each.dies is dies for each in decision.halted):
-            say(saying, f"{name}: {more} more failed records, each of another task")
-
-
-def _say_left_out(decision: Decision, responder: Responder) -> None:
-    """Log how many records are left out; those retried separately at a lower level."""
-    left_out = [(each.task, each.number, 1) for each in decision.examples]
-    left_out += [(each.task, each.number, each.count) for each in decision.rest]
-    end = produce_number(responder.pipeline)
-    for saying, is_output in ((Saying.RECORD_SKIPPED, False), (Saying.OUTPUT_SKIPPED, True)):
-        counts = [(task, n) for task, number, n in left_out if (number == end) is is_output]
+        log_failure(LogMessage.TASK_KILLED, rules.log_line(decision.fatal))
+    skipped = [(each.task, each.number, 1) for each in decision.examples]
+    skipped += [(each.task, each.number, each.records) for each in decision.counted]
+    end = rules.pipeline.produce_number
+    for line, is_output in ((LogMessage.RECORD_SKIPPED, False), (LogMessage.OUTPUT_SKIPPED, True)):
+        counts = [(task, n) for task, number, n in skipped if (number == end) is is_output]
         if counts:
             records, tasks = sum(n for _, n in counts), len({task for task, _ in counts})
-            what = f"{records} failed records of {tasks} tasks are"
-            say(saying, f"{responder.pipeline.name}: {what}")
-
-
-def _is_cut(each: FailedRecord, pause_offsets: Mapping[str, Cursor]) -> bool:
-    where = Cursor(entry=each.entry, position=each.position)
-    return each.task is not None and pause_offsets.get(each.task) == where
-
-
-def _order(where: Coordinates) -> tuple[bool, str, bool, int]:
-    """Return the sort key of tasks and positions: NULL first, as Spark sorts them."""
-    task, position = where
-    return (task is not None, task or "", position is not None, position or 0)
+            log_failure(line, f"{name}: {records} failed records of {tasks} tasks are")
+    for each in decision.stopping:
+        died = each.task in decision.dead
+        line = LogMessage.TASK_KILLED if died else LogMessage.TASK_PAUSED
+        log_failure(line, rules.log_line(each))
+    dead = sum(each.task in decision.dead for each in decision.stopped_tasks)
+    paused = len(decision.stopped_tasks) - dead
+    for line, more in ((LogMessage.TASK_PAUSED, paused), (LogMessage.TASK_KILLED, dead)):
+        if more:
+            log_failure(line, f"{name}: {more} more failed records, each of another task")

@@ -5,19 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from arrester.agents.batch.record_atomicity import may_split_records
+from arrester.agents.batch.record_columns import may_split_records
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.steps import Step
-from arrester.agents.executor.columns import ENTRY, ERROR, FATE, FILTERED, ORDINAL, POSITION, TASK
-from arrester.agents.failures.failed_record import FailedRecord, is_native
-from arrester.agents.failures.failure_set import Failures
+from arrester.agents.executor.columns import (
+    ENTRY,
+    ERROR,
+    FILTERED,
+    ORDINAL,
+    OUTCOME,
+    POSITION,
+    TASK,
+)
+from arrester.agents.failures.aggregate import FailureSummary
+from arrester.agents.failures.failed_record import FailedRecord
+from arrester.agents.failures.failure_set import FailureSet
 from arrester.agents.failures.pause_offsets import place
 from arrester.agents.journal.entries import Cursor
-from arrester.controlplane.domain.error_policy.outage import OutagePolicy
+from arrester.controlplane.domain.error_policy.policy import OutagePolicy
 from arrester.controlplane.domain.events import Response
 
 #: Native failures that are diagnosed to estimate the share of one cause.
@@ -27,8 +37,10 @@ _CAUSES = 10
 _LAST, _LAST_TASK = "__arrester_last", "__arrester_last_task"
 
 
-#: What groups failures at the sink: class and top frame.
-Alike = tuple[str | None, str | None]
+#: Groups failures at the sink: class and top frame.
+ClassAndFrame = tuple[str | None, str | None]
+#: A step, the class and the top frame.
+_Cause = tuple[int, str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,22 +49,22 @@ class SinkProgress:
 
     #: Whether a record is at or after the one at which its task stopped.
     stopped: Column
-    #: Whether it comes after that one: then it was not tried.
-    untried: Column
+    #: Whether it comes after that one: then it was not sent.
+    not_sent: Column
     #: Failures decided in earlier rounds.
-    before: Mapping[Alike, int] = field(default_factory=dict)
+    decided: Mapping[ClassAndFrame, int] = field(default_factory=dict)
 
     def records(self, frame: DataFrame, steps: Sequence[Step]) -> int:
-        """Count the records that were tried."""
-        came = F.col(FATE).isNull() | (F.col(FATE) >= 0)
-        return records_in(frame.where(came & ~self.untried), steps)
+        """Count the records that were sent."""
+        reached = F.col(OUTCOME).isNull() | (F.col(OUTCOME) >= 0)
+        return records_in(frame.where(reached & ~self.not_sent), steps)
 
     def not_overtaken(self, failed: DataFrame, frame: DataFrame) -> DataFrame:
         """Return the failed records after which nothing of their task was sent."""
-        sent = frame.where(F.col(FATE).isNull() & ~self.stopped)
+        sent = frame.where(F.col(OUTCOME).isNull() & ~self.stopped)
         last = sent.groupBy(F.col(TASK).alias(_LAST_TASK)).agg(F.max(place()).alias(_LAST))
-        found = failed.join(last, F.col(TASK) == F.col(_LAST_TASK), "left")
-        return found.where(F.col(_LAST).isNull() | (place() > F.col(_LAST)))
+        joined = failed.join(last, F.col(TASK) == F.col(_LAST_TASK), "left")
+        return joined.where(F.col(_LAST).isNull() | (place() > F.col(_LAST)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,80 +90,77 @@ class Outage:
 
 
 def detect_outage(
-    failures: Failures, pipeline: Pipeline, policy: OutagePolicy, tried: SinkProgress | None = None
+    failures: FailureSet,
+    pipeline: Pipeline,
+    policy: OutagePolicy,
+    progress: SinkProgress | None = None,
 ) -> Outage | None:
     """Return the outage in the failures of an evaluated micro-batch, if there is one.
 
     Causes of Python steps are counted exactly by class and frame; those of native steps by a
-    sample. `tried` is given if the records failed at the sink.
+    sample. `progress` is given if the records failed at the sink.
     """
     if policy.share is None:
         return None
-    if tried is None:
+    if progress is None:
         records = failures.frame.where((F.col(ORDINAL) == 0) & _was_evaluated()).count()
     else:
-        records = tried.records(failures.frame, pipeline.steps)
-    causes = failures.in_one(failures.records).groupBy(
-        FATE, F.col(ERROR)["exception_class"].alias("kind"), F.col(ERROR)["frame"].alias("frame")
-    )
-    biggest = causes.count().orderBy(F.col("count").desc()).limit(_CAUSES).collect()
-    for cause in biggest:
-        before = 0 if tried is None else tried.before.get((cause["kind"], cause["frame"]), 0)
-        if policy.is_outage(before + cause["count"], records):
-            alike = failures.where(_is_of(cause))
-            found = _outage(alike, cause, before, records, pipeline, policy, tried)
-            if found is not None:
-                return found
+        records = progress.records(failures.frame, pipeline.steps)
+    causes: Counter[_Cause] = Counter()
+    for each in failures.summaries:
+        causes[_cause(each)] += each.records
+    for cause, count in causes.most_common(_CAUSES):
+        earlier = 0 if progress is None else progress.decided.get(cause[1:], 0)
+        if policy.is_outage(earlier + count, records):
+            example, failed, is_sample = _sample(failures, cause, count, pipeline)
+            failed += earlier
+            if not policy.is_outage(failed, records):
+                continue
+            pause_offsets: dict[str, Cursor] | None = None
+            if policy.response is Response.PAUSE:
+                pause_offsets = _first_records(failures.where(_is_of(cause)), progress)
+            if pause_offsets == {}:
+                # Later records of its task were sent: the outage is over.
+                continue
+            return Outage(
+                example=example,
+                failed=failed,
+                records=records,
+                # Records without a task or position cannot be held.
+                response=Response.FAIL if pause_offsets is None else Response.PAUSE,
+                estimated=is_sample,
+                pause_offsets=pause_offsets or {},
+            )
     return None
 
 
-def _outage(
-    alike: Failures,
-    cause: Row,
-    before: int,
-    records: int,
-    pipeline: Pipeline,
-    policy: OutagePolicy,
-    tried: SinkProgress | None,
-) -> Outage | None:
-    native = is_native(pipeline, cause[FATE])
-    count: int = cause["count"]
-    ordered = alike.records.orderBy(F.col(TASK).asc_nulls_first(), place().asc())
-    sample = alike.load(pipeline, ordered.limit(_SAMPLE if native else 1))
-    kinds = Counter((each.problem.exception_class, each.problem.condition) for each in sample)
-    kind, seen = kinds.most_common(1)[0]
-    failed = before + count * seen // len(sample)
-    if not policy.is_outage(failed, records):
-        return None
-    example = next(
-        each for each in sample if (each.problem.exception_class, each.problem.condition) == kind
-    )
-    pause_offsets = _firsts(alike, tried) if policy.response is Response.PAUSE else None
-    if pause_offsets == {}:
-        # Later records of its task were sent: the outage is over.
-        return None
-    return Outage(
-        example=example,
-        failed=failed,
-        records=records,
-        # Records without a task or position cannot be held.
-        response=Response.FAIL if pause_offsets is None else Response.PAUSE,
-        estimated=native and count > len(sample),
-        pause_offsets=pause_offsets or {},
-    )
+def _sample(
+    failures: FailureSet, cause: _Cause, count: int, pipeline: Pipeline
+) -> tuple[FailedRecord, int, bool]:
+    """Return the first record of a cause, the number of such records, and whether it is estimated.
+
+    The causes of native failures are known only for the records that are diagnosed.
+    """
+    native = pipeline.is_native(cause[0])
+    ids = (each.id for each in failures.ordered() if _cause(each) == cause)
+    sample = failures.load_by_id(pipeline, list(islice(ids, _SAMPLE if native else 1)))
+    kinds = [(each.problem.exception_class, each.problem.condition) for each in sample]
+    kind, seen = Counter(kinds).most_common(1)[0]
+    failed = count * seen // len(sample)
+    return sample[kinds.index(kind)], failed, native and count > len(sample)
 
 
-def _firsts(alike: Failures, tried: SinkProgress | None) -> dict[str, Cursor] | None:
+def _first_records(failures: FailureSet, progress: SinkProgress | None) -> dict[str, Cursor] | None:
     """Return the first of these records in each task; None if one has no position.
 
     Records that a task sent after a failed one are neither sent again nor held before it. Such a
     task stops at the first record after which nothing was sent, if there is one.
     """
-    records = alike.records
+    records = failures.records
     if not records.where(F.col(TASK).isNull() | F.col(POSITION).isNull()).isEmpty():
         return None
-    if tried is not None:
-        records = tried.not_overtaken(records, alike.frame)
+    if progress is not None:
+        records = progress.not_overtaken(records, failures.frame)
     rows = records.groupBy(TASK).agg(F.min(place()).alias("first")).collect()
     return {row[TASK]: Cursor(**row["first"].asDict()) for row in rows}
 
@@ -165,11 +174,16 @@ def records_in(rows: DataFrame, steps: Sequence[Step]) -> int:
 
 
 def _was_evaluated() -> Column:
-    fate = F.col(FATE)
-    return fate.isNull() | (fate >= 0) | (fate == FILTERED)
+    outcome = F.col(OUTCOME)
+    return outcome.isNull() | (outcome >= 0) | (outcome == FILTERED)
 
 
-def _is_of(cause: Row) -> Column:
-    step: Column = F.col(FATE) == cause[FATE]
-    kind = F.col(ERROR)["exception_class"].eqNullSafe(F.lit(cause["kind"]))
-    return step & kind & F.col(ERROR)["frame"].eqNullSafe(F.lit(cause["frame"]))
+def _cause(failure: FailureSummary) -> _Cause:
+    return failure.number, failure.exception_class, failure.frame
+
+
+def _is_of(cause: _Cause) -> Column:
+    number, exception_class, frame = cause
+    same_class = F.col(ERROR)["exception_class"].eqNullSafe(F.lit(exception_class))
+    same_frame = F.col(ERROR)["frame"].eqNullSafe(F.lit(frame))
+    return (F.col(OUTCOME) == number) & same_class & same_frame

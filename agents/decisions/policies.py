@@ -13,7 +13,6 @@ from arrester.agents.config import AgentConfig
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.steps import Columns, Deserialize, Transform
 from arrester.agents.executor.columns import SOURCE
-from arrester.agents.failures.failed_record import produce_number, stage_of
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.handlers import Always, Handler, constant_answer
 from arrester.controlplane.domain.error_policy.classify import Kind
@@ -33,17 +32,26 @@ class StagePolicy:
     #: The class of a failure is unknown until the driver has diagnosed the record.
     native: bool = False
     #: The executors do not retry: the driver does, record by record.
-    tries: bool = False
+    retried_on_driver: bool = False
 
     @property
     def answer(self) -> Answer | None:
         """The handler's constant answer; None if it must be called."""
         return constant_answer(self.handler)
 
+    def always(self, answer: Answer) -> StagePolicy:
+        """Return the policy with one answer for every failure."""
+        policy = replace(self.policy, handled=True, by_class={})
+        return evolved(self, policy=policy, handler=Always(answer))
+
+    def without_retries(self) -> StagePolicy:
+        """Return the policy for failures whose retry budget is used."""
+        return evolved(self, policy=replace(self.policy, retry=RetryPolicy()))
+
     @property
-    def asks(self) -> bool:
+    def needs_each_record(self) -> bool:
         """Whether each failed record is examined individually."""
-        if self.tries:
+        if self.retried_on_driver:
             return True
         by_class = set(self.policy.by_class.values())
         if self.native and by_class and by_class != {self.answer}:
@@ -53,15 +61,14 @@ class StagePolicy:
 
 def redaction_of(pipeline: Pipeline, config: AgentConfig) -> Redaction:
     """Return the redaction of the configuration and of the author."""
-    show = config.errors.show
-    if pipeline.show is not None:
-        show = (*(show or ()), *pipeline.show)
     settings = config.errors
-    given = settings.redact if settings.redact_given else ()
+    only = settings.show
+    if pipeline.show is not None:
+        only = (*(only or ()), *pipeline.show)
     return Redaction(
-        drop=(*given, *pipeline.redact),
+        drop=(*(settings.redact if settings.redact_given else ()), *pipeline.redact),
         usual=() if settings.redact_given else settings.redact,
-        only=show,
+        only=only,
         key=pipeline.key_name,
         key_names=pipeline.key_names,
         fields=tuple(sorted(_fields(pipeline.source.schema))),
@@ -72,8 +79,7 @@ def _fields(kind: T.DataType) -> set[str]:
     """Return the names of all fields of a type, at any depth."""
     match kind:
         case T.StructType():
-            inner = [_fields(each.dataType) for each in kind.fields]
-            return set(kind.names).union(*inner)
+            return set(kind.names).union(*[_fields(each.dataType) for each in kind.fields])
         case T.ArrayType():
             return _fields(kind.elementType)
         case T.MapType():
@@ -96,13 +102,13 @@ def stage_policies(pipeline: Pipeline, config: AgentConfig) -> dict[int, StagePo
         policies[number] = _stage_policy(stage, step.on_error, step.on, config, native=native)
         if isinstance(step, Transform) and config.errors.retry.limit != 0:
             policy = replace(policies[number].policy, retry=config.errors.retry)
-            policies[number] = evolved(policies[number], policy=policy, tries=True)
+            policies[number] = evolved(policies[number], policy=policy, retried_on_driver=True)
     sink = pipeline.sink
     produce = _stage_policy(StageKind.PRODUCE, sink.on_error, sink.on, config)
-    return policies | {produce_number(pipeline): produce}
+    return policies | {pipeline.produce_number: produce}
 
 
-def commanded(
+def with_overrides(
     pipeline: Pipeline,
     stages: Mapping[int, StagePolicy],
     answers: Mapping[str, StageCommanded],
@@ -112,14 +118,12 @@ def commanded(
     An override acts like a handler that always gives this answer, for every class. It takes
     precedence over `on=` and `on_error=`, but not over fatal and self-healing failures.
     """
-    found = dict(stages)
-    for number, held in stages.items():
-        said = answers.get(stage_of(pipeline, number))
-        if said is not None:
-            policy = replace(held.policy, handled=True, by_class={})
-            handler = Always(Answer(said.answer))
-            found[number] = evolved(held, policy=policy, handler=handler)
-    return found
+    policies = dict(stages)
+    for number, stage in stages.items():
+        override = answers.get(pipeline.stages[number])
+        if override is not None:
+            policies[number] = stage.always(Answer(override.answer))
+    return policies
 
 
 def _stage_policy(
@@ -131,30 +135,29 @@ def _stage_policy(
     native: bool = False,
 ) -> StagePolicy:
     handler = on_error or config.handlers.get(stage)
-    policy = config.errors.policy(stage)
+    settings = config.errors.policy(stage)
     policy = replace(
-        policy,
+        settings,
         handled=handler is not None,
-        table=policy.table.extended(Kind.RETRIABLE, _retried(on)),
+        table=settings.table.extended(Kind.RETRIABLE, _retried(on)),
         # After its retry budget is used, a retried class is handled like any other.
         by_class={name: answer for name, answer in on.items() if answer is not Answer.RETRY},
     )
-    if stage is StageKind.PROCESS:
-        # The executors use the budget before they report a failure.
-        policy = replace(policy, retry=RetryPolicy())
-    return StagePolicy(stage=stage, policy=policy, handler=handler, native=native)
+    found = StagePolicy(stage=stage, policy=policy, handler=handler, native=native)
+    # For process steps, the executors use the budget before they report a failure.
+    return found.without_retries() if stage is StageKind.PROCESS else found
 
 
 def _check_budgets(pipeline: Pipeline, config: AgentConfig) -> None:
     if config.errors.retry.limit != 0:
         return
     allowed = "a budget to retry with: errors.retries.limit or errors.retry.timeout"
-    given = [*((step.name, step.on) for step in pipeline.steps), ("produce", pipeline.sink.on)]
-    faults = [
-        InvalidValue(f"step {name!r}: on", "RETRY", allowed) for name, on in given if _retried(on)
-    ]
-    if faults:
-        raise InvalidConfiguration(faults)
+    answers = [*((step.name, step.on) for step in pipeline.steps), ("produce", pipeline.sink.on)]
+    names = [name for name, on in answers if _retried(on)]
+    if names:
+        raise InvalidConfiguration(
+            [InvalidValue(f"step {name!r}: on", "RETRY", allowed) for name in names]
+        )
 
 
 def _retried(on: Mapping[str, Answer]) -> tuple[str, ...]:

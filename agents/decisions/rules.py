@@ -12,23 +12,22 @@ from msgspec.structs import replace
 from arrester.agents.decisions.policies import StagePolicy
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.executor.columns import SOURCE
-from arrester.agents.failure_log import say
+from arrester.agents.failure_log import log_failure
 from arrester.agents.failures.failed_record import FailedRecord
-from arrester.agents.failures.location import where
-from arrester.agents.failures.payload import Redaction
-from arrester.agents.handlers import ErrorContext, Record, RecordError, Stage, ask
+from arrester.agents.failures.payload import Redaction, location_of
+from arrester.agents.handlers import ErrorContext, Record, RecordError, Stage, call_handler
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.kafka_source import COORDINATES
 from arrester.controlplane.domain.error_policy.classify import Kind
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
-from arrester.controlplane.domain.error_policy.log_levels import Saying
+from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import Answer, Scope
 from arrester.controlplane.domain.error_policy.respond import (
-    AskHandler,
-    Because,
+    CallHandler,
     Decided,
+    DecisionReason,
     FailedAttempt,
-    NotOurs,
+    SelfHealingFailure,
     TaskRun,
     respond,
 )
@@ -37,13 +36,14 @@ from arrester.controlplane.domain.error_policy.tolerance import Counted, count
 from arrester.controlplane.domain.errors import ArresterError
 
 #: Logged once per decision, not per record.
-_QUIET = (
-    Saying.RECORD_SKIPPED,
-    Saying.OUTPUT_SKIPPED,
-    Saying.TASK_PAUSED,
-    Saying.TASK_KILLED,
+_ONCE_PER_DECISION = (
+    LogMessage.RECORD_SKIPPED,
+    LogMessage.OUTPUT_SKIPPED,
+    LogMessage.TASK_PAUSED,
+    LogMessage.TASK_KILLED,
 )
-_TOLERANCE = (Because.TOLERANCE_EXCEEDED, Because.RATE_EXCEEDED)
+_TOLERANCE = (DecisionReason.TOLERANCE_EXCEEDED, DecisionReason.RATE_EXCEEDED)
+_NEW_RUN = TaskRun()
 
 
 class SelfHealing(ArresterError):
@@ -57,7 +57,7 @@ class SelfHealing(ArresterError):
 
 
 @dataclass(slots=True, kw_only=True)
-class Responder:
+class FailureRules:
     """Decide record by record or for groups; `runs` is the state of the run per task."""
 
     application: str
@@ -74,17 +74,17 @@ class Responder:
     redaction: Redaction = field(default_factory=Redaction)
     runs: dict[str | None, TaskRun] = field(default_factory=dict)
     #: The state as of the last durable decision.
-    _kept: dict[str | None, TaskRun] = field(default_factory=dict)
+    _saved: dict[str | None, TaskRun] = field(default_factory=dict)
 
-    def keep(self) -> None:
-        """Keep the state: the decision that it counts is durable."""
-        self._kept.clear()
-        self._kept.update(self.runs)
+    def save(self) -> None:
+        """Save the state: the decision that it counts is durable."""
+        self._saved.clear()
+        self._saved.update(self.runs)
 
-    def forget_undecided(self) -> None:
+    def discard_undecided(self) -> None:
         """Discard counts of a decision that was not committed: it is made again."""
         self.runs.clear()
-        self.runs.update(self._kept)
+        self.runs.update(self._saved)
 
     def now_ms(self) -> int:
         """Return the time of a decision, in milliseconds since 1970."""
@@ -94,63 +94,86 @@ class Responder:
         """Return the state of a task in this run."""
         return self.runs.get(task, TaskRun())
 
+    def reset(self, task: str | None) -> None:
+        """Reset the state of a task that died and may be restarted by an operator."""
+        self.runs.pop(task, None)
+
     def ends_only_its_task(self, each: FailedRecord) -> bool:
         """Whether FAIL ends only the task, with its records held: it has a task and a position."""
         placed = each.task is not None and each.position is not None
         return self.scope is Scope.TASK and placed
 
-    def forget(self, task: str | None) -> None:
-        """Reset the state of a task that died and may be restarted by an operator."""
-        self.runs.pop(task, None)
-
-    def respond_to_one(
+    def respond_to_record(
         self, each: FailedRecord, *, now_ms: int, attempts: Attempts | None = None
     ) -> Decided | RetryAfter:
-        """Decide about one record by calling its handler.
-
-        Raises SelfHealing for failures that the platform repairs.
-        """
-        stage = self.stages[each.number]
+        """Decide about one record, and log the decision; raises SelfHealing."""
         attempts = attempts or Attempts(made=each.problem.attempts, now_ms=now_ms)
-        fate = self._respond(each, stage, attempts)
-        match fate:
-            case NotOurs():
-                raise SelfHealing(each.problem, fate.reason)
-            case Decided():
-                self.runs[each.task] = fate.run
-                self.say(fate.said, each)
-        return fate
-
-    def _respond(
-        self, each: FailedRecord, stage: StagePolicy, attempts: Attempts
-    ) -> Decided | RetryAfter | NotOurs:
         failure = FailedAttempt(
-            stage=stage.stage,
+            stage=self.stages[each.number].stage,
             cause=each.problem.cause,
             attempts=attempts,
             task=each.task,
             position=each.position,
         )
-        run = self.run(each.task)
-        fate = respond(failure, stage.policy, run, chance=random.randrange)
-        if isinstance(fate, AskHandler):
-            answer = stage.answer or self._asked(each, attempts)
-            fate = respond(failure, stage.policy, run, chance=random.randrange, answer=answer)
-        # The run is not stopping here, and an answer was given.
-        assert not isinstance(fate, AskHandler | Undecided)
-        return fate
+        outcome = self.decide(
+            each.number, failure, each.problem, record=each, run=self.run(each.task)
+        )
+        if isinstance(outcome, Decided):
+            self.runs[each.task] = outcome.run
+            self.log(outcome.messages, each)
+        return outcome
 
-    def _asked(self, failed: FailedRecord, attempts: Attempts) -> object:
-        handler = self.stages[failed.number].handler
+    def respond_to_group(
+        self, number: int, cause: Cause, *, task: str | None, position: int | None
+    ) -> tuple[Answer, Sequence[LogMessage]]:
+        """Return the constant answer to equal failures, not counted yet, and its log lines."""
+        stage = self.stages[number].stage
+        failure = FailedAttempt(stage=stage, cause=cause, task=task, position=position)
+        name = next(iter(cause.names), str(cause.condition))
+        outcome = self.decide(number, failure, Problem(exception_class=name, message=""))
+        assert isinstance(outcome, Decided)
+        if outcome.reason in _TOLERANCE:
+            return Answer.CONTINUE, ()
+        return Answer(outcome.response.value), outcome.messages
+
+    def decide(
+        self,
+        number: int,
+        failure: FailedAttempt,
+        problem: Problem,
+        *,
+        record: FailedRecord | None = None,
+        run: TaskRun = _NEW_RUN,
+    ) -> Decided | RetryAfter:
+        """Apply the policy of a step to a failure; call its handler if the answer is not constant.
+
+        Raises SelfHealing for failures that the platform repairs.
+        """
+        stage = self.stages[number]
+        outcome = respond(failure, stage.policy, run, chance=random.randrange)
+        if isinstance(outcome, CallHandler):
+            answer = stage.answer or self._call_handler(number, problem, failure.attempts, record)
+            outcome = respond(failure, stage.policy, run, chance=random.randrange, answer=answer)
+        if isinstance(outcome, SelfHealingFailure):
+            raise SelfHealing(problem, outcome.reason)
+        # The run is not stopping here, and an answer was given.
+        assert not isinstance(outcome, CallHandler | Undecided)
+        return outcome
+
+    def _call_handler(
+        self, number: int, problem: Problem, attempts: Attempts, record: FailedRecord | None
+    ) -> object:
+        """Return the answer of a step's handler about a record, or about all of a batch."""
+        handler = self.stages[number].handler
         assert handler is not None
-        problem, row = failed.problem, failed.row.asDict(recursive=True)
+        row = {} if record is None else record.row.asDict(recursive=True)
         from_kafka = row if row.keys() >= COORDINATES else {}
         context = ErrorContext(
             application=self.application,
             pipeline=self.pipeline.name,
-            stage=failed.stage,
-            task=failed.task,
-            position=failed.position,
+            stage=self.pipeline.stages[number],
+            task=None if record is None else record.task,
+            position=None if record is None else record.position,
             attempt=attempts.made,
             at=self.clock(),
             took_ms=_took_ms(problem, attempts),
@@ -160,44 +183,17 @@ class Responder:
             timestamp=from_kafka.get("timestamp"),
             headers=_headers(from_kafka.get("headers")),
             stages=self.described,
-            index=failed.number,
+            index=number,
             settings=self.settings,
         )
-        error = RecordError(
-            problem.exception_class,
-            problem.message,
-            condition=problem.condition,
-            stack=problem.stack,
-        )
-        record = Record(
-            key=failed.key,
-            value=failed.value,
+        shown = Record(
+            key=None if record is None else record.key,
+            value=None if record is None else record.value,
             row=row,
             raw_key=from_kafka.get("key"),
             raw_value=from_kafka.get("value"),
         )
-        return ask(handler, context, record, error)
-
-    def respond_to_group(
-        self, number: int, cause: Cause, *, task: str | None, position: int | None
-    ) -> tuple[Answer, Sequence[Saying]]:
-        """Return the answer to equal failures of one task, and its log lines.
-
-        The failures are counted afterwards.
-        """
-        stage = self.stages[number]
-        failure = FailedAttempt(stage=stage.stage, cause=cause, task=task, position=position)
-        fate = respond(failure, stage.policy, TaskRun(), chance=random.randrange)
-        if isinstance(fate, AskHandler):
-            answer = stage.answer
-            fate = respond(failure, stage.policy, TaskRun(), chance=random.randrange, answer=answer)
-        if isinstance(fate, NotOurs):
-            name = next(iter(cause.names), str(cause.condition))
-            raise SelfHealing(Problem(exception_class=name, message=""), fate.reason)
-        assert isinstance(fate, Decided)
-        if fate.because in _TOLERANCE:
-            return Answer.CONTINUE, ()
-        return Answer(fate.response.value), fate.said
+        return call_handler(handler, context, shown, record_error(problem))
 
     @property
     def limited(self) -> bool:
@@ -215,26 +211,33 @@ class Responder:
         self.runs[task] = replace(run, tally=counted.tally, failed=failed)
         return counted
 
-    def say(self, said: Sequence[Saying], each: FailedRecord) -> None:
+    def log(self, lines: Sequence[LogMessage], each: FailedRecord) -> None:
         """Log the lines about a record that are not logged once per decision."""
-        for saying in said:
-            if saying not in _QUIET:
-                say(saying, self.said_of(each))
+        for line in lines:
+            if line not in _ONCE_PER_DECISION:
+                log_failure(line, self.log_line(each))
 
-    def said_of(self, each: FailedRecord) -> str:
+    def log_line(self, each: FailedRecord) -> str:
         """Return a failed record in one line for the log (KIP-990): coordinates and class."""
-        place, problem = where(each, self.redaction), each.problem
-        return f"{self.pipeline.name}: {each.stage} failed at {place}: {problem.exception_class}"
+        place, error = location_of(each, self.redaction), each.problem.exception_class
+        return f"{self.pipeline.name}: {each.stage} failed at {place}: {error}"
 
     def is_fatal(self, each: FailedRecord) -> bool:
-        """Whether a failure affects every record.
-
-        Raises SelfHealing for failures that the platform repairs.
-        """
+        """Whether a failure affects every record; raises SelfHealing."""
         ruling = self.stages[each.number].policy.table.classify(each.problem.cause)
         if ruling.kind is Kind.SELF_HEALING:
             raise SelfHealing(each.problem, ruling.reason)
         return ruling.kind is Kind.FATAL
+
+
+def record_error(problem: Problem) -> RecordError:
+    """Return a problem as handlers receive it."""
+    return RecordError(
+        problem.exception_class,
+        problem.message,
+        condition=problem.condition,
+        stack=problem.stack,
+    )
 
 
 def _took_ms(problem: Problem, attempts: Attempts) -> int | None:
@@ -244,12 +247,12 @@ def _took_ms(problem: Problem, attempts: Attempts) -> int | None:
     return problem.took_ms
 
 
-def _headers(given: object) -> tuple[tuple[str, bytes | None], ...]:
+def _headers(value: object) -> tuple[tuple[str, bytes | None], ...]:
     """Return a record's headers as Kafka has them; a column of that name may have any type."""
-    if not isinstance(given, list):
+    if not isinstance(value, list):
         return ()
-    if not all(isinstance(each, dict) and each.keys() == {"key", "value"} for each in given):
+    if not all(isinstance(each, dict) and each.keys() == {"key", "value"} for each in value):
         return ()
-    found = [(each["key"], each["value"]) for each in given]
-    of_kafka = (isinstance(k, str) and isinstance(v, bytes | bytearray | None) for k, v in found)
-    return tuple(found) if all(of_kafka) else ()
+    headers = [(each["key"], each["value"]) for each in value]
+    of_kafka = (isinstance(k, str) and isinstance(v, bytes | bytearray | None) for k, v in headers)
+    return tuple(headers) if all(of_kafka) else ()

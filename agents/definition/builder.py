@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -20,7 +20,7 @@ from arrester.agents.definition.checks import (
 )
 from arrester.agents.definition.coordinates import SourceCoordinates
 from arrester.agents.definition.dry_run import dry_run_column, dry_run_native, dry_run_transform
-from arrester.agents.definition.pipeline import Pipeline, PipelineInvalid, Runner
+from arrester.agents.definition.pipeline import Definition, Pipeline, PipelineInvalid, Runner
 from arrester.agents.definition.sinks import (
     Connect,
     Files,
@@ -39,35 +39,21 @@ from arrester.agents.definition.steps import (
     UserFunction,
 )
 from arrester.agents.executor.columns import PREFIX
-from arrester.agents.handlers import Handler, OnClass, check_handler, checked_answers, checked_on
-from arrester.agents.spark.common_subexpressions import Ready
+from arrester.agents.handlers import Handler, OnClass, check_handler, checked_answers
 from arrester.agents.spark.kafka_source import COORDINATES, default_task
-from arrester.agents.spark.plan_analysis import named_in
-from arrester.agents.spark.try_eval import require_classic
+from arrester.agents.spark.try_eval import PreparedExpressions, names_in
+from arrester.agents.spark.versions import require_supported
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.identity.names import check_name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineBuilder:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PipelineBuilder(Definition):
     """A pipeline under construction; every method returns a new one."""
 
-    name: str
-    source: DataFrame
-    task: Column | None
-    position: Column
-    key: Column | None
-    value: Column | None
-    key_name: str | None
-    key_names: tuple[str, ...]
-    on_error: Handler | None
     #: An empty frame with the columns so far. The next step is checked against it.
     shape: DataFrame
-    steps: tuple[Step, ...] = ()
-    runner: Runner | None = None
-    redact: Sequence[str] = ()
-    show: Sequence[str] | None = None
 
     def deserialize(
         self,
@@ -84,12 +70,13 @@ class PipelineBuilder:
         classes or error conditions to responses, before `on_error` is called. RETRY is not allowed:
         an expression that raised raises again.
         """
-        self._check_step(name, on_error)
-        answers = self._checked_native_on(name, on)
-        made = dry_run_native(self.shape, f"deserialize {name!r}", {name: expr})
-        ready = Ready.of(self.shape, {name: expr})
-        step = Deserialize(name=name, expression=expr, on_error=on_error, on=answers, ready=ready)
-        return replace(self, steps=(*self.steps, step), shape=made)
+        answers = self._checked(name, on_error, on, native=True)
+        shape = dry_run_native(self.shape, f"deserialize {name!r}", {name: expr})
+        prepared = PreparedExpressions.of(self.shape, {name: expr})
+        step = Deserialize(
+            name=name, expression=expr, on_error=on_error, on=answers, prepared=prepared
+        )
+        return self._with(step, shape)
 
     def columns(
         self,
@@ -106,20 +93,16 @@ class PipelineBuilder:
         for a record (ANSI cast, division by zero, overflow), the record fails with all of them. The
         refusals and `on` are those of `deserialize`.
         """
-        self._check_step(name, on_error)
-        answers = self._checked_native_on(name, on)
+        answers = self._checked(name, on_error, on, native=True)
         if not expressions:
             raise PipelineInvalid(f"columns {name!r}: no column is given; say column=expression")
         check_columns(f"columns {name!r}", list(expressions))
-        made = dry_run_native(self.shape, f"columns {name!r}", expressions)
+        shape = dry_run_native(self.shape, f"columns {name!r}", expressions)
+        prepared = PreparedExpressions.of(self.shape, expressions)
         step = Columns(
-            name=name,
-            expressions=dict(expressions),
-            on_error=on_error,
-            on=answers,
-            ready=Ready.of(self.shape, expressions),
+            name=name, expressions=expressions, on_error=on_error, on=answers, prepared=prepared
         )
-        return replace(self, steps=(*self.steps, step), shape=made)
+        return self._with(step, shape)
 
     def process(
         self,
@@ -139,15 +122,13 @@ class PipelineBuilder:
         responses, before `on_error` is called. RETRY makes a class retriable at this step, within
         `errors.retries.limit` and `errors.retry.timeout`.
         """
-        self._check_step(name, on_error)
-        answers = checked_on(f"step {name!r}: on", on)
+        answers = self._checked(name, on_error, on)
         if not callable(fn):
             raise InvalidValue(f"process {name!r}: fn", fn, "a function of one row")
         returned = self.shape.schema if schema is None else parsed_schema(name, schema)
         require_arrow(f"process {name!r}", self.shape.schema, returned)
         step = Process(name=name, function=fn, schema=returned, on_error=on_error, on=answers)
-        made = self.source.sparkSession.createDataFrame([], returned)
-        return replace(self, steps=(*self.steps, step), shape=made)
+        return self._with(step, self._empty(returned))
 
     def transform(
         self,
@@ -167,8 +148,7 @@ class PipelineBuilder:
         one, and any failure ends the run. A function whose plan hides which row became which, as
         mapInPandas does, must be the last step too.
         """
-        self._check_step(name, on_error)
-        answers = checked_on(f"step {name!r}: on", on)
+        answers = self._checked(name, on_error, on)
         if not callable(fn):
             raise InvalidValue(f"transform {name!r}: fn", fn, "a function of a DataFrame")
         if stateful and self.task is not None:
@@ -177,18 +157,17 @@ class PipelineBuilder:
                 f"transform {name!r}: a stateful one needs a pipeline without task=, whose "
                 "positions are unique in all of its records"
             )
-        made, carries = dry_run_transform(name, fn, self.shape, stateful=stateful)
+        result, carries = dry_run_transform(name, fn, self.shape, stateful=stateful)
         step = Transform(
             name=name,
             function=fn,
-            schema=made.schema,
+            schema=result.schema,
             stateful=stateful,
             carries=carries,
             on_error=on_error,
             on=answers,
         )
-        shape = self.source.sparkSession.createDataFrame([], made.schema)
-        return replace(self, steps=(*self.steps, step), shape=shape)
+        return self._with(step, self._empty(result.schema))
 
     def write(
         self,
@@ -294,27 +273,10 @@ class PipelineBuilder:
         producer = Producer(send=send, connect=connect, on_error=on_error, on=answers)
         return self._finished(producer)
 
-    def _finished(self, sink: Sink | Producer) -> Pipeline:
-        return Pipeline(
-            name=self.name,
-            source=self.source,
-            task=self.task,
-            position=self.position,
-            key=self.key,
-            value=self.value,
-            key_name=self.key_name,
-            key_names=self.key_names,
-            on_error=self.on_error,
-            steps=self.steps,
-            columns=tuple(self.shape.columns),
-            sink=sink,
-            runner=self.runner,
-            redact=self.redact,
-            show=self.show,
-            plain=SourceCoordinates.of(self.source, task=self.task, position=self.position),
-        )
-
-    def _check_step(self, name: Any, on_error: Handler | None) -> None:
+    def _checked(
+        self, name: Any, on_error: Handler | None, on: OnClass | None, *, native: bool = False
+    ) -> Mapping[str, Answer]:
+        """Return `on` by full names; raise if no such step can follow here."""
         if not isinstance(name, str) or not name or name.startswith(PREFIX):
             raise InvalidValue("step", name, f"a text that does not begin with {PREFIX}")
         if any(step.name == name for step in self.steps):
@@ -326,14 +288,22 @@ class PipelineBuilder:
                 f"step {name!r} cannot follow transform {last.name!r}, which {why}; "
                 "put it before that one, or into its function"
             )
-        if on_error is not None:
-            check_handler(f"step {name!r}: on_error", on_error)
-
-    def _checked_native_on(self, name: str, on: OnClass | None) -> Mapping[str, Answer]:
-        answers = checked_on(f"step {name!r}: on", on)
-        if Answer.RETRY in answers.values():
+        answers = checked_answers(f"step {name!r}", on_error, on)
+        if native and Answer.RETRY in answers.values():
             raise InvalidValue(f"step {name!r}: on", "RETRY", "CONTINUE, PAUSE or FAIL")
         return answers
+
+    def _with(self, step: Step, shape: DataFrame) -> PipelineBuilder:
+        return replace(self, steps=(*self.steps, step), shape=shape)
+
+    def _empty(self, schema: T.StructType) -> DataFrame:
+        return self.source.sparkSession.createDataFrame([], schema)
+
+    def _finished(self, sink: Sink | Producer) -> Pipeline:
+        known: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Definition)}
+        plain = SourceCoordinates.of(self.source, task=self.task, position=self.position)
+        columns = tuple(self.shape.columns)
+        return Pipeline(**known, columns=columns, sink=sink, source_coordinates=plain)
 
 
 def define(
@@ -349,17 +319,9 @@ def define(
     show: Sequence[str] | None = None,
     runner: Runner | None = None,
 ) -> PipelineBuilder:
-    """Begin a pipeline over `source`, a streaming DataFrame.
-
-    `task` is the unit that pauses on its own (text; NULL, or no task at all, is the global task).
-    `position` is a sortable integer that is unique within the task. For a Kafka source they default
-    to the partition (`topic-partition` unless the source certainly reads one topic) and `offset`,
-    and `value` to `value`. `key` and `value` are shown with a failed record. `on_error` decides
-    about records whose task or position raises, or whose position is NULL or not unique (stage
-    `source`).
-    """
+    """Begin a pipeline over `source`, with the arguments of `Agent.pipeline`."""
     check_name("pipeline", name)
-    require_classic(source.sparkSession)
+    require_supported(source.sparkSession)
     check_source(source)
     if set(source.columns) >= COORDINATES:
         task = default_task(source) if task is None else task
@@ -381,7 +343,7 @@ def define(
         key=resolved["key"],
         value=resolved["value"],
         key_name=key if isinstance(key, str) else None,
-        key_names=named_in(shape, resolved["key"]),
+        key_names=names_in(shape, resolved["key"]),
         on_error=on_error,
         shape=shape,
         runner=runner,

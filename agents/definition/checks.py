@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 
 from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.executor.columns import PREFIX
-from arrester.agents.spark.arrow import can_carry, require_packages
+from arrester.agents.spark.session_conf import can_carry, require_packages
 from arrester.controlplane.domain.error_policy.redaction_rules import RULE, fields
 from arrester.controlplane.domain.errors import InvalidValue
 
@@ -43,38 +43,28 @@ def check_source(source: DataFrame) -> None:
 
 def _unholdable(kind: T.DataType) -> T.DataType | None:
     """Return the part of a type that Parquet cannot store: held records are Parquet files."""
-    match kind:
-        case T.StructType():
-            # Spark reads and writes no file with an empty struct.
-            return kind if not kind.fields else _first(_unholdable, kind)
-        case T.ArrayType() | T.MapType():
-            return _first(_unholdable, kind)
-        case _:
-            return kind if type(kind).__name__ in _UNHOLDABLE else None
-
-
-def _first(
-    look: Callable[[T.DataType], T.DataType | None], kind: T.StructType | T.ArrayType | T.MapType
-) -> T.DataType | None:
-    """Return what `look` finds first in the parts of a nested type."""
-    match kind:
-        case T.StructType():
-            inside = [field.dataType for field in kind.fields]
-        case T.ArrayType():
-            inside = [kind.elementType]
-        case T.MapType():
-            inside = [kind.keyType, kind.valueType]
-    return next((found for each in inside if (found := look(each)) is not None), None)
-
-
-def _of_tables(kind: T.DataType) -> T.DataType | None:
-    """Return the part of a type that only table columns can have."""
-    match kind:
-        case T.StructType() | T.ArrayType() | T.MapType():
-            return _first(_of_tables, kind)
-        case T.CharType() | T.VarcharType():
-            return kind
+    for each in _parts(kind):
+        # Spark reads and writes no file with an empty struct.
+        is_empty = isinstance(each, T.StructType) and not each.fields
+        if is_empty or type(each).__name__ in _UNHOLDABLE:
+            return each
     return None
+
+
+def _parts(kind: T.DataType) -> Iterator[T.DataType]:
+    """Yield a type and all types nested in it."""
+    yield kind
+    match kind:
+        case T.StructType():
+            nested = [field.dataType for field in kind.fields]
+        case T.ArrayType():
+            nested = [kind.elementType]
+        case T.MapType():
+            nested = [kind.keyType, kind.valueType]
+        case _:
+            nested = []
+    for each in nested:
+        yield from _parts(each)
 
 
 def check_columns(kind: str, columns: Sequence[str]) -> None:
@@ -112,9 +102,10 @@ def parsed_schema(name: str, schema: str | T.StructType) -> T.StructType:
     if not isinstance(parsed, T.StructType):
         raise InvalidValue(f"process {name!r}: schema", schema, "columns: 'a INT, b STRING'")
     check_columns(f"process {name!r}: schema", parsed.names)
-    if (found := _of_tables(parsed)) is not None:
-        allowed = f"types of a DataFrame; {found.simpleString()} is a table's: use STRING"
-        raise InvalidValue(f"process {name!r}: schema", schema, allowed)
+    for part in _parts(parsed):
+        if isinstance(part, T.CharType | T.VarcharType):
+            allowed = f"types of a DataFrame; {part.simpleString()} is a table's: use STRING"
+            raise InvalidValue(f"process {name!r}: schema", schema, allowed)
     return parsed
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from arrester.agents.definition.checks import check_columns, empty_frame, first_line
 from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.executor.columns import LINK
-from arrester.agents.spark.plan_analysis import carries, refusal
+from arrester.agents.spark.catalyst import passes_column, why_not_row_by_row
 from arrester.agents.spark.try_eval import failfast
 from arrester.controlplane.domain.errors import InvalidValue
 
@@ -48,24 +48,24 @@ def dry_run_transform(
     linked = empty_frame(shape).withColumn(LINK, F.lit(0))
     given = linked.drop(LINK)
     try:
-        made = fn(given)
+        result = fn(given)
     except Exception as exc:  # the author's code
         raise PipelineInvalid(
             f"transform {name!r}: with an empty DataFrame it raised "
             f"{type(exc).__name__}: {first_line(exc)}"
         ) from exc
-    if not isinstance(made, DataFrame):
-        raise PipelineInvalid(f"transform {name!r}: it returned a {type(made).__name__}")
-    check_columns(f"transform {name!r}", made.columns)
-    if made.isStreaming:
+    if not isinstance(result, DataFrame):
+        raise PipelineInvalid(f"transform {name!r}: it returned a {type(result).__name__}")
+    check_columns(f"transform {name!r}", result.columns)
+    if result.isStreaming:
         raise PipelineInvalid(
             f"transform {name!r}: its result has a streaming DataFrame in it. A transform works on "
             "micro-batches: join the streams before the pipeline begins, or join a static table"
         )
-    reason = None if stateful else refusal(made, given)
+    reason = None if stateful else why_not_row_by_row(result, given)
     if reason is not None:
         raise PipelineInvalid(
             f"transform {name!r}: {reason}; its records could not be distinguished. Declare it "
             "by stateful=True, in a pipeline without task="
         )
-    return made, not stateful and carries(made, linked, LINK)
+    return result, not stateful and passes_column(result, linked, LINK)

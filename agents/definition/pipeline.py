@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 
 from arrester.agents.definition.coordinates import SourceCoordinates
 from arrester.agents.definition.sinks import Producer, Sink
-from arrester.agents.definition.steps import Step, Transform
+from arrester.agents.definition.steps import Columns, Deserialize, Step, Transform
 from arrester.agents.handlers import Handler
 from arrester.controlplane.domain.errors import ArresterError
 
@@ -28,18 +28,14 @@ class Runner(Protocol):
     def start_pipeline(
         self, pipeline: Pipeline, checkpoint: str, *, trigger: Trigger | None
     ) -> object:
-        """Start one run of `pipeline`, over a stream, at `checkpoint`."""
-        ...
-
-    def run_pipeline(self, pipeline: Pipeline, checkpoint: str) -> object:
-        """Start one run of `pipeline`, over a static source, at `checkpoint`."""
+        """Start one run of `pipeline` at `checkpoint`."""
         ...
 
 
 # Compared by identity, since columns have no equality.
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Pipeline:
-    """A finished definition; it never changes."""
+class Definition:
+    """What is known of a pipeline before its sink."""
 
     name: str
     source: DataFrame
@@ -54,28 +50,50 @@ class Pipeline:
     key_names: tuple[str, ...]
     #: Decides about a record without a usable task or position.
     on_error: Handler | None
-    steps: tuple[Step, ...]
-    #: The names of the columns that the sink gets.
-    columns: tuple[str, ...]
-    sink: Sink | Producer
+    steps: tuple[Step, ...] = ()
     runner: Runner | None = None
     #: Names and paths that do not leave the driver, in addition to the configuration's.
     redact: Sequence[str] = ()
     #: If given, only these leave the driver.
     show: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pipeline(Definition):
+    """A finished definition; it never changes."""
+
+    #: The names of the columns that the sink gets.
+    columns: tuple[str, ...]
+    sink: Sink | Producer
     #: Set if task and position are plain columns of the source.
-    plain: SourceCoordinates | None = None
+    source_coordinates: SourceCoordinates | None = None
 
     @property
-    def tail(self) -> Transform | None:
+    def final_transform(self) -> Transform | None:
         """The last step if it is a transform: its rows go to the sink only."""
         last = self.steps[-1] if self.steps else None
         return last if isinstance(last, Transform) else None
 
     @property
-    def guarded(self) -> tuple[Step, ...]:
-        """The steps before the tail. Their rows keep the record that they belong to."""
-        return self.steps if self.tail is None else self.steps[:-1]
+    def guarded_steps(self) -> tuple[Step, ...]:
+        """The steps before the final transform. Their rows keep the record that they belong to."""
+        return self.steps if self.final_transform is None else self.steps[:-1]
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The names of its stages, by number: first the source, last the sink."""
+        return ("source", *[step.stage for step in self.steps], "produce")
+
+    @property
+    def produce_number(self) -> int:
+        """The number of the sink, which follows the steps."""
+        return len(self.steps) + 1
+
+    def is_native(self, number: int) -> bool:
+        """Whether the step is an expression, whose exception is reproduced on the driver."""
+        if not 0 < number < self.produce_number:
+            return False
+        return isinstance(self.steps[number - 1], Deserialize | Columns)
 
     def start(self, checkpoint: str, *, trigger: Trigger | None = None) -> object:
         """Start the pipeline as a streaming query with its state at `checkpoint`.
@@ -101,7 +119,7 @@ class Pipeline:
             raise PipelineInvalid(
                 f"pipeline {self.name} has a stream as its source: start(checkpoint=…) runs it"
             )
-        return self._runner().run_pipeline(self, checkpoint)
+        return self._runner().start_pipeline(self, checkpoint, trigger=None)
 
     def _runner(self) -> Runner:
         if self.runner is None:

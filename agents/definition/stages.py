@@ -9,8 +9,7 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import types as T
 
-from arrester.agents.config import dotted
-from arrester.agents.config_display import without_secrets
+from arrester.agents.config import dotted, without_secrets
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Producer, Sink
 from arrester.agents.definition.steps import Step

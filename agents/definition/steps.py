@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
 from arrester.agents.handlers import Handler
-from arrester.agents.spark.common_subexpressions import Ready
+from arrester.agents.spark.try_eval import PreparedExpressions
 from arrester.controlplane.domain.error_policy.policy import Answer
 
 Row = dict[str, Any]
@@ -18,17 +18,26 @@ UserFunction = Callable[[Row], Row | Iterable[Row] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deserialize:
-    """A native step: one expression whose result becomes the column `name`."""
-
+class _Step:
     name: str
-    expression: Column
     #: The author's handler; None: the one of the configuration, else FAIL.
     on_error: Handler | None
     #: Responses by class or condition, before `on_error`.
     on: Mapping[str, Answer] = field(default_factory=dict)
+
+    @property
+    def stage(self) -> str:
+        """The stage under which failures of this step are reported."""
+        return f"process:{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deserialize(_Step):
+    """A native step: one expression whose result becomes the column `name`."""
+
+    expression: Column
     #: The expressions, analysed once; None: they are analysed for each micro-batch.
-    ready: Ready | None = field(default=None, repr=False, compare=False)
+    prepared: PreparedExpressions | None = field(default=None, repr=False, compare=False)
 
     @property
     def stage(self) -> str:
@@ -42,40 +51,22 @@ class Deserialize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
+class Columns(_Step):
     """A native step: several expressions over the columns so far. A record has all or fails."""
 
-    name: str
     #: The columns that the step makes. They do not see each other.
     expressions: Mapping[str, Column]
-    on_error: Handler | None
-    #: Responses by class or condition, before `on_error`.
-    on: Mapping[str, Answer] = field(default_factory=dict)
-    #: The expressions, analysed once; None: they are analysed for each micro-batch.
-    ready: Ready | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def stage(self) -> str:
-        """The stage under which failures of this step are reported."""
-        return f"process:{self.name}"
+    #: As in `Deserialize`.
+    prepared: PreparedExpressions | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
+class Process(_Step):
     """A Python step: a function from a row to a row, None or several rows."""
 
-    name: str
     function: UserFunction
     #: The columns that the function returns.
     schema: T.StructType
-    on_error: Handler | None
-    #: Responses by class or condition, before `on_error`.
-    on: Mapping[str, Answer] = field(default_factory=dict)
-
-    @property
-    def stage(self) -> str:
-        """The stage under which failures of this step are reported."""
-        return f"process:{self.name}"
 
     @property
     def retriable(self) -> tuple[str, ...]:
@@ -84,10 +75,9 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transform:
+class Transform(_Step):
     """A function of a DataFrame that works row by row, or is declared not to."""
 
-    name: str
     function: Callable[[DataFrame], DataFrame]
     #: The columns that it returned in the dry run.
     schema: T.StructType
@@ -95,14 +85,6 @@ class Transform:
     stateful: bool
     #: A further column passes through it, so its rows keep their record.
     carries: bool
-    on_error: Handler | None
-    #: Responses by class or condition, before `on_error`.
-    on: Mapping[str, Answer] = field(default_factory=dict)
-
-    @property
-    def stage(self) -> str:
-        """The stage under which failures of this step are reported."""
-        return f"process:{self.name}"
 
 
 Native = Deserialize | Columns

@@ -1,144 +1,145 @@
-"""Run all guarded steps of a micro-batch: at once, or step by step to isolate failing records.
+"""Run the guarded steps of a micro-batch: native expressions, Python steps and transforms.
 
-A step with Python code, or a transform, can fail as a Spark job: its worker crashes, or the
-transform raises. Then each such step runs separately over a local checkpoint of its input.
+Adjacent native and adjacent Python steps run as one segment, a transform alone. All segments run at
+once. A segment with Python code, or a transform, can fail as a Spark job: its worker crashes, or
+the transform raises. Then each such segment runs separately over a local checkpoint of its input.
+
+Each row carries the internal columns of its record. A record's first row has ORDINAL 0 and
+represents it. A record fails or passes as a whole (`batch.record_columns`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache, partial
+from itertools import groupby
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
-from arrester.agents.definition.steps import Process, Step, Transform
-from arrester.agents.execution.isolation import Isolation, Suspect
-from arrester.agents.execution.step_segments import after_steps, segments
-from arrester.agents.execution.transforms import transformed, transformed_on
-from arrester.agents.executor.columns import FATE, SOURCE
-from arrester.agents.spark.job_attempts import AttemptFailed, Operation, attempted
-from arrester.agents.spark.local_checkpoint import checkpointed, storage_level
-from arrester.agents.spark.row_counters import metered
+from arrester.agents.definition.checks import differs
+from arrester.agents.definition.steps import Columns, Deserialize, Native, Process, Step, Transform
+from arrester.agents.execution.isolation import Isolation, SurvivingRows, Suspect
+from arrester.agents.executor.columns import (
+    ENTRY,
+    ERROR,
+    ERROR_TYPE,
+    FILTERED,
+    INTERNAL,
+    LINK,
+    ORDINAL,
+    OUTCOME,
+    POSITION,
+    PREFIX,
+    RETRIES,
+    ROW,
+    SOURCE,
+    TASK,
+)
+from arrester.agents.spark.catalyst import with_column_of
+from arrester.agents.spark.errors import StepFailed, problem_of_job
+from arrester.agents.spark.job_attempts import is_cancelled
+from arrester.agents.spark.local_checkpoint import Checkpoints
+from arrester.agents.spark.ship_executor import shipped, shipped_rules
+from arrester.agents.spark.try_eval import SHARED, PreparedExpressions, guarded_struct
 from arrester.controlplane.domain.error_policy.policy import Policy
 
-#: Local checkpoints to release.
-Kept = list[DataFrame]
+_ATTEMPT = "__arrester_attempt"
+#: For this many steps the Columns are cached: making a Column takes many calls to the JVM.
+_CACHED_STEPS = 256
+#: The columns that Python steps set for each row.
+_PYTHON_RESULT = {
+    OUTCOME: T.StructField(OUTCOME, T.IntegerType()),
+    ERROR: T.StructField(ERROR, ERROR_TYPE),
+    ORDINAL: T.StructField(ORDINAL, T.IntegerType()),
+    RETRIES: T.StructField(RETRIES, T.LongType()),
+}
+#: The columns that identify the record of a row.
+_RECORD = (ROW, TASK, POSITION, ENTRY)
+
+
+def unchanged(rows: DataFrame) -> DataFrame:
+    """Return rows that already have all internal columns."""
+    return rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepOptions:
-    """Options for running steps."""
+class StepRunner:
+    """Runs steps over rows with internal columns."""
 
-    policy: Policy = field(default_factory=Policy)
+    steps: Sequence[Step]
+    policy: Policy
     #: The columns of the source, which steps may replace.
     source: Sequence[str] = ()
     #: Adds all internal columns to the author's.
-    shown: Callable[[DataFrame], DataFrame] = lambda frame: frame
-    #: Whether this many rows may not fit into memory as objects.
-    is_large: bool = False
-    #: Whether records are likely to fail: the first job then collects them.
-    fails: bool = False
+    complete: Callable[[DataFrame], DataFrame] = unchanged
+
+    def run_at_once(self, frame: DataFrame, checkpoints: Checkpoints) -> DataFrame:
+        """Return `frame` after the steps. A job failure shows at evaluation."""
+        source = self.source
+        for number, segment in segments(self.steps, first=SOURCE + 1):
+            if isinstance(segment[0], Transform):
+                frame = _after_transform(checkpoints.add(self.complete(frame)), segment[0])
+                source = ()
+            else:
+                frame = _after_steps(
+                    frame, segment, policy=self.policy, first=number, source=source
+                )
+        return frame
+
+    def run_step_by_step(self, frame: DataFrame, checkpoints: Checkpoints) -> DataFrame:
+        """Return `frame` after the steps, with the failing records of each step isolated.
+
+        Raises StepFailed if a step fails without a failing record. Exceptions of the source are
+        raised.
+        """
+        frame = checkpoints.add(self.complete(frame))
+        for number, segment in segments(self.steps, first=SOURCE + 1):
+            if not isinstance(segment[0], Process | Transform):
+                frame = _after_steps(frame, segment, policy=self.policy, first=number)
+                continue
+            suspect = _suspect(number, segment, self.policy)
+            operation = suspect.all_steps
+            if isinstance(segment[0], Transform):
+                operation = partial(_after_transform, step=segment[0])
+            isolation = Isolation(checkpoints.add(frame), suspect, self.policy)
+            frame = isolation.run(operation, checkpoints).result
+        return frame
+
+    def may_isolate(self, exc: Exception) -> bool:
+        """Whether records may be the cause: the author's code ran in the job, and the run is not
+        stopping."""
+        ran = any(isinstance(step, Process | Transform) for step in self.steps)
+        return ran and not is_cancelled(exc) and not isinstance(exc, StepFailed)
 
 
-class SurvivingRows(NamedTuple):
-    """Rows with the failed records marked, and the step's result for the others."""
-
-    marked: DataFrame
-    made: DataFrame
-    #: The number of isolated records.
-    isolated: int
-
-
-def run_at_once(
-    frame: DataFrame, steps: Sequence[Step], way: StepOptions, *, kept: Kept
-) -> DataFrame:
-    """Return `frame` after `steps`. A job failure shows at evaluation."""
-    source = way.source
-    for number, segment in segments(steps, first=SOURCE + 1):
-        if isinstance(segment[0], Transform):
-            frame = transformed_on(keep(way.shown(frame), kept), segment[0])
-            source = ()
-        else:
-            frame = after_steps(frame, segment, policy=way.policy, first=number, source=source)
-    return frame
-
-
-def run_step_by_step(
-    frame: DataFrame, steps: Sequence[Step], way: StepOptions, *, kept: Kept
-) -> DataFrame:
-    """Return `frame` after `steps`, with the failing records of each step isolated.
-
-    Raises StepFailed if a step fails without a failing record. Exceptions of the source are raised.
-    """
-    policy = way.policy
-    frame = keep(way.shown(frame), kept)
-    for number, segment in segments(steps, first=SOURCE + 1):
-        if not isinstance(segment[0], Process | Transform):
-            frame = after_steps(frame, segment, policy=policy, first=number)
-            continue
-        suspect = _suspect(number, segment, policy)
-        run = suspect.whole
-        if isinstance(segment[0], Transform):
-            run = partial(transformed_on, step=segment[0])
-        frame = run_surviving(keep(frame, kept), run, suspect, policy=policy, kept=kept).made
-    return frame
-
-
-def after_tail(
-    frame: DataFrame, step: Transform, *, number: int, policy: Policy, kept: Kept
+def run_final_transform(
+    frame: DataFrame, step: Transform, *, number: int, policy: Policy, checkpoints: Checkpoints
 ) -> SurvivingRows:
     """Return `frame`, a local checkpoint, with failures of the last step, and the step's result.
 
     The result does not identify its records.
     """
-    return run_surviving(
-        frame,
-        partial(after_transform, step=step),
-        _suspect(number, [step], policy),
-        policy=policy,
-        kept=kept,
+    suspect = _suspect(number, [step], policy)
+    return Isolation(frame, suspect, policy).run(
+        lambda rows: transformed(rows.where(F.col(OUTCOME).isNull()), step), checkpoints
     )
 
 
-def after_transform(frame: DataFrame, step: Transform) -> DataFrame:
-    """Return the result of a transform for the rows that have not failed."""
-    return transformed(frame.where(F.col(FATE).isNull()), step)
+def segments(steps: Sequence[Step], *, first: int) -> Iterator[tuple[int, Sequence[Step]]]:
+    """Yield segments of steps of one kind, each with the number of its first step; transforms
+    alone."""
+    number = first
+    for _, run in groupby(enumerate(steps), key=lambda each: _kind(*each)):
+        segment = [step for _, step in run]
+        yield number, segment
+        number += len(segment)
 
 
-def run_surviving(
-    base: DataFrame,
-    run: Operation,
-    suspect: Suspect,
-    *,
-    policy: Policy,
-    kept: Kept,
-) -> SurvivingRows:
-    """Return `base` with the failing records marked, and the result of `run` for the others."""
-    blame = Isolation(base, suspect, policy)
-    while True:
-        marked = blame.marked()
-        made = partial(_evaluated, run, marked, kept)
-        try:
-            return SurvivingRows(marked, attempted(base.sparkSession, made), blame.isolated)
-        except AttemptFailed as exc:
-            blame.isolate(exc.failed)
-
-
-def _evaluated(run: Operation, frame: DataFrame, kept: Kept) -> DataFrame:
-    level = storage_level(frame.sparkSession)
-    evaluated = checkpointed(metered(run(frame)), level=level)
-    kept.append(evaluated)
-    return evaluated
-
-
-def keep(frame: DataFrame, kept: Kept) -> DataFrame:
-    """Return `frame` evaluated in a local checkpoint."""
-    evaluated = checkpointed(frame)
-    kept.append(evaluated)
-    return evaluated
+def _kind(index: int, step: Step) -> object:
+    return (type(step), index) if isinstance(step, Transform) else isinstance(step, Process)
 
 
 def _suspect(number: int, segment: Sequence[Step], policy: Policy) -> Suspect:
@@ -153,8 +154,223 @@ def _suspect(number: int, segment: Sequence[Step], policy: Policy) -> Suspect:
     prefixes = [
         (
             number + count - 1,
-            partial(after_steps, steps=segment[:count], policy=policy, first=number),
+            partial(_after_steps, steps=segment[:count], policy=policy, first=number),
         )
         for count in range(1, len(segment) + 1)
     ]
     return Suspect(stage=step.stage, crashes_only=True, prefixes=prefixes)
+
+
+# Native and Python steps
+
+
+def _after_steps(
+    frame: DataFrame,
+    steps: Sequence[Step],
+    *,
+    policy: Policy,
+    first: int,
+    source: Sequence[str] = (),
+) -> DataFrame:
+    """Return `frame` after a segment of native or Python steps; the first has the number `first`.
+
+    Failed rows pass unchanged. Python steps run in one pass over Arrow batches. Internal columns
+    stay with their record. So do the columns `source`, which a step may replace: then they have
+    their `_source_name`.
+    """
+    numbered = list(enumerate(steps, start=first))
+    if isinstance(steps[0], Process):
+        return _after_python(frame, numbered, policy, source)
+    for number, step in numbered:
+        assert isinstance(step, Deserialize | Columns)
+        frame = _with_source_columns(frame, step, source)
+        frame = _after_native(frame, number, step)
+    return frame
+
+
+def _source_name(number: int) -> str:
+    """Return the name of a source column after a step has replaced it."""
+    return f"{PREFIX}source_{number}"
+
+
+def source_columns(columns: Collection[str], source: Sequence[str]) -> dict[str, str]:
+    """Return the present names of the source's columns in a frame."""
+    present = set(columns)
+    return {
+        name: _source_name(number) if _source_name(number) in present else name
+        for number, name in enumerate(source)
+    }
+
+
+def _with_source_columns(frame: DataFrame, step: Native, source: Sequence[str]) -> DataFrame:
+    """Copy the source columns that the step is about to replace."""
+    replaced = {name.lower() for name in step.expressions}
+    present = source_columns(frame.columns, source)
+    copies = {
+        _source_name(number): quoted(name)
+        for number, name in enumerate(source)
+        if name.lower() in replaced and present[name] == name
+    }
+    return frame.withColumns(copies) if copies else frame
+
+
+def _after_native(frame: DataFrame, number: int, step: Native) -> DataFrame:
+    if step.prepared is None:
+        attempt = guarded_struct(frame, step.expressions, unless=_is_decided())
+        frame = frame.withColumn(_ATTEMPT, attempt)
+    else:
+        for columns in _attempts(step.prepared):
+            frame = frame.select(*columns)
+    frame = frame.withColumns(_result_of_attempt(number, tuple(step.expressions)))
+    return frame.drop(_ATTEMPT, SHARED)
+
+
+@cache
+def _is_decided() -> Column:
+    return F.col(OUTCOME).isNotNull()
+
+
+@lru_cache(maxsize=_CACHED_STEPS)
+def _attempts(expressions: PreparedExpressions) -> list[list[Column]]:
+    return expressions.selections(_ATTEMPT, unless=_is_decided())
+
+
+@lru_cache(maxsize=_CACHED_STEPS)
+def _result_of_attempt(number: int, names: tuple[str, ...]) -> dict[str, Column]:
+    """Return the columns after an attempt at the step `number`."""
+    failed = F.col(OUTCOME).isNull() & F.col(_ATTEMPT).isNull()
+    outcome = F.when(failed, F.lit(number)).otherwise(F.col(OUTCOME))
+    return {OUTCOME: outcome} | {name: F.col(_ATTEMPT).getField(name) for name in names}
+
+
+def _after_python(
+    frame: DataFrame,
+    segment: Sequence[tuple[int, Step]],
+    policy: Policy,
+    source: Sequence[str],
+) -> DataFrame:
+    present = source_columns(frame.columns, source)
+    pairs = [(present[name], _source_name(number)) for number, name in enumerate(source)]
+    internal = {name for name in frame.columns if is_internal(name)}
+    internal -= {*_PYTHON_RESULT, *present.values()}
+    pairs += [(name, name) for name in sorted(internal)]
+    carried = [T.StructField(new, frame.schema[name].dataType) for name, new in pairs]
+    guarded_steps = shipped("map_in_arrow").GuardedSteps(
+        python_steps(segment),
+        timezone=frame.sparkSession.conf.get("spark.sql.session.timeZone"),
+        rules=shipped_rules(policy),
+        carried=pairs,
+    )
+    # A failed record's columns are NULL, so Spark's schema must be nullable.
+    results = [
+        T.StructField(field.name, field.dataType, True) for field in python_schema(segment).fields
+    ]
+    schema = T.StructType([*carried, *_PYTHON_RESULT.values(), *results])
+    return frame.mapInArrow(guarded_steps, schema)
+
+
+def python_steps(segment: Sequence[tuple[int, Step]]) -> list[object]:
+    """Return numbered Python steps in the form that executors take."""
+    executor = shipped("map_in_arrow")
+    return [
+        executor.Step(
+            number=number,
+            function=step.function,
+            schema_json=step.schema.json(),
+            retriable=step.retriable,
+        )
+        for number, step in segment
+        if isinstance(step, Process)
+    ]
+
+
+def python_schema(segment: Sequence[tuple[int, Step]]) -> T.StructType:
+    """Return the columns that adjacent Python steps return."""
+    step = segment[-1][1]
+    assert isinstance(step, Process)
+    return step.schema
+
+
+# Transforms: the author's functions of a DataFrame
+
+
+def transformed(frame: DataFrame, step: Transform) -> DataFrame:
+    """Return the function's result for the author's columns of `frame`."""
+    columns = _author_columns(frame)
+    return _call(step, _with_barrier(frame).select(*columns))
+
+
+def _after_transform(frame: DataFrame, step: Transform) -> DataFrame:
+    """Return the rows of `frame`, a local checkpoint, after a transform that other steps follow.
+
+    Failed rows pass unchanged. Each other record has one row FILTERED without the author's columns,
+    in addition to the rows that it became, which identify it.
+    """
+    linked = _with_barrier(frame.where(F.col(OUTCOME).isNull())).withColumn(
+        LINK, F.struct(*_RECORD)
+    )
+    columns = _author_columns(frame)
+    result = _call(step, linked.select(*columns))
+    # Another barrier: a later step's guard must not catch exceptions of the function's columns.
+    rows = _with_barrier(with_column_of(result, linked, LINK)).select(
+        *[F.col(LINK)[name].alias(name) for name in _RECORD],
+        F.lit(None).cast("int").alias(OUTCOME),
+        F.lit(None).cast(ERROR_TYPE).alias(ERROR),
+        # None of the new rows is the first row of its record.
+        F.lit(1).alias(ORDINAL),
+        F.lit(0).cast("long").alias(RETRIES),
+        *[quoted(name) for name in result.columns],
+    )
+    records = frame.select(
+        *[
+            F.coalesce(OUTCOME, F.lit(FILTERED)).alias(OUTCOME) if name == OUTCOME else name
+            for name in INTERNAL
+        ],
+        *[F.lit(None).cast(field.dataType).alias(field.name) for field in result.schema],
+    )
+    return records.union(rows)
+
+
+def _with_barrier(frame: DataFrame) -> DataFrame:
+    """Return the same rows, with a barrier for the optimizer's filter pushdown.
+
+    A filter of the function below it would run on rows that were left out on purpose, such as
+    failed ones.
+    """
+    return frame.where(F.spark_partition_id() >= 0)
+
+
+def _call(step: Transform, rows: DataFrame) -> DataFrame:
+    try:
+        result = step.function(rows)
+        if not isinstance(result, DataFrame):
+            raise TypeError(f"a transform returns a DataFrame; got {type(result).__name__}")
+        difference = differs(step.schema, result.schema)
+        if difference is not None:
+            raise TypeError(f"a transform returns the same columns each time; {difference}")
+    except Exception as exc:  # the author's code, on the driver: no record is the cause
+        problem = problem_of_job(rows.sparkSession, exc)
+        raise StepFailed(step.stage, problem, exc, why="on the driver") from exc
+    return result
+
+
+def _author_columns(frame: DataFrame) -> list[str]:
+    return [in_quotes(name) for name in frame.columns if not is_internal(name)]
+
+
+# Names of columns
+
+
+def is_internal(name: str) -> bool:
+    """Whether a column is internal."""
+    return name.startswith(PREFIX)
+
+
+def quoted(name: str) -> Column:
+    """Return the column of exactly this name, dots included."""
+    return F.col(in_quotes(name))
+
+
+def in_quotes(name: str) -> str:
+    """Return a quoted column name for SQL."""
+    return "`" + name.replace("`", "``") + "`"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from .columns import PREFIX
-from .error_text import text
+from .errors import text
 
 Row = dict[str, Any]
 
@@ -46,25 +45,21 @@ class Records:
         [row] = self.batch.slice(number, 1).to_pylist()
         return dict(row)
 
-    def from_here(self, number: int) -> Callable[[], Row]:
-        """Return a function that reads a record again."""
-        return lambda: self.fresh(number)
-
 
 def records(batch: Any, numbers: list[int] | None = None) -> Records:
     """Return the author's columns of the records `numbers`, or of all."""
-    theirs = batch.select([name for name in batch.schema.names if not name.startswith(PREFIX)])
+    own = batch.select([name for name in batch.schema.names if not name.startswith(PREFIX)])
     if numbers is not None:
-        theirs = theirs.take(pa.array(numbers, pa.int32()))
-    names = theirs.schema.names
+        own = own.take(pa.array(numbers, pa.int32()))
+    names = own.schema.names
     try:
-        origins = {name: _origin(column) for name, column in zip(names, theirs, strict=True)}
+        origins = {name: _origin(column) for name, column in zip(names, own, strict=True)}
     except Exception:  # text that is not UTF-8, a date after 9999
-        return _one_by_one(theirs)
+        return _one_by_one(own)
     if not names:
-        return Records(theirs, [{} for _ in range(theirs.num_rows)], {})
+        return Records(own, [{} for _ in range(own.num_rows)], {})
     columns = [origin.values for origin in origins.values()]
-    return Records(theirs, _dicts(names, columns), origins)
+    return Records(own, _dicts(names, columns), origins)
 
 
 def _origin(array: Any) -> Origin:
@@ -75,10 +70,8 @@ def _origin(array: Any) -> Origin:
     fields = {name: _origin(each) for name, each in zip(names, array.flatten(), strict=True)}
     values: list[Any] = _dicts(names, [each.values for each in fields.values()])
     if array.null_count:
-        there = array.is_valid().to_pylist()
-        values = [
-            value if is_there else None for value, is_there in zip(values, there, strict=True)
-        ]
+        present = array.is_valid().to_pylist()
+        values = [value if here else None for value, here in zip(values, present, strict=True)]
     return Origin(array, values, fields)
 
 
@@ -116,16 +109,16 @@ def _dicts(names: list[str], columns: list[list[Any]]) -> list[Any]:
     return made
 
 
-def _one_by_one(theirs: Any) -> Records:
+def _one_by_one(own: Any) -> Records:
     rows: list[Row] = []
     unreadable: dict[int, Unreadable] = {}
-    for number in range(theirs.num_rows):
+    for number in range(own.num_rows):
         row: Row = {}
-        for name, column in zip(theirs.schema.names, theirs.slice(number, 1), strict=True):
+        for name, column in zip(own.schema.names, own.slice(number, 1), strict=True):
             try:
                 [row[name]] = column.to_pylist()
             except Exception as exc:
                 why = f"column {name} ({column.type}) cannot be read: {text(exc)}"
                 unreadable.setdefault(number, Unreadable(why))
         rows.append(row)
-    return Records(theirs, rows, {}, unreadable)
+    return Records(own, rows, {}, unreadable)

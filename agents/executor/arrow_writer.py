@@ -1,12 +1,11 @@
 """Convert the rows of a step to Arrow arrays, checked column by column, which keeps checks cheap.
 
-If a column is not certain to have its type, UncertainConversion is raised: then `conform` checks
+If a column is not certain to have its type, UncertainConversion is raised: then `type_check` checks
 each value, and finds the row.
 """
 
 from __future__ import annotations
 
-import datetime
 import math
 import operator
 from collections.abc import Callable, Mapping
@@ -17,25 +16,16 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from .arrow_reader import Origin, Row
-from .type_check import EXACT, LARGEST, checked_values
+from .type_check import EXACT, INTEGERS, LARGEST, PLAIN, checked_values
 
 #: Whether values, including NULLs, certainly have a type.
 Conform = Callable[[list[Any]], bool]
 _NULL = type(None)
 
-#: Arrow itself refuses integers that are too large.
+#: Classes whose values certainly conform. Arrow itself refuses integers that are too large.
 _EXACTLY: dict[type[T.DataType], set[type]] = {
-    T.ByteType: {int},
-    T.ShortType: {int},
-    T.IntegerType: {int},
-    T.LongType: {int},
-    T.BooleanType: {bool},
-    T.StringType: {str},
-    T.CharType: {str},
-    T.VarcharType: {str},
-    T.BinaryType: {bytes, bytearray},
-    T.DateType: {datetime.date},
-    T.DayTimeIntervalType: {datetime.timedelta},
+    **{kind: {int} for kind in INTEGERS},
+    **{kind: set(accepted) for kind, (accepted, _) in PLAIN.items()},
 }
 
 
@@ -101,17 +91,17 @@ class _Column:
         return may_be and all(map(operator.is_, values, origin.values))
 
     def _struct(self, values: list[Any], origin: Origin) -> Any:
-        there = [value for value in values if value is not None]
-        if set(map(type, there)) - {dict} or (len(there) < len(values) and not self._nullable):
+        present = [value for value in values if value is not None]
+        if set(map(type, present)) - {dict} or (len(present) < len(values) and not self._nullable):
             raise UncertainConversion
         names = [each.name for each in self._fields]
-        if len(there) < len(values):
+        if len(present) < len(values):
             if not self.conform(values):
                 raise UncertainConversion
             return pa.array(values, self._arrow)
         columns = [
             each.array(some, origin.fields.get(each.name))
-            for each, some in zip(self._fields, _fields(there, names), strict=True)
+            for each, some in zip(self._fields, _fields(present, names), strict=True)
         ]
         fields = [self._arrow.field(number) for number in range(self._arrow.num_fields)]
         return pa.StructArray.from_arrays(columns, fields=fields)

@@ -1,4 +1,4 @@
-"""The columns that accompany the author's own, and the fates of a record."""
+"""The columns that accompany the author's own, and the outcomes of a record."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ TASK: Final = "__arrester_task"
 POSITION: Final = "__arrester_position"
 #: The journal entry that held the record, 0 for a new one: positions are in order within it.
 ENTRY: Final = "__arrester_entry"
-#: NULL: continues; 0 and up: the step that failed (0 is the source); below 0: see the fates.
-FATE: Final = "__arrester_fate"
+#: NULL: continues; 0 and up: the step that failed (0 is the source); below 0: HELD, DECIDED,
+#: FILTERED.
+OUTCOME: Final = "__arrester_outcome"
 #: What a Python step raised; NULL for failures of native steps, which are diagnosed afterwards.
 ERROR: Final = "__arrester_error"
 #: 0 for the first row that a record became, 1 for the second…
@@ -27,7 +28,7 @@ RETRIES: Final = "__arrester_retries"
 STOPPED: Final = "__arrester_stopped"
 #: Numbers rows, from 1, while the one that crashes `send` is searched.
 RANK: Final = "__arrester_rank"
-INTERNAL: Final = (ROW, TASK, POSITION, ENTRY, FATE, ERROR, ORDINAL, RETRIES)
+INTERNAL: Final = (ROW, TASK, POSITION, ENTRY, OUTCOME, ERROR, ORDINAL, RETRIES)
 
 #: The error condition of a record whose task or position raised.
 TASK_RAISED: Final = "TaskRaised"

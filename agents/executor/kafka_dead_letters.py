@@ -15,11 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from .error_text import text
-from .redact_frame import Redacting
-from .retries import RETRIABLE, SELF_HEALING, Failed, Rules, failure_from, now_ms, sleep
+from .errors import RETRIABLE, SELF_HEALING, Failed, Rules, failure_from, now_ms, sleep, text
+from .redactor import RedactRow
 
-Letter = dict[str, Any]
+DeadLetter = dict[str, Any]
 Header = tuple[str, "bytes | None"]
 
 #: The result of a Spark partition, a row for each task.
@@ -33,7 +32,7 @@ IDS = 10_000
 #: The broker or the client refuses a message of this size.
 _TOO_LARGE = "confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE"
 #: Our headers are cut to this many bytes if a dead letter is too large with them.
-_CUT_BYTES = 1_024
+_HEADER_BYTES = 1_024
 _CUT_MARK = "…[cut]".encode()
 #: Kafka Connect's names of the stages, which its readers know.
 _CONNECT_STAGES = {
@@ -64,7 +63,7 @@ class DeadLetterSender:
     #: Makes the value from the source row: an object with `convert(row)`, or a function of the row.
     converter: Any = None
     #: Removes the values of a row's dropped fields from the text of its failure.
-    redacting: Redacting | None = None
+    redacting: RedactRow | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the failures by task; nothing if all were accepted at once."""
@@ -75,88 +74,95 @@ class DeadLetterSender:
         for batch in batches:
             self._deliver(producer, batch.to_pylist(), tallies)
         if tallies:
-            yield _told(tallies, self.redacting)
+            yield _report(tallies, self.redacting)
 
     def _deliver(
-        self, producer: Any, letters: Sequence[Letter], tallies: dict[str | None, _Tally]
+        self, producer: Any, dead_letters: Sequence[DeadLetter], tallies: dict[str | None, _Tally]
     ) -> None:
-        started_ms, made, left = now_ms(), 0, list(letters)
-        while left:
-            made += 1
-            refused = self._cut(producer, self._attempt(producer, left), tallies, made)
-            again = [letter for letter, failed in refused if failed.kind == RETRIABLE]
+        started_ms, attempts, remaining = now_ms(), 0, list(dead_letters)
+        while remaining:
+            attempts += 1
+            refused = self._attempt(producer, remaining)
+            refused = self._retry_without_large_headers(producer, refused, tallies, attempts)
+            retriable = [dead_letter for dead_letter, failed in refused if failed.kind == RETRIABLE]
             wait_ms = self.rules.wait_after(
-                made, started_ms=started_ms, now_ms=now_ms(), chance=random.randrange
+                attempts, started_ms=started_ms, now_ms=now_ms(), chance=random.randrange
             )
-            for letter, failed in refused:
-                tally = tallies.setdefault(letter["task"], _Tally())
+            for dead_letter, failed in refused:
+                tally = tallies.setdefault(dead_letter["task"], _Tally())
                 final = wait_ms is None or failed.kind != RETRIABLE
-                tally.count(failed, made, letter, waits=final)
-            if wait_ms is None or not again:
+                tally.count(failed, attempts, dead_letter, waits=final)
+            if wait_ms is None or not retriable:
                 return
             sleep(wait_ms)
-            left = again
+            remaining = retriable
 
-    def _cut(
+    def _retry_without_large_headers(
         self,
         producer: Any,
-        refused: list[tuple[Letter, Failed]],
+        refused: list[tuple[DeadLetter, Failed]],
         tallies: dict[str | None, _Tally],
-        made: int,
-    ) -> list[tuple[Letter, Failed]]:
+        attempts: int,
+    ) -> list[tuple[DeadLetter, Failed]]:
         """Send dead letters that were too large again, with our headers cut; return those still
         refused."""
-        others: list[tuple[Letter, Failed]] = []
-        large: list[Letter] = []
-        for letter, failed in refused:
-            if failed.cause.names[0] == _TOO_LARGE and self._may_be_cut(letter):
-                letter["cut"] = True
-                tallies.setdefault(letter["task"], _Tally()).count(
-                    failed, made, letter, waits=False
+        others: list[tuple[DeadLetter, Failed]] = []
+        large: list[DeadLetter] = []
+        for dead_letter, failed in refused:
+            if failed.cause.names[0] == _TOO_LARGE and self._has_large_headers(dead_letter):
+                dead_letter["cut"] = True
+                tallies.setdefault(dead_letter["task"], _Tally()).count(
+                    failed, attempts, dead_letter, waits=False
                 )
-                large.append(letter)
+                large.append(dead_letter)
             else:
-                others.append((letter, failed))
+                others.append((dead_letter, failed))
         return [*others, *self._attempt(producer, large)] if large else refused
 
-    def _may_be_cut(self, letter: Letter) -> bool:
-        ours = self._ours(letter)
-        return not letter.get("cut") and any(len(_bytes(v) or b"") > _CUT_BYTES for _, v in ours)
+    def _has_large_headers(self, dead_letter: DeadLetter) -> bool:
+        added = self._added_headers(dead_letter)
+        return not dead_letter.get("cut") and any(
+            len(_bytes(v) or b"") > _HEADER_BYTES for _, v in added
+        )
 
-    def _attempt(self, producer: Any, letters: Sequence[Letter]) -> list[tuple[Letter, Failed]]:
+    def _attempt(
+        self, producer: Any, dead_letters: Sequence[DeadLetter]
+    ) -> list[tuple[DeadLetter, Failed]]:
         """Send all of them and wait for the broker; return those that it refused."""
         from confluent_kafka import KafkaException
 
-        refused: list[tuple[Letter, Failed]] = []
+        refused: list[tuple[DeadLetter, Failed]] = []
 
-        def refuse(letter: Letter, exc: BaseException) -> None:
+        def refuse(dead_letter: DeadLetter, exc: BaseException) -> None:
             failed = failure_from(exc, self.rules)
             if failed.kind == SELF_HEALING:
                 raise exc
-            refused.append((letter, failed))
+            refused.append((dead_letter, failed))
 
-        def delivered(letter: Letter, error: Any, message: Any) -> None:
+        def delivered(dead_letter: DeadLetter, error: Any, message: Any) -> None:
             if error is not None:
-                refuse(letter, KafkaException(error))
+                refuse(dead_letter, KafkaException(error))
 
-        for letter in letters:
+        for dead_letter in dead_letters:
             try:
-                self._send(producer, letter, partial(delivered, letter))
+                self._send(producer, dead_letter, partial(delivered, dead_letter))
             except Exception as exc:
-                refuse(letter, exc)
+                refuse(dead_letter, exc)
         # Bounded by message.timeout.ms: each dead letter is accepted, refused or given up.
         producer.flush()
         return refused
 
-    def _send(self, producer: Any, letter: Letter, told: Callable[..., None]) -> None:
+    def _send(
+        self, producer: Any, dead_letter: DeadLetter, on_delivery: Callable[..., None]
+    ) -> None:
         message: dict[str, Any] = {
-            "key": letter["key"],
-            "value": self._value(letter),
-            "headers": self._headers(letter),
-            "on_delivery": told,
+            "key": dead_letter["key"],
+            "value": self._value(dead_letter),
+            "headers": self._headers(dead_letter),
+            "on_delivery": on_delivery,
         }
-        if letter["timestamp"] is not None:
-            message["timestamp"] = letter["timestamp"] or _FIRST_MS
+        if dead_letter["timestamp"] is not None:
+            message["timestamp"] = dead_letter["timestamp"] or _FIRST_MS
         while True:
             try:
                 producer.produce(self.topic, **message)
@@ -166,76 +172,78 @@ class DeadLetterSender:
                 producer.poll(0)
                 return
 
-    def _value(self, letter: Letter) -> bytes | None:
+    def _value(self, dead_letter: DeadLetter) -> bytes | None:
         """Return the original bytes; a row without them is converted, JSON by default."""
-        row: bytes = letter["row"]
+        row: bytes = dead_letter["row"]
         if self.converter is not None:
-            convert: Callable[[Letter], Any] = getattr(self.converter, "convert", self.converter)
-            made = convert(json.loads(row))
-            return made.encode() if isinstance(made, str) else made
-        value: bytes | None = letter["value"]
-        return value if letter["has_value"] else row
+            convert: Callable[[DeadLetter], Any] = getattr(
+                self.converter, "convert", self.converter
+            )
+            converted = convert(json.loads(row))
+            return converted.encode() if isinstance(converted, str) else converted
+        value: bytes | None = dead_letter["value"]
+        return value if dead_letter["has_value"] else row
 
-    def _headers(self, letter: Letter) -> list[Header]:
+    def _headers(self, dead_letter: DeadLetter) -> list[Header]:
         """Return the record's own headers, then ours: a reader takes the last one."""
-        theirs = [(each["key"] or "", each["value"]) for each in letter["headers"] or ()]
-        ours = [(name, _bytes(value)) for name, value in self._ours(letter)]
-        if letter.get("cut"):
-            ours = [(name, _shortened(value)) for name, value in ours]
-            ours.append((f"{_OURS}cut", b"true"))
-        return [*theirs, *ours]
+        original = [(each["key"] or "", each["value"]) for each in dead_letter["headers"] or ()]
+        added = [(name, _bytes(value)) for name, value in self._added_headers(dead_letter)]
+        if dead_letter.get("cut"):
+            added = [(name, _shortened(value)) for name, value in added]
+            added.append((f"{_OURS}cut", b"true"))
+        return [*original, *added]
 
-    def _ours(self, letter: Letter) -> list[tuple[str, object]]:
-        ours: list[tuple[str, object]] = [(f"{_OURS}record.id", letter["id"])]
+    def _added_headers(self, dead_letter: DeadLetter) -> list[tuple[str, object]]:
+        added: list[tuple[str, object]] = [(f"{_OURS}record.id", dead_letter["id"])]
         if self.context_headers:
-            ours = [*_connect_headers(letter), *_streams_headers(letter), *ours]
-            ours += [
-                (f"{_OURS}{name}", letter[name])
+            added = [*_connect_headers(dead_letter), *_streams_headers(dead_letter), *added]
+            added += [
+                (f"{_OURS}{name}", dead_letter[name])
                 for name in ("application", "task", "position", "stage", "condition", "reason")
             ]
-        if letter["configs"] is not None:
-            ours.append((f"{_OURS}configs", letter["configs"]))
+        if dead_letter["configs"] is not None:
+            added.append((f"{_OURS}configs", dead_letter["configs"]))
         if self.include_messages:
-            ours.append((f"{_OURS}row", letter["row"]))
-        return ours
+            added.append((f"{_OURS}row", dead_letter["row"]))
+        return added
 
 
-def _connect_headers(letter: Letter) -> list[tuple[str, object]]:
-    stage = letter["stage"] or "process"
-    said = {
-        "topic": letter["topic"],
-        "partition": letter["partition"],
-        "offset": letter["offset"],
-        "connector.name": letter["pipeline"],
-        "task.id": letter["task"],
+def _connect_headers(dead_letter: DeadLetter) -> list[tuple[str, object]]:
+    stage = dead_letter["stage"] or "process"
+    headers = {
+        "topic": dead_letter["topic"],
+        "partition": dead_letter["partition"],
+        "offset": dead_letter["offset"],
+        "connector.name": dead_letter["pipeline"],
+        "task.id": dead_letter["task"],
         "stage": _CONNECT_STAGES.get(stage.partition(":")[0], stage),
-        "class.name": letter["executing_class"],
-        "exception.class.name": letter["exception_class"],
-        "exception.message": letter["message"] or None,
-        "exception.stacktrace": _trace(letter),
+        "class.name": dead_letter["executing_class"],
+        "exception.class.name": dead_letter["exception_class"],
+        "exception.message": dead_letter["message"] or None,
+        "exception.stacktrace": _trace(dead_letter),
     }
-    return [(f"{_CONNECT}{name}", value) for name, value in said.items()]
+    return [(f"{_CONNECT}{name}", value) for name, value in headers.items()]
 
 
-def _streams_headers(letter: Letter) -> list[tuple[str, object]]:
-    said = {
-        "exception": letter["exception_class"],
-        "message": letter["message"] or None,
-        "stacktrace": _trace(letter),
-        "topic": letter["topic"],
-        "partition": letter["partition"],
-        "offset": letter["offset"],
+def _streams_headers(dead_letter: DeadLetter) -> list[tuple[str, object]]:
+    headers = {
+        "exception": dead_letter["exception_class"],
+        "message": dead_letter["message"] or None,
+        "stacktrace": _trace(dead_letter),
+        "topic": dead_letter["topic"],
+        "partition": dead_letter["partition"],
+        "offset": dead_letter["offset"],
     }
-    return [(f"{_STREAMS}{name}", value) for name, value in said.items()]
+    return [(f"{_STREAMS}{name}", value) for name, value in headers.items()]
 
 
-def _trace(letter: Letter) -> str:
+def _trace(dead_letter: DeadLetter) -> str:
     """Return the trace, preceded by class and message as in Java."""
-    stack: str = letter["stack"] or ""
-    name = letter["exception_class"] or ""
+    stack: str = dead_letter["stack"] or ""
+    name = dead_letter["exception_class"] or ""
     if name and stack.startswith(name):
         return stack
-    message = letter["message"]
+    message = dead_letter["message"]
     return f"{name}{f': {message}' if message else ''}\n{stack}".rstrip("\n")
 
 
@@ -246,9 +254,9 @@ def _bytes(value: object) -> bytes | None:
 
 
 def _shortened(value: bytes | None) -> bytes | None:
-    if value is None or len(value) <= _CUT_BYTES:
+    if value is None or len(value) <= _HEADER_BYTES:
         return value
-    return value[:_CUT_BYTES].decode(errors="ignore").encode() + _CUT_MARK
+    return value[:_HEADER_BYTES].decode(errors="ignore").encode() + _CUT_MARK
 
 
 @dataclass
@@ -260,36 +268,36 @@ class _Tally:
     attempts: int = 0
     last: Failed | None = field(default=None)
     #: The dead letter that it belongs to.
-    letter: Letter = field(default_factory=dict)
+    dead_letter: DeadLetter = field(default_factory=dict)
     weight: int = 0
     ids: list[str] = field(default_factory=list)
 
-    def count(self, failed: Failed, attempts: int, letter: Letter, *, waits: bool) -> None:
+    def count(self, failed: Failed, attempts: int, dead_letter: DeadLetter, *, waits: bool) -> None:
         """Count a failed attempt; the dead letter `waits` if there is no further one."""
         self.failures += 1
         self.attempts = max(self.attempts, attempts)
         if waits:
             self.waiting += 1
             if len(self.ids) < IDS:
-                self.ids.append(letter["id"])
+                self.ids.append(dead_letter["id"])
         # A failure that may pass by itself is more informative than one of a single dead letter.
         weight = 1 + (failed.kind is not None) if waits else 0
         if weight >= self.weight:
-            self.last, self.letter, self.weight = failed, letter, weight
+            self.last, self.dead_letter, self.weight = failed, dead_letter, weight
 
-    def message(self, redacting: Redacting | None) -> str:
+    def message(self, redacting: RedactRow | None) -> str:
         """Return the text of the failure, without redacted values."""
-        said = "" if self.last is None else text(self.last.error)
+        message = "" if self.last is None else text(self.last.error)
         if redacting is None:
-            return said
+            return message
         try:
-            row: bytes = self.letter["row"]
-            return redacting(row.decode(), said, None)[1] or ""
+            row: bytes = self.dead_letter["row"]
+            return redacting(row.decode(), message, None)[1] or ""
         except Exception:  # a row that is no text; what it says of it is not known
             return "(not shown: the row cannot be read)"
 
 
-def _told(tallies: Mapping[str | None, _Tally], redacting: Redacting | None) -> pa.RecordBatch:
+def _report(tallies: Mapping[str | None, _Tally], redacting: RedactRow | None) -> pa.RecordBatch:
     rows = [
         {
             "task": task,
@@ -321,7 +329,7 @@ def _told(tallies: Mapping[str | None, _Tally], redacting: Redacting | None) -> 
     return pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
-# ── at the start of a run ────────────────────────────────────────────────────────────────────
+# At the start of a run
 
 
 def has_client(_: int) -> bool:

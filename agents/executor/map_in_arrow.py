@@ -1,4 +1,4 @@
-"""The functions for `mapInArrow`: Python steps with the fate of each record, or all or nothing."""
+"""The functions for `mapInArrow`: Python steps of the slow path and of the fast path."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
 from .arrow_reader import Row, Unreadable, records
-from .columns import ERROR, ERROR_TYPE, FATE, FILTERED, ORDINAL, RETRIES
-from .error_text import described, error, text, unicode
-from .retries import RETRIABLE, Rules
-from .step_runner import Failure, Ran, Steps, UserFunction
+from .arrow_types import arrow_schema
+from .columns import ERROR, ERROR_TYPE, FILTERED, ORDINAL, OUTCOME, RETRIES
+from .errors import RETRIABLE, Rules, bounded_fields, error_row, text
+from .step_runner import Failure, Results, Steps, UserFunction
 from .type_check import WrongType
 
 
@@ -32,7 +32,7 @@ class Step:
 
 
 class Aborted(Exception):
-    """A record failed on the fast path; the text identifies the abort for the driver."""
+    """A record failed on the fast path; its text explains and identifies the abort."""
 
 
 class _Python:
@@ -45,34 +45,36 @@ class _Python:
 
     def _made(self) -> tuple[Steps, pa.Schema]:
         schemas = [StructType.fromJson(json.loads(step.schema_json)) for step in self._steps]
-        types = [to_arrow_schema(schema, timezone=self._timezone) for schema in schemas]
+        types = [arrow_schema(schema, timezone=self._timezone) for schema in schemas]
         functions = [step.function for step in self._steps]
         return Steps(functions, schemas, types, self._rules), types[-1]
 
 
-class WholeSteps(_Python):
+class FastPathSteps(_Python):
     """All Python steps on the fast path: the first failed attempt ends the job.
 
     Retries are left to the slow path, which counts them.
     """
 
-    def __init__(self, steps: list[Step], *, timezone: str, rules: Rules, mark: str) -> None:
+    def __init__(
+        self, steps: list[Step], *, timezone: str, rules: Rules, abort_message: str
+    ) -> None:
         rules = replace(rules, kinds={}, retries=False, timed=False)
         super().__init__(steps, timezone=timezone, rules=rules)
-        self._mark = mark
+        self._abort_message = abort_message
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows that passed, with the author's columns only."""
         steps, types = self._made()
         for batch in batches:
-            ran = steps.run(records(batch))
-            if ran.failures:
-                raise Aborted(self._mark)
-            yield pa.RecordBatch.from_arrays(ran.arrays, schema=types)
+            results = steps.run(records(batch))
+            if results.failures:
+                raise Aborted(self._abort_message)
+            yield pa.RecordBatch.from_arrays(results.arrays, schema=types)
 
 
 class GuardedSteps(_Python):
-    """All Python steps of a pipeline; the fate of each record accompanies its rows.
+    """All Python steps of a pipeline; the outcome of each record accompanies its rows.
 
     A record that is already decided passes unchanged. A record is atomic: if any of its rows fails
     in a later step, the record has failed there. `carried` are columns that accompany their record,
@@ -97,93 +99,93 @@ class GuardedSteps(_Python):
             yield self._results(batch, steps, types)
 
     def _results(self, batch: pa.RecordBatch, steps: Steps, types: pa.Schema) -> pa.RecordBatch:
-        responder = batch.column(batch.schema.get_field_index(FATE))
-        open_ones = None
-        if responder.null_count < len(responder):
-            open_ones = [
-                number for number, fate in enumerate(responder.to_pylist()) if fate is None
-            ]
-        ran = steps.run(records(batch, open_ones))
-        if open_ones is None and isinstance(ran.of, range):
-            told = _untouched(batch, ran)
-            return self._assembled(batch, told, ran.arrays, types, None)
-        return self._mixed(batch, ran, types, responder.to_pylist(), open_ones)
+        outcomes = batch.column(batch.schema.get_field_index(OUTCOME))
+        undecided = None
+        if outcomes.null_count < len(outcomes):
+            undecided = [n for n, outcome in enumerate(outcomes.to_pylist()) if outcome is None]
+        results = steps.run(records(batch, undecided))
+        if undecided is None and isinstance(results.record_of, range):
+            internal = _one_row_each(batch, results)
+            return self._assembled(batch, internal, results.arrays, types, None)
+        numbers = range(batch.num_rows) if undecided is None else undecided
+        return self._mixed(batch, results, types, outcomes.to_pylist(), numbers)
 
     def _mixed(
         self,
         batch: pa.RecordBatch,
-        ran: Ran,
+        results: Results,
         types: pa.Schema,
-        responder: list[int | None],
-        open_ones: list[int] | None,
+        outcomes: list[int | None],
+        numbers: Iterable[int],
     ) -> pa.RecordBatch:
-        """Return the rows of all records in order; one without rows has an empty one."""
-        known = _column(batch, ERROR, None)
+        """Return the rows of all records in order; one without rows has an empty one.
+
+        `numbers` are the places in the batch of the records that the steps were called with.
+        """
+        errors = _column(batch, ERROR, None)
         # A row may already be one of several of its record.
         ordinals, retries = _column(batch, ORDINAL, 0), _column(batch, RETRIES, 0)
-        numbers = range(batch.num_rows) if open_ones is None else open_ones
-        became: list[list[int]] = [[] for _ in numbers]
-        for row, record in enumerate(ran.of):
-            became[record].append(row)
-        told: dict[str, list[Any]] = {FATE: [], ERROR: [], ORDINAL: [], RETRIES: []}
+        record_at = {number: record for record, number in enumerate(numbers)}
+        rows_of: dict[int, list[int]] = {record: [] for record in record_at.values()}
+        for row, record in enumerate(results.record_of):
+            rows_of[record].append(row)
+        internal: dict[str, list[Any]] = {OUTCOME: [], ERROR: [], ORDINAL: [], RETRIES: []}
         origins: list[int] = []
-        places: list[int | None] = []
-        record_of = {number: record for record, number in enumerate(numbers)}
-        for number, fate in enumerate(responder):
-            mine: int | None = record_of.get(number)
-            made: list[int] = [] if mine is None else became[mine]
-            says: tuple[int | None, Row | None] = (fate, known[number])
-            if mine is not None:
-                says = self._said(ran.failures.get(mine), passed=bool(made))
-            times = len(made) or 1
+        taken: list[int | None] = []
+        for number, outcome in enumerate(outcomes):
+            error, more, rows = errors[number], 0, []
+            if number in record_at:
+                record = record_at[number]
+                rows, more = rows_of[record], results.retries.get(record, 0)
+                outcome, error = self._outcome(results.failures.get(record), passed=bool(rows))
+            times = len(rows) or 1
             origins += [number] * times
-            places += made or [None]
-            told[FATE] += [says[0]] * times
-            told[ERROR] += [says[1]] * times
-            told[ORDINAL] += range(ordinals[number], ordinals[number] + times)
-            more = 0 if mine is None else ran.retries.get(mine, 0)
-            told[RETRIES] += [retries[number] + more, *[0] * (times - 1)]
-        take = pa.array(places, pa.int32())
-        arrays = [column.take(take) for column in ran.arrays]
-        return self._assembled(batch, told, arrays, types, pa.array(origins, pa.int32()))
+            taken += rows or [None]
+            internal[OUTCOME] += [outcome] * times
+            internal[ERROR] += [error] * times
+            internal[ORDINAL] += range(ordinals[number], ordinals[number] + times)
+            internal[RETRIES] += [retries[number] + more, *[0] * (times - 1)]
+        take = pa.array(taken, pa.int32())
+        arrays = [column.take(take) for column in results.arrays]
+        return self._assembled(batch, internal, arrays, types, pa.array(origins, pa.int32()))
 
-    def _said(self, failure: Failure | None, *, passed: bool) -> tuple[int | None, Row | None]:
-        if failure is not None:
-            step = self._steps[failure.step]
-            return step.number, _error_row(failure, step)
-        return (None if passed else FILTERED), None
+    def _outcome(self, failure: Failure | None, *, passed: bool) -> tuple[int | None, Row | None]:
+        if failure is None:
+            return (None if passed else FILTERED), None
+        step = self._steps[failure.step]
+        return step.number, _error_row(failure, step)
 
     def _assembled(
         self,
         batch: pa.RecordBatch,
-        told: dict[str, Any],
+        internal: dict[str, Any],
         arrays: list[Any],
         types: pa.Schema,
         origins: Any,
     ) -> pa.RecordBatch:
         error_type = to_arrow_type(ERROR_TYPE)
-        kinds = {FATE: pa.int32(), ERROR: error_type, ORDINAL: pa.int32(), RETRIES: pa.int64()}
+        kinds = {OUTCOME: pa.int32(), ERROR: error_type, ORDINAL: pa.int32(), RETRIES: pa.int64()}
         carried = [batch.column(batch.schema.get_field_index(name)) for name, _ in self._carried]
         if origins is not None:
             carried = [column.take(origins) for column in carried]
-        ours = [pa.array(told[name], kind) for name, kind in kinds.items()]
+        added = [pa.array(internal[name], kind) for name, kind in kinds.items()]
         names = [name for _, name in self._carried]
         return pa.RecordBatch.from_arrays(
-            [*carried, *ours, *arrays], names=[*names, *kinds, *types.names]
+            [*carried, *added, *arrays], names=[*names, *kinds, *types.names]
         )
 
 
-def _untouched(batch: pa.RecordBatch, ran: Ran) -> dict[str, list[Any]]:
-    """Return the columns of rows that each became exactly one row."""
+def _one_row_each(batch: pa.RecordBatch, results: Results) -> dict[str, list[Any]]:
+    """Return the internal columns of records that each became exactly one row."""
     retries = _column(batch, RETRIES, 0)
-    for record, more in ran.retries.items():
+    for record, more in results.retries.items():
         retries[record] += more
-    nothing = [None] * batch.num_rows
-    return {FATE: nothing, ERROR: nothing, ORDINAL: _column(batch, ORDINAL, 0), RETRIES: retries}
+    nulls = [None] * batch.num_rows
+    return {OUTCOME: nulls, ERROR: nulls, ORDINAL: _column(batch, ORDINAL, 0), RETRIES: retries}
 
 
 def _column(batch: pa.RecordBatch, name: str, otherwise: object) -> list[Any]:
-    """Return a column of ours; not all of them exist from the beginning."""
+    """Return an internal column; not all of them exist from the beginning."""
     at = batch.schema.get_field_index(name)
     return [otherwise] * batch.num_rows if at < 0 else list(batch.column(at).to_pylist())
 
@@ -195,24 +197,13 @@ def _rules(step: Step, rules: Rules) -> Rules:
 
 
 def _error_row(failure: Failure, step: Step) -> Row:
-    """Return a failure as ERROR_TYPE has it."""
-    exc, cause = failure.failed.error, failure.failed.cause
-    ours = isinstance(exc, WrongType | Unreadable)
-    said = _misfit(exc, step) if ours else described(exc)
-    return said | {
-        "names": [unicode(name) for name in cause.names],
-        "condition": None if cause.condition is None else unicode(cause.condition),
-        "kind": failure.failed.kind,
-        "attempts": failure.attempts,
-        "took_ms": failure.took_ms,
-    }
-
-
-def _misfit(exc: BaseException, step: Step) -> Row:
-    """Describe a row that does not have the schema of its step; the frame is the function."""
-    code = getattr(step.function, "__code__", None)
-    frame = None
-    if code is not None:
-        name = os.path.basename(code.co_filename)
-        frame = f"{name}:{code.co_firstlineno} in {code.co_name}"
-    return error(type(exc).__name__, text(exc), stack=None, frame=frame)
+    exc, fields = failure.failed.error, None
+    if isinstance(exc, WrongType | Unreadable):
+        # The row does not have the schema of its step: the frame is the function.
+        code = getattr(step.function, "__code__", None)
+        frame = None
+        if code is not None:
+            name = os.path.basename(code.co_filename)
+            frame = f"{name}:{code.co_firstlineno} in {code.co_name}"
+        fields = bounded_fields(type(exc).__name__, text(exc), stack=None, frame=frame)
+    return error_row(failure.failed, failure.attempts, took_ms=failure.took_ms, fields=fields)

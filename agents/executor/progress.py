@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from typing import IO, Final
 
 #: Begins the line; two numbers follow.
-AT: Final = "arrester at"
+PROGRESS: Final = "arrester at"
 #: Lower than any rank.
-NOWHERE: Final = 0
+NO_RANK: Final = 0
 _FOLDER = "PYTHON_FAULTHANDLER_DIR"
 _DIGITS = 20
 
@@ -29,12 +29,12 @@ class Progress:
     def at(self, rank: int, *, settled: bool) -> None:
         """Record the progress. The line has a fixed length and replaces the previous one."""
         if self._file is not None:
-            line = f"{AT} {rank:0{_DIGITS}d} {int(settled)}\n"
+            line = f"{PROGRESS} {rank:0{_DIGITS}d} {int(settled)}\n"
             os.pwrite(self._file.fileno(), line.encode(), 0)
 
 
 @contextmanager
-def written_down() -> Iterator[Progress]:
+def open_progress() -> Iterator[Progress]:
     """Open the progress record of this worker; it is cleared at the end."""
     folder = os.environ.get(_FOLDER)
     path = None if folder is None else os.path.join(folder, str(os.getpid()))
@@ -43,8 +43,8 @@ def written_down() -> Iterator[Progress]:
         return
     with open(path, "r+b", buffering=0) as file:
         progress = Progress(file)
-        progress.at(NOWHERE, settled=False)
-        _trace_behind(path)
+        progress.at(NO_RANK, settled=False)
+        _append_traces(path)
         try:
             yield progress
         finally:
@@ -52,7 +52,7 @@ def written_down() -> Iterator[Progress]:
                 os.ftruncate(file.fileno(), 0)
 
 
-def _trace_behind(path: str) -> None:
+def _append_traces(path: str) -> None:
     """Append traces: at Spark's own offset in the file they would overwrite the line."""
     appending = open(path, "a", encoding="utf-8")  # noqa: SIM115 (open until a crash writes to it)
     faulthandler.enable(file=appending)

@@ -11,13 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from .arrow_reader import Unreadable
-from .columns import ENTRY, ERROR, POSITION, PREFIX, RANK, RETRIES, STOPPED, TASK
-from .error_text import described, text, unicode
-from .progress import NOWHERE, Progress, written_down
-from .retries import RETRIABLE, SELF_HEALING, Failed, Rules, failure_from, now_ms
+from .arrow_reader import Row, Unreadable, records
+from .columns import ENTRY, ERROR, POSITION, RANK, RETRIES, STOPPED, TASK
+from .errors import RETRIABLE, SELF_HEALING, Failed, Rules, error_row, failure_from, now_ms
+from .progress import NO_RANK, Progress, open_progress
 
-Row = dict[str, Any]
 Send = Callable[[Row], Any]
 #: Opens the sender of rows, once for each Spark partition.
 Connect = Callable[[], AbstractContextManager[Send]]
@@ -56,13 +54,13 @@ class SendRecords:
     connect: Connect | None
     rules: Rules
     #: Kinds of exceptions raised by `send` itself, if those of a future have other meanings.
-    immediate: Mapping[str, str]
+    immediate_kinds: Mapping[str, str]
     #: Kinds of failures after which a task continues; None is a kind that no table has.
-    goes_on: frozenset[str | None]
+    tolerated_kinds: frozenset[str | None]
     #: A task continues after up to this many failures.
-    allowed: int
+    tolerated: int
     #: The same for tasks that have failed before.
-    left: Mapping[str | None, int]
+    tolerated_by_task: Mapping[str | None, int]
     #: Failed attempts at the first record of a task, which is retried.
     made: Mapping[str | None, int] = field(default_factory=dict)
     #: The time since its first attempt when this round began.
@@ -74,7 +72,7 @@ class SendRecords:
     outage_from: int | None = None
     #: Each row has a sender of its own, and is awaited: work of a client's threads is over before
     #: the next row.
-    singly: bool = False
+    one_by_one: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the failures. An exception of `connect` is raised: it is no record's failure."""
@@ -86,8 +84,9 @@ class SendRecords:
         if RANK not in first.schema.names:
             yield from self._sent(batches, schema, Progress(None))
             return
-        with written_down() as progress:
-            yield from (self._sent_singly if self.singly else self._sent)(batches, schema, progress)
+        with open_progress() as progress:
+            sent = self._sent_one_by_one if self.one_by_one else self._sent
+            yield from sent(batches, schema, progress)
 
     def _sent(
         self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, progress: Progress
@@ -96,40 +95,37 @@ class SendRecords:
             run = _Run(self, send, progress)
             for batch in batches:
                 for record in _records(batch):
-                    run.offer(record)
-                if run.told:
-                    yield run.taken(schema)
+                    run.send_row(record)
+                yield from run.take_results(schema)
             run.finish()
-            if run.told:
-                yield run.taken(schema)
+            yield from run.take_results(schema)
             # Closing the sender concerns all of them.
-            progress.at(NOWHERE, settled=False)
+            progress.at(NO_RANK, settled=False)
 
-    def _sent_singly(
+    def _sent_one_by_one(
         self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, progress: Progress
     ) -> Iterator[pa.RecordBatch]:
         run = _Run(self, None, progress)
         for record in chain.from_iterable(map(_records, batches)):
             with self._opened() as run.send:
-                run.offer(record)
-                run.land()
+                run.send_row(record)
+                run.await_all()
         run.finish()
-        if run.told:
-            yield run.taken(schema)
+        yield from run.take_results(schema)
 
     def _opened(self) -> AbstractContextManager[Any]:
         return nullcontext(self.send) if self.connect is None else self.connect()
 
 
 @dataclass
-class _Lane:
+class _TaskState:
     """The progress of one task."""
 
     #: The place of its first record, which may have failed before.
     first: Place
     #: The place of the record being sent, and whether none of its rows has failed.
     place: Place
-    well: bool = True
+    ok: bool = True
     #: The row that was sent last and is awaited, with its future.
     waiting: Record | None = None
     future: Any = None
@@ -146,125 +142,132 @@ class _Run:
         self._by = by
         self.send = send
         self._progress = progress
-        self._lanes: dict[str | None, _Lane] = {}
-        #: Lanes that wait, the one that has waited longest first.
-        self._flying: OrderedDict[str | None, _Lane] = OrderedDict()
+        self._states: dict[str | None, _TaskState] = {}
+        #: Tasks that wait, the one that has waited longest first.
+        self._in_flight: OrderedDict[str | None, _TaskState] = OrderedDict()
         #: A row for each record that failed, or was sent after an earlier failure.
-        self.told: list[Row] = []
+        self._results: list[Row] = []
         #: Records that failed.
         self._failures = 0
 
-    def offer(self, record: Record) -> None:
+    def send_row(self, record: Record) -> None:
         """Send a row after everything before it in its task has arrived."""
-        lane = self._lanes.setdefault(record.task, _Lane(first=record.place, place=record.place))
-        self._land(record.task, lane)
-        if lane.stopped:
+        state = self._states.setdefault(
+            record.task, _TaskState(first=record.place, place=record.place)
+        )
+        self._await_last(record.task, state)
+        if state.stopped:
             return
-        if lane.place != record.place:
-            self._complete(record.task, lane)
-            lane.place, lane.well = record.place, True
-        if not lane.well:  # another row of it has failed
+        if state.place != record.place:
+            self._complete(record.task, state)
+            state.place, state.ok = record.place, True
+        if not state.ok:  # another row of it has failed
             return
+        state.began_ms = now_ms()
         if isinstance(record.row, Unreadable):
-            lane.began_ms = now_ms()
-            self._fail(record, lane, record.row, immediate=False)
+            self._fail(record, state, record.row, immediate=False)
             return
-        lane.began_ms = now_ms()
-        self._at_work(record)
+        self._record_progress(record)
         try:
             answer = self.send(record.row)
         except BaseException as exc:  # the author's code may raise anything, SystemExit too
-            self._fail(record, lane, exc, immediate=True)
+            self._fail(record, state, exc, immediate=True)
             return
         if callable(getattr(answer, "result", None)):
-            self._await(record, lane, answer)
+            self._await(record, state, answer)
 
-    def land(self) -> None:
+    def await_all(self) -> None:
         """Wait for all sends in progress."""
-        for task, lane in list(self._flying.items()):
-            self._land(task, lane)
+        for task, state in list(self._in_flight.items()):
+            self._await_last(task, state)
 
     def finish(self) -> None:
         """Wait for all sends in progress, and report their results."""
-        for task, lane in self._lanes.items():
-            self._land(task, lane)
-            if not lane.stopped:
-                self._complete(task, lane)
+        for task, state in self._states.items():
+            self._await_last(task, state)
+            if not state.stopped:
+                self._complete(task, state)
 
-    def taken(self, schema: pa.Schema) -> pa.RecordBatch:
-        """Return the unreported results, once."""
-        told, self.told = self.told, []
-        return pa.RecordBatch.from_pylist(told, schema=schema)
+    def take_results(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the results since the last call, if there are any."""
+        results, self._results = self._results, []
+        if results:
+            yield pa.RecordBatch.from_pylist(results, schema=schema)
 
-    def _await(self, record: Record, lane: _Lane, future: Any) -> None:
-        lane.waiting, lane.future = record, future
-        self._flying[record.task] = lane
-        if len(self._flying) > _IN_FLIGHT:
-            task, oldest = next(iter(self._flying.items()))
-            self._land(task, oldest)
+    def _await(self, record: Record, state: _TaskState, future: Any) -> None:
+        state.waiting, state.future = record, future
+        self._in_flight[record.task] = state
+        if len(self._in_flight) > _IN_FLIGHT:
+            task, oldest = next(iter(self._in_flight.items()))
+            self._await_last(task, oldest)
 
-    def _land(self, task: str | None, lane: _Lane) -> None:
+    def _await_last(self, task: str | None, state: _TaskState) -> None:
         """Wait for the row that was sent last."""
-        record, future = lane.waiting, lane.future
+        record, future = state.waiting, state.future
         if record is None:
             return
-        lane.waiting = lane.future = None
-        del self._flying[task]
-        self._at_work(record)
+        state.waiting = state.future = None
+        del self._in_flight[task]
+        self._record_progress(record)
         try:
             future.result()
         except BaseException as exc:
-            self._fail(record, lane, exc, immediate=False)
+            self._fail(record, state, exc, immediate=False)
 
-    def _at_work(self, record: Record) -> None:
+    def _record_progress(self, record: Record) -> None:
         """Record which record is being sent; what opens a sender may also have to close it."""
         if record.rank is not None:
             open_ended = self._by.connect is not None or self._by.made or self._failures
-            self._progress.at(record.rank, settled=not (open_ended or self._flying))
+            self._progress.at(record.rank, settled=not (open_ended or self._in_flight))
 
-    def _complete(self, task: str | None, lane: _Lane) -> None:
+    def _complete(self, task: str | None, state: _TaskState) -> None:
         """All rows of a record are sent: report the retries, if there were any."""
-        made = self._made(task, lane)
-        if lane.well and made:
-            self._tell(task, lane.place, error=None, retries=made)
+        earlier = self._earlier_attempts(task, state)
+        if state.ok and earlier:
+            self._report(task, state.place, error=None, retries=earlier)
 
-    def _made(self, task: str | None, lane: _Lane) -> int:
+    def _earlier_attempts(self, task: str | None, state: _TaskState) -> int:
         """Return how often the current record failed in earlier rounds."""
-        return self._by.made.get(task, 0) if lane.place == lane.first else 0
+        return self._by.made.get(task, 0) if state.place == state.first else 0
 
-    def _fail(self, record: Record, lane: _Lane, exc: BaseException, *, immediate: bool) -> None:
-        failed, full = self._failed(exc, immediate=immediate)
+    def _fail(
+        self, record: Record, state: _TaskState, exc: BaseException, *, immediate: bool
+    ) -> None:
+        failed, is_full = self._failed(exc, immediate=immediate)
         if failed.kind == SELF_HEALING:
             raise exc
-        made = self._made(record.task, lane)
-        lane.well = False
-        lane.failures += 1
+        earlier = self._earlier_attempts(record.task, state)
+        state.ok = False
+        state.failures += 1
         self._failures += 1
-        lane.stopped = not self._goes_on(record.task, lane, failed)
-        took_ms = now_ms() - lane.began_ms
-        if made:
+        state.stopped = not self._continues(record.task, state, failed)
+        took_ms = now_ms() - state.began_ms
+        if earlier:
             took_ms += self._by.since_ms.get(record.task, 0)
-        error = _error(failed, made + 1, full=full) | {"took_ms": took_ms}
-        self._tell(record.task, record.place, error=error, retries=made, stopped=lane.stopped)
+        more_names = [FULL_BUFFER] if is_full else []
+        error = error_row(failed, earlier + 1, took_ms=took_ms, more_names=more_names)
+        self._report(record.task, record.place, error=error, retries=earlier, stopped=state.stopped)
 
     def _failed(self, exc: BaseException, *, immediate: bool) -> tuple[Failed, bool]:
         """Return the failure, and whether it means that the sender's own buffer is full."""
         failed = failure_from(exc, self._by.rules)
-        known = self._by.rules.known_as(failed.cause, self._by.immediate) if immediate else None
+        known = (
+            self._by.rules.known_as(failed.cause, self._by.immediate_kinds) if immediate else None
+        )
         if known is None:
             return failed, False
-        return replace(failed, kind=self._by.immediate[known]), True
+        return replace(failed, kind=self._by.immediate_kinds[known]), True
 
-    def _goes_on(self, task: str | None, lane: _Lane, failed: Failed) -> bool:
+    def _continues(self, task: str | None, state: _TaskState, failed: Failed) -> bool:
         if self._by.retries and failed.kind == RETRIABLE:
             return False
         outage_from = self._by.outage_from
         if outage_from is not None and self._failures >= outage_from:
             return False
-        allowed = self._by.left.get(task, self._by.allowed)
-        return failed.kind in self._by.goes_on and lane.failures <= allowed
+        allowed = self._by.tolerated_by_task.get(task, self._by.tolerated)
+        return failed.kind in self._by.tolerated_kinds and state.failures <= allowed
 
-    def _tell(
+    def _report(
         self,
         task: str | None,
         place: Place,
@@ -274,53 +277,22 @@ class _Run:
         stopped: bool = False,
     ) -> None:
         entry, position = place
-        told = {TASK: task, ENTRY: entry, POSITION: position, ERROR: error}
-        self.told.append({**told, RETRIES: retries, STOPPED: stopped})
-
-
-def _error(failed: Failed, attempts: int, *, full: bool) -> Row:
-    """Return a failure as ERROR_TYPE has it; the lane knows when it began."""
-    condition = failed.cause.condition
-    names = [unicode(name) for name in failed.cause.names]
-    if full:
-        names = [FULL_BUFFER, *names]
-    return described(failed.error) | {
-        "names": names,
-        "condition": None if condition is None else unicode(condition),
-        "kind": failed.kind,
-        "attempts": attempts,
-    }
+        place_and_error = {TASK: task, ENTRY: entry, POSITION: position, ERROR: error}
+        self._results.append({**place_and_error, RETRIES: retries, STOPPED: stopped})
 
 
 def _records(batch: pa.RecordBatch) -> Iterator[Record]:
-    """Yield the rows of a batch."""
-    columns = {
-        name: batch.column(batch.schema.get_field_index(name)).to_pylist()
+    """Yield the rows of a batch; an unreadable one has the reason."""
+    coordinates = [
+        batch.column(batch.schema.get_field_index(name)).to_pylist()
         for name in (TASK, ENTRY, POSITION)
-    }
+    ]
     at = batch.schema.get_field_index(RANK)
     ranks = [None] * batch.num_rows if at < 0 else batch.column(at).to_pylist()
-    for task, entry, position, rank, row in zip(
-        *columns.values(), ranks, _rows(batch), strict=True
-    ):
+    read = records(batch)
+    for number, (task, entry, position, rank) in enumerate(zip(*coordinates, ranks, strict=True)):
+        row = read.unreadable.get(number, read.rows[number])
         yield Record(task=task, entry=entry, position=position, row=row, rank=rank)
-
-
-def _rows(batch: pa.RecordBatch) -> list[Row | Unreadable]:
-    """Return the author's columns as dicts; an unreadable row has the reason."""
-    theirs = batch.select([name for name in batch.schema.names if not name.startswith(PREFIX)])
-    try:
-        return list(theirs.to_pylist())
-    except Exception:  # text that is not UTF-8, a date after 9999
-        return [_row(theirs.slice(number, 1)) for number in range(theirs.num_rows)]
-
-
-def _row(one: pa.RecordBatch) -> Row | Unreadable:
-    try:
-        [row] = one.to_pylist()
-    except Exception as exc:
-        return Unreadable(f"the row cannot be read: {text(exc)}")
-    return dict(row)
 
 
 def _result_schema(batch: pa.RecordBatch) -> pa.Schema:

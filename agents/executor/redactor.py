@@ -1,10 +1,14 @@
-"""Drop fields of a record by names and paths, and remove their values from texts."""
+"""Drop fields of a record by names and paths, and remove their values from texts.
+
+Driver and executors redact by the same rules.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 _NOT_SHOWN = "…[not shown: unreadable JSON that names a redacted field]"
@@ -19,8 +23,10 @@ _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 #: Paths reported per record, and characters of each: names may be data.
 PATHS, PATH_CHARACTERS = 100, 200
 _CUT = "…[cut]"
-#: Stands for a dropped value.
-_GONE: Any = object()
+#: In place of a dropped value.
+_DROPPED: Any = object()
+#: The result type of `RedactRow`.
+REDACTED = "row string, message string, stack string"
 
 
 class Redactor:
@@ -58,12 +64,12 @@ class Redactor:
             if name != key and self._drops(name, name, value):
                 continue
             cleaned = self._clean(value, name, allowed=not self._only or self._allows(name))
-            if cleaned is not _GONE:
+            if cleaned is not _DROPPED:
                 kept[name] = cleaned
         return kept
 
     @property
-    def told(self) -> list[str]:
+    def dropped_paths(self) -> list[str]:
         """The paths of dropped values, bounded in number and length; the last one says so.
 
         If `only` is given these are columns: names below a column may be data.
@@ -82,7 +88,7 @@ class Redactor:
         ends = (path.rpartition(".")[2] for path in self._paths)
         return any(part in low for part in self._names) or low in ends
 
-    def hidden(self, text: str) -> str:
+    def redact_text(self, text: str) -> str:
         """Return a text without the dropped values that occur in it unchanged."""
         for value in sorted(self._values, key=len, reverse=True):
             text = text.replace(value, _HIDDEN)
@@ -106,18 +112,18 @@ class Redactor:
         return named or any(low == each or low.startswith(f"{each}.") for each in self._only_paths)
 
     def _clean(self, value: Any, path: str, *, allowed: bool) -> Any:
-        """Return the redacted value, _GONE if nothing of it is kept."""
+        """Return the redacted value, _DROPPED if nothing of it is kept."""
         if isinstance(value, dict):
             return self._object(value, path, allowed=allowed)
         if isinstance(value, list):
             items = [self._clean(item, path, allowed=allowed) for item in value]
-            kept = [item for item in items if item is not _GONE]
-            return kept if kept or allowed else _GONE
+            kept = [item for item in items if item is not _DROPPED]
+            return kept if kept or allowed else _DROPPED
         if isinstance(value, str) and (_JSON.match(value) or _QUOTED.match(value)):
             return self._text(value, path, allowed=allowed)
         if not allowed:
             self._drop(path, value)
-            return _GONE
+            return _DROPPED
         return value
 
     def _object(self, value: dict[str, Any], path: str, *, allowed: bool) -> Any:
@@ -128,10 +134,10 @@ class Redactor:
                 continue
             inside = allowed or self._allows(inner)
             cleaned = self._clean(item, inner, allowed=inside)
-            if cleaned is not _GONE:
+            if cleaned is not _DROPPED:
                 shown = inside or name in self._fields or self._leads(inner)
                 kept[name if shown else self._unnamed(inner, kept)] = cleaned
-        return kept if kept or allowed else _GONE
+        return kept if kept or allowed else _DROPPED
 
     def _unnamed(self, path: str, kept: dict[str, Any]) -> str:
         """Return the placeholder of a name that is data: of a map's entry, or in JSON."""
@@ -146,10 +152,12 @@ class Redactor:
     def _text(self, text: str, path: str, *, allowed: bool) -> Any:
         before, columns = len(self._dropped), dict(self._columns)
         try:
-            cleaned = self._clean(json.loads(text, object_pairs_hook=_once), path, allowed=allowed)
+            cleaned = self._clean(
+                json.loads(text, object_pairs_hook=_refuse_duplicates), path, allowed=allowed
+            )
             unchanged = len(self._dropped) == before
-            if cleaned is _GONE or unchanged:
-                return cleaned if cleaned is _GONE else text
+            if cleaned is _DROPPED or unchanged:
+                return cleaned if cleaned is _DROPPED else text
             return json.dumps(cleaned, ensure_ascii=False)
         except (ValueError, RecursionError):
             del self._dropped[before:]
@@ -160,7 +168,28 @@ class Redactor:
         if allowed and not named:
             return text
         self._drop(path, text)
-        return _NOT_SHOWN if allowed else _GONE
+        return _NOT_SHOWN if allowed else _DROPPED
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedactRow:
+    """The function for `udf`; its arguments are those of `Redactor`, and the shown column."""
+
+    rules: tuple[str, ...]
+    only: tuple[str, ...] | None
+    fields: tuple[str, ...]
+    key: str | None
+
+    def __call__(
+        self, row: str | None, message: str | None, stack: str | None
+    ) -> tuple[str | None, str | None, str | None]:
+        """Return the row as JSON without dropped fields, and the texts without their values."""
+        if row is None:
+            return None, None, None
+        redactor = Redactor(self.rules, self.only, self.fields)
+        kept = redactor.row(json.loads(row), self.key)
+        texts = [None if text is None else redactor.redact_text(text) for text in (message, stack)]
+        return json.dumps(kept, ensure_ascii=False), texts[0], texts[1]
 
 
 def _paths(rules: Sequence[str]) -> set[str]:
@@ -183,7 +212,7 @@ def _leaves(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Refuse a duplicate name: only readers would see its first value."""
     named = dict(pairs)
     if len(named) < len(pairs):

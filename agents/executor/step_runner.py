@@ -7,6 +7,7 @@ column: only deviating ones are checked one by one.
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,9 +18,8 @@ from pyspark.sql.types import Row as SparkRow
 
 from .arrow_reader import Records, Row, Unreadable
 from .arrow_writer import Writer
-from .error_text import text
-from .retries import Failed, Rules, call_with_retries, failure_from, now_ms
-from .type_check import Check, WrongType, shown, struct_check
+from .errors import RETRIABLE, SELF_HEALING, Failed, Rules, failure_from, now_ms, sleep, text
+from .type_check import Check, WrongType, preview, struct_check
 
 UserFunction = Callable[[Row], Row | Iterable[Row] | None]
 
@@ -34,13 +34,23 @@ class Failure(NamedTuple):
     took_ms: int | None = None
 
 
+class Attempted(NamedTuple):
+    """The result of an operation and its attempts."""
+
+    attempts: int
+    rows: list[Row]
+    failed: Failed | None = None
+    #: From the start of the first attempt to the end of the last.
+    took_ms: int = 0
+
+
 @dataclass
-class Ran:
+class Results:
     """The results of records, identified by number."""
 
     rows: list[Row]
     #: The record of each row.
-    of: Sequence[int]
+    record_of: Sequence[int]
     #: The columns of the rows.
     arrays: list[Any] = field(default_factory=list)
     failures: dict[int, Failure] = field(default_factory=dict)
@@ -53,9 +63,10 @@ class Ran:
 
     def drop_failed(self) -> None:
         """Drop all rows of failed records: a record is atomic."""
-        if self.failures and not self.failures.keys().isdisjoint(self.of):
-            left = [n for n, record in enumerate(self.of) if record not in self.failures]
-            self.rows, self.of = [self.rows[n] for n in left], [self.of[n] for n in left]
+        if self.failures and not self.failures.keys().isdisjoint(self.record_of):
+            passed = [n for n, record in enumerate(self.record_of) if record not in self.failures]
+            self.rows = [self.rows[n] for n in passed]
+            self.record_of = [self.record_of[n] for n in passed]
 
 
 class _Raised(NamedTuple):
@@ -76,152 +87,162 @@ class Steps:
         rules: Sequence[Rules],
     ) -> None:
         self._functions = functions
-        self._checks: list[Check] = [struct_check(schema, whole=True) for schema in schemas]
+        self._checks = [struct_check(schema, top_level=True) for schema in schemas]
         self._writers = [
             Writer(schema, kinds) for schema, kinds in zip(schemas, types, strict=True)
         ]
         self._last = types[-1]
         self._rules = rules
 
-    def run(self, records: Records) -> Ran:
+    def run(self, records: Records) -> Results:
         """Call the steps; each record leaves rows, or nothing, or has failed."""
-        ran = Ran(records.rows, range(len(records.rows)))
-        if records.unreadable:
-            for record, exc in records.unreadable.items():
-                ran.fail(record, self._misfit(exc, 0))
-            ran.drop_failed()
+        results = Results(records.rows, range(len(records.rows)))
+        for record, exc in records.unreadable.items():
+            results.fail(record, self._mismatch(exc, 0))
+        results.drop_failed()
         for number in range(len(self._functions)):
-            self._step(number, ran, records)
-        return ran
+            self._step(number, results, records)
+        return results
 
-    def _step(self, number: int, ran: Ran, records: Records) -> None:
-        given, of = ran.rows, ran.of
+    def _step(self, number: int, results: Results, records: Records) -> None:
+        rows, record_of = results.rows, results.record_of
         # A function may change its row; a further attempt gets the original row.
-        again = number and self._rules[number].retries
-        saved = copy.deepcopy(given) if again else given
+        saved = copy.deepcopy(rows) if number and self._rules[number].retries else rows
 
-        def fresh(index: int) -> Callable[[], Row]:
-            if number:
-                return lambda: copy.deepcopy(saved[index])
-            return records.from_here(of[index])
+        def fresh(index: int) -> Row:
+            return copy.deepcopy(saved[index]) if number else records.fresh(record_of[index])
 
-        answers = self._called(number, given)
+        answers = self._called(number, rows)
         if set(map(type, answers)) - {dict}:
-            self._expand(number, ran, answers, fresh)
+            self._expand(number, results, answers, fresh)
         else:
-            ran.rows = answers
-        self._check(number, ran, records)
+            results.rows = answers
+        self._check(number, results, records)
 
     def _called(self, number: int, rows: list[Row]) -> list[Any]:
         """Return a dict, a list of dicts or an exception for each row."""
-        function = self._functions[number]
+        function, timed = self._functions[number], self._rules[number].timed
         answers: list[Any] = []
         add = answers.append
-        if not self._rules[number].timed:
-            for row in rows:
-                try:
-                    out = function(row)
-                    add(out if out is row else _own(out))
-                except BaseException as exc:  # the author's code may raise anything
-                    add(_Raised(exc, 0))
-            return answers
+        started_ms = 0
         for row in rows:
-            started_ms = now_ms()
+            if timed:
+                started_ms = now_ms()
             try:
-                out = function(row)
-                add(out if out is row else _own(out))
-            except BaseException as exc:
+                answer = function(row)
+                add(answer if answer is row else _copied(answer))
+            except BaseException as exc:  # the author's code may raise anything
                 add(_Raised(exc, started_ms))
         return answers
 
     def _expand(
-        self,
-        number: int,
-        ran: Ran,
-        answers: list[Any],
-        fresh: Callable[[int], Callable[[], Row]],
+        self, number: int, results: Results, answers: list[Any], fresh: Callable[[int], Row]
     ) -> None:
         """Process answers that are not all dicts: nothing, several rows, an exception."""
         rows: list[Row] = []
-        of: list[int] = []
-        for index, (answer, record) in enumerate(zip(answers, ran.of, strict=True)):
-            try:
-                if isinstance(answer, _Raised):
-                    raise answer.error
-                made = [answer] if type(answer) is dict else answer
-            except BaseException as exc:
-                started_ms = answer.started_ms if isinstance(answer, _Raised) else now_ms()
-                made = self._again(number, ran, record, exc, fresh(index), started_ms)
+        record_of: list[int] = []
+        for index, (answer, record) in enumerate(zip(answers, results.record_of, strict=True)):
+            if isinstance(answer, _Raised):
+                answer = self._retried(number, results, record, answer, partial(fresh, index))
+            made = [answer] if type(answer) is dict else answer
             rows += made
-            of += [record] * len(made)
-        ran.rows, ran.of = rows, of
-        ran.drop_failed()
+            record_of += [record] * len(made)
+        results.rows, results.record_of = rows, record_of
+        results.drop_failed()
 
-    def _again(
+    def _retried(
         self,
         number: int,
-        ran: Ran,
+        results: Results,
         record: int,
-        raised: BaseException,
+        raised: _Raised,
         fresh: Callable[[], Row],
-        started_ms: int,
     ) -> list[Row]:
         operation = partial(_operation, self._functions[number], self._checks[number])
         result = call_with_retries(
-            operation, fresh, self._rules[number], raised=raised, started_ms=started_ms
+            operation, fresh, self._rules[number], raised=raised.error, started_ms=raised.started_ms
         )
         if result.attempts > 1:
-            ran.retries[record] = ran.retries.get(record, 0) + result.attempts - 1
+            results.retries[record] = results.retries.get(record, 0) + result.attempts - 1
         if result.failed is not None:
             failure = Failure(number, result.failed, result.attempts, result.took_ms)
-            ran.fail(record, failure)
+            results.fail(record, failure)
         return result.rows
 
-    def _check(self, number: int, ran: Ran, records: Records) -> None:
+    def _check(self, number: int, results: Results, records: Records) -> None:
         """Check the rows of a step, and make arrays of the last one's."""
         is_last = number == len(self._functions) - 1
         writer = self._writers[number]
-        in_place = isinstance(ran.of, range)
         try:
             if is_last:
-                ran.arrays = writer.arrays(ran.rows, records.origins if in_place else {})
+                in_place = isinstance(results.record_of, range)
+                results.arrays = writer.arrays(results.rows, records.origins if in_place else {})
             else:
-                writer.check(ran.rows)
+                writer.check(results.rows)
             return
         except Exception:
-            self._look_at_each(number, ran)
+            for row, record in zip(results.rows, results.record_of, strict=True):
+                try:
+                    check_row(self._checks[number], row)
+                except WrongType as exc:
+                    results.fail(record, self._mismatch(exc, number))
+            results.drop_failed()
         if is_last:
-            ran.arrays = self._converted(ran)
+            results.arrays = self._converted(results)
 
-    def _look_at_each(self, number: int, ran: Ran) -> None:
-        check = self._checks[number]
-        for row, record in zip(ran.rows, ran.of, strict=True):
-            try:
-                checked(check, row)
-            except WrongType as exc:
-                ran.fail(record, self._misfit(exc, number))
-        ran.drop_failed()
-
-    def _converted(self, ran: Ran) -> list[Any]:
+    def _converted(self, results: Results) -> list[Any]:
         """Return the columns; a row that Arrow refuses is a failure of the last step.
 
-        Rare: a value of a type that `conform` leaves to Arrow.
+        Rare: a value of a type whose check is left to Arrow.
         """
         try:
-            return _arrays(ran.rows, self._last)
+            return _arrays(results.rows, self._last)
         except Exception:
-            for row, record in zip(ran.rows, ran.of, strict=True):
+            for row, record in zip(results.rows, results.record_of, strict=True):
                 for each in self._last:
                     try:
                         pa.array([row.get(each.name)], each.type)
                     except Exception as exc:
-                        misfit = WrongType(f"field {each.name} is {each.type}: {text(exc)}")
-                        ran.fail(record, self._misfit(misfit, len(self._functions) - 1))
-            ran.drop_failed()
-        return _arrays(ran.rows, self._last)
+                        wrong = WrongType(f"field {each.name} is {each.type}: {text(exc)}")
+                        results.fail(record, self._mismatch(wrong, len(self._functions) - 1))
+            results.drop_failed()
+        return _arrays(results.rows, self._last)
 
-    def _misfit(self, exc: WrongType | Unreadable, number: int) -> Failure:
+    def _mismatch(self, exc: WrongType | Unreadable, number: int) -> Failure:
         return Failure(number, failure_from(exc, self._rules[number]), 1)
+
+
+def call_with_retries(
+    operation: Callable[[Row], list[Row]],
+    fresh: Callable[[], Row],
+    rules: Rules,
+    *,
+    raised: BaseException,
+    started_ms: int,
+) -> Attempted:
+    """Return the final result of `operation` on a row whose first attempt has `raised`.
+
+    Each attempt gets a `fresh` row: the author's function may change its argument. A self-healing
+    exception is raised: Spark repairs it. A killed task ends a wait with its process.
+    """
+    attempts = 1
+    while True:
+        failed = failure_from(raised, rules)
+        if failed.kind == SELF_HEALING:
+            raise failed.error
+        wait_ms = None
+        if failed.kind == RETRIABLE:
+            wait_ms = rules.wait_after(
+                attempts, started_ms=started_ms, now_ms=now_ms(), chance=random.randrange
+            )
+        if wait_ms is None:
+            return Attempted(attempts, [], failed, took_ms=now_ms() - started_ms)
+        sleep(wait_ms)
+        attempts += 1
+        try:
+            return Attempted(attempts, operation(fresh()))
+        except BaseException as exc:  # the author's code may raise anything, SystemExit too
+            raised = exc
 
 
 def _arrays(rows: list[Row], types: pa.Schema) -> list[Any]:
@@ -230,13 +251,13 @@ def _arrays(rows: list[Row], types: pa.Schema) -> list[Any]:
 
 def _operation(function: UserFunction, check: Check, row: Row) -> list[Row]:
     """Return the rows that a step makes of one row, each checked."""
-    rows = _made(function(row))
+    rows = _rows_in(function(row))
     for each in rows:
-        checked(check, each)
+        check_row(check, each)
     return rows
 
 
-def checked(check: Check, row: Row) -> None:
+def check_row(check: Check, row: Row) -> None:
     """Raise WrongType for a row that does not conform, or that cannot be checked."""
     try:
         check(row, "")
@@ -248,15 +269,15 @@ def checked(check: Check, row: Row) -> None:
         raise WrongType(f"a row cannot be checked: {type(exc).__name__}: {text(exc)}") from exc
 
 
-def _own(answer: object) -> Row | list[Row]:
+def _copied(answer: object) -> Row | list[Row]:
     """Return a copy of an answer: a function may reuse one buffer for all rows.
 
     Nested values of a row are not copied: that would cost more than the step.
     """
-    return dict(answer) if type(answer) is dict else _made(answer)
+    return dict(answer) if type(answer) is dict else _rows_in(answer)
 
 
-def _made(answer: object) -> list[Row]:
+def _rows_in(answer: object) -> list[Row]:
     """Return the rows in what the author's function returned: a dict, None or an iterable."""
     if answer is None:
         return []
@@ -265,11 +286,11 @@ def _made(answer: object) -> list[Row]:
     if isinstance(answer, str | bytes | SparkRow) or not isinstance(answer, Iterable):
         hint = ": row.asDict(recursive=True) is one" if isinstance(answer, SparkRow) else ""
         allowed = "a step returns dict, None or an iterable of dicts"
-        raise WrongType(f"{allowed}; got {shown(answer)}{hint}")
+        raise WrongType(f"{allowed}; got {preview(answer)}{hint}")
     rows = []
     for row in answer:
         if not isinstance(row, Mapping):
-            raise WrongType(f"a step yields dicts; got {type(row).__name__} {shown(row)}")
+            raise WrongType(f"a step yields dicts; got {type(row).__name__} {preview(row)}")
         # A generator may yield one dict again and again, changed in between.
         rows.append(dict(row))
     return rows

@@ -19,11 +19,21 @@ class WrongType(TypeError):
     value."""
 
 
-_INTEGERS: dict[type[T.DataType], int] = {
+INTEGERS: dict[type[T.DataType], int] = {
     T.ByteType: 8,
     T.ShortType: 16,
     T.IntegerType: 32,
     T.LongType: 64,
+}
+#: Accepted Python classes, and subclasses of them that are not.
+PLAIN: dict[type[T.DataType], tuple[tuple[type, ...], tuple[type, ...]]] = {
+    T.BooleanType: ((bool,), ()),
+    T.StringType: ((str,), ()),
+    T.CharType: ((str,), ()),
+    T.VarcharType: ((str,), ()),
+    T.BinaryType: ((bytes, bytearray), ()),
+    T.DateType: ((datetime.date,), (datetime.datetime,)),
+    T.DayTimeIntervalType: ((datetime.timedelta,), ()),
 }
 #: The integer up to which every integer is a double (2^53), or a float (2^24).
 EXACT: dict[type[T.DataType], int] = {T.DoubleType: 2**53, T.FloatType: 2**24}
@@ -34,17 +44,17 @@ LARGEST: dict[type[T.DataType], float] = {
 }
 
 
-def struct_check(schema: T.StructType, *, whole: bool = False) -> Check:
+def struct_check(schema: T.StructType, *, top_level: bool = False) -> Check:
     """Return a check of dicts against `schema`: all fields, no others, each conforming.
 
-    `whole` is for the row itself, whose fields are named without a leading path.
+    `top_level` is for the row itself, whose fields are named without a leading path.
     """
     fields = {field.name: (_check_of(field.dataType), field.nullable) for field in schema.fields}
 
     def check(value: Any, path: str) -> None:
         if not isinstance(value, dict):
             raise _wrong(path or "the row", "a dict", value)
-        prefix = "" if whole else f"{path}."
+        prefix = "" if top_level else f"{path}."
         for name, (check_field, nullable) in fields.items():
             if name not in value:
                 raise WrongType(f"field {prefix}{name} is missing")
@@ -80,8 +90,8 @@ def _check_one(value: Any, path: str, check: Check, *, nullable: bool) -> None:
 
 def _check_of(kind: T.DataType) -> Check:
     """Return the check of one type; a type without a rule here is left to Arrow."""
-    if type(kind) in _INTEGERS:
-        return _integer(kind, _INTEGERS[type(kind)])
+    if type(kind) in INTEGERS:
+        return _integer(kind, INTEGERS[type(kind)])
     if isinstance(kind, T.FractionalType) and type(kind) in EXACT:
         return _fraction(kind)
     if isinstance(kind, T.DecimalType):
@@ -92,23 +102,11 @@ def _check_of(kind: T.DataType) -> Check:
         return _array(kind)
     if isinstance(kind, T.MapType):
         return _map(kind)
-    if type(kind) in _PLAIN:
-        return _instance(kind, *_PLAIN[type(kind)])
+    if type(kind) in PLAIN:
+        return _instance(kind, *PLAIN[type(kind)])
     if isinstance(kind, T.TimestampType | T.TimestampNTZType):
         return _timestamp(kind)
     return _anything
-
-
-_PLAIN: dict[type[T.DataType], tuple[tuple[type, ...], tuple[type, ...]]] = {
-    # accepted, though not these subclasses of them
-    T.BooleanType: ((bool,), ()),
-    T.StringType: ((str,), ()),
-    T.CharType: ((str,), ()),
-    T.VarcharType: ((str,), ()),
-    T.BinaryType: ((bytes, bytearray), ()),
-    T.DateType: ((datetime.date,), (datetime.datetime,)),
-    T.DayTimeIntervalType: ((datetime.timedelta,), ()),
-}
 
 
 def _anything(value: Any, path: str) -> None:
@@ -157,8 +155,8 @@ def _decimal(kind: T.DecimalType) -> Check:
             raise WrongType(f"field {path}: {value} does not fit {kind.simpleString()}")
         _, digits, exponent = value.as_tuple()
         scale = max(0, -int(exponent))
-        whole = max(0, len(digits) + int(exponent))
-        if scale > kind.scale or whole > kind.precision - kind.scale:
+        digits_before = max(0, len(digits) + int(exponent))
+        if scale > kind.scale or digits_before > kind.precision - kind.scale:
             raise WrongType(f"field {path}: {value} does not fit {kind.simpleString()}")
 
     return check
@@ -200,14 +198,14 @@ def _map(kind: T.MapType) -> Check:
                 raise _wrong(path, f"{kind.simpleString()}, of pairs", pair)
             key, item = pair
             _check_one(key, f"{path}.key", keys, nullable=False)
-            _check_one(item, f"{path}[{shown(key)}]", values, nullable=kind.valueContainsNull)
-        if isinstance(value, list) and _has_twice([key for key, _ in value]):
-            raise WrongType(f"field {path}: a key of {shown(value)} is there twice")
+            _check_one(item, f"{path}[{preview(key)}]", values, nullable=kind.valueContainsNull)
+        if isinstance(value, list) and _has_duplicates([key for key, _ in value]):
+            raise WrongType(f"field {path}: a key of {preview(value)} is there twice")
 
     return check
 
 
-def _has_twice(keys: list[Any]) -> bool:
+def _has_duplicates(keys: list[Any]) -> bool:
     try:
         return len(set(keys)) < len(keys)
     except TypeError:  # keys that are structs or arrays cannot be hashed
@@ -215,11 +213,11 @@ def _has_twice(keys: list[Any]) -> bool:
 
 
 def _wrong(path: str, wanted: str, value: Any) -> WrongType:
-    text = "nan" if isinstance(value, float) and math.isnan(value) else shown(value)
+    text = "nan" if isinstance(value, float) and math.isnan(value) else preview(value)
     return WrongType(f"field {path} is {wanted}; got {type(value).__name__} {text}")
 
 
-def shown(value: object) -> str:
+def preview(value: object) -> str:
     """Return `value` for a message, shortened; an author's class may fail to represent itself."""
     try:
         text = repr(value)

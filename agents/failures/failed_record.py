@@ -10,11 +10,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.definition.steps import Columns, Deserialize
 from arrester.agents.executor.columns import (
     ENTRY,
     ERROR,
-    FATE,
+    OUTCOME,
     POSITION,
     POSITION_RAISED,
     ROW,
@@ -22,16 +21,16 @@ from arrester.agents.executor.columns import (
     TASK,
     TASK_RAISED,
 )
-from arrester.agents.failures.native_diagnosis import explain, explain_places
+from arrester.agents.failures.native_diagnosis import diagnose, diagnose_coordinates
 from arrester.agents.spark.errors import Problem
-from arrester.agents.spark.local_relation import at_most, gathered
+from arrester.agents.spark.local_checkpoint import limit_per_partition, to_driver
 from arrester.agents.spark.try_eval import VALUE, guarded
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
 
 _KEY = "__arrester_key"
 _VALUE = "__arrester_value"
 _TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType, T.YearMonthIntervalType)
-_CARRIED = (ROW, TASK, POSITION, ENTRY, FATE, ERROR)
+_CARRIED = (ROW, TASK, POSITION, ENTRY, OUTCOME, ERROR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,64 +51,59 @@ class FailedRecord:
     value: Any
 
 
-def bring(pipeline: Pipeline, failed: DataFrame) -> list[FailedRecord]:
+def load(pipeline: Pipeline, failed: DataFrame) -> list[FailedRecord]:
     """Return the records of `failed`, a few rows of an evaluated frame, in their order."""
-    return explained(pipeline, fetched(pipeline, failed))
+    return diagnosed(pipeline, fetched(pipeline, failed))
 
 
-def fetched(
-    pipeline: Pipeline, failed: DataFrame, *, beside: str | None = None, most: int | None = None
-) -> DataFrame:
-    """Return rows of an evaluated frame on the driver, with what is shown of them.
+def fetched(pipeline: Pipeline, failed: DataFrame, *columns: str, most: int = 0) -> DataFrame:
+    """Return rows of an evaluated frame on the driver, with their key and value, and `columns`.
 
-    The column `beside` comes with them. At most `most` rows of each partition are taken.
+    At most `most` rows of each partition are fetched; 0: all.
     """
-    beside_them = [] if beside is None else [beside]
-    frame = failed.select(*_CARRIED, *beside_them, f"{ROW}.*")
+    frame = failed.select(*_CARRIED, *columns, f"{ROW}.*")
     key = _safe(frame, pipeline.key).cast("string").alias(_KEY)
     value = _safe(frame, pipeline.value).alias(_VALUE)
-    small = frame.select(*_CARRIED, key, value, *beside_them)
-    return gathered(small if most is None else at_most(small, most))
+    rows = frame.select(*_CARRIED, key, value, *columns)
+    return to_driver(limit_per_partition(rows, most) if most else rows)
 
 
-def explained(pipeline: Pipeline, small: DataFrame) -> list[FailedRecord]:
+def diagnosed(pipeline: Pipeline, fetched: DataFrame) -> list[FailedRecord]:
     """Return the records of fetched rows with their problems, in order."""
-    rows = _collected(small)
-    numbers = [int(row[FATE]) for row in rows]
-    native = [is_native(pipeline, number) for number in numbers]
-    problems = explain(small, pipeline, numbers) if any(native) else []
+    rows = _collected(fetched)
+    numbers = [int(row[OUTCOME]) for row in rows]
+    native = [pipeline.is_native(number) for number in numbers]
+    problems = diagnose(fetched, pipeline, numbers) if any(native) else []
     reasons: list[Problem | None] = [None] * len(rows)
     raised = [_raised(pipeline, row) for row in rows]
     if any(expression is not None for expression in raised):
-        reasons = explain_places(small, raised)
+        reasons = diagnose_coordinates(fetched, raised)
     return [
         FailedRecord(
             task=row[TASK],
             position=row[POSITION],
             entry=row[ENTRY],
             number=number,
-            stage=stage_of(pipeline, number),
-            problem=problems[index] if native[index] else _reasoned(_problem(row), reasons[index]),
+            stage=pipeline.stages[number],
+            problem=problems[n] if native[n] else _with_reason(_problem(row), reasons[n]),
             row=row[ROW],
             key=row[_KEY],
             value=row[_VALUE],
         )
-        for index, (row, number) in enumerate(zip(rows, numbers, strict=True))
+        for n, (row, number) in enumerate(zip(rows, numbers, strict=True))
     ]
 
 
-def _collected(small: DataFrame) -> list[Row]:
+def _collected(fetched: DataFrame) -> list[Row]:
     """Return the rows; all times as text if Python cannot represent one of them."""
     try:
-        return small.collect()
+        return fetched.collect()
     except Exception:  # a date after 9999 or before Christ, an interval of months: Spark has those
-        shown = [
-            F.col(name).cast(_as_text(small.schema[name].dataType)).alias(name)
-            if name in (ROW, _VALUE)
-            else F.col(name)
-            for name in small.columns
-        ]
-        return small.select(*shown).collect()
+        as_text = {
+            name: F.col(name).cast(_as_text(fetched.schema[name].dataType))
+            for name in (ROW, _VALUE)
+        }
+        return fetched.withColumns(as_text).collect()
 
 
 def _as_text(kind: T.DataType) -> T.DataType:
@@ -130,28 +124,8 @@ def _as_text(kind: T.DataType) -> T.DataType:
     return kind
 
 
-def stage_of(pipeline: Pipeline, number: int) -> str:
-    """Return the stage of a step; number 0 is the source."""
-    if number == SOURCE:
-        return "source"
-    produces = number == produce_number(pipeline)
-    return "produce" if produces else pipeline.steps[number - 1].stage
-
-
-def produce_number(pipeline: Pipeline) -> int:
-    """Return the number of the sink, which follows the steps."""
-    return len(pipeline.steps) + 1
-
-
-def is_native(pipeline: Pipeline, number: int) -> bool:
-    """Whether the step is an expression, whose exception is reproduced on the driver."""
-    if not SOURCE < number < produce_number(pipeline):
-        return False
-    return isinstance(pipeline.steps[number - 1], Deserialize | Columns)
-
-
 def _safe(frame: DataFrame, expression: Column | None) -> Column:
-    """Return what is shown of an expression; if it raises, nothing."""
+    """Return the value of an expression, NULL if it raises."""
     if expression is None:
         return F.lit(None).cast("string")
     return guarded(frame, expression, unless=F.lit(False))[VALUE]
@@ -176,17 +150,17 @@ def _problem(row: Row) -> Problem:
 def _raised(pipeline: Pipeline, row: Row) -> Column | None:
     """Return the expression that gave no task or position for a record, None if both are there."""
     kind = None if row[ERROR] is None else row[ERROR]["exception_class"]
-    if row[FATE] != SOURCE or kind not in (TASK_RAISED, POSITION_RAISED):
+    if row[OUTCOME] != SOURCE or kind not in (TASK_RAISED, POSITION_RAISED):
         return None
     return pipeline.task if kind == TASK_RAISED else pipeline.position.cast("long")
 
 
-def _reasoned(problem: Problem, reason: Problem | None) -> Problem:
+def _with_reason(problem: Problem, reason: Problem | None) -> Problem:
     """Return a problem with Spark's message. The class stays, since it identifies the failure."""
     if reason is None:
         return problem
-    said = f"{problem.message}: {reason.exception_class}: {reason.message}"
-    return replace(problem, message=said, condition=reason.condition, stack=reason.stack)
+    message = f"{problem.message}: {reason.exception_class}: {reason.message}"
+    return replace(problem, message=message, condition=reason.condition, stack=reason.stack)
 
 
 def _position_problem(row: Row) -> Problem:

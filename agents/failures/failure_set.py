@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from types import MappingProxyType
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -19,23 +19,29 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.executor.columns import (
     ENTRY,
     ERROR,
-    FATE,
     ORDINAL,
+    OUTCOME,
     POSITION,
     ROW,
     SOURCE,
     TASK,
 )
-from arrester.agents.failures import aggregate_in_spark, aggregate_on_driver
-from arrester.agents.failures.aggregate_in_spark import Coordinates, FailureGroup, FailureReport
-from arrester.agents.failures.aggregate_on_driver import DriverRecord
-from arrester.agents.failures.failed_record import FailedRecord, explained, fetched
+from arrester.agents.failures import aggregate
+from arrester.agents.failures.aggregate import Coordinates, FailureReport, FailureSummary
+from arrester.agents.failures.failed_record import FailedRecord, diagnosed, fetched
+from arrester.agents.failures.pause_offsets import place
 from arrester.agents.journal.entries import Cursor
-from arrester.agents.spark.local_checkpoint import ID, PLACE_BITS, checkpointed, numbered, release
-from arrester.agents.spark.local_relation import at_most, gathered, rows_in
+from arrester.agents.spark.local_checkpoint import (
+    ID,
+    ROW_INDEX_BITS,
+    limit_per_partition,
+    local_row_count,
+    numbered,
+    to_driver,
+)
 
 #: At most this many are collected on the driver, at some hundred bytes each.
-FEW: Final = 20_000
+DRIVER_LIMIT: Final = 20_000
 #: For longer lists Spark makes a set (`spark.sql.optimizer.inSetConversionThreshold`).
 _SHORT: Final = 10
 #: Possibly long texts that decide nothing.
@@ -43,106 +49,96 @@ _TEXTS = ("message", "stack")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failures:
+class FailureSet:
     """Failed records of an evaluated frame. Each has a number, ID, that identifies its row."""
 
     #: TASK, ENTRY, POSITION, FATE, ERROR without its texts, ORDINAL and ID.
-    light: DataFrame
+    compact: DataFrame
     #: The complete frame, with the same numbers.
     frame: DataFrame
     #: Whether they may be collected on the driver.
-    few: bool
+    is_small: bool
     #: Rows that were collected together with others: at most one frame, and its numbers.
-    _along: list[tuple[Set[int], DataFrame]] = field(default_factory=list, repr=False)
+    _loaded: list[tuple[Set[int], DataFrame]] = field(default_factory=list, repr=False)
 
     @classmethod
-    def collect_few(cls, frame: DataFrame, *, partitions: int) -> Failures | None:
+    def collect(cls, frame: DataFrame, *, partitions: int) -> FailureSet | None:
         """Return the failed records of `frame`, collected by one job; None: possibly too many.
 
         This job also completes the local checkpoint.
         """
-        whole = numbered(frame)
-        share = FEW // max(1, partitions)
-        some = gathered(at_most(_light(whole.where(has_failed())), share + 1))
-        found = cls(light=some, frame=whole, few=True)
-        of_each = Counter(each.id >> PLACE_BITS for each in found.listed)
-        return None if max(of_each.values(), default=0) > share else found
+        limit = DRIVER_LIMIT // max(1, partitions)
+        rows = numbered(frame)
+        compact = to_driver(limit_per_partition(_compact(rows.where(has_failed())), limit + 1))
+        failures = cls(compact=compact, frame=rows, is_small=True)
+        by_partition = Counter(each.id >> ROW_INDEX_BITS for each in failures.on_driver)
+        return None if max(by_partition.values(), default=0) > limit else failures
 
     @classmethod
-    def of(cls, frame: DataFrame, *, failed: int) -> Failures:
+    def of(cls, frame: DataFrame, *, failed: int) -> FailureSet:
         """Return the failed records of `frame`, of which there are at most this many."""
-        whole = numbered(frame)
-        return cls(light=_light(whole.where(has_failed())), frame=whole, few=are_few(failed))
+        rows = numbered(frame)
+        compact = _compact(rows.where(has_failed()))
+        return cls(compact=compact, frame=rows, is_small=fits_driver(failed))
 
     @cached_property
-    def listed(self) -> Sequence[DriverRecord]:
+    def on_driver(self) -> Sequence[FailureSummary]:
         """The records in Python, only if they are few."""
-        assert self.few
-        return [DriverRecord.of(row, row[ID]) for row in self.light.collect()]
+        assert self.is_small
+        return [FailureSummary.of(row) for row in self.compact.collect()]
 
     @cached_property
     def records(self) -> DataFrame:
-        """The records as a frame, on the driver if they are few."""
-        return gathered(self.light) if self.few else self.light
+        """The records as a frame; on the driver and in one partition if they are few."""
+        return to_driver(self.compact).coalesce(1) if self.is_small else self.compact
 
     @property
     def rows(self) -> DataFrame:
         """The failed records with their rows."""
         return self.frame.where(has_failed())
 
-    def has_any_of(self, numbers: Collection[int]) -> bool:
+    def has_failed_at(self, numbers: Collection[int]) -> bool:
         """Whether one of them failed at one of these steps."""
-        if self.few:
-            return any(each.number in numbers for each in self.listed)
-        return not self.light.where(F.col(FATE).isin(*numbers)).isEmpty()
+        if self.is_small:
+            return any(each.number in numbers for each in self.on_driver)
+        return not self.compact.where(F.col(OUTCOME).isin(*numbers)).isEmpty()
 
-    def groups(self, by_class: Collection[int]) -> list[FailureGroup]:
+    @cached_property
+    def summaries(self) -> Sequence[FailureSummary]:
+        """Each record, or of many the sums by task and cause."""
+        return self.on_driver if self.is_small else aggregate.combined_in_spark(self.compact)
+
+    def groups(self, by_class: Collection[int]) -> list[FailureSummary]:
         """Return the records by task, step and kind; for steps in `by_class` also by cause."""
-        if self.few:
-            return aggregate_on_driver.grouped(self.listed, by_class)
-        return aggregate_in_spark.grouped(self.light, by_class)
+        return aggregate.grouped(self.summaries, by_class)
 
     def report(
         self,
         *,
         limit: int,
-        described: Collection[Coordinates],
-        pause_offsets: Mapping[str, Cursor],
-        dead: Set[str],
+        in_full: Collection[Coordinates] = (),
+        pause_offsets: Mapping[str, Cursor] = MappingProxyType({}),
     ) -> FailureReport:
-        """Return the report about them; see
-        `arrester.agents.failures.aggregate_in_spark.report`."""
-        if self.few:
-            return aggregate_on_driver.report(
-                self.listed,
-                limit=limit,
-                described=described,
-                pause_offsets=pause_offsets,
-                dead=dead,
+        """Return the report about the records that are not held; see `aggregate.report`."""
+        if self.is_small:
+            ranked = aggregate.ranked_on_driver(self.on_driver, pause_offsets)
+        else:
+            ranked = aggregate.ranked_in_spark(
+                self.compact, limit=limit, in_full=in_full, pause_offsets=pause_offsets
             )
-        return aggregate_in_spark.report(
-            self.light, limit=limit, described=described, pause_offsets=pause_offsets, dead=dead
-        )
+        return aggregate.report(ranked, limit=limit, in_full=in_full, pause_offsets=pause_offsets)
 
-    def in_one(self, records: DataFrame) -> DataFrame:
-        """Return some of the records in one partition, if they are few."""
-        return records.coalesce(1) if self.few else records
-
-    @contextmanager
-    def persisted(self, records: DataFrame) -> Iterator[DataFrame]:
-        """Give some of the records as they are now, for several queries."""
-        if self.few:
-            yield gathered(records)
+    def ordered(self) -> Iterator[FailureSummary]:
+        """Yield the records in order, by task and position."""
+        if self.is_small:
+            yield from sorted(self.on_driver, key=lambda each: each.order)
             return
-        block = checkpointed(records)
-        try:
-            yield block
-        finally:
-            release([block])
+        ordered = self.compact.orderBy(F.col(TASK).asc_nulls_first(), place().asc())
+        yield from map(FailureSummary.of, ordered.toLocalIterator())
 
-    def where(self, condition: Column) -> Failures:
+    def where(self, condition: Column) -> FailureSet:
         """Return the records for which the condition holds."""
-        return replace(self, light=self.records.where(condition))
+        return replace(self, compact=self.records.where(condition))
 
     def load(self, pipeline: Pipeline, records: DataFrame) -> list[FailedRecord]:
         """Return a few of the records with their rows and problems, in the order of `records`."""
@@ -152,43 +148,43 @@ class Failures:
         """Return the records with these numbers, with their rows and problems, in this order."""
         if not ids:
             return []
-        wanted = set(ids)
-        for numbers, rows in self._along:
-            if wanted <= numbers:
-                small = rows if wanted == numbers else rows.where(is_in(ID, ids))
+        for numbers, rows in self._loaded:
+            if numbers >= set(ids):
+                loaded = rows if len(numbers) == len(ids) else rows.where(is_in(ID, ids))
                 break
         else:
-            small = fetched(pipeline, self.frame.where(is_in(ID, ids)))
-        by_id = dict(zip(sorted(ids), explained(pipeline, small), strict=True))
+            loaded = fetched(pipeline, self.frame.where(is_in(ID, ids)))
+        by_id = dict(zip(sorted(ids), diagnosed(pipeline, loaded), strict=True))
         return [by_id[each] for each in ids]
 
-    def none_other_than(self, pipeline: Pipeline, others: Column, *, limit: int) -> bool:
+    def has_no_other_rows(self, pipeline: Pipeline, others: Column, *, limit: int) -> bool:
         """Whether no row is one of these `others`, none of which has failed.
 
         The job that checks this also collects the records to report in full, up to `limit` per
         cause.
         """
-        told = self.report(limit=limit, described=(), pause_offsets={}, dead=frozenset())
-        wanted = F.expr(is_in(ID, told.examples)) if told.examples else F.lit(False)
-        rows = self.frame.where(wanted | others).withColumn(ROW, F.when(wanted, F.col(ROW)))
-        # One more row than wanted shows that there are others. A power of two, because the number
+        examples = self.report(limit=limit).examples
+        is_example = F.expr(is_in(ID, examples)) if examples else F.lit(False)
+        rows = self.frame.where(is_example | others)
+        rows = rows.withColumn(ROW, F.when(is_example, F.col(ROW)))
+        # One more row than examples shows that there are others. A power of two, because the number
         # is part of the generated code, which is compiled for each number.
-        small = fetched(pipeline, rows, beside=ID, most=1 << len(told.examples).bit_length())
-        if rows_in(small) > len(told.examples):
+        loaded = fetched(pipeline, rows, ID, most=1 << len(examples).bit_length())
+        if local_row_count(loaded) > len(examples):
             return False
-        self._along[:] = [(frozenset(told.examples), small)]
+        self._loaded[:] = [(frozenset(examples), loaded)]
         return True
 
 
-def are_few(rows: int) -> bool:
+def fits_driver(rows: int) -> bool:
     """Whether this many rows may be collected on the driver."""
-    return rows <= FEW
+    return rows <= DRIVER_LIMIT
 
 
 @cache
 def has_failed() -> Column:
     """Return whether a row represents a failed record."""
-    return (F.col(ORDINAL) == 0) & (F.col(FATE) >= SOURCE)
+    return (F.col(ORDINAL) == 0) & (F.col(OUTCOME) >= SOURCE)
 
 
 def is_in(name: str, numbers: Collection[int]) -> str:
@@ -203,9 +199,9 @@ def is_in(name: str, numbers: Collection[int]) -> str:
     return f"{name} IN ({listed})"
 
 
-def _light(frame: DataFrame) -> DataFrame:
+def _compact(frame: DataFrame) -> DataFrame:
     """Return the numbered rows of an evaluated frame without long texts."""
-    return frame.select(ID, TASK, ENTRY, POSITION, FATE, ORDINAL, _without_texts())
+    return frame.select(ID, TASK, ENTRY, POSITION, OUTCOME, ORDINAL, _without_texts())
 
 
 @cache

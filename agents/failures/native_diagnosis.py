@@ -1,26 +1,44 @@
-"""Find out why native expressions failed: evaluate them again on the driver, for a few records."""
+"""Find out why native expressions failed: evaluate them again on the driver, for a few records.
+
+A native step is bound once on the driver and applied to its rows: a few JVM calls, no job. Only
+earlier Python steps and transforms run again, as a job over these records.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.definition.steps import Columns, Deserialize, Step
-from arrester.agents.execution.native_inputs import inputs_of, needs_rerun, unwrapped
-from arrester.agents.executor.columns import FATE, ROW, SOURCE
+from arrester.agents.definition.steps import Columns, Deserialize, Process, Step, Transform
+from arrester.agents.execution.step_runner import StepRunner
+from arrester.agents.executor.columns import (
+    ENTRY,
+    ERROR,
+    ERROR_TYPE,
+    INTERNAL,
+    ORDINAL,
+    OUTCOME,
+    POSITION,
+    RETRIES,
+    ROW,
+    SOURCE,
+    TASK,
+)
 from arrester.agents.spark.catalyst import collected
 from arrester.agents.spark.errors import Problem
+from arrester.agents.spark.local_checkpoint import releasing
 from arrester.agents.spark.native_evaluator import NativeEvaluator
+from arrester.controlplane.domain.error_policy.policy import Policy
 
 _PLACE = "__arrester_place"
 #: For this many steps the bound evaluators are cached.
-_KEPT: Final = 64
+_CACHED_STEPS: Final = 64
 
 NOT_REPEATED = Problem(
     exception_class="NotRepeated",
@@ -28,12 +46,10 @@ NOT_REPEATED = Problem(
 )
 
 
-def explain(examples: DataFrame, pipeline: Pipeline, numbers: list[int]) -> list[Problem]:
+def diagnose(examples: DataFrame, pipeline: Pipeline, numbers: list[int]) -> list[Problem]:
     """Return why each row of `examples` failed; `numbers` are their steps, in the same order.
 
-    `examples` are gathered, with the source row in their first column, ROW. A native step is bound
-    once on the driver and applied to its rows: a few JVM calls, no job. Only earlier steps that are
-    not native run again, as a job over these records.
+    `examples` are rows on the driver, with the source row in their first column, ROW.
     """
     found = {
         number: iter(_problems(examples, pipeline, number, numbers))
@@ -43,12 +59,14 @@ def explain(examples: DataFrame, pipeline: Pipeline, numbers: list[int]) -> list
     return [next(found[number]) if number in found else NOT_REPEATED for number in numbers]
 
 
-def explain_places(examples: DataFrame, raised: Sequence[Column | None]) -> list[Problem | None]:
+def diagnose_coordinates(
+    examples: DataFrame, raised: Sequence[Column | None]
+) -> list[Problem | None]:
     """Return why the expression of each record's task or position raised; None if it did not.
 
-    `examples` are gathered, in the same order.
+    `examples` are rows on the driver, in the same order.
     """
-    source = unwrapped(examples)
+    source = _unwrapped(examples)
     found: list[Problem | None] = []
     evaluators: dict[int, NativeEvaluator] = {}
     for row, expression in zip(collected(examples), raised, strict=True):
@@ -64,24 +82,61 @@ def explain_places(examples: DataFrame, raised: Sequence[Column | None]) -> list
 def _problems(
     examples: DataFrame, pipeline: Pipeline, number: int, numbers: Sequence[int]
 ) -> list[Problem]:
-    if not needs_rerun(pipeline.steps[:number]):
-        mine = examples if len(set(numbers)) == 1 else examples.where(F.col(FATE) == number)
-        found = _evaluator(pipeline, number).problems(collected(mine))
-        return [each or NOT_REPEATED for each in found]
-    inputs = inputs_of(examples, pipeline.steps, number)
-    evaluator = NativeEvaluator(inputs.frame, _expressions(inputs.steps))
-    tried = [evaluator.problems_of(rows) for rows in inputs.rows]
-    return [next((each for each in found if each), NOT_REPEATED) for found in tried]
+    """Return why the records of one step failed, in order."""
+    mine = examples if len(set(numbers)) == 1 else examples.where(F.col(OUTCOME) == number)
+    steps = pipeline.steps[:number]
+    rerun = [at for at, step in enumerate(steps, 1) if isinstance(step, Process | Transform)]
+    if rerun:
+        return _problems_after_rerun(mine, steps, rerun[-1])
+    found = _evaluator(pipeline, number).problems(collected(mine))
+    return [each or NOT_REPEATED for each in found]
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHED_STEPS)
 def _evaluator(pipeline: Pipeline, number: int) -> NativeEvaluator:
     """Return the evaluator of a native step that follows native ones only, for source records."""
     shape = T.StructType([T.StructField(ROW, pipeline.source.schema)])
     records = pipeline.source.sparkSession.createDataFrame([], shape)
-    return NativeEvaluator(unwrapped(records), _expressions(pipeline.steps[:number]))
+    return NativeEvaluator(_unwrapped(records), _expressions(pipeline.steps[:number]))
+
+
+def _problems_after_rerun(examples: DataFrame, steps: Sequence[Step], first: int) -> list[Problem]:
+    """Return the problems at the last step; the `first` ones run again, once for each record."""
+    # The position is the index among the examples.
+    records = examples.select(
+        ROW,
+        F.lit(None).cast("string").alias(TASK),
+        F.monotonically_increasing_id().alias(POSITION),
+        F.lit(0).alias(ENTRY),
+        F.lit(None).cast("int").alias(OUTCOME),
+        F.lit(None).cast(ERROR_TYPE).alias(ERROR),
+        F.lit(0).alias(ORDINAL),
+        F.lit(0).cast("long").alias(RETRIES),
+        f"{ROW}.*",
+    )
+    runner = StepRunner(steps=steps[:first], policy=Policy())
+    by_record: dict[int, list[Any]] = {}
+    with releasing() as checkpoints:
+        # In a local checkpoint the plan of the next steps begins with these rows.
+        frame = checkpoints.add(runner.run_at_once(records, checkpoints))
+        position, outcome = frame.columns.index(POSITION), frame.columns.index(OUTCOME)
+        for row in collected(frame):
+            rows = by_record.setdefault(row.getLong(position), [])
+            if row.isNullAt(outcome):
+                rows.append(row)
+    evaluator = NativeEvaluator(frame.drop(*INTERNAL), _expressions(steps[first:]))
+    found = [evaluator.problems_of(by_record[at]) for at in sorted(by_record)]
+    return [next((each for each in problems if each), NOT_REPEATED) for problems in found]
 
 
 def _expressions(steps: Sequence[Step]) -> list[Mapping[str, Column]]:
     assert all(isinstance(step, Deserialize | Columns) for step in steps)
     return [step.expressions for step in steps if isinstance(step, Deserialize | Columns)]
+
+
+def _unwrapped(examples: DataFrame) -> DataFrame:
+    """Return an empty frame whose plan takes the source's columns out of `examples`.
+
+    Over the rows themselves Spark would evaluate constants during planning, and raise there.
+    """
+    return examples.sparkSession.createDataFrame([], examples.schema).select(f"{ROW}.*")

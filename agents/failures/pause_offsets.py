@@ -8,7 +8,7 @@ from functools import cache
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from arrester.agents.executor.columns import DECIDED, ENTRY, FATE, HELD, POSITION, TASK
+from arrester.agents.executor.columns import DECIDED, ENTRY, HELD, OUTCOME, POSITION, TASK
 from arrester.agents.journal.entries import Cursor
 
 _PLACE = "struct<entry:int,position:bigint>"
@@ -30,43 +30,55 @@ def is_record(task: str | None, entry: int, position: int | None) -> Column:
     )
 
 
-def is_one_of(task: Column, keys: Collection[str | None]) -> Column:
+def is_task_in(task: Column, keys: Collection[str | None]) -> Column:
     """Return whether a task is one of some; None stands for records without a task."""
     named = [key for key in keys if key is not None]
     found = task.isin(named) if named else F.lit(False)
     return F.when(task.isNull(), F.lit(None in keys)).otherwise(found)
 
 
+def cursor_column(cursor: Cursor) -> Column:
+    """Return a cursor as a value that is compared with `place`."""
+    entry, position = F.lit(cursor.entry).alias("entry"), F.lit(cursor.position).alias("position")
+    return F.struct(entry, position).cast(_PLACE)
+
+
+def cursor_after(entry: int, position: int | None) -> Cursor:
+    """Return the cursor just after a row. A position of None precedes all numbers."""
+    if position is None:
+        return Cursor(entry=entry, position=-(2**63))
+    if position == 2**63 - 1:
+        return Cursor(entry=entry + 1)
+    return Cursor(entry=entry, position=position + 1)
+
+
 def pause_offset_of(pause_offsets: Mapping[str, Cursor]) -> Column:
     """Return, for each row, the pause offset of its task, NULL if the task does not pause."""
     if not pause_offsets:
-        return _nowhere()
-    pairs: list[Column] = []
-    for key, cut in pause_offsets.items():
-        entry, position = F.lit(cut.entry).alias("entry"), F.lit(cut.position).alias("position")
-        pairs += [F.lit(key), F.struct(entry, position).cast(_PLACE)]
+        return _no_offset()
+    pairs = [each for key, at in pause_offsets.items() for each in (F.lit(key), cursor_column(at))]
     return F.try_element_at(F.create_map(*pairs), F.col(TASK))
 
 
-def must_hold(cut: Column) -> Column:
+def is_held(pause_offset: Column) -> Column:
     """Return whether a row is held: its task is blocked, or pauses at or before it."""
-    if cut is _nowhere():
+    if pause_offset is _no_offset():
         return _is_blocked()
-    behind = F.coalesce(place() >= cut, F.lit(False))
-    decided = F.coalesce(F.col(FATE) == DECIDED, F.lit(False))
-    return (_is_blocked() | behind) & ~decided
+    after = F.coalesce(place() >= pause_offset, F.lit(False))
+    decided = F.coalesce(F.col(OUTCOME) == DECIDED, F.lit(False))
+    return (_is_blocked() | after) & ~decided
 
 
 def held_after(pause_offsets: Mapping[str, Cursor]) -> Column | None:
     """Return whether a successful record is held after its task's pause offset; None: none is."""
-    return must_hold(pause_offset_of(pause_offsets)) if pause_offsets else None
+    return is_held(pause_offset_of(pause_offsets)) if pause_offsets else None
 
 
 @cache
-def _nowhere() -> Column:
+def _no_offset() -> Column:
     return F.lit(None).cast(_PLACE)
 
 
 @cache
 def _is_blocked() -> Column:
-    return F.coalesce(F.col(FATE) == HELD, F.lit(False))
+    return F.coalesce(F.col(OUTCOME) == HELD, F.lit(False))

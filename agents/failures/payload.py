@@ -1,10 +1,14 @@
-"""What is shown of a failed record: the source row as JSON, redacted and limited in size."""
+"""The reported parts of a failed record: its row as JSON, its location and its stack trace.
+
+All are redacted and limited in size.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -14,11 +18,25 @@ from typing import Any
 from pyspark.sql import Row
 
 from arrester.agents.executor.redactor import Redactor
+from arrester.agents.failures.failed_record import FailedRecord
+from arrester.agents.spark.kafka_source import COORDINATES
 from arrester.controlplane.domain.events import Body
 
 #: A longer record, in bytes, is cut, and the body says so.
 RECORD_BYTES = 16 * 1024
-_CUT_MARK = "…[cut]"
+_TRUNCATED = "…[cut]"
+#: Kafka's rule for topic names; a column of that name may have any value.
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+#: Where a stack trace continues after a message, in Python or Java.
+_GOES_ON = re.compile(
+    r'Traceback \(most recent|  File "|\t+at |\t+\.\.\. |\s*(Caused by|Suppressed): '
+    r"|The above exception was the direct|During handling of the above"
+)
+#: The beginnings of lines that contain no exception message.
+_NO_MESSAGE = re.compile(r"\s|Traceback |The above |During handling |$")
+#: Python's lines between and inside the members of an exception group.
+_OF_GROUP = re.compile(r" *(\+-[-+]*( \d+ -+)?$|\+ Exception Group Traceback )")
+_INSIDE = re.compile(r" *\| ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,18 +61,17 @@ class Redaction:
     fields: Collection[str] = ()
 
     def body(self, row: Mapping[str, Any], *, stack: str | None) -> Body:
-        """Return the body of a failed record. Its stack does not contain values of dropped
-        fields."""
-        redactor, kept = self._redacted(row)
-        record, size = _cut(_sound(kept))
+        """Return the body of a failed record, without values of dropped fields."""
+        redactor, allowed = self._redacted(row)
+        record, size = _truncated(_sound(allowed))
         return Body(
             record=record,
-            redacted=tuple(_sound(redactor.told)),
+            redacted=tuple(_sound(redactor.dropped_paths)),
             cut_from=size,
-            stack=_sound(None if stack is None else redactor.hidden(stack)),
+            stack=_sound(None if stack is None else redactor.redact_text(stack)),
         )
 
-    def kept(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def allowed(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return the allowed parts of a row's fields as JSON."""
         return self._redacted(row)[1]
 
@@ -65,7 +82,7 @@ class Redaction:
         characters are not.
         """
         redactor, _ = self._redacted(row)
-        return [None if text is None else redactor.hidden(text) for text in texts]
+        return [None if text is None else redactor.redact_text(text) for text in texts]
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -80,22 +97,18 @@ class Redaction:
     @property
     def shows_key(self) -> bool:
         """Whether the record's key leaves the driver: no rule in `drop` names a part of it."""
-        given = Redactor(self.drop, self.only)
-        if self.only is not None and not (self.key is not None and given.names(self.key)):
+        redactor = Redactor(self.drop, self.only)
+        if self.only is not None and not (self.key is not None and redactor.names(self.key)):
             return False
-        return not any(given.forbids(name) for name in (self.key or "", *self.key_names))
+        return not any(redactor.forbids(name) for name in (self.key or "", *self.key_names))
 
     def _redacted(self, row: Mapping[str, Any]) -> tuple[Redactor, dict[str, Any]]:
         redactor = Redactor(self.rules, self.only, self.fields)
-        kept = redactor.row({name: jsonable(row[name]) for name in row}, self.shown_key)
-        return redactor, kept
+        return redactor, redactor.row({name: jsonable(row[name]) for name in row}, self.shown_key)
 
 
 def jsonable(value: Any) -> Any:
-    """Return `value` for JSON: times as ISO 8601; decimals, NaN and bytes as text.
-
-    Bytes that are not UTF-8 become `base64:…`.
-    """
+    """Return `value` for JSON: times as ISO 8601; bytes (or `base64:…`), decimals, NaN as text."""
     if isinstance(value, Row):
         return {name: jsonable(item) for name, item in value.asDict().items()}
     if isinstance(value, Mapping):
@@ -127,24 +140,68 @@ def _sound(value: Any) -> Any:
     return value
 
 
-def _cut(record: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
+def _truncated(record: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
     """Return the record within the size limit, and its original size if it was cut."""
     size = _size(record)
     if size <= RECORD_BYTES:
         return record, None
     share = max(64, RECORD_BYTES // (2 * max(1, len(record))))
-    cut: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in record.items():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        whole = _size(value) <= share
-        shortened = text.encode()[:share].decode(errors="ignore") + _CUT_MARK
         # With thousands of columns even the names must be limited.
-        if _size(cut) + share + len(name) > RECORD_BYTES:
-            cut["…"] = f"{len(record) - len(cut)} more fields"
+        if _size(fields) + share + len(name) > RECORD_BYTES:
+            fields["…"] = f"{len(record) - len(fields)} more fields"
             break
-        cut[name] = value if whole else shortened
-    return cut, size
+        fields[name] = value
+        if _size(value) > share:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            fields[name] = text.encode()[:share].decode(errors="ignore") + _TRUNCATED
+    return fields, size
 
 
 def _size(value: Any) -> int:
     return len(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+
+
+def location_of(each: FailedRecord, redaction: Redaction) -> str:
+    """Return a record's task and position, and for Kafka its topic, partition and offset.
+
+    Redaction applies to the Kafka coordinates; task and position are identities and always stay.
+    """
+    location = f"task {each.task!r}, position {each.position}"
+    coordinates = _coordinates(each.row.asDict(), redaction) if is_of_kafka(each) else {}
+    texts = ", ".join(f"{name} {value}" for name, value in coordinates.items())
+    return f"{location} ({texts})" if texts else location
+
+
+def is_of_kafka(each: FailedRecord) -> bool:
+    """Whether the source row has Kafka's coordinates."""
+    return each.row.asDict().keys() >= COORDINATES
+
+
+def _coordinates(row: Mapping[str, Any], redaction: Redaction) -> dict[str, object]:
+    allowed = redaction.allowed({name: row[name] for name in ("topic", "partition", "offset")})
+    return {name: value for name, value in allowed.items() if _is_coordinate(name, value)}
+
+
+def _is_coordinate(name: str, value: object) -> bool:
+    if name == "topic":
+        return isinstance(value, str) and _TOPIC.fullmatch(value) is not None
+    return isinstance(value, int)
+
+
+def with_first_lines(trace: str, exception_class: str) -> str:
+    """Return a stack trace with only the first line of each message.
+
+    No other place shows more of a message, because the rest may quote the record. The beginning of
+    a Python stack trace may be cut, possibly inside a message.
+    """
+    lines, in_message = [], not trace.startswith(exception_class)
+    for line in trace.splitlines():
+        plain = _INSIDE.sub("", line)
+        if in_message and not _GOES_ON.match(plain) and not _OF_GROUP.match(line):
+            continue
+        lines.append(line)
+        of_java = plain.lstrip().startswith(("Caused by: ", "Suppressed: "))
+        in_message = of_java or not (_NO_MESSAGE.match(plain) or _OF_GROUP.match(line))
+    return "\n".join(lines)

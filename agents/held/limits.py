@@ -26,8 +26,8 @@ class HeldLimitExceeded(ArresterError):
     Resume or skip the held records, or raise the limit, and start the pipeline again.
     """
 
-    def __init__(self, found: int, name: str, limit: int, *, stops: bool) -> None:
-        super().__init__(f"{found:,} held would be more than {name} allows, which is {limit:,}")
+    def __init__(self, held: int, name: str, limit: int, *, stops: bool) -> None:
+        super().__init__(f"{held:,} held would be more than {name} allows, which is {limit:,}")
         #: held.limit.response=stop: the uncaught-exception handler is not called.
         self.stops = stops
 
@@ -50,33 +50,29 @@ class HeldLimits:
         records = sum(each.held for each in ledger.tasks.values())
         records += sum(each.count for each in held)
         self._check("held.records.limit", records, self._settings.held_records_limit)
-        if _is_set(self._settings.held_bytes_limit):
-            self._check(
-                "held.bytes.limit", self._bytes(ledger, folder), self._settings.held_bytes_limit
-            )
+        bytes_limit = self._settings.held_bytes_limit
+        if bytes_limit is not None and bytes_limit >= 0:
+            self._check("held.bytes.limit", self._bytes(ledger, folder), bytes_limit)
         if records >= WARN_RECORDS and not self._warned:
             self._warned = True
             _log.warning("%s records are held in %s", f"{records:,}", self._root)
 
-    def _check(self, name: str, found: int, limit: int | None) -> None:
-        if limit is not None and 0 <= limit < found:
-            raise HeldLimitExceeded(found, name, limit, stops=self._settings.held_limit_stops)
+    def _check(self, name: str, held: int, limit: int | None) -> None:
+        if limit is not None and 0 <= limit < held:
+            raise HeldLimitExceeded(held, name, limit, stops=self._settings.held_limit_stops)
 
     def _bytes(self, ledger: Ledger, folder: str) -> int:
         """Return the size on disk of all folders with held rows, in bytes."""
-        waiting = {
+        folders = {
             name
             for task in ledger.tasks.values()
             if task.held
             for _, name, _ in ledger.held_folders(task.state.id.key)
         }
-        waiting.add(folder)
-        self._sizes = {name: self._sizes.get(name) or self._size(name) for name in waiting}
+        folders.add(folder)
+        self._sizes = {
+            name: self._sizes.get(name)
+            or folder_bytes(self._spark, f"{self._root}/{ROWS_FOLDER}/{name}")
+            for name in folders
+        }
         return sum(self._sizes.values())
-
-    def _size(self, name: str) -> int:
-        return folder_bytes(self._spark, f"{self._root}/{ROWS_FOLDER}/{name}")
-
-
-def _is_set(limit: int | None) -> bool:
-    return limit is not None and limit >= 0

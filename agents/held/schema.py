@@ -43,14 +43,14 @@ class RowSchemas:
         self._files = files
         self._known: dict[str, T.StructType] = {}
 
-    def keep(self, kind: T.StructType) -> str:
+    def save(self, schema: T.StructType) -> str:
         """Store the schema of rows that are about to be written; return its name."""
-        text = kind.json()
+        text = schema.json()
         name = hashlib.sha256(text.encode()).hexdigest()[:16]
         if name not in self._known:
             with suppress(FileExists):
                 self._files.create(f"{_FOLDER}/{name}.json", text.encode())
-            self._known[name] = kind
+            self._known[name] = schema
         return name
 
     def of(self, folder: str) -> T.StructType:
@@ -65,31 +65,31 @@ class RowSchemas:
         return self._known[name]
 
 
-def alike(frames: Sequence[DataFrame]) -> list[DataFrame]:
+def with_all_columns(frames: Sequence[DataFrame]) -> list[DataFrame]:
     """Return held rows of several schemas with all their columns; differing types become text."""
     if len(frames) == 1:
         return list(frames)
-    stored = [_fields(frame) for frame in frames]
-    kinds: dict[str, T.DataType] = {}
+    stored = [{each.name: each.dataType for each in _row_type(frame).fields} for frame in frames]
+    types: dict[str, T.DataType] = {}
     for fields in stored:
         for name, kind in fields.items():
-            same = kinds.setdefault(name, kind).simpleString() == kind.simpleString()
-            kinds[name] = kind if same else T.StringType()
+            same = types.setdefault(name, kind).simpleString() == kind.simpleString()
+            types[name] = kind if same else T.StringType()
     return [
-        frame.withColumn(ROW, F.when(F.col(ROW).isNotNull(), F.struct(*_alike(fields, kinds))))
+        frame.withColumn(ROW, F.when(F.col(ROW).isNotNull(), F.struct(*_columns(fields, types))))
         for frame, fields in zip(frames, stored, strict=True)
     ]
 
 
-def _fields(frame: DataFrame) -> dict[str, T.DataType]:
+def _row_type(frame: DataFrame) -> T.StructType:
     row = frame.schema[ROW].dataType
     assert isinstance(row, T.StructType)
-    return {each.name: each.dataType for each in row.fields}
+    return row
 
 
-def _alike(fields: dict[str, T.DataType], kinds: dict[str, T.DataType]) -> list[Column]:
+def _columns(fields: dict[str, T.DataType], types: dict[str, T.DataType]) -> list[Column]:
     columns = []
-    for name, kind in kinds.items():
+    for name, kind in types.items():
         if name not in fields:
             column = F.lit(None).cast(kind)
         elif isinstance(kind, T.StringType) and isinstance(fields[name], _NESTED):
@@ -100,52 +100,50 @@ def _alike(fields: dict[str, T.DataType], kinds: dict[str, T.DataType]) -> list[
     return columns
 
 
-def fitted(frame: DataFrame, wanted: T.StructType) -> DataFrame:
+def converted(frame: DataFrame, schema: T.StructType) -> DataFrame:
     """Return held rows with the source's columns in their column ROW.
 
     A new column is NULL and a removed one is dropped. A type that became wider (Spark's upcast) is
     cast. The same holds for fields of structs, also in arrays. Any other change is refused.
     """
-    stored = frame.schema[ROW].dataType
-    assert isinstance(stored, T.StructType)
-    if stored == wanted:
+    stored = _row_type(frame)
+    if stored == schema:
         return frame
-    fitted = _struct(frame.sparkSession, F.col(ROW), stored, wanted, path=())
-    return frame.withColumn(ROW, fitted)
+    row = _struct(frame.sparkSession, F.col(ROW), stored, schema, path=())
+    return frame.withColumn(ROW, row)
 
 
 def _struct(
-    spark: SparkSession, value: Column, stored: T.StructType, wanted: T.StructType, path: Path
+    spark: SparkSession, value: Column, stored: T.StructType, present: T.StructType, path: Path
 ) -> Column:
     # As Spark does by default: the exact name first, then one that differs in case.
-    there = {field.name.lower(): field for field in stored.fields}
-    there |= {field.name: field for field in stored.fields}
+    by_name = {field.name.lower(): field for field in stored.fields}
+    by_name |= {field.name: field for field in stored.fields}
     columns = []
-    for field in wanted.fields:
-        found = there.get(field.name) or there.get(field.name.lower())
+    for field in present.fields:
+        earlier = by_name.get(field.name) or by_name.get(field.name.lower())
         column = F.lit(None).cast(field.dataType)
-        if found is not None:
-            inner = value.getField(found.name)
-            here = (*path, field.name)
-            column = _fitted(spark, inner, found.dataType, field.dataType, here)
+        if earlier is not None:
+            inner, inner_path = value.getField(earlier.name), (*path, field.name)
+            column = _value(spark, inner, earlier.dataType, field.dataType, inner_path)
         columns.append(column.alias(field.name))
     return F.when(value.isNotNull(), F.struct(*columns))
 
 
-def _fitted(
-    spark: SparkSession, value: Column, stored: T.DataType, wanted: T.DataType, path: Path
+def _value(
+    spark: SparkSession, value: Column, stored: T.DataType, present: T.DataType, path: Path
 ) -> Column:
-    if stored.simpleString() == wanted.simpleString():
+    if stored.simpleString() == present.simpleString():
         return value
-    if isinstance(stored, T.StructType) and isinstance(wanted, T.StructType):
-        return _struct(spark, value, stored, wanted, path)
-    if isinstance(stored, T.ArrayType) and isinstance(wanted, T.ArrayType):
-        kinds = stored.elementType, wanted.elementType
-        return F.transform(value, lambda each: _fitted(spark, each, *kinds, path))
-    if can_upcast(spark, stored, wanted):
-        return value.cast(wanted)
+    if isinstance(stored, T.StructType) and isinstance(present, T.StructType):
+        return _struct(spark, value, stored, present, path)
+    if isinstance(stored, T.ArrayType) and isinstance(present, T.ArrayType):
+        types = stored.elementType, present.elementType
+        return F.transform(value, lambda each: _value(spark, each, *types, path))
+    if can_upcast(spark, stored, present):
+        return value.cast(present)
     raise HeldRowsMisfit(
         f"held rows have {'.'.join(path)} as {stored.simpleString()}, the source has it as "
-        f"{wanted.simpleString()} now: give the source its former type until these rows have run, "
-        "or resume at a position behind them"
+        f"{present.simpleString()} now: give the source its former type until these rows have run, "
+        "or resume at a position after them"
     )

@@ -18,22 +18,28 @@ from arrester.agents.batch.record_columns import MARK
 from arrester.agents.executor.columns import (
     DECIDED,
     ENTRY,
-    FATE,
     ORDINAL,
+    OUTCOME,
     POSITION,
     ROW,
     SOURCE,
     TASK,
 )
-from arrester.agents.failures.pause_offsets import must_hold
-from arrester.agents.held.schema import HeldRowsMisfit, HeldRowsMissing, RowSchemas, alike, fitted
+from arrester.agents.failures.pause_offsets import cursor_after, place
+from arrester.agents.held.schema import (
+    HeldRowsMisfit,
+    HeldRowsMissing,
+    RowSchemas,
+    converted,
+    with_all_columns,
+)
 from arrester.agents.journal.entries import Chunk, Cursor, Held
 from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.agents.journal.state import Ledger, SavedRows
 from arrester.controlplane.domain.errors import ArresterError
 
 _HOLD = "__arrester_hold"
-_PLACES = (
+_COORDINATES = (
     T.StructField(TASK, T.StringType()),
     T.StructField(POSITION, T.LongType()),
     T.StructField(_HOLD, T.BooleanType()),
@@ -52,50 +58,45 @@ class HeldStore:
     root: str
     #: Of the source at present.
     schema: T.StructType
-    #: Schemas of earlier sources.
-    types: RowSchemas
+    #: Of earlier sources too.
+    schemas: RowSchemas
 
-    def put(self, frame: DataFrame, cut: Column, *, order: int) -> tuple[str, list[Held]]:
+    def save(self, frame: DataFrame, held: Column, *, order: int) -> tuple[str, list[Held]]:
         """Write the rows that do not go to the sink; return the folder's name and the held counts.
 
-        Held are rows of blocked tasks, and rows from the pause offset `cut` on, under the entry
-        number `order`. Failed rows before it leave their coordinates, so that a replay skips
-        exactly these.
+        Rows for which `held` is true are held, under the entry number `order`. Other failed rows
+        leave their coordinates, so that a replay skips exactly these.
         """
-        hold = must_hold(cut)
-        rows = frame.where((F.col(ORDINAL) == 0) & (hold | (F.col(FATE) >= SOURCE)))
-        row = F.when(hold, F.col(ROW)).alias(ROW)
-        entry = F.when(hold, F.lit(order)).otherwise(F.col(ENTRY)).alias(ENTRY)
-        name = self._write(rows.select(TASK, POSITION, hold.alias(_HOLD), row, entry), order)
-        counts = self._places([name]).where(F.col(_HOLD)).groupBy(TASK).count().collect()
+        rows = frame.where((F.col(ORDINAL) == 0) & (held | (F.col(OUTCOME) >= SOURCE)))
+        row = F.when(held, F.col(ROW)).alias(ROW)
+        entry = F.when(held, F.lit(order)).otherwise(F.col(ENTRY)).alias(ENTRY)
+        name = self._write(rows.select(TASK, POSITION, held.alias(_HOLD), row, entry), order)
+        counts = self._coordinates([name]).where(F.col(_HOLD)).groupBy(TASK).count().collect()
         return name, [Held(task=each[TASK], count=each["count"]) for each in counts]
 
-    def put_skipped(self, failed: DataFrame, cut: Column, *, order: int) -> str:
+    def save_skipped(self, failed: DataFrame, *, order: int) -> str:
         """Write the coordinates of failed records. Held rows of a chunk stay in their folder."""
         row = F.lit(None).cast(self.schema).alias(ROW)
-        skipped = failed.where(~must_hold(cut))
-        skipped = skipped.select(TASK, POSITION, F.lit(False).alias(_HOLD), row, ENTRY)
-        return self._write(skipped, order)
+        coordinates = failed.select(TASK, POSITION, F.lit(False).alias(_HOLD), row, ENTRY)
+        return self._write(coordinates, order)
 
-    def _write(self, written: DataFrame, order: int) -> str:
+    def _write(self, rows: DataFrame, order: int) -> str:
         # The name is unique: a run that has lost its number may still be writing.
-        name = f"{order:020d}-{uuid.uuid4().hex[:8]}-{self.types.keep(self.schema)}"
-        written.write.parquet(self._path(name))
+        name = f"{order:020d}-{uuid.uuid4().hex[:8]}-{self.schemas.save(self.schema)}"
+        rows.write.parquet(self._path(name))
         return name
 
-    def marks(self, saved_rows: Sequence[SavedRows]) -> DataFrame | None:
-        """Return decision marks for all records in `saved_rows`, None if there are none."""
-        if not saved_rows:
-            return None
-        told = [
+    def decision_marks(self, saved_rows: Sequence[SavedRows]) -> DataFrame:
+        """Return decision marks for all records in `saved_rows`."""
+        listed = [
             (each.task, position, False, each.entry)
             for saved in saved_rows
             for each in saved.skipped
             for position in each.positions
         ]
-        coordinates = self.spark.createDataFrame(told, T.StructType(list(_PLACES)))
+        coordinates = self.spark.createDataFrame(listed, T.StructType(list(_COORDINATES)))
         if names := [saved.name for saved in saved_rows if saved.name is not None]:
-            coordinates = coordinates.unionByName(self._places(names))
+            coordinates = coordinates.unionByName(self._coordinates(names))
         # A record that is held now had no entry in its micro-batch.
         entry = F.when(F.col(_HOLD), F.lit(0)).otherwise(F.col(ENTRY)).alias(ENTRY)
         return coordinates.select(TASK, entry, POSITION, F.lit(DECIDED).alias(MARK))
@@ -108,18 +109,12 @@ class HeldStore:
         task = ledger.task(key)
         start = task.cursor or Cursor(entry=0)
         names = self._folders(ledger, key, at_least=limit)[:CHUNK_FOLDERS]
-        waiting = _waiting(self._places(names), key, start)
-        order = (F.col(ENTRY), F.col(POSITION).asc_nulls_first())
-        last = (
-            waiting.orderBy(*order)
-            .limit(limit)
-            .orderBy(F.col(ENTRY).desc(), F.col(POSITION).desc_nulls_last())
-            .select(ENTRY, POSITION)
-            .first()
-        )
+        waiting = _of_task(self._coordinates(names), key, start)
+        chunk = waiting.orderBy(ENTRY, F.col(POSITION).asc_nulls_first()).limit(limit)
+        last = chunk.agg(F.max(place()).alias("place")).collect()[0]["place"]
         if last is None:
             raise HeldRowsMissing(f"{task.held} rows of task {key!r} are not in {self.root}")
-        end = after(last[ENTRY], last[POSITION])
+        end = cursor_after(last["entry"], last["position"])
         taken = waiting.where(~_is_from(end)).count()
         return Chunk(task=key, start=start, end=end, taken=taken)
 
@@ -135,23 +130,20 @@ class HeldStore:
         """
         task = ledger.task(key)
         start = task.cursor or Cursor(entry=0)
-        names = self._folders(ledger, key)
-        waiting = _waiting(self._places(names), key, start) if task.held else None
-        place = (F.col(ENTRY).alias("entry"), F.col(POSITION).alias("position"))
-        order = (F.col(ENTRY), F.col(POSITION).asc_nulls_first())
-        if waiting is None:
+        if not task.held:
             raise PositionNotHeld(f"task {key!r} holds no records to go on at")
-        first = waiting.where(F.col(POSITION) >= position).select(*place).orderBy(*order).first()
+        waiting = _of_task(self._coordinates(self._folders(ledger, key)), key, start)
+        from_position = waiting.where(F.col(POSITION) >= position)
+        first = from_position.agg(F.min(place()).alias("place")).collect()[0]["place"]
         if first is not None:
-            end = Cursor(entry=first["entry"], position=first["position"])
+            end = Cursor(**first.asDict())
             taken = waiting.where(~_is_from(end)).count()
             return Chunk(task=key, start=start, end=end, taken=taken)
-        last = waiting.agg(F.max(F.struct(*place)).alias("place")).first()
-        place_of_last = None if last is None else last["place"]
-        if place_of_last is None or position > (place_of_last["position"] or 0) + 1:
-            held = None if place_of_last is None else place_of_last["position"]
+        last = waiting.agg(F.max(place()).alias("place")).collect()[0]["place"]
+        if last is None or position > (last["position"] or 0) + 1:
+            held = None if last is None else last["position"]
             raise PositionNotHeld(f"the last record that task {key!r} holds is at position {held}")
-        end = after(place_of_last["entry"], place_of_last["position"])
+        end = cursor_after(last["entry"], last["position"])
         return Chunk(task=key, start=start, end=end, taken=task.held)
 
     def first_position(self, ledger: Ledger, key: str | None) -> int | None:
@@ -164,25 +156,25 @@ class HeldStore:
 
         Raises HeldRowsMisfit if rows of an earlier schema cannot be converted.
         """
-        return self._of_chunk(self._fitted, ledger, chunk)
+        return self._of_chunk(self._converted, ledger, chunk)
 
     def skipped_rows(self, ledger: Ledger, chunk: Chunk) -> DataFrame:
         """Return the rows of a chunk that is skipped, unconverted if they do not fit."""
         try:
             return self.rows(ledger, chunk)
         except HeldRowsMisfit:
-            return self._of_chunk(self._as_they_are, ledger, chunk)
+            return self._of_chunk(self._unconverted, ledger, chunk)
 
     def _of_chunk(
         self, read: Callable[[Sequence[str]], DataFrame], ledger: Ledger, chunk: Chunk
     ) -> DataFrame:
         names = self._folders(ledger, chunk.task, through=chunk.end.entry)
-        found = _waiting(read(names), chunk.task, chunk.start).where(~_is_from(chunk.end))
-        return found.orderBy(F.col(ENTRY), F.col(POSITION).asc_nulls_first())
+        rows = _of_task(read(names), chunk.task, chunk.start).where(~_is_from(chunk.end))
+        return rows.orderBy(F.col(ENTRY), F.col(POSITION).asc_nulls_first())
 
     def shorten_chunk(self, ledger: Ledger, chunk: Chunk, end: Cursor) -> Chunk:
         """Return the chunk up to the record at `end`. That record and the later ones stay held."""
-        taken = self._of_chunk(self._places, ledger, chunk).where(~_is_from(end)).count()
+        taken = self._of_chunk(self._coordinates, ledger, chunk).where(~_is_from(end)).count()
         return Chunk(task=chunk.task, start=chunk.start, end=end, taken=taken, after=chunk.after)
 
     def _folders(
@@ -204,29 +196,26 @@ class HeldStore:
             count += held if index else 0
         return names
 
-    def _places(self, names: Sequence[str]) -> DataFrame:
+    def _coordinates(self, names: Sequence[str]) -> DataFrame:
         """Return the coordinates of the records in some folders, without their rows."""
-        return self._read(names, *_PLACES)
+        return self._read(names, *_COORDINATES)
 
-    def _fitted(self, names: Sequence[str]) -> DataFrame:
+    def _converted(self, names: Sequence[str]) -> DataFrame:
         """Return rows of some folders with the source's present columns."""
-        frames = [fitted(each, self.schema) for each in self._by_type(names)]
+        frames = [converted(each, self.schema) for each in self._by_schema(names)]
         return reduce(DataFrame.unionByName, frames)
 
-    def _as_they_are(self, names: Sequence[str]) -> DataFrame:
-        return reduce(DataFrame.unionByName, alike(self._by_type(names)))
+    def _unconverted(self, names: Sequence[str]) -> DataFrame:
+        return reduce(DataFrame.unionByName, with_all_columns(self._by_schema(names)))
 
-    def _by_type(self, names: Sequence[str]) -> list[DataFrame]:
+    def _by_schema(self, names: Sequence[str]) -> list[DataFrame]:
         """Return the rows of some folders, one DataFrame for each schema."""
-        known: dict[str, list[str]] = {}
-        kinds: dict[str, T.StructType] = {}
+        folders: dict[str, list[str]] = {}
         for name in names:
-            kind = self.types.of(name)
-            known.setdefault(kind.json(), []).append(name)
-            kinds[kind.json()] = kind
+            folders.setdefault(self.schemas.of(name).json(), []).append(name)
         return [
-            self._read(some, *_PLACES, T.StructField(ROW, kinds[kind]))
-            for kind, some in known.items()
+            self._read(some, *_COORDINATES, T.StructField(ROW, self.schemas.of(some[0])))
+            for some in folders.values()
         ]
 
     def _read(self, names: Sequence[str], *fields: T.StructField) -> DataFrame:
@@ -237,9 +226,9 @@ class HeldStore:
         return f"{self.root}/{ROWS_FOLDER}/{name}"
 
 
-def _waiting(found: DataFrame, key: str | None, start: Cursor) -> DataFrame:
-    mine = F.col(TASK).eqNullSafe(F.lit(key)) & F.col(_HOLD)
-    return found.where(mine & _is_from(start))
+def _of_task(rows: DataFrame, key: str | None, start: Cursor) -> DataFrame:
+    is_held_by_task = F.col(TASK).eqNullSafe(F.lit(key)) & F.col(_HOLD)
+    return rows.where(is_held_by_task & _is_from(start))
 
 
 class PositionNotHeld(ArresterError):
@@ -267,12 +256,3 @@ def _is_from(cursor: Cursor) -> Column:
     if cursor.position is None:
         return later | here
     return later | (here & F.coalesce(F.col(POSITION) >= cursor.position, F.lit(False)))
-
-
-def after(entry: int, position: int | None) -> Cursor:
-    """Return the cursor just after a row. A position of None precedes all numbers."""
-    if position is None:
-        return Cursor(entry=entry, position=-(2**63))
-    if position == 2**63 - 1:
-        return Cursor(entry=entry + 1)
-    return Cursor(entry=entry, position=position + 1)

@@ -84,6 +84,8 @@ class DeadLetters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     #: Never changes.
     name: str
     day: str
+    #: The folder of those that are still pending; None: it has the name of all of them.
+    folder: str | None = None
     #: The destination rejected them permanently, and the handler was called about it.
     refused: bool = False
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -73,14 +74,17 @@ class Journal:
 
     def __init__(self, files: Storage, *, application: str, pipeline: str, checkpoint: str) -> None:
         self._files = files
-        self.ledger = Ledger(application=application, pipeline=pipeline, checkpoint=checkpoint)
+        self._empty = partial(
+            Ledger, application=application, pipeline=pipeline, checkpoint=checkpoint
+        )
+        self.ledger = self._empty()
         #: Entries that are not settled, in order, without their bulky parts.
         self.unsettled: list[Entry] = []
         #: Complete entries that are not yet published, by number.
-        self._fresh: dict[int, Entry] = {}
+        self._unpublished: dict[int, Entry] = {}
         self._snapshot = 0
         #: The entry whose create raised last. It may exist nevertheless.
-        self._unsure: Entry | None = None
+        self._uncertain: Entry | None = None
 
     def load(self) -> None:
         """Read the newest snapshot and fold the entries after it.
@@ -89,38 +93,36 @@ class Journal:
         version wrote them.
         """
         self._check_format()
-        for left in reversed(range(_LOADS)):
+        for attempts_left in reversed(range(_LOADS)):
             names = self._files.names(FOLDER)
             try:
                 self._load(names)
             except JournalDamaged:
                 # Another run may have compacted in the meantime. Then there is a newer snapshot.
-                if not left or self._files.names(FOLDER) == names:
+                if not attempts_left or self._files.names(FOLDER) == names:
                     raise
             else:
                 return
 
     def _load(self, names: list[str]) -> None:
-        empty = self.ledger
-        self.ledger = Ledger(
-            application=empty.application, pipeline=empty.pipeline, checkpoint=empty.checkpoint
-        )
-        self.unsettled = []
         snapshots = [name for name in names if name.startswith(_SNAPSHOT)]
-        if snapshots:
-            self.ledger = self._decoded(max(snapshots), _ledger)
+        self.ledger = self._decoded(max(snapshots), _ledger) if snapshots else self._empty()
+        self.unsettled = []
         self._snapshot = self.ledger.number
         numbers = sorted(int(name.removesuffix(".json")) for name in names if name[0].isdigit())
         for number in numbers:
-            if number <= self.ledger.settled:
-                continue
-            if number > self._snapshot and number != self.next_number:
-                where = f"{self._files.root}/{FOLDER}"
-                raise JournalDamaged(f"entry {self.next_number} is missing in {where}")
-            entry = self._decoded(_file_name(number), _entry)
-            self.unsettled.append(replace(entry, events=(), skipped=()))
-            if number > self._snapshot:
-                self.ledger.apply(entry)
+            if self.ledger.settled < number <= self._snapshot:
+                self._take(self._decoded(_file_name(number), _entry))
+        # By number: a listing may not contain the newest entries yet.
+        while (entry := self._found(_file_name(self.next_number), _entry)) is not None:
+            self._take(entry)
+            self.ledger.apply(entry)
+        if numbers and numbers[-1] >= self.next_number:
+            folder = f"{self._files.root}/{FOLDER}"
+            raise JournalDamaged(f"entry {self.next_number} is missing in {folder}")
+
+    def _take(self, entry: Entry) -> None:
+        self.unsettled.append(replace(entry, events=(), skipped=()))
 
     def _check_format(self) -> None:
         """Write the format version into a new checkpoint, and refuse any other version."""
@@ -144,47 +146,54 @@ class Journal:
     def check_owned(self) -> None:
         """Raise Superseded if another run has taken the next number."""
         while self._files.exists(f"{FOLDER}/{_file_name(self.next_number)}"):
-            if self._unsure is None or not self._is_there(self._unsure):
-                raise Superseded(
-                    f"a newer run than {self.ledger.epoch} owns {self._files.root}; this one ends"
-                )
-            self._take(self._unsure)
+            if self._uncertain is None or not self._was_made(self._uncertain):
+                raise self._superseded()
+            self._fold(self._uncertain)
+
+    def _superseded(self) -> Superseded:
+        epoch, root = self.ledger.epoch, self._files.root
+        return Superseded(f"a newer run than {epoch} owns {root}; this one ends")
 
     def append(self, entry: Entry) -> Entry:
         """Make `entry` durable under the next number and fold it.
 
         Raises Superseded if another run has the number, and EntryAlreadyMade if an abandoned entry
         of ours has it, whose create had raised. If a create raises although it made the file (a
-        name node that did not answer in time), this is only logged.
+        name node that did not answer in time), this is only logged. The entry is read back: a store
+        that let another run replace it must not let both continue.
         """
         entry = replace(entry, number=self.next_number)
         path = f"{FOLDER}/{_file_name(entry.number)}"
         try:
             self._files.create(path, msgspec.json.encode(entry))
+            if not self._was_made(entry):
+                raise self._superseded()
+        except Superseded:
+            raise
         except FileExists as exc:
-            # Hadoop's client repeats a call that was not answered.
-            if not self._is_there(entry):
+            # A client repeats a call that was not answered.
+            if not self._was_made(entry):
                 self.check_owned()
                 raise EntryAlreadyMade(
                     f"entry {entry.number} of {self._files.root} was made"
                 ) from exc
         except BaseException as exc:
-            self._unsure = entry
-            if not isinstance(exc, Exception) or not self._is_there(entry):
+            self._uncertain = entry
+            if not isinstance(exc, Exception) or not self._was_made(entry):
                 raise
             _log.warning("%s was created although the call raised: %s", path, exc)
-        return self._take(entry)
+        return self._fold(entry)
 
-    def _is_there(self, entry: Entry) -> bool:
+    def _was_made(self, entry: Entry) -> bool:
         """Whether the entry was made. No other entry has its time, epoch and events."""
         content = self._files.read(f"{FOLDER}/{_file_name(entry.number)}")
         return content == msgspec.json.encode(entry)
 
-    def _take(self, entry: Entry) -> Entry:
-        self._unsure = None
+    def _fold(self, entry: Entry) -> Entry:
+        self._uncertain = None
         self.ledger.apply(entry)
-        self._fresh[entry.number] = entry
-        self.unsettled.append(replace(entry, events=(), skipped=()))
+        self._unpublished[entry.number] = entry
+        self._take(entry)
         return entry
 
     def event_batches(self, number: int) -> list[tuple[UUID, list[Event]]]:
@@ -192,42 +201,52 @@ class Journal:
 
         The list is empty if an older run has just deleted the entry: it was confirmed.
         """
-        ledger = self.ledger
-        if number not in self._fresh and self._is_forgotten(number):
+        entry = self._entry(number)
+        if entry is None:
             return []
-        entry = self._fresh.pop(number, None) or self._decoded(_file_name(number), _entry)
+        self._unpublished.pop(number, None)
+        commit = partial(
+            commit_id,
+            entry.at,
+            application=self.ledger.application,
+            pipeline=self.ledger.pipeline,
+            checkpoint=self.ledger.checkpoint,
+            entry=number,
+        )
         return [
-            (
-                commit_id(
-                    entry.at,
-                    application=ledger.application,
-                    pipeline=ledger.pipeline,
-                    checkpoint=ledger.checkpoint,
-                    entry=entry.number,
-                    part=part,
-                ),
-                list(entry.events[first : first + BATCH_MAX_EVENTS]),
-            )
+            (commit(part=part), list(entry.events[first : first + BATCH_MAX_EVENTS]))
             for part, first in enumerate(range(0, len(entry.events), BATCH_MAX_EVENTS))
         ]
 
     def changes_tasks(self, number: int) -> bool:
         """Whether an entry changes the state of tasks, and does not only count failures."""
-        if number not in self._fresh and self._is_forgotten(number):
-            return False
-        entry = self._fresh.get(number) or self._decoded(_file_name(number), _entry)
-        told = [event.data for event in entry.events if not isinstance(event.data, _COUNTED)]
-        return any(isinstance(data, TASK_EVENTS) for data in told)
+        entry = self._entry(number)
+        events = [] if entry is None else [event.data for event in entry.events]
+        return any(
+            isinstance(data, TASK_EVENTS) and not isinstance(data, _COUNTED) for data in events
+        )
+
+    def _entry(self, number: int) -> Entry | None:
+        """Return a complete entry; None if compaction has deleted it."""
+        if number in self._unpublished:
+            return self._unpublished[number]
+        if not self._files.exists(f"{FOLDER}/{_file_name(number)}") and any(
+            # Compaction makes a later snapshot before it deletes.
+            name >= _snapshot_name(number)
+            for name in self._snapshots()
+        ):
+            return None
+        return self._decoded(_file_name(number), _entry)
 
     def compaction_due(self, *, is_settled: Callable[[Entry], bool], now: datetime) -> bool:
         """Whether enough entries exist, or the oldest is old enough, for a new snapshot.
 
         `is_settled` as in `compact`.
         """
-        made = self.ledger.number - self._snapshot
-        if made >= SNAPSHOT_EVERY:
+        new = self.ledger.number - self._snapshot
+        if new >= SNAPSHOT_EVERY:
             return True
-        oldest = self.unsettled[0] if made and self.unsettled else None
+        oldest = self.unsettled[0] if new and self.unsettled else None
         return oldest is not None and now - oldest.at > SNAPSHOT_AFTER and is_settled(oldest)
 
     def compact(
@@ -246,19 +265,19 @@ class Journal:
                 break
             settled = entry.number
         needed: list[SavedRows] = []
-        gone: list[SavedRows] = []
+        obsolete: list[SavedRows] = []
         for saved in self.ledger.saved_rows:
-            (needed if is_needed(saved) else gone).append(saved)
+            (needed if is_needed(saved) else obsolete).append(saved)
         self.ledger.saved_rows = needed
         self.ledger.settled = settled
         self._make_snapshot()
-        for name in [saved.name for saved in gone if saved.name is not None]:
-            self._files.delete(f"{ROWS_FOLDER}/{name}")
-        self._forget(settled)
+        for name in [saved.name for saved in obsolete if saved.name is not None]:
+            self.delete_rows(name)
+        self._delete_settled(settled)
 
-    def delete_rows(self, saved: str) -> None:
+    def delete_rows(self, name: str) -> None:
         """Delete a folder of rows that no entry names."""
-        self._files.delete(f"{ROWS_FOLDER}/{saved}")
+        self._files.delete(f"{ROWS_FOLDER}/{name}")
 
     def delete_orphans(self) -> list[str]:
         """Delete the row folders that no entry names, and return their names; raises Superseded.
@@ -275,7 +294,7 @@ class Journal:
             self.delete_rows(name)
         return orphans
 
-    def _forget(self, settled: int) -> None:
+    def _delete_settled(self, settled: int) -> None:
         """Delete settled entries except `run`: it occupies the number where an older run would
         write next."""
         for entry in self.unsettled:
@@ -296,22 +315,22 @@ class Journal:
             if each < name:
                 self._files.delete(f"{FOLDER}/{each}")
 
-    def _is_forgotten(self, number: int) -> bool:
-        """Whether compaction deleted the entry. Only then does a later snapshot exist."""
-        if self._files.exists(f"{FOLDER}/{_file_name(number)}"):
-            return False
-        return any(name >= _snapshot_name(number) for name in self._snapshots())
-
     def _snapshots(self) -> list[str]:
         return [name for name in self._files.names(FOLDER) if name.startswith(_SNAPSHOT)]
 
     def _decoded(self, name: str, decoder: msgspec.json.Decoder[T]) -> T:
-        content = self._files.read(f"{FOLDER}/{name}") or b""
+        found = self._found(name, decoder)
+        if found is None:
+            raise JournalDamaged(f"{self._files.root}/{FOLDER}/{name} is missing")
+        return found
+
+    def _found(self, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
+        content = self._files.read(f"{FOLDER}/{name}")
         try:
-            return decoder.decode(content)
+            return None if content is None else decoder.decode(content)
         except msgspec.DecodeError as exc:
-            where = f"{self._files.root}/{FOLDER}/{name}"
-            raise JournalDamaged(f"{where} cannot be read: {exc}") from exc
+            path = f"{self._files.root}/{FOLDER}/{name}"
+            raise JournalDamaged(f"{path} cannot be read: {exc}") from exc
 
 
 def _file_name(number: int) -> str:

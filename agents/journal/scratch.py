@@ -31,7 +31,7 @@ class Scratch:
     @contextmanager
     def folder(self) -> Iterator[str]:
         """Give the name of a new folder, and delete it afterwards."""
-        name = f"{self._ours}/{uuid4().hex}"
+        name = f"{self._own_folder}/{uuid4().hex}"
         try:
             yield f"{self.files.root}/{name}"
         finally:
@@ -39,27 +39,25 @@ class Scratch:
 
     def clear(self) -> None:
         """Delete what Spark tasks may have written after the end of their job."""
-        self._delete(self._ours)
+        self._delete(self._own_folder)
 
-    def tidy(self) -> None:
+    def delete_earlier(self) -> None:
         """Delete the folders of earlier runs: they have ended, or are about to notice it."""
-        for name in self._epochs():
-            if int(name) < self.epoch:
-                self._delete(f"{FOLDER}/{name}")
-
-    def _epochs(self) -> list[str]:
         try:
-            return [name for name in self.files.names(FOLDER) if name.isdigit()]
+            names = self.files.names(FOLDER)
         except Exception:
             _log.warning("%s/%s could not be read", self.files.root, FOLDER, exc_info=True)
-            return []
+            return
+        for name in names:
+            if name.isdigit() and int(name) < self.epoch:
+                self._delete(f"{FOLDER}/{name}")
 
     @property
-    def _ours(self) -> str:
+    def _own_folder(self) -> str:
         return f"{FOLDER}/{self.epoch}"
 
     def _delete(self, name: str) -> None:
         try:
             self.files.delete(name)
-        except Exception:  # it only takes room, until the next run
+        except Exception:  # it only takes disk space, until the next run
             _log.warning("%s/%s could not be deleted", self.files.root, name, exc_info=True)

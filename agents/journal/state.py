@@ -155,8 +155,8 @@ class Ledger(msgspec.Struct, kw_only=True):
 
     def batch_number(self, batch: int) -> int:
         """Return the sink's number of a Spark micro-batch. It always increases."""
-        behind = self.chunks_after_last if self.last_after >= batch else 0
-        return batch + self.chunks - behind
+        later_chunks = self.chunks_after_last if self.last_after >= batch else 0
+        return batch + self.chunks - later_chunks
 
     def chunk_number(self, after: int) -> int:
         """Return the sink's number of the latest chunk, which followed micro-batch `after`."""
@@ -244,7 +244,7 @@ class Ledger(msgspec.Struct, kw_only=True):
                 task = replace(task, alone=isinstance(data, TaskDied) and data.alone)
             if entry.kind is Kind.PAUSE and isinstance(data, TaskPaused):
                 task = replace(task, paused_after_batch=entry.after)
-            self.tasks[task.state.id.digest] = task
+            self._put(task)
 
     def _answer(self, command: str, answer: CommandAnswer) -> None:
         self.answers[command] = answer
@@ -254,7 +254,7 @@ class Ledger(msgspec.Struct, kw_only=True):
     def _hold(self, held: Held, entry: Entry) -> None:
         task = self.task(held.task)
         cursor = task.cursor or Cursor(entry=entry.order or entry.number)
-        self._keep(replace(task, cursor=cursor, held=task.held + held.count))
+        self._put(replace(task, cursor=cursor, held=task.held + held.count))
 
     def _open(self, chunk: Chunk) -> None:
         # A replay that decides more changes the open chunk, which keeps its number.
@@ -267,14 +267,16 @@ class Ledger(msgspec.Struct, kw_only=True):
 
     def _take(self, chunk: Chunk) -> None:
         task = self.task(chunk.task)
-        left = task.held - chunk.taken
+        remaining = task.held - chunk.taken
         stopped_by = task.stopped_by
-        if task.state.status is TaskStatus.RUNNING and (not left or _is_past(stopped_by, chunk)):
+        if task.state.status is TaskStatus.RUNNING and (
+            not remaining or _is_past(stopped_by, chunk)
+        ):
             stopped_by = None
-        cursor = chunk.end if left else None
-        self._keep(replace(task, held=left, cursor=cursor, stopped_by=stopped_by))
+        cursor = chunk.end if remaining else None
+        self._put(replace(task, held=remaining, cursor=cursor, stopped_by=stopped_by))
 
-    def _keep(self, task: TaskLedger) -> None:
+    def _put(self, task: TaskLedger) -> None:
         self.tasks[task.state.id.digest] = task
 
 

@@ -9,7 +9,9 @@ import json
 import os
 import shutil
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +30,8 @@ class Storage(Protocol):
     """File operations on paths below one root folder."""
 
     root: str
+    #: What to do if the store lets two writers create one file.
+    remedy: str
 
     def read(self, path: str) -> bytes | None:
         """Return the content of a file, None if it does not exist."""
@@ -35,6 +39,14 @@ class Storage(Protocol):
 
     def create(self, path: str, content: bytes) -> None:
         """Create a file completely or not at all; raises FileExists. Creates missing folders."""
+        ...
+
+    def draft(self, path: str, content: bytes) -> Callable[[], None]:
+        """Do all of a create but its last operation, and return that.
+
+        Until then no reader sees a file at `path`. Of several drafts of one path, one is completed;
+        the last operation of the others raises FileExists.
+        """
         ...
 
     def exists(self, path: str) -> bool:
@@ -45,66 +57,53 @@ class Storage(Protocol):
         """Return the sorted names in a folder, an empty list if it does not exist."""
         ...
 
-    def move(self, source: str, target: str) -> None:
-        """Move a folder; raises FileExists if the target exists."""
-        ...
-
     def delete(self, path: str) -> None:
         """Delete a file, or a folder with its content. A missing one is no error."""
         ...
 
 
 class LocalStorage:
-    """A folder on a local disk. Files are synced before they get their final name."""
+    """A folder on a mounted disk. Files are synced before they get their final name."""
+
+    remedy = (
+        "Mounts of object stores have no hard links; give the checkpoint by the URL of its store, "
+        "such as s3a://, abfss:// or gs://."
+    )
 
     def __init__(self, root: str) -> None:
         self.root = str(Path(root).absolute())
 
     def read(self, path: str) -> bytes | None:
-        """Return the content of a file, None if it does not exist."""
         try:
             return self._at(path).read_bytes()
         except FileNotFoundError:
             return None
 
     def create(self, path: str, content: bytes) -> None:
-        """Create a file completely or not at all; raises FileExists."""
+        self.draft(path, content)()
+
+    def draft(self, path: str, content: bytes) -> Callable[[], None]:
         target = self._at(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.with_name(f".{target.name}.{uuid.uuid4()}.tmp")
+        file = target.with_name(f".{target.name}.{uuid.uuid4()}.tmp")
         try:
-            with draft.open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            # A link never replaces an existing file: this is the fence.
-            os.link(draft, target)
-        except FileExistsError as exc:
-            raise FileExists(f"{target} exists") from exc
-        finally:
-            draft.unlink(missing_ok=True)
-        _sync_folder(target.parent)
+            with file.open("xb") as opened:
+                opened.write(content)
+                opened.flush()
+                os.fsync(opened.fileno())
+        except BaseException:
+            file.unlink(missing_ok=True)
+            raise
+        return partial(_link, file, target)
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder exists."""
         return self._at(path).exists()
 
     def names(self, path: str) -> list[str]:
-        """Return the names in a folder, sorted."""
         folder = self._at(path)
         return sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
 
-    def move(self, source: str, target: str) -> None:
-        """Move a folder; raises FileExists if the target exists."""
-        place = self._at(target)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if place.exists():
-            raise FileExists(f"{place} exists")
-        self._at(source).rename(place)
-        _sync_folder(place.parent)
-
     def delete(self, path: str) -> None:
-        """Delete a file, or a folder with its content."""
         target = self._at(path)
         if target.is_dir():
             shutil.rmtree(target, ignore_errors=True)
@@ -113,6 +112,17 @@ class LocalStorage:
 
     def _at(self, path: str) -> Path:
         return Path(self.root) / path
+
+
+def _link(draft: Path, target: Path) -> None:
+    try:
+        # A link never replaces an existing file: this is the fence.
+        os.link(draft, target)
+    except FileExistsError as exc:
+        raise FileExists(f"{target} exists") from exc
+    finally:
+        draft.unlink(missing_ok=True)
+    _sync_folder(target.parent)
 
 
 def checkpoint_id(files: Storage) -> str:

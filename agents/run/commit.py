@@ -7,21 +7,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from pyspark.sql import Column
+
 from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.dead_letters.queue import DeadLetterQueue
 from arrester.agents.dead_letters.schema import DeadLetterContext
 from arrester.agents.decisions.events import EventFactory
-from arrester.agents.decisions.handler_retries import useful_retries
+from arrester.agents.decisions.handler_retries import retry_counts
 from arrester.agents.decisions.judge import Decision
-from arrester.agents.decisions.rules import Responder
-from arrester.agents.failures.aggregate_on_driver import skipped
+from arrester.agents.decisions.rules import FailureRules
+from arrester.agents.failures.aggregate import skipped_coordinates
 from arrester.agents.failures.failure_set import has_failed
-from arrester.agents.failures.pause_offsets import must_hold, pause_offset_of
+from arrester.agents.failures.pause_offsets import is_held, pause_offset_of
 from arrester.agents.held.limits import HeldLimitExceeded, HeldLimits
 from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.entries import Chunk, DeadLetters, Entry, Held, Kind, Skipped
 from arrester.agents.journal.journal import Journal
-from arrester.controlplane.domain.events import RecordsDeadLettered, RecordsHeld
+from arrester.controlplane.domain.events import EventData, RecordsDeadLettered, RecordsHeld
 
 #: Up to this many skipped records are listed in the entry; more are saved in a folder.
 IN_ENTRY: Final = 5_000
@@ -43,11 +45,11 @@ class Committer:
 
     journal: Journal
     event_factory: EventFactory
-    responder: Responder
+    rules: FailureRules
     held_store: HeldStore
-    #: The dead letter queue; None if it is not enabled.
-    letters: DeadLetterQueue | None
-    bounds: HeldLimits
+    #: None if dead letters are not enabled.
+    dead_letters: DeadLetterQueue | None
+    limits: HeldLimits
     clock: Callable[[], datetime]
 
     def commit(
@@ -63,86 +65,90 @@ class Committer:
         A decision about a micro-batch made after its sink failed is added to the earlier ones.
         """
         at, order = self.clock(), None if batch is None else self._order(batch)
-        saved = self._save(evaluated, decision, order=order)
-        try:
-            self.bounds.check(self.journal.ledger, saved.name, saved.held)
-        except HeldLimitExceeded:
-            # No entry names this folder: each further attempt would leave another one.
-            if saved.name is not None:
-                self.journal.delete_rows(saved.name)
-            raise
-        letters, lettered = self._dead_letters(evaluated, decision, at)
-        told = self.event_factory.decided(
-            decision, at, lambda key: self.journal.ledger.task(key).stopped_by
+        held = is_held(pause_offset_of(decision.pause_offsets))
+        saved = self._save(evaluated, decision, held, order=order)
+        self._check_limits(saved)
+        dead_letters, lettered = self._dead_letters(evaluated, decision, held, at)
+        ledger = self.journal.ledger
+        decided = self.event_factory.decision_events(
+            decision, at, lambda key: ledger.task(key).stopped_by
         )
-        told += [self.event_factory.event(each, at) for each in lettered]
-        told += [
-            self.event_factory.event(each, at)
-            for each in useful_retries(evaluated, pause_offset_of(decision.pause_offsets))
+        rest: list[EventData] = [
+            *lettered,
+            *retry_counts(evaluated, held),
+            *(
+                RecordsHeld(task=each.task, held=ledger.task(each.task).held + each.count)
+                for each in saved.held
+            ),
         ]
-        for each in saved.held:
-            count = self.journal.ledger.task(each.task).held + each.count
-            told.append(self.event_factory.event(RecordsHeld(task=each.task, held=count), at))
         self.journal.append(
             Entry(
                 kind=Kind.BATCH if chunk is None else Kind.DRAIN,
                 at=at,
                 epoch=self.event_factory.run.epoch,
-                events=tuple(told),
+                events=(*decided, *(self.event_factory.event(each, at) for each in rest)),
                 batch=batch,
                 order=order,
                 row_folder=saved.name,
                 held=saved.held,
                 skipped=saved.skipped,
                 chunk=chunk,
-                dead_letters=letters,
+                dead_letters=dead_letters,
             )
         )
-        self.responder.keep()
-        if letters is not None and self.letters is not None:
-            self.letters.deliver(letters)
+        self.rules.save()
+        if dead_letters is not None and self.dead_letters is not None:
+            self.dead_letters.deliver(dead_letters)
 
     def _order(self, batch: int) -> int:
         """Return the folder of the rows that a micro-batch holds; all its entries share it."""
         before = self.journal.ledger.saved_rows_of_batch(batch)
         return before[0].entry if before else self.journal.next_number
 
-    def _save(self, evaluated: Evaluated, decision: Decision, *, order: int | None) -> _Saved:
+    def _save(
+        self, evaluated: Evaluated, decision: Decision, held: Column, *, order: int | None
+    ) -> _Saved:
         """Save the rows that are not written; `order` is None for a chunk."""
-        cut = pause_offset_of(decision.pause_offsets)
         if evaluated.clean:
             return _Saved()
         if order is not None and (decision.pause_offsets or evaluated.held):
-            name, held = self.held_store.put(evaluated.frame, cut, order=order)
-            return _Saved(name=name, held=tuple(held))
+            name, counts = self.held_store.save(evaluated.frame, held, order=order)
+            return _Saved(name=name, held=tuple(counts))
         failures = evaluated.failures
-        if failures.few and evaluated.failed <= IN_ENTRY:
-            return _Saved(skipped=skipped(failures.listed, decision.pause_offsets))
+        if failures.is_small and evaluated.failed <= IN_ENTRY:
+            return _Saved(skipped=skipped_coordinates(failures.on_driver, decision.pause_offsets))
         number = self.journal.next_number if order is None else order
-        left_out = failures.in_one(failures.records)
-        return _Saved(name=self.held_store.put_skipped(left_out, cut, order=number))
+        left_out = failures.records.where(~held)
+        return _Saved(name=self.held_store.save_skipped(left_out, order=number))
+
+    def _check_limits(self, saved: _Saved) -> None:
+        try:
+            self.limits.check(self.journal.ledger, saved.name, saved.held)
+        except HeldLimitExceeded:
+            # No entry names this folder: each further attempt would leave another one.
+            if saved.name is not None:
+                self.journal.delete_rows(saved.name)
+            raise
 
     def _dead_letters(
-        self, evaluated: Evaluated, decision: Decision, at: datetime
+        self, evaluated: Evaluated, decision: Decision, held: Column, at: datetime
     ) -> tuple[DeadLetters | None, list[RecordsDeadLettered]]:
-        skipped_any = len(decision.examples) + len(decision.rest)
-        if self.letters is None or not skipped_any:
+        """Store the dead letters of the skipped records, under a unique name."""
+        if self.dead_letters is None or not (decision.examples or decision.counted):
             return None, []
-        frame = evaluated.frame.where(
-            has_failed() & ~must_hold(pause_offset_of(decision.pause_offsets))
+        number, epoch = self.journal.next_number, self.event_factory.run.epoch
+        context = DeadLetterContext(
+            name=f"{self.journal.ledger.checkpoint}-{number:020d}-{epoch}", at=at
         )
-        said = DeadLetterContext(name=self._letters_name(), at=at)
-        return self.letters.put(frame, decision.examples, said)
+        frame = evaluated.frame.where(has_failed() & ~held)
+        return self.dead_letters.store(frame, decision.examples, context)
 
-    def _letters_name(self) -> str:
-        """Return a unique name for the folder of the next entry's dead letters."""
-        ledger = self.journal.ledger
-        return f"{ledger.checkpoint}-{self.journal.next_number:020d}-{self.event_factory.run.epoch}"
-
-    def drained(self, chunk: Chunk) -> None:
-        """Record that the sink returned for the chunk."""
-        at = self.clock()
-        left = self.journal.ledger.task(chunk.task).held - chunk.taken
-        told = self.event_factory.event(RecordsHeld(task=chunk.task, held=left), at)
+    def drained(self) -> None:
+        """Record that the sink returned for the open chunk."""
+        at, ledger = self.clock(), self.journal.ledger
+        chunk = ledger.open_chunk
+        assert chunk is not None
+        rest = RecordsHeld(task=chunk.task, held=ledger.task(chunk.task).held - chunk.taken)
+        events = (self.event_factory.event(rest, at),)
         epoch = self.event_factory.run.epoch
-        self.journal.append(Entry(kind=Kind.DRAINED, at=at, epoch=epoch, events=(told,)))
+        self.journal.append(Entry(kind=Kind.DRAINED, at=at, epoch=epoch, events=events))

@@ -5,30 +5,44 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from uuid import UUID
 
-from pyspark.sql import DataFrame
-
+from arrester.agents.batch.fast_path import FastPath
 from arrester.agents.config import AgentConfig
 from arrester.agents.dead_letters.kafka import destination_of
+from arrester.agents.dead_letters.queue import DeadLetterQueue
 from arrester.agents.decisions.events import EventFactory
-from arrester.agents.decisions.policies import redaction_of
+from arrester.agents.decisions.handler_retries import HandlerRetries
+from arrester.agents.decisions.judge import Judge
+from arrester.agents.decisions.policies import redaction_of, stage_policies, with_overrides
+from arrester.agents.decisions.rules import FailureRules
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.held.schema import HeldRowsMisfit
-from arrester.agents.journal.epoch_claim import claim
+from arrester.agents.definition.sinks import Producer
+from arrester.agents.definition.stages import stages_of
+from arrester.agents.held.limits import HeldLimits
+from arrester.agents.held.schema import HeldRowsMisfit, RowSchemas
+from arrester.agents.held.store import HeldStore
+from arrester.agents.journal.exclusive_create import check_exclusive_create
+from arrester.agents.journal.fencing import claim
 from arrester.agents.journal.journal import Superseded
-from arrester.agents.journal.outbox import Outbox
 from arrester.agents.journal.scratch import Scratch
 from arrester.agents.journal.storage import checkpoint_id, last_committed, last_planned
-from arrester.agents.run.policy_command import PolicyCommand, PolicyOverrides
+from arrester.agents.run.commands import CommandHandler
+from arrester.agents.run.commit import Committer
 from arrester.agents.run.policy_snapshot import described
-from arrester.agents.run.processor import Processor
+from arrester.agents.run.processor import SLOW_PATH_BATCHES, Processor, stopping_records
 from arrester.agents.run.publisher import Publisher
 from arrester.agents.run.query import progress_of
-from arrester.agents.run.resume_command import CommandOutcome, ResumeHandler, ResumeRequest
-from arrester.agents.run.termination import ThreadDeath, death_of, ending_entry, superseded
+from arrester.agents.run.termination import death_of, ending_entry, superseded
+from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
+from arrester.agents.sink.batch_writer import BatchWriter
+from arrester.agents.sink.record_sender import RecordSender
 from arrester.agents.spark.hadoop import storage
+from arrester.agents.spark.job_attempts import JobTag
+from arrester.agents.spark.monitoring.job_description import JobDescription
 from arrester.agents.spark.ship_executor import ship
+from arrester.controlplane.domain.error_policy.policy import StageKind
 from arrester.controlplane.domain.events import ThreadDied
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state import drift
@@ -58,11 +72,12 @@ class Engine:
         pipeline.sink.check(spark)
         policy = described(pipeline, config, uncaught=uncaught)
         # An unusable dead letter destination is reported before the run begins.
-        self._place = destination_of(pipeline, config)
-        if self._place is not None:
-            self._place.prepare()
+        self._destination = destination_of(pipeline, config)
+        if self._destination is not None:
+            self._destination.prepare()
         self.files = storage(spark, checkpoint)
         self.progress = progress_of(pipeline, self.files)
+        check_exclusive_create(self.files)
         self._config = config
         self._outbox = outbox
         self.journal, self.run = claim(
@@ -72,7 +87,7 @@ class Engine:
             checkpoint=checkpoint_id(self.files),
             instance=instance,
             policy=policy,
-            now=now(),
+            now=datetime.now(UTC),
         )
         self.event_factory = EventFactory(
             pipeline=pipeline,
@@ -84,51 +99,111 @@ class Engine:
             log_configs=config.errors.log.include_configs,
         )
         alone = config.redis_url is None
-        self.release = Publisher(self.journal, outbox, progress=self.progress, alone=alone)
+        self.publisher = Publisher(self.journal, outbox, progress=self.progress, alone=alone)
         #: The weight of the tasks, and the journal entry that it was computed at.
-        self._weighed: tuple[int, int] | None = None
-        #: Planned by Spark but not committed; it runs before held records.
-        self.awaited_batch: int | None = None
+        self._task_weight: tuple[int, int] | None = None
 
     def prepare(self, *, check: Callable[[], None], wait: Callable[[int], None]) -> None:
         """Complete the unfinished work of an earlier run and prepare for micro-batches."""
-        self._tidy()
-        Scratch(files=self.files, epoch=self.run.epoch).tidy()
-        self.processor = Processor(
-            self.pipeline,
-            journal=self.journal,
-            event_factory=self.event_factory,
-            config=self._config,
-            root=self.files.root,
-            clock=now,
-            check=check,
-            wait=wait,
-            place=self._place,
-            files=self.files,
-        )
-        self.resumer = ResumeHandler(
+        self._delete_orphans()
+        Scratch(files=self.files, epoch=self.run.epoch).delete_earlier()
+        self.processor = self._processor(check, wait)
+        self.commands = CommandHandler(
+            processor=self.processor,
             pipeline=self.pipeline,
             journal=self.journal,
             held_store=self.processor.held_store,
-            letters=self.processor.letters,
-            event_factory=self.event_factory,
-        )
-        self._policies = PolicyOverrides(
-            pipeline=self.pipeline,
-            journal=self.journal,
+            dead_letters=self.processor.dead_letters,
             event_factory=self.event_factory,
             retries=self._config.errors.retry.limit,
         )
-        if self.processor.letters is not None:
-            self.processor.letters.deliver()
-        self.look_at_progress()
+        if self.processor.dead_letters is not None:
+            self.processor.dead_letters.deliver()
+        self.read_progress()
 
-    def _tidy(self) -> None:
+    def _processor(self, check: Callable[[], None], wait: Callable[[int], None]) -> Processor:
+        """Return the processor of the run; `wait` takes milliseconds."""
+        pipeline, journal, files, config = self.pipeline, self.journal, self.files, self._config
+        spark, errors = pipeline.source.sparkSession, config.errors
+        clock = partial(datetime.now, UTC)
+        stoppable = JobTag(spark)
+        stages = stage_policies(pipeline, config)
+        #: The policy of the executors.
+        policy = errors.policy(StageKind.PROCESS)
+        rules = FailureRules(
+            application=config.application,
+            pipeline=pipeline,
+            stages=with_overrides(pipeline, stages, journal.ledger.overrides),
+            clock=clock,
+            scope=errors.scope,
+            described=stages_of(pipeline),
+            settings=config.shown,
+            redaction=redaction_of(pipeline, config),
+        )
+        held_store = HeldStore(
+            spark=spark, root=files.root, schema=pipeline.source.schema, schemas=RowSchemas(files)
+        )
+        dead_letters = None
+        if self._destination is not None:
+            dead_letters = DeadLetterQueue(
+                self._destination,
+                rules=rules,
+                files=files,
+                journal=journal,
+                event_factory=self.event_factory,
+                config=config,
+                check=check,
+                wait=wait,
+                cancelled_on_stop=stoppable.set,
+            )
+        sink_stage = RecordSender if isinstance(pipeline.sink, Producer) else BatchWriter
+        return Processor(
+            pipeline=pipeline,
+            journal=journal,
+            held_store=held_store,
+            dead_letters=dead_letters,
+            stages=stages,
+            policy=policy,
+            chunk_records=errors.held_chunk_records,
+            jobs=JobDescription(spark, pipeline.name),
+            stoppable=stoppable,
+            check=check,
+            judge=Judge(
+                rules=rules,
+                retries=HandlerRetries(rules=rules, policy=policy, wait=wait),
+                examples_limit=errors.examples_limit,
+                outage=errors.outage,
+            ),
+            sink_stage=sink_stage(
+                rules=rules,
+                examples_limit=errors.examples_limit,
+                outage=errors.outage,
+                check=check,
+                wait=wait,
+                scratch=Scratch(files=files, epoch=self.run.epoch),
+                cancelled_on_stop=stoppable.set,
+            ),
+            committer=Committer(
+                journal=journal,
+                event_factory=self.event_factory,
+                rules=rules,
+                held_store=held_store,
+                dead_letters=dead_letters,
+                limits=HeldLimits(spark, files.root, errors),
+                clock=clock,
+            ),
+            fast_path=FastPath.of(pipeline, policy),
+            always_decides=errors.always_decisions,
+            # A record that killed a task is likely to fail again.
+            slow_batches=SLOW_PATH_BATCHES if stopping_records(journal.ledger) else 0,
+        )
+
+    def _delete_orphans(self) -> None:
         try:
             orphans = self.journal.delete_orphans()
         except Superseded:
             raise
-        except Exception:  # they only take room
+        except Exception:  # they only take disk space
             _log.warning(
                 "%s: folders of a killed run could not be deleted", self.files.root, exc_info=True
             )
@@ -138,54 +213,27 @@ class Engine:
                     "%s: %s folders of a killed run were deleted", self.files.root, len(orphans)
                 )
 
-    def look_at_progress(self) -> None:
+    def read_progress(self) -> None:
         """Read the progress of the query that is about to start."""
         self.processor.last_batch = last_committed(self.progress)
         planned = last_planned(self.progress)
-        self.awaited_batch = planned if planned > self.processor.last_batch else None
+        self.processor.awaited_batch = planned if planned > self.processor.last_batch else None
 
-    def process(self, frame: DataFrame, batch: int) -> None:
-        """Run a micro-batch."""
-        self.processor.process(frame, batch)
-        self.awaited_batch = None
-
-    def resume(self, requested: ResumeRequest) -> CommandOutcome:
-        """Apply a command to a task. A micro-batch that may already be written is not changed."""
-        # Rows of a chunk that may be written must not be skipped as well.
-        self.processor.finish_open_chunk()
-        begun, awaited = self.processor.begun_batch, self.awaited_batch
-        after = begun if awaited is None else max(begun, awaited)
-        return self.resumer.resume(requested, now(), after=after)
-
-    def set_policy(self, requested: PolicyCommand) -> CommandOutcome:
-        """Apply a policy override from the next micro-batch, or chunk of held records, on."""
-        outcome = self._policies.set(requested, now())
-        self.processor.take_policies()
-        return outcome
-
-    def give_up(self) -> None:
+    def cancel_evaluation(self) -> None:
         """Cancel a running evaluation, without the lock; nothing is decided yet."""
         try:
-            self.processor.give_up()
+            self.processor.stoppable.cancel()
         except Exception:
-            _log.debug("the evaluation of %s ended while it was given up", self.pipeline.name)
+            _log.debug("the evaluation of %s ended while it was cancelled", self.pipeline.name)
 
     def drain(self) -> bool:
         """Run some held records; return whether there may be more."""
-        if self.awaited_batch is not None:
-            return False
         try:
             return self.processor.drain()
         except HeldRowsMisfit as exc:
-            if not self.resumer.hold(exc, now()):
+            if not self.commands.hold(exc, datetime.now(UTC)):
                 raise
             return True
-
-    def put_ready(self) -> bool:
-        """Publish the entries that may be published, and compact; return whether none is left."""
-        waits = self.release.put_ready()
-        self.release.compact(now=now())
-        return not waits
 
     @property
     def holds_rows(self) -> bool:
@@ -202,52 +250,47 @@ class Engine:
         """Return the tasks that ever failed or changed state."""
         return [each.state for each in list(self.journal.ledger.tasks.values())]
 
-    def standing(self) -> int | None:
+    def task_weight(self) -> int | None:
         """Return the weight of the tasks that are not RUNNING; None while events are
         unpublished."""
         number = self.journal.ledger.number
-        if self.release.waits:
+        if self.publisher.waits:
             return None
-        if self._weighed is None or self._weighed[0] != number:
-            self._weighed = (number, drift.weight(self.tasks()))
-        return self._weighed[1]
+        if self._task_weight is None or self._task_weight[0] != number:
+            self._task_weight = (number, drift.weight(self.tasks()))
+        return self._task_weight[1]
 
     def report(self) -> None:
         """Report the state of all tasks, after all earlier events."""
-        at = now()
+        at = datetime.now(UTC)
         for part in drift.report(self.tasks()):
             self._outbox.put(uuid7(at), [self.event_factory.event(part, at)])
 
     def end(self, exc: BaseException | None, *, stopped: bool) -> ThreadDeath:
         """Commit the end of the run and publish it; the journal of a newer run is not touched."""
         name = self.pipeline.name
-        death = death_of(name, exc, stopped=stopped)
+        death = death_of(exc, stopped=stopped)
         try:
             if death.superseded:
                 raise Superseded(death.reason)
             ledger = self.journal.ledger
             self.journal.check_owned()
             entry = ending_entry(
-                death, exc, event_factory=self.event_factory, ledger=ledger, at=now()
+                death, exc, event_factory=self.event_factory, ledger=ledger, at=datetime.now(UTC)
             )
-            self.release.put_ending(self.journal.append(entry))
+            self.publisher.put_ending(self.journal.append(entry))
         except Superseded as newer:
             if exc is not None and not isinstance(exc, Superseded):
                 _log.error("pipeline %r failed before it was superseded", name, exc_info=exc)
-            death = superseded(name, newer)
-            self._tell_superseded(death)
+            death = superseded(newer)
+            self._report_superseded(death)
         except Exception:
             _log.exception("pipeline %r: its end could not be recorded", name)
         return death
 
-    def _tell_superseded(self, death: ThreadDeath) -> None:
+    def _report_superseded(self, death: ThreadDeath) -> None:
         """Report the end without the journal, which belongs to the newer run."""
         _log.warning("%s: %s", self.pipeline.name, death.reason)
-        at = now()
+        at = datetime.now(UTC)
         data = ThreadDied(reason=death.reason, superseded=True)
         self._outbox.put(uuid7(at), [self.event_factory.event(data, at)])
-
-
-def now() -> datetime:
-    """Return the agent's clock."""
-    return datetime.now(UTC)

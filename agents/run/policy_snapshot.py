@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from arrester.agents.config import AgentConfig, dotted
-from arrester.agents.config_display import without_secrets
+from msgspec.structs import replace
+
+from arrester.agents.config import AgentConfig, dotted, without_secrets
 from arrester.agents.decisions.policies import StagePolicy, stage_policies
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Files
 from arrester.agents.executor.columns import SOURCE
-from arrester.agents.failures.failed_record import produce_number, stage_of
 from arrester.agents.handlers import Handler
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.error_policy.settings import DeadLetterSettings
 from arrester.controlplane.domain.events import PipelineDescribed, StageDescribed
 
-#: Longer texts are cut.
+#: Longer texts are shortened.
 _CHARACTERS = 500
 #: The limit of an event's field; a setting may be any number.
 _MOST = 2**63 - 1
 #: Shown beside class names.
 _RETRIABLE = "retriable failures"
 _NOTHING: Mapping[str, Answer] = MappingProxyType({})
+
+Origin = Literal["on_error", "configuration", "limit", "default"]
 
 
 def described(pipeline: Pipeline, config: AgentConfig, *, uncaught: str) -> PipelineDescribed:
@@ -53,82 +54,77 @@ def described(pipeline: Pipeline, config: AgentConfig, *, uncaught: str) -> Pipe
         outage_response=outage.response if judged else None,
         dead_letter_format=format,
         dead_letter_place=place,
-        uncaught=_cut(uncaught),
+        uncaught=_shortened(uncaught),
     )
 
 
 def _stage(
-    pipeline: Pipeline, number: int, held: StagePolicy, config: AgentConfig
+    pipeline: Pipeline, number: int, policy: StagePolicy, config: AgentConfig
 ) -> StageDescribed:
-    if number == produce_number(pipeline):
-        return _produce(pipeline, held, config)
-    name = stage_of(pipeline, number)
+    name, limited = pipeline.stages[number], config.errors.tolerance.configured
     if number == SOURCE:
-        given = _Said(pipeline.on_error, held, config.errors.tolerance.configured)
-        return given.stage(name, kind="Source")
+        return _described(name, policy, pipeline.on_error, limited=limited, kind="Source")
+    if number == pipeline.produce_number:
+        sink = pipeline.sink
+        # A fatal failure is always answered FAIL unless a handler decides (KIP-210): a limit alone
+        # tolerates only the others.
+        limited = limited and policy.handler is None
+        on = {**sink.on, **({_RETRIABLE: Answer.CONTINUE} if limited else {})}
+        kind = type(sink).__name__
+        return _described(name, policy, sink.on_error, limited=False, kind=kind, on=on)
     step = pipeline.steps[number - 1]
-    said = _Said(step.on_error, held, config.errors.tolerance.configured)
-    return said.stage(name, kind=type(step).__name__, step=step.name, on=step.on)
+    kind = type(step).__name__
+    described = _described(name, policy, step.on_error, limited=limited, kind=kind, on=step.on)
+    return replace(described, step=_shortened(step.name))
 
 
-def _produce(pipeline: Pipeline, held: StagePolicy, config: AgentConfig) -> StageDescribed:
-    # A fatal failure is always answered FAIL unless a handler decides (KIP-210): a limit alone
-    # tolerates only the others.
-    limited = held.handler is None and config.errors.tolerance.configured
-    on = {**pipeline.sink.on, **({_RETRIABLE: Answer.CONTINUE} if limited else {})}
-    said = _Said(pipeline.sink.on_error, held, limited=False)
-    return said.stage("produce", kind=type(pipeline.sink).__name__, on=on)
-
-
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """The origin of a stage's policy: author, configuration, or a limit alone."""
-
-    on_error: Handler | None
-    held: StagePolicy
-    limited: bool
-
-    def stage(
-        self, name: str, *, kind: str, step: str | None = None, on: Mapping[str, Answer] = _NOTHING
-    ) -> StageDescribed:
-        answer, handler = self.held.answer, self.held.handler
-        if handler is None:
-            answer = Answer.CONTINUE if self.limited else Answer.FAIL
-        return StageDescribed(
-            name=_cut(name),
-            step=None if step is None else _cut(step),
-            kind=kind,
-            answer=None if answer is None else answer.value,
-            handler=None if handler is None else _cut(dotted(handler)),
-            origin=self._origin(),
-            on={_cut(each): said.value for each, said in on.items()},
-        )
-
-    def _origin(self) -> Literal["on_error", "configuration", "limit", "default"]:
-        if self.on_error is not None:
-            return "on_error"
-        if self.held.handler is not None:
-            return "configuration"
-        return "limit" if self.limited else "default"
+def _described(
+    name: str,
+    policy: StagePolicy,
+    on_error: Handler | None,
+    *,
+    limited: bool,
+    kind: str,
+    on: Mapping[str, Answer] = _NOTHING,
+) -> StageDescribed:
+    """Return the policy of a stage; `limited`: a tolerance limit alone lets failures pass."""
+    answer, handler = policy.answer, policy.handler
+    if handler is None:
+        answer = Answer.CONTINUE if limited else Answer.FAIL
+    origin: Origin = "limit" if limited else "default"
+    if on_error is not None:
+        origin = "on_error"
+    elif handler is not None:
+        origin = "configuration"
+    return StageDescribed(
+        name=_shortened(name),
+        kind=kind,
+        answer=None if answer is None else answer.value,
+        handler=None if handler is None else _shortened(dotted(handler)),
+        origin=origin,
+        on={_shortened(each): response.value for each, response in on.items()},
+    )
 
 
 def _sink(pipeline: Pipeline) -> str:
     function = pipeline.sink.function
-    return f"{function.format} files" if isinstance(function, Files) else _cut(dotted(function))
+    return (
+        f"{function.format} files" if isinstance(function, Files) else _shortened(dotted(function))
+    )
 
 
-def _dead_letters(letters: DeadLetterSettings) -> tuple[str | None, str | None]:
-    if not letters.enable:
+def _dead_letters(settings: DeadLetterSettings) -> tuple[str | None, str | None]:
+    if not settings.enable:
         return None, None
-    if letters.topic is not None:
-        return "kafka", _cut(f"topic {letters.topic}")
-    options = without_secrets(letters.options)
-    named = (letters.path, *(options.get(name) for name in ("path", "dbtable", "table")))
-    place = next((each for each in named if each), letters.format)
-    return letters.format, _cut(without_secrets({"place": place})["place"])
+    if settings.topic is not None:
+        return "kafka", _shortened(f"topic {settings.topic}")
+    options = without_secrets(settings.options)
+    named = (settings.path, *(options.get(name) for name in ("path", "dbtable", "table")))
+    place = next((each for each in named if each), settings.format)
+    return settings.format, _shortened(without_secrets({"place": place})["place"])
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= _CHARACTERS else f"{text[: _CHARACTERS - 1]}…"
 
 

@@ -12,8 +12,8 @@ from uuid import UUID
 from arrester.agents.held.store import is_needed
 from arrester.agents.journal.entries import Entry, Kind
 from arrester.agents.journal.journal import Journal
-from arrester.agents.journal.outbox import Outbox
 from arrester.agents.journal.storage import Storage, is_committed, last_committed
+from arrester.agents.runtime.thread_protocol import Outbox
 
 _log = logging.getLogger("arrester.release")
 
@@ -22,7 +22,7 @@ SLICE = 100
 #: The end of a run puts at most this many slices; the next run puts the rest.
 _SLICES_AT_END = 50
 #: The wait before a refused put is tried again, doubled up to the maximum; logged once a minute.
-_WAIT_SECONDS, _WAIT_SECONDS_MAX, _SAID_EVERY_SECONDS = 0.05, 5.0, 60.0
+_WAIT_SECONDS, _WAIT_SECONDS_MAX, _LOG_SECONDS = 0.05, 5.0, 60.0
 #: Entries that report the start or the end of a run.
 _OF_RUNS = (Kind.RUN, Kind.STOPPED, Kind.DIED)
 
@@ -54,19 +54,25 @@ class Publisher:
         self._through = 0
         #: Entries put ahead of an earlier one, and the last entry at that time.
         self._ahead: set[int] = set()
-        self._looked_at = 0
+        self._put_ahead_at = 0
         #: The batches of the entries, until they are confirmed.
         self._batches: dict[int, list[UUID]] = {}
         #: How often the outbox refused a put; refused entries are tried again.
         self.failures = 0
         self._refused_in_row = 0
-        self._not_before = self._say_again = clock()
+        self._not_before = self._log_again_at = clock()
 
     @property
     def waits(self) -> bool:
         """Whether an entry is not put yet."""
-        kept = self._journal.unsettled
-        return bool(kept) and kept[-1].number > self._through
+        unsettled = self._journal.unsettled
+        return bool(unsettled) and unsettled[-1].number > self._through
+
+    def publish(self, *, now: datetime) -> bool:
+        """Put the entries that may be put, and compact; return whether none is left."""
+        waits = self.put_ready()
+        self.compact(now=now)
+        return not waits
 
     def put_ready(self) -> bool:
         """Put a slice of the entries that may be put; return whether one still waits."""
@@ -100,16 +106,16 @@ class Publisher:
         committed = last_committed(self._progress)
         self._journal.compact(
             is_settled=self._is_settled,
-            is_needed=lambda aside: is_needed(self._journal.ledger, aside, committed=committed),
+            is_needed=lambda saved: is_needed(self._journal.ledger, saved, committed=committed),
         )
         settled = self._journal.ledger.settled
         self._batches = {number: ids for number, ids in self._batches.items() if number > settled}
         self._ahead = {number for number in self._ahead if number > settled}
 
     def _next(self, most: int | None = None) -> Sequence[Entry]:
-        kept = self._journal.unsettled
-        first = bisect_right(kept, self._through, key=lambda entry: entry.number)
-        return kept[first:] if most is None else kept[first : first + most]
+        unsettled = self._journal.unsettled
+        first = bisect_right(unsettled, self._through, key=lambda entry: entry.number)
+        return unsettled[first:] if most is None else unsettled[first : first + most]
 
     def _put_ahead(self) -> None:
         """Put entries that report the start or end of a run ahead of a waiting entry.
@@ -118,9 +124,9 @@ class Publisher:
         earlier run as the last one. If the waiting entries contain task states, nothing is put
         ahead: the server would ignore the states of a run older than the one it knows.
         """
-        if self._looked_at == self._journal.next_number:
+        if self._put_ahead_at == self._journal.next_number:
             return
-        self._looked_at = self._journal.next_number
+        self._put_ahead_at = self._journal.next_number
         for entry in self._next():
             if entry.kind not in _OF_RUNS:
                 if self._journal.changes_tasks(entry.number):
@@ -131,28 +137,30 @@ class Publisher:
     def _is_settled(self, entry: Entry) -> bool:
         if (put := self._batches.get(entry.number)) is None:
             return False
-        is_told = self._outbox.keeps if self._alone else self._outbox.is_confirmed
-        return all(is_told(batch) for batch in put)
+        is_settled = self._outbox.is_stored if self._alone else self._outbox.is_confirmed
+        return all(is_settled(batch) for batch in put)
 
     def _put(self, number: int) -> bool:
         try:
-            told = self._journal.event_batches(number)
-            for batch_id, events in told:
+            batches = self._journal.event_batches(number)
+            for batch_id, events in batches:
                 self._outbox.put(batch_id, events)
         except Exception:  # the guest: a full disk must not stop the pipeline
             self._put_off(number)
             return False
         self._refused_in_row = 0
-        self._batches[number] = [batch_id for batch_id, _ in told]
+        self._batches[number] = [batch_id for batch_id, _ in batches]
         return True
 
     def _put_off(self, number: int) -> None:
-        """Say, now and then, that an entry was refused; let the next attempt wait."""
+        """Log once a minute that an entry was refused; let the next attempt wait."""
         now = self._clock()
-        if not self._refused_in_row or now >= self._say_again:
-            said = "the events of journal entry %s could not be kept; trying again (failure %s)"
-            _log.exception(said, number, self.failures + 1)
-            self._say_again = now + _SAID_EVERY_SECONDS
+        if not self._refused_in_row or now >= self._log_again_at:
+            message = (
+                "the events of journal entry %s could not be stored; trying again (failure %s)"
+            )
+            _log.exception(message, number, self.failures + 1)
+            self._log_again_at = now + _LOG_SECONDS
         seconds = _WAIT_SECONDS * 2 ** min(self._refused_in_row, 10)
         self._not_before = now + min(seconds, _WAIT_SECONDS_MAX)
         self._refused_in_row += 1

@@ -8,12 +8,12 @@ from types import TracebackType
 from arrester.controlplane.domain.errors import InvalidValue
 
 
-class _Here(threading.local):
+class _PythonThread(threading.local):
     #: Whether this Python thread holds the run lock of some run.
-    inside = False
+    holds_lock = False
 
 
-_here = _Here()
+_current = _PythonThread()
 
 
 class RunLock:
@@ -28,13 +28,13 @@ class RunLock:
 
     def acquire(self, *, timeout: float = -1) -> bool:
         """Acquire the lock, waiting at most this many seconds; -1: without bound."""
-        taken = self._lock.acquire(timeout=timeout)
-        _here.inside = taken or _here.inside
-        return taken
+        acquired = self._lock.acquire(timeout=timeout)
+        _current.holds_lock = acquired or _current.holds_lock
+        return acquired
 
     def release(self) -> None:
         """Release the lock."""
-        _here.inside = False
+        _current.holds_lock = False
         self._lock.release()
 
     def __enter__(self) -> None:
@@ -51,7 +51,7 @@ class RunLock:
 
 def refuse_inside(requested: str) -> None:
     """Raise InvalidValue inside an author's function, for which the command would wait."""
-    if _here.inside:
+    if _current.holds_lock:
         allowed = (
             "a call from another Python thread: handlers and sinks run inside a micro-batch, and "
             "this waits for its end"

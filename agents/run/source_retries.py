@@ -7,10 +7,10 @@ from datetime import datetime
 
 from arrester.agents.decisions.end_reasons import reason_of
 from arrester.agents.decisions.rules import SelfHealing
-from arrester.agents.failure_log import say
-from arrester.agents.spark.query_errors import cause_of
+from arrester.agents.failure_log import log_failure
+from arrester.agents.spark.errors import cause_of
 from arrester.controlplane.domain.error_policy.classify import Kind
-from arrester.controlplane.domain.error_policy.log_levels import Saying
+from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import Policy, StageKind
 from arrester.controlplane.domain.error_policy.respond import FailedAttempt, TaskRun, respond
 from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
@@ -31,54 +31,65 @@ class SourceRetries:
         policy: Policy,
         pipeline: str,
         *,
-        healing: ReplacementPolicy = ReplacementPolicy(),  # noqa: B008 (frozen)
+        restarts: ReplacementPolicy = ReplacementPolicy(),  # noqa: B008 (frozen)
     ) -> None:
         self._policy = policy
         self._pipeline = pipeline
-        self._healing = healing
+        self._restarts = restarts
         #: The times of these restarts.
-        self._healed_ms: list[int] = []
-        self._made = 0
+        self._restarted_ms: list[int] = []
+        self._attempts = 0
         self._started_ms = 0
+        #: A failure within a micro-batch, and the wait that was decided there.
+        self._decided: tuple[BaseException, int | None] | None = None
 
-    def went_well(self) -> None:
+    def reset(self) -> None:
         """Reset the count: a micro-batch, or a chunk of held records, is done."""
-        self._made = 0
+        self._attempts = 0
+
+    def decide(self, exc: BaseException, *, at: datetime) -> int | None:
+        """Return the wait for a failure within a micro-batch; `wait_ms` returns it once more."""
+        wait_ms = self.wait_ms(exc, at=at)
+        self._decided = exc, wait_ms
+        return wait_ms
 
     def wait_ms(self, exc: BaseException, *, at: datetime) -> int | None:
         """Return the wait before the query is started again; None if the run ends by `exc`."""
+        decided, self._decided = self._decided, None
+        if decided is not None and decided[0] is exc:
+            return decided[1]
         now_ms = int(at.timestamp() * 1_000)
-        if self._heals(exc):
-            return self._healing_ms(exc, now_ms)
+        if self._is_self_healing(exc):
+            return self._restart_ms(exc, now_ms)
         if isinstance(exc, ArresterError) or not isinstance(exc, Exception):
             return None
-        if not self._made:
+        if not self._attempts:
             self._started_ms = now_ms
-        self._made += 1
-        attempts = Attempts(made=self._made, started_ms=self._started_ms, now_ms=now_ms)
+        self._attempts += 1
+        attempts = Attempts(made=self._attempts, started_ms=self._started_ms, now_ms=now_ms)
         failure = FailedAttempt(
             stage=StageKind.SOURCE, cause=cause_of(exc), attempts=attempts, position=None
         )
-        fate = respond(failure, self._policy, TaskRun(), chance=random.randrange)
-        if not isinstance(fate, RetryAfter):
+        outcome = respond(failure, self._policy, TaskRun(), chance=random.randrange)
+        if not isinstance(outcome, RetryAfter):
             return None
-        what = f"the source of {self._pipeline} failed (attempt {self._made}): {reason_of(exc)}"
-        say(Saying.SOURCE_RETRYING, what)
-        return fate.wait_ms
+        what = f"the source of {self._pipeline} failed (attempt {self._attempts}): {reason_of(exc)}"
+        log_failure(LogMessage.SOURCE_RETRYING, what)
+        return outcome.wait_ms
 
-    def _heals(self, exc: BaseException) -> bool:
+    def _is_self_healing(self, exc: BaseException) -> bool:
         if isinstance(exc, SelfHealing):
             return True
         if isinstance(exc, ArresterError) or not isinstance(exc, Exception):
             return False
         return self._policy.table.classify(cause_of(exc)).kind is Kind.SELF_HEALING
 
-    def _healing_ms(self, exc: BaseException, now_ms: int) -> int | None:
-        window = self._healing.window_ms
-        self._healed_ms = [each for each in self._healed_ms if now_ms - each < window]
-        if len(self._healed_ms) >= self._healing.limit:
+    def _restart_ms(self, exc: BaseException, now_ms: int) -> int | None:
+        window = self._restarts.window_ms
+        self._restarted_ms = [each for each in self._restarted_ms if now_ms - each < window]
+        if len(self._restarted_ms) >= self._restarts.limit:
             return None
-        self._healed_ms.append(now_ms)
-        what = f"{self._pipeline} was ended by what heals itself: {reason_of(exc)}"
-        say(Saying.SOURCE_RETRYING, what)
-        return backoff_ms(len(self._healed_ms), self._healing)
+        self._restarted_ms.append(now_ms)
+        what = f"{self._pipeline} was ended by a self-healing failure: {reason_of(exc)}"
+        log_failure(LogMessage.SOURCE_RETRYING, what)
+        return backoff_ms(len(self._restarted_ms), self._restarts)

@@ -6,6 +6,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
 from uuid import UUID
 
 from pyspark.sql import DataFrame
@@ -13,23 +15,19 @@ from pyspark.sql import DataFrame
 from arrester.agents.config import AgentConfig
 from arrester.agents.definition.pipeline import Pipeline, Trigger
 from arrester.agents.journal.journal import Superseded
-from arrester.agents.journal.outbox import Outbox
-from arrester.agents.run.engine import Engine, now
-from arrester.agents.run.policy_command import PolicyCommand
+from arrester.agents.journal.state import CommandAnswer
+from arrester.agents.run.engine import Engine
 from arrester.agents.run.query import start_query
-from arrester.agents.run.resume_command import CommandOutcome, ResumeRequest
 from arrester.agents.run.run_lock import RunLock, refuse_inside
 from arrester.agents.run.source_retries import SourceRetries
-from arrester.agents.run.status import RunStatus
-from arrester.agents.run.termination import ThreadDeath
+from arrester.agents.run.termination import death_of
+from arrester.agents.runtime.thread_protocol import Outbox, PolicyCommand, TaskCommand, ThreadDeath
 from arrester.agents.runtime.uncaught import UNCAUGHT_DEFAULT
-from arrester.agents.spark.try_eval import require_classic
-from arrester.agents.stop_signal import BatchEnded, StopRequested, StopSignal
+from arrester.agents.spark.versions import require_supported
+from arrester.agents.stop_signal import BatchEnded, BatchStopped, StopRequested, StopSignal
 from arrester.controlplane.domain.error_policy.policy import StageKind
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import ResumeHow, StageAnswer
-from arrester.controlplane.domain.state.states import ThreadStatus
-from arrester.controlplane.domain.state.transitions import Move, move_thread
+from arrester.controlplane.domain.state.states import TaskState, TaskStatus, ThreadStatus
+from arrester.controlplane.domain.state.transitions import Transition, thread_transition
 
 _log = logging.getLogger("arrester.thread")
 
@@ -40,10 +38,10 @@ _OWNED_SECONDS = 5.0
 #: The interval at which a stop checks whether to cancel an evaluation.
 _STOP_TICK_SECONDS = 0.2
 #: The pause between two chunks of held records, so that a waiting micro-batch gets the lock.
-_BREATH_SECONDS = 0.01
+_PAUSE_SECONDS = 0.01
 
 
-class PipelineThread(RunStatus):
+class PipelineThread:
     """One run of a pipeline in this process. Methods may be called from any Python thread.
 
     One lock serializes micro-batches, chunks of held records and commands; `query.stop()` is never
@@ -61,33 +59,59 @@ class PipelineThread(RunStatus):
         on_death: Callable[[ThreadDeath], None],
         uncaught: str = UNCAUGHT_DEFAULT,
     ) -> None:
-        require_classic(pipeline.source.sparkSession)
-        super().__init__(pipeline)
-        self._application = application
-        self._instance = instance
-        self._outbox = outbox
-        self._config = config
+        require_supported(pipeline.source.sparkSession)
+        self.pipeline = pipeline
+        self._claim = partial(
+            Engine,
+            pipeline,
+            application=application,
+            instance=instance,
+            outbox=outbox,
+            config=config,
+            uncaught=uncaught,
+        )
         self._on_death = on_death
-        self._uncaught = uncaught
+        #: Whether it has ended and the agent has reacted.
+        self.is_answered = False
         #: None: not started.
         self._state: ThreadStatus | None = None
         self._lock = RunLock()
-        self._halt = StopSignal(pipeline.name)
+        self._stop_signal = StopSignal(pipeline.name)
         self._ended = threading.Event()
         #: Set when `start` has ended, with or without an exception.
         self._started = threading.Event()
         self._retries = SourceRetries(config.errors.policy(StageKind.SOURCE), pipeline.name)
         #: The pass over a static source is done; what is left waits for operators.
-        self._passed = False
+        self._source_done = False
         #: Whether the server requested a report of the tasks' states.
-        self._report_asked = False
+        self._report_requested = False
         #: When the run last checked that it owns the checkpoint.
         self._owned_at = time.monotonic()
         self._loop = threading.Thread(
-            target=self._look_after, name=f"arrester-{pipeline.name}", daemon=True
+            target=self._run, name=f"arrester-{pipeline.name}", daemon=True
         )
 
-    # ── what it is ───────────────────────────────────────────────────────────────────────────
+    # ── status: readable without the lock, which a micro-batch may hold for long ───────────────
+
+    @property
+    def pipeline_name(self) -> str:
+        """The pipeline's name."""
+        return self.pipeline.name
+
+    @property
+    def checkpoint_id(self) -> str:
+        """The id in the checkpoint's metadata; known once the run has started."""
+        return self._engine.journal.ledger.checkpoint
+
+    @property
+    def is_global(self) -> bool:
+        """Whether the pipeline has one task only, the global one."""
+        return self.pipeline.task is None
+
+    @property
+    def epoch(self) -> int:
+        """The number of this run on its checkpoint."""
+        return self._engine.run.epoch
 
     @property
     def state(self) -> ThreadStatus:
@@ -102,11 +126,28 @@ class PipelineThread(RunStatus):
     @property
     def is_idle(self) -> bool:
         """Whether nothing happens without a command: a static source is done, the rest is held."""
-        return self._passed and not self._engine.has_work
+        return self._source_done and not self._engine.has_work
+
+    def tasks(self) -> list[TaskState]:
+        """Return the tasks that ever failed or changed state here; all others are RUNNING."""
+        return self._engine.tasks()
+
+    def paused_tasks(self) -> list[TaskState]:
+        """Return the PAUSED tasks."""
+        return [each for each in self.tasks() if each.status is TaskStatus.PAUSED]
+
+    def task_weight(self) -> int | None:
+        """Return what its tasks add to the heartbeat's hash; None while events are unpublished."""
+        return self._engine.task_weight()
+
+    def answer_to(self, command: UUID) -> CommandAnswer | None:
+        """Return the answer to a command, from this run or an earlier one; None if it is
+        unknown."""
+        return self._engine.journal.ledger.answers.get(str(command))
 
     def report(self) -> None:
         """Report the state of the tasks soon; the server's view differs."""
-        self._report_asked = True
+        self._report_requested = True
 
     # ── start and stop ───────────────────────────────────────────────────────────────────────
 
@@ -116,19 +157,11 @@ class PipelineThread(RunStatus):
         Failures are raised here and not passed to `on_death`.
         """
         self._trigger = trigger
-        self._engine = Engine(
-            self.pipeline,
-            checkpoint,
-            application=self._application,
-            instance=self._instance,
-            outbox=self._outbox,
-            config=self._config,
-            uncaught=self._uncaught,
-        )
+        self._engine = self._claim(checkpoint)
         self._state = ThreadStatus.RUNNING
         try:
-            self._engine.prepare(check=self._halt.check, wait=self._halt.wait)
-            self._halt.check()
+            self._engine.prepare(check=self._stop_signal.check, wait=self._stop_signal.wait)
+            self._stop_signal.check()
             self._start_query()
         except BaseException as exc:
             self._write_end(None if isinstance(exc, StopRequested) else exc)
@@ -150,10 +183,10 @@ class PipelineThread(RunStatus):
         finish. After the time its Spark jobs are cancelled.
         """
         deadline = time.monotonic() + timeout_seconds
-        self._halt.ask()
+        self._stop_signal.request()
         # The unfinished work of an earlier run may wait for a broker without bound.
         while self.is_running and not self._started.wait(_STOP_TICK_SECONDS):
-            self._engine.give_up()
+            self._engine.cancel_evaluation()
             if time.monotonic() > deadline:
                 return False
         if not self._loop.is_alive():
@@ -162,7 +195,7 @@ class PipelineThread(RunStatus):
         while not self._lock.acquire(timeout=_STOP_TICK_SECONDS):
             if time.monotonic() > deadline - timeout_seconds / 2:
                 break
-            self._engine.give_up()
+            self._engine.cancel_evaluation()
         else:
             self._lock.release()
         stopper = threading.Thread(target=self._stop_query, name="arrester-stop", daemon=True)
@@ -177,74 +210,26 @@ class PipelineThread(RunStatus):
         except Exception:
             _log.debug("the query of %s ended while it was stopped", self.pipeline.name)
 
-    # ── commands ──────────────────────────────────────────────────────────────────────────────
+    # ── commands ─────────────────────────────────────────────────────────────────────────────
 
-    def resume(
-        self,
-        key: str | None,
-        *,
-        how: ResumeHow | None,
-        position: int | None = None,
-        target: int | None = None,
-        command: UUID | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-    ) -> CommandOutcome:
-        """Apply a command to a task after the running micro-batch.
-
-        `how` is RETRY (a PAUSED task continues at the failed record), SKIP (after it: the record
-        becomes a dead letter with `actor` and `reason`), AT (at `target`: held records before it
-        become dead letters), RESTART (a DEAD task continues at the failed record), or None: a
-        RUNNING task is paused by hand. Held records run first. `position`, if given, must be the
-        one at which the task stopped.
+    def apply(self, command: TaskCommand | PolicyCommand) -> CommandAnswer:
+        """Apply a command after the running micro-batch; held records of a resumed task run first.
 
         Raises Superseded if a newer run owns the checkpoint, which then answers; and InvalidValue
         inside a function of the pipeline, for which the command would wait.
         """
-        requested = ResumeRequest(
-            key=key,
-            how=how,
-            position=position,
-            target=target,
-            command=command,
-            actor=actor,
-            reason=reason,
-        )
-        return self._apply(lambda: self._engine.resume(requested))
-
-    def set_policy(
-        self,
-        stage: str,
-        answer: StageAnswer | None,
-        *,
-        command: UUID | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-    ) -> CommandOutcome:
-        """Override the policy of a stage from the next micro-batch on and in later runs.
-
-        None: the policy of the author and the configuration. Raises as `resume`.
-        """
-        requested = PolicyCommand(
-            stage=stage, answer=answer, command=command, actor=actor, reason=reason
-        )
-        return self._apply(lambda: self._engine.set_policy(requested))
-
-    def _apply(self, do: Callable[[], CommandOutcome]) -> CommandOutcome:
         refuse_inside("a command for its tasks or policies")
         with self._lock:
-            if not self.is_running or self._halt.asked:
-                return CommandOutcome(applied=False, reason=f"{self.pipeline.name} is not running")
+            if not self.is_running or self._stop_signal.is_requested:
+                return CommandAnswer(applied=False, reason=f"{self.pipeline.name} is not running")
             try:
-                return do()
-            except InvalidValue:
-                raise
+                return self._engine.commands.apply(command)
             except Superseded as exc:
-                self._halt.note(exc)
+                self._stop_signal.record(exc)
                 raise
             except BaseException as exc:
-                self._halt.note(exc)
-                return CommandOutcome(applied=False, reason=f"{self.pipeline.name} ends: {exc}")
+                self._stop_signal.record(exc)
+                return CommandAnswer(applied=False, reason=f"{self.pipeline.name} ends: {exc}")
 
     # ── the loop ─────────────────────────────────────────────────────────────────────────────
 
@@ -252,53 +237,62 @@ class PipelineThread(RunStatus):
         """Called by Spark for each micro-batch; only a short exception leaves it."""
         try:
             with self._lock:
-                self._halt.check()
-                self._engine.process(frame, batch)
-                self._retries.went_well()
+                self._stop_signal.check()
+                self._engine.processor.process(frame, batch)
+                self._retries.reset()
                 return
-        except BaseException as exc:  # SystemExit would hang the query for ever
-            self._halt.note(exc)
-        raise BatchEnded(
-            f"pipeline {self.pipeline.name} stopped; its agent has the reason"
-        ) from None
+        except BaseException as exc:  # SystemExit would hang the query forever
+            self._stop_signal.record(exc)
+        raise self._batch_end() from None
 
-    def _look_after(self) -> None:
+    def _batch_end(self) -> BatchEnded | BatchStopped:
+        """Return what Spark gets: a failure only if the run fails."""
+        exc, name = self._stop_signal.exception, self.pipeline.name
+        if exc is None:
+            return BatchStopped(f"pipeline {name} stopped")
+        death = death_of(exc, stopped=False)
+        wait_ms = self._retries.decide(exc, at=datetime.now(UTC))
+        if death.superseded or death.finished or wait_ms is not None:
+            return BatchStopped(f"pipeline {name} stopped; its agent has the reason")
+        return BatchEnded(f"pipeline {name} failed; its agent has the reason")
+
+    def _run(self) -> None:
         """Watch the query until it has ended, including its restarts."""
         self._until_ended()
-        while self._begins_again():
+        while self._restarted_query():
             self._until_ended()
-        self._end(self._halt.raised)
+        self._end(self._stop_signal.exception)
 
     def _until_ended(self) -> None:
         """Run held records and publish events until the query and all its work have ended."""
         try:
-            while self._halt.raised is None and self._query.isActive:
+            while self._stop_signal.exception is None and self._query.isActive:
                 worked = self._tick()
-                pause = _BREATH_SECONDS if worked else _TICK_SECONDS
-                if self._halt.pause(pause):
+                pause = _PAUSE_SECONDS if worked else _TICK_SECONDS
+                if self._stop_signal.sleep(pause):
                     self._query.awaitTermination()
-            if self._halt.raised is None and not self._halt.asked:
+            if self._stop_signal.exception is None and not self._stop_signal.is_requested:
                 self._finish()
         except BaseException as exc:
-            self._halt.note(exc)
+            self._stop_signal.record(exc)
         self._stop_query()
 
-    def _begins_again(self) -> bool:
+    def _restarted_query(self) -> bool:
         """Whether the source failed and may be retried; then the query has been restarted."""
-        failed = self._halt.raised
-        wait_ms = None if failed is None else self._retries.wait_ms(failed, at=now())
+        failed = self._stop_signal.exception
+        wait_ms = None if failed is None else self._retries.wait_ms(failed, at=datetime.now(UTC))
         if wait_ms is None:
             return False
-        self._halt.forgive()
-        if self._halt.retry_after(wait_ms):
+        self._stop_signal.clear_exception()
+        if self._stop_signal.retry_after(wait_ms):
             return False
         try:
             with self._lock:
-                self._engine.look_at_progress()
+                self._engine.read_progress()
             self._start_query()
         except BaseException as exc:
-            self._halt.note(exc)
-        if self._halt.asked:
+            self._stop_signal.record(exc)
+        if self._stop_signal.is_requested:
             # The requester may have stopped the query before this one.
             self._stop_query()
         return True
@@ -309,18 +303,19 @@ class PipelineThread(RunStatus):
             # A running resume may add some.
             return True
         try:
-            self._look_who_owns()
+            self._check_owned()
             worked = self._engine.drain()
             if worked:
-                self._retries.went_well()
-            if self._engine.put_ready() and self._report_asked:
-                self._report_asked = False
+                self._retries.reset()
+            published = self._engine.publisher.publish(now=datetime.now(UTC))
+            if published and self._report_requested:
+                self._report_requested = False
                 self._engine.report()
             return worked
         finally:
             self._lock.release()
 
-    def _look_who_owns(self) -> None:
+    def _check_owned(self) -> None:
         """Periodically end a run that has nothing to do and would not notice a newer one."""
         if time.monotonic() - self._owned_at >= _OWNED_SECONDS:
             self._engine.journal.check_owned()
@@ -332,14 +327,14 @@ class PipelineThread(RunStatus):
         if exception is not None:
             raise exception
         while self._tick():
-            self._halt.check()
-        self._passed = not self.pipeline.source.isStreaming
-        while self._rests() and not self._halt.pause(_TICK_SECONDS):
+            self._stop_signal.check()
+        self._source_done = not self.pipeline.source.isStreaming
+        while self._waits_for_commands() and not self._stop_signal.sleep(_TICK_SECONDS):
             self._tick()
 
-    def _rests(self) -> bool:
+    def _waits_for_commands(self) -> bool:
         """Whether a static source is done and the rest is held; a command may have failed."""
-        return self._passed and self._engine.holds_rows and self._halt.raised is None
+        return self._source_done and self._engine.holds_rows and self._stop_signal.exception is None
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────
 
@@ -351,11 +346,14 @@ class PipelineThread(RunStatus):
             if exc is not None or death.finished or death.superseded:
                 self._on_death(death)
         finally:
-            self._answered = True
+            self.is_answered = True
 
     def _write_end(self, exc: BaseException | None) -> ThreadDeath:
         with self._lock:
-            death = self._engine.end(exc, stopped=self._halt.asked)
-            if self._state is not None and move_thread(self._state, ThreadStatus.DEAD) is Move.DONE:
+            death = self._engine.end(exc, stopped=self._stop_signal.is_requested)
+            if (
+                self._state is not None
+                and thread_transition(self._state, ThreadStatus.DEAD) is Transition.DONE
+            ):
                 self._state = ThreadStatus.DEAD
             return death

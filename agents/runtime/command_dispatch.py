@@ -7,11 +7,12 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+from arrester.agents.journal.journal import Superseded
 from arrester.agents.runtime.instance import Instance
-from arrester.agents.runtime.protocols import Controls, Outcome
+from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand, Thread
 from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandDelivered,
@@ -36,21 +37,18 @@ _HOW: dict[CommandKind, ResumeHow | None] = {
     CommandKind.PAUSE_TASK: None,
     CommandKind.RESTART_TASK: ResumeHow.RESTART,
 }
-#: Commands that wait for the end of a micro-batch.
-_OF_PIPELINES = (*_HOW, CommandKind.SET_POLICY)
 
 
 @dataclass(frozen=True, slots=True)
 class _Fetched:
     command: CommandIssued
+    #: How far the server's clock is ahead of this host's.
     ahead: timedelta
     #: Whether the command had expired when it came.
-    late: bool
+    expired: bool
 
 
-#: A pipeline and a checkpoint, on which one thread runs at a time.
-_Place = tuple[str | None, str | None]
-_Turns = queue.SimpleQueue[_Fetched | None]
+_Queue = queue.SimpleQueue[_Fetched | None]
 
 
 class Commands:
@@ -65,48 +63,47 @@ class Commands:
         self,
         instance: Instance,
         *,
-        threads: Callable[[], Sequence[Controls]],
+        threads: Callable[[], Sequence[Thread]],
         shut_down: Callable[[CommandIssued], None],
-        now: Callable[[], datetime],
     ) -> None:
         self._instance = instance
         self._threads = threads
         self._shut_down = shut_down
-        self._now = now
-        self._turns: dict[_Place, _Turns] = {}
+        #: By pipeline and checkpoint.
+        self._queues: dict[tuple[str | None, str | None], _Queue] = {}
         self._lock = threading.Lock()
         self._delivered: set[UUID] = set()
         self._unclaimed: dict[UUID, _Fetched] = {}
         #: Commands that failed through a fault of the agent; they are answered as well.
-        self.guest_errors = 0
+        self.internal_errors = 0
 
     def stop(self) -> None:
         """End after the commands that are being applied, without waiting for them."""
         with self._lock:
-            for turns in self._turns.values():
-                turns.put(None)
+            for commands in self._queues.values():
+                commands.put(None)
 
     def take(self, command: CommandIssued, ahead: timedelta) -> None:
         """Accept a command that may be for this instance, and may have come before."""
+        fetched = _Fetched(command, ahead, expired=_is_expired(command, ahead))
         with self._lock:
             if command.command in self._delivered:
                 return
-            if not self._is_for_us(command):
-                self._keep_unclaimed(command, ahead)
+            if not self._is_for_this_instance(command):
+                self._keep_unclaimed(fetched)
                 return
             self._delivered.add(command.command)
-        self._say(command, CommandDelivered(command=command.command))
-        fetched = _Fetched(command, ahead, late=self._is_over(command, ahead))
-        if command.kind in _OF_PIPELINES:
-            self._line_up(fetched)
-        elif fetched.late:
+        self._answer(command, CommandDelivered(command=command.command))
+        if command.kind in _HOW or command.kind is CommandKind.SET_POLICY:
+            self._enqueue(fetched)
+        elif fetched.expired:
             self._refuse(command, EXPIRED)
         elif command.kind is CommandKind.SHUT_DOWN_APPLICATION:
             self._shut_down(command)
         else:
             self._refuse(command, f"{command.kind} is not for an instance")
 
-    def look_again(self) -> None:
+    def retry_unclaimed(self) -> None:
         """Dispatch commands that no thread here could claim before: a new thread may run their
         task."""
         with self._lock:
@@ -114,50 +111,49 @@ class Commands:
         for fetched in unclaimed.values():
             self.take(fetched.command, fetched.ahead)
 
-    def _is_for_us(self, command: CommandIssued) -> bool:
+    def _is_for_this_instance(self, command: CommandIssued) -> bool:
         if self._instance.id in command.instances:
             return True
         # A policy is for the instances that the command names: it waits for their answers.
         return command.kind in _HOW and bool(self._threads_for(command))
 
-    def _keep_unclaimed(self, command: CommandIssued, ahead: timedelta) -> None:
+    def _keep_unclaimed(self, fetched: _Fetched) -> None:
         self._unclaimed = {
-            id: fetched
-            for id, fetched in self._unclaimed.items()
-            if not self._is_over(fetched.command, fetched.ahead)
+            id: each
+            for id, each in self._unclaimed.items()
+            if not _is_expired(each.command, each.ahead)
         }
-        if command.kind in _HOW and len(self._unclaimed) < UNCLAIMED:
-            self._unclaimed[command.command] = _Fetched(command, ahead, late=False)
+        if fetched.command.kind in _HOW and len(self._unclaimed) < UNCLAIMED:
+            self._unclaimed[fetched.command.command] = fetched
 
-    def _is_over(self, command: CommandIssued, ahead: timedelta) -> bool:
-        return self._now() + ahead >= command.expires_at
-
-    def _line_up(self, fetched: _Fetched) -> None:
+    def _enqueue(self, fetched: _Fetched) -> None:
         """Queue the command for its pipeline; if nothing runs, apply it at once."""
-        if not self._threads_for(fetched.command):
-            self._apply_all(fetched)
+        command = fetched.command
+        if not self._threads_for(command):
+            self._apply_to_all(fetched)
             return
-        place = (fetched.command.pipeline, fetched.command.checkpoint)
         with self._lock:
-            turns = self._turns.get(place)
-            if turns is None:
-                turns = self._turns[place] = queue.SimpleQueue()
+            commands = self._queues.get((command.pipeline, command.checkpoint))
+            if commands is None:
+                commands = self._queues[command.pipeline, command.checkpoint] = queue.SimpleQueue()
                 threading.Thread(
                     target=self._run,
-                    args=(turns,),
-                    name=f"arrester-commands-{place[0]}",
+                    args=(commands,),
+                    name=f"arrester-commands-{command.pipeline}",
                     daemon=True,
                 ).start()
-        turns.put(fetched)
+        commands.put(fetched)
 
-    def _run(self, turns: _Turns) -> None:
-        while (fetched := turns.get()) is not None:
+    def _run(self, commands: _Queue) -> None:
+        while (fetched := commands.get()) is not None:
             try:
-                self._apply_all(fetched)
-            except Exception as exc:  # the guest must not end silently, nor break its host
-                self._not_applied(fetched.command, exc)
+                self._apply_to_all(fetched)
+            except Superseded:
+                log.info("command %s: the newer run answers it", fetched.command.kind)
+            except Exception as exc:  # must neither end the thread silently nor reach a pipeline
+                self._fail(fetched.command, exc)
 
-    def _apply_all(self, fetched: _Fetched) -> None:
+    def _apply_to_all(self, fetched: _Fetched) -> None:
         """Apply the command: a task is in one thread, a pipeline may run in several."""
         threads = self._threads_for(fetched.command)
         if not threads:
@@ -165,67 +161,64 @@ class Commands:
         for thread in threads:
             self._apply(fetched, thread)
 
-    def _apply(self, fetched: _Fetched, thread: Controls | None) -> None:
+    def _apply(self, fetched: _Fetched, thread: Thread | None) -> None:
         command = fetched.command
-        known = None if thread is None else thread.is_applied(command.command)
+        known = None if thread is None else thread.answer_to(command.command)
         if known is not None and known.applied:
             # An earlier instance applied it and answered in its own name; this is our answer.
-            self._say(command, CommandApplied(command=command.command, detail=known.reason))
+            self._answer(command, CommandApplied(command=command.command, detail=known.reason))
         elif known is not None:
             self._refuse(command, known.reason)
-        elif self._is_over(command, fetched.ahead):
-            self._refuse(command, EXPIRED if fetched.late else EXPIRED_HERE)
+        elif _is_expired(command, fetched.ahead):
+            self._refuse(command, EXPIRED if fetched.expired else EXPIRED_HERE)
         elif thread is None:
-            where = f"pipeline {command.pipeline}"
+            run = f"pipeline {command.pipeline}"
             if command.checkpoint is not None:
-                where = f"{where} at checkpoint {command.checkpoint}"
-            self._refuse(command, f"no thread of this instance runs {where}")
+                run = f"{run} at checkpoint {command.checkpoint}"
+            self._refuse(command, f"no thread of this instance runs {run}")
         else:
-            outcome = _done(command, thread)
-            log.info("%s by %s: %s", command.kind, command.actor, outcome.reason)
+            answer = thread.apply(_for_thread(command))
+            log.info("%s by %s: %s", command.kind, command.actor, answer.reason)
             # A thread that is ending refuses without recording it in its checkpoint.
-            if not outcome.applied and thread.is_applied(command.command) is None:
-                self._refuse(command, outcome.reason)
+            if not answer.applied and thread.answer_to(command.command) is None:
+                self._refuse(command, answer.reason)
 
-    def _not_applied(self, command: CommandIssued, exc: Exception) -> None:
-        # Imported here because it needs PySpark, which importing the agent must not.
-        from arrester.agents.journal.journal import Superseded
-
-        if isinstance(exc, Superseded):
-            log.info("command %s: the newer run of this pipeline answers it", command.kind)
-            return
+    def _fail(self, command: CommandIssued, exc: Exception) -> None:
         with self._lock:
-            self.guest_errors += 1
+            self.internal_errors += 1
         log.error("command %s could not be applied", command.kind, exc_info=exc)
         self._refuse(command, f"it failed here: {type(exc).__name__}: {exc}")
 
-    def _threads_for(self, command: CommandIssued) -> list[Controls]:
-        anywhere = command.kind is CommandKind.SET_POLICY
+    def _threads_for(self, command: CommandIssued) -> list[Thread]:
+        any_checkpoint = command.kind is CommandKind.SET_POLICY
         return [
             thread
             for thread in self._threads()
             if thread.pipeline_name == command.pipeline
-            and (anywhere or thread.checkpoint_id == command.checkpoint)
+            and (any_checkpoint or thread.checkpoint_id == command.checkpoint)
         ]
 
     def _refuse(self, command: CommandIssued, reason: str) -> None:
-        self._say(command, CommandRefused(command=command.command, reason=reason))
+        self._answer(command, CommandRefused(command=command.command, reason=reason))
 
-    def _say(self, command: CommandIssued, data: CommandEvent) -> None:
-        self._instance.say(data, caused_by=command.command)
+    def _answer(self, command: CommandIssued, data: CommandEvent) -> None:
+        self._instance.emit(data, caused_by=command.command)
 
 
-def _done(command: CommandIssued, thread: Controls) -> Outcome:
-    """Apply the command in a thread, which records the answer in its checkpoint."""
+def _is_expired(command: CommandIssued, ahead: timedelta) -> bool:
+    return datetime.now(UTC) + ahead >= command.expires_at
+
+
+def _for_thread(command: CommandIssued) -> TaskCommand | PolicyCommand:
     if command.kind is CommandKind.SET_POLICY:
-        return thread.set_policy(
+        return PolicyCommand(
             command.stage or "",
             command.answer,
             command=command.command,
             actor=command.actor,
             reason=command.reason,
         )
-    return thread.resume(
+    return TaskCommand(
         command.task,
         how=_HOW[command.kind],
         position=command.position,

@@ -1,45 +1,33 @@
-"""The heartbeat that an instance sends every few seconds."""
+"""The content of the heartbeat that `transport.sender` sends every few seconds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
-from arrester.agents.runtime.protocols import Thread
+from arrester.agents.runtime.thread_protocol import Thread, run_of
 from arrester.agents.transport.spool import Spool
-from arrester.controlplane.domain.events import Run
 from arrester.controlplane.domain.state import drift
 from arrester.controlplane.domain.state.states import InstanceStatus
 from arrester.controlplane.domain.wire import codec
 
 
-def heartbeat(
-    status: InstanceStatus, running: Sequence[Thread], spool: Spool, *, at: datetime
-) -> bytes:
+def heartbeat(status: InstanceStatus, running: Sequence[Thread], spool: Spool) -> bytes:
     """Return the heartbeat, packed."""
-    runs = tuple(
-        Run(pipeline=each.pipeline_name, checkpoint=each.checkpoint_id, epoch=each.epoch)
-        for each in running
-    )
+    weights = [each.task_weight() for each in running]
+    published = [weight for weight in weights if weight is not None]
     return msgspec.json.encode(
         codec.Heartbeat(
-            at=at,
+            at=datetime.now(UTC),
             status=status.value,
-            runs=runs,
+            runs=tuple(map(run_of, running)),
             spooled=spool.events,
             counted_only=spool.counted_only,
             spool_bytes=spool.size_bytes,
             spool_since=spool.oldest(),
-            standing=_standing(running),
+            # None while a thread has unpublished events.
+            standing=drift.state_hash(published) if len(published) == len(weights) else None,
         )
     )
-
-
-def _standing(running: Sequence[Thread]) -> str | None:
-    """Return the hash of the tasks that are not RUNNING; None while a thread has unpublished
-    events."""
-    weights = [each.standing() for each in running]
-    known = [weight for weight in weights if weight is not None]
-    return drift.standing(known) if len(known) == len(weights) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import get_args
 from uuid import UUID
@@ -18,15 +18,16 @@ from arrester.controlplane.domain.events import (
     InstanceStarted,
     InstanceStopped,
     InstanceStopping,
+    Run,
 )
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.evolve import At, evolve_instance
 from arrester.controlplane.domain.state.states import InstanceState, InstanceStatus
-from arrester.controlplane.domain.state.transitions import Move, move_instance
+from arrester.controlplane.domain.state.transitions import Transition, instance_transition
 
 _log = logging.getLogger("arrester.agent")
 
-Tell = Callable[[UUID, Sequence[Event]], None]
+Put = Callable[[UUID, Sequence[Event]], None]
 
 _INSTANCE = get_args(InstanceEvent)
 
@@ -48,15 +49,12 @@ class Ending(StrEnum):
 
 
 class Instance:
-    """The instance's state; its events go to `tell` under a new batch id."""
+    """The instance's state; its events go to `put` under a new batch id."""
 
-    def __init__(
-        self, application: str, id: UUID, *, tell: Tell, now: Callable[[], datetime]
-    ) -> None:
+    def __init__(self, application: str, id: UUID, *, put: Put) -> None:
         self.id = id
         self.state = InstanceState(application=application, id=id)
-        self._tell = tell
-        self._now = now
+        self._put = put
         self._lock = threading.Lock()
 
     @property
@@ -64,44 +62,44 @@ class Instance:
         """The state's name."""
         return self.state.status
 
-    def say(self, *data: EventData, caused_by: UUID | None = None) -> None:
+    def emit(self, *data: EventData, run: Run | None = None, caused_by: UUID | None = None) -> None:
         """Emit events as one batch and change the state by them; callable from any thread.
 
         An event that comes too late to change the state is dropped. A transition that is never
         allowed raises IllegalMove.
         """
-        now = self._now()
+        now = datetime.now(UTC)
         with self._lock:
-            told = [each for each in data if self._takes(each, now)]
             events = [
-                Event(occurred_at=now, instance=self.id, caused_by=caused_by, data=each)
-                for each in told
+                Event(occurred_at=now, instance=self.id, run=run, caused_by=caused_by, data=each)
+                for each in data
+                if self._accepts(each, now)
             ]
             if events:
-                self._tell(uuid7(now), events)
+                self._put(uuid7(now), events)
 
-    def _takes(self, data: EventData, now: datetime) -> bool:
+    def _accepts(self, data: EventData, now: datetime) -> bool:
         """Change the state by an event of the instance; return whether the event is valid now."""
         if not isinstance(data, _INSTANCE):
             return True
         at = At(sequence=self.state.sequence + 1, occurred_at=now, instance=self.id)
         moved = evolve_instance(self.state, data, at)
-        match move_instance(self.status, asked_for(data)):
-            case Move.DONE:
+        match instance_transition(self.status, _target(data)):
+            case Transition.DONE:
                 self.state = moved
                 return True
-            case Move.REFUSED:
+            case Transition.REFUSED:
                 _log.debug("%s comes too late: the instance is %s", data, self.status)
                 return False
-            case Move.ILLEGAL:
-                raise IllegalMove(f"{self.status} cannot become {asked_for(data)}")
+            case Transition.ILLEGAL:
+                raise IllegalMove(f"{self.status} cannot become {_target(data)}")
 
 
 class IllegalMove(ArresterError):
     """A state transition that is not allowed: a bug in the agent; please report it."""
 
 
-def asked_for(data: EventData) -> InstanceStatus:
+def _target(data: EventData) -> InstanceStatus:
     """Return the state that an event of an agent leads to."""
     match data:
         case InstanceStarted():
@@ -111,4 +109,4 @@ def asked_for(data: EventData) -> InstanceStatus:
         case InstanceStopped():
             return InstanceStatus.ERROR if data.error else InstanceStatus.NOT_RUNNING
         case _:
-            raise IllegalMove(f"an agent does not say {type(data).__name__}")
+            raise IllegalMove(f"an agent does not emit {type(data).__name__}")

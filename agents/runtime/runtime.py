@@ -16,13 +16,12 @@ from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 
 from arrester.agents.config import AgentConfig
-from arrester.agents.journal.outbox import Outbox
 from arrester.agents.runtime.command_dispatch import Commands
 from arrester.agents.runtime.heartbeat import heartbeat
 from arrester.agents.runtime.instance import Ending, Instance
-from arrester.agents.runtime.protocols import Death, Thread
 from arrester.agents.runtime.shutdown import GRACE_SECONDS, stop_all
-from arrester.agents.runtime.uncaught import Ask, Line, Uncaught
+from arrester.agents.runtime.thread_protocol import Outbox, Thread, ThreadDeath
+from arrester.agents.runtime.uncaught import DeadThreads, ThreadSlot, UncaughtHandler
 from arrester.agents.transport.connection import FLUSH_SECONDS, Connection
 from arrester.controlplane.domain.errors import ApplicationLatched, InvalidValue
 from arrester.controlplane.domain.events import (
@@ -49,33 +48,36 @@ class Runtime:
     """One instance from its first pipeline to its end. Methods may be called from any thread."""
 
     def __init__(
-        self, config: AgentConfig, *, versions: dict[str, str], on_uncaught: Ask | None = None
+        self,
+        config: AgentConfig,
+        *,
+        versions: dict[str, str],
+        spark_ui: str | None = None,
+        on_uncaught: UncaughtHandler | None = None,
     ) -> None:
         self.config = config
-        self.id = uuid7(_now())
+        self.id = uuid7(datetime.now(UTC))
         self.ending: Ending | None = None
-        self.instance = Instance(config.application, self.id, tell=self._tell, now=_now)
+        self.instance = Instance(config.application, self.id, put=self._put)
         self.threads: tuple[Thread, ...] = ()
         #: Threads that are starting: an end does not wait for them.
         self._launching: tuple[Thread, ...] = ()
-        self._lines: tuple[Line[Any], ...] = ()
+        self._slots: tuple[ThreadSlot[Any], ...] = ()
         self._versions = versions
+        self._spark_ui = spark_ui
         self._lock = threading.RLock()
         self._over = threading.Event()
-        self._link: Connection | None = None
+        self._connection: Connection | None = None
         #: Shutdown commands that are answered when the instance has ended.
         self._shutdowns: list[CommandIssued] = []
-        self._uncaught = Uncaught(
-            on_uncaught,
+        self._dead_threads = DeadThreads(
+            on_uncaught or UncaughtHandler(),
             config.application,
             self.instance,
             launch=self._launch,
-            tell=self._tell,
             end=partial(self.end_soon, Ending.FAILED),
         )
-        self._commands = Commands(
-            self.instance, threads=self.running, shut_down=self._obey, now=_now
-        )
+        self._commands = Commands(self.instance, threads=self.running, shut_down=self._shut_down)
 
     def open(self) -> None:
         """Bring the instance to RUNNING; a second call has no effect.
@@ -86,30 +88,33 @@ class Runtime:
         with self._lock:
             if self.ending is not None:
                 raise InvalidValue("agent", self.ending.value, "an agent that has not ended")
-            if self._link is not None:
+            if self._connection is not None:
                 return
-            self._link = Connection(self.config, self.id)
+            self._connection = Connection(self.config, self.id)
             started = InstanceStarted(
-                host=socket.gethostname(), pid=os.getpid(), versions=self._versions
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                versions=self._versions,
+                spark_ui=self._spark_ui,
             )
-            if self._link.is_latched():
-                self._stay_away(started)
-            self.instance.say(started)
-            self._link.start_sending(heartbeat=self._heartbeat, report=self._report)
-            self._link.start_listening(take=self._commands.take, on_latched=self._latched)
+            if self._connection.is_latched():
+                self._refuse_start(started)
+            self.instance.emit(started)
+            self._connection.start_sending(heartbeat=self._heartbeat, report=self._report)
+            self._connection.start_listening(take=self._commands.take, on_latched=self._latched)
             atexit.register(self.end, Ending.STOPPED, "the process ends")
 
     def start(
         self,
-        make: Callable[[Outbox, Callable[[Death], None]], T],
+        make: Callable[[Outbox, Callable[[ThreadDeath], None]], T],
         launch: Callable[[T], None],
     ) -> T:
         """Start, with `launch`, the thread that `make` returns; exceptions are raised here."""
         self.open()
-        line = Line(make=make, launch=launch)
-        thread = self._launch(line)
+        slot = ThreadSlot(make=make, launch=launch)
+        thread = self._launch(slot)
         with self._lock:
-            self._lines = (*self._lines, line)
+            self._slots = (*self._slots, slot)
         return thread
 
     def remove(self, pipeline: str) -> bool:
@@ -119,32 +124,33 @@ class Runtime:
         Only a RUNNING instance has threads to remove.
         """
         with self._lock:
-            found = [
-                line
-                for line in self._lines
-                if line.thread is not None and line.thread.pipeline_name == pipeline
-            ]
-            waiting = [line for line in found if not line.removed]
-            if self.instance.status is not InstanceStatus.RUNNING or not waiting:
+            if self.instance.status is not InstanceStatus.RUNNING:
                 return False
-            for line in waiting:
-                line.removed = True
-        running = [line.thread for line in waiting if line.thread in self.running()]
+            found = [
+                slot
+                for slot in self._slots
+                if slot.thread is not None
+                and slot.thread.pipeline_name == pipeline
+                and not slot.removed
+            ]
+            for slot in found:
+                slot.removed = True
+        running = [slot.thread for slot in found if slot.thread in self.running()]
         for thread in running:
             thread.stop(timeout_seconds=self.config.shutdown_timeout_seconds)
         return bool(running)
 
-    def _launch(self, line: Line[T]) -> T:
-        """Start the line's next thread in place of the previous one."""
-        thread = line.make(self._opened.spool, partial(self._uncaught.died, line))
+    def _launch(self, slot: ThreadSlot[T]) -> T:
+        """Start the next thread of a slot in place of the previous one."""
+        thread = slot.make(self._opened.spool, partial(self._dead_threads.died, slot))
         # Set first: the thread may die before `launch` returns.
-        before, line.thread = line.thread, thread
+        before, slot.thread = slot.thread, thread
         with self._lock:
             self._launching = (*self._launching, thread)
         try:
-            line.launch(thread)
+            slot.launch(thread)
         except BaseException:
-            line.thread = before
+            slot.thread = before
             with self._lock:
                 self._launching = _without(self._launching, thread)
             raise
@@ -155,13 +161,13 @@ class Runtime:
         if too_late is not None:
             thread.stop(timeout_seconds=self.config.shutdown_timeout_seconds)
             raise InvalidValue("agent", too_late.value, "an agent that has not ended")
-        self._commands.look_again()
+        self._commands.retry_unclaimed()
         return thread
 
     @property
     def exception(self) -> BaseException | None:
         """The exception of the first thread that failed."""
-        return self._uncaught.exception
+        return self._dead_threads.exception
 
     def running(self) -> list[Thread]:
         """Return the threads that have not ended."""
@@ -175,14 +181,14 @@ class Runtime:
         deadline = time.monotonic() + (math.inf if timeout_seconds is None else timeout_seconds)
         idle = False
         while not self._over.wait(max(0.0, min(WATCH_SECONDS, deadline - time.monotonic()))):
-            self._uncaught.raise_next()
+            self._dead_threads.raise_next()
             # A dead thread may be being replaced at this moment: check twice.
             if idle and self._nothing_left():
                 return Ending.FINISHED
             idle = self._nothing_left()
             if time.monotonic() >= deadline:
                 return None
-        self._uncaught.raise_next()
+        self._dead_threads.raise_next()
         return self.ending
 
     def await_over(self) -> None:
@@ -205,25 +211,27 @@ class Runtime:
         """
         with self._lock:
             first, self.ending = self.ending is None, self.ending or ending
-        self._uncaught.stop()
-        if self._link is None:
+        self._dead_threads.stop()
+        if self._connection is None:
             self._end_unopened(reason)
         elif not first:
             self.await_over()
         else:
             log.info("%s: this instance stops: %s", self.config.application, reason)
             try:
-                self.instance.say(InstanceStopping(reason=reason, error=error), caused_by=caused_by)
+                self.instance.emit(
+                    InstanceStopping(reason=reason, error=error), caused_by=caused_by
+                )
                 seconds = self.config.shutdown_timeout_seconds
                 with self._lock:
                     stopping = [*self.running(), *self._launching]
                 graceful = stop_all(stopping, timeout_seconds=seconds)
                 stopped = InstanceStopped(reason=reason, failure=failure, error=error)
-                self._say_ended(stopped, caused_by, graceful=graceful)
+                self._report_end(stopped, caused_by, graceful=graceful)
                 self._commands.stop()
-                sent = self._link.close()
+                sent = self._connection.close()
                 if error and caused_by is None and not sent:
-                    self._say_not_told()
+                    self._log_unreached()
             finally:
                 self._over.set()
                 atexit.unregister(self.end)
@@ -249,35 +257,35 @@ class Runtime:
 
     def metrics(self) -> dict[str, int]:
         """Return counts of the agent itself; none before it is opened."""
-        if self._link is None:
+        if self._connection is None:
             return {}
-        return self._link.metrics() | {"command-errors": self._commands.guest_errors}
+        return self._connection.metrics() | {"command-errors": self._commands.internal_errors}
 
     @property
     def _opened(self) -> Connection:
-        assert self._link is not None
-        return self._link
+        assert self._connection is not None
+        return self._connection
 
-    def _tell(self, batch_id: UUID, events: Sequence[Event]) -> None:
+    def _put(self, batch_id: UUID, events: Sequence[Event]) -> None:
         # An instance that was never opened has nothing to report and no connection.
-        if self._link is not None:
-            self._link.spool.put(batch_id, events)
+        if self._connection is not None:
+            self._connection.spool.put(batch_id, events)
 
     def _end_unopened(self, reason: str) -> None:
-        self.instance.say(InstanceStopping(reason=reason), InstanceStopped(reason=reason))
+        self.instance.emit(InstanceStopping(reason=reason), InstanceStopped(reason=reason))
         self._over.set()
 
-    def _say_not_told(self) -> None:
+    def _log_unreached(self) -> None:
         why = (
-            "there is no server to tell them (REDIS_URL is not set)"
+            "there is no server (REDIS_URL is not set)"
             if self.config.redis_url is None
-            else "Redis could not be reached; the application's next agent on this host tells it"
+            else "Redis could not be reached; the application's next agent on this host reports it"
         )
         log.error(
             "%s: the other instances did not receive the shutdown: %s", self.config.application, why
         )
 
-    def _stay_away(self, started: InstanceStarted) -> NoReturn:
+    def _refuse_start(self, started: InstanceStarted) -> NoReturn:
         """Report why the instance does not start, and raise."""
         reason = (
             f"{self.config.application} is LATCHED: it was shut down, by a person or by a failure; "
@@ -285,14 +293,14 @@ class Runtime:
         )
         self.ending = Ending.SHUT_DOWN
         stopping = InstanceStopping(reason=reason)
-        self.instance.say(started, stopping, InstanceStopped(reason=reason))
+        self.instance.emit(started, stopping, InstanceStopped(reason=reason))
         self._opened.start_sending(heartbeat=self._heartbeat)
         self._opened.close()
         self._over.set()
         raise ApplicationLatched(reason)
 
     def _heartbeat(self) -> bytes:
-        return heartbeat(self.instance.status, self.running(), self._opened.spool, at=_now())
+        return heartbeat(self.instance.status, self.running(), self._opened.spool)
 
     def _report(self, id: str) -> None:
         log.warning("the server's task states differ; this instance reports its own")
@@ -302,10 +310,10 @@ class Runtime:
     def _nothing_left(self) -> bool:
         # A thread is DEAD before its handler has been called.
         at_work = [each for each in self.threads if not (each.is_answered or each.is_idle)]
-        idle = not at_work and not self._uncaught.replacing
+        idle = not at_work and not self._dead_threads.replacing
         return bool(self.threads) and idle and self.ending is None
 
-    def _obey(self, command: CommandIssued) -> None:
+    def _shut_down(self, command: CommandIssued) -> None:
         with self._lock:
             self._shutdowns.append(command)
         reason = f"shut down by {command.actor}: {command.reason}"
@@ -314,7 +322,7 @@ class Runtime:
     def _latched(self) -> None:
         self.end_soon(Ending.SHUT_DOWN, f"{self.config.application} is LATCHED")
 
-    def _say_ended(
+    def _report_end(
         self, stopped: InstanceStopped, caused_by: UUID | None, *, graceful: bool
     ) -> None:
         """Report the end, and answer the commands that requested it."""
@@ -324,12 +332,8 @@ class Runtime:
                 CommandApplied(command=command.command, detail=detail)
                 for command in self._shutdowns
             ]
-            self.instance.say(stopped, *answers, caused_by=caused_by)
+            self.instance.emit(stopped, *answers, caused_by=caused_by)
 
 
 def _without(threads: tuple[Thread, ...], thread: Thread) -> tuple[Thread, ...]:
     return tuple(each for each in threads if each is not thread)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

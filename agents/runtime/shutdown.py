@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from arrester.agents.runtime.protocols import Thread
+from arrester.agents.runtime.thread_protocol import Thread
 
 log = logging.getLogger("arrester.agent")
 

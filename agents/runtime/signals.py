@@ -15,7 +15,7 @@ BY_SIGNAL = 128
 
 
 @contextmanager
-def ending_the_block() -> Iterator[None]:
+def exit_on_signals() -> Iterator[None]:
     """Turn the first SIGTERM into SystemExit(143), the first SIGINT into KeyboardInterrupt.
 
     PySpark's own SIGINT handler cancels all running jobs, which would look like a failure of the

@@ -3,75 +3,68 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import msgspec
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from arrester.agents.batch.record_atomicity import may_split_records
+from arrester.agents.batch.record_columns import may_split_records
 from arrester.agents.batch.slow_path import Evaluated
-from arrester.agents.decisions.fatal import SinkFailed
+from arrester.agents.decisions.end_reasons import SinkFailed
 from arrester.agents.decisions.outage import SinkProgress, records_in
-from arrester.agents.decisions.policies import StagePolicy
 from arrester.agents.decisions.rules import SelfHealing
-from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Sink
-from arrester.agents.executor.columns import FATE
-from arrester.agents.failure_log import say
-from arrester.agents.failures.aggregate_in_spark import Coordinates
+from arrester.agents.executor.columns import OUTCOME
+from arrester.agents.failure_log import log_failure
+from arrester.agents.failures.aggregate import Coordinates
 from arrester.agents.failures.pause_offsets import held_after
-from arrester.agents.handlers import Always, ErrorContext, Record, RecordError, ask
-from arrester.agents.sink.outcome import all_failed, some_failed
-from arrester.agents.sink.probe import RejectedRecord, SinkProbe, failed_rows
-from arrester.agents.sink.stage_rules import StageRules, UndeliveredRows
-from arrester.agents.spark.driver_errors import problem_of
-from arrester.agents.spark.errors import Problem
-from arrester.controlplane.domain.error_policy.log_levels import Saying
+from arrester.agents.sink.probe import RejectedRecord, SinkProbe, rejected_rows
+from arrester.agents.sink.stage import (
+    SinkStage,
+    UndeliveredRows,
+    with_all_failed,
+    with_failures,
+)
+from arrester.agents.spark.errors import Problem, problem_of
+from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
 from arrester.controlplane.domain.error_policy.respond import (
-    AskHandler,
-    Because,
+    CallHandler,
     Decided,
+    DecisionReason,
     FailedAttempt,
-    NotOurs,
     TaskRun,
     respond,
 )
-from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter, Undecided
+from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
 from arrester.controlplane.domain.events import Response
 
-#: Logged where the records are reported.
-_QUIET = (Saying.TASK_PAUSED, Saying.TASK_KILLED, Saying.OUTPUT_SKIPPED)
+#: Logged with the records.
+_LOGGED_WITH_RECORDS = (LogMessage.TASK_PAUSED, LogMessage.TASK_KILLED, LogMessage.OUTPUT_SKIPPED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Incoming:
-    """Rows for the sink: passed and not held."""
+class _Call:
+    """A call of the sink, always with the same number."""
 
     evaluated: Evaluated
     #: None if nothing is held.
-    behind: Column | None
+    held: Column | None
+    number: int
+    probe: Callable[[], SinkProbe]
 
     @property
-    def held(self) -> Column:
+    def is_held(self) -> Column:
         """Whether a record that passed is held."""
-        return F.lit(False) if self.behind is None else self.behind
-
-    def is_empty(self, pipeline: Pipeline) -> bool:
-        """Whether the sink would receive nothing."""
-        return self.evaluated.passed(pipeline, self.behind).isEmpty()
-
-    def records(self, pipeline: Pipeline) -> int:
-        """Count its records."""
-        passed = F.col(FATE).isNull() & ~self.held
-        return records_in(self.evaluated.frame.where(passed), pipeline.steps)
+        return F.lit(False) if self.held is None else self.held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failed:
-    """The sink failed and is not tried again."""
+    """The sink failed and is not called again with the same rows."""
 
     raised: BaseException
     problem: Problem
@@ -80,191 +73,169 @@ class _Failed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchWriter:
-    """Write one micro-batch or one chunk of held records."""
+class BatchWriter(SinkStage):
+    """Write a micro-batch or a chunk of held records with one call of the sink."""
 
-    rules: StageRules
-    sink: Sink
-    #: The same for every call.
-    number: int
-    #: Find rejected records; None if the sink has no probe.
-    probe: SinkProbe | None
-    #: Whether a call that raises leaves nothing visible.
-    atomic: bool
-
-    @property
-    def _pipeline(self) -> Pipeline:
-        return self.rules.pipeline
-
-    def run(
-        self, evaluated: Evaluated, held: Column | None, blamed: Sequence[Coordinates]
+    def write(
+        self,
+        evaluated: Evaluated,
+        held: Column | None,
+        number: int,
+        reported: Sequence[Coordinates],
     ) -> Iterator[UndeliveredRows]:
-        """Give the sink the passed rows, and again without rejected records after a failure.
-
-        Yields each decision about rows that it rejected.
-        """
-        coming = _Incoming(evaluated=evaluated, behind=held)
+        """Give the sink the passed rows, and again without rejected records after a failure."""
+        # One for all failures of the sink: together they have a limited number of jobs.
+        probe = cache(self._probe)
+        call = _Call(evaluated=evaluated, held=held, number=number, probe=probe)
         try:
-            while (failed := self._written(coming)) is not None:
-                out = self._left_out(failed, coming, blamed)
-                if out is None:
+            while (failed := self._write(call)) is not None:
+                undelivered = self._undelivered(failed, call, reported)
+                if undelivered is None:
                     return
-                if coming.evaluated is not evaluated:
-                    coming.evaluated.release()
-                coming = _Incoming(
-                    evaluated=out.evaluated, behind=held_after(out.decision.pause_offsets)
-                )
-                yield out
-                # A call without rows replaces what a failed call left under this number.
-                over = self.atomic and coming.is_empty(self._pipeline)
-                if over or isinstance(failed.outcome, Answer):
+                if call.evaluated is not evaluated:
+                    call.evaluated.release()
+                held = held_after(undelivered.decision.pause_offsets)
+                call = replace(call, evaluated=undelivered.evaluated, held=held)
+                yield undelivered
+                if isinstance(failed.outcome, Answer):
+                    return
+                # Without atomicity, a call without rows replaces what the failed call left under
+                # this number.
+                if self._is_atomic and call.evaluated.passed(self.pipeline, call.held).isEmpty():
                     return
         finally:
             # The first one belongs to the caller.
-            if coming.evaluated is not evaluated:
-                coming.evaluated.release()
+            if call.evaluated is not evaluated:
+                call.evaluated.release()
 
-    def _left_out(
-        self, failed: _Failed, coming: _Incoming, blamed: Sequence[Coordinates]
-    ) -> UndeliveredRows | None:
-        """Decide about rejected records; None if there are none."""
-        evaluated, held, outcome = coming.evaluated, coming.held, failed.outcome
-        never = F.lit(False)
-        if not isinstance(outcome, Answer):
-            rows = failed_rows(self._pipeline.source.sparkSession, outcome, self._stage.policy)
-            whole = may_split_records(self._pipeline.steps)
-            left = some_failed(evaluated, held, rows, self.rules.number, whole=whole)
-            # Nothing is written under this number yet: no later record was sent before a failed
-            # one.
-            tried = SinkProgress(stopped=F.lit(True), untried=never)
-            spent = self.rules.spent()
-            return self.rules.decided(left, spent, blamed, tried, raised=failed.raised)
-        left = all_failed(evaluated, held, failed.problem, self._pipeline)
-        if not left.failed and outcome is not Answer.PAUSE:
-            left.release()
-            return None
-        tried = SinkProgress(stopped=never, untried=never)
-        rules = self.rules if self.atomic else self.rules.ending()
-        return rules.decided(left, self._answered(outcome), blamed, tried, raised=failed.raised)
+    def _probe(self) -> SinkProbe:
+        return SinkProbe(
+            self.pipeline,
+            self._sink,
+            self.policy.policy,
+            scratch=self.scratch,
+            cancelled_on_stop=self.cancelled_on_stop,
+        )
 
     @property
-    def _stage(self) -> StagePolicy:
-        return self.rules.stage
+    def _sink(self) -> Sink:
+        assert isinstance(self.pipeline.sink, Sink)
+        return self.pipeline.sink
 
-    def _answered(self, answer: Answer) -> StagePolicy:
-        spent = self.rules.spent()
-        policy = msgspec.structs.replace(spent.policy, handled=True, by_class={})
-        return replace(self._stage, policy=policy, handler=Always(answer))
+    @property
+    def _is_atomic(self) -> bool:
+        """Whether a call that raises leaves nothing visible."""
+        return self._sink.is_atomic(self.pipeline.source.sparkSession)
 
-    def _written(self, coming: _Incoming) -> _Failed | None:
-        """Call the sink until it returns or finally fails, always with the same number."""
-        passed = coming.evaluated.passed(self._pipeline, coming.behind)
-        responder = self.rules.responder
-        started_ms, made = responder.now_ms(), 0
+    def _write(self, call: _Call) -> _Failed | None:
+        """Call the sink until it returns or finally fails."""
+        rows = call.evaluated.passed(self.pipeline, call.held)
+        started_ms, made = self.rules.now_ms(), 0
         while True:
             made += 1
             try:
-                self.sink(passed, self.number)
-            except BaseException as exc:  # SystemExit would hang the query for ever
+                self._sink(rows, call.number)
+            except BaseException as exc:  # SystemExit would hang the query forever
                 raised = exc
             else:
                 return None
             # A job interrupted by a stop request is not a failure of the sink.
-            self.rules.check()
-            now_ms = responder.now_ms()
-            problem = replace(
-                problem_of(passed.sparkSession, raised, attempts=made), took_ms=now_ms - started_ms
-            )
+            self.check()
+            now_ms = self.rules.now_ms()
+            problem = problem_of(rows.sparkSession, raised, attempts=made)
+            problem = replace(problem, took_ms=now_ms - started_ms)
             attempts = Attempts(made=made, started_ms=started_ms, now_ms=now_ms)
-            fate = self._fate(problem, attempts, raised, coming)
-            if not isinstance(fate, RetryAfter):
-                return _Failed(raised=raised, problem=problem, outcome=fate)
-            say(Saying.SINK_RETRYING, self._described(problem, self.number))
-            self.rules.wait(fate.wait_ms)
+            outcome = self._outcome(problem, attempts, raised, call)
+            if not isinstance(outcome, RetryAfter):
+                return _Failed(raised=raised, problem=problem, outcome=outcome)
+            at = f" at number {call.number}, attempt {made}"
+            log_failure(LogMessage.SINK_RETRYING, self._log_line(problem, at))
+            self.wait(outcome.wait_ms)
 
-    def _fate(
-        self, problem: Problem, attempts: Attempts, raised: BaseException, coming: _Incoming
+    def _outcome(
+        self, problem: Problem, attempts: Attempts, raised: BaseException, call: _Call
     ) -> Sequence[RejectedRecord] | Answer | RetryAfter:
-        """Return the fate of a failed batch; raises SinkFailed if that is FAIL.
+        """Return the outcome of a failed batch; raises SinkFailed if that is FAIL.
 
-        Its records are counted afterwards, each in its task; here one stands for all.
+        Its records are counted afterwards, each in its task; here one represents all.
         """
-        whole = None if self._pipeline.task is None else "*"
         failure = FailedAttempt(
-            stage=StageKind.PRODUCE, cause=problem.cause, attempts=attempts, task=whole, position=0
+            stage=StageKind.PRODUCE,
+            cause=problem.cause,
+            attempts=attempts,
+            task=None if self.pipeline.task is None else "*",
+            position=0,
         )
-        run, policy, chance = TaskRun(), self._stage.policy, random.randrange
-        fate = respond(failure, policy, run, chance=chance)
-        if _is_up_to_somebody(fate):
+        if self._is_answered(failure):
             # Before it counts as an outage: a probe that passes without some records shows bad
             # records.
-            refused = self._refused(problem, coming)
-            if refused:
-                return refused
-            if self._is_outage(coming):
+            rejected = call.probe().rejected(call.evaluated, call.is_held, problem)
+            # A probe cancelled by a stop request has no result.
+            self.check()
+            if rejected:
+                return rejected
+            if self._is_outage(call):
                 # The final answer is decided with its records, as for all outages.
                 return Answer.PAUSE
-        if isinstance(fate, AskHandler):
-            answer = self._stage.answer or self._asked(problem)
-            fate = respond(failure, policy, run, chance=chance, answer=answer)
-        assert not isinstance(fate, AskHandler | Undecided)
-        if isinstance(fate, NotOurs):
-            raise SelfHealing(problem, fate.reason) from raised
-        if isinstance(fate, RetryAfter):
-            return fate
-        for saying in fate.said:
-            if saying not in _QUIET:
-                say(saying, self._described(problem, None))
-        if fate.response is Response.FAIL:
+        try:
+            outcome = self.rules.decide(self.number, failure, problem)
+        except SelfHealing as exc:
+            raise exc from raised
+        if isinstance(outcome, RetryAfter):
+            return outcome
+        for line in outcome.messages:
+            if line not in _LOGGED_WITH_RECORDS:
+                log_failure(line, self._log_line(problem))
+        if outcome.response is Response.FAIL:
             raise SinkFailed(raised) from raised
-        return Answer(fate.response.value)
+        return Answer(outcome.response.value)
 
-    def _refused(self, problem: Problem, coming: _Incoming) -> Sequence[RejectedRecord]:
-        if self.probe is None:
-            return ()
-        refused = self.probe.refused(coming.evaluated, coming.held, problem)
-        # Probes cancelled by a stop request have no result.
-        self.rules.check()
-        return refused
+    def _is_answered(self, failure: FailedAttempt) -> bool:
+        """Whether a handler or a declared answer decides about a failure."""
+        policy = self.policy.policy
+        outcome = respond(failure, policy, TaskRun(), chance=random.randrange)
+        fatal = isinstance(outcome, Decided) and outcome.reason is DecisionReason.FATAL
+        return isinstance(outcome, CallHandler | Decided) and not fatal
 
-    def _is_outage(self, coming: _Incoming) -> bool:
+    def _is_outage(self, call: _Call) -> bool:
         """Whether this many records failing alike, together with the whole batch, are an outage."""
-        outage = self.rules.outage
-        if outage.share is None:
+        if self.outage.share is None:
             return False
-        records = coming.records(self._pipeline)
-        return outage.is_outage(records, records)
+        passed = call.evaluated.frame.where(F.col(OUTCOME).isNull() & ~call.is_held)
+        records = records_in(passed, self.pipeline.steps)
+        return self.outage.is_outage(records, records)
 
-    def _asked(self, problem: Problem) -> object:
-        handler, responder = self._stage.handler, self.rules.responder
-        assert handler is not None
-        context = ErrorContext(
-            application=responder.application,
-            pipeline=self._pipeline.name,
-            stage=StageKind.PRODUCE,
-            task=None,
-            position=None,
-            attempt=problem.attempts,
-            at=responder.clock(),
-            took_ms=problem.took_ms,
-            stages=responder.described,
-            index=self.rules.number,
-            settings=responder.settings,
+    def _undelivered(
+        self, failed: _Failed, call: _Call, reported: Sequence[Coordinates]
+    ) -> UndeliveredRows | None:
+        """Decide about rejected records; None if there are none."""
+        outcome, never = failed.outcome, F.lit(False)
+        policy = self.policy.without_retries()
+        if not isinstance(outcome, Answer):
+            rows = rejected_rows(self.pipeline.source.sparkSession, outcome, policy.policy)
+            splits = may_split_records(self.pipeline.steps)
+            batch = with_failures(call.evaluated, call.is_held, rows, self.number, splits=splits)
+            # Nothing is written under this number yet: no later record was sent before a failed
+            # one.
+            progress = SinkProgress(stopped=F.lit(True), not_sent=never)
+            return self.decide(batch, policy, reported, progress, raised=failed.raised)
+        batch = with_all_failed(call.evaluated, call.is_held, failed.problem, self.pipeline)
+        if not batch.failed and outcome is not Answer.PAUSE:
+            batch.release()
+            return None
+        outage = self.outage
+        if not self._is_atomic:
+            # The sink may have left something under this number. Held records are written under
+            # other numbers; only a replay, under the same one, writes each record once.
+            outage = msgspec.structs.replace(outage, response=Response.FAIL)
+        return self.decide(
+            batch,
+            policy.always(outcome),
+            reported,
+            SinkProgress(stopped=never, not_sent=never),
+            outage=outage,
+            raised=failed.raised,
         )
-        error = RecordError(
-            problem.exception_class,
-            problem.message,
-            condition=problem.condition,
-            stack=problem.stack,
-        )
-        return ask(handler, context, Record(key=None, value=None, row={}), error)
 
-    def _described(self, problem: Problem, number: int | None) -> str:
-        where = "" if number is None else f" at number {number}, attempt {problem.attempts}"
-        return f"the sink of {self._pipeline.name} failed{where}: {problem.exception_class}"
-
-
-def _is_up_to_somebody(fate: object) -> bool:
-    """Whether a handler or a declared answer decides about a failure."""
-    fatal = isinstance(fate, Decided) and fate.because is Because.FATAL
-    return isinstance(fate, AskHandler | Decided) and not fatal
+    def _log_line(self, problem: Problem, at: str = "") -> str:
+        return f"the sink of {self.pipeline.name} failed{at}: {problem.exception_class}"

@@ -1,4 +1,4 @@
-"""Sink probe: find the records that a sink rejects, by writing parts of a batch where nobody reads.
+"""Sink probe: find the records that a sink rejects, by writing parts of a batch elsewhere.
 
 Under the number of a micro-batch only the complete remaining batch is ever written. The probe
 therefore writes elsewhere: file sinks into a scratch folder, other sinks as their author defines. A
@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -23,17 +23,28 @@ from arrester.agents.decisions.rules import SelfHealing
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Files, Sink
 from arrester.agents.execution.bisection import Bisection, FailingRecord, NoSingleRecord
-from arrester.agents.execution.step_segments import quoted
-from arrester.agents.execution.transforms import transformed
-from arrester.agents.executor.columns import ENTRY, ERROR, ERROR_TYPE, FATE, POSITION, RETRIES, TASK
+from arrester.agents.execution.step_runner import quoted, transformed
+from arrester.agents.executor.columns import (
+    ENTRY,
+    ERROR,
+    ERROR_TYPE,
+    OUTCOME,
+    POSITION,
+    RETRIES,
+    TASK,
+)
 from arrester.agents.failures.pause_offsets import is_record
 from arrester.agents.journal.scratch import Scratch
-from arrester.agents.spark.driver_errors import problem_of
-from arrester.agents.spark.error_columns import error_row
-from arrester.agents.spark.errors import Problem, StepFailed, problem_of_job, thrown_of
-from arrester.agents.spark.job_attempts import Action, AttemptFailed, FailedJob, attempted
+from arrester.agents.spark.errors import (
+    Problem,
+    StepFailed,
+    error_row,
+    java_exception_of,
+    problem_of,
+    problem_of_job,
+)
+from arrester.agents.spark.job_attempts import AttemptFailed, run_job, with_row_counter
 from arrester.agents.spark.local_checkpoint import ID, numbered
-from arrester.agents.spark.row_counters import metered
 from arrester.controlplane.domain.error_policy.classify import Kind
 from arrester.controlplane.domain.error_policy.policy import Policy
 from arrester.controlplane.domain.errors import ArresterError
@@ -59,159 +70,150 @@ class RejectedRecord:
         return is_record(self.task, self.entry, self.position)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkProbes:
-    """Run the probes of one run."""
-
-    pipeline: Pipeline
-    scratch: Scratch
-    #: Wraps work that a stop request may cancel.
-    given_up_on_stop: Callable[[], AbstractContextManager[None]]
-
-    def start_probe(self, sink: Sink, policy: Policy) -> SinkProbe | None:
-        """Return the probe for one micro-batch or chunk; None if the sink has none."""
-        tail = self.pipeline.tail
-        if tail is not None and tail.stateful:
-            # The result for a part has no meaning for the whole.
-            return None
-        action, at_once = self._action(sink)
-        return None if action is None else SinkProbe(self, action, policy, at_once=at_once)
-
-    def _action(self, sink: Sink) -> tuple[Action | None, int]:
-        if not isinstance(sink.function, Files):
-            # The author may have one staging table: one probe at a time.
-            return sink.probe, 1
-        files = sink.function
-
-        def write(df: DataFrame) -> None:
-            with self.scratch.folder() as folder:
-                files.write_into(df, folder)
-
-        return write, 4
-
-
 class SinkProbe:
     """Find the records of one micro-batch or chunk that its sink rejects.
 
     The number of jobs is bounded for all failures of the sink together.
     """
 
-    def __init__(self, probes: SinkProbes, action: Action, policy: Policy, *, at_once: int) -> None:
-        self._trials = probes
-        self._pipeline = probes.pipeline
-        self._action = action
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        sink: Sink,
+        policy: Policy,
+        *,
+        scratch: Scratch,
+        cancelled_on_stop: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._pipeline = pipeline
         self._policy = policy
-        self._search = Bisection(self._tried, at_once=at_once, trying=True)
+        self._scratch = scratch
+        self._cancelled_on_stop = cancelled_on_stop
+        final_transform = pipeline.final_transform
+        self._files = sink.function if isinstance(sink.function, Files) else None
+        self._action = self._write_files if self._files is not None else sink.probe
+        if final_transform is not None and final_transform.stateful:
+            # The result for a part has no meaning for the whole.
+            self._action = None
+        self._bisection = Bisection(self._probe, is_probe=True)
 
-    def refused(self, evaluated: Evaluated, held: Column, problem: Problem) -> list[RejectedRecord]:
+    def _write_files(self, rows: DataFrame) -> None:
+        assert self._files is not None
+        with self._scratch.folder() as folder:
+            self._files.write_into(rows, folder)
+
+    def rejected(
+        self, evaluated: Evaluated, is_held: Column, problem: Problem
+    ) -> list[RejectedRecord]:
         """Return the rejected records: without them the probe passes.
 
-        None if the sink fails as a whole. `problem` is the failure of the sink. Raises SelfHealing
-        if the probes fail for a reason that the platform repairs.
+        Empty if the sink has no probe or fails as a whole. `problem` is the failure of the sink.
+        Raises SelfHealing if the probes fail for a reason that the platform repairs.
         """
+        if self._action is None:
+            return []
         name = self._pipeline.name
         _log.info("pipeline %r: the sink failed; probing for rejected records", name)
-        came = numbered(evaluated.frame).where(F.col(FATE).isNull() & ~held)
+        passed = numbered(evaluated.frame).where(F.col(OUTCOME).isNull() & ~is_held)
         try:
-            with self._trials.given_up_on_stop():
-                found = self._found(came, problem)
+            with self._cancelled_on_stop():
+                records = self._isolate(passed, problem)
         except (NoSingleRecord, StepFailed) as exc:
-            self._heals(came.sparkSession, exc.raised)
-            self._say_why(exc)
+            self._classify(passed.sparkSession, exc.raised)
+            self._log_reason(exc)
             return []
         finally:
-            self._trials.scratch.clear()
-        said = str(len(found)) if found else "none, its probe passes"
-        _log.info("pipeline %r: records rejected by the sink: %s", name, said)
-        return found
+            self._scratch.clear()
+        number = str(len(records)) if records else "none, its probe passes"
+        _log.info("pipeline %r: records rejected by the sink: %s", name, number)
+        return records
 
-    def _say_why(self, exc: NoSingleRecord | StepFailed) -> None:
+    def _log_reason(self, exc: NoSingleRecord | StepFailed) -> None:
         """Log why no record is isolated, without text that may quote a record."""
         name = self._pipeline.name
         if isinstance(exc, NoSingleRecord) and exc.recordless:
-            said = f"{type(exc.raised).__name__}: {reason_of(exc.raised)}"
-            _log.warning("pipeline %r: the sink probe fails without any record: %s", name, said)
+            reason = f"{type(exc.raised).__name__}: {reason_of(exc.raised)}"
+            _log.warning("pipeline %r: the sink probe fails without any record: %s", name, reason)
             return
-        why = exc.reason if isinstance(exc, StepFailed) else str(exc)
-        _log.info("pipeline %r: the sink failed, and no single record is the cause: %s", name, why)
+        reason = exc.reason if isinstance(exc, StepFailed) else str(exc)
+        _log.info(
+            "pipeline %r: the sink failed, and no single record is the cause: %s", name, reason
+        )
 
-    def _found(self, came: DataFrame, problem: Problem) -> list[RejectedRecord]:
-        found: list[RejectedRecord] = []
+    def _isolate(self, passed: DataFrame, problem: Problem) -> list[RejectedRecord]:
+        records: list[RejectedRecord] = []
+        rows = passed
         while True:
-            rows = came.where(~_is_one_of(found)) if found else came
-            failed = self._failed(rows)
-            if failed is None:
-                return found
-            self._vetted(rows.sparkSession, failed.raised, problem)
-            found.append(self._of(rows, self._search.one(rows, failed), problem))
+            try:
+                run_job(rows.sparkSession, partial(self._probe, rows))
+                return records
+            except AttemptFailed as exc:
+                failed = exc.failed
+            self._check_cause(rows.sparkSession, failed.raised, problem)
+            records.append(self._record(rows, self._bisection.one(rows, failed), problem))
+            rows = passed.where(~reduce(Column.__or__, [each.is_at() for each in records]))
 
-    def _failed(self, rows: DataFrame) -> FailedJob | None:
-        """Return how the probe over some rows fails; None if it passes."""
+    def _probe(self, rows: DataFrame) -> None:
+        """Write some rows as the sink does, without a visible result."""
+        assert self._action is not None
         try:
-            attempted(rows.sparkSession, lambda: self._tried(rows))
-        except AttemptFailed as exc:
-            return exc.failed
-        return None
-
-    def _tried(self, rows: DataFrame) -> None:
-        """Write some rows as the sink does, where nobody reads them."""
-        try:
-            self._action(self._given(rows))
+            self._action(self._sink_rows(rows))
         except Exception:
             raise
         except BaseException as exc:
             raise ProbeExited(f"{type(exc).__name__}: {exc}") from exc
 
-    def _given(self, rows: DataFrame) -> DataFrame:
-        tail = self._pipeline.tail
-        if tail is not None:
-            return metered(transformed(rows, tail))
+    def _sink_rows(self, rows: DataFrame) -> DataFrame:
+        final_transform = self._pipeline.final_transform
+        if final_transform is not None:
+            return with_row_counter(transformed(rows, final_transform))
         # Keeps the author's filters above this one: below it they would run on rows that are left
         # out.
         fenced = rows.where(F.spark_partition_id() >= 0)
         return fenced.select(*[quoted(name) for name in self._pipeline.columns])
 
-    def _of(self, rows: DataFrame, guilty: FailingRecord, problem: Problem) -> RejectedRecord:
+    def _record(self, rows: DataFrame, failing: FailingRecord, problem: Problem) -> RejectedRecord:
         """Return the record of a row, with the sink's attempts at it."""
-        alone = self._vetted(rows.sparkSession, guilty.raised, problem)
-        where = rows.where(F.col(ID) == guilty.id).select(TASK, ENTRY, POSITION).collect()[0]
+        alone = self._check_cause(rows.sparkSession, failing.raised, problem)
+        row = rows.where(F.col(ID) == failing.id).select(TASK, ENTRY, POSITION).collect()[0]
         return RejectedRecord(
-            task=where[TASK],
-            entry=where[ENTRY],
-            position=where[POSITION],
+            task=row[TASK],
+            entry=row[ENTRY],
+            position=row[POSITION],
             problem=replace(alone, attempts=problem.attempts, took_ms=problem.took_ms),
         )
 
-    def _vetted(self, spark: SparkSession, raised: Exception, problem: Problem) -> Problem:
+    def _check_cause(self, spark: SparkSession, raised: Exception, problem: Problem) -> Problem:
         """Return the failure of a probe; raises NoSingleRecord if records did not cause it."""
-        found, kind = self._heals(spark, raised)
+        failure, kind = self._classify(spark, raised)
         # The sink's own failure was neither: a connection lost now is not caused by a record.
-        passing = kind is Kind.RETRIABLE and kind is not self._kind(problem)
-        if kind is Kind.FATAL or passing:
-            raise NoSingleRecord(f"the probe fails with {found.exception_class}", raised)
-        return found
+        temporary = kind is Kind.RETRIABLE and kind is not self._kind(problem)
+        if kind is Kind.FATAL or temporary:
+            raise NoSingleRecord(f"the probe fails with {failure.exception_class}", raised)
+        return failure
 
-    def _heals(self, spark: SparkSession, raised: BaseException) -> tuple[Problem, Kind]:
-        of_python = thrown_of(raised) is None
-        found = (problem_of if of_python else problem_of_job)(spark, raised)
-        kind = self._kind(found)
+    def _classify(self, spark: SparkSession, raised: BaseException) -> tuple[Problem, Kind]:
+        """Return the failure of a probe and its kind; raises SelfHealing."""
+        of_python = java_exception_of(raised) is None
+        failure = (problem_of if of_python else problem_of_job)(spark, raised)
+        kind = self._kind(failure)
         if kind is Kind.SELF_HEALING:
-            raise SelfHealing(found, self._policy.table.classify(found.cause).reason) from raised
-        return found, kind
+            reason = self._policy.table.classify(failure.cause).reason
+            raise SelfHealing(failure, reason) from raised
+        return failure, kind
 
     def _kind(self, problem: Problem) -> Kind:
         return self._policy.table.classify(problem.cause).kind
 
 
-def failed_rows(spark: SparkSession, found: Sequence[RejectedRecord], policy: Policy) -> DataFrame:
+def rejected_rows(
+    spark: SparkSession, records: Sequence[RejectedRecord], policy: Policy
+) -> DataFrame:
     """Return the coordinates and failures of the records as a frame to join with."""
     schema = T.StructType().add(TASK, T.StringType()).add(ENTRY, T.IntegerType())
     schema = schema.add(POSITION, T.LongType()).add(ERROR, ERROR_TYPE).add(RETRIES, T.LongType())
     rows = [
-        (each.task, each.entry, each.position, error_row(each.problem, policy), 0) for each in found
+        (each.task, each.entry, each.position, error_row(each.problem, policy), 0)
+        for each in records
     ]
     return F.broadcast(spark.createDataFrame(rows, schema))
-
-
-def _is_one_of(found: Sequence[RejectedRecord]) -> Column:
-    return reduce(lambda one, other: one | other, [each.is_at() for each in found])

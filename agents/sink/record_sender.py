@@ -18,49 +18,48 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from arrester.agents.batch.slow_path import Evaluated
-from arrester.agents.decisions.outage import Alike, SinkProgress
+from arrester.agents.decisions.outage import ClassAndFrame, SinkProgress
 from arrester.agents.decisions.policies import StagePolicy
 from arrester.agents.decisions.rules import SelfHealing
 from arrester.agents.definition.sinks import Producer
+from arrester.agents.execution.step_runner import quoted
 from arrester.agents.executor.columns import (
     ENTRY,
     ERROR,
     ERROR_TYPE,
-    FATE,
     ORDINAL,
+    OUTCOME,
     POSITION,
-    RETRIES,
     STOPPED,
     TASK,
 )
-from arrester.agents.failure_log import say
-from arrester.agents.failures.aggregate_in_spark import Coordinates
-from arrester.agents.failures.pause_offsets import pause_offset_of, place
-from arrester.agents.held.store import after
+from arrester.agents.failure_log import log_failure
+from arrester.agents.failures.aggregate import Coordinates
+from arrester.agents.failures.pause_offsets import (
+    cursor_after,
+    cursor_column,
+    pause_offset_of,
+    place,
+)
 from arrester.agents.journal.entries import Cursor
-from arrester.agents.sink.crash_isolation import CrashIsolation, is_crash
-from arrester.agents.sink.outcome import some_failed
-from arrester.agents.sink.stage_rules import StageRules, UndeliveredRows
+from arrester.agents.sink.crash_isolation import CrashIsolation, in_task_order, is_crash, send
+from arrester.agents.sink.stage import SinkStage, UndeliveredRows, with_failures
 from arrester.agents.spark.errors import StepFailed
-from arrester.agents.spark.local_checkpoint import checkpointed, releasing
+from arrester.agents.spark.local_checkpoint import releasing
 from arrester.agents.spark.ship_executor import shipped, shipped_rules
 from arrester.controlplane.domain.error_policy.classify import Kind
-from arrester.controlplane.domain.error_policy.log_levels import Saying
+from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter, next_attempt
 from arrester.controlplane.domain.error_policy.tolerance import Tally, count
 
-_RESULT = (
-    f"{TASK} string, {ENTRY} int, {POSITION} bigint, {ERROR} {ERROR_TYPE.simpleString()}, "
-    f"{RETRIES} bigint, {STOPPED} boolean"
-)
 _log = logging.getLogger("arrester.thread")
 #: More failures than any micro-batch has records.
 _MANY = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Again:
+class _Retry:
     """A record to be sent again, with all later records of its task."""
 
     at: Cursor
@@ -73,245 +72,206 @@ class _Plan:
     """The places from which tasks are still to be sent; None: all records."""
 
     starts: dict[str | None, Cursor] | None = None
-    again: dict[str | None, _Again] = field(default_factory=dict)
+    retries: dict[str | None, _Retry] = field(default_factory=dict)
     #: The stops of tasks that were not sent completely; later records were not sent.
     stops: dict[str | None, Cursor] = field(default_factory=dict)
 
     @property
-    def over(self) -> bool:
+    def is_done(self) -> bool:
         """Whether nothing is left."""
-        return self.starts == {} and not self.again
+        return self.starts == {} and not self.retries
 
-    def stopped_but(self, due: Collection[str | None]) -> dict[str | None, Cursor]:
-        """Return the stops of tasks that do not continue in the next round."""
-        going = {*(self.starts or ()), *due}
-        return {task: at for task, at in self.stops.items() if task not in going}
-
-    def tried(self, before: Mapping[Alike, int]) -> SinkProgress:
-        """Return how much of the micro-batch was tried so far."""
+    def progress(self, decided: Mapping[ClassAndFrame, int]) -> SinkProgress:
+        """Return how much of the micro-batch was sent so far."""
         return SinkProgress(
             stopped=_matches(self.stops, lambda stop: place() >= stop),
-            untried=_matches(self.stops, lambda stop: place() > stop),
-            before=before,
+            not_sent=_matches(self.stops, lambda stop: place() > stop),
+            decided=decided,
         )
 
     def leave_out(self, tasks: Collection[str | None]) -> None:
         """Stop sending records of stopped tasks."""
         self.starts = {task: at for task, at in (self.starts or {}).items() if task not in tasks}
-        self.again = {task: each for task, each in self.again.items() if task not in tasks}
+        self.retries = {task: each for task, each in self.retries.items() if task not in tasks}
 
 
-@dataclass(slots=True, kw_only=True)
-class RecordSender:
-    """Send one micro-batch or one chunk of held records."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSender(SinkStage):
+    """Send the records of a micro-batch or a chunk of held records one by one."""
 
-    rules: StageRules
-    producer: Producer
-    #: Set after a worker crashed: repeats the rounds in parts.
-    _apart: CrashIsolation | None = None
-
-    def run(
-        self, evaluated: Evaluated, held: Column, blamed: Sequence[Coordinates]
+    def write(
+        self,
+        evaluated: Evaluated,
+        held: Column | None,
+        number: int,
+        reported: Sequence[Coordinates],
     ) -> Iterator[UndeliveredRows]:
         """Send the records that passed and are not `held`; yield the decision of each round."""
-        passed = evaluated.frame.where(F.col(FATE).isNull() & ~held)
-        plan, began_ms = _Plan(), self.rules.responder.now_ms()
-        decided: Counter[Alike] = Counter()
+        is_held = F.lit(False) if held is None else held
+        passed = evaluated.frame.where(F.col(OUTCOME).isNull() & ~is_held)
+        plan, began_ms = _Plan(), self.rules.now_ms()
+        decided: Counter[ClassAndFrame] = Counter()
         outage_from = self._outage_from(passed)
-        while not plan.over:
+        isolation = CrashIsolation(policy=self.policy.policy, check=self.check)
+        while not plan.is_done:
             due = self._due(plan)
-            with releasing() as kept:
-                told = self._round(passed, plan.starts, due, outage_from)
-                kept.append(told)
+            with releasing() as blocks:
+                results = self._send_round(passed, plan.starts, due, outage_from, isolation)
+                blocks.append(results)
                 # A task whose retry is not due waits for another round.
-                waiting = {task: again for task, again in plan.again.items() if task not in due}
-                stopped = told.where(F.col(STOPPED)).collect()
-                before = plan.stopped_but(due)
-                plan = self._after(stopped, due, began_ms)
-                plan.stops |= before
-                found = told.where(~_is_at({task: each.at for task, each in plan.again.items()}))
+                waiting = {task: each for task, each in plan.retries.items() if task not in due}
+                continuing = {*(plan.starts or ()), *due}
+                stops = {task: at for task, at in plan.stops.items() if task not in continuing}
+                plan = self._next_plan(results.where(F.col(STOPPED)).collect(), due, began_ms)
+                plan.stops |= stops
+                retried = {task: each.at for task, each in plan.retries.items()}
+                failed = results.where(~_matches(retried, lambda at: place() == at))
                 pause_offsets: Mapping[str, Cursor] = {}
-                if not found.isEmpty():
-                    left = some_failed(evaluated, held, found, self.rules.number)
-                    tried = plan.tried(decided)
-                    out = self.rules.decided(left, self.rules.spent(), blamed, tried)
-                    pause_offsets = out.decision.pause_offsets
+                if not failed.isEmpty():
+                    batch = with_failures(evaluated, is_held, failed, self.number)
+                    policy = self.policy.without_retries()
+                    undelivered = self.decide(batch, policy, reported, plan.progress(decided))
+                    pause_offsets = undelivered.decision.pause_offsets
                     try:
-                        yield out
+                        yield undelivered
                     finally:
-                        left.release()
-                    decided += self._alike(found)
-                plan.again |= waiting
+                        batch.release()
+                    decided += self._by_class_and_frame(failed)
+                plan.retries |= waiting
             plan.leave_out(pause_offsets)
-            self.rules.check()
+            self.check()
 
-    def _due(self, plan: _Plan) -> dict[str | None, _Again]:
+    def _due(self, plan: _Plan) -> dict[str | None, _Retry]:
         """Return the records whose retry is due; wait for the first if nothing else is left."""
-        if plan.again and plan.starts == {}:
-            first = min(each.due_ms for each in plan.again.values())
-            self.rules.wait(max(0, first - self.rules.responder.now_ms()))
-        now_ms = self.rules.responder.now_ms()
-        return {task: each for task, each in plan.again.items() if each.due_ms <= now_ms}
+        if plan.retries and plan.starts == {}:
+            first = min(each.due_ms for each in plan.retries.values())
+            self.wait(max(0, first - self.rules.now_ms()))
+        now_ms = self.rules.now_ms()
+        return {task: each for task, each in plan.retries.items() if each.due_ms <= now_ms}
 
-    def _round(
+    def _send_round(
         self,
         passed: DataFrame,
         starts: Mapping[str | None, Cursor] | None,
-        due: Mapping[str | None, _Again],
+        due: Mapping[str | None, _Retry],
         outage_from: int | None,
+        isolation: CrashIsolation,
     ) -> DataFrame:
-        """Send on the executors; return the failures, in a local checkpoint because it runs
-        once."""
+        """Send on the executors, once; return the failures in a local checkpoint."""
         rows = passed
         if starts is not None:
-            rows = rows.where(_is_from({**starts, **{t: each.at for t, each in due.items()}}))
-        columns = [TASK, ENTRY, POSITION, ORDINAL]
-        theirs = [f"`{name.replace('`', '``')}`" for name in self.rules.pipeline.columns]
+            starts = {**starts, **{task: each.at for task, each in due.items()}}
+            rows = rows.where(_matches(starts, lambda start: place() >= start))
         error = F.lit(None).cast(ERROR_TYPE).alias(ERROR)
-        rows = rows.select(*columns, error, *theirs)
-        producing = self._producing(due, outage_from)
+        authors = [quoted(name) for name in self.pipeline.columns]
+        rows = rows.select(TASK, ENTRY, POSITION, ORDINAL, error, *authors)
+        sender = self._sender(due, outage_from)
         try:
-            if self._apart is None:
-                told = self._sent_at_once(rows, producing)
-                if told is not None:
-                    return told
-                self._apart = self._parts()
-            return self._apart.sent(rows, producing)
+            if not isolation.needed:
+                results = self._send_at_once(rows, sender)
+                if results is not None:
+                    return results
+                isolation.needed = True
+            return isolation.send(rows, sender)
         except StepFailed:
-            self.rules.check()
+            self.check()
             raise
         except BaseException as exc:
             # A job interrupted by a stop request is not a failure.
-            self.rules.check()
-            raise self.rules.failed(exc) from exc
+            self.check()
+            raise self.end_of_run(exc) from exc
 
-    def _sent_at_once(self, rows: DataFrame, producing: Any) -> DataFrame | None:
+    def _send_at_once(self, rows: DataFrame, sender: Any) -> DataFrame | None:
         """Send in one job; None if a worker crashes."""
         try:
-            return _sent(_in_order(rows), producing)
+            return send(in_task_order(rows), sender)
         except Exception as exc:
-            ended = self.rules.failed(exc)
-            if isinstance(ended, SelfHealing) or not is_crash(rows.sparkSession, exc):
+            is_healing = isinstance(self.end_of_run(exc), SelfHealing)
+            if is_healing or not is_crash(rows.sparkSession, exc):
                 raise
-        name = self.rules.pipeline.name
+        name = self.pipeline.name
         _log.info("pipeline %r: send crashed a Python worker; isolating the record", name)
         return None
 
-    def _parts(self) -> CrashIsolation:
-        policy = self.rules.stage.policy
-        return CrashIsolation(
-            policy=policy,
-            schema=_RESULT,
-            in_order=_in_order,
-            send=_sent,
-            check=self.rules.check,
-        )
+    def _sender(self, due: Mapping[str | None, _Retry], outage_from: int | None) -> Any:
+        """Return the function that sends rows on executors."""
+        sink, policy, now_ms = self.pipeline.sink, self.policy.policy, self.rules.now_ms()
+        assert isinstance(sink, Producer)
 
-    def _producing(self, due: Mapping[str | None, _Again], outage_from: int | None) -> Any:
-        stage, responder = self.rules.stage, self.rules.responder
-        tolerance, now_ms = stage.policy.tolerance, responder.now_ms()
-        tallies = {task: run.tally for task, run in responder.runs.items()}
-        left = {
-            task: count(tolerance, tally, now_ms=now_ms, records=_MANY).tolerated
-            for task, tally in tallies.items()
-        }
-        fresh = count(tolerance, Tally(), now_ms=now_ms, records=_MANY).tolerated
-        rulings = stage.policy.table.rulings.items()
+        def tolerated(tally: Tally) -> int:
+            return count(policy.tolerance, tally, now_ms=now_ms, records=_MANY).tolerated
+
+        classifications = policy.table.classifications.items()
         return shipped("record_sender").SendRecords(
-            send=self.producer.send,
-            connect=self.producer.connect,
-            rules=shipped_rules(stage.policy),
-            immediate={
+            send=sink.send,
+            connect=sink.connect,
+            rules=shipped_rules(policy),
+            immediate_kinds={
                 name: ruling.immediate.value
-                for name, ruling in rulings
+                for name, ruling in classifications
                 if ruling.immediate is not None
             },
-            goes_on=_gone_on_after(stage),
-            allowed=fresh,
-            left=left,
+            tolerated_kinds=_tolerated_kinds(self.policy),
+            tolerated=tolerated(Tally()),
+            tolerated_by_task={task: tolerated(run.tally) for task, run in self.rules.runs.items()},
             made={task: each.attempts.made for task, each in due.items()},
             since_ms={task: now_ms - each.attempts.started_ms for task, each in due.items()},
-            retries=stage.policy.retry.limit != 0,
+            retries=policy.retry.limit != 0,
             outage_from=outage_from,
         )
 
-    def _after(
-        self, stopped: Sequence[Row], due: Mapping[str | None, _Again], began_ms: int
+    def _next_plan(
+        self, stopped: Sequence[Row], due: Mapping[str | None, _Retry], began_ms: int
     ) -> _Plan:
         """Return what is left to send after tasks stopped: the record again, or the later ones."""
-        plan = _Plan(starts={})
-        retry, now_ms = self.rules.stage.policy.retry, self.rules.responder.now_ms()
+        starts: dict[str | None, Cursor] = {}
+        plan = _Plan(starts=starts)
+        retry, now_ms = self.policy.policy.retry, self.rules.now_ms()
         for row in stopped:
             task, error = row[TASK], row[ERROR]
             at = Cursor(entry=row[ENTRY], position=row[POSITION])
-            known = due.get(task)
-            first = known is None or known.at != at
-            started_ms = began_ms if known is None or first else known.attempts.started_ms
+            earlier = due.get(task)
+            is_retried = earlier is not None and earlier.at == at
+            started_ms = earlier.attempts.started_ms if earlier and is_retried else began_ms
             attempts = Attempts(made=error["attempts"], started_ms=started_ms, now_ms=now_ms)
-            fate = next_attempt(retry, attempts, chance=random.randrange)
+            outcome = next_attempt(retry, attempts, chance=random.randrange)
             plan.stops[task] = at
-            if error["kind"] == Kind.RETRIABLE and isinstance(fate, RetryAfter):
-                due_ms = now_ms + fate.wait_ms
-                plan.again[task] = _Again(at=at, attempts=attempts, due_ms=due_ms)
-                place = f"task {task!r}, position {at.position}"
-                say(Saying.RETRYING, f"{self.rules.pipeline.name}: produce at {place}")
+            if error["kind"] == Kind.RETRIABLE and isinstance(outcome, RetryAfter):
+                due_ms = now_ms + outcome.wait_ms
+                plan.retries[task] = _Retry(at=at, attempts=attempts, due_ms=due_ms)
+                record = f"task {task!r}, position {at.position}"
+                log_failure(LogMessage.RETRYING, f"{self.pipeline.name}: produce at {record}")
             else:
-                plan.starts = {**(plan.starts or {}), task: after(at.entry, at.position)}
+                starts[task] = cursor_after(at.entry, at.position)
         return plan
 
     def _outage_from(self, passed: DataFrame) -> int | None:
         """Return how many failures may be an outage; None if there is no limit."""
-        outage = self.rules.outage
-        if outage.share is None:
+        if self.outage.share is None:
             return None
-        return outage.at_least(passed.where(F.col(ORDINAL) == 0).count())
+        return self.outage.at_least(passed.where(F.col(ORDINAL) == 0).count())
 
-    def _alike(self, found: DataFrame) -> Counter[Alike]:
-        """Count failures by group, if the outage guard is on."""
-        if self.rules.outage.share is None:
+    def _by_class_and_frame(self, results: DataFrame) -> Counter[ClassAndFrame]:
+        """Count failures by class and frame, if the outage guard is on."""
+        if self.outage.share is None:
             return Counter()
         error = F.col(ERROR)
-        failed = found.where(error.isNotNull())
+        failed = results.where(error.isNotNull())
         counts = failed.groupBy(error["exception_class"], error["frame"]).count().collect()
-        return Counter({(kind, frame): number for kind, frame, number in counts})
+        return Counter({(name, frame): number for name, frame, number in counts})
 
 
-def _in_order(rows: DataFrame, parts: int | None = None) -> DataFrame:
-    """Return the rows sorted, all rows of a task in one of `parts` partitions; None: Spark's
-    number."""
-    by = [F.col(TASK)] if parts is None else [parts, F.col(TASK)]
-    return rows.repartition(*by).sortWithinPartitions(ENTRY, POSITION, TASK, ORDINAL)
-
-
-def _sent(rows: DataFrame, producing: Any) -> DataFrame:
-    return checkpointed(rows.mapInArrow(producing, _RESULT))
-
-
-def _is_from(starts: Mapping[str | None, Cursor]) -> Column:
-    """Return whether a record is at or after the start of its task; other tasks have no start."""
-    return _matches(starts, lambda start: place() >= start)
-
-
-def _is_at(places: Mapping[str | None, Cursor]) -> Column:
-    """Return whether a record is the one named for its task."""
-    return _matches(places, lambda where: place() == where)
-
-
-def _matches(places: Mapping[str | None, Cursor], compare: Callable[[Column], Column]) -> Column:
-    """Compare each record with the place named for its task; False for tasks without one."""
-    named = pause_offset_of({task: at for task, at in places.items() if task is not None})
+def _matches(cursors: Mapping[str | None, Cursor], compare: Callable[[Column], Column]) -> Column:
+    """Compare each record with the cursor of its task; False for tasks without one."""
+    named = pause_offset_of({task: at for task, at in cursors.items() if task is not None})
     found = F.coalesce(compare(named), F.lit(False))
-    if None not in places:
+    if None not in cursors:
         return found
-    at = places[None]
-    whole = F.struct(
-        F.lit(at.entry).alias("entry"), F.lit(at.position).cast("long").alias("position")
-    )
-    return F.when(F.col(TASK).isNull(), compare(whole)).otherwise(found)
+    return F.when(F.col(TASK).isNull(), compare(cursor_column(cursors[None]))).otherwise(found)
 
 
-def _gone_on_after(stage: StagePolicy) -> frozenset[str | None]:
-    """Return the kinds of failures that executors may leave out without the driver.
+def _tolerated_kinds(stage: StagePolicy) -> frozenset[str | None]:
+    """Return the kinds of failures that executors may skip without the driver.
 
     Where answers depend on the class, the driver decides: the task stops at its failed record.
     """

@@ -1,42 +1,205 @@
-"""The sink stage: write a batch, or send its records one by one."""
+"""The sink stage: write rows, and decide about the records that fail there (KIP-210).
+
+A decision made after the sink's failure is added to the earlier ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Final
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from arrester.agents.batch.record_columns import make_atomic, may_split_records
 from arrester.agents.batch.slow_path import Evaluated
-from arrester.agents.definition.sinks import Producer
-from arrester.agents.failures.aggregate_in_spark import Coordinates
-from arrester.agents.sink.batch_writer import BatchWriter
-from arrester.agents.sink.probe import SinkProbes
-from arrester.agents.sink.record_sender import RecordSender
-from arrester.agents.sink.stage_rules import StageRules, UndeliveredRows
+from arrester.agents.decisions.end_reasons import RecordFatal, SinkFailed
+from arrester.agents.decisions.handler_retries import HandlerRetries
+from arrester.agents.decisions.judge import Decision, Judge
+from arrester.agents.decisions.outage import SinkProgress
+from arrester.agents.decisions.policies import StagePolicy
+from arrester.agents.decisions.rules import FailureRules, SelfHealing
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.executor.columns import (
+    DECIDED,
+    ENTRY,
+    ERROR,
+    HELD,
+    ORDINAL,
+    OUTCOME,
+    POSITION,
+    RETRIES,
+    SOURCE,
+    TASK,
+)
+from arrester.agents.failures.aggregate import Coordinates
+from arrester.agents.journal.scratch import Scratch
+from arrester.agents.spark.errors import Problem, error_column, error_row, problem_of_job
+from arrester.agents.spark.local_checkpoint import checkpointed, releasing
+from arrester.controlplane.domain.error_policy.classify import Kind
+from arrester.controlplane.domain.error_policy.policy import OutagePolicy
+
+_RESULT: Final = {name: f"{name}_result" for name in (TASK, ENTRY, POSITION, ERROR, RETRIES)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SinkStage(StageRules):
+class UndeliveredRows:
+    """Records that the sink rejected, failed at stage produce, and the decision about them."""
+
+    evaluated: Evaluated
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkStage(ABC):
     """Write the rows that passed the steps of one pipeline in one run."""
 
-    probes: SinkProbes
+    rules: FailureRules
+    examples_limit: int
+    #: errors.outage.*
+    outage: OutagePolicy
+    #: Raises if the run is to end.
+    check: Callable[[], None]
+    #: Wait for this many milliseconds; raises if the run is to end.
+    wait: Callable[[int], None]
+    scratch: Scratch
+    #: Wraps work that a stop request may cancel.
+    cancelled_on_stop: Callable[[], AbstractContextManager[None]]
 
+    @abstractmethod
     def write(
-        self, evaluated: Evaluated, held: Column | None, number: int, blamed: Sequence[Coordinates]
+        self,
+        evaluated: Evaluated,
+        held: Column | None,
+        number: int,
+        reported: Sequence[Coordinates],
     ) -> Iterator[UndeliveredRows]:
         """Write the rows that passed and are not `held`; yield each decision about rejected rows.
 
         None: nothing is held. The caller commits a decision before it requests the next. Raises
         SinkFailed, RecordFatal, SelfHealing, or an exception of `check`.
         """
-        sink = self.pipeline.sink
-        if isinstance(sink, Producer):
-            held = F.lit(False) if held is None else held
-            yield from RecordSender(rules=self, producer=sink).run(evaluated, held, blamed)
-            return
-        probe = self.probes.start_probe(sink, self.stage.policy)
-        atomic = sink.is_atomic(self.pipeline.source.sparkSession)
-        writing = BatchWriter(rules=self, sink=sink, number=number, probe=probe, atomic=atomic)
-        yield from writing.run(evaluated, held, blamed)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline of this sink."""
+        return self.rules.pipeline
+
+    @property
+    def number(self) -> int:
+        """The step number of stage produce."""
+        return self.pipeline.produce_number
+
+    @property
+    def policy(self) -> StagePolicy:
+        """The policy of this stage."""
+        return self.rules.stages[self.number]
+
+    def decide(
+        self,
+        undelivered: Evaluated,
+        policy: StagePolicy,
+        reported: Sequence[Coordinates],
+        progress: SinkProgress,
+        *,
+        outage: OutagePolicy | None = None,
+        raised: BaseException | None = None,
+    ) -> UndeliveredRows:
+        """Decide about the records that failed at this stage, as `policy` answers."""
+        if not undelivered.failed and raised is not None:
+            raise SinkFailed(raised) from raised
+        rules = replace(self.rules, stages={**self.rules.stages, self.number: policy})
+        judge = Judge(
+            rules=rules,
+            retries=HandlerRetries(rules=rules, policy=policy.policy, wait=self.wait),
+            examples_limit=self.examples_limit,
+            outage=outage or self.outage,
+            sink_progress=progress,
+        )
+        try:
+            decision = Decision()
+            if undelivered.failed:
+                decision = judge.decide(undelivered.failures, reported)
+            if decision.fatal is not None:
+                redaction = self.rules.redaction
+                raise RecordFatal(decision.fatal, decision.outage, redaction=redaction) from raised
+        except BaseException:
+            undelivered.release()
+            raise
+        return UndeliveredRows(evaluated=undelivered, decision=decision)
+
+    def end_of_run(self, raised: BaseException) -> SinkFailed | SelfHealing:
+        """Return the exception that ends a run whose sends failed as a job: no record caused it."""
+        problem = problem_of_job(self.pipeline.source.sparkSession, raised)
+        ruling = self.policy.policy.table.classify(problem.cause)
+        if ruling.kind is Kind.SELF_HEALING:
+            return SelfHealing(problem, ruling.reason)
+        return SinkFailed(raised)
+
+
+def with_all_failed(
+    evaluated: Evaluated, is_held: Column, problem: Problem, pipeline: Pipeline
+) -> Evaluated:
+    """Return the batch with all rows for the sink as failed at stage produce."""
+    number = pipeline.produce_number
+    passed = F.col(OUTCOME).isNull() & ~is_held
+    error = error_column(error_row(problem))
+    frame = evaluated.frame.withColumns(
+        {
+            OUTCOME: F.when(passed, F.lit(number)).otherwise(_as_decided(is_held)),
+            ERROR: F.when(passed, error).otherwise(F.col(ERROR)),
+            RETRIES: F.lit(0).cast("long"),
+        }
+    )
+    if may_split_records(pipeline.steps):
+        # The rows written may differ from the row that represents the record.
+        frame = make_atomic(frame)
+    return _checkpointed(frame, number)
+
+
+def with_failures(
+    evaluated: Evaluated, is_held: Column, results: DataFrame, number: int, *, splits: bool = False
+) -> Evaluated:
+    """Return the batch with the records of `results` as failed at stage produce, its `number`.
+
+    `results` has TASK, ENTRY, POSITION, ERROR and RETRIES; a record without an error passed.
+    `splits`: the rows written may differ from the row that represents the record.
+    """
+    right = results.select(*[F.col(name).alias(other) for name, other in _RESULT.items()])
+    same = [F.col(name).eqNullSafe(F.col(_RESULT[name])) for name in (TASK, ENTRY, POSITION)]
+    passed = F.col(OUTCOME).isNull() & ~is_held
+    error = F.col(_RESULT[ERROR])
+    frame = evaluated.frame.join(right, [*same, passed], "left").withColumns(
+        {
+            OUTCOME: F.when(passed & error.isNotNull(), F.lit(number)).otherwise(
+                _as_decided(is_held)
+            ),
+            ERROR: F.when(passed, error).otherwise(F.col(ERROR)),
+            RETRIES: F.coalesce(F.col(_RESULT[RETRIES]), F.lit(0)),
+        }
+    )
+    frame = frame.drop(*_RESULT.values())
+    return _checkpointed(make_atomic(frame) if splits else frame, number)
+
+
+def _as_decided(is_held: Column) -> Column:
+    """Return the outcome of a record after the earlier decisions about it."""
+    decided = (F.col(OUTCOME) >= SOURCE) | (F.col(OUTCOME) == HELD) | is_held
+    return F.when(F.coalesce(decided, F.lit(False)), F.lit(DECIDED)).otherwise(F.col(OUTCOME))
+
+
+def _checkpointed(frame: DataFrame, number: int) -> Evaluated:
+    """Return a micro-batch after its sink was called, in a local checkpoint."""
+    is_record = F.col(ORDINAL) == 0
+    failed = F.count_if(is_record & (F.col(OUTCOME) == number)).alias("failed")
+    retries = F.sum(F.when(is_record, F.col(RETRIES))).alias("retries")
+    with releasing() as blocks:
+        blocks.append(checkpointed(frame))
+        counts = blocks[0].agg(failed, retries).collect()[0]
+        rows = blocks.pop()
+    return Evaluated(
+        rows=rows, failed=counts["failed"], retries=counts["retries"] or 0, blocks=(rows,)
+    )

@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial, reduce
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark.sql import SparkSession
 
-from arrester.agents.journal.storage import FileExists, LocalStorage, Storage
+from arrester.agents.journal.storage import (
+    CheckpointUnusable,
+    FileExists,
+    LocalStorage,
+    Storage,
+)
+
+#: The server of these file systems renames in one step, and never onto an existing file.
+_RENAMING = ("hdfs", "abfs", "abfss")
+#: Option of Hadoop's `createFile`, from 3.4.2: the file appears on close, unless one exists then.
+_CONDITIONAL = "fs.option.create.conditional.overwrite"
+#: The class for the files of Spark's checkpoints. Some platforms configure their own.
+_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_S3 = (
+    "Use s3a:// with Hadoop 3.4.2 or later (Spark 4.1), fs.s3a.create.conditional.enabled=true and "
+    "a bucket with conditional writes, or put the checkpoint on another store."
+)
+_REMEDIES = {
+    "s3": _S3,
+    "s3a": _S3,
+    "viewfs": "Give the URL of the file system that is mounted there, such as hdfs://.",
+}
+_REMEDY = "Put the checkpoint on HDFS, abfss://, gs://, s3a:// (Hadoop 3.4.2) or a shared disk."
 
 
 def storage(spark: SparkSession, location: str) -> Storage:
@@ -47,78 +72,120 @@ def _path(spark: SparkSession, location: str) -> Any:
 
 
 class HadoopStorage:
-    """A folder on any Hadoop file system through FileContext, whose rename never overwrites."""
+    """A folder on any Hadoop file system.
+
+    A file is created by the operation that the store makes exclusive: a rename (HDFS, Azure), the
+    platform's own class for Spark's checkpoints, or a conditional create (S3, GCS).
+    """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self.root = root.rstrip("/")
+        scheme = urlsplit(self.root).scheme
+        self.remedy = _REMEDIES.get(scheme, _REMEDY)
         jvm: Any = spark._jvm
         self._jvm = jvm
         conf = hadoop_conf(spark)
-        self._files = jvm.org.apache.hadoop.fs.FileContext.getFileContext(
-            jvm.org.apache.hadoop.fs.Path(self.root).toUri(), conf
-        )
-        fs = jvm.org.apache.hadoop.fs
-        gateway: Any = spark.sparkContext._gateway
-        self._no_rename_options = gateway.new_array(fs.Options.Rename, 0)
-        self._no_create_options = gateway.new_array(fs.Options.CreateOpts, 0)
+        path = self._at("")
+        self._files = path.getFileSystem(conf)
+        manager = str(conf.get(_MANAGER, ""))
+        self._open: Callable[[str], tuple[Any, Callable[[], None]]] = self._open_conditional
+        if scheme in _RENAMING:
+            self._context = jvm.org.apache.hadoop.fs.FileContext.getFileContext(path.toUri(), conf)
+            rename = jvm.org.apache.hadoop.fs.Options.Rename
+            gateway: Any = spark.sparkContext._gateway
+            self._no_options = gateway.new_array(rename, 0)
+            self._open = self._open_draft
+        # Spark's own classes look first and then rename or write: they add nothing.
+        elif manager and not manager.startswith("org.apache.spark."):
+            self._manager = _created(jvm, manager, path, conf)
+            self._open = self._open_by_platform
 
     def read(self, path: str) -> bytes | None:
-        """Return the content of a file, None if it does not exist."""
-        if not self.exists(path):
-            return None
-        stream = self._files.open(self._at(path))
         try:
-            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
-        finally:
-            stream.close()
-
-    def create(self, path: str, content: bytes) -> None:
-        """Create a file completely or not at all; raises FileExists."""
-        folder, _, name = path.rpartition("/")
-        draft = f"{folder}/.{name}.{uuid.uuid4()}.tmp"
-        flags = self._jvm.java.util.EnumSet.of(self._jvm.org.apache.hadoop.fs.CreateFlag.CREATE)
-        self._make_folder(folder)
-        stream = self._files.create(self._at(draft), flags, self._no_create_options)
-        stream.write(bytearray(content))
-        stream.close()
-        try:
-            self.move(draft, path)
-        finally:
-            self.delete(draft)
-
-    def exists(self, path: str) -> bool:
-        """Whether a file or folder exists."""
-        return bool(self._files.util().exists(self._at(path)))
-
-    def names(self, path: str) -> list[str]:
-        """Return the names in a folder, sorted."""
-        if not self.exists(path):
-            return []
-        found = self._files.util().listStatus(self._at(path))
-        return sorted(str(each.getPath().getName()) for each in found)
-
-    def move(self, source: str, target: str) -> None:
-        """Move a file or folder; raises FileExists if the target exists."""
-        self._make_folder(target.rpartition("/")[0])
-        if self.exists(target):
-            raise FileExists(f"{self.root}/{target} exists")
-        try:
-            self._files.rename(self._at(source), self._at(target), self._no_rename_options)
+            stream = self._files.open(self._at(path))
+            try:
+                return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+            finally:
+                stream.close()
         except Py4JJavaError as exc:
-            name = exc.java_exception.getClass().getSimpleName()
-            if name == "FileAlreadyExistsException":
-                raise FileExists(f"{self.root}/{target} exists") from exc
+            if _is_missing(exc):
+                return None
             raise
 
-    def delete(self, path: str) -> None:
-        """Delete a file, or a folder with its content."""
-        if self.exists(path):
-            self._files.delete(self._at(path), True)
+    def create(self, path: str, content: bytes) -> None:
+        self.draft(path, content)()
 
-    def _make_folder(self, path: str) -> None:
-        permission = self._jvm.org.apache.hadoop.fs.permission.FsPermission.getDirDefault()
-        if not self.exists(path):
-            self._files.mkdir(self._at(path), permission, True)
+    def draft(self, path: str, content: bytes) -> Callable[[], None]:
+        with self._refusing(path):
+            stream, complete = self._open(path)
+            stream.write(bytearray(content))
+        return partial(self._complete, path, complete)
+
+    def _complete(self, path: str, complete: Callable[[], None]) -> None:
+        with self._refusing(path):
+            complete()
+
+    def _open_conditional(self, path: str) -> tuple[Any, Callable[[], None]]:
+        builder = self._files.createFile(self._at(path)).create().recursive().overwrite(False)
+        stream = builder.opt(_CONDITIONAL, "true").build()
+        return stream, stream.close
+
+    def _open_by_platform(self, path: str) -> tuple[Any, Callable[[], None]]:
+        self._files.mkdirs(self._at(path).getParent())
+        stream = self._manager.createAtomic(self._at(path), False)
+        return stream, stream.close
+
+    def _open_draft(self, path: str) -> tuple[Any, Callable[[], None]]:
+        folder, _, name = path.rpartition("/")
+        draft = f"{folder}/.{name}.{uuid.uuid4()}.tmp" if folder else f".{name}.{uuid.uuid4()}.tmp"
+        stream = self._files.create(self._at(draft), True)
+        return stream, partial(self._rename, stream, draft, path)
+
+    def _rename(self, stream: Any, draft: str, path: str) -> None:
+        try:
+            stream.close()
+            self._context.rename(self._at(draft), self._at(path), self._no_options)
+        except BaseException:
+            self.delete(draft)
+            raise
+
+    @contextmanager
+    def _refusing(self, path: str) -> Iterator[None]:
+        """Raise FileExists for any failure if the file exists: each store has its own exception."""
+        try:
+            yield
+        except Py4JJavaError as exc:
+            if self.exists(path):
+                raise FileExists(f"{self.root}/{path} exists") from exc
+            raise
+
+    def exists(self, path: str) -> bool:
+        return bool(self._files.exists(self._at(path)))
+
+    def names(self, path: str) -> list[str]:
+        try:
+            found = self._files.listStatus(self._at(path))
+        except Py4JJavaError as exc:
+            if _is_missing(exc):
+                return []
+            raise
+        return sorted(str(each.getPath().getName()) for each in found)
+
+    def delete(self, path: str) -> None:
+        self._files.delete(self._at(path), True)
 
     def _at(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.root}/{path}" if path else self.root)
+
+
+def _created(jvm: Any, manager: str, path: Any, conf: Any) -> Any:
+    try:
+        return reduce(getattr, manager.split("."), jvm)(path, conf)
+    except (Py4JError, TypeError) as exc:
+        raise CheckpointUnusable(
+            f"{_MANAGER}={manager}: the class cannot be created for {path}: {exc}"
+        ) from exc
+
+
+def _is_missing(exc: Py4JJavaError) -> bool:
+    return str(exc.java_exception.getClass().getSimpleName()) == "FileNotFoundException"

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
+from arrester.agents.spark.versions import has_jvm_method
+
 #: The longest chain of causes that is read.
 _CAUSES = 10
 
@@ -35,7 +37,7 @@ class JavaException(NamedTuple):
 
 
 class JavaInspector:
-    """Asks Java objects through method handles that are bound once per JVM."""
+    """Queries Java objects through method handles that are bound once per JVM."""
 
     def __init__(self, jvm: Any) -> None:
         self._jvm = jvm
@@ -44,26 +46,30 @@ class JavaInspector:
         self._type = jvm.java.lang.invoke.MethodType.methodType
         #: By class name.
         self._names: dict[str, tuple[str, ...]] = {}
-        self._anything = self.named("java.lang.Object")
-        throwable, text = self.named("java.lang.Throwable"), self.named("java.lang.String")
-        spark_throwable = self.named("org.apache.spark.SparkThrowable")
-        a_class = self.named("java.lang.Class")
+        self._object = self.class_named("java.lang.Object")
+        throwable = self.class_named("java.lang.Throwable")
+        text = self.class_named("java.lang.String")
+        spark_throwable = self.class_named("org.apache.spark.SparkThrowable")
+        a_class = self.class_named("java.lang.Class")
         name = self.handles.filterReturnValue(
             self.method(throwable, "getClass", a_class), self.method(a_class, "getName", text)
         )
         stack = self.lookup.findStatic(
-            self.named("org.apache.spark.util.Utils"),
+            self.class_named("org.apache.spark.util.Utils"),
             "exceptionString",
             self._type(text, throwable),
         )
-        self._cause = self._asked_of(throwable, self.method(throwable, "getCause", throwable))
-        self._name = self._asked_of(throwable, name)
-        self._message = self._asked_of(throwable, self.method(throwable, "getMessage", text))
-        self._stack = self._asked_of(throwable, stack)
-        condition = self.method(spark_throwable, "getCondition", text)
-        self._condition = self._asked_of(spark_throwable, condition)
+        self._cause = self._if_instance(throwable, self.method(throwable, "getCause", throwable))
+        self._name = self._if_instance(throwable, name)
+        self._message = self._if_instance(throwable, self.method(throwable, "getMessage", text))
+        self._stack = self._if_instance(throwable, stack)
+        # Before 4.0, it has another name.
+        is_new = has_jvm_method(jvm, "org.apache.spark.SparkThrowable", "getCondition")
+        name_of_condition = "getCondition" if is_new else "getErrorClass"
+        condition = self.method(spark_throwable, name_of_condition, text)
+        self._condition = self._if_instance(spark_throwable, condition)
 
-    def named(self, name: str) -> Any:
+    def class_named(self, name: str) -> Any:
         """Return a class as Spark's threads load it."""
         loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
         return self._jvm.java.lang.Class.forName(name, True, loader)
@@ -74,31 +80,31 @@ class JavaInspector:
 
     def function(self, handle: Any) -> Any:
         """Return a Java function that calls a handle of one parameter."""
-        function = self.named("java.util.function.Function")
-        made = handle.asType(self._type(self._anything, self._anything))
-        return self._jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(function, made)
+        function = self.class_named("java.util.function.Function")
+        typed = handle.asType(self._type(self._object, self._object))
+        return self._jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(function, typed)
 
-    def caught(self, handle: Any, given: Any) -> Any:
-        """Return a handle that takes a `given` and returns the other handle's result or
+    def catching(self, handle: Any, parameter: Any) -> Any:
+        """Return a handle that takes a `parameter` and returns the other handle's result or
         exception."""
-        throwable = self.named("java.lang.Throwable")
-        same = self.handles.identity(self._anything)
+        throwable = self.class_named("java.lang.Throwable")
+        same = self.handles.identity(self._object)
         return self.handles.catchException(
-            handle.asType(self._type(self._anything, given)),
+            handle.asType(self._type(self._object, parameter)),
             throwable,
-            same.asType(self._type(self._anything, throwable)),
+            same.asType(self._type(self._object, throwable)),
         )
 
-    def thrown(self, objects: Any) -> list[JavaException | None]:
+    def exceptions(self, objects: Any) -> list[JavaException | None]:
         """Return the exceptions in a Java array, None for any other object."""
-        stacks = self._answers(objects, self._stack)
+        stacks = self._strings(objects, self._stack)
         chains: list[list[ExceptionLink]] = [[] for _ in stacks]
         for _ in range(_CAUSES):
-            names = self._answers(objects, self._name)
+            names = self._strings(objects, self._name)
             if not any(names):
                 break
-            messages = self._answers(objects, self._message)
-            conditions = self._answers(objects, self._condition)
+            messages = self._strings(objects, self._message)
+            conditions = self._strings(objects, self._condition)
             for index, name in enumerate(names):
                 if name is not None:
                     if name not in self._names:
@@ -107,30 +113,29 @@ class JavaInspector:
                     chains[index].append(
                         ExceptionLink(self._names[name], message, conditions[index])
                     )
-            objects = self.each(objects, self._cause)
+            objects = self.map(objects, self._cause)
         return [
             JavaException(chain, stack or "") if chain else None
             for chain, stack in zip(chains, stacks, strict=True)
         ]
 
-    def each(self, objects: Any, function: Any) -> Any:
+    def map(self, objects: Any, function: Any) -> Any:
         """Return a Java array of a function's results for each element of another array."""
         return self._jvm.java.util.Arrays.stream(objects).map(function).toArray()
 
-    def _answers(self, objects: Any, function: Any) -> Sequence[str | None]:
+    def _strings(self, objects: Any, function: Any) -> Sequence[str | None]:
         pickler = self._jvm.net.razorvine.pickle.Pickler()
-        answers: Sequence[str | None] = pickle.loads(pickler.dumps(self.each(objects, function)))
-        return answers
+        found: Sequence[str | None] = pickle.loads(pickler.dumps(self.map(objects, function)))
+        return found
 
-    def _asked_of(self, kind: Any, handle: Any) -> Any:
-        """Return a function that asks objects of one type; others and null have no answer."""
+    def _if_instance(self, kind: Any, handle: Any) -> Any:
+        """Return a function that calls the handle for objects of one type, and else returns
+        null."""
         boolean = self._jvm.java.lang.Boolean.TYPE
-        is_one = self.lookup.bind(kind, "isInstance", self._type(boolean, self._anything))
-        one_to_one = self._type(self._anything, self._anything)
+        is_one = self.lookup.bind(kind, "isInstance", self._type(boolean, self._object))
+        one_to_one = self._type(self._object, self._object)
         nothing = self.handles.dropArguments(
-            self.handles.constant(self._anything, None),
-            0,
-            self._jvm.java.util.List.of(self._anything),
+            self.handles.constant(self._object, None), 0, self._jvm.java.util.List.of(self._object)
         )
         return self.function(self.handles.guardWithTest(is_one, handle.asType(one_to_one), nothing))
 
@@ -138,11 +143,11 @@ class JavaInspector:
 def java_inspector(spark: SparkSession) -> JavaInspector:
     """Return the inspector of a session's JVM."""
     # Each micro-batch has its own session.
-    return _asking(spark._jvm)
+    return _inspector(spark._jvm)
 
 
 @lru_cache(maxsize=1)
-def _asking(jvm: Any) -> JavaInspector:
+def _inspector(jvm: Any) -> JavaInspector:
     return JavaInspector(jvm)
 
 

@@ -11,7 +11,7 @@ from pyspark.errors import IllegalArgumentException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from arrester.agents.spark.catalyst import analysed, node_name
+from arrester.agents.spark.catalyst import analysed, node_name, to_list
 from arrester.controlplane.domain.errors import InvalidValue
 
 #: Spark's Kafka source requires this option, so it identifies such a source.
@@ -82,8 +82,7 @@ def servers_of(text: object) -> frozenset[str]:
 
 
 def _leaves(source: DataFrame) -> list[Any]:
-    plan = analysed(source)
-    return list(_scala(source).asJava(plan.collectLeaves()))
+    return to_list(analysed(source).collectLeaves())
 
 
 def _names(leaf: Any) -> list[str]:
@@ -96,7 +95,7 @@ def _options(source: DataFrame, leaf: Any) -> Mapping[str, str]:
         case "StreamingRelationV2":
             found = dict(leaf.extraOptions())
         case "StreamingRelation":
-            found = dict(_scala(source).asJava(leaf.dataSource().options()))
+            found = dict(_java_map(source, leaf.dataSource().options()))
         case "DataSourceV2Relation":
             found = dict(leaf.options())
         case _:
@@ -104,9 +103,9 @@ def _options(source: DataFrame, leaf: Any) -> Mapping[str, str]:
     return {name.lower(): value for name, value in found.items()}
 
 
-def _scala(source: DataFrame) -> Any:
+def _java_map(source: DataFrame, options: Any) -> Any:
     jvm: Any = source.sparkSession._jvm
-    return jvm.scala.jdk.javaapi.CollectionConverters
+    return jvm.scala.collection.JavaConverters.mapAsJavaMap(options)
 
 
 def _source(options: Mapping[str, str]) -> KafkaSource:
@@ -135,6 +134,6 @@ def _matches(spark: SparkSession, pattern: str, topic: str) -> bool:
     try:
         return bool(jvm.java.util.regex.Pattern.matches(pattern, topic))
     except IllegalArgumentException as exc:
-        said = str(exc).partition("\n")[0]
-        allowed = f"a regular expression of Java ({said})"
+        reason = str(exc).partition("\n")[0]
+        allowed = f"a regular expression of Java ({reason})"
         raise InvalidValue("subscribePattern", pattern, allowed) from None

@@ -8,10 +8,10 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 
-from arrester.agents.spark.catalyst import node_name
+from arrester.agents.spark.catalyst import as_column, node_name
 from arrester.agents.spark.errors import Problem, problems_of_jvm
 from arrester.agents.spark.jvm_exceptions import JavaInspector, java_inspector
-from arrester.agents.spark.try_eval import as_column, failfast
+from arrester.agents.spark.try_eval import failfast
 
 
 class NativeEvaluator:
@@ -22,7 +22,6 @@ class NativeEvaluator:
 
     def __init__(self, frame: DataFrame, steps: Sequence[Mapping[str, Column]]) -> None:
         self._spark = frame.sparkSession
-        jvm: Any = self._spark._jvm
         for step in steps:
             values = {
                 name: as_column(self._spark, failfast(frame, expression))
@@ -35,10 +34,10 @@ class NativeEvaluator:
         while node_name(plan) == "Project":
             projects.insert(0, plan)
             plan = plan.child()
-        self._asking = java_inspector(self._spark)
-        self._tried = _trying(
-            self._asking,
-            jvm,
+        self._inspector = java_inspector(self._spark)
+        self._evaluate = _evaluation(
+            self._inspector,
+            self._spark._jvm,
             [(each.projectList(), each.child().output()) for each in projects],
         )
         #: A projection writes each row into the same object, and each pipeline has its own thread.
@@ -47,8 +46,8 @@ class NativeEvaluator:
     def problems(self, rows: Any) -> list[Problem | None]:
         """Return the exception of the step for each row of a Java array, None if it succeeds."""
         with self._lock:
-            tried = self._asking.each(rows, self._tried)
-        return problems_of_jvm(self._spark, tried)
+            results = self._inspector.map(rows, self._evaluate)
+        return problems_of_jvm(self._spark, results)
 
     def problems_of(self, rows: Sequence[Any]) -> list[Problem | None]:
         """Return the exception of the step for each of some rows, None if it succeeds."""
@@ -56,23 +55,23 @@ class NativeEvaluator:
         return self.problems(jvm.java.util.ArrayList(list(rows)).toArray())
 
 
-def _trying(java_inspector: JavaInspector, jvm: Any, projections: Sequence[tuple[Any, Any]]) -> Any:
+def _evaluation(inspector: JavaInspector, jvm: Any, projections: Sequence[tuple[Any, Any]]) -> Any:
     """Return a Java function that returns a row after the projections, or their exception.
 
     If it raised into Python, py4j would query each exception dozens of times.
     """
-    row = java_inspector.named("org.apache.spark.sql.catalyst.InternalRow")
+    row = inspector.class_named("org.apache.spark.sql.catalyst.InternalRow")
     one_to_one = jvm.java.lang.invoke.MethodType.methodType(row, row)
-    made = java_inspector.handles.identity(row)
-    for projected, below in projections:
+    made = inspector.handles.identity(row)
+    for expressions, below in projections:
         projection = jvm.org.apache.spark.sql.catalyst.expressions.InterpretedMutableProjection(
-            projected, below
+            expressions, below
         )
         projection.initialize(0)
-        apply = java_inspector.lookup.bind(projection, "apply", one_to_one)
+        apply = inspector.lookup.bind(projection, "apply", one_to_one)
         # The projection writes the next row into the same object.
-        copy = java_inspector.method(row, "copy", row)
-        made = java_inspector.handles.filterReturnValue(
-            made, java_inspector.handles.filterReturnValue(apply, copy)
+        copy = inspector.method(row, "copy", row)
+        made = inspector.handles.filterReturnValue(
+            made, inspector.handles.filterReturnValue(apply, copy)
         )
-    return java_inspector.function(java_inspector.caught(made, row))
+    return inspector.function(inspector.catching(made, row))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import importlib
 import sys
-import tempfile
 import zipfile
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from pyspark import SparkContext
 
@@ -24,7 +24,7 @@ _RULES = (exception_identity, retry)
 
 def ship(context: SparkContext) -> None:
     """Make the executor package importable on all executors and here; idempotent."""
-    archive = _archive()
+    archive = _archive(context)
     if any(Path(name).name == archive.name for name in context._python_includes or ()):
         return
     context.addPyFile(str(archive))
@@ -47,21 +47,24 @@ def shipped_rules(policy: Policy) -> object:
         timeout_ms=policy.retry.timeout_ms,
         delay_max_ms=policy.retry.delay_max_ms,
     )
-    return shipped("retries").Rules(
+    return shipped("errors").Rules(
         wait_after=allowed.wait_after,
         describe=exception_identity.describe,
         known_as=exception_identity.known_as,
-        kinds={name: ruling.kind.value for name, ruling in policy.table.rulings.items()},
+        kinds={name: ruling.kind.value for name, ruling in policy.table.classifications.items()},
         retries=policy.retry.limit != 0,
     )
 
 
-def _archive() -> Path:
-    """Write the zip. Its name contains a digest of its content."""
+def _archive(context: Any) -> Path:
+    """Write the zip to the driver's folder, which Spark deletes at its end.
+
+    Its name contains a digest of its content.
+    """
     own = Path(executor.__path__[0]).glob("*.py")
     sources = sorted([*own, *(Path(str(module.__file__)) for module in _RULES)])
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:12]
-    archive = Path(tempfile.mkdtemp(prefix="arrester-")) / f"arrester_worker_{digest}.zip"
+    archive = Path(context._temp_dir) / f"arrester_worker_{digest}.zip"
     with zipfile.ZipFile(archive, "w") as target:
         for path in sources:
             target.write(path, f"{SHIPPED}/{path.name}")

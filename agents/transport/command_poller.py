@@ -7,17 +7,13 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 import msgspec
 
-from arrester.agents.transport.messages import BLOCK_SECONDS, CommandEntry, TransportDown
+from arrester.agents.transport.redis_client import BLOCK_SECONDS, RedisClient, RedisUnavailable
 from arrester.controlplane.domain.events import CommandIssued, CommandKind
 from arrester.controlplane.domain.wire import codec
-
-if TYPE_CHECKING:
-    from arrester.agents.transport.redis_client import Transport
 
 log = logging.getLogger("arrester.poller")
 
@@ -33,21 +29,21 @@ FROM_THE_BEGINNING = "0"
 class Poller:
     """Runs as a daemon thread and passes each command to `take`, at least once.
 
-    The second argument of `take` is how far the server's clock is ahead of ours. `on_latched` is
-    called if the application has been latched for a while without a command to stop: the shutdown
-    includes this instance, but the server did not know of it. An instance that has just started
-    does not wait.
+    The second argument of `take` is how far the server's clock is ahead of this host's.
+    `on_latched` is called if the application has been latched for a while without a command to
+    stop: the shutdown includes this instance, but the server did not know of it. An instance that
+    has just started does not wait.
     """
 
     def __init__(
         self,
-        transport: Transport,
+        redis: RedisClient,
         *,
         instance: UUID,
         take: Callable[[CommandIssued, timedelta], None],
         on_latched: Callable[[], None],
     ) -> None:
-        self._transport = transport
+        self._redis = redis
         self._instance = instance
         self._take = take
         self._on_latched = on_latched
@@ -56,12 +52,12 @@ class Poller:
         self._after = FROM_THE_BEGINNING
         self._started = 0.0
         self._latched_since: float | None = None
-        self._told_to_stop = False
+        self._must_stop = False
         self._back_off = BACK_OFF_SECONDS[0]
         #: Invalid entries; each is logged when it is read.
         self.malformed = 0
         #: Rounds that failed for a reason other than Redis.
-        self.guest_errors = 0
+        self.internal_errors = 0
 
     def start(self) -> None:
         """Start to fetch commands."""
@@ -75,64 +71,48 @@ class Poller:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._round()
+                self._check_latch()
+                self._fetch(seconds=BLOCK_SECONDS)
                 self._back_off = BACK_OFF_SECONDS[0]
-            except TransportDown:
+                continue
+            except RedisUnavailable:
                 # Redis may have been emptied, and number its entries from the beginning.
                 self._after = FROM_THE_BEGINNING
-                self._wait_out()
-            except Exception:  # the guest must not end silently, nor break its host
-                self.guest_errors += 1
+            except Exception:  # must neither end the thread silently nor reach a pipeline
+                self.internal_errors += 1
                 log.exception("a command could not be dispatched")
-                self._wait_out()
-
-    def _round(self) -> None:
-        self._look_at_latch()
-        self._fetch(seconds=BLOCK_SECONDS)
+            self._stopping.wait(self._back_off)
+            self._back_off = min(self._back_off * 2, BACK_OFF_SECONDS[1])
 
     def _fetch(self, *, seconds: float) -> None:
-        """Take the commands that are there, or come within `seconds`."""
-        entries = self._transport.commands(after=self._after, seconds=seconds)
+        """Pass on the commands that are there, or come within `seconds`."""
+        entries = self._redis.commands(after=self._after, seconds=seconds)
         if not entries:
             return
-        ahead = self._transport.server_time() - datetime.now(UTC)
-        for entry in entries:
-            command = self._understood(entry)
-            if command is not None:
-                self._told_to_stop |= self._tells_us_to_stop(command)
+        ahead = self._redis.server_time() - datetime.now(UTC)
+        for id, body in entries:
+            try:
+                command = codec.decode_command(body)
+            except (msgspec.DecodeError, ValueError) as exc:
+                self.malformed += 1
+                log.warning("entry %s of the command stream is invalid: %s", id, exc)
+            else:
+                shut_down = command.kind is CommandKind.SHUT_DOWN_APPLICATION
+                self._must_stop |= shut_down and self._instance in command.instances
                 self._take(command, ahead)
-            self._after = entry.id
+            self._after = id
 
-    def _tells_us_to_stop(self, command: CommandIssued) -> bool:
-        shut_down = command.kind is CommandKind.SHUT_DOWN_APPLICATION
-        return shut_down and self._instance in command.instances
-
-    def _understood(self, entry: CommandEntry) -> CommandIssued | None:
-        try:
-            return codec.decode_command(entry.body)
-        except (msgspec.DecodeError, ValueError) as exc:
-            self.malformed += 1
-            log.warning("entry %s of the command stream is invalid: %s", entry.id, exc)
-            return None
-
-    def _look_at_latch(self) -> None:
+    def _check_latch(self) -> None:
         now = time.monotonic()
-        if not self._transport.is_latched():
+        if not self._redis.is_latched():
             self._latched_since = None
         elif self._latched_since is None:
             if now - self._started < LATCH_GRACE_SECONDS:
-                self._leave_unless_told()
+                # A command has precedence: it needs an answer.
+                self._fetch(seconds=LATCH_MOMENT_SECONDS)
+                if not self._must_stop:
+                    self._on_latched()
             self._latched_since = now
         elif now - self._latched_since >= LATCH_GRACE_SECONDS:
             self._latched_since = now
             self._on_latched()
-
-    def _leave_unless_told(self) -> None:
-        # A command has precedence: it needs an answer.
-        self._fetch(seconds=LATCH_MOMENT_SECONDS)
-        if not self._told_to_stop:
-            self._on_latched()
-
-    def _wait_out(self) -> None:
-        self._stopping.wait(self._back_off)
-        self._back_off = min(self._back_off * 2, BACK_OFF_SECONDS[1])

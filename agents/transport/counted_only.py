@@ -24,21 +24,21 @@ def counted_only(events: Sequence[Event]) -> list[Event]:
     answered CONTINUE are folded: one FailuresCounted per task, cause and run takes the place of the
     first of its records.
     """
-    brief: list[Event] = []
-    places: dict[_Group, int] = {}
+    reduced: list[Event] = []
+    indices: dict[_Group, int] = {}
     for event in events:
         data = event.data
         if not isinstance(data, RecordFailed) or not _only_counts(data):
-            brief.append(replace(event, body=None))
+            reduced.append(replace(event, body=None))
             continue
         group = (event.run, data.task, data.failure.fingerprint, data.response, data.logged)
-        if group in places:
-            place = places[group]
-            brief[place] = _with_one_more(brief[place], data)
+        if group in indices:
+            index = indices[group]
+            reduced[index] = _with_one_more(reduced[index], data)
         else:
-            places[group] = len(brief)
-            brief.append(replace(event, body=None, data=_counted(data)))
-    return brief
+            indices[group] = len(reduced)
+            reduced.append(replace(event, body=None, data=_counted(data)))
+    return reduced
 
 
 def _only_counts(data: RecordFailed) -> bool:
@@ -60,11 +60,8 @@ def _counted(data: RecordFailed) -> FailuresCounted:
 def _with_one_more(event: Event, data: RecordFailed) -> Event:
     counted = event.data
     assert isinstance(counted, FailuresCounted)
-    positions = [
-        position
-        for position in (counted.first_position, counted.last_position, data.position)
-        if position is not None
-    ]
+    known = (counted.first_position, counted.last_position, data.position)
+    positions = [position for position in known if position is not None]
     more = replace(
         counted,
         count=counted.count + 1,

@@ -1,6 +1,6 @@
 """The only module of the agent that uses Redis: sends batches, reads confirmations and commands.
 
-Every call ends within seconds. Every failure is TransportDown, for the background threads that
+Every call ends within seconds. Every failure is RedisUnavailable, for the background threads that
 call; no pipeline waits for Redis.
 """
 
@@ -8,28 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TypeVar, cast
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeVar, cast
 from uuid import UUID
 
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-
-from arrester.agents.transport.messages import (
-    BLOCK_SECONDS,
-    Appended,
-    CommandEntry,
-    ServerRequests,
-    TransportDown,
-    Verdict,
-)
 from arrester.agents.transport.spool import Batch, Sent
+from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import ApplicationStatus
+
+# Imported on first use: an agent without REDIS_URL runs without the package.
+if TYPE_CHECKING:
+    import redis
 
 T = TypeVar("T")
 
 CALL_SECONDS = 2.0
+#: The maximum time of one blocking read of commands.
+BLOCK_SECONDS = 5.0
 #: The entries of an application's stream above which agents wait for the server.
 STREAM_LIMIT = 10_000
 #: The memory of Redis that they may use.
@@ -79,7 +75,21 @@ return answer
 """
 
 
-class Transport:
+class RedisUnavailable(ArresterError):
+    """Redis cannot be reached or refuses; the operation may be repeated."""
+
+
+class AppendStatus(StrEnum):
+    """The result of an append."""
+
+    DONE = "DONE"
+    #: The stream is at its limit: only the first entries, or none, were appended.
+    FULL = "FULL"
+    #: Redis lost entries that it had accepted; nothing was appended.
+    LOST = "LOST"
+
+
+class RedisClient:
     """The connections of one instance, usable from several threads."""
 
     def __init__(
@@ -93,7 +103,7 @@ class Transport:
     ) -> None:
         self._application = application
         # Without a possible password: it is used in messages.
-        self._place = url.rpartition("@")[2].partition("?")[0]
+        self._server = url.rpartition("@")[2].partition("?")[0]
         self._heartbeat_key = redis_keys.heartbeat(application, instance)
         self._report_key = redis_keys.report(application, instance)
         self._limits = (stream_limit, stream_bytes, MEMORY_PERCENT)
@@ -101,10 +111,13 @@ class Transport:
         self._listener = _client(url, BLOCK_SECONDS + CALL_SECONDS)
         self._append = self._client.register_script(_APPEND)
 
-    def append(self, spool: UUID, batches: Sequence[Batch], *, last: Sent | None) -> Appended:
+    def append(
+        self, spool: UUID, batches: Sequence[Batch], *, last: Sent | None
+    ) -> tuple[AppendStatus, list[str]]:
         """Append `batches` in order, unless Redis lost `last`, which it had accepted.
 
-        Without batches this is only the check. Redis does all of it in one step.
+        Return the stream ids of the first batches, in order. Without batches this is only the
+        check. Redis does all of it in one step.
         """
         argv: list[str | bytes | int] = [
             "" if last is None else last.entry,
@@ -116,14 +129,14 @@ class Transport:
             argv += [str(batch.id), batch.events]
         stream = redis_keys.events(self._application)
         confirmed = redis_keys.confirmed(self._application, spool)
-        answer = self._ask(lambda: self._append(keys=[stream, confirmed], args=argv))
-        verdict, *entries = (each.decode() for each in cast("list[bytes]", answer))
-        return Appended(verdict=Verdict(verdict), entries=tuple(entries))
+        answer = self._call(lambda: self._append(keys=[stream, confirmed], args=argv))
+        status, *entries = (each.decode() for each in cast("list[bytes]", answer))
+        return AppendStatus(status), entries
 
     def confirmations(self, spool: UUID) -> list[UUID]:
         """Return up to some hundred batches of `spool` that the server has committed."""
         key = redis_keys.confirmed(self._application, spool)
-        members = self._ask(lambda: self._client.srandmember(key, CONFIRMATIONS_AT_ONCE))
+        members = self._call(lambda: self._client.srandmember(key, CONFIRMATIONS_AT_ONCE))
         ids = [_uuid(member) for member in cast("list[bytes]", members or [])]
         return [id for id in ids if id is not None]
 
@@ -131,50 +144,51 @@ class Transport:
         """Delete confirmations that are recorded in the spool."""
         key = redis_keys.confirmed(self._application, spool)
         names = [str(batch) for batch in batches]
-        self._ask(lambda: self._client.srem(key, *names))
+        self._call(lambda: self._client.srem(key, *names))
 
-    def beat(self, heartbeat: bytes) -> ServerRequests:
-        """Send the heartbeat and return the server's requests; a heartbeat expires after 30 s."""
-        asked = [redis_keys.overload(self._application), self._report_key]
+    def beat(self, heartbeat: bytes) -> tuple[bool, str | None]:
+        """Send the heartbeat, which expires after 30 s, and read the requests of the server.
 
-        def say_and_hear() -> list[bytes | None]:
+        Return whether failed records are to be counted only, because the server is overloaded, and
+        the id of the requested report of task states.
+        """
+        requests = [redis_keys.overload(self._application), self._report_key]
+
+        def beat_and_read() -> list[bytes | None]:
             with self._client.pipeline(transaction=False) as pipeline:
                 pipeline.set(self._heartbeat_key, heartbeat, ex=redis_keys.LOST_AFTER_SECONDS)
-                pipeline.mget(asked)
+                pipeline.mget(requests)
                 return cast("list[bytes | None]", pipeline.execute()[1])
 
-        overload, report = self._ask(say_and_hear)
-        return ServerRequests(
-            # Any level: a newer server may have levels unknown here.
-            counts_only=bool(overload),
-            report=None if report is None else report.decode(errors="replace"),
-        )
+        overload, report = self._call(beat_and_read)
+        # Any level of overload: a newer server may have levels unknown here.
+        return bool(overload), None if report is None else report.decode(errors="replace")
 
-    def fall_silent(self) -> None:
+    def delete_heartbeat(self) -> None:
         """Delete the heartbeat: the instance has ended."""
-        self._ask(lambda: self._client.delete(self._heartbeat_key))
+        self._call(lambda: self._client.delete(self._heartbeat_key))
 
     def is_latched(self) -> bool:
         """Return whether the server last reported the application as LATCHED."""
         key = redis_keys.state(self._application)
-        return self._ask(lambda: self._client.get(key)) == ApplicationStatus.LATCHED.encode()
+        return self._call(lambda: self._client.get(key)) == ApplicationStatus.LATCHED.encode()
 
     def server_time(self) -> datetime:
         """Return Redis's clock, which represents the server's."""
-        seconds, microseconds = self._ask(self._client.time)
+        seconds, microseconds = self._call(self._client.time)
         return datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
 
-    def commands(self, *, after: str, seconds: float = BLOCK_SECONDS) -> list[CommandEntry]:
-        """Return commands after the entry `after`, waiting up to `seconds` for the first."""
+    def commands(self, *, after: str, seconds: float = BLOCK_SECONDS) -> list[tuple[str, bytes]]:
+        """Return entry ids and encoded commands after the entry `after`, waiting for the first."""
         stream = redis_keys.commands(self._application)
-        answer = self._ask(
+        answer = self._call(
             lambda: self._listener.xread(
                 {stream: after}, count=COMMANDS_AT_ONCE, block=int(seconds * 1000)
             )
         )
         streams = cast("list[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]]", answer or [])
         return [
-            CommandEntry(id=id.decode(), body=fields.get(b"body", b""))
+            (id.decode(), fields.get(b"body", b""))
             for _, entries in streams
             for id, fields in entries
         ]
@@ -184,12 +198,14 @@ class Transport:
         for client in (self._client, self._listener):
             client.connection_pool.disconnect()
 
-    def _ask(self, question: Callable[[], T]) -> T:
+    def _call(self, operation: Callable[[], T]) -> T:
+        from redis import RedisError
+
         try:
-            return question()
+            return operation()
         # A closed or foreign server may also send an answer that cannot be decoded.
-        except (redis.RedisError, OSError, ValueError, TypeError) as exc:
-            raise TransportDown(f"Redis at {self._place}: {exc}") from exc
+        except (RedisError, OSError, ValueError, TypeError) as exc:
+            raise RedisUnavailable(f"Redis at {self._server}: {exc}") from exc
 
 
 def _uuid(text: bytes) -> UUID | None:
@@ -201,6 +217,10 @@ def _uuid(text: bytes) -> UUID | None:
 
 def _client(url: str, seconds: float) -> redis.Redis:
     """Return a client without retries: the caller decides when to try again."""
+    import redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
     return redis.Redis.from_url(
         url,
         protocol=2,

@@ -10,8 +10,8 @@ import logging
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -106,29 +106,29 @@ class Spool:
         self._database = _connected(path)
         self._bytes, self._events = self._measured()
 
-    # ── for whoever has something to tell ────────────────────────────────────────────────────
+    # ── for publishers of events ─────────────────────────────────────────────────────────────
 
     def put(self, batch_id: UUID, events: Sequence[Event]) -> None:
         """Store `events` under `batch_id`, after all earlier ones; a repetition has no effect."""
         with self._lock:
             self._unwritten.append(self._packed(batch_id, events))
             self.write()
-            self._drop_what_memory_cannot_hold()
+            self._drop_beyond_memory_limit()
         self.wake.set()
 
     def is_confirmed(self, batch_id: UUID) -> bool:
         """Return whether the server is known to have the batch; False means unknown."""
         try:
-            return self._knows("SELECT 1 FROM confirmed WHERE id = ?", batch_id)
+            return self._has("SELECT 1 FROM confirmed WHERE id = ?", batch_id)
         except sqlite3.Error:
             return False
 
-    def keeps(self, batch_id: UUID) -> bool:
+    def is_stored(self, batch_id: UUID) -> bool:
         """Return whether the batch is or was in the file; False for a spool in memory."""
         if str(self.path) == MEMORY:
             return False
         try:
-            return self._knows("SELECT 1 FROM batch WHERE id = ?", batch_id) or self.is_confirmed(
+            return self._has("SELECT 1 FROM batch WHERE id = ?", batch_id) or self.is_confirmed(
                 batch_id
             )
         except sqlite3.Error:
@@ -188,7 +188,7 @@ class Spool:
         known = "SELECT length(events), count FROM batch WHERE id = ?"
         with self._lock:
             with self._transaction():
-                gone = [
+                deleted = [
                     found for row in rows for found in self._database.execute(known, row).fetchall()
                 ]
                 self._database.executemany(
@@ -201,8 +201,8 @@ class Spool:
                     (REMEMBERED,),
                 )
             # Not before they are deleted: after a failure they are confirmed again.
-            self._bytes -= sum(size for size, _ in gone)
-            self._events -= sum(count for _, count in gone)
+            self._bytes -= sum(size for size, _ in deleted)
+            self._events -= sum(count for _, count in deleted)
 
     def shrink(self) -> None:
         """Return some free pages of the file to the disk; a put waits meanwhile."""
@@ -210,7 +210,7 @@ class Spool:
             # As a script: `execute` would free one page only.
             self._database.executescript(f"PRAGMA incremental_vacuum({VACUUM_PAGES})")
 
-    # ── for its owner ────────────────────────────────────────────────────────────────────────
+    # ── for the instance ─────────────────────────────────────────────────────────────────────
 
     @property
     def events(self) -> int:
@@ -273,12 +273,12 @@ class Spool:
                 return _Unwritten(id, packed, len(events))
         except Exception:  # a record that cannot be packed must not break its pipeline
             log.exception("batch %s cannot be packed in full; its records are left out", id)
-        brief = counted_only(events)
-        self.counted_only += _described(events) - _described(brief)
-        return _Unwritten(id, codec.encode_batch(brief), len(brief))
+        reduced = counted_only(events)
+        self.counted_only += _failed_records(events) - _failed_records(reduced)
+        return _Unwritten(id, codec.encode_batch(reduced), len(reduced))
 
     def _insert(self, batch: _Unwritten) -> None:
-        if self._knows("SELECT 1 FROM confirmed WHERE id = ?", batch.id):
+        if self._has("SELECT 1 FROM confirmed WHERE id = ?", batch.id):
             return
         inserted = self._database.execute(
             "INSERT OR IGNORE INTO batch (id, events, count) VALUES (?, ?, ?)",
@@ -287,7 +287,7 @@ class Spool:
         self._bytes += len(batch.packed) * inserted
         self._events += batch.count * inserted
 
-    def _knows(self, query: str, id: UUID) -> bool:
+    def _has(self, query: str, id: UUID) -> bool:
         with self._lock:
             return self._database.execute(query, (id.bytes,)).fetchone() is not None
 
@@ -296,13 +296,17 @@ class Spool:
         size, events = self._database.execute(query).fetchone()
         return size, events
 
-    def _drop_what_memory_cannot_hold(self) -> None:
+    def _drop_beyond_memory_limit(self) -> None:
         while sum(len(each.packed) for each in self._unwritten) > UNWRITTEN_BYTES:
             self._unwritten.pop()
             self.dropped += 1
 
-    def _transaction(self) -> _Transaction:
-        return _Transaction(self._database)
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._database.execute("BEGIN IMMEDIATE")
+        # The connection commits, or rolls back if the block or the commit raises.
+        with self._database:
+            yield
 
 
 def _connected(path: Path) -> sqlite3.Connection:
@@ -331,24 +335,5 @@ def _check_format(database: sqlite3.Connection, schema: str = "main") -> None:
         raise sqlite3.DatabaseError(f"written by {written}; this version reads format {FORMAT}")
 
 
-def _described(events: Iterable[Event]) -> int:
+def _failed_records(events: Iterable[Event]) -> int:
     return sum(isinstance(event.data, RecordFailed) for event in events)
-
-
-class _Transaction:
-    """BEGIN … COMMIT, or ROLLBACK if the block raises."""
-
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
-
-    def __enter__(self) -> None:
-        self._database.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        try:
-            if kind is None:
-                self._database.execute("COMMIT")
-        finally:
-            # Also after a COMMIT that failed; SQLite itself may have rolled back already.
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")

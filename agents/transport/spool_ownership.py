@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ log = logging.getLogger("arrester.spool")
 SUFFIX = ".sqlite"
 #: SQLite's own companions of a file in WAL mode.
 COMPANIONS = ("", "-wal", "-shm")
+_MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,6 @@ class _Claim:
             Path(f"{self.path}{companion}").unlink(missing_ok=True)
         _lock_path(self.path).unlink(missing_ok=True)
         os.close(self.descriptor)
-
-    def set_aside(self, why: Exception) -> None:
-        """Move an unreadable file aside for inspection."""
-        log.error("%s cannot be read (%s); it is kept as %s.broken", self.path, why, self.path)
-        self.path.rename(f"{self.path}.broken")
-        self.remove()
 
     def release(self) -> None:
         os.close(self.descriptor)
@@ -75,20 +71,53 @@ def open_spool(folder: Path, application: str, *, limit_bytes: int, now: datetim
     it. Batches that were never sent thus go first. Two live instances never share a file: each
     holds a lock on its own, which the kernel releases when the process ends in any way.
     """
-    place = folder / application
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    own_folder = folder / application
+    own_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     own: OwnSpool | None = None
-    for claim in _left_behind(place):
-        if own is None:
-            own = _carried_on(claim, limit_bytes)
-        else:
-            _take_over(own.spool, claim)
-    return own or _new(place, limit_bytes, now)
+    for claim in _abandoned(own_folder):
+        try:
+            if own is None:
+                own = OwnSpool(Spool(claim.path, id=claim.id, limit_bytes=limit_bytes), claim)
+            else:
+                own.spool.adopt(claim.path)
+                claim.remove()
+        except sqlite3.OperationalError as exc:  # the disk refuses for now
+            log.warning("%s is left to a later instance (%s)", claim.path, exc)
+            claim.release()
+        except (sqlite3.Error, ValueError) as exc:
+            log.error(
+                "%s cannot be read (%s); it is renamed to %s.broken", claim.path, exc, claim.path
+            )
+            claim.path.rename(f"{claim.path}.broken")
+            claim.remove()
+    own = own or _new(own_folder, limit_bytes, now)
+    _check_space(own.spool, own_folder, limit_bytes)
+    return own
 
 
-def _left_behind(place: Path) -> Iterator[_Claim]:
+def _check_space(spool: Spool, folder: Path, limit_bytes: int) -> None:
+    """Warn if the disk is smaller than the limit of the spool."""
+    if str(spool.path) == MEMORY:
+        return
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:  # not every file system reports it
+        return
+    if free < limit_bytes - spool.size_bytes:
+        log.warning(
+            "the disk of spool %s has %s MiB free, less than spool.bytes.limit (%s MiB): if it is "
+            "full, events wait in memory (%s MiB) and in the journals; set ARRESTER_SPOOL to "
+            "another folder, or lower spool.bytes.limit",
+            folder,
+            free // _MIB,
+            limit_bytes // _MIB,
+            UNWRITTEN_BYTES // _MIB,
+        )
+
+
+def _abandoned(folder: Path) -> Iterator[_Claim]:
     """Yield claims on the files of dead instances, oldest first: their names sort by time."""
-    for path in sorted(place.glob(f"*{SUFFIX}")):
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
         claim = _claim(path)
         if claim is None:
             continue
@@ -117,10 +146,10 @@ def _lock_path(path: Path) -> Path:
     return path.with_suffix(".lock")
 
 
-def _new(place: Path, limit_bytes: int, now: datetime) -> OwnSpool:
+def _new(folder: Path, limit_bytes: int, now: datetime) -> OwnSpool:
     claim = None
     while claim is None:
-        claim = _claim(place / f"{uuid7(now)}{SUFFIX}")
+        claim = _claim(folder / f"{uuid7(now)}{SUFFIX}")
     try:
         return OwnSpool(Spool(claim.path, id=claim.id, limit_bytes=limit_bytes), claim)
     except sqlite3.Error as exc:
@@ -128,29 +157,3 @@ def _new(place: Path, limit_bytes: int, now: datetime) -> OwnSpool:
         # The limit for the disk is too large for memory.
         limit_bytes = min(limit_bytes, UNWRITTEN_BYTES)
         return OwnSpool(Spool(Path(MEMORY), id=claim.id, limit_bytes=limit_bytes), claim)
-
-
-def _carried_on(claim: _Claim, limit_bytes: int) -> OwnSpool | None:
-    try:
-        return OwnSpool(Spool(claim.path, id=claim.id, limit_bytes=limit_bytes), claim)
-    except (sqlite3.Error, ValueError) as exc:
-        _leave(claim, exc)
-        return None
-
-
-def _take_over(spool: Spool, claim: _Claim) -> None:
-    try:
-        spool.adopt(claim.path)
-    except sqlite3.Error as exc:
-        _leave(claim, exc)
-    else:
-        claim.remove()
-
-
-def _leave(claim: _Claim, why: Exception) -> None:
-    # The disk refuses for now, or the file itself cannot be read.
-    if isinstance(why, sqlite3.OperationalError):
-        log.warning("%s is left to a later instance (%s)", claim.path, why)
-        claim.release()
-    else:
-        claim.set_aside(why)

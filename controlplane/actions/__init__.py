@@ -17,23 +17,25 @@ from arrester.controlplane.actions.accounts import (
     deactivate_account,
     reset_password,
 )
-from arrester.controlplane.actions.bulk_groups import MOST_GROUPS, ActedOn, act_on_groups
-from arrester.controlplane.actions.bulk_resume import MOST_AT_ONCE, Resumed, resume_tasks
 from arrester.controlplane.actions.commands import (
+    MAX_TASKS,
+    Resumed,
     cancel_command,
+    command_application,
+    command_task,
     issue_command,
     open_application,
-    pause_task,
-    restart_task,
     resume_task,
-    resume_task_at,
-    set_policy,
+    resume_tasks,
     shut_down_application,
     skip_record,
     start_application,
 )
-from arrester.controlplane.actions.groups import (
+from arrester.controlplane.actions.error_groups import (
+    MAX_GROUPS,
+    ActedOn,
     act_on_group,
+    act_on_groups,
     note_on_command,
     note_on_group,
     note_on_task,
@@ -46,14 +48,13 @@ from arrester.controlplane.actions.quarantine import (
     requeue_one,
 )
 from arrester.controlplane.actions.test_error import send_test_error
-from arrester.controlplane.actions.timeouts import expected, sighted, watch
+from arrester.controlplane.actions.timeouts import expect, record_running, watch
 
 __all__ = [
-    "MOST_AT_ONCE", "MOST_GROUPS", "AccountAct", "ActedOn", "Requeued", "Resumed", "act_on_group",
-    "act_on_groups", "activate_account",
-    "cancel_command", "change_role", "create_account", "deactivate_account", "dismiss",
-    "dismiss_one", "expected", "issue_command", "note_on_command", "note_on_group", "note_on_task",
-    "open_application", "pause_task", "requeue", "requeue_one", "reset_password",
-    "restart_task", "resume_task", "resume_task_at", "resume_tasks", "send_test_error",
-    "set_policy", "shut_down_application", "sighted", "skip_record", "start_application", "watch",
+    "MAX_GROUPS", "MAX_TASKS", "AccountAct", "ActedOn", "Requeued", "Resumed", "act_on_group",
+    "act_on_groups", "activate_account", "cancel_command", "change_role", "command_application",
+    "command_task", "create_account", "deactivate_account", "dismiss", "dismiss_one", "expect",
+    "issue_command", "note_on_command", "note_on_group", "note_on_task", "open_application",
+    "record_running", "requeue", "requeue_one", "reset_password", "resume_task", "resume_tasks",
+    "send_test_error", "shut_down_application", "skip_record", "start_application", "watch",
 ]  # fmt: skip

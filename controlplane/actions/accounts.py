@@ -33,7 +33,7 @@ class AccountAct(StrEnum):
 @transaction.atomic
 def create_account(name: str, role: Role, *, actor: str) -> str:
     """Create an account and return its password, which is never shown again."""
-    if not name or len(name) > NAME_MAX or not _is_plain(name):
+    if not name or len(name) > NAME_MAX or not _is_valid_name(name):
         allowed = f"letters, digits, - and _, at most {NAME_MAX} of them"
         raise InvalidValue("name", name[:50], allowed)
     password = secrets.token_urlsafe(18)
@@ -42,8 +42,8 @@ def create_account(name: str, role: Role, *, actor: str) -> str:
             user = User.objects.create_user(name, password=password)
     except IntegrityError:
         raise InvalidValue("name", name, "a name that no other account has") from None
-    _put_into(user, role)
-    _note(actor, name, AccountAct.CREATED, role.value)
+    _set_role(user, role)
+    _record(actor, name, AccountAct.CREATED, role.value)
     return password
 
 
@@ -54,12 +54,12 @@ def change_role(name: str, role: Role, *, actor: str) -> None:
     A superuser has every right regardless of the role: raises InvalidValue for one.
     """
     user = _account(name)
-    _not_oneself(name, actor)
+    _refuse_own_account(name, actor)
     if user.is_superuser:
-        allowed = "an account that is no superuser: one may do everything whatever its role"
+        allowed = "an account that is no superuser, since those have every right in any role"
         raise InvalidValue("account", name, allowed)
-    _put_into(user, role)
-    _note(actor, name, AccountAct.ROLE_CHANGED, role.value)
+    _set_role(user, role)
+    _record(actor, name, AccountAct.ROLE_CHANGED, role.value)
 
 
 @transaction.atomic
@@ -70,7 +70,7 @@ def reset_password(name: str, *, actor: str) -> str:
     user.set_password(password)
     user.save(update_fields=["password"])
     _end_tokens(user)
-    _note(actor, name, AccountAct.PASSWORD_RESET, "")
+    _record(actor, name, AccountAct.PASSWORD_RESET, "")
     return password
 
 
@@ -81,12 +81,12 @@ def deactivate_account(name: str, *, actor: str) -> None:
     Its REST tokens end, and do not return when it is activated.
     """
     user = _account(name)
-    _not_oneself(name, actor)
+    _refuse_own_account(name, actor)
     if user.is_active:
         user.is_active = False
         user.save(update_fields=["is_active"])
         _end_tokens(user)
-        _note(actor, name, AccountAct.DEACTIVATED, "")
+        _record(actor, name, AccountAct.DEACTIVATED, "")
 
 
 @transaction.atomic
@@ -96,10 +96,10 @@ def activate_account(name: str, *, actor: str) -> None:
     if not user.is_active:
         user.is_active = True
         user.save(update_fields=["is_active"])
-        _note(actor, name, AccountAct.ACTIVATED, "")
+        _record(actor, name, AccountAct.ACTIVATED, "")
 
 
-def _is_plain(name: str) -> bool:
+def _is_valid_name(name: str) -> bool:
     try:
         validate_unicode_slug(name)
     except ValidationError:
@@ -114,7 +114,7 @@ def _account(name: str) -> User:
     return found
 
 
-def _not_oneself(name: str, actor: str) -> None:
+def _refuse_own_account(name: str, actor: str) -> None:
     # Admins could not undo it for themselves.
     if name == actor:
         raise InvalidValue("account", name, "the account of another admin")
@@ -124,13 +124,13 @@ def _end_tokens(user: User) -> None:
     Token.objects.filter(user=user).delete()
 
 
-def _put_into(user: User, role: Role) -> None:
+def _set_role(user: User, role: Role) -> None:
     group, _ = Group.objects.get_or_create(name=role.value)
     user.groups.remove(*user.groups.filter(name__in=[each.value for each in Role]))
     user.groups.add(group)
 
 
-def _note(actor: str, name: str, act: AccountAct, detail: str) -> None:
+def _record(actor: str, name: str, act: AccountAct, detail: str) -> None:
     AccountChange.objects.create(
         at=datetime.now(UTC), actor=actor, account=name, act=act.value, detail=detail
     )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from operator import attrgetter
 from uuid import UUID
 
+import msgspec
 from django.conf import settings
 
 from arrester.controlplane import store
 from arrester.controlplane.actions.transaction import advance, check_text, new_id
-from arrester.controlplane.domain.commands.decide import CommandRequest, decide, why_not_cancelled
+from arrester.controlplane.domain.commands.decide import CommandRequest, cancel_refusal, decide
 from arrester.controlplane.domain.errors import CommandRefused, InvalidValue, NotFound
 from arrester.controlplane.domain.events import (
     ApplicationOpened,
@@ -18,9 +22,9 @@ from arrester.controlplane.domain.events import (
     CommandIssued,
     CommandKind,
     Event,
-    StageAnswer,
 )
-from arrester.controlplane.domain.identity.names import check_name
+from arrester.controlplane.domain.identity import uuids
+from arrester.controlplane.domain.identity.names import TaskId, check_name
 from arrester.controlplane.domain.state.states import (
     ApplicationState,
     ApplicationStatus,
@@ -31,19 +35,127 @@ from arrester.controlplane.domain.state.states import (
 from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.views import row_mapping
 
+#: The most tasks that are resumed at once.
+MAX_TASKS = 500
+#: What two requests with the same id must have in common.
+_SUBJECT = attrgetter("kind", "task", "target", "pipeline", "stage", "answer")
 
-def resume_task(
-    digest: str, *, actor: str, reason: str | None = None, command: UUID | None = None
+
+class Resumed(msgspec.Struct, frozen=True, kw_only=True):
+    """The result for one task of many."""
+
+    task: TaskId
+    #: None if the state forbids it; then `refused` has the reason.
+    command: CommandState | None
+    refused: str = ""
+
+
+def command_task(
+    kind: CommandKind,
+    digest: str,
+    *,
+    actor: str,
+    reason: str | None = None,
+    target: int | None = None,
+    command: UUID | None = None,
 ) -> CommandState:
-    """Resume a PAUSED task at the failed record."""
-    return _task_command(CommandKind.RESUME_TASK, digest, actor, reason, command)
+    """Issue a command of any kind for a task; `target` is the position of RESUME_AT."""
+    task = row_mapping.task_state(digest).id
+    requested = CommandRequest(
+        command=command or new_id(),
+        kind=kind,
+        actor=actor,
+        reason=reason,
+        task=task,
+        target=target,
+    )
+    return issue_command(task.application, requested)
 
 
-def skip_record(
-    digest: str, *, actor: str, reason: str, command: UUID | None = None
+def command_application(
+    kind: CommandKind,
+    application: str,
+    *,
+    actor: str,
+    reason: str | None = None,
+    command: UUID | None = None,
 ) -> CommandState:
-    """Resume a PAUSED task after the failed record, which becomes a dead letter."""
-    return _task_command(CommandKind.SKIP_RECORD, digest, actor, reason, command)
+    """Issue a command without further values for an application."""
+    requested = CommandRequest(command=command or new_id(), kind=kind, actor=actor, reason=reason)
+    return issue_command(application, requested)
+
+
+resume_task = partial(command_task, CommandKind.RESUME_TASK)
+skip_record = partial(command_task, CommandKind.SKIP_RECORD)
+shut_down_application = partial(command_application, CommandKind.SHUT_DOWN_APPLICATION)
+start_application = partial(command_application, CommandKind.START_APPLICATION)
+
+
+def issue_command(application: str, requested: CommandRequest) -> CommandState:
+    """Issue any command; raise CommandRefused if the state forbids it."""
+    state = _issue_all(application, [requested])
+    command = state.commands[requested.command]
+    if command.status is CommandStatus.REFUSED:
+        status: str = state.application.status
+        if requested.task is not None:
+            task = state.tasks.get(requested.task.digest)
+            status = TaskStatus.RUNNING if task is None else task.status
+        raise CommandRefused(command.outcome or "refused", state=status, sequence=command.sequence)
+    return command
+
+
+def resume_tasks(
+    digests: Sequence[str], *, actor: str, reason: str | None = None, id: UUID | None = None
+) -> list[Resumed]:
+    """Resume each of some PAUSED tasks; a refusal of one does not affect the others.
+
+    Each gets a command, whose id is derived from `id` and the task. Those of an application are
+    issued in one transaction and relayed once. Raises InvalidValue for too many, NotFound for a
+    missing task, before anything is issued.
+    """
+    if not 1 <= len(digests) <= MAX_TASKS:
+        raise InvalidValue("tasks", len(digests), f"1 to {MAX_TASKS} tasks at once")
+    act = id or new_id()
+    tasks = _tasks(digests)
+    requests: dict[str, list[CommandRequest]] = defaultdict(list)
+    for task in tasks:
+        requested = CommandRequest(
+            command=uuids.part_of(act, task.digest),
+            kind=CommandKind.RESUME_TASK,
+            actor=actor,
+            reason=reason,
+            task=task,
+        )
+        requests[task.application].append(requested)
+    commands: dict[UUID, CommandState] = {}
+    for application, some in requests.items():
+        commands.update(_issue_all(application, some).commands)
+    return [_resumed(task, commands[uuids.part_of(act, task.digest)]) for task in tasks]
+
+
+def _resumed(task: TaskId, command: CommandState) -> Resumed:
+    if command.status is CommandStatus.REFUSED:
+        return Resumed(task=task, command=None, refused=command.outcome or "refused")
+    return Resumed(task=task, command=command)
+
+
+def _tasks(digests: Sequence[str]) -> list[TaskId]:
+    """Return the tasks in the order of the request, each once; raise NotFound."""
+    requested = dict.fromkeys(_digest(digest) for digest in digests)
+    found = {
+        task.id.digest: task.id
+        for task in row_mapping.TASKS.load("digest = ANY(%s::uuid[])", [[*requested]])
+    }
+    for digest in requested.keys() - found.keys():
+        raise NotFound(f"there is no task {digest!r}")
+    return [found[digest] for digest in requested]
+
+
+def _digest(text: str) -> str:
+    try:
+        return UUID(hex=text).hex
+    except ValueError:
+        raise NotFound(f"there is no task {text!r}") from None
 
 
 def cancel_command(
@@ -59,141 +171,17 @@ def cancel_command(
         raise NotFound(f"there is no command {command}")
 
     def rule(state: StreamState) -> list[Event]:
-        known = state.commands[command]
-        late = why_not_cancelled(known)
+        current = state.commands[command]
+        late = cancel_refusal(current)
         if late is not None:
-            raise CommandRefused(late, state=known.status, sequence=known.sequence)
-        data = CommandCancelled(command=command, reason=reason or "taken back", actor=actor)
+            raise CommandRefused(late, state=current.status, sequence=current.sequence)
+        data = CommandCancelled(
+            command=command, reason=reason or f"cancelled by {actor}", actor=actor
+        )
         return [Event(occurred_at=datetime.now(UTC), data=data)]
 
     state = advance(found[0].application, rule, commands=[command], id=id)
     return state.commands[command]
-
-
-def resume_task_at(
-    digest: str, *, position: int, actor: str, reason: str, command: UUID | None = None
-) -> CommandState:
-    """Resume a PAUSED task at a position; held records before it are skipped."""
-    kind = CommandKind.RESUME_AT
-    return _task_command(kind, digest, actor, reason, command, target=position)
-
-
-def pause_task(
-    digest: str, *, actor: str, reason: str | None = None, command: UUID | None = None
-) -> CommandState:
-    """Pause a RUNNING task until it is resumed."""
-    return _task_command(CommandKind.PAUSE_TASK, digest, actor, reason, command)
-
-
-def restart_task(
-    digest: str, *, actor: str, reason: str | None = None, command: UUID | None = None
-) -> CommandState:
-    """Restart a task that died alone at the record that it died at."""
-    return _task_command(CommandKind.RESTART_TASK, digest, actor, reason, command)
-
-
-def set_policy(
-    application: str,
-    *,
-    pipeline: str,
-    stage: str,
-    answer: StageAnswer | None,
-    actor: str,
-    reason: str,
-    command: UUID | None = None,
-) -> CommandState:
-    """Override the answer to failures of a stage in every run of the pipeline; None removes the
-    override.
-
-    It precedes the policy of the author and the configuration, and is stored in the checkpoints.
-    """
-    requested = CommandRequest(
-        command=command or new_id(),
-        kind=CommandKind.SET_POLICY,
-        actor=actor,
-        reason=reason,
-        pipeline=pipeline,
-        stage=stage,
-        answer=answer,
-    )
-    return issue_command(application, requested)
-
-
-def shut_down_application(
-    application: str, *, actor: str, reason: str, command: UUID | None = None
-) -> CommandState:
-    """Latch the application and end all its instances."""
-    kind = CommandKind.SHUT_DOWN_APPLICATION
-    requested = CommandRequest(command=command or new_id(), kind=kind, actor=actor, reason=reason)
-    return issue_command(application, requested)
-
-
-def start_application(
-    application: str, *, actor: str, reason: str | None = None, command: UUID | None = None
-) -> CommandState:
-    """Open a LATCHED application: its instances may run again, but are not started."""
-    kind = CommandKind.START_APPLICATION
-    requested = CommandRequest(command=command or new_id(), kind=kind, actor=actor, reason=reason)
-    return issue_command(application, requested)
-
-
-def issue_command(application: str, requested: CommandRequest) -> CommandState:
-    """Issue any command."""
-    state = issue_all(application, [requested])
-    command = state.commands[requested.command]
-    if command.status is CommandStatus.REFUSED:
-        raise CommandRefused(
-            command.outcome or "refused", state=_status(requested, state), sequence=command.sequence
-        )
-    return command
-
-
-def issue_all(application: str, requests: Sequence[CommandRequest]) -> StreamState:
-    """Issue commands, all or none, and return the resulting states, which include refusals.
-
-    Several commands must each be about a different task: no result affects another.
-    """
-    patience = timedelta(seconds=settings.ENVIRONMENT.command_expiry_seconds)
-
-    def rule(state: StreamState) -> list[Event]:
-        new = [requested for requested in requests if requested.command not in state.commands]
-        ids = [requested.command for requested in new]
-        for taken in row_mapping.COMMANDS.load("id = ANY(%s::uuid[])", [ids]):
-            raise InvalidValue("command", str(taken.id), "an id that no other command has")
-        now = datetime.now(UTC)
-        return [
-            Event(
-                occurred_at=now,
-                data=data,
-                caused_by=None if isinstance(data, CommandIssued) else requested.command,
-            )
-            for requested in new
-            for data in decide(requested, state, now=now, patience=patience)
-        ]
-
-    tasks = [requested.task for requested in requests if requested.task is not None]
-    pipelines = [requested.pipeline for requested in requests if requested.pipeline is not None]
-    ids = [requested.command for requested in requests]
-    state = advance(application, rule, tasks=tasks, commands=ids, pipelines=pipelines)
-    for requested in requests:
-        if not _is_for(state.commands[requested.command], requested):
-            raise InvalidValue("command", str(requested.command), "an id that no other command has")
-    return state
-
-
-def _is_for(command: CommandState, requested: CommandRequest) -> bool:
-    """Whether the command with the request's id is the same request."""
-    if (command.pipeline, command.stage, command.answer) != (
-        requested.pipeline,
-        requested.stage,
-        requested.answer,
-    ):
-        return False
-    return (command.kind, command.task, command.target) == (
-        requested.kind,
-        requested.task,
-        requested.target,
-    )
 
 
 def open_application(
@@ -215,30 +203,38 @@ def open_application(
     return state.application
 
 
-def _task_command(
-    kind: CommandKind,
-    digest: str,
-    actor: str,
-    reason: str | None,
-    command: UUID | None,
-    *,
-    target: int | None = None,
-) -> CommandState:
-    task = row_mapping.task_state(digest).id
-    requested = CommandRequest(
-        command=command or new_id(),
-        kind=kind,
-        actor=actor,
-        reason=reason,
-        task=task,
-        target=target,
-    )
-    return issue_command(task.application, requested)
+def _issue_all(application: str, requests: Sequence[CommandRequest]) -> StreamState:
+    """Issue commands, all or none, and return the resulting states, which include refusals.
+
+    Several commands must each be about a different task: no result affects another.
+    """
+    expiry = timedelta(seconds=settings.ENVIRONMENT.command_expiry_seconds)
+
+    def rule(state: StreamState) -> list[Event]:
+        new = [requested for requested in requests if requested.command not in state.commands]
+        ids = [requested.command for requested in new]
+        for taken in row_mapping.COMMANDS.load("id = ANY(%s::uuid[])", [ids]):
+            raise _other_command(taken.id)
+        now = datetime.now(UTC)
+        return [
+            Event(
+                occurred_at=now,
+                data=data,
+                caused_by=None if isinstance(data, CommandIssued) else requested.command,
+            )
+            for requested in new
+            for data in decide(requested, state, now=now, expiry=expiry)
+        ]
+
+    tasks = [requested.task for requested in requests if requested.task is not None]
+    pipelines = [requested.pipeline for requested in requests if requested.pipeline is not None]
+    ids = [requested.command for requested in requests]
+    state = advance(application, rule, tasks=tasks, commands=ids, pipelines=pipelines)
+    for requested in requests:
+        if _SUBJECT(state.commands[requested.command]) != _SUBJECT(requested):
+            raise _other_command(requested.command)
+    return state
 
 
-def _status(requested: CommandRequest, state: StreamState) -> str:
-    """Return the state named in a refusal."""
-    if requested.task is None:
-        return state.application.status
-    task = state.tasks.get(requested.task.digest)
-    return TaskStatus.RUNNING if task is None else task.status
+def _other_command(id: UUID) -> InvalidValue:
+    return InvalidValue("command", str(id), "an id that no other command has")

@@ -6,7 +6,6 @@ Both append an event with the actor, the number and the reason in the same trans
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from uuid import UUID
@@ -17,10 +16,10 @@ from django.db import transaction
 from arrester.controlplane import store
 from arrester.controlplane.actions.transaction import check_text, new_id
 from arrester.controlplane.domain.commands.decide import TEXT_MAX
-from arrester.controlplane.domain.errors import InvalidValue, NotFound
+from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import Event, QuarantineDismissed, QuarantineRequeued
 from arrester.controlplane.outbound import command_outbox
-from arrester.controlplane.store.stream_entry import POISON, Entry, read_again
+from arrester.controlplane.store.stream_entry import ENTRY_ERRORS, Entry, reread_entry
 from arrester.controlplane.views import projections
 
 log = logging.getLogger(__name__)
@@ -29,10 +28,10 @@ PORTION = 100
 
 
 class Requeued(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a requeue."""
+    """The numbers of entries that were requeued, and of those that are still invalid."""
 
-    put_back: int
-    waiting: int
+    requeued: int
+    invalid: int
 
 
 def requeue(
@@ -44,16 +43,32 @@ def requeue(
     """Requeue the entries that this version can decode; the others stay quarantined.
 
     It works in portions, each with an event that names the actor: folds continue in between, and a
-    requeued portion stays so whatever happens to the rest. Whoever requeues batches that are too
-    old confirms that they are not in the log.
+    requeued portion stays so whatever happens to the rest. The caller who requeues batches that are
+    too old confirms that they are not in the log.
     """
     check_text(actor=actor)
-    done, after = Requeued(put_back=0, waiting=0), 0
-    say = partial(QuarantineRequeued, actor=actor)
-    while (portion := _requeue_some(application, which, after=after, say=say)) is not None:
+    requeued = invalid = after = 0
+    while portion := _requeue_some(application, which, after=after, actor=actor):
         some, after = portion
-        done = Requeued(put_back=done.put_back + some.put_back, waiting=done.waiting + some.waiting)
-    return done
+        requeued, invalid = requeued + some.requeued, invalid + some.invalid
+    return Requeued(requeued=requeued, invalid=invalid)
+
+
+def requeue_one(number: int, *, actor: str, id: UUID) -> bool:
+    """Requeue one entry if this version can decode it; return whether it was.
+
+    Raises NotFound, and InvalidValue for an entry that is only too old: the log may have it
+    already.
+    """
+    entry = store.read_quarantined_entry(number)
+    if entry.too_old:
+        allowed = "an invalid entry: one that is only too old may be in the log already"
+        raise InvalidValue("id", number, allowed)
+    check_text(actor=actor)
+    portion = _requeue_some(
+        entry.application, store.EntrySelection(id=number), actor=actor, entry=entry.entry, id=id
+    )
+    return portion is not None and portion[0].requeued > 0
 
 
 @transaction.atomic(durable=True)
@@ -62,7 +77,8 @@ def _requeue_some(
     which: store.EntrySelection,
     *,
     after: int = 0,
-    say: Callable[..., QuarantineRequeued],
+    actor: str,
+    entry: str | None = None,
     id: UUID | None = None,
 ) -> tuple[Requeued, int] | None:
     """Requeue a portion; return the result, and the number after which the next one begins.
@@ -71,24 +87,25 @@ def _requeue_some(
     stream = store.lock(application)
     if id is not None and store.seen_batches(application, [id]):
         return None
-    kept = store.read_waiting_entries(application, which, after=after, limit=PORTION)
-    if not kept:
+    found = store.read_waiting_entries(application, which, after=after, limit=PORTION)
+    if not found:
         return None
-    put_back = []
-    for each in kept:
+    requeued = []
+    for each in found:
         try:
-            read = read_again(each)
-            stream = _put_back(stream, read, received_at=now)
-        except POISON:
+            decoded = reread_entry(each)
+            stream = _append(stream, decoded, received_at=now)
+        except ENTRY_ERRORS:
             log.exception("%s: %s still breaks the fold", application, each.entry)
             continue
-        if read.events:
-            put_back.append(each.id)
-    store.mark_requeued(put_back, at=now)
-    if put_back:
-        _note(stream, say(count=len(put_back)), id, at=now)
-        transaction.on_commit(partial(command_outbox.relay_or_leave, application))
-    return Requeued(put_back=len(put_back), waiting=len(kept) - len(put_back)), kept[-1].id
+        if decoded.events:
+            requeued.append(each.id)
+    store.mark_requeued(requeued, at=now)
+    if requeued:
+        data = QuarantineRequeued(actor=actor, entry=entry, count=len(requeued))
+        _record(stream, data, id, at=now)
+        transaction.on_commit(partial(command_outbox.try_relay, application))
+    return Requeued(requeued=len(requeued), invalid=len(found) - len(requeued)), found[-1].id
 
 
 @transaction.atomic(durable=True)
@@ -107,53 +124,30 @@ def dismiss(
     stream = store.lock(application)
     if id is not None and store.seen_batches(application, [id]):
         return 0
-    dismissed = store.dismiss_entries(application, which, at=now)
-    if dismissed:
-        said = QuarantineDismissed(count=dismissed, actor=actor, reason=reason, entry=entry)
-        _note(stream, said, id, at=now)
-    return dismissed
-
-
-def requeue_one(number: int, *, actor: str, id: UUID) -> bool:
-    """Requeue one entry if this version can decode it; return whether it was.
-
-    Raises NotFound, and InvalidValue for an entry that is only too old: the log may have it
-    already.
-    """
-    kept = _kept(number)
-    if kept.too_old:
-        raise InvalidValue("id", number, "what is not too old: that may be in the log already")
-    which = store.EntrySelection(id=number)
-    check_text(actor=actor)
-    say = partial(QuarantineRequeued, actor=actor, entry=kept.entry)
-    portion = _requeue_some(kept.application, which, say=say, id=id)
-    return portion is not None and portion[0].put_back > 0
+    count = store.dismiss_entries(application, which, at=now)
+    if count:
+        data = QuarantineDismissed(count=count, actor=actor, reason=reason, entry=entry)
+        _record(stream, data, id, at=now)
+    return count
 
 
 def dismiss_one(number: int, *, actor: str, reason: str, id: UUID) -> None:
     """Dismiss one entry; raise NotFound if there is none, InvalidValue without a reason."""
     if not reason.strip():
         raise InvalidValue("reason", reason, f"a reason of 1 to {TEXT_MAX} characters")
-    kept = _kept(number)
+    entry = store.read_quarantined_entry(number)
     which = store.EntrySelection(id=number)
-    dismiss(kept.application, actor=actor, reason=reason, which=which, entry=kept.entry, id=id)
+    dismiss(entry.application, actor=actor, reason=reason, which=which, entry=entry.entry, id=id)
 
 
-def _kept(number: int) -> store.QuarantinedEntry:
-    found = store.read_quarantined_entry(number)
-    if found is None:
-        raise NotFound(f"there is nothing of number {number} in quarantine")
-    return found
-
-
-def _note(
+def _record(
     stream: store.Stream,
-    said: QuarantineDismissed | QuarantineRequeued,
+    data: QuarantineDismissed | QuarantineRequeued,
     id: UUID | None,
     *,
     at: datetime,
 ) -> None:
-    batch = store.Batch(id=id or new_id(), events=[Event(occurred_at=at, data=said)])
+    batch = store.Batch(id=id or new_id(), events=[Event(occurred_at=at, data=data)])
     if id is not None:
         store.record_batches(stream, [batch], received_at=at)
     _, stored = store.append(stream, [batch], received_at=at)
@@ -161,12 +155,12 @@ def _note(
 
 
 @transaction.atomic
-def _put_back(stream: store.Stream, entry: Entry, *, received_at: datetime) -> store.Stream:
+def _append(stream: store.Stream, entry: Entry, *, received_at: datetime) -> store.Stream:
     """Append the decodable part of an entry, and quarantine the rest of it."""
     if not entry.events:
         return stream
-    again = store.Batch(id=entry.batch or new_id(), events=entry.events, packed=entry.packed)
-    stream, stored = store.append(stream, [again], received_at=received_at)
+    batch = store.Batch(id=entry.batch or new_id(), events=entry.events, packed=entry.packed)
+    stream, stored = store.append(stream, [batch], received_at=received_at)
     projections.project(stream.application, stored)
-    store.add_to_quarantine(entry.aside, received_at=received_at)
+    store.add_to_quarantine(entry.quarantined, received_at=received_at)
     return stream

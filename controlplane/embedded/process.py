@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import pwd
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 ACCOUNT = "arrester"
+# Files of the service account, if root runs the servers in a private data folder.
+SHARED_ROOT = Path("/var/lib/arrester")
 PR_SET_PDEATHSIG = 1
 # Loaded at import: loading it in the forked child could deadlock.
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -25,12 +29,27 @@ def service_account() -> pwd.struct_passwd | None:
     try:
         return pwd.getpwnam(ACCOUNT)
     except KeyError:
-        command = ["useradd", "--system", "--no-create-home", "--shell", "/bin/false", ACCOUNT]
-    try:
+        return _created_account()
+
+
+def _created_account() -> pwd.struct_passwd:
+    command = ["useradd", "--system", "--no-create-home", "--shell", "/bin/false", ACCOUNT]
+    # Two simultaneous starts would create the account twice, and the second changes its user id.
+    with machine_lock(), suppress(OSError, subprocess.CalledProcessError):
         subprocess.run(command, check=True, capture_output=True)
+    try:
         return pwd.getpwnam(ACCOUNT)
-    except (OSError, subprocess.CalledProcessError, KeyError):
+    except KeyError:
         return pwd.getpwnam("nobody")
+
+
+@contextmanager
+def machine_lock() -> Iterator[None]:
+    """Let one process of root change what all data folders of the machine share."""
+    SHARED_ROOT.mkdir(mode=0o711, exist_ok=True)
+    with open(os.open(SHARED_ROOT / "lock", os.O_RDWR | os.O_CREAT, 0o600)) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def end_with_parent(number: signal.Signals) -> Callable[[], None]:

@@ -42,10 +42,10 @@ def erase(application: str, sequence: int, *, actor: str, reason: str) -> int:
         now = datetime.now(UTC)
         stream = store.lock(application)
         partition = store.erase_body(store.read_one(application, sequence))
-        said = Event(
+        event = Event(
             occurred_at=now, data=BodyErased(sequence=sequence, actor=actor, reason=reason)
         )
-        batch = store.Batch(id=uuids.uuid7(now), events=[said])
+        batch = store.Batch(id=uuids.uuid7(now), events=[event])
         stream, stored = store.append(stream, [batch], received_at=now)
         projections.project(application, stored)
     # The former row stays on the disk until it is overwritten.

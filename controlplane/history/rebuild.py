@@ -6,21 +6,20 @@ If the log begins at a base, so does the fold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any
 
 from django.db import models as fields
 from django.db import transaction
 
-from arrester.controlplane import models, store
+from arrester.controlplane import store
 from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from arrester.controlplane.domain.wire.failure_columns import Stored, last
 from arrester.controlplane.gc_pause import not_collecting
 from arrester.controlplane.history import rebuild_swap, state_at_position
 from arrester.controlplane.history.snapshots import Snapshots
-from arrester.controlplane.views import row_mapping
+from arrester.controlplane.views import chart_buckets, row_mapping
 from arrester.controlplane.views.bulk_upsert import Row, Value, key_columns
 from arrester.controlplane.views.chart_buckets import Buckets
 
@@ -34,17 +33,8 @@ Derived = dict[type[fields.Model], list[Row]]
 #: The values of a key, or its only one.
 Key = tuple[Value, ...] | Value
 VIEWS: list[type[fields.Model]] = [
-    models.Application,
-    models.Instance,
-    models.Thread,
-    models.Task,
-    models.Command,
-    models.ErrorGroup,
-    models.MinuteCount,
-    models.HourCount,
-    models.MinuteTotal,
-    models.HourTotal,
-    models.HeldChange,
+    *(view.model for view in row_mapping.STATES),
+    *chart_buckets.VIEWS,
 ]
 
 
@@ -67,7 +57,7 @@ class Derivation:
             for some in _chunks(events):
                 self.state.fold(some)
                 self.buckets.count(some)
-                self.buckets.take(self.state)
+                self.buckets.add_held_changes(self.state)
                 self.position = last(some[-1])
                 if self.position // PROGRESS_EVERY > before // PROGRESS_EVERY:
                     progress(self.position)
@@ -81,33 +71,18 @@ class Derivation:
 
     def rows_of(self, model: type[fields.Model], *, after: int = 0) -> list[Row]:
         """Return the rows of one view that have changed after a position, in any order."""
-        state = self.state
-        states: dict[type[fields.Model], tuple[row_mapping.View[Any], Collection[Any]]] = {
-            models.Application: (row_mapping.APPLICATIONS, [state.application]),
-            models.Instance: (row_mapping.INSTANCES, state.instances.values()),
-            models.Thread: (row_mapping.THREADS, state.threads.values()),
-            models.Task: (row_mapping.TASKS, state.tasks.values()),
-            models.Command: (row_mapping.COMMANDS, state.commands.values()),
-            models.ErrorGroup: (row_mapping.GROUPS, state.groups.values()),
-        }
-        if model in states:
-            view, some = states[model]
-            return [view.row(each) for each in some if each.sequence > after]
-        counted: dict[type[fields.Model], Callable[[], list[Row]]] = {
-            models.MinuteCount: self.buckets.minute_rows,
-            models.HourCount: self.buckets.hour_rows,
-            models.MinuteTotal: self.buckets.minute_total_rows,
-            models.HourTotal: self.buckets.hour_total_rows,
-            models.HeldChange: self.buckets.held_rows,
-        }
-        return [row for row in counted[model]() if _number(row) > after]
+        if model in chart_buckets.VIEWS:
+            return [row for row in self.buckets.rows(model) if _number(row) > after]
+        (view,) = (each for each in row_mapping.STATES if each.model is model)
+        states = view.states(self.state).values()
+        return [view.row(each) for each in states if each.sequence > after]
 
-    def kept(self, *, after: int) -> Iterator[store.StoredState]:
+    def stored_states(self, *, after: int) -> Iterator[store.StoredState]:
         """Return the changes after a position in the form of a base."""
         for each in self.state.states():
             if each.sequence > after:
                 yield state_at_position.packed(each)
-        yield from self.buckets.kept(after=after)
+        yield from self.buckets.stored_states(after=after)
 
 
 def begin(application: str) -> Derivation:
@@ -115,10 +90,10 @@ def begin(application: str) -> Derivation:
     base = store.base(application)
     if not base.position:
         return Derivation(empty(application), Buckets(application), 0)
-    kept = store.base_states(application)
+    states = store.base_states(application)
     buckets = Buckets(application)
-    buckets.load(kept)
-    return Derivation(state_at_position.loaded(application, kept), buckets, base.position)
+    buckets.load(states)
+    return Derivation(state_at_position.load_states(application, states), buckets, base.position)
 
 
 def derive(application: str, *, until: int, progress: Progress = silent) -> Derivation:
@@ -128,7 +103,7 @@ def derive(application: str, *, until: int, progress: Progress = silent) -> Deri
     return found
 
 
-def live(application: str) -> Derived:
+def live_rows(application: str) -> Derived:
     """Return the live rows of the views."""
     return {model: row_mapping.live_rows(model, application) for model in VIEWS}
 
@@ -141,29 +116,29 @@ def rebuild(application: str, *, progress: Progress = silent) -> int:
     position that the views reflect.
     """
     with store.maintenance_lock(application):
-        found, kept = begin(application), Snapshots(application)
-        begun, beside = found.position, _Beside(application)
+        found, compared_snapshots = begin(application), Snapshots(application)
+        begun, changed = found.position, _ChangedRows(application)
         rebuild_swap.clear(application)
-        _catch_up(application, found, progress=progress, snapshots=kept)
+        _catch_up(application, found, progress=progress, snapshots=compared_snapshots)
         # If the end was near from the start, everything is compared under the stream's lock.
         compared = found.position if found.position > begun else 0
         if compared:
-            beside.put(found)
+            changed.put(found)
         with transaction.atomic(durable=True):
             # A snapshot made in parallel would contain rows that are about to be replaced.
             store.wait_for_snapshot_lock(application)
             stream = store.lock(application)
-            _fold_until(found, stream.sequence, progress=progress, snapshots=kept)
-            beside.put(found, after=compared)
-            if beside.keys:
+            _fold_until(found, stream.sequence, progress=progress, snapshots=compared_snapshots)
+            changed.put(found, after=compared)
+            if changed.keys:
                 rebuild_swap.swap(application, VIEWS)
-            kept.swap()
+            compared_snapshots.swap()
         rebuild_swap.clear(application)
     return stream.sequence
 
 
 @dataclass(slots=True)
-class _Beside:
+class _ChangedRows:
     """Rows that differ from the live ones, stored beside those."""
 
     application: str
@@ -172,13 +147,13 @@ class _Beside:
     def put(self, found: Derivation, *, after: int = 0) -> None:
         """Compare the rows changed after a position, derived and live. Rows that were already
         stored are replaced."""
-        wanted, gone = self._apart(found, after)
-        rebuild_swap.save(self.application, wanted, gone=gone)
+        wanted, deleted = self._apart(found, after)
+        rebuild_swap.save(self.application, wanted, deleted=deleted)
 
     def _apart(self, found: Derivation, after: int) -> tuple[Derived, Derived]:
         """Return the rows to write and those to delete."""
         wanted: Derived = {}
-        gone: Derived = {}
+        deleted: Derived = {}
         for model in VIEWS:
             derived = _by_key(model, found.rows_of(model, after=after))
             others = {}
@@ -194,9 +169,9 @@ class _Beside:
                 earlier = _by_key(model, found.rows_of(model))
                 derived |= {key: earlier[key] for key in others.keys() & earlier.keys()}
             wanted[model] = [*derived.values()]
-            gone[model] = [row for key, row in others.items() if key not in derived]
+            deleted[model] = [row for key, row in others.items() if key not in derived]
             self.keys.update((model, key) for key in (*derived, *others))
-        return wanted, gone
+        return wanted, deleted
 
 
 def _by_key(model: type[fields.Model], some: Iterable[Row]) -> dict[Key, Row]:
@@ -219,8 +194,8 @@ def _fold_until(
     name = found.state.application.name
     while found.position < until:
         stop = until if snapshots is None else snapshots.next(after=found.position)
-        told = store.read_stored(name, after=found.position, until=min(stop, until))
-        found.fold(told, progress=progress)
+        elements = store.read_stored(name, after=found.position, until=min(stop, until))
+        found.fold(elements, progress=progress)
         if snapshots is not None and found.position == stop:
             snapshots.compare(found.state, stop)
 
@@ -249,17 +224,20 @@ def differences(application: str, *, progress: Progress = silent) -> list[str]:
         with transaction.atomic():
             store.lock(application)
             found.fold(store.read_stored(application, after=found.position), progress=progress)
-            derived, shown = found.rows(), live(application)
+            derived, shown = found.rows(), live_rows(application)
     return [line for model in VIEWS for line in _compare(model, derived[model], shown[model])]
 
 
 def _compare(model: type[fields.Model], derived: list[Row], found: list[Row]) -> Iterator[str]:
     table = model._meta.db_table
-    ours = {row_mapping.key_of(model, row): row for row in derived}
-    theirs = {row_mapping.key_of(model, row): row for row in found}
-    for key in sorted(ours.keys() | theirs.keys()):
-        if ours.get(key) != theirs.get(key):
-            yield f"{table} {key}: the log gives {ours.get(key)}, there is {theirs.get(key)}"
+    derived_rows = {row_mapping.key_of(model, row): row for row in derived}
+    shown_rows = {row_mapping.key_of(model, row): row for row in found}
+    for key in sorted(derived_rows.keys() | shown_rows.keys()):
+        if derived_rows.get(key) != shown_rows.get(key):
+            yield (
+                f"{table} {key}: the log gives {derived_rows.get(key)},"
+                f" there is {shown_rows.get(key)}"
+            )
 
 
 def _number(row: Row) -> int:
@@ -268,9 +246,9 @@ def _number(row: Row) -> int:
     return sequence
 
 
-def _chunks(told: Iterable[Stored], size: int = EVENTS_PER_CHUNK) -> Iterator[list[Stored]]:
+def _chunks(elements: Iterable[Stored], size: int = EVENTS_PER_CHUNK) -> Iterator[list[Stored]]:
     some: list[Stored] = []
-    for each in told:
+    for each in elements:
         some.append(each)
         if last(each) - some[0].sequence + 1 >= size:
             yield some

@@ -26,9 +26,9 @@ def clear(application: str) -> None:
     models.ShadowRow.objects.filter(application=application).delete()
 
 
-def save(application: str, wanted: Rows, *, gone: Rows) -> None:
+def save(application: str, wanted: Rows, *, deleted: Rows) -> None:
     """Store rows beside the live views, or replace stored ones; and rows to delete."""
-    packed = [*_packed(application, wanted), *_packed(application, gone, kind=_GONE)]
+    packed = [*_packed(application, wanted), *_packed(application, deleted, kind=_GONE)]
     upsert([Upsert(models.ShadowRow, packed)])
 
 
@@ -49,7 +49,7 @@ def swap(application: str, views: Iterable[type[fields.Model]]) -> None:
         table = model._meta.db_table
         columns, key = column_types(model), key_columns(model)
         names, keys = ", ".join(columns), ", ".join(key)
-        beside = (
+        stored = (
             "(SELECT made.* FROM shadow_row AS beside,"
             f" json_populate_record(NULL::{table}, beside.row::json) AS made"
             " WHERE beside.application = %(application)s AND beside.view = %(view)s)"
@@ -60,11 +60,11 @@ def swap(application: str, views: Iterable[type[fields.Model]]) -> None:
         wanted = ", ".join(f"excluded.{name}" for name in columns)
         with connection.cursor() as cursor:
             cursor.execute(
-                f"DELETE FROM {table} USING {beside} AS gone WHERE {live}",
+                f"DELETE FROM {table} USING {stored} AS gone WHERE {live}",
                 {"application": application, "view": _GONE + table},
             )
             cursor.execute(
-                f"INSERT INTO {table} ({names}) SELECT {names} FROM {beside} AS made"
+                f"INSERT INTO {table} ({names}) SELECT {names} FROM {stored} AS made"
                 f" ON CONFLICT ({keys}) DO UPDATE SET {sets}"
                 f" WHERE ({there}) IS DISTINCT FROM ({wanted})",
                 {"application": application, "view": table},
@@ -72,12 +72,16 @@ def swap(application: str, views: Iterable[type[fields.Model]]) -> None:
 
 
 def save_snapshot(
-    application: str, position: int, wanted: Iterable[StoredState], *, gone: Iterable[StoredState]
+    application: str,
+    position: int,
+    wanted: Iterable[StoredState],
+    *,
+    deleted: Iterable[StoredState],
 ) -> None:
     """Store states beside those of a snapshot, and states to delete."""
 
     def packed() -> Iterator[tuple[str, str, str, str]]:
-        for view, some in ((SNAPSHOT, wanted), (_GONE + SNAPSHOT, gone)):
+        for view, some in ((SNAPSHOT, wanted), (_GONE + SNAPSHOT, deleted)):
             for each in some:
                 key = msgspec.json.encode((position, each.kind, each.key)).decode()
                 yield application, view, key, each.state
@@ -87,20 +91,20 @@ def save_snapshot(
 
 def swap_snapshots(application: str) -> None:
     """Replace the snapshots' states by the stored ones."""
-    beside = (
+    stored = (
         "(SELECT (key::json ->> 0)::bigint AS position, key::json ->> 1 AS kind,"
         " key::json ->> 2 AS key, row AS state FROM shadow_row"
         " WHERE application = %(application)s AND view = ANY(%(views)s))"
     )
     with connection.cursor() as cursor:
         cursor.execute(
-            f"DELETE FROM snapshot USING {beside} AS other WHERE"
+            f"DELETE FROM snapshot USING {stored} AS other WHERE"
             " snapshot.application = %(application)s AND snapshot.kind = other.kind"
             " AND snapshot.key = other.key AND snapshot.position = other.position",
             {"application": application, "views": [SNAPSHOT, _GONE + SNAPSHOT]},
         )
         cursor.execute(
             "INSERT INTO snapshot (application, kind, key, position, state)"
-            f" SELECT %(application)s, kind, key, position, state FROM {beside} AS made",
+            f" SELECT %(application)s, kind, key, position, state FROM {stored} AS made",
             {"application": application, "views": [SNAPSHOT]},
         )

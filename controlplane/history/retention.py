@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 BUCKETS = timedelta(days=400)
 #: The day of an id and of our clock may differ by their clocks.
 MARGIN = timedelta(days=2)
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 class Retained(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class Retained(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def retain(
-    *, days: int, replay_days: int, now: datetime | None = None, say: Say = log.info
+    *, days: int, replay_days: int, now: datetime | None = None, report: Report = log.info
 ) -> Retained:
     """Keep the events of the last `days` days, and the ids of batches for `replay_days`.
 
@@ -51,20 +51,20 @@ def retain(
     busy: list[str] = []
     for stream in store.all_streams():
         try:
-            with store.try_maintenance_lock(stream.application) as mine:
-                if not mine:
-                    say(f"{stream.application}: its views are being rebuilt; nothing is dropped")
+            with store.try_maintenance_lock(stream.application) as acquired:
+                if not acquired:
+                    report(f"{stream.application}: its views are being rebuilt; nothing is dropped")
                     busy.append(stream.application)
                     continue
                 position = _make_base(stream.application, before, now=now)
         except (NotVerified, BrokenState) as exc:
-            _note(stream.application, exc, now=now)
+            _record_refusal(stream.application, exc, now=now)
             refused.append(exc)
             continue
         models.RetentionRefusal.objects.filter(application=stream.application).delete()
         if position is not None:
             bases[stream.application] = position
-            say(f"{stream.application}: the log begins at @{position:,}")
+            report(f"{stream.application}: the log begins at @{position:,}")
     store.delete_handled_entries(before=now - timedelta(days=days))
     if refused:
         raise refused[0]
@@ -77,11 +77,11 @@ def retain(
     # Folds wait only while days are dropped.
     store.delete_old_states()
     if dropped.partitions:
-        say(f"{dropped.partitions} partitions dropped, {dropped.bytes:,} bytes")
+        report(f"{dropped.partitions} partitions dropped, {dropped.bytes:,} bytes")
     return Retained(bases=bases, dropped=dropped)
 
 
-def _note(application: str, refusal: ArresterError, *, now: datetime) -> None:
+def _record_refusal(application: str, refusal: ArresterError, *, now: datetime) -> None:
     """Record since when and why retention is refused."""
     log.error("%s", refusal)
     models.RetentionRefusal.objects.update_or_create(
@@ -103,15 +103,15 @@ def _make_base(application: str, before: date, *, now: datetime) -> int | None:
     seen = state_at_position.at(application, position)
     if _packed(seen) != _packed(derived.state):
         raise NotVerified(application, position)
-    old = derived.buckets.split(now - BUCKETS)
+    old = derived.buckets.split_before(now - BUCKETS)
     with transaction.atomic(durable=True):
         store.lock(application)
-        kept = [*derived.kept(after=base.position), *old.forgotten()]
-        store.save_base(application, position, kept, received_at=received_at, now=now)
-        again = rebuild.begin(application)
-        if (again.position, again.rows()) != (position, derived.rows()):
+        states = [*derived.stored_states(after=base.position), *old.deletions()]
+        store.save_base(application, position, states, received_at=received_at, now=now)
+        loaded = rebuild.begin(application)
+        if (loaded.position, loaded.rows()) != (position, derived.rows()):
             raise NotVerified(application, position)
-        chart_buckets.forget(old)
+        chart_buckets.subtract(old)
     return position
 
 
@@ -123,11 +123,11 @@ def _forget_buckets(application: str, *, before: datetime) -> None:
         for model in (models.HourTotal, models.HeldChange)
     ):
         return
-    old = rebuild.begin(application).buckets.split(before)
+    old = rebuild.begin(application).buckets.split_before(before)
     with transaction.atomic(durable=True):
         store.lock(application)
         store.delete_base_buckets(application, before=before)
-        chart_buckets.forget(old)
+        chart_buckets.subtract(old)
 
 
 def _packed(state: StreamState) -> set[store.StoredState]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.state.keyed_states import Subjects
+from arrester.controlplane.domain.state.keyed_states import StateKeys
 from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.history import rebuild_swap, state_at_position
 
@@ -27,37 +27,37 @@ class Snapshots:
 
     def next(self, *, after: int) -> int:
         """Return the position of the next snapshot, existing or to be made."""
-        stands = store.next_snapshot(self.application, after=after)
-        if stands is not None and stands <= after + APART * state_at_position.EVENTS_PER_SNAPSHOT:
-            return stands
+        found = store.next_snapshot(self.application, after=after)
+        if found is not None and found <= after + APART * state_at_position.EVENTS_PER_SNAPSHOT:
+            return found
         return after + state_at_position.LATE * state_at_position.EVENTS_PER_SNAPSHOT
 
     def compare(self, state: StreamState, position: int) -> None:
         """Store the differences of a snapshot: states changed since the last call must be in
         it, and its states must be correct."""
-        wanted, gone = self._apart(state, position)
-        if wanted or gone:
-            rebuild_swap.save_snapshot(self.application, position, wanted, gone=gone)
+        wanted, deleted = self._apart(state, position)
+        if wanted or deleted:
+            rebuild_swap.save_snapshot(self.application, position, wanted, deleted=deleted)
             self.wrong = True
         self.passed.append(position)
-        state.touched = Subjects()
+        state.changed_keys = StateKeys()
 
     def _apart(
         self, state: StreamState, position: int
     ) -> tuple[list[store.StoredState], list[store.StoredState]]:
         """Return the states to write at a position, and those to delete."""
-        there = state_at_position.kept_texts(state)
-        wanted, gone = [], []
+        there = state_at_position.changed_states(state)
+        wanted, deleted = [], []
         for each in store.snapshot_states(self.application, position):
             true = there.pop((each.kind, each.key), None)
             if true is None:
-                true = state_at_position.kept_text(state, each.kind, each.key)
+                true = state_at_position.stored_form(state, each.kind, each.key)
             if true is None:
-                gone.append(each)
+                deleted.append(each)
             elif true != each.state:
                 wanted.append(each._replace(state=true))
         wanted += [store.StoredState(kind, key, text) for (kind, key), text in there.items()]
-        return wanted, gone
+        return wanted, deleted
 
     def swap(self) -> None:
         """Replace the snapshots by the passed, corrected ones."""

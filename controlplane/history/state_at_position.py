@@ -1,7 +1,7 @@
 """The states of an application at any position of its log.
 
 They are the nearest earlier snapshot with the later events folded over it: a bounded number, since
-`keep_if_due` makes snapshots periodically.
+`make_snapshot_if_due` makes snapshots periodically.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from arrester.controlplane.domain.state.states import (
 )
 from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from arrester.controlplane.domain.wire.failure_columns import Stored
-from arrester.controlplane.store.column_limits import MOST
+from arrester.controlplane.store.column_values import MAX_BIGINT
 from arrester.controlplane.views import row_mapping
 
 #: The cost of a past state: events that are folded for any answer, and the multiple of it if no
@@ -52,28 +52,28 @@ def at(
             raise BeforeHistory(application, position=begin.position, moment=begin.received_at)
         near = store.nearest_snapshot(application, position)
         if wanted is None:
-            kept = store.states_at(application, near)
+            stored = store.states_at(application, near)
         else:
-            kept = store.states_of_keys(application, near, wanted)
-        state = loaded(application, kept)
-        told: Iterable[Stored] = (
+            stored = store.states_of_keys(application, near, wanted)
+        state = load_states(application, stored)
+        elements: Iterable[Stored] = (
             store.read_stored(application, after=near, until=position)
             if tasks is None
             else store.read(application, after=near, until=position, tasks=tasks)
         )
-        state = state.fold(told)
+        state = state.fold(elements)
         if store.base(application).position <= near:
             return state
         # Retention has moved the beginning meanwhile, and may have dropped events in between.
 
 
-def loaded(application: str, kept: Iterable[store.StoredState]) -> StreamState:
+def load_states(application: str, states: Iterable[store.StoredState]) -> StreamState:
     """Return the states of a stream from their stored form; other kinds are skipped.
 
     Raises BrokenState.
     """
     state = empty(application)
-    for each in kept:
+    for each in states:
         view = _VIEWS.get(each.kind)
         if view is not None:
             state.put(view.read(each.state))
@@ -86,52 +86,24 @@ def packed(state: AnyState) -> store.StoredState:
     return store.StoredState(view.table, view.key(state), msgspec.json.encode(state).decode())
 
 
-def kept_texts(stream: StreamState) -> dict[tuple[str, str], str]:
+def changed_states(stream: StreamState) -> dict[tuple[str, str], str]:
     """Return the stored forms of the states that the stream has changed, by kind and key."""
-    keys = stream.touched
     encode = msgspec.json.Encoder().encode
-    application = stream.application
-    found = {(row_mapping.APPLICATIONS.table, application.name): encode(application).decode()}
-    some: tuple[tuple[row_mapping.View[Any], Mapping[Any, AnyState], Iterable[object]], ...] = (
-        (row_mapping.TASKS, stream.tasks, keys.tasks),
-        (row_mapping.THREADS, stream.threads, keys.threads),
-        (row_mapping.INSTANCES, stream.instances, keys.instances),
-        (row_mapping.COMMANDS, stream.commands, keys.commands),
-        (row_mapping.GROUPS, stream.groups, keys.groups),
-    )
-    for view, states, touched in some:
-        kind, key = view.table, view.key
-        for each in touched:
-            state = states[each]
-            found[kind, key(state)] = encode(state).decode()
-    return found
+    return {
+        (view.table, view.key(state)): encode(state).decode()
+        for view in row_mapping.STATES
+        for state in view.changed_states(stream)
+    }
 
 
-def kept_text(stream: StreamState, kind: str, key: str) -> str | None:
+def stored_form(stream: StreamState, kind: str, key: str) -> str | None:
     """Return the stored form of the state of a kind and key; None if there is none."""
+    view = _VIEWS.get(kind)
     try:
-        state = _find(stream, kind, key)
+        state = None if view is None else view.states(stream).get(view.parse_key(key))
     except ValueError:
         return None
     return None if state is None else packed(state).state
-
-
-def _find(stream: StreamState, kind: str, key: str) -> AnyState | None:
-    match kind:
-        case row_mapping.APPLICATIONS.table:
-            return stream.application if key == stream.application.name else None
-        case row_mapping.TASKS.table:
-            return stream.tasks.get(UUID(key).hex)
-        case row_mapping.THREADS.table:
-            pipeline, checkpoint = key.split(" ")
-            return stream.threads.get((pipeline, checkpoint))
-        case row_mapping.INSTANCES.table:
-            return stream.instances.get(UUID(key))
-        case row_mapping.COMMANDS.table:
-            return stream.commands.get(UUID(key))
-        case row_mapping.GROUPS.table:
-            return stream.groups.get(key)
-    return None
 
 
 def may_be_due(before: int, after: int) -> bool:
@@ -140,20 +112,20 @@ def may_be_due(before: int, after: int) -> bool:
     return before // step != after // step
 
 
-def have_kept(application: str, here: int, *, ask: Callable[[str], None] | None) -> int:
+def ensure_snapshot(application: str, here: int, *, ask: Callable[[str], None] | None) -> int:
     """Request a due snapshot with `ask`; make it here if none was made in time, or without
     `ask`. Return when to check again."""
-    last = store.nearest_snapshot(application, MOST)
+    last = store.nearest_snapshot(application, MAX_BIGINT)
     if here < last + EVENTS_PER_SNAPSHOT:
         return last + EVENTS_PER_SNAPSHOT
     if ask is not None and here < last + LATE * EVENTS_PER_SNAPSHOT:
         ask(application)
     else:
-        keep_if_due(application)
+        make_snapshot_if_due(application)
     return here + EVENTS_PER_SNAPSHOT
 
 
-def keep_if_due(application: str) -> None:
+def make_snapshot_if_due(application: str) -> None:
     """Make a snapshot if the log has grown enough since the last one; folds do not wait for it."""
     with transaction.atomic():
         if store.try_snapshot_lock(application):

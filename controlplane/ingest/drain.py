@@ -27,7 +27,7 @@ from arrester.controlplane.domain.identity.names import check_name
 from arrester.controlplane.domain.wire.failure_columns import Stored, last, size
 from arrester.controlplane.gc_pause import not_collecting
 from arrester.controlplane.history import state_at_position
-from arrester.controlplane.ingest.fold_entries import Moved, fold, order
+from arrester.controlplane.ingest.fold_entries import StreamAdvanced, fold, order
 from arrester.controlplane.outbound import command_outbox
 from arrester.controlplane.store.stream_entry import Entry, read_entry
 
@@ -36,14 +36,13 @@ CONFIRMED_SECONDS = 7 * 24 * 3600
 #: Large enough for a cheap transaction, small enough to be visible soon.
 EVENTS_PER_READ = 30_000
 #: One transaction takes the usual number of batches; their size is known from the last read.
-FIRST_ENTRIES, MOST_ENTRIES = 300, 512
+FIRST_ENTRIES, MAX_ENTRIES = 300, 512
 #: These events are relayed at once: an instance that starts must learn soon that the application is
 #: LATCHED.
 _RELAYED = frozenset((*get_args(CommandEvent), *get_args(ApplicationEvent), InstanceStarted))
 
-#: Between two statements a fold computes for a second or two. The time doubles with each ended
-#: fold, up to this many times, for machines on which it takes longer.
-STUCK_SECONDS, MOST_DOUBLINGS = 30.0, 6
+#: A fold without a statement for so long is suspended; PostgreSQL's limit for idle transactions.
+STUCK_SECONDS = 300.0
 
 
 class Drained(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,58 +59,44 @@ def drain(
     application: str,
     *,
     budget_seconds: float = 5.0,
-    ask_keeper: Callable[[str], None] | None = None,
+    request_snapshot: Callable[[str], None] | None = None,
 ) -> Drained:
     """Fold the waiting entries of the application's stream, for about `budget_seconds` at most.
 
-    Meanwhile the pending-drain key, `redis_keys.woken`, exists. `ask_keeper` requests snapshots;
-    without it they are made here.
+    Meanwhile the pending-drain key exists. Without `request_snapshot` snapshots are made here.
     """
     check_name("application", application)
     deadline = time.monotonic() + budget_seconds
     events = 0
     while True:
-        with store.try_fold_lock(application) as mine, not_collecting():
-            if not mine:
-                _cut_off_stuck(application)
+        with store.try_fold_lock(application) as acquired, not_collecting():
+            if not acquired:
+                if store.terminate_stuck_fold(application, seconds=STUCK_SECONDS):
+                    log.warning("%s: ended a fold without activity", application)
                 return Drained(events=events, busy=True)
             # Not earlier: it waits for a transaction that has changed the stream's row.
             store.open_stream(application)
-            folded, more = _drain_until(deadline, application, ask_keeper)
+            folded, more = _drain_until(deadline, application, request_snapshot)
             events += folded
         if more:
             return Drained(events=events, more=True)
         # Other workers may have skipped this stream while we held the lock. Delete the
         # pending-drain key, then check the stream once more.
-        redis_client.client().delete(redis_keys.woken(application))
+        redis_client.client().delete(redis_keys.pending_drain(application))
         if not redis_client.client().xlen(redis_keys.events(application)):
             return Drained(events=events)
-
-
-def _cut_off_stuck(application: str) -> None:
-    """End a fold that seems suspended; each time after a longer wait.
-
-    PostgreSQL cannot distinguish a suspended process from one that computes: a fold that computes
-    gets twice the time at its next attempt, and so completes.
-    """
-    redis, key = redis_client.client(), redis_keys.cut_off(application)
-    before = min(int(redis.get(key) or 0), MOST_DOUBLINGS)
-    seconds = STUCK_SECONDS * 2**before
-    if store.terminate_stuck_fold(application, seconds=seconds):
-        redis.set(key, before + 1, ex=redis_keys.CUT_OFF_SECONDS)
-        log.warning("%s: ended a fold that was silent for %d s", application, seconds)
 
 
 def _drain_until(
     deadline: float,
     application: str,
-    ask_keeper: Callable[[str], None] | None,
+    request_snapshot: Callable[[str], None] | None,
 ) -> tuple[int, bool]:
     """Fold until nothing waits or the time is over; return the number of events, and whether
     more wait."""
     redis, events, count, due = redis_client.client(), 0, FIRST_ENTRIES, 0
-    redis.set(redis_keys.woken(application), 1, ex=redis_keys.WOKEN_SECONDS)
-    _begin_again_after_loss(redis, application)
+    redis.set(redis_keys.pending_drain(application), 1, ex=redis_keys.PENDING_DRAIN_SECONDS)
+    _reset_cursor_after_loss(redis, application)
     stream = redis_keys.events(application)
     seen = store.read_stream(application)
     # From the start, not from the cursor: earlier entries were left by a crash between commit and
@@ -124,34 +109,36 @@ def _drain_until(
         before = seen.sequence
         try:
             seen, stored = fold(seen, entries)
-        except Moved:
+        except StreamAdvanced:
             seen = store.read_stream(application)
             found = redis_client.entries(redis, stream, count=count)
             continue
         events += sum(last(each) - each.sequence + 1 for each in stored)
         packed = sum(size(entry.events) for entry in entries)
         fitting = len(entries) * EVENTS_PER_READ // max(packed, 1)
-        count = max(1, min(fitting, count * 2, MOST_ENTRIES))
+        count = max(1, min(fitting, count * 2, MAX_ENTRIES))
         found = _confirm(redis, application, entries, count=count)
-        _tell(application, stored)
+        _relay_if_needed(application, stored)
         if stored and state_at_position.may_be_due(before, seen.sequence) and seen.sequence >= due:
-            due = state_at_position.have_kept(application, seen.sequence, ask=ask_keeper)
+            due = state_at_position.ensure_snapshot(
+                application, seen.sequence, ask=request_snapshot
+            )
     return events, True
 
 
-def _read(application: str, found: Iterable[redis_client.Found]) -> list[Entry]:
+def _read(application: str, found: Iterable[redis_client.StreamEntry]) -> list[Entry]:
     """Return the entries of one transaction, in order."""
     entries: list[Entry] = []
     events = 0
     for id, fields in found:
         entries.append(read_entry(application, id, fields))
-        events += size(entries[-1].events) + len(entries[-1].aside)
+        events += size(entries[-1].events) + len(entries[-1].quarantined)
         if events >= EVENTS_PER_READ:
             break
     return entries
 
 
-def _begin_again_after_loss(redis: redis_client.Redis, application: str) -> None:
+def _reset_cursor_after_loss(redis: redis_client.Redis, application: str) -> None:
     """Begin a new generation if Redis has lost the stream of the cursor.
 
     Agents send unconfirmed batches again; folded ones are recognised by their ids.
@@ -171,7 +158,7 @@ def _begin_again_after_loss(redis: redis_client.Redis, application: str) -> None
 
 def _confirm(
     redis: redis_client.Redis, application: str, entries: Sequence[Entry], *, count: int
-) -> list[redis_client.Found]:
+) -> list[redis_client.StreamEntry]:
     """Confirm committed batches to their senders and delete them from Redis in one step; return
     the entries that follow."""
     spools: dict[UUID, list[str]] = {}
@@ -184,14 +171,14 @@ def _confirm(
             pipeline.sadd(key, *batches)
             pipeline.expire(key, CONFIRMED_SECONDS)
         read = [(entry.id, entry.fields) for entry in entries]
-        redis_client.take_out(pipeline, redis_keys.events(application), read)
-        pipeline.set(redis_keys.woken(application), 1, ex=redis_keys.WOKEN_SECONDS)
+        redis_client.delete_entries(pipeline, redis_keys.events(application), read)
+        pipeline.set(redis_keys.pending_drain(application), 1, ex=redis_keys.PENDING_DRAIN_SECONDS)
         pipeline.xrange(redis_keys.events(application), min=f"({entries[-1].id}", count=count)
         *_, found = pipeline.execute()
-    return redis_client.as_found(found)
+    return redis_client.decode_entries(found)
 
 
-def _tell(application: str, stored: Iterable[Stored]) -> None:
+def _relay_if_needed(application: str, stored: Iterable[Stored]) -> None:
     """Relay at once if events close a command, change the application or begin an instance."""
     events = (each for each in stored if isinstance(each, StoredEvent))
     if not _RELAYED.isdisjoint({type(each.event.data) for each in events}):

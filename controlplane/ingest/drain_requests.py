@@ -1,8 +1,8 @@
 """Request drains: one valid message per stream, named by the pending-drain key.
 
-A sender writes the message's id into `redis_keys.woken` first; a running fold overwrites it. A
-message that the key does not name is void. However many are sent or delivered twice, only one chain
-of them continues. `wake` renews the key of a queued message; any other key expires, and the drain
+A sender writes the message's id into the key first; a running fold overwrites it. A message that
+the key does not name is void. However many are sent or delivered twice, only one chain of them
+continues. `wake` renews the key of a queued message; any other key expires, and the drain
 is requested again.
 """
 
@@ -31,43 +31,47 @@ def claim(application: str) -> str | None:
     """Return the id for a message to send, now named by the key; None if one is queued, or a
     fold is running."""
     message = str(uuid4())
-    redis, mark = redis_client.client(), redis_keys.woken(application)
-    return message if redis.set(mark, message, nx=True, ex=redis_keys.WOKEN_SECONDS) else None
+    redis, key = redis_client.client(), redis_keys.pending_drain(application)
+    return (
+        message if redis.set(key, message, nx=True, ex=redis_keys.PENDING_DRAIN_SECONDS) else None
+    )
 
 
 def replace(application: str) -> str:
     """Return the id for a message to send, now named by the key; all other messages are void."""
     message = str(uuid4())
-    redis_client.client().set(redis_keys.woken(application), message, ex=redis_keys.WOKEN_SECONDS)
+    redis_client.client().set(
+        redis_keys.pending_drain(application), message, ex=redis_keys.PENDING_DRAIN_SECONDS
+    )
     return message
 
 
 def is_void(application: str, message: str) -> bool:
     """Whether another message, or a running fold, has replaced this message."""
-    redis, mark = redis_client.client(), redis_keys.woken(application)
-    if redis.set(mark, message, nx=True, ex=redis_keys.WOKEN_SECONDS):
+    redis, key = redis_client.client(), redis_keys.pending_drain(application)
+    if redis.set(key, message, nx=True, ex=redis_keys.PENDING_DRAIN_SECONDS):
         return False
-    named: Any = redis.get(mark)
+    named: Any = redis.get(key)
     return named is not None and named != message.encode()
 
 
-def unasked(applications: Collection[str]) -> tuple[set[str], set[str]]:
+def unrequested(applications: Collection[str]) -> tuple[set[str], set[str]]:
     """Renew the keys of queued messages. Return the applications without a key: those with
     waiting entries, and those without."""
-    asked, redis = list(applications), redis_client.client()
+    names, redis = list(applications), redis_client.client()
     with redis.pipeline(transaction=False) as pipe:
-        for application in asked:
-            pipe.get(redis_keys.woken(application))
+        for application in names:
+            pipe.get(redis_keys.pending_drain(application))
             pipe.xlen(redis_keys.events(application))
         # A key of a wrong type must not affect other applications.
         found = pipe.execute(raise_on_error=False)
     waiting, done, queued = set(), set(), _queued(redis)
-    for application, mark, length in zip(asked, found[::2], found[1::2], strict=True):
-        if mark in queued:
-            redis.expire(redis_keys.woken(application), redis_keys.WOKEN_SECONDS)
-        elif mark is None and length and isinstance(length, int):
+    for application, key, length in zip(names, found[::2], found[1::2], strict=True):
+        if key in queued:
+            redis.expire(redis_keys.pending_drain(application), redis_keys.PENDING_DRAIN_SECONDS)
+        elif key is None and length and isinstance(length, int):
             waiting.add(application)
-        elif not isinstance(mark, bytes):
+        elif not isinstance(key, bytes):
             done.add(application)
     return waiting, done
 

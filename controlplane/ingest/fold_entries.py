@@ -12,20 +12,20 @@ from django.conf import settings
 from django.db import transaction
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.commands.reactions import asks, follow
+from arrester.controlplane.domain.commands.reactions import needing_reaction, reactions_to
 from arrester.controlplane.domain.errors import BrokenState
 from arrester.controlplane.domain.identity import uuids
 from arrester.controlplane.domain.wire.failure_columns import Stored
 from arrester.controlplane.store import prepared_statements
-from arrester.controlplane.store.stream_entry import POISON, Entry
+from arrester.controlplane.store.stream_entry import ENTRY_ERRORS, Entry
 from arrester.controlplane.views import projections
 
 log = logging.getLogger(__name__)
 #: Ids of today and yesterday are never dropped; clocks may differ by the same time again.
-SURELY_KEPT = timedelta(hours=12)
+IDS_KEPT_AT_LEAST = timedelta(hours=12)
 
 
-class Moved(Exception):
+class StreamAdvanced(Exception):
     """Another worker has advanced the stream since it was read."""
 
 
@@ -45,16 +45,16 @@ def order(entry: str) -> tuple[int, int]:
 def fold(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
     """Append `entries` to a stream and fold them into its views; senders are confirmed later.
 
-    If a value breaks the fold, only its entry is quarantined. Raises Moved if the stream is not as
-    it was `seen` before the entries were read; BrokenState if a stored row cannot be read: then all
-    entries wait, since they are folded over that row.
+    If a value breaks the fold, only its entry is quarantined. Raises StreamAdvanced if the stream
+    is not as it was `seen` before the entries were read; BrokenState if a stored row cannot be
+    read: then all entries wait, since they are folded over that row.
     """
     try:
         return _fold_all(seen, entries)
     except BrokenState as exc:
         log.error("%s: nothing is folded until this is repaired: %s", seen.application, exc)
         raise
-    except POISON as exc:
+    except ENTRY_ERRORS as exc:
         log.exception("%s: an entry breaks the fold", seen.application)
         if len(entries) == 1:
             return _fold_all(seen, [entries[0].refused(f"breaks the fold: {exc!r}")])
@@ -73,20 +73,20 @@ def _fold_all(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
     application = seen.application
     now = datetime.now(UTC)
     with transaction.atomic(durable=True):
-        with prepared_statements.together():
+        with prepared_statements.pipelined():
             locked = store.send_lock(application)
             known = store.send_seen_batches(
                 application, {each.batch for each in entries if each.batch}
             )
-            before = projections.ask(
-                application, (told for each in entries for told in each.events)
+            before = projections.query_states(
+                application, (element for each in entries for element in each.events)
             )
         stream = locked()
         if (stream.cursor, stream.generation) != (seen.cursor, seen.generation):
-            raise Moved
-        unknown = _not_seen(entries, known())
+            raise StreamAdvanced
+        unknown = _unseen(entries, known())
         horizon = _horizon(unknown, now=now)
-        fresh = [_in_time(entry, horizon) for entry in unknown]
+        fresh = [_within_horizon(entry, horizon) for entry in unknown]
         batches = [
             store.Batch(id=entry.batch, events=entry.events, packed=entry.packed)
             for entry in fresh
@@ -97,30 +97,30 @@ def _fold_all(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
         stored, state = layout.stored, before()
         with store.copying(layout):
             state.fold(stored)
-        with prepared_statements.together():
+        with prepared_statements.pipelined():
             store.record_batches(stream, batches, received_at=now)
             if stored:
                 stream = store.advance_stream(stream, layout, cursor=cursor)
-                projections.show(state, stored)
+                projections.write_states(state, stored)
         if stored:
-            stream, followed = _followed(stream, stored, now=now)
+            stream, followed = _append_reactions(stream, stored, now=now)
             stored += followed
-        aside = [each for entry in fresh for each in entry.aside]
-        if aside:
-            store.add_to_quarantine(aside, received_at=now)
+        quarantined = [each for entry in fresh for each in entry.quarantined]
+        if quarantined:
+            store.add_to_quarantine(quarantined, received_at=now)
             store.notify(stream)
         if stream.cursor != cursor:
             stream = store.move_cursor(stream, cursor=cursor)
     return Folded(stream, stored)
 
 
-def _followed(stream: store.Stream, stored: Sequence[Stored], *, now: datetime) -> Folded:
+def _append_reactions(stream: store.Stream, stored: Sequence[Stored], *, now: datetime) -> Folded:
     """Append and project the server's own reactions in the same transaction."""
     followed: list[Stored] = []
-    patience = timedelta(seconds=settings.ENVIRONMENT.command_expiry_seconds)
-    for each in asks(stored):
-        state = projections.standing(stream.application)
-        events = follow(each, state, now=now, patience=patience)
+    expiry = timedelta(seconds=settings.ENVIRONMENT.command_expiry_seconds)
+    for each in needing_reaction(stored):
+        state = projections.current_states(stream.application)
+        events = reactions_to(each, state, now=now, expiry=expiry)
         batch = store.Batch(id=uuid5(each.batch, f"follows {each.sequence}"), events=events)
         stream, appended = store.append(stream, [batch], received_at=now)
         if appended:
@@ -129,7 +129,7 @@ def _followed(stream: store.Stream, stored: Sequence[Stored], *, now: datetime) 
     return Folded(stream, followed)
 
 
-def _not_seen(entries: Iterable[Entry], known: set[UUID]) -> list[Entry]:
+def _unseen(entries: Iterable[Entry], known: set[UUID]) -> list[Entry]:
     """Return the entries whose batch is not `known`; of a repeated one, the first."""
     fresh = []
     for entry in entries:
@@ -148,15 +148,15 @@ def _horizon(entries: Iterable[Entry], *, now: datetime) -> float:
     most folds need no query.
     """
     horizon = now - timedelta(days=settings.ENVIRONMENT.replay_days)
-    some = min((at for entry in entries if (at := _dated(entry)) is not None), default=None)
-    if some is not None and some < (now - SURELY_KEPT).timestamp() * 1000:
+    some = min((at for entry in entries if (at := _batch_time(entry)) is not None), default=None)
+    if some is not None and some < (now - IDS_KEPT_AT_LEAST).timestamp() * 1000:
         since = store.batch_ids_since()
         if since is not None:
             horizon = max(horizon, datetime.combine(since, datetime.min.time(), UTC))
     return horizon.timestamp() * 1000
 
 
-def _dated(entry: Entry) -> int | None:
+def _batch_time(entry: Entry) -> int | None:
     """Return the milliseconds of an entry's batch, if it has a time and events."""
     if not entry.events or entry.batch is None or entry.batch.version not in (7, 8):
         return None
@@ -164,9 +164,9 @@ def _dated(entry: Entry) -> int | None:
     return uuids.milliseconds(entry.batch)
 
 
-def _in_time(entry: Entry, horizon: float) -> Entry:
+def _within_horizon(entry: Entry, horizon: float) -> Entry:
     """Quarantine an entry whose batch is so old that its id may be forgotten."""
-    at = _dated(entry)
+    at = _batch_time(entry)
     if entry.batch is None or at is None or at >= horizon:
         return entry
     return entry.refused(

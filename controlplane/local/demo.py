@@ -54,8 +54,3 @@ def create_application() -> None:
         queries.application(APPLICATION)
     except NotFound:
         actions.open_application(APPLICATION, actor="arrester up", reason="first start of the demo")
-
-
-def open_application(*, actor: str) -> None:
-    """Open the application; `arrester up` then starts its pipeline."""
-    actions.open_application(APPLICATION, actor=actor)

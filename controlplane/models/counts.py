@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from django.db import models
 
+from arrester.controlplane.models.table import Table
+
 #: Steps of the count of one group in one hour. Lists search by the step, which changes seldom: an
 #: update that changes no indexed column stays in its page (HOT).
 STEPS = tuple(first * 10**zeros for zeros in range(1, 10) for first in (2, 5, 10))
 
 
-class MinuteCount(models.Model):
+class MinuteCount(Table):
     """Failed records of one minute (of occurrence), pipeline, stage and error group."""
 
     pk = models.CompositePrimaryKey("application", "minute", "pipeline", "stage", "fingerprint")
@@ -28,11 +30,8 @@ class MinuteCount(models.Model):
         db_table = "minute_count"
         indexes = [models.Index("minute", name="minute_newest")]
 
-    def __str__(self) -> str:
-        return f"{self.application} {self.minute} {self.count}"
 
-
-class HourCount(models.Model):
+class HourCount(Table):
     """Failed records of one hour (of occurrence) and error group, for sparklines."""
 
     pk = models.CompositePrimaryKey("application", "hour", "fingerprint")
@@ -58,11 +57,8 @@ class HourCount(models.Model):
             models.Index("hour", "step", name="hour_greatest", condition=models.Q(step__gt=0)),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.application} {self.hour} {self.count}"
 
-
-class MinuteTotal(models.Model):
+class MinuteTotal(Table):
     """All failed records of one minute: the sum of its `MinuteCount`s."""
 
     pk = models.CompositePrimaryKey("application", "minute")
@@ -75,11 +71,8 @@ class MinuteTotal(models.Model):
         db_table = "minute_total"
         indexes = [models.Index("minute", name="minute_total_newest")]
 
-    def __str__(self) -> str:
-        return f"{self.application} {self.minute} {self.count}"
 
-
-class HourTotal(models.Model):
+class HourTotal(Table):
     """All failed records of one hour: the sum of its `HourCount`s."""
 
     pk = models.CompositePrimaryKey("application", "hour")
@@ -92,11 +85,8 @@ class HourTotal(models.Model):
         db_table = "hour_total"
         indexes = [models.Index("hour", name="hour_total_newest")]
 
-    def __str__(self) -> str:
-        return f"{self.application} {self.hour} {self.count}"
 
-
-class HeldChange(models.Model):
+class HeldChange(Table):
     """The change of a pipeline's held records in one hour (of occurrence).
 
     Subtracted from the records held now, the changes give those held at any hour.
@@ -113,6 +103,3 @@ class HeldChange(models.Model):
     class Meta:
         db_table = "held_change"
         indexes = [models.Index("hour", name="held_change_newest")]
-
-    def __str__(self) -> str:
-        return f"{self.application} {self.hour} {self.change:+}"

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from django.db import models
 
+from arrester.controlplane.models.table import Table
 
-class Stream(models.Model):
+
+class Stream(Table):
     """An application's log: its length, and the position read in the Redis stream."""
 
     application = models.TextField(primary_key=True)
@@ -25,14 +27,11 @@ class Stream(models.Model):
     class Meta:
         db_table = "stream"
 
-    def __str__(self) -> str:
-        return f"{self.application} @ {self.sequence}"
 
-
-class Event(models.Model):
+class Event(Table):
     """The columns that find an event; its content is in its batch.
 
-    Names are stored as numbers, see `store.hash_keys`.
+    Names are stored as numbers, see `store.column_values`.
     """
 
     pk = models.CompositePrimaryKey("stream", "sequence", "day")
@@ -60,11 +59,8 @@ class Event(models.Model):
     class Meta:
         db_table = "event"
 
-    def __str__(self) -> str:
-        return f"{self.stream} @ {self.sequence}"
 
-
-class Batch(models.Model):
+class Batch(Table):
     """The log itself: `count` events from `sequence` on, packed as received.
 
     `heads` are the events without bodies; `bodies` are records and stack traces. Erasing a body
@@ -84,11 +80,8 @@ class Batch(models.Model):
     class Meta:
         db_table = "batch"
 
-    def __str__(self) -> str:
-        return f"{self.stream} @ {self.sequence}"
 
-
-class BatchSeen(models.Model):
+class BatchSeen(Table):
     """A batch in the log; a second delivery of it is ignored."""
 
     pk = models.CompositePrimaryKey("application", "batch")
@@ -102,11 +95,8 @@ class BatchSeen(models.Model):
     class Meta:
         db_table = "batch_seen"
 
-    def __str__(self) -> str:
-        return f"{self.application} {self.batch}"
 
-
-class IdsKept(models.Model):
+class IdsKept(Table):
     """The day since which all batch ids are known; earlier ids were dropped by retention.
 
     One row, created by the first drop; the day only increases.
@@ -119,11 +109,8 @@ class IdsKept(models.Model):
         db_table = "ids_kept"
         constraints = [models.CheckConstraint(condition=models.Q(id=1), name="ids_kept_once")]
 
-    def __str__(self) -> str:
-        return f"since {self.since}"
 
-
-class Quarantine(models.Model):
+class Quarantine(Table):
     """An invalid entry of a stream, or one invalid event of its batch."""
 
     id = models.BigAutoField(primary_key=True)
@@ -166,11 +153,8 @@ class Quarantine(models.Model):
             ),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.application} {self.entry}: {self.reason}"
 
-
-class StateAtPosition(models.Model):
+class StateAtPosition(Table):
     """Base of the tables of states at positions of the log.
 
     Each position stores the states that changed since the position before it, so the newest row of
@@ -199,11 +183,8 @@ class Snapshot(StateAtPosition):
             models.Index("application", "position", name="snapshot_position"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.application} @ {self.position} {self.kind} {self.key}"
 
-
-class Base(models.Model):
+class Base(Table):
     """A position that the log may begin after; `BaseState` has the verified states there."""
 
     pk = models.CompositePrimaryKey("application", "position")
@@ -216,15 +197,9 @@ class Base(models.Model):
     class Meta:
         db_table = "base"
 
-    def __str__(self) -> str:
-        return f"{self.application} @ {self.position}"
-
 
 class BaseState(StateAtPosition):
     """A state at a base: it replaces the events up to there, once they are dropped."""
 
     class Meta:
         db_table = "base_state"
-
-    def __str__(self) -> str:
-        return f"{self.application} @ {self.position} {self.kind} {self.key}"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from django.db import models
 
+from arrester.controlplane.models.table import Table
 
-class Sighting(models.Model):
+
+class Sighting(Table):
     """When a part of the system (redis, wake, worker) was last active."""
 
     name = models.TextField(primary_key=True)
@@ -14,11 +16,8 @@ class Sighting(models.Model):
     class Meta:
         db_table = "sighting"
 
-    def __str__(self) -> str:
-        return f"{self.name} {self.at}"
 
-
-class AccountChange(models.Model):
+class AccountChange(Table):
     """A change of an account; it belongs to no application, so it is in no log."""
 
     id = models.BigAutoField(primary_key=True)
@@ -33,11 +32,8 @@ class AccountChange(models.Model):
         db_table = "account_change"
         indexes = [models.Index("at", "id", name="account_change_newest")]
 
-    def __str__(self) -> str:
-        return f"{self.actor} {self.act} {self.account}"
 
-
-class RetentionRefusal(models.Model):
+class RetentionRefusal(Table):
     """An application whose log and views differ; retention drops nothing until a rebuild."""
 
     application = models.TextField(primary_key=True)
@@ -46,6 +42,3 @@ class RetentionRefusal(models.Model):
 
     class Meta:
         db_table = "retention_refusal"
-
-    def __str__(self) -> str:
-        return f"{self.application} since {self.since}: {self.reason}"

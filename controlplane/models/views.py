@@ -9,13 +9,15 @@ from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 
+from arrester.controlplane.models.table import Table
+
 
 def about(moment: str) -> str:
     """Return the SQL that rounds a time down to ten seconds."""
     return f"date_bin('10 seconds', {moment}, 'epoch'::timestamptz)"
 
 
-class View(models.Model):
+class View(Table):
     """Base of the views: the domain's state as JSON, and the columns that queries search by."""
 
     state = models.TextField()
@@ -35,9 +37,6 @@ class Application(View):
     class Meta:
         db_table = "application"
 
-    def __str__(self) -> str:
-        return self.name
-
 
 class Instance(View):
     """See `InstanceState`."""
@@ -51,9 +50,6 @@ class Instance(View):
 
     class Meta:
         db_table = "instance"
-
-    def __str__(self) -> str:
-        return f"{self.application} {self.id}"
 
 
 class Thread(View):
@@ -69,9 +65,6 @@ class Thread(View):
 
     class Meta:
         db_table = "thread"
-
-    def __str__(self) -> str:
-        return f"{self.application} {self.pipeline} {self.checkpoint}"
 
 
 class Task(View):
@@ -103,9 +96,6 @@ class Task(View):
             models.Index("held", "digest", name="task_holds", condition=models.Q(held__gt=0)),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.application} {self.pipeline} {self.key}"
-
 
 class Command(View):
     """See `CommandState`."""
@@ -132,9 +122,6 @@ class Command(View):
             models.Index("application", name="command_open", condition=models.Q(open=True)),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.application} {self.kind} {self.id}"
-
 
 class ErrorGroup(View):
     """See `GroupState`."""
@@ -144,7 +131,7 @@ class ErrorGroup(View):
     fingerprint = models.TextField()
     stage = models.TextField()
     exception_class = models.TextField()
-    #: NULL: none; `column_limits.ANY`: not known.
+    #: NULL: none; `column_values.ANY`: not known.
     other_classes = ArrayField(models.TextField(), null=True)
     pipeline = models.TextField(null=True)
     status = models.TextField(default="UNRESOLVED")
@@ -182,11 +169,8 @@ class ErrorGroup(View):
             ),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.application} {self.fingerprint}"
 
-
-class ShadowRow(models.Model):
+class ShadowRow(Table):
     """A row of a view that a rebuild has derived, until it is swapped with the live row."""
 
     pk = models.CompositePrimaryKey("application", "view", "key")
@@ -198,6 +182,3 @@ class ShadowRow(models.Model):
 
     class Meta:
         db_table = "shadow_row"
-
-    def __str__(self) -> str:
-        return f"{self.application} {self.view} {self.key}"

@@ -58,31 +58,34 @@ def loads(applications: Sequence[str]) -> list[Load | redis_client.ResponseError
         pipe.mget([redis_keys.overload(each) for each in applications])
         for application in applications:
             pipe.xlen(redis_keys.events(application))
-        asked, *lengths = pipe.execute(raise_on_error=False)
+        levels, *lengths = pipe.execute(raise_on_error=False)
     busy = [each for each, length in zip(applications, lengths, strict=True) if length != 0]
     with redis_client.client().pipeline(transaction=False) as pipe:
         for application in busy:
-            redis_client.ask_waiting(pipe, redis_keys.events(application))
-        answers = iter(pipe.execute(raise_on_error=False) if busy else ())
-    waiting = dict(zip(busy, zip(*[answers] * 3, strict=True), strict=True))
+            stream = redis_keys.events(application)
+            pipe.xrange(stream, count=1)
+            pipe.xrevrange(stream, count=1)
+            pipe.xlen(stream)
+        results = iter(pipe.execute(raise_on_error=False) if busy else ())
+    waiting = dict(zip(busy, zip(*[results] * 3, strict=True), strict=True))
     return [
         _load(level, *waiting.get(each, ((), (), 0)))
-        for each, level in zip(applications, _known(asked), strict=True)
+        for each, level in zip(applications, _without_error(levels), strict=True)
     ]
 
 
-def _known(answer: Any) -> Any:
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
+def _without_error(result: Any) -> Any:
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
-def _load(level: bytes | None, *answers: Any) -> Load | redis_client.ResponseError:
-    for answer in answers:
-        if isinstance(answer, redis_client.ResponseError):
-            return answer
-        _known(answer)
-    oldest, newest, waiting = answers
+def _load(level: bytes | None, *results: Any) -> Load | redis_client.ResponseError:
+    for result in results:
+        if isinstance(result, redis_client.ResponseError):
+            return result
+        _without_error(result)
+    oldest, newest, waiting = results
     return Load(
         waiting=int(waiting),
         oldest=oldest[0][0].decode() if oldest else None,
@@ -113,6 +116,6 @@ def watch(application: str, *, now: datetime) -> bool:
     elif load.overloaded:
         redis_client.client().delete(key)
     if too_much is not load.overloaded:
-        word = "are asked to count only" if too_much else "describe again"
-        log.warning("%s: %s batches wait; its agents %s", application, load.waiting, word)
+        change = "count failures only" if too_much else "report failures in full again"
+        log.warning("%s: %s batches wait; its agents %s", application, load.waiting, change)
     return too_much

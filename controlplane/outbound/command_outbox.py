@@ -29,7 +29,7 @@ def relay(application: str) -> None:
         pass
 
 
-def relay_or_leave(application: str) -> None:
+def try_relay(application: str) -> None:
     """Relay now if Redis is reachable; else the sweep does it later."""
     try:
         relay(application)
@@ -40,11 +40,11 @@ def relay_or_leave(application: str) -> None:
 def _relay_commands(redis: redis_client.Redis, application: str) -> bool:
     """Add missing commands, delete closed ones; return whether anything changed."""
     stream = redis_keys.commands(application)
-    there = redis_client.entries(redis, stream)
-    waiting = {str(each.id).encode(): each for each in _open_commands(application)}
-    said = {fields.get(b"command") for _, fields in there}
-    missing = [command for name, command in waiting.items() if name not in said]
-    closed = [id for id, fields in there if fields.get(b"command") not in waiting]
+    published = redis_client.entries(redis, stream)
+    open_commands = {str(each.id).encode(): each for each in _open_commands(application)}
+    ids = {fields.get(b"command") for _, fields in published}
+    missing = [command for id, command in open_commands.items() if id not in ids]
+    closed = [entry for entry, fields in published if fields.get(b"command") not in open_commands]
     for command in missing:
         body = codec.encode_command(_as_issued(command))
         redis.xadd(stream, {"command": str(command.id), "body": body})
@@ -54,8 +54,8 @@ def _relay_commands(redis: redis_client.Redis, application: str) -> bool:
 
 
 def _open_commands(application: str) -> Sequence[CommandState]:
-    waiting = row_mapping.COMMANDS.load("application = %s AND open", [application])
-    return sorted(waiting, key=lambda each: (each.issued_at, str(each.id)))
+    found = row_mapping.COMMANDS.load("application = %s AND open", [application])
+    return sorted(found, key=lambda each: (each.issued_at, str(each.id)))
 
 
 def _as_issued(state: CommandState) -> CommandIssued:

@@ -20,39 +20,45 @@ from arrester.controlplane.domain.events import Run
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state import drift
 from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.controlplane.domain.wire.codec import Heartbeat
 from arrester.controlplane.outbound import heartbeats
 from arrester.controlplane.views import row_mapping
 
 log = logging.getLogger(__name__)
 
 
-def look(application: str, instances: Collection[UUID], *, now: datetime) -> list[UUID]:
+def check(application: str, instances: Collection[UUID], *, now: datetime) -> list[UUID]:
     """Compare with the heartbeats of `instances`; return those that a report was requested from."""
     # Events may still wait to be folded: then a difference proves nothing.
     if not instances or not heartbeats.is_folded(application, now=now):
         return []
-    heard = heartbeats.beats([(application, id) for id in instances]) or {}
-    return [id for id, beat in heard.items() if _asks(application, id, beat)]
+    found = heartbeats.read([(application, id) for id in instances])
+    return [
+        id
+        for id, received in found.items()
+        if received.heartbeat is not None and _requests_report(application, id, received.heartbeat)
+    ]
 
 
-def _asks(application: str, instance: UUID, beat: heartbeats.Beat) -> bool:
-    said = beat.said
-    if said is None or said.standing is None:
+def _requests_report(application: str, instance: UUID, heartbeat: Heartbeat) -> bool:
+    if heartbeat.standing is None:
         return False
-    ours = _standing(application, said.runs)
-    if ours is None:
+    server_hash = _hash_of_tasks(application, heartbeat.runs)
+    if server_hash is None:
         return False
     redis, key = redis_client.client(), redis_keys.drift(application, instance)
-    before = _remembered(redis.get(key))
-    after = drift.differing(before, theirs=said.standing, ours=ours, beat=said.at)
+    before = heartbeats.decode(redis.get(key), drift.Difference)
+    after = drift.compare_hashes(
+        before, agent_hash=heartbeat.standing, server_hash=server_hash, beat=heartbeat.at
+    )
     if after is None:
         if before is not None:
             redis.delete(key)
         return False
-    asks = after.lasts
-    if asks:
+    requests = after.is_report_due
+    if requests:
         report = uuid4()
-        after = replace(after, asked=report)
+        after = replace(after, report_id=report)
         redis.set(
             redis_keys.report(application, instance), str(report), ex=redis_keys.REPORT_SECONDS
         )
@@ -61,16 +67,13 @@ def _asks(application: str, instance: UUID, beat: heartbeats.Beat) -> bool:
         )
     # The interval grows no further after a request: if the answer does not help, it is requested
     # again.
-    asked_before = before is not None and before.asked is not None and not asks
-    text = msgspec.json.encode(after)
-    if asked_before:
-        redis.set(key, text, keepttl=True)
-    else:
-        redis.set(key, text, ex=redis_keys.REPORT_SECONDS)
-    return asks
+    requested_before = before is not None and before.report_id is not None and not requests
+    expiry = None if requested_before else redis_keys.REPORT_SECONDS
+    redis.set(key, msgspec.json.encode(after), keepttl=requested_before, ex=expiry)
+    return requests
 
 
-def _standing(application: str, runs: Iterable[Run]) -> str | None:
+def _hash_of_tasks(application: str, runs: Iterable[Run]) -> str | None:
     """Return our hash of the tasks of `runs`; None if the newest run that we know is another
     one."""
     weights = []
@@ -80,15 +83,8 @@ def _standing(application: str, runs: Iterable[Run]) -> str | None:
         newest = [thread.epoch for thread in row_mapping.THREADS.load(where, line)]
         if newest != [run.epoch]:
             return None
-        stand = f"{where} AND status <> %s"
+        stopped = f"{where} AND status <> %s"
         weights.append(
-            drift.weight(row_mapping.TASKS.load(stand, [*line, TaskStatus.RUNNING.value]))
+            drift.weight(row_mapping.TASKS.load(stopped, [*line, TaskStatus.RUNNING.value]))
         )
-    return drift.standing(weights)
-
-
-def _remembered(text: bytes | str | None) -> drift.Difference | None:
-    try:
-        return None if text is None else msgspec.json.decode(text, type=drift.Difference)
-    except msgspec.DecodeError:
-        return None
+    return drift.state_hash(weights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
@@ -12,6 +13,7 @@ from arrester.controlplane import redis_client
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.wire.codec import Heartbeat
 
+T = TypeVar("T")
 #: Three missed checks: what was in Redis meanwhile is unknown.
 GAP = timedelta(seconds=15)
 #: An entry that waits longer means that the fold is behind.
@@ -27,63 +29,56 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     last: datetime
 
 
-def look(*, now: datetime) -> timedelta:
-    """Record a check of Redis, and return for how long it has been reachable without a gap."""
-    redis = redis_client.client()
-    before = _read(redis.get(redis_keys.WATCH))
-    unbroken = before is not None and now - before.last <= GAP
-    since = before.since if before is not None and unbroken else now
-    redis.set(redis_keys.WATCH, msgspec.json.encode(Watch(since=since, last=now)))
-    return now - since
-
-
-def heard(application: str, instances: Collection[UUID]) -> set[UUID]:
-    """Return those of `instances` that have a live heartbeat."""
-    if not instances:
-        return set()
-    asked = list(instances)
-    found = redis_client.client().mget([redis_keys.heartbeat(application, id) for id in asked])
-    return {id for id, beat in zip(asked, found, strict=True) if beat is not None}
-
-
-class Beat(msgspec.Struct, frozen=True, kw_only=True):
+class ReceivedHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """A heartbeat, and when it was received: by the server's clock, from its remaining lifetime."""
 
-    heard_at: datetime
+    received_at: datetime
     #: None if it could not be decoded.
-    said: Heartbeat | None
+    heartbeat: Heartbeat | None
 
     @property
     def skew(self) -> timedelta | None:
         """How far the instance's clock is ahead of ours; negative if it is behind."""
-        return None if self.said is None else self.said.at - self.heard_at
+        return None if self.heartbeat is None else self.heartbeat.at - self.received_at
 
 
-def beats(instances: Collection[tuple[str, UUID]]) -> dict[UUID, Beat] | None:
-    """Return the live heartbeats, in one round trip; None while Redis is unreachable."""
-    asked = list(instances)
+def check_redis(*, now: datetime) -> timedelta:
+    """Record a check of Redis, and return for how long it has been reachable without a gap."""
+    redis = redis_client.client()
+    before = decode(redis.get(redis_keys.WATCH), Watch)
+    since = before.since if before is not None and now - before.last <= GAP else now
+    redis.set(redis_keys.WATCH, msgspec.json.encode(Watch(since=since, last=now)))
+    return now - since
+
+
+def with_heartbeat(application: str, instances: Collection[UUID]) -> set[UUID]:
+    """Return those of `instances` that have a live heartbeat; raises RedisError."""
+    if not instances:
+        return set()
+    ids = list(instances)
+    found = redis_client.client().mget([redis_keys.heartbeat(application, id) for id in ids])
+    return {id for id, heartbeat in zip(ids, found, strict=True) if heartbeat is not None}
+
+
+def read(instances: Collection[tuple[str, UUID]]) -> dict[UUID, ReceivedHeartbeat]:
+    """Return the live heartbeats, in one round trip; none while Redis is unreachable."""
     try:
         with redis_client.client().pipeline(transaction=True) as pipe:
-            for application, id in asked:
+            for application, id in instances:
                 pipe.get(redis_keys.heartbeat(application, id))
                 pipe.pttl(redis_keys.heartbeat(application, id))
             found = pipe.execute()
     except redis_client.RedisError:
-        return None
-    now = datetime.now(UTC)
-    life = timedelta(seconds=redis_keys.LOST_AFTER_SECONDS)
+        return {}
+    sent_at = datetime.now(UTC) - timedelta(seconds=redis_keys.LOST_AFTER_SECONDS)
     return {
-        id: Beat(heard_at=now - life + timedelta(milliseconds=left), said=_said(text))
-        for (_, id), text, left in zip(asked, found[::2], found[1::2], strict=True)
-        if text is not None and left >= 0
+        id: ReceivedHeartbeat(
+            received_at=sent_at + timedelta(milliseconds=remaining),
+            heartbeat=decode(text, Heartbeat),
+        )
+        for (_, id), text, remaining in zip(instances, found[::2], found[1::2], strict=True)
+        if text is not None and remaining >= 0
     }
-
-
-def _said(text: bytes) -> Heartbeat | None:
-    try:
-        return msgspec.json.decode(text, type=Heartbeat)
-    except msgspec.DecodeError:
-        return None
 
 
 def is_folded(application: str, *, now: datetime) -> bool:
@@ -92,7 +87,7 @@ def is_folded(application: str, *, now: datetime) -> bool:
     return not oldest or now - added_at(oldest[0][0]) < BEHIND
 
 
-def note_postgres(*, now: datetime) -> None:
+def record_postgres(*, now: datetime) -> None:
     """Record in Redis that PostgreSQL answers: while it does not, it cannot say since when."""
     redis_client.client().set(redis_keys.POSTGRES_SEEN, msgspec.json.encode(now))
 
@@ -100,9 +95,8 @@ def note_postgres(*, now: datetime) -> None:
 def postgres_seen() -> datetime | None:
     """Return when PostgreSQL was last recorded, as far as Redis has it."""
     try:
-        text = redis_client.client().get(redis_keys.POSTGRES_SEEN)
-        return None if text is None else msgspec.json.decode(text, type=datetime)
-    except (redis_client.RedisError, msgspec.DecodeError):
+        return decode(redis_client.client().get(redis_keys.POSTGRES_SEEN), datetime)
+    except redis_client.RedisError:
         return None
 
 
@@ -112,8 +106,9 @@ def added_at(entry: str) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
-def _read(text: bytes | str | None) -> Watch | None:
+def decode(text: bytes | str | None, type: type[T]) -> T | None:
+    """Return a value of Redis; None if it is missing or invalid."""
     try:
-        return None if text is None else msgspec.json.decode(text, type=Watch)
+        return None if text is None else msgspec.json.decode(text, type=type)
     except msgspec.DecodeError:
         return None

@@ -6,45 +6,62 @@ cursor raises InvalidValue. Times have a time zone, in UTC.
 
 from __future__ import annotations
 
+from arrester.controlplane.queries import as_of_state
+from arrester.controlplane.queries.as_of_position import AsOf, as_of, position
+from arrester.controlplane.queries.current_state.applications import (
+    Summary,
+    application,
+    application_page,
+    applications,
+    positions,
+)
+from arrester.controlplane.queries.current_state.commands import command, commands, open_commands
 from arrester.controlplane.queries.current_state.held_records import (
     held,
     held_in_all,
     held_over_time,
 )
-from arrester.controlplane.queries.current_state.instances import running
-from arrester.controlplane.queries.current_state.policies import policies, runs, task_gauges
-from arrester.controlplane.queries.current_state.states import (
-    check_known,
-    command,
-    commands,
-    group,
+from arrester.controlplane.queries.current_state.instances import (
     instance,
-    instances,
-    task,
-    threads,
-)
-from arrester.controlplane.queries.current_state.summaries import (
-    application,
-    application_page,
-    applications,
     instance_counts,
-    overview,
-    pipelines,
+    instance_page,
+    instances,
+    last_heartbeats,
 )
-from arrester.controlplane.queries.current_state.task_lists import (
-    heard,
-    neighbours,
-    open_commands,
-    positions,
+from arrester.controlplane.queries.current_state.overview import (
+    ApplicationBrief,
+    Overview,
+    Stop,
+    overview,
+)
+from arrester.controlplane.queries.current_state.policies import (
+    Gauge,
+    PipelinePolicy,
+    policies,
+    runs,
+    task_gauges,
+)
+from arrester.controlplane.queries.current_state.task_grid import Pipeline, pipelines, threads
+from arrester.controlplane.queries.current_state.tasks import (
+    TaskDetail,
+    TaskFilter,
     stopped_by_group,
+    task,
     tasks,
 )
-from arrester.controlplane.queries.event_feed.feed import Feed, feed
-from arrester.controlplane.queries.failure_history.causes import failed_by_group, top_causes
+from arrester.controlplane.queries.event_feed import feed
+from arrester.controlplane.queries.failure_history.counts import (
+    failed_by_application,
+    failed_by_group,
+    top_causes,
+)
 from arrester.controlplane.queries.failure_history.error_groups import (
     NEWEST,
     SORTS,
+    GroupDetail,
+    GroupFilter,
     affected,
+    group,
     group_counts,
     group_history,
     groups,
@@ -56,28 +73,24 @@ from arrester.controlplane.queries.failure_history.error_groups import (
     resumed_by,
     stages,
 )
+from arrester.controlplane.queries.failure_history.failures import (
+    FailureFilter,
+    check_class,
+    check_group,
+    failures,
+)
 from arrester.controlplane.queries.failure_history.history import (
     event,
-    failures,
-    group_occurrences,
-    minutes,
+    neighbours,
+    state_changes,
     task_history,
-)
-from arrester.controlplane.queries.failure_history.search import check_class, check_group
-from arrester.controlplane.queries.failure_history.trends import (
-    failed_by_application,
-    task_turns,
-    turns,
-)
-from arrester.controlplane.queries.filters import (
-    AuditFilter,
-    DeadLetterFilter,
-    FailureFilter,
-    GroupFilter,
-    TaskFilter,
+    task_state_changes,
 )
 from arrester.controlplane.queries.operation.audit import (
     ACT_KINDS,
+    Act,
+    AuditFilter,
+    DeadLetterFilter,
     accounts,
     audit,
     dead_letters,
@@ -86,60 +99,33 @@ from arrester.controlplane.queries.operation.audit import (
     people,
 )
 from arrester.controlplane.queries.operation.health import (
+    Health,
+    Lag,
     health,
     lag,
     lags,
     quarantine,
-    quarantined,
     storage,
 )
 from arrester.controlplane.queries.operation.metrics import Metrics, metrics
-from arrester.controlplane.queries.past import as_of_state
-from arrester.controlplane.queries.past.position import AsOf, as_of, position
-from arrester.controlplane.queries.results import (
-    Account,
-    Act,
-    Affected,
-    Brief,
-    Cause,
-    Gauge,
-    GroupDetail,
-    Health,
-    Lag,
-    MinuteCount,
-    Neighbours,
-    Overview,
-    Page,
-    Pipeline,
-    PipelinePolicy,
-    Quarantined,
-    Reach,
-    Running,
-    Stop,
-    Storage,
-    Summary,
-    Tally,
-    TaskDetail,
-)
+from arrester.controlplane.queries.paging import Page
+from arrester.controlplane.store import QuarantinedEntry
+from arrester.controlplane.store import read_quarantined_entry as quarantined
+from arrester.controlplane.store import read_stream as check_known
 
 __all__ = [
-    "ACT_KINDS", "NEWEST", "SORTS", "Account", "Act", "Affected", "AsOf", "AuditFilter",
-    "Brief", "Cause", "DeadLetterFilter", "FailureFilter", "Feed", "Gauge", "GroupDetail",
-    "GroupFilter", "Health", "Lag", "Metrics", "MinuteCount", "Neighbours", "Overview", "Page",
-    "Pipeline", "PipelinePolicy", "Quarantined", "Reach", "Running", "Stop", "Storage",
-    "Summary", "Tally", "TaskDetail", "TaskFilter", "accounts", "affected", "application",
-    "application_page", "applications", "as_of", "as_of_state",
-    "audit", "check_class", "check_group",
-    "check_known", "command", "commands",
-    "dead_letters", "event", "examples", "failed_by_application", "failed_by_group", "failures",
-    "feed",
-    "group", "group_counts", "group_history", "group_occurrences", "groups",
-    "groups_by_key", "groups_of",
-    "health", "heard", "held", "held_in_all", "held_over_time", "instance", "instance_counts",
-    "instances", "lag", "lags", "metrics", "minutes", "neighbours", "notes_on_command",
-    "open_commands", "overview",
+    "ACT_KINDS", "NEWEST", "SORTS", "Act", "ApplicationBrief", "AsOf", "AuditFilter",
+    "DeadLetterFilter", "FailureFilter", "Gauge", "GroupDetail", "GroupFilter", "Health", "Lag",
+    "Metrics", "Overview", "Page", "Pipeline", "PipelinePolicy", "QuarantinedEntry", "Stop",
+    "Summary", "TaskDetail", "TaskFilter", "accounts", "affected", "application",
+    "application_page", "applications", "as_of", "as_of_state", "audit", "check_class",
+    "check_group", "check_known", "command", "commands", "dead_letters", "event", "examples",
+    "failed_by_application", "failed_by_group", "failures", "feed", "group", "group_counts",
+    "group_history", "groups", "groups_by_key", "groups_of", "health", "held", "held_in_all",
+    "held_over_time", "instance", "instance_counts", "instance_page", "instances", "lag", "lags",
+    "last_heartbeats", "metrics", "neighbours", "notes_on_command", "open_commands", "overview",
     "paused", "paused_of", "people", "pipelines", "policies", "position", "positions",
-    "quarantine", "quarantined", "quiet_groups", "resumed_by", "running", "runs", "stages",
-    "stopped_by_group", "storage", "task", "task_gauges", "task_history", "task_turns", "tasks",
-    "threads", "top_causes", "turns",
+    "quarantine", "quarantined", "quiet_groups", "resumed_by", "runs", "stages", "state_changes",
+    "stopped_by_group", "storage", "task", "task_gauges", "task_history", "task_state_changes",
+    "tasks", "threads", "top_causes",
 ]  # fmt: skip

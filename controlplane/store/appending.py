@@ -21,12 +21,12 @@ from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.domain.wire.failure_columns import (
     Element,
     Stored,
-    each_of,
+    expand,
     last,
     size,
 )
 from arrester.controlplane.store import copy_rows, prepared_statements
-from arrester.controlplane.store.batches import placed
+from arrester.controlplane.store.batches import with_positions
 from arrester.controlplane.store.streams import Stream
 
 CHANNEL = "arrester"
@@ -127,14 +127,14 @@ def lay_out_rows(stream: Stream, batches: Iterable[Batch], *, received_at: datet
     name, day = stream.application, received_at.astimezone(UTC).date()
     stored: list[Stored] = []
     end = stream.sequence
-    found: list[bytes] = []
-    kept = [copy_rows.BEGIN]
+    event_rows: list[bytes] = []
+    batch_rows = [copy_rows.BEGIN]
     for batch in batches:
         if not batch.events:
             continue
         first = end + 1
         some = list(
-            placed(
+            with_positions(
                 batch.events,
                 application=name,
                 first=first,
@@ -143,17 +143,19 @@ def lay_out_rows(stream: Stream, batches: Iterable[Batch], *, received_at: datet
             )
         )
         end = last(some[-1])
-        packed = batch.packed or codec.pack(list(each_of(batch.events)))
+        packed = batch.packed or codec.pack(list(expand(batch.events)))
         count = end - first + 1
-        kept.append(copy_rows.of_batch(stream.id, day, received_at, first, count, batch.id, packed))
-        found += copy_rows.packed(stream.id, day, some)
+        batch_rows.append(
+            copy_rows.of_batch(stream.id, day, received_at, first, count, batch.id, packed)
+        )
+        event_rows += copy_rows.packed(stream.id, day, some)
         stored += some
     return Layout(
         stored=stored,
         received_at=received_at,
         day=day,
-        batches=[*kept, copy_rows.END],
-        events=[copy_rows.BEGIN + b"".join(found) + copy_rows.END],
+        batches=[*batch_rows, copy_rows.END],
+        events=[copy_rows.BEGIN + b"".join(event_rows) + copy_rows.END],
     )
 
 
@@ -168,9 +170,9 @@ def copying(layout: Layout) -> Iterator[None]:
         if server.transaction_status != TransactionStatus.INTRANS:
             raise psycopg.InterfaceError("events are appended under their stream's lock")
         server.send_query(_COPY)
-        _hand_over(server, layout.batches)
+        _send_rows(server, layout.batches)
         _expect(server, ExecStatus.COMMAND_OK)
-        _hand_over(server, layout.events)
+        _send_rows(server, layout.events)
     try:
         yield
     finally:
@@ -179,7 +181,7 @@ def copying(layout: Layout) -> Iterator[None]:
             server.get_result()  # there is no other: it ends the command
 
 
-def _hand_over(server: PGconn, rows: Iterable[bytes]) -> None:
+def _send_rows(server: PGconn, rows: Iterable[bytes]) -> None:
     _expect(server, ExecStatus.COPY_IN)
     writer = LibpqWriter(psycopg.Cursor(connection.connection))
     for piece in rows:

@@ -17,9 +17,9 @@ from arrester.controlplane.domain.events import (
     RecordsDeadLettered,
     StoredEvent,
 )
-from arrester.controlplane.store import hash_keys
+from arrester.controlplane.store import column_values
 from arrester.controlplane.store.batches import PLACE
-from arrester.controlplane.store.column_limits import MOST
+from arrester.controlplane.store.column_values import MAX_BIGINT
 from arrester.controlplane.store.log import Newest, fetch, filled, newest, select, type_of
 
 #: What is done with an error group, as SQL; it has an index.
@@ -54,7 +54,7 @@ def read_actions(wanted: ActionQuery, *, before: Newest | None, limit: int) -> l
     _equal(conditions, parameters, actor=wanted.actor, application=wanted.application)
     if wanted.types is not None:
         conditions.append("type = ANY(%s::int[])")
-        parameters.append([hash_keys.of_text(name) for name in wanted.types])
+        parameters.append([column_values.hash_text(name) for name in wanted.types])
     where = " AND ".join(["actor IS NOT NULL", *conditions])
     return fetch(f"{_FROM} WHERE {where} {_NEWEST}", [*parameters, limit])
 
@@ -85,7 +85,7 @@ def _dead_letters(
         conditions,
         parameters,
         application=wanted.application,
-        pipeline=None if wanted.pipeline is None else hash_keys.of_text(wanted.pipeline),
+        pipeline=None if wanted.pipeline is None else column_values.hash_text(wanted.pipeline),
         task=wanted.task,
     )
     where = " AND ".join([f"type = {type_of(RecordsDeadLettered)}", *conditions])
@@ -107,7 +107,11 @@ def read_group_actions(
     return select(
         f"WHERE cause = %s AND type IN ({_ON_GROUPS}) AND sequence < %s"
         " ORDER BY sequence DESC LIMIT %s",
-        [hash_keys.of_cause(application, fingerprint), MOST if before is None else before, limit],
+        [
+            column_values.hash_group(application, fingerprint),
+            MAX_BIGINT if before is None else before,
+            limit,
+        ],
     )
 
 
@@ -132,7 +136,7 @@ def count_by_task(
             " WHERE cause = %s AND count IS NOT NULL"
             " ORDER BY occurred_at DESC, sequence DESC LIMIT %s) AS newest"
             " WHERE task IS NOT NULL GROUP BY 1 ORDER BY max(occurred_at) DESC, 1",
-            [hash_keys.of_cause(application, fingerprint), limit],
+            [column_values.hash_group(application, fingerprint), limit],
         )
         found = cursor.fetchall()
     return {task: int(count) for task, count, _ in found}, sum(row[2] for row in found) < limit

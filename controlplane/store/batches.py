@@ -1,24 +1,29 @@
-"""Batches of the log: read events at the places found in an index."""
+"""Batches of the log: read events at the places found in an index, read and erase bodies."""
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from arrester.controlplane.domain.events import Event, StoredEvent
+from django.db import connection
+
+from arrester.controlplane.domain.errors import MalformedBatch, NotFound
+from arrester.controlplane.domain.events import Body, Event, StoredEvent
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.domain.wire.failure_columns import (
     Element,
     FailedRecords,
     Stored,
     StoredFailures,
-    each_stored,
+    expand_stored,
 )
 from arrester.controlplane.store import prepared_statements
 
+log = logging.getLogger(__name__)
 #: The columns of `Row`, as SQL; of `batch` and `stream`.
 COLUMNS = "stream.application, batch.sequence, batch.id, batch.received_at, batch.heads"
 _STREAM = "(SELECT id FROM stream WHERE application = %(application)s)"
@@ -43,12 +48,12 @@ class Row(NamedTuple):
             event=event,
         )
 
-    def told(self) -> list[Stored]:
+    def elements(self) -> list[Stored]:
         """Return the elements of the batch in order."""
         application, first, id, received_at, heads = self
         return list(
-            placed(
-                codec.decode_told(heads),
+            with_positions(
+                codec.decode_elements(heads),
                 application=application,
                 first=first,
                 received_at=received_at,
@@ -58,14 +63,14 @@ class Row(NamedTuple):
 
     def events(self) -> list[StoredEvent]:
         """Return the single events of the batch in order."""
-        return list(each_stored(self.told()))
+        return list(expand_stored(self.elements()))
 
 
-def placed(
-    told: Iterable[Element], *, application: str, first: int, received_at: datetime, batch: UUID
+def with_positions(
+    elements: Iterable[Element], *, application: str, first: int, received_at: datetime, batch: UUID
 ) -> Iterator[Stored]:
     """Yield the elements of a batch with their positions, from `first` on."""
-    for each in told:
+    for each in elements:
         if isinstance(each, FailedRecords):
             yield StoredFailures(
                 application=application,
@@ -100,7 +105,7 @@ class Place(NamedTuple):
 PLACE = "event.stream, event.day, event.sequence - event.place, event.place"
 
 
-def at(places: Sequence[Place]) -> list[StoredEvent]:
+def read_at(places: Sequence[Place]) -> list[StoredEvent]:
     """Return the events at `places`, in that order, without bodies; each batch is read once."""
     wanted: dict[tuple[int, date, int], set[int]] = defaultdict(set)
     for each in places:
@@ -108,7 +113,7 @@ def at(places: Sequence[Place]) -> list[StoredEvent]:
     found: dict[Place, StoredEvent] = {}
     # Neighbours are usually in one block, or in two.
     for (stream, day), row in _rows(sorted(wanted)):
-        some = codec.decode_some(row.heads, wanted[stream, day, row.sequence])
+        some = codec.decode_events_at(row.heads, wanted[stream, day, row.sequence])
         for place, event in some.items():
             found[Place(stream, day, row.sequence, place)] = row.stored(place, event)
     return [found[each] for each in places]
@@ -154,7 +159,7 @@ def next_begin(application: str, *, after: int) -> int | None:
     return None if found is None else int(found)
 
 
-def behind(positions: Mapping[str, int], *, share: int) -> list[Row]:
+def read_after(positions: Mapping[str, int], *, share: int) -> list[Row]:
     """Return the batches with the next `share` positions after one position of each log."""
     found = prepared_statements.rows(
         f"SELECT {COLUMNS} FROM unnest(%s::text[], %s::bigint[]) AS wanted (name, after)"
@@ -169,7 +174,7 @@ def behind(positions: Mapping[str, int], *, share: int) -> list[Row]:
     return [_row(row) for row in found]
 
 
-def holding(application: str, sequence: int) -> Row | None:
+def read_containing(application: str, sequence: int) -> Row | None:
     """Return the batch that contains a position."""
     found = prepared_statements.rows(
         f"SELECT {COLUMNS}, batch.count"
@@ -187,3 +192,68 @@ def holding(application: str, sequence: int) -> Row | None:
 def _row(values: Sequence[Any]) -> Row:
     application, sequence, id, received_at, heads = values
     return Row(application, sequence, id, received_at, bytes(heads))
+
+
+class _BatchBodies(NamedTuple):
+    """The bodies of an event's batch, and the event's index in it."""
+
+    stream: int
+    first: int
+    day: date
+    bodies: bytes
+    place: int
+
+
+def body_of(stored: StoredEvent) -> Body | None:
+    """Return the body of an event; None if it has none or it is unreadable."""
+    found = _batch_bodies(stored)
+    if found is None:
+        return None
+    try:
+        return codec.decode_body(found.bodies, found.place)
+    except MalformedBatch:
+        # The fold does not decode bodies, so broken compression is detected here.
+        log.exception("%s @ %s: the bodies of its batch", stored.application, stored.sequence)
+        return None
+
+
+def erase_body(stored: StoredEvent) -> str:
+    """Replace an event's body with a tombstone; return its partition.
+
+    Requires the owner's role. Raises NotFound if there is no body.
+    """
+    found = _batch_bodies(stored)
+    try:
+        if found is None:
+            raise MalformedBatch("no event of its batch has a body")
+        replacement = codec.without_body(found.bodies, found.place)
+    except MalformedBatch as exc:
+        raise NotFound(f"{stored.application} @ {stored.sequence}: {exc}") from exc
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT arrester_erase_body(%s, %s, %s, %s)",
+            [found.stream, found.first, found.day, replacement],
+        )
+        return str(cursor.fetchone()[0])
+
+
+def vacuum(partition: str) -> None:
+    """Free the disk space of deleted rows; call it outside of a transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"VACUUM {partition}")
+
+
+def _batch_bodies(stored: StoredEvent) -> _BatchBodies | None:
+    day = stored.received_at.astimezone(UTC).date()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT stream, sequence, day, bodies FROM batch"
+            " WHERE stream = (SELECT id FROM stream WHERE application = %s)"
+            " AND sequence <= %s AND day = %s ORDER BY sequence DESC LIMIT 1",
+            [stored.application, stored.sequence, day],
+        )
+        row = cursor.fetchone()
+    if row is None or row[3] is None:
+        return None
+    stream, first, day, bodies = row
+    return _BatchBodies(stream, first, day, bytes(bodies), stored.sequence - first)

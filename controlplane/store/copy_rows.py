@@ -27,8 +27,8 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.identity.names import is_long, task_digest
 from arrester.controlplane.domain.wire.codec import Packed
 from arrester.controlplane.domain.wire.failure_columns import Stored, StoredFailures
-from arrester.controlplane.store import hash_keys
-from arrester.controlplane.store.column_limits import TEXT_LIMIT, fit, fit_or_none
+from arrester.controlplane.store import column_values
+from arrester.controlplane.store.column_values import TEXT_LIMIT, fit, fit_or_none
 
 #: In the order of the values of `packed`.
 COLUMNS = (
@@ -62,8 +62,8 @@ _TASK_EVENTS = get_args(TaskEvent)
 _EPOCH, _FIRST_DAY = datetime(2000, 1, 1, tzinfo=UTC), date(2000, 1, 1)
 #: The epoch of PostgreSQL's timestamps is this many microseconds later than 1970.
 _FROM_1970 = 946_684_800_000_000
-_CUT = TEXT_LIMIT + 1
-MOST_KNOWN = 10_000
+_LENGTH_LIMIT = TEXT_LIMIT + 1
+MAX_CACHED = 10_000
 K = TypeVar("K")
 _MICROSECOND = timedelta(microseconds=1)
 #: Each value after its length; -1 is NULL.
@@ -100,7 +100,9 @@ def _failures(batch: bytes, place: int, stored: StoredFailures) -> Iterator[byte
     failed, name, run = stored.failed, stored.application, stored.failed.run
     size, pipeline, checkpoint = failed.size, run.pipeline, run.checkpoint
     begin = batch + (8).to_bytes(4)
-    end = _INT.pack(4, hash_keys.of_text(RecordFailed.__name__)) + _LONG.pack(8, failed.adds)
+    end = _INT.pack(4, column_values.hash_text(RecordFailed.__name__)) + _LONG.pack(
+        8, failed.failed_per_event
+    )
     places = map(
         Struct(f">{len(begin)}sqiqii{len(end)}s").pack,
         repeat(begin, size),
@@ -116,7 +118,8 @@ def _failures(batch: bytes, place: int, stored: StoredFailures) -> Iterator[byte
         _causes(name, pipeline, *_names(each.stage, each.exception_class)) for each in failed.kinds
     ]
     causes = [
-        kinds[kind][mark] for mark, kind in zip(failed.fingerprints, failed.kind, strict=True)
+        kinds[kind][fingerprint]
+        for fingerprint, kind in zip(failed.fingerprints, failed.kind, strict=True)
     ]
     return chain.from_iterable(
         zip(places, tasks, map(causes.__getitem__, failed.cause), strict=True)
@@ -128,7 +131,7 @@ def _one(batch: bytes, place: int, stored: StoredEvent) -> Iterator[bytes]:
     event = stored.event
     data, run = event.data, event.run
     moment = (event.occurred_at - _EPOCH) // _MICROSECOND
-    type = hash_keys.of_text(data.__class__.__name__)
+    type = column_values.hash_text(data.__class__.__name__)
     yield batch + _ALWAYS.pack(8, stored.sequence, 8, moment, 4, place, 4, type)
     if not isinstance(data, FAILED) or run is None:
         yield from _rest(stored)
@@ -151,7 +154,7 @@ class _Known(dict[K, bytes]):
     def __missing__(self, key: K) -> bytes:
         if isinstance(key, str) and is_long(key):
             return self._make(key)
-        if len(self) >= MOST_KNOWN:
+        if len(self) >= MAX_CACHED:
             self.clear()
         found = self[key] = self._make(key)
         return found
@@ -169,20 +172,31 @@ def _tasks(application: str, pipeline: str, checkpoint: str) -> _Known[str | Non
 def _causes(application: str, pipeline: str, stage: str, exception_class: str) -> _Known[str]:
     """Return the packed columns of error groups, by fingerprint: names of the failure, no
     command, no actor."""
-    names = (4, hash_keys.of_text(pipeline), 4, of_cut(stage), 4, of_cut(exception_class), -1, -1)
+    names = (
+        4,
+        column_values.hash_text(pipeline),
+        4,
+        hash_cut_text(stage),
+        4,
+        hash_cut_text(exception_class),
+        -1,
+        -1,
+    )
     return _Known(
-        lambda fingerprint: _CAUSE.pack(8, hash_keys.of_cause(application, fingerprint), *names)
+        lambda fingerprint: _CAUSE.pack(
+            8, column_values.hash_group(application, fingerprint), *names
+        )
     )
 
 
 def _names(stage: str, exception_class: str) -> tuple[str, str]:
     """Return names cut to the limit of `fit`, so that the cache contains no large text."""
-    return stage[:_CUT], exception_class[:_CUT]
+    return stage[:_LENGTH_LIMIT], exception_class[:_LENGTH_LIMIT]
 
 
-def of_cut(text: str) -> int:
+def hash_cut_text(text: str) -> int:
     """Return the number of a text that lists show, and search for, cut."""
-    return hash_keys.of_text(fit(text))
+    return column_values.hash_text(fit(text))
 
 
 def _rest(stored: StoredEvent) -> Iterator[bytes]:
@@ -193,10 +207,10 @@ def _rest(stored: StoredEvent) -> Iterator[bytes]:
     failure, command = getattr(data, "failure", None), getattr(data, "command", None)
     yield _NULL
     yield _bytes(None if digest is None else bytes.fromhex(digest))
-    yield _long(None if fingerprint is None else hash_keys.of_cause(name, fingerprint))
-    yield _int(None if event.run is None else hash_keys.of_text(event.run.pipeline))
-    yield _int(None if failure is None else of_cut(failure.stage))
-    yield _int(None if failure is None else of_cut(failure.exception_class))
+    yield _long(None if fingerprint is None else column_values.hash_group(name, fingerprint))
+    yield _int(None if event.run is None else column_values.hash_text(event.run.pipeline))
+    yield _int(None if failure is None else hash_cut_text(failure.stage))
+    yield _int(None if failure is None else hash_cut_text(failure.exception_class))
     yield _bytes(command.bytes if isinstance(command, UUID) else None)
     actor = actor_of(event)
     yield _bytes(None if actor is None else actor.encode())

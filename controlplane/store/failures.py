@@ -16,9 +16,9 @@ from uuid import UUID
 import msgspec
 
 from arrester.controlplane.domain.events import StoredEvent
-from arrester.controlplane.store import batches, hash_keys, prepared_statements
+from arrester.controlplane.store import batches, column_values, prepared_statements
 from arrester.controlplane.store.batches import PLACE, Place
-from arrester.controlplane.store.column_limits import MOST, fit
+from arrester.controlplane.store.column_values import MAX_BIGINT, fit
 from arrester.controlplane.store.log import Newest, Parameter
 
 #: The rows of the log that one page reads at most, of all scans together; a scan may always read
@@ -45,7 +45,7 @@ class FailureQuery(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None = None
     until: datetime | None = None
     #: Failures of a task after this position occurred at `until` or later.
-    until_position: int = MOST
+    until_position: int = MAX_BIGINT
     #: The last row of the previous page: occurred_at, application, sequence.
     before: Newest | None = None
 
@@ -57,8 +57,10 @@ class FailureQuery(msgspec.Struct, frozen=True, kw_only=True):
             event.run is not None
             and failure is not None
             and self.pipeline in (None, event.run.pipeline)
-            and self.stage in (None, fit(failure.stage))
-            and self.exception_class in (None, fit(failure.exception_class))
+            and (self.stage is None or self.stage == fit(failure.stage))
+            and (
+                self.exception_class is None or self.exception_class == fit(failure.exception_class)
+            )
         )
 
 
@@ -75,15 +77,15 @@ def read_failures(wanted: FailureQuery, *, limit: int) -> FoundFailures:
     FailureQuery of a task are in the order of the log, as its index is.
     """
     scans = _scans(wanted)
-    most = max(limit, CANDIDATES // scans.size)
-    least = limit if _filters(wanted) else _LEAST
-    rows = min(max(least, _SHARES * limit // scans.size), most)
+    max_rows = max(limit, CANDIDATES // scans.size)
+    min_rows = limit if _filters(wanted) else _LEAST
+    rows = min(max(min_rows, _SHARES * limit // scans.size), max_rows)
     while True:
-        places, end = _read(wanted, scans, limit=limit, most=rows)
-        if len(places) == limit or end is None or rows == most:
+        places, end = _read(wanted, scans, limit=limit, max_rows=rows)
+        if len(places) == limit or end is None or rows == max_rows:
             break
-        rows = min(_GROWTH * rows, most)
-    events = batches.at(places)
+        rows = min(_GROWTH * rows, max_rows)
+    events = batches.read_at(places)
     return FoundFailures([each for each in events if wanted.matches(each)], end)
 
 
@@ -107,9 +109,9 @@ def _scans(wanted: FailureQuery) -> _Scans:
 
 
 def _read(
-    wanted: FailureQuery, scans: _Scans, *, limit: int, most: int
+    wanted: FailureQuery, scans: _Scans, *, limit: int, max_rows: int
 ) -> tuple[list[Place], Newest | None]:
-    """Read a page from `most` rows of each scan; return it and the key to which it is complete."""
+    """Read a page, `max_rows` rows of each scan; return it, and the key to which it is complete."""
     order = "sequence DESC" if wanted.task else "occurred_at DESC, sequence DESC"
     page_order = order if wanted.task else f"occurred_at DESC, {_NAME} DESC, sequence DESC"
     bounds, filters = _bounds(wanted), _filters(wanted)
@@ -117,10 +119,11 @@ def _read(
     # unknown, so the page ends there.
     rows = prepared_statements.rows(
         f"SELECT {PLACE}, occurred_at, name, sequence, matches, is_last FROM {scans.sql}"
-        f" CROSS JOIN LATERAL (SELECT *, row_number() OVER (ORDER BY {order}) = {most} AS is_last"
+        " CROSS JOIN LATERAL (SELECT *,"
+        f" row_number() OVER (ORDER BY {order}) = {max_rows} AS is_last"
         " FROM (SELECT stream, day, sequence, place, occurred_at,"
         f" {' AND '.join(filters) or 'true'} AS matches FROM event WHERE {' AND '.join(bounds)}"
-        f" ORDER BY {order} LIMIT {most}) AS candidate) AS event"
+        f" ORDER BY {order} LIMIT {max_rows}) AS candidate) AS event"
         f" WHERE matches OR is_last ORDER BY {page_order} LIMIT {limit:d}",
         [*scans.parameters, *chain(*filters.values()), *chain(*bounds.values())],
     )
@@ -138,7 +141,7 @@ _Conditions = dict[str, list[Parameter]]
 def _bounds(wanted: FailureQuery) -> _Conditions:
     """Return the part of the index that each scan reads."""
     if wanted.task is not None:
-        before = MOST if wanted.before is None else wanted.before[2]
+        before = MAX_BIGINT if wanted.before is None else wanted.before[2]
         return {"task = log.key": [], "sequence < %s": [min(wanted.until_position + 1, before)]}
     column = "stream" if wanted.groups is None else "cause"
     found: _Conditions = {f"{column} = log.key": [], "count IS NOT NULL": [], **_occurred(wanted)}
@@ -152,7 +155,7 @@ def _bounds(wanted: FailureQuery) -> _Conditions:
 def _filters(wanted: FailureQuery) -> _Conditions:
     """Return the conditions on the rows that the index gives."""
     found: _Conditions = {
-        f"{column} = %s": [hash_keys.of_text(name)]
+        f"{column} = %s": [column_values.hash_text(name)]
         for column in ("pipeline", "stage", "exception_class")
         if (name := getattr(wanted, column)) is not None
     }
@@ -164,7 +167,7 @@ def _filters(wanted: FailureQuery) -> _Conditions:
 
 
 def _causes(groups: Sequence[tuple[str, str]]) -> list[int]:
-    return [hash_keys.of_cause(*group) for group in groups]
+    return [column_values.hash_group(*group) for group in groups]
 
 
 def _occurred(wanted: FailureQuery) -> _Conditions:

@@ -19,11 +19,10 @@ from arrester.controlplane.domain.events import (
     StoredEvent,
 )
 from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.domain.wire.failure_columns import Stored, each_stored, last
-from arrester.controlplane.store import batches, hash_keys, prepared_statements
-from arrester.controlplane.store.batches import PLACE, Place
-from arrester.controlplane.store.bodies import body_of
-from arrester.controlplane.store.column_limits import MOST
+from arrester.controlplane.domain.wire.failure_columns import Stored, expand_stored, last
+from arrester.controlplane.store import batches, column_values, prepared_statements
+from arrester.controlplane.store.batches import PLACE, Place, body_of
+from arrester.controlplane.store.column_values import MAX_BIGINT
 from arrester.controlplane.store.copy_rows import task_of
 
 #: A parameter of a statement.
@@ -36,14 +35,14 @@ _STREAM = "(SELECT id FROM stream WHERE application = %s)"
 
 def type_of(cls: type[Any]) -> int:
     """Return the number that a type of events has in the tables."""
-    return hash_keys.of_text(cls.__name__)
+    return column_values.hash_text(cls.__name__)
 
 
 def read(
     application: str,
     *,
     after: int = 0,
-    until: int = MOST,
+    until: int = MAX_BIGINT,
     tasks: Collection[UUID] | None = None,
 ) -> Iterator[StoredEvent]:
     """Return the log in order, without bodies, some batches at a time.
@@ -51,23 +50,25 @@ def read(
     With `tasks`, only events without a task, or of one of these.
     """
     wanted = None if tasks is None else {None, *(task.hex for task in tasks)}
-    for each in each_stored(read_stored(application, after=after, until=until)):
+    for each in expand_stored(read_stored(application, after=after, until=until)):
         if wanted is None or task_of(each) in wanted:
             yield each
 
 
-def read_stored(application: str, *, after: int = 0, until: int = MOST) -> Iterator[Stored]:
+def read_stored(application: str, *, after: int = 0, until: int = MAX_BIGINT) -> Iterator[Stored]:
     """Return the log in order as stored elements, without bodies, some batches at a time."""
     while after < until:
         # A range, not a number of rows: PostgreSQL would sort all following rows to find the first.
         near = min(until, after + EVENTS_PER_READ)
         for row in batches.read(application, after=after, until=near):
-            told = row.told()
-            if row.sequence <= after or last(told[-1]) > until:
-                told = [each for each in each_stored(told) if after < each.sequence <= until]
-            if told:
-                after = last(told[-1])
-                yield from told
+            elements = row.elements()
+            if row.sequence <= after or last(elements[-1]) > until:
+                elements = [
+                    each for each in expand_stored(elements) if after < each.sequence <= until
+                ]
+            if elements:
+                after = last(elements[-1])
+                yield from elements
         if after < near:
             # The log ends here; or its beginning was dropped, and it begins later.
             begin = batches.next_begin(application, after=after)
@@ -84,7 +85,7 @@ def read_following(positions: Mapping[str, int], *, limit: int) -> list[StoredEv
     if not positions:
         return []
     share = max(1, limit // len(positions))
-    found = batches.behind(positions, share=share)
+    found = batches.read_after(positions, share=share)
     events = [
         each
         for row in found
@@ -137,11 +138,11 @@ def last_before(application: str, day: date) -> tuple[int, datetime] | None:
 
 def read_one(application: str, sequence: int) -> StoredEvent:
     """Return one event with its body; raise NotFound."""
-    row = batches.holding(application, sequence)
+    row = batches.read_containing(application, sequence)
     if row is None:
         raise NotFound(f"there is no event {application} @ {sequence}")
     place = sequence - row.sequence
-    stored = row.stored(place, codec.decode_some(row.heads, [place])[place])
+    stored = row.stored(place, codec.decode_events_at(row.heads, [place])[place])
     return replace(stored, event=replace(stored.event, body=body_of(stored)))
 
 
@@ -153,7 +154,7 @@ def read_batch(application: str, id: UUID) -> list[StoredEvent]:
             [application, id],
         )
         found = cursor.fetchone()
-    row = None if found is None else batches.holding(application, found[0])
+    row = None if found is None else batches.read_containing(application, found[0])
     return [] if row is None else row.events()
 
 
@@ -161,14 +162,14 @@ def read_task_history(
     application: str, *, task: UUID, commands: Sequence[UUID], before: int | None, limit: int
 ) -> list[StoredEvent]:
     """Return the events of a task and of its commands, newest first."""
-    end = MOST if before is None else before
+    end = MAX_BIGINT if before is None else before
     # Two index scans: one condition with OR would read and sort all of the task's history.
     found = _newest("task = %s", [task], end=end, limit=limit)
     if commands:
         others = f"stream = {_STREAM} AND command = ANY(%s::uuid[]) AND task IS DISTINCT FROM %s"
         found += _newest(others, [application, list(commands), task], end=end, limit=limit)
     newest = sorted(found, key=lambda each: each.first + each.place, reverse=True)
-    return batches.at(newest[:limit])
+    return batches.read_at(newest[:limit])
 
 
 def _newest(where: str, parameters: Sequence[Parameter], *, end: int, limit: int) -> list[Place]:
@@ -183,22 +184,23 @@ def _newest(where: str, parameters: Sequence[Parameter], *, end: int, limit: int
 
 #: The types that only count, among those that change a state; as in the indexes.
 _COUNTS = ", ".join(str(type_of(cls)) for cls in (RetriesCounted, RecordsHeld, RecordsDeadLettered))
-_TURNS = f"count IS NULL AND type NOT IN ({_COUNTS})"
+_CHANGES_STATE = f"count IS NULL AND type NOT IN ({_COUNTS})"
 
 
 def read_state_changes(application: str, *, before: int | None, limit: int) -> list[StoredEvent]:
     """Return the events that changed a state in an application, newest first."""
     return select(
-        f"WHERE stream = {_STREAM} AND sequence < %s AND {_TURNS} ORDER BY sequence DESC LIMIT %s",
-        [application, MOST if before is None else before, limit],
+        f"WHERE stream = {_STREAM} AND sequence < %s AND {_CHANGES_STATE}"
+        " ORDER BY sequence DESC LIMIT %s",
+        [application, MAX_BIGINT if before is None else before, limit],
     )
 
 
 def read_task_state_changes(task: UUID, *, before: int | None, limit: int) -> list[StoredEvent]:
     """Return the events that changed a task's state, and its commands, newest first."""
     return select(
-        f"WHERE task = %s AND sequence < %s AND {_TURNS} ORDER BY sequence DESC LIMIT %s",
-        [task, MOST if before is None else before, limit],
+        f"WHERE task = %s AND sequence < %s AND {_CHANGES_STATE} ORDER BY sequence DESC LIMIT %s",
+        [task, MAX_BIGINT if before is None else before, limit],
     )
 
 
@@ -208,7 +210,7 @@ def read_next(stored: StoredEvent, *, newer: bool) -> int | None:
     if failure is None:
         return None
     than, order = (">", "ASC") if newer else ("<", "DESC")
-    cause = hash_keys.of_cause(stored.application, failure.fingerprint)
+    cause = column_values.hash_group(stored.application, failure.fingerprint)
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT sequence FROM event WHERE cause = %s AND count IS NOT NULL AND type = %s"
@@ -257,4 +259,4 @@ def fetch(statement: str, parameters: Sequence[Parameter]) -> list[StoredEvent]:
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
         places = [Place(*row) for row in cursor.fetchall()]
-    return batches.at(places)
+    return batches.read_at(places)

@@ -27,15 +27,15 @@ def rows(
     statement: str, parameters: Sequence[Any] | Mapping[str, Any] = (), *, binary: bool = False
 ) -> list[tuple[Any, ...]]:
     """Return the rows of a prepared statement; use `binary` for bytes and for many timestamps."""
-    with cursor() as asked:
-        asked.cursor.format = Format.BINARY if binary else Format.TEXT
-        asked.execute(statement, parameters)
-        found: list[tuple[Any, ...]] = asked.fetchall()
+    with cursor() as prepared:
+        prepared.cursor.format = Format.BINARY if binary else Format.TEXT
+        prepared.execute(statement, parameters)
+        found: list[tuple[Any, ...]] = prepared.fetchall()
         return found
 
 
 @contextmanager
-def together() -> Iterator[None]:
+def pipelined() -> Iterator[None]:
     """Send the statements of the block in a pipeline, without waiting for each result.
 
     PostgreSQL executes them in order; COPY is not possible. Their rows are available after the

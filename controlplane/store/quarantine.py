@@ -11,7 +11,8 @@ from uuid import UUID
 import msgspec
 from django.db import connection
 
-from arrester.controlplane.store.column_limits import fit
+from arrester.controlplane.domain.errors import NotFound
+from arrester.controlplane.store.column_values import fit
 
 #: The time of an entry that is not stored yet.
 NOT_YET = datetime.min.replace(tzinfo=UTC)
@@ -48,11 +49,11 @@ class EntrySelection(msgspec.Struct, frozen=True, kw_only=True):
 
 INVALID_ENTRIES = EntrySelection()
 _COLUMNS = QuarantinedEntry.__struct_fields__
-_WAITS = "requeued_at IS NULL AND dismissed_at IS NULL"
+_WAITING = "requeued_at IS NULL AND dismissed_at IS NULL"
 #: Entries that need an operator.
-_COUNTS = f"{_WAITS} AND NOT too_old"
-_MEANT = (
-    f"application = %s AND {_WAITS}"
+_NEEDS_OPERATOR = f"{_WAITING} AND NOT too_old"
+_SELECTED = (
+    f"application = %s AND {_WAITING}"
     " AND CASE WHEN %s::bigint IS NOT NULL THEN id = %s WHEN %s::uuid[] = '{}' THEN too_old = %s"
     " ELSE batch = ANY(%s::uuid[]) END"
 )
@@ -78,7 +79,7 @@ def read_quarantine(
     application: str | None, *, waiting: bool, before: int | None, limit: int
 ) -> list[QuarantinedEntry]:
     """Return a page of entries, newest first; with `waiting` only those that need an operator."""
-    counts = f"AND {_COUNTS}" if waiting else ""
+    counts = f"AND {_NEEDS_OPERATOR}" if waiting else ""
     return _select(
         "WHERE (%s::text IS NULL OR application = %s) AND (%s::bigint IS NULL OR id < %s)"
         f" {counts} ORDER BY id DESC LIMIT %s",
@@ -86,10 +87,11 @@ def read_quarantine(
     )
 
 
-def read_quarantined_entry(id: int) -> QuarantinedEntry | None:
-    """Return an entry by its id, or None."""
-    found = _select("WHERE id = %s", [id])
-    return found[0] if found else None
+def read_quarantined_entry(id: int) -> QuarantinedEntry:
+    """Return an entry by its id; raise NotFound."""
+    for entry in _select("WHERE id = %s", [id]):
+        return entry
+    raise NotFound(f"there is no quarantined entry {id}")
 
 
 def read_waiting_entries(
@@ -97,8 +99,8 @@ def read_waiting_entries(
 ) -> list[QuarantinedEntry]:
     """Return the entries to put back, oldest first; call it under the stream's lock."""
     return _select(
-        f"WHERE {_MEANT} AND id > %s ORDER BY id LIMIT %s",
-        [*_meant(application, which), after, limit],
+        f"WHERE {_SELECTED} AND id > %s ORDER BY id LIMIT %s",
+        [*_selected(application, which), after, limit],
     )
 
 
@@ -106,8 +108,8 @@ def dismiss_entries(application: str, which: EntrySelection, *, at: datetime) ->
     """Mark entries as dismissed; return how many."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"UPDATE quarantine SET dismissed_at = %s WHERE {_MEANT}",
-            [at, *_meant(application, which)],
+            f"UPDATE quarantine SET dismissed_at = %s WHERE {_SELECTED}",
+            [at, *_selected(application, which)],
         )
         return int(cursor.rowcount)
 
@@ -141,9 +143,9 @@ def count_waiting_entries(*, old_since: datetime) -> dict[str, WaitingEntries]:
         cursor.execute(
             "SELECT application, sum(not_understood), sum(too_old) FROM ("
             "SELECT application, count(*) AS not_understood, 0 AS too_old"
-            f" FROM quarantine WHERE {_COUNTS} GROUP BY application"
+            f" FROM quarantine WHERE {_NEEDS_OPERATOR} GROUP BY application"
             " UNION ALL SELECT application, 0, count(*)"
-            f" FROM quarantine WHERE {_WAITS} AND too_old AND received_at >= %s"
+            f" FROM quarantine WHERE {_WAITING} AND too_old AND received_at >= %s"
             " GROUP BY application) AS counted GROUP BY application",
             [old_since],
         )
@@ -153,7 +155,7 @@ def count_waiting_entries(*, old_since: datetime) -> dict[str, WaitingEntries]:
         }
 
 
-def _meant(application: str, which: EntrySelection) -> list[Any]:
+def _selected(application: str, which: EntrySelection) -> list[Any]:
     batches = list(which.batches)
     return [application, which.id, which.id, batches, which.old, batches]
 
@@ -161,8 +163,8 @@ def _meant(application: str, which: EntrySelection) -> list[Any]:
 def _select(where: str, parameters: list[Any]) -> list[QuarantinedEntry]:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {', '.join(_COLUMNS)} FROM quarantine {where}", parameters)
-        return [_kept_aside(dict(zip(_COLUMNS, row, strict=True))) for row in cursor.fetchall()]
+        return [_entry(dict(zip(_COLUMNS, row, strict=True))) for row in cursor.fetchall()]
 
 
-def _kept_aside(row: dict[str, Any]) -> QuarantinedEntry:
+def _entry(row: dict[str, Any]) -> QuarantinedEntry:
     return QuarantinedEntry(**row | {"raw": bytes(row["raw"])})

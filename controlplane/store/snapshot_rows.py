@@ -14,12 +14,12 @@ import msgspec
 from django.db import connection
 
 from arrester.controlplane.store import prepared_statements
-from arrester.controlplane.store.column_limits import MOST
+from arrester.controlplane.store.column_values import MAX_BIGINT
 from arrester.controlplane.store.streams import copy_in
 
 #: Each event changes the state of this kind, so it has a row at every stored position.
 EVERY_POSITION = "application"
-_KEPT = {
+_STATE_COLUMNS = {
     "application": "text",
     "kind": "text",
     "key": "text",
@@ -131,13 +131,13 @@ def base_states(application: str) -> list[StoredState]:
 def save_base(
     application: str,
     position: int,
-    kept: Iterable[StoredState],
+    states: Iterable[StoredState],
     *,
     received_at: datetime,
     now: datetime,
 ) -> None:
     """Store a base: the states that changed since the base before, and its position."""
-    copy_in("base_state", _KEPT, _placed(application, position, kept))
+    copy_in("base_state", _STATE_COLUMNS, _at_position(application, position, states))
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO base (application, position, received_at, made_at)"
@@ -223,13 +223,13 @@ def snapshot_views(application: str, *, every: int, views: Mapping[str, tuple[st
             {
                 "application": application,
                 "kind": EVERY_POSITION,
-                "position": MOST,
+                "position": MAX_BIGINT,
                 "every": every,
             },
         )
 
 
-def _placed(
-    application: str, position: int, kept: Iterable[StoredState]
+def _at_position(
+    application: str, position: int, states: Iterable[StoredState]
 ) -> Iterator[tuple[str, str, str, int, str]]:
-    return ((application, each.kind, each.key, position, each.state) for each in kept)
+    return ((application, each.kind, each.key, position, each.state) for each in states)

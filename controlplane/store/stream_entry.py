@@ -54,14 +54,14 @@ SERVER_ONLY = frozenset(
     }
 )
 #: Also refused, unless an instance reports an act of a person there, or the effect of a command.
-NOT_ALWAYS_BELIEVED = SERVER_ONLY | {
+CHECKED_EVENTS = SERVER_ONLY | {
     cls for cls in EVENT_TYPES.values() if "actor" in cls.__struct_fields__
 }
 
 #: Raised for an unforeseen value: by the pure fold, while rows are laid out, or by PostgreSQL. Any
 #: other failure (an unreachable server, a missing table, an unreadable row) is not caused by an
 #: entry and is retried.
-POISON = (
+ENTRY_ERRORS = (
     DataError, ValueError, TypeError, ArithmeticError, LookupError, RecursionError, MemoryError,
 )  # fmt: skip
 
@@ -79,11 +79,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[Element, ...] = ()
     #: The received bytes of the events, if all were decoded.
     packed: codec.Packed | None = None
-    aside: tuple[QuarantinedEntry, ...] = ()
+    quarantined: tuple[QuarantinedEntry, ...] = ()
 
     def refused(self, reason: str, *, too_old: bool = False) -> Entry:
         """Return the entry with all of it quarantined."""
-        whole = QuarantinedEntry(
+        entry = QuarantinedEntry(
             application=self.application,
             entry=self.id,
             batch=self.batch,
@@ -92,7 +92,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
             raw=msgspec.msgpack.encode(dict(self.fields)),
             too_old=too_old,
         )
-        return replace(self, events=(), packed=None, aside=(whole,))
+        return replace(self, events=(), packed=None, quarantined=(entry,))
 
 
 def read_entry(application: str, id: str, fields: Mapping[bytes, bytes]) -> Entry:
@@ -106,31 +106,31 @@ def read_entry(application: str, id: str, fields: Mapping[bytes, bytes]) -> Entr
         )
         batch = fields.get(b"events", b"")
         if (found := codec.read_batch(batch)) is not None:
-            told, packed = found
+            elements, packed = found
             # Columns are failed records, which any agent may report.
-            events = (each for each in told if isinstance(each, Event))
-            if not any(_doubt(each) for each in events if type(each.data) in NOT_ALWAYS_BELIEVED):
-                return replace(entry, events=tuple(told), packed=packed)
+            events = (each for each in elements if isinstance(each, Event))
+            if not any(_refusal(each) for each in events if type(each.data) in CHECKED_EVENTS):
+                return replace(entry, events=tuple(elements), packed=packed)
         decoded = codec.decode_batch(batch)
     except MalformedBatch as exc:
         return entry.refused(str(exc))
     except MemoryError:
         return entry.refused("more than the memory of who folds it can hold")
-    return _sorted_out(entry, dict(enumerate(decoded)))
+    return _with_events(entry, dict(enumerate(decoded)))
 
 
-def read_again(kept: QuarantinedEntry) -> Entry:
+def reread_entry(stored: QuarantinedEntry) -> Entry:
     """Return a quarantined entry, decoded again as far as possible."""
-    entry = Entry(application=kept.application, id=kept.entry, fields={}, batch=kept.batch)
-    if kept.index is not None:
-        return _sorted_out(entry, {kept.index: codec.decode_event(kept.raw)})
-    fields = msgspec.msgpack.decode(kept.raw, type=dict[bytes, bytes])
-    return read_entry(kept.application, kept.entry, fields)
+    entry = Entry(application=stored.application, id=stored.entry, fields={}, batch=stored.batch)
+    if stored.index is not None:
+        return _with_events(entry, {stored.index: codec.decode_event(stored.raw)})
+    fields = msgspec.msgpack.decode(stored.raw, type=dict[bytes, bytes])
+    return read_entry(stored.application, stored.entry, fields)
 
 
-def _sorted_out(entry: Entry, decoded: Mapping[int, Event | codec.Unreadable]) -> Entry:
-    believed = {index: _believed(each) for index, each in decoded.items()}
-    aside = [
+def _with_events(entry: Entry, decoded: Mapping[int, Event | codec.Unreadable]) -> Entry:
+    checked = {index: _checked(each) for index, each in decoded.items()}
+    quarantined = [
         QuarantinedEntry(
             application=entry.application,
             entry=entry.id,
@@ -139,20 +139,20 @@ def _sorted_out(entry: Entry, decoded: Mapping[int, Event | codec.Unreadable]) -
             reason=each.reason,
             raw=each.raw,
         )
-        for index, each in believed.items()
+        for index, each in checked.items()
         if isinstance(each, codec.Unreadable)
     ]
-    events = [each for each in believed.values() if isinstance(each, Event)]
-    return replace(entry, events=tuple(events), aside=tuple(aside))
+    events = [each for each in checked.values() if isinstance(each, Event)]
+    return replace(entry, events=tuple(events), quarantined=tuple(quarantined))
 
 
-def _believed(event: Event | codec.Unreadable) -> Event | codec.Unreadable:
-    if isinstance(event, Event) and (reason := _doubt(event)):
+def _checked(event: Event | codec.Unreadable) -> Event | codec.Unreadable:
+    if isinstance(event, Event) and (reason := _refusal(event)):
         return codec.Unreadable(raw=codec.encode_event(event), reason=reason)
     return event
 
 
-def _doubt(event: Event) -> str:
+def _refusal(event: Event) -> str:
     """Return why an event is refused from an agent; empty if it is not."""
     if type(event.data) in SERVER_ONLY:
         return f"only the server may say {event.type}"

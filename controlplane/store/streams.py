@@ -18,7 +18,7 @@ from arrester.controlplane.store import prepared_statements
 #: Before the first entry of a stream in Redis.
 BEGINNING = "0-0"
 #: The first of the two keys of our advisory locks, distinct from other programs' keys.
-_LOCK_CLASS, _MAINTENANCE_CLASS, _HOUSE_CLASS, _KEEPER_CLASS = 0x4152, 0x414D, 0x4148, 0x414B
+_FOLD_LOCK, _MAINTENANCE_LOCK, _HOUSEKEEPING_LOCK, _SNAPSHOT_LOCK = 0x4152, 0x414D, 0x4148, 0x414B
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ def open_stream(application: str) -> None:
 
 def read_stream(application: str) -> Stream:
     """Return the stream without a lock; raise NotFound."""
-    return _ask(application, f"SELECT {_COLUMNS} FROM stream WHERE application = %s")()
+    return _query_stream(application, f"SELECT {_COLUMNS} FROM stream WHERE application = %s")()
 
 
 def lock(application: str) -> Stream:
@@ -65,7 +65,9 @@ def lock(application: str) -> Stream:
 def send_lock(application: str) -> Callable[[], Stream]:
     """Lock the stream in a pipeline; the returned function gives it afterwards, or raises
     NotFound."""
-    return _ask(application, f"SELECT {_COLUMNS} FROM stream WHERE application = %s FOR UPDATE")
+    return _query_stream(
+        application, f"SELECT {_COLUMNS} FROM stream WHERE application = %s FOR UPDATE"
+    )
 
 
 def all_streams() -> list[Stream]:
@@ -134,21 +136,21 @@ def maintenance_lock(application: str) -> Iterator[None]:
     """Hold the lock of rebuilds and bases of an application; wait for it. Folds continue."""
     key = _key(application)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_lock(%s, %s)", [_MAINTENANCE_CLASS, key])
+        cursor.execute("SELECT pg_advisory_lock(%s, %s)", [_MAINTENANCE_LOCK, key])
     try:
         yield
     finally:
-        _unlock(_MAINTENANCE_CLASS, key)
+        _unlock(_MAINTENANCE_LOCK, key)
 
 
 def try_maintenance_lock(application: str) -> AbstractContextManager[bool]:
     """Like `maintenance_lock`, but yield False if it is held: a waiting worker folds nothing."""
-    return _at_once(_MAINTENANCE_CLASS, _key(application))
+    return _try_lock(_MAINTENANCE_LOCK, _key(application))
 
 
 def try_housekeeping_lock() -> AbstractContextManager[bool]:
     """Hold the housekeeping lock; yield False if it is held."""
-    return _at_once(_HOUSE_CLASS, 0)
+    return _try_lock(_HOUSEKEEPING_LOCK, 0)
 
 
 def try_snapshot_lock(application: str) -> bool:
@@ -158,10 +160,10 @@ def try_snapshot_lock(application: str) -> bool:
     """
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT pg_try_advisory_xact_lock(%s, %s)", [_KEEPER_CLASS, _key(application)]
+            "SELECT pg_try_advisory_xact_lock(%s, %s)", [_SNAPSHOT_LOCK, _key(application)]
         )
-        (mine,) = cursor.fetchone()
-    return bool(mine)
+        (acquired,) = cursor.fetchone()
+    return bool(acquired)
 
 
 def wait_for_snapshot_lock(application: str) -> None:
@@ -170,7 +172,7 @@ def wait_for_snapshot_lock(application: str) -> None:
     Do not call it under the stream's lock: folds would wait, too.
     """
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_KEEPER_CLASS, _key(application)])
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_SNAPSHOT_LOCK, _key(application)])
 
 
 def try_fold_lock(application: str) -> AbstractContextManager[bool]:
@@ -180,7 +182,7 @@ def try_fold_lock(application: str) -> AbstractContextManager[bool]:
     worker without the lock folds nothing, so a lost holder must be detected soon: `settings.TCP`
     detects a lost host, `terminate_stuck_fold` a suspended process.
     """
-    return _at_once(_LOCK_CLASS, _key(application))
+    return _try_lock(_FOLD_LOCK, _key(application))
 
 
 def terminate_stuck_fold(application: str, *, seconds: float) -> bool:
@@ -194,20 +196,20 @@ def terminate_stuck_fold(application: str, *, seconds: float) -> bool:
             " WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = %s"
             " AND objid = %s AND datname = current_database() AND database = datid"
             " AND wait_event = 'ClientRead' AND state_change < now() - %s * interval '1 second'",
-            [_LOCK_CLASS, _key(application) & 0xFFFF_FFFF, seconds],
+            [_FOLD_LOCK, _key(application) & 0xFFFF_FFFF, seconds],
         )
         return bool(cursor.fetchall())
 
 
 @contextmanager
-def _at_once(lock_class: int, key: int) -> Iterator[bool]:
+def _try_lock(lock_class: int, key: int) -> Iterator[bool]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [lock_class, key])
-        (mine,) = cursor.fetchone()
+        (acquired,) = cursor.fetchone()
     try:
-        yield mine
+        yield acquired
     finally:
-        if mine:
+        if acquired:
             _unlock(lock_class, key)
 
 
@@ -224,7 +226,7 @@ def _unlock(lock_class: int, key: int) -> None:
         connection.close()
 
 
-def _ask(application: str, statement: str) -> Callable[[], Stream]:
+def _query_stream(application: str, statement: str) -> Callable[[], Stream]:
     cursor = prepared_statements.cursor()
     cursor.execute(statement, [application])
 

@@ -58,10 +58,10 @@ def _execute(upserts: Sequence[Upsert]) -> None:
     if not upserts:
         return
     *others, last = (_statement(each.model, _sets(each)) for each in upserts)
-    beside = ", ".join(f"upsert_{number} AS ({each})" for number, each in enumerate(others))
+    others_sql = ", ".join(f"upsert_{number} AS ({each})" for number, each in enumerate(others))
     with prepared_statements.cursor() as cursor:
         cursor.execute(
-            f"WITH {beside} {last}" if beside else last,
+            f"WITH {others_sql} {last}" if others_sql else last,
             [msgspec.json.encode(each.rows).decode() for each in upserts],
         )
 

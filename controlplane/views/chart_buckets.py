@@ -13,22 +13,36 @@ import msgspec
 from django.db import models as fields
 
 from arrester.controlplane import models, store
-from arrester.controlplane.domain.state import minute_counts
+from arrester.controlplane.domain.events import FAILED
 from arrester.controlplane.domain.state.keyed_states import HeldKey
 from arrester.controlplane.domain.state.stream_state import StreamState
-from arrester.controlplane.domain.wire.failure_columns import Stored
-from arrester.controlplane.store.column_limits import MOST, fit, saturated
+from arrester.controlplane.domain.wire.failure_columns import Stored, StoredFailures, moment
+from arrester.controlplane.store.column_values import MAX_BIGINT, fit, saturated
 from arrester.controlplane.views import row_mapping
-from arrester.controlplane.views.bulk_upsert import Row, Upsert, upsert
+from arrester.controlplane.views.bulk_upsert import Row, Upsert, key_columns, upsert
 
 #: The parts of a bucket's key, and the number of failures with the last position.
-Minute = tuple[datetime, str, str, str]
-Hour = tuple[datetime, str]
+MinuteKey = tuple[datetime, str, str, str]
+HourKey = tuple[datetime, str]
 Counted = tuple[int, int]
-MINUTES, HOURS, HELD = "minute_count", "hour_count", "held_change"
+#: The buckets of a base, by kind, and the types of their keys.
+_KEY_TYPES: Mapping[str, Any] = {
+    "minute_count": MinuteKey,
+    "hour_count": HourKey,
+    "held_change": HeldKey,
+}
 #: In place of a bucket that a base no longer has.
-FORGOTTEN = "null"
-_POSITION = {"sequence": "excluded.sequence"}
+DELETED = "null"
+_MICROSECONDS_PER_MINUTE = 60_000_000
+_TOTALS: dict[type[fields.Model], str] = {
+    models.MinuteCount: "count",
+    models.HourCount: "count",
+    models.MinuteTotal: "count",
+    models.HourTotal: "count",
+    models.HeldChange: "change",
+}
+#: The views of the buckets.
+VIEWS = list(_TOTALS)
 
 
 @dataclass(slots=True)
@@ -36,158 +50,146 @@ class Buckets:
     """Counts of events."""
 
     application: str
-    minutes: dict[Minute, Counted] = field(default_factory=dict)
-    hours: dict[Hour, Counted] = field(default_factory=dict)
+    minutes: dict[MinuteKey, Counted] = field(default_factory=dict)
+    hours: dict[HourKey, Counted] = field(default_factory=dict)
     #: Changes of held records.
     held: dict[HeldKey, Counted] = field(default_factory=dict)
 
-    def count(self, told: Iterable[Stored]) -> None:
+    def count(self, elements: Iterable[Stored]) -> None:
         """Count the failed records of events."""
-        for minute, counted in minute_counts.failures(told):
-            hour = minute.replace(minute=0)
-            for (pipeline, stage, mark), (count, sequence) in counted.items():
-                key = (minute, pipeline, fit(stage), mark)
-                before, last = self.minutes.get(key, (0, 0))
-                self.minutes[key] = (before + count, max(last, sequence))
-                before, last = self.hours.get((hour, mark), (0, 0))
-                self.hours[hour, mark] = (before + count, max(last, sequence))
+        for (minute, pipeline, stage, fingerprint), added in _failures(elements).items():
+            _add(self.minutes, (minute, pipeline, fit(stage), fingerprint), added)
+            _add(self.hours, (minute.replace(minute=0), fingerprint), added)
 
-    def take(self, state: StreamState) -> None:
-        """Add the changes of held records of a fold."""
-        for key, (change, sequence) in state.held_changes.items():
-            self.held[key] = (self.held.get(key, (0, 0))[0] + change, sequence)
+    def add_held_changes(self, state: StreamState) -> None:
+        """Take the changes of held records from a fold."""
+        for key, change in state.held_changes.items():
+            _add(self.held, key, change)
         state.held_changes = {}
 
-    def minute_rows(self) -> list[Row]:
-        """Return the rows of the view by minute."""
+    def rows(self, model: type[fields.Model]) -> list[Row]:
+        """Return the rows of one of the views."""
+        names = [*key_columns(model), _TOTALS[model], "sequence"]
         return [
-            {
-                "application": self.application,
-                "minute": minute,
-                "pipeline": pipeline,
-                "stage": stage,
-                "fingerprint": fingerprint,
-                "count": saturated(count),
-                "sequence": sequence,
-            }
-            for (minute, pipeline, stage, fingerprint), (count, sequence) in self.minutes.items()
+            dict(zip(names, (self.application, *key, saturated(count), sequence), strict=True))
+            for key, (count, sequence) in self._buckets_of(model).items()
         ]
 
-    def hour_rows(self) -> list[Row]:
-        """Return the rows of the view by hour."""
-        return [
-            {
-                "application": self.application,
-                "hour": hour,
-                "fingerprint": fingerprint,
-                "count": saturated(count),
-                "sequence": sequence,
-            }
-            for (hour, fingerprint), (count, sequence) in self.hours.items()
-        ]
+    def _buckets_of(self, model: type[fields.Model]) -> Mapping[Any, Counted]:
+        if model is models.MinuteTotal:
+            return _totals(self.minutes)
+        if model is models.HourTotal:
+            return _totals(self.hours)
+        return self._by_kind()[model._meta.db_table]
 
-    def minute_total_rows(self) -> list[Row]:
-        """Return the rows of the view of totals by minute."""
-        return self._totals("minute", ((key[0], each) for key, each in self.minutes.items()))
+    def _by_kind(self) -> dict[str, dict[Any, Counted]]:
+        return dict(zip(_KEY_TYPES, (self.minutes, self.hours, self.held), strict=True))
 
-    def hour_total_rows(self) -> list[Row]:
-        """Return the rows of the view of totals by hour."""
-        return self._totals("hour", ((key[0], each) for key, each in self.hours.items()))
-
-    def _totals(self, unit: str, counted: Iterable[tuple[datetime, Counted]]) -> list[Row]:
-        totals: dict[datetime, Counted] = {}
-        for moment, (count, sequence) in counted:
-            before = totals.get(moment, (0, 0))
-            totals[moment] = (before[0] + count, max(before[1], sequence))
-        return [
-            {
-                "application": self.application,
-                unit: moment,
-                "count": saturated(count),
-                "sequence": sequence,
-            }
-            for moment, (count, sequence) in totals.items()
-        ]
-
-    def held_rows(self) -> list[Row]:
-        """Return the rows of the view of held records."""
-        return [
-            {
-                "application": self.application,
-                "hour": hour,
-                "pipeline": pipeline,
-                "checkpoint": checkpoint,
-                "change": change,
-                "sequence": sequence,
-            }
-            for (hour, pipeline, checkpoint), (change, sequence) in self.held.items()
-        ]
-
-    def kept(self, *, after: int) -> Iterator[store.StoredState]:
+    def stored_states(self, *, after: int) -> Iterator[store.StoredState]:
         """Return the buckets that have changed after a position, in the form of a base."""
-        tables: dict[str, Mapping[Any, Counted]] = {
-            MINUTES: self.minutes,
-            HOURS: self.hours,
-            HELD: self.held,
-        }
-        for kind, found in tables.items():
-            for key, counted in found.items():
+        for kind, buckets in self._by_kind().items():
+            for key, counted in buckets.items():
                 if counted[1] > after:
-                    yield store.StoredState(kind, _text(key), _text(counted))
+                    yield store.StoredState(kind, _json(key), _json(counted))
 
-    def forgotten(self) -> Iterator[store.StoredState]:
+    def deletions(self) -> Iterator[store.StoredState]:
         """Return the form in which a base marks these buckets as deleted."""
-        for each in self.kept(after=0):
-            yield each._replace(state=FORGOTTEN)
+        for each in self.stored_states(after=0):
+            yield each._replace(state=DELETED)
 
-    def load(self, kept: Iterable[store.StoredState]) -> None:
+    def load(self, states: Iterable[store.StoredState]) -> None:
         """Add the buckets of a base; other kinds are skipped."""
-        for each in kept:
-            if each.state == FORGOTTEN:
-                continue
-            if each.kind == MINUTES:
-                minute = msgspec.json.decode(each.key, type=Minute)
-                self.minutes[minute] = msgspec.json.decode(each.state, type=Counted)
-            elif each.kind == HOURS:
-                hour = msgspec.json.decode(each.key, type=Hour)
-                self.hours[hour] = msgspec.json.decode(each.state, type=Counted)
-            elif each.kind == HELD:
-                key = msgspec.json.decode(each.key, type=HeldKey)
-                self.held[key] = msgspec.json.decode(each.state, type=Counted)
+        by_kind = self._by_kind()
+        for each in states:
+            if each.kind in by_kind and each.state != DELETED:
+                key = msgspec.json.decode(each.key, type=_KEY_TYPES[each.kind])
+                by_kind[each.kind][key] = msgspec.json.decode(each.state, type=Counted)
 
-    def split(self, moment: datetime) -> Buckets:
-        """Remove the buckets that are older than a moment, and return them."""
+    def split_before(self, time: datetime) -> Buckets:
+        """Remove the buckets that are older than a time, and return them."""
         old = Buckets(self.application)
-        old.minutes = {key: counted for key, counted in self.minutes.items() if key[0] < moment}
-        old.hours = {key: counted for key, counted in self.hours.items() if key[0] < moment}
-        self.minutes = {key: each for key, each in self.minutes.items() if key not in old.minutes}
-        self.hours = {key: each for key, each in self.hours.items() if key not in old.hours}
-        old.held = {key: counted for key, counted in self.held.items() if key[0] < moment}
-        self.held = {key: each for key, each in self.held.items() if key not in old.held}
+        for kind, buckets in self._by_kind().items():
+            for key in [key for key in buckets if key[0] < time]:
+                old._by_kind()[kind][key] = buckets.pop(key)
         return old
 
 
-def added(buckets: Buckets) -> list[Upsert]:
+def _add(buckets: dict[Any, Counted], key: object, added: Counted) -> None:
+    count, sequence = buckets.get(key, (0, 0))
+    buckets[key] = (count + added[0], max(sequence, added[1]))
+
+
+def _totals(buckets: Mapping[Any, Counted]) -> dict[tuple[datetime], Counted]:
+    found: dict[tuple[datetime], Counted] = {}
+    for key, counted in buckets.items():
+        _add(found, key[:1], counted)
+    return found
+
+
+def _failures(elements: Iterable[Stored]) -> dict[MinuteKey, Counted]:
+    """Return the failed records by the minute of their failure."""
+    found: dict[MinuteKey, Counted] = {}
+    #: The number of a minute since 1970, and the cause, of columns.
+    of_columns: dict[tuple[int, tuple[str, str, str]], list[int]] = {}
+    for each in elements:
+        if isinstance(each, StoredFailures):
+            _count_columns(each, of_columns)
+            continue
+        event = each.event
+        data, run = event.data, event.run
+        if isinstance(data, FAILED) and run is not None and data.count:
+            minute = event.occurred_at.replace(second=0, microsecond=0)
+            cause = (run.pipeline, data.failure.stage, data.failure.fingerprint)
+            _add(found, (minute, *cause), (data.count, each.sequence))
+    for (number, cause), (count, sequence) in of_columns.items():
+        _add(found, (moment(number * _MICROSECONDS_PER_MINUTE), *cause), (count, sequence))
+    return found
+
+
+def _count_columns(
+    stored: StoredFailures, found: dict[tuple[int, tuple[str, str, str]], list[int]]
+) -> None:
+    failed = stored.failed
+    if failed.recurrence:
+        return
+    causes = [
+        (failed.run.pipeline, failed.kinds[kind].stage, fingerprint)
+        for kind, fingerprint in zip(failed.kind, failed.fingerprints, strict=True)
+    ]
+    each = zip(failed.moments, failed.cause, strict=True)
+    for sequence, (microseconds, cause) in enumerate(each, stored.sequence):
+        key = (microseconds // _MICROSECONDS_PER_MINUTE, causes[cause])
+        counted = found.get(key)
+        if counted is None:
+            found[key] = [1, sequence]
+        else:
+            counted[0] += 1
+            counted[1] = sequence
+
+
+def additions(buckets: Buckets) -> list[Upsert]:
     """Return the statements that add counts to the views."""
     found = []
-    for model, counted in _tables(buckets):
-        table = model._meta.db_table
-        total = f"least({table}.count::numeric + excluded.count, {MOST})::bigint"
-        found.append(Upsert(model, counted, {"count": total, **_POSITION}))
-    change = {"change": "held_change.change + excluded.change", **_POSITION}
-    return [*found, Upsert(models.HeldChange, buckets.held_rows(), change)]
+    for model, column in _TOTALS.items():
+        sum_ = f"{model._meta.db_table}.{column}::numeric + excluded.{column}"
+        changes = {column: f"least({sum_}, {MAX_BIGINT})::bigint", "sequence": "excluded.sequence"}
+        found.append(Upsert(model, buckets.rows(model), changes))
+    return found
 
 
-def forget(buckets: Buckets) -> None:
+def subtract(buckets: Buckets) -> None:
     """Subtract counts from the views; later counts stay."""
-    less = {"change": "held_change.change - excluded.change"}
-    taken = [Upsert(models.HeldChange, buckets.held_rows(), less)]
-    for model, counted in _tables(buckets):
-        less = {"count": f"{model._meta.db_table}.count - excluded.count"}
-        taken.append(Upsert(model, counted, less))
-    upsert(taken)
-    for model, _ in _tables(buckets):
-        row_mapping.delete_empty(model, buckets.application)
+    upsert(
+        Upsert(
+            model,
+            buckets.rows(model),
+            {column: f"{model._meta.db_table}.{column} - excluded.{column}"},
+        )
+        for model, column in _TOTALS.items()
+    )
+    for model, column in _TOTALS.items():
+        if column == "count":
+            row_mapping.delete_empty(model, buckets.application)
     if buckets.held:
         models.HeldChange.objects.filter(
             application=buckets.application,
@@ -197,14 +199,5 @@ def forget(buckets: Buckets) -> None:
         ).delete()
 
 
-def _tables(buckets: Buckets) -> list[tuple[type[fields.Model], list[Row]]]:
-    return [
-        (models.MinuteCount, buckets.minute_rows()),
-        (models.HourCount, buckets.hour_rows()),
-        (models.MinuteTotal, buckets.minute_total_rows()),
-        (models.HourTotal, buckets.hour_total_rows()),
-    ]
-
-
-def _text(value: object) -> str:
+def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()

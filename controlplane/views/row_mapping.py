@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
@@ -25,8 +25,9 @@ from arrester.controlplane.domain.state.states import (
     TaskState,
     ThreadState,
 )
+from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.store import prepared_statements
-from arrester.controlplane.store.column_limits import ANY, fit, fit_or_none, saturated
+from arrester.controlplane.store.column_values import ANY, fit, fit_or_none, saturated
 from arrester.controlplane.views.bulk_upsert import Row, Upsert, column_types, key_columns
 
 #: Rows of a result that are made at once.
@@ -45,6 +46,10 @@ class View(Generic[S]):
     #: The key without the application as one text, from a state and in SQL from its row.
     key: Callable[[S], str]
     key_sql: str
+    #: The states of a stream by key, the keys that a fold has changed, and the key of a text.
+    states: Callable[[StreamState], Mapping[Any, S]]
+    changed: Callable[[StreamState], Collection[Any]]
+    parse_key: Callable[[str], Hashable]
 
     @property
     def table(self) -> str:
@@ -60,13 +65,13 @@ class View(Generic[S]):
         """Return the states of the rows that `where` selects; raise BrokenState."""
         return [self.read(text) for text in self._texts(where, parameters)]
 
-    def known(self, key: str, parameters: list[Any]) -> list[S]:
+    def load_prepared(self, key: str, parameters: list[Any]) -> list[S]:
         """Return the states of the few rows with a key: the statement is planned once, for any
         value. Raise BrokenState."""
         found = prepared_statements.rows(f"SELECT state FROM {self.table} WHERE {key}", parameters)
         return [self.read(text) for (text,) in found]
 
-    def readable(self, where: str, parameters: list[Any]) -> list[S]:
+    def load_readable(self, where: str, parameters: list[Any]) -> list[S]:
         """Return the readable states of such rows, and log the others: pages over all
         applications show the rest without a broken row."""
         found = []
@@ -90,12 +95,16 @@ class View(Generic[S]):
             # The server wrote the row: the entry that made us read it is not the cause.
             raise BrokenState(self.table, text, str(exc)) from exc
 
-    def saved(self, states: Iterable[S]) -> Upsert:
-        """Return the statement that inserts the rows of `states`, or replaces existing ones."""
-        return Upsert(self.model, [self.row(state) for state in states])
+    def changed_states(self, stream: StreamState) -> Iterator[S]:
+        """Return the states that a fold has changed."""
+        return map(self.states(stream).__getitem__, self.changed(stream))
+
+    def changed_rows(self, stream: StreamState) -> Upsert:
+        """Return the statement that inserts the rows of changed states, or replaces them."""
+        return Upsert(self.model, [self.row(state) for state in self.changed_states(stream)])
 
 
-class Wanted(NamedTuple):
+class RowQuery(NamedTuple):
     """The rows of a view that `where` selects."""
 
     view: View[Any]
@@ -103,7 +112,7 @@ class Wanted(NamedTuple):
     parameters: list[Any]
 
 
-def ask_together(wanted: Sequence[Wanted]) -> Callable[[], Iterator[AnyState]]:
+def query_together(wanted: Sequence[RowQuery]) -> Callable[[], Iterator[AnyState]]:
     """Query the states of several views in one statement of a pipeline; the returned function
     yields them afterwards, or raises BrokenState."""
     parts = [
@@ -262,6 +271,9 @@ APPLICATIONS = View(
     columns=_application,
     key=lambda state: state.name,
     key_sql="name",
+    states=lambda stream: {stream.application.name: stream.application},
+    changed=lambda stream: [stream.application.name],
+    parse_key=str,
 )
 INSTANCES = View(
     model=models.Instance,
@@ -269,6 +281,9 @@ INSTANCES = View(
     columns=_instance,
     key=lambda state: str(state.id),
     key_sql="id::text",
+    states=lambda stream: stream.instances,
+    changed=lambda stream: stream.changed_keys.instances,
+    parse_key=UUID,
 )
 THREADS = View(
     model=models.Thread,
@@ -277,6 +292,9 @@ THREADS = View(
     # Neither of the two contains a space.
     key=lambda state: f"{state.pipeline} {state.checkpoint}",
     key_sql="pipeline || ' ' || checkpoint",
+    states=lambda stream: stream.threads,
+    changed=lambda stream: stream.changed_keys.threads,
+    parse_key=lambda key: tuple(key.split(" ")),
 )
 TASKS = View(
     model=models.Task,
@@ -284,6 +302,9 @@ TASKS = View(
     columns=_task,
     key=lambda state: _hyphened(state.id.digest),
     key_sql="digest::text",
+    states=lambda stream: stream.tasks,
+    changed=lambda stream: stream.changed_keys.tasks,
+    parse_key=lambda key: UUID(key).hex,
 )
 COMMANDS = View(
     model=models.Command,
@@ -291,6 +312,9 @@ COMMANDS = View(
     columns=_command,
     key=lambda state: str(state.id),
     key_sql="id::text",
+    states=lambda stream: stream.commands,
+    changed=lambda stream: stream.changed_keys.commands,
+    parse_key=UUID,
 )
 GROUPS = View(
     model=models.ErrorGroup,
@@ -298,6 +322,9 @@ GROUPS = View(
     columns=_group,
     key=lambda state: state.fingerprint,
     key_sql="fingerprint",
+    states=lambda stream: stream.groups,
+    changed=lambda stream: stream.changed_keys.groups,
+    parse_key=str,
 )
 #: Every view that holds states.
 STATES: tuple[View[Any], ...] = (APPLICATIONS, INSTANCES, THREADS, TASKS, COMMANDS, GROUPS)
@@ -316,5 +343,5 @@ def task_state(digest: str) -> TaskState:
 
 #: Whether the newest run of a pipeline belongs to an instance. Its id is searched in the JSON text
 #: of all runs, once for all instances: a quote inside of a string is escaped.
-RUNS = """((application, id::text) IN (SELECT thread.application,
+OWNS_A_RUN = """((application, id::text) IN (SELECT thread.application,
     coalesce(substring(thread.state from '"instance":"([0-9a-f-]{36})"'), '') FROM thread))"""

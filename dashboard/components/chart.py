@@ -81,8 +81,7 @@ def stacked(counts: Iterable[Counted], *, start: datetime, step: timedelta, colu
     drawn = []
     for index in range(columns):
         moment = start + step * index
-        place = Place(moment, moment + step, index * width, width)
-        drawn.append(_column(place, by_step[moment], series))
+        drawn.append(_column(moment, step, index * width, width, by_step[moment], series))
     top = _rounded_up(max((column.total for column in drawn), default=0))
     return Chart(
         bars=[bar for column in drawn for bar in _bars(column, top)],
@@ -106,26 +105,24 @@ def _series(totals: Counter[str]) -> list[Series]:
     return [Series(name, index + 1, total) for index, (name, total) in enumerate(ranked)]
 
 
-class Place(NamedTuple):
-    """The time and the place of a column."""
-
-    moment: datetime
-    end: datetime
-    x: float
-    width: float
-
-
-def _column(place: Place, counts: Counter[str], series: list[Series]) -> Column:
+def _column(
+    moment: datetime,
+    step: timedelta,
+    x: float,
+    width: float,
+    counts: Counter[str],
+    series: list[Series],
+) -> Column:
     named = [counts[each.name] for each in series]
     if len(series) == COLOURS and series[-1].name == OTHERS:
         named[-1] = counts.total() - sum(named[:-1])
     return Column(
-        moment=place.moment,
-        end=place.end,
+        moment=moment,
+        end=moment + step,
         counts=named,
         total=counts.total(),
-        x=round(place.x, 2),
-        width=round(place.width, 2),
+        x=round(x, 2),
+        width=round(width, 2),
     )
 
 

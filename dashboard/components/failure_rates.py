@@ -66,17 +66,17 @@ def span(parameters: Mapping[str, str], *, now: datetime, default: str = FIRST) 
 
     The columns contain all of it: the first may begin before it, the last end after it.
     """
-    asked = time_range.read(parameters, now=now, default=default)
-    until = _drawn(asked.until or now)
-    since = _drawn(asked.since or until - time_range.RELATIVE["30d"])
+    requested = time_range.read(parameters, now=now, default=default)
+    until = _limited(requested.until or now)
+    since = _limited(requested.since or until - time_range.RELATIVE["30d"])
     length = max(timedelta(minutes=1), until - since)
     step, unit = next((each for each in STEPS if length / each[0] <= MOST_COLUMNS), STEPS[-1])
     end = _floor(until - timedelta(microseconds=1), step) + step
     start = _floor(max(since, end - step * (MOST_COLUMNS + 1)), step)
-    return Span(asked, start, step, max(1, (end - start) // step), unit)
+    return Span(requested, start, step, max(1, (end - start) // step), unit)
 
 
-def _drawn(moment: datetime) -> datetime:
+def _limited(moment: datetime) -> datetime:
     """Return a moment, or the nearest one within the limits of charts."""
     return min(max(moment, EARLIEST), LATEST)
 
@@ -86,19 +86,23 @@ def _floor(moment: datetime, step: timedelta) -> datetime:
     return datetime.fromtimestamp(moment.timestamp() // seconds * seconds, UTC)
 
 
-def rate(asked: Span, *, application: str | None = None, fingerprint: str | None = None) -> Rate:
+def rate(
+    requested: Span, *, application: str | None = None, fingerprint: str | None = None
+) -> Rate:
     """Return the failure rate by application: of all, of one, or of one of its error groups."""
     counted = queries.failed_by_application(
-        since=asked.start,
-        until=asked.end,
-        step=asked.step,
+        since=requested.start,
+        until=requested.end,
+        step=requested.step,
         application=application,
         fingerprint=fingerprint,
-        apart=chart.COLOURS,
+        max_names=chart.COLOURS,
     )
     rows = ((each.moment, each.application, each.count) for each in counted)
-    drawn = chart.stacked(rows, start=asked.start, step=asked.step, columns=asked.columns)
-    return Rate(chart=drawn, span=asked)
+    drawn = chart.stacked(
+        rows, start=requested.start, step=requested.step, columns=requested.columns
+    )
+    return Rate(chart=drawn, span=requested)
 
 
 def day(now: datetime) -> tuple[datetime, datetime]:
@@ -176,25 +180,27 @@ class Levels(NamedTuple):
     names: tuple[str, ...] = ("24h", "7d", "30d")
 
 
-def levels(asked: Span, *, now: datetime, application: str | None = None) -> Levels:
+def levels(requested: Span, *, now: datetime, application: str | None = None) -> Levels:
     """Return the chart of held records over a time range, or over the last day if it is short.
 
     Held records are counted by the hour: a range of few hours has too few values.
     """
-    if asked.step < HOUR:
-        asked = span({}, now=now, default=LAST_DAY)
+    if requested.step < HOUR:
+        requested = span({}, now=now, default=LAST_DAY)
     counted = queries.held_over_time(
-        since=asked.start,
-        until=asked.end,
-        step=asked.step,
+        since=requested.start,
+        until=requested.end,
+        step=requested.step,
         application=application,
-        apart=chart.COLOURS,
+        max_names=chart.COLOURS,
     )
     rows = ((each.moment, each.application, each.count) for each in counted)
-    drawn = chart.stacked(rows, start=asked.start, step=asked.step, columns=asked.columns)
+    drawn = chart.stacked(
+        rows, start=requested.start, step=requested.step, columns=requested.columns
+    )
     last = drawn.columns[-1] if drawn.columns else None
-    ends = last.counts if last is not None and last.end == asked.end else [0] * chart.COLOURS
-    return Levels(drawn, asked, [*zip(drawn.series, ends, strict=False)])
+    ends = last.counts if last is not None and last.end == requested.end else [0] * chart.COLOURS
+    return Levels(drawn, requested, [*zip(drawn.series, ends, strict=False)])
 
 
 def backlog(

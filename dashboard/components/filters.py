@@ -8,7 +8,7 @@ from typing import Any
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.state.states import CommandStatus, GroupStatus
+from arrester.controlplane.domain.state.states import CommandStatus, GroupStatus, TaskStatus
 from arrester.dashboard.components import time_range
 
 #: In place of a state: all of them.
@@ -17,10 +17,11 @@ ALL = "all"
 OPEN = "open"
 GROUP_FIELDS = ("state", "application", "stage", "class", "text", "range", "from", "to", "sort")
 AUDIT_FIELDS = ("actor", "kind", "application", "range", "from", "to")
+TASK_FIELDS = ("state", "application", "pipeline", "key", "cause", "history")
 DEAD_LETTER_FIELDS = ("application", "pipeline", "task", "range", "from", "to")
 
 
-def asked(parameters: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
+def field_values(parameters: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
     """Return the fields of a form as filled in, including empty ones."""
     return {name: parameters.get(name, "") for name in names}
 
@@ -30,15 +31,11 @@ def of_groups(parameters: Mapping[str, str], *, now: datetime) -> queries.GroupF
     state = parameters.get("state") or GroupStatus.UNRESOLVED.value
     if state not in (ALL, *GroupStatus):
         raise InvalidValue("state", state, ", ".join([*GroupStatus, ALL]))
-    found = time_range.read(parameters, now=now)
     return queries.GroupFilter(
-        application=parameters.get("application") or None,
+        **_given(parameters, "application", "stage", "text"),
+        **_times(parameters, now),
         state=None if state == ALL else state,
-        stage=parameters.get("stage") or None,
         exception_class=parameters.get("class") or None,
-        text=parameters.get("text") or None,
-        since=found.since,
-        until=found.until,
     )
 
 
@@ -61,33 +58,38 @@ def of_commands(parameters: Mapping[str, str]) -> dict[str, Any]:
 
 def of_audit(parameters: Mapping[str, str], *, now: datetime) -> queries.AuditFilter:
     """Return the filter of the audit."""
-    found = time_range.read(parameters, now=now)
-    return queries.AuditFilter(
-        actor=parameters.get("actor") or None,
-        kind=parameters.get("kind") or None,
-        application=parameters.get("application") or None,
-        since=found.since,
-        until=found.until,
-    )
+    given = _given(parameters, "actor", "kind", "application")
+    return queries.AuditFilter(**given, **_times(parameters, now))
 
 
 def of_dead_letters(parameters: Mapping[str, str], *, now: datetime) -> queries.DeadLetterFilter:
     """Return the filter of dead letters."""
+    given = _given(parameters, "application", "pipeline", "task")
+    return queries.DeadLetterFilter(**given, **_times(parameters, now))
+
+
+def of_tasks(parameters: Mapping[str, str]) -> queries.TaskFilter:
+    """Return the filter of tasks: by default those of live checkpoints."""
+    given = _given(parameters, "application", "pipeline", "state", "key", "cause")
+    if given["state"] not in (None, *TaskStatus):
+        raise InvalidValue("state", given["state"], ", ".join(TaskStatus))
+    return queries.TaskFilter(**given, live=parameters.get("history") != "1")
+
+
+def _given(parameters: Mapping[str, str], *names: str) -> dict[str, Any]:
+    return {name: parameters.get(name) or None for name in names}
+
+
+def _times(parameters: Mapping[str, str], now: datetime) -> dict[str, Any]:
     found = time_range.read(parameters, now=now)
-    return queries.DeadLetterFilter(
-        application=parameters.get("application") or None,
-        pipeline=parameters.get("pipeline") or None,
-        task=parameters.get("task") or None,
-        since=found.since,
-        until=found.until,
-    )
+    return {"since": found.since, "until": found.until}
 
 
 def form(parameters: Mapping[str, str], names: tuple[str, ...]) -> dict[str, Any]:
     """Return the context of a filter form's templates."""
-    filled = asked(parameters, names)
+    filled = field_values(parameters, names)
     return {
-        "asked": filled,
+        "requested": filled,
         "filtered": any(filled.values()),
         "names": sorted(queries.positions()),
         "range_words": time_range.WORDS.items(),

@@ -40,18 +40,18 @@ class Strip(NamedTuple):
 
 
 def strip(
-    turns: Sequence[StoredEvent], *, now: datetime, ended: datetime | None = None
+    changes: Sequence[StoredEvent], *, now: datetime, ended: datetime | None = None
 ) -> Strip | None:
     """Return the strip of the state changes, newest first; None if there are none.
 
     It is empty before the first of them, and while the task would be RUNNING but its run has
     `ended`.
     """
-    found = _changes(turns)
+    found = _changes(changes)
     if not found:
         return None
     start = min(found[0][0], now - LEAST)
-    whole = (now - start) / timedelta(seconds=1)
+    seconds = (now - start) / timedelta(seconds=1)
     runs = found[-1][1] is TaskStatus.RUNNING
     end = max(found[-1][0], min(ended, now)) if ended is not None and runs else now
     ends = [*(begin for begin, _, _ in found[1:]), end]
@@ -62,9 +62,9 @@ def strip(
                 begin=begin,
                 end=end,
                 sequence=sequence,
-                x=round(100 * (begin - start).total_seconds() / whole, 2),
+                x=round(100 * (begin - start).total_seconds() / seconds, 2),
                 # Very short periods are visible, too.
-                width=round(max(0.4, 100 * (end - begin).total_seconds() / whole), 2),
+                width=round(max(0.4, 100 * (end - begin).total_seconds() / seconds), 2),
             )
             for (begin, status, sequence), end in zip(found, ends, strict=True)
             if end > begin
@@ -74,12 +74,12 @@ def strip(
     )
 
 
-def _changes(turns: Sequence[StoredEvent]) -> list[tuple[datetime, TaskStatus, int]]:
+def _changes(changes: Sequence[StoredEvent]) -> list[tuple[datetime, TaskStatus, int]]:
     """Return the beginning, state and event of each period, oldest first; an older run changes
     none."""
     found: list[tuple[datetime, TaskStatus, int]] = []
     newest = 0
-    for stored in reversed(turns):
+    for stored in reversed(changes):
         run, status = stored.event.run, _status(stored.event.data)
         if run is None or status is None or run.epoch < newest:
             continue

@@ -33,17 +33,17 @@ class Part(NamedTuple):
         return self.total > DENSE_FROM
 
     @property
-    def cut(self) -> bool:
+    def truncated(self) -> bool:
         """Whether tasks are left out that no other page shows."""
-        return not self.partly and self.last < self.total
+        return not self.paged and self.last < self.total
 
     @property
-    def partly(self) -> bool:
+    def paged(self) -> bool:
         """Whether other pages have more of its tasks."""
         return self.newer is not None or self.older is not None
 
 
-class Asked(NamedTuple):
+class GridPage(NamedTuple):
     """The part of the grid requested by the URL."""
 
     pipeline: str
@@ -51,16 +51,16 @@ class Asked(NamedTuple):
     page: int
 
 
-def asked(pipeline: str, key: str, page: str) -> Asked:
+def requested(pipeline: str, key: str, page: str) -> GridPage:
     """Return the request of the URL's texts; raise InvalidValue."""
     if not page:
-        return Asked(pipeline, key, 1)
+        return GridPage(pipeline, key, 1)
     if not page.isdecimal() or len(page) > 6 or not 1 <= int(page) <= MOST_PAGES:
         raise InvalidValue("page", page, f"a whole number from 1 to {MOST_PAGES}")
-    return Asked(pipeline, key, int(page))
+    return GridPage(pipeline, key, int(page))
 
 
-def parts(application: str, wanted: Asked) -> list[Part]:
+def parts(application: str, wanted: GridPage) -> list[Part]:
     """Return the pipelines of an application with the tasks of the requested page."""
     found = queries.pipelines(
         application,
@@ -87,7 +87,7 @@ def parts_then(pipelines: Iterable[Pipeline]) -> list[Part]:
     ]
 
 
-def _part(pipeline: Pipeline, wanted: Asked) -> Part:
+def _part(pipeline: Pipeline, wanted: GridPage) -> Part:
     total = sum(pipeline.counts[status] for status in TaskStatus)
     before = (wanted.page - 1) * CELLS
     shown = len(pipeline.tasks)

@@ -88,12 +88,12 @@ class Hub:
     async def _listen(self) -> None:
         while True:
             try:
-                await self._hear()
+                await self._receive()
             except (psycopg.Error, django.db.Error, ValueError) as error:
                 LOG.warning("live pages poll for now: %s", str(error).strip())
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _hear(self) -> None:
+    async def _receive(self) -> None:
         options = database_settings("DATABASE_URL", settings.DATABASE_URL)["OPTIONS"]
         connection = await psycopg.AsyncConnection.connect(
             settings.DATABASE_URL, autocommit=True, **options
@@ -102,12 +102,12 @@ class Hub:
             await connection.execute(f"LISTEN {CHANNEL}")
             # In another thread than the requests': the listener outlives the one that started it.
             self._sequences = await sync_to_async(_positions, thread_sensitive=False)()
-            self._tell(ALL)
+            self._notify(ALL)
             while True:
                 async for notice in connection.notifies(timeout=self._probe_seconds):
                     name, _, sequence = notice.payload.partition(" ")
                     self._sequences[name] = max(int(sequence), self._sequences.get(name, 0))
-                    self._tell(name)
+                    self._notify(name)
                 await self._probe(connection)
 
     async def _probe(self, connection: psycopg.AsyncConnection) -> None:
@@ -117,7 +117,7 @@ class Hub:
         except TimeoutError:
             raise psycopg.OperationalError("PostgreSQL has stopped answering") from None
 
-    def _tell(self, name: str) -> None:
+    def _notify(self, name: str) -> None:
         for mailbox in self._mailboxes:
             mailbox.put(name)
 

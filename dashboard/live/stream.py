@@ -22,7 +22,7 @@ from arrester.dashboard.permissions import person
 
 HEARTBEAT_SECONDS = 15.0
 #: How long a stream may continue after a log-out or the loss of a role.
-LOOK_AGAIN_SECONDS = 60.0
+CHECK_SECONDS = 60.0
 HUB = Hub()
 
 
@@ -45,20 +45,16 @@ async def live(request: HttpRequest) -> HttpResponseBase:
             HUB,
             shown,
             heartbeat_seconds=HEARTBEAT_SECONDS,
-            may_see=partial(_may_see, key),
-            look_again_seconds=LOOK_AGAIN_SECONDS,
+            has_role=partial(sync_to_async(_has_role), key),
+            check_seconds=CHECK_SECONDS,
         ),
         content_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
-async def _may_see(session_key: str | None) -> bool:
+def _has_role(session_key: str | None) -> bool:
     """Return whether the user of the stream is still logged in and has a role."""
-    return await sync_to_async(_look_again)(session_key)
-
-
-def _look_again(session_key: str | None) -> bool:
     request = HttpRequest()
     request.session = SessionStore(session_key)
     try:
@@ -79,22 +75,22 @@ async def stream(
     shown: str,
     *,
     heartbeat_seconds: float = HEARTBEAT_SECONDS,
-    may_see: Callable[[], Awaitable[bool]] = _anybody,
-    look_again_seconds: float = LOOK_AGAIN_SECONDS,
+    has_role: Callable[[], Awaitable[bool]] = _anybody,
+    check_seconds: float = CHECK_SECONDS,
 ) -> AsyncGenerator[str, None]:
     """Yield events for a client that shows the position `shown`, until it leaves or loses its
     permission, which is checked periodically."""
     async with hub.subscription() as mailbox:
         yield f"retry: {int(RETRY_SECONDS * 1000)}\n\n"
-        next_look = time.monotonic() + look_again_seconds
+        next_check = time.monotonic() + check_seconds
         while True:
-            moved = await mailbox.take(timeout=heartbeat_seconds)
-            if time.monotonic() >= next_look:
-                if not await may_see():
+            changed = await mailbox.take(timeout=heartbeat_seconds)
+            if time.monotonic() >= next_check:
+                if not await has_role():
                     return
-                next_look = time.monotonic() + look_again_seconds
-            if not moved or (ALL in moved and str(hub.position) == shown):
+                next_check = time.monotonic() + check_seconds
+            if not changed or (ALL in changed and str(hub.position) == shown):
                 yield ": nothing new\n\n"
                 continue
             shown = str(hub.position)
-            yield f"event: changed\nid: {shown}\ndata: {' '.join(sorted(moved))}\n\n"
+            yield f"event: changed\nid: {shown}\ndata: {' '.join(sorted(changed))}\n\n"

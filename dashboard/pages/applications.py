@@ -2,138 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
-from typing import NamedTuple
 
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils import timezone
 
 from arrester.controlplane import queries
-from arrester.dashboard.components import (
-    action_buttons,
-    command_recipients,
-    failure_rates,
-    task_grid,
+from arrester.dashboard.components import buttons, commands, failure_rates, task_grid
+from arrester.dashboard.page_frame import (
+    Notice,
+    as_of_context,
+    page,
+    requested_as_of,
+    restore_query,
 )
-from arrester.dashboard.page_frame import Notice, Place, ask_as_before, page
-from arrester.dashboard.pages import as_of
 from arrester.dashboard.permissions import Person, for_people
 from arrester.dashboard.text import policy_text
 
 RANKED, SHOWN, ENDED_SHOWN = 8, 50, 20
+TABS = {
+    "tasks": "Tasks",
+    "errors": "Errors",
+    "timeline": "Timeline",
+    "commands": "Commands",
+    "instances": "Instances",
+    "policy": "Policy",
+}
 
 
 @for_people
 def applications(request: HttpRequest, who: Person) -> HttpResponse:
     """Show all applications, a line each."""
-    place = Place(
-        template="dashboard/applications.html",
-        section="applications",
-        title="Applications",
-        url=request.get_full_path(),
-    )
     lags = queries.lags()
     context = {
         "summaries": queries.application_page(lags, cursor=request.GET.get("after"), limit=SHOWN),
         "sparks": failure_rates.sparks_of_applications(now=timezone.now()),
     }
-    return page(request, who, place, context, lags=lags)
+    return page(request, who, "applications", context, lags=lags)
 
 
 @for_people
 def application(request: HttpRequest, who: Person, name: str) -> HttpResponse:
     """Show one application, now or in the past."""
-    when = as_of.asked(request)
-    return as_of.application(request, who, name, when) if when else show(request, who, name)
-
-
-class Asked(NamedTuple):
-    """The request of a tab."""
-
-    query: QueryDict
-    summary: queries.Summary
-    now: datetime
-
-    @property
-    def name(self) -> str:
-        """The application's name."""
-        return self.summary.state.name
-
-    def get(self, name: str) -> str:
-        """Return a parameter of the URL, or an empty text."""
-        return self.query.get(name, "")
-
-    @property
-    def parameters(self) -> dict[str, str]:
-        """Return all parameters of the URL."""
-        return {name: self.get(name) for name in self.query}
-
-    @property
-    def cursor(self) -> str | None:
-        """The cursor of a list; None for its beginning."""
-        return self.query.get("after")
-
-
-def _tasks(asked: Asked) -> dict[str, object]:
-    wanted = task_grid.asked(asked.get("pipeline"), asked.get("key"), asked.get("page"))
-    held = failure_rates.backlog(
-        asked.summary.held, limit=RANKED, now=asked.now, application=asked.name
-    )
-    return held | {"parts": task_grid.parts(asked.name, wanted), "wanted": wanted}
-
-
-def _errors(asked: Asked) -> dict[str, object]:
-    span = failure_rates.span(asked.parameters, now=asked.now)
-    causes = failure_rates.causes(now=asked.now, limit=RANKED, application=asked.name)
-    return causes | {"rate": failure_rates.rate(span, application=asked.name)}
-
-
-def _timeline(asked: Asked) -> dict[str, object]:
-    return {"turns": queries.turns(asked.name, cursor=asked.cursor)}
-
-
-def _commands(asked: Asked) -> dict[str, object]:
-    return {"commands": queries.commands(asked.name, cursor=asked.cursor, limit=SHOWN)}
-
-
-def _instances(asked: Asked) -> dict[str, object]:
-    alive = queries.instances(asked.name)
-    return {
-        "listeners": command_recipients.seen(alive, queries.heard(alive)),
-        "ended": queries.instances(asked.name, ended=True)[:ENDED_SHOWN],
-    }
-
-
-def _policy(asked: Asked) -> dict[str, object]:
-    return {"policies": policy_text.shown(asked.name, now=asked.now)}
-
-
-class Tab(NamedTuple):
-    """A tab of the application's page, by its name in the URL."""
-
-    key: str
-    word: str
-    context: Callable[[Asked], dict[str, object]]
-
-    @property
-    def template(self) -> str:
-        """The tab's template."""
-        return f"dashboard/tabs/{self.key}.html"
-
-
-TABS = {
-    tab.key: tab
-    for tab in (
-        Tab("tasks", "Tasks", _tasks),
-        Tab("errors", "Errors", _errors),
-        Tab("timeline", "Timeline", _timeline),
-        Tab("commands", "Commands", _commands),
-        Tab("instances", "Instances", _instances),
-        Tab("policy", "Policy", _policy),
-    )
-}
+    when = requested_as_of(request)
+    return _show_past(request, who, name, when) if when else show(request, who, name)
 
 
 def show(
@@ -144,26 +57,82 @@ def show(
     summary = queries.application(name, lags)
     open_commands = queries.open_commands(name)
     own = reverse("application", args=[name])
-    ask_as_before(request, own)
+    restore_query(request, own)
     query = request.GET
-    tab = TABS.get(query.get("tab", ""), TABS["tasks"])
+    tab = query.get("tab", "")
+    tab = tab if tab in TABS else "tasks"
     now = timezone.now()
-    place = Place(
-        template="dashboard/application.html",
-        section="applications",
+    context = {
+        "summary": summary,
+        "buttons": buttons.for_application(who, summary.state, open_commands),
+        "commands_in_progress": [command for command in open_commands if command.task is None],
+        "spark": failure_rates.sparks_of_applications(now=now, application=name).get(name),
+        "tabs": TABS.items(),
+        "tab": tab,
+        "tab_template": f"dashboard/tabs/{tab}.html",
+        "own": own,
+    }
+    context |= as_of_context(None, application=name, url=own)
+    context |= _of_tab(tab, name, summary, query, now)
+    return page(
+        request,
+        who,
+        "applications",
+        context,
+        template="application",
         title=name,
         url=f"{own}?{query.urlencode()}" if query else own,
         shows=name,
+        notice=notice,
+        status=status,
+        lags=lags,
     )
-    context = {
-        "summary": summary,
-        "buttons": action_buttons.for_application(who, summary.state, open_commands),
-        "under_way": [command for command in open_commands if command.task is None],
-        "spark": failure_rates.sparks_of_applications(now=now, application=name).get(name),
-        "tabs": TABS.values(),
-        "tab": tab,
+
+
+def _of_tab(
+    tab: str, name: str, summary: queries.Summary, query: QueryDict, now: datetime
+) -> dict[str, object]:
+    """Return the context of one tab: it reads only what it shows."""
+    cursor = query.get("after")
+    match tab:
+        case "errors":
+            rate = failure_rates.rate(failure_rates.span(query, now=now), application=name)
+            causes = failure_rates.causes(now=now, limit=RANKED, application=name)
+            return causes | {"rate": rate}
+        case "timeline":
+            return {"changes": queries.state_changes(name, cursor=cursor)}
+        case "commands":
+            return {"commands": queries.commands(name, cursor=cursor, limit=SHOWN)}
+        case "instances":
+            return {
+                "live": commands.live_instances(name),
+                "ended": queries.instances(name, ended=True)[:ENDED_SHOWN],
+            }
+        case "policy":
+            return {"policies": policy_text.policies(name, now=now)}
+    wanted = task_grid.requested(*(query.get(field, "") for field in ("pipeline", "key", "page")))
+    backlog = failure_rates.backlog(summary.held, limit=RANKED, now=now, application=name)
+    return backlog | {"parts": task_grid.parts(name, wanted), "wanted": wanted}
+
+
+def _show_past(request: HttpRequest, who: Person, name: str, when: queries.AsOf) -> HttpResponse:
+    """Render an application as of then: its tasks and live instances."""
+    own = reverse("application", args=[name])
+    then = queries.as_of_state.application_detail(name, when, tasks=task_grid.CELLS)
+    context = as_of_context(when, application=name, url=own) | {
+        "summary": then.summary,
         "own": own,
+        "parts": task_grid.parts_then(then.pipelines),
+        "wanted": task_grid.requested("", "", ""),
+        "instances": then.instances,
     }
-    context |= as_of.shown(None, application=name, url=own)
-    given = tab.context(Asked(query, summary, now))
-    return page(request, who, place, context | given, notice=notice, status=status, lags=lags)
+    return page(
+        request,
+        who,
+        "applications",
+        context,
+        template="application_as_of",
+        title=name,
+        shows=name,
+        live=False,
+    )

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from arrester.controlplane import queries
 from arrester.dashboard.components import filters
-from arrester.dashboard.page_frame import Place, page
+from arrester.dashboard.page_frame import page
 from arrester.dashboard.permissions import Person, for_people
 
 
@@ -15,13 +15,6 @@ from arrester.dashboard.permissions import Person, for_people
 def audit(request: HttpRequest, who: Person) -> HttpResponse:
     """Show acts, newest first, filtered by the URL."""
     wanted = filters.of_audit(request.GET, now=timezone.now())
-    place = Place(
-        template="dashboard/audit.html",
-        section="audit",
-        title="Audit",
-        url=request.get_full_path(),
-        shows=wanted.application or "",
-    )
     acts = queries.audit(wanted, cursor=request.GET.get("after"))
     context = filters.form(request.GET, filters.AUDIT_FIELDS) | {
         "acts": acts,
@@ -29,4 +22,4 @@ def audit(request: HttpRequest, who: Person) -> HttpResponse:
         "people": queries.people(),
         "kinds": list(queries.ACT_KINDS),
     }
-    return page(request, who, place, context)
+    return page(request, who, "audit", context, shows=wanted.application or "")

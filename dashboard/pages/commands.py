@@ -11,13 +11,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.commands.decide import why_not_cancelled
-from arrester.controlplane.domain.errors import CommandRefused
+from arrester.controlplane.domain.commands.decide import cancel_refusal
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.states import CommandStatus
-from arrester.dashboard.components import command_recipients, command_steps, filters
-from arrester.dashboard.components.action_forms import act_id, after_act
-from arrester.dashboard.page_frame import Notice, Place, page
+from arrester.dashboard.components import commands as command_parts
+from arrester.dashboard.components import filters, forms
+from arrester.dashboard.page_frame import Notice, page
 from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person, for_operators, for_people
 
 
@@ -25,13 +24,6 @@ from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person, for_operator
 def commands(request: HttpRequest, who: Person) -> HttpResponse:
     """Show commands, newest first, filtered by the URL."""
     application, state = request.GET.get("application", ""), request.GET.get("state", "")
-    place = Place(
-        template="dashboard/commands.html",
-        section="commands",
-        title="Commands",
-        url=request.get_full_path(),
-        shows=application,
-    )
     context = {
         "application": application,
         "names": sorted(queries.positions()),
@@ -41,7 +33,7 @@ def commands(request: HttpRequest, who: Person) -> HttpResponse:
             **filters.of_commands(request.GET), cursor=request.GET.get("after")
         ),
     }
-    return page(request, who, place, context)
+    return page(request, who, "commands", context, shows=application)
 
 
 @for_people
@@ -60,46 +52,49 @@ def show(
         *queries.instances(state.application, ended=True),
     )
     instances = {instance.id: instance for instance in every}
-    place = Place(
-        template="dashboard/command.html",
-        section="commands",
-        title="Command",
-        url=reverse("command", args=[id]),
-        shows=state.application,
-    )
-    late = why_not_cancelled(state)
     context = {
-        "why_not_cancelled": late if who.may_act else NOT_AN_OPERATOR,
+        "why_not_cancelled": cancel_refusal(state) if who.may_act else NOT_AN_OPERATOR,
         "cancel_id": uuid5(id, who.name),
-        "expiry_minutes": command_recipients.expiry_minutes(),
+        "expiry_minutes": command_parts.expiry_minutes(),
         "notes": queries.notes_on_command(id),
         "note_id": uuid7(timezone.now()),
         "command": state,
-        "steps": command_steps.steps(state),
+        "steps": command_parts.steps(state),
         "answers": [(each, instances.get(each.instance)) for each in state.deliveries],
     }
-    return page(request, who, place, context, notice=notice, status=status)
+    return page(
+        request,
+        who,
+        "commands",
+        context,
+        template="command",
+        title="Command",
+        url=reverse("command", args=[id]),
+        shows=state.application,
+        notice=notice,
+        status=status,
+    )
 
 
 @require_POST
 @for_operators
 def cancel(request: HttpRequest, who: Person, id: UUID) -> HttpResponse:
     """Cancel a command that no instance has fetched."""
-    notice, status = None, 200
-    try:
-        reason = request.POST.get("reason", "").strip() or None
-        actions.cancel_command(id, actor=who.name, reason=reason, id=act_id(request))
-    except CommandRefused as refused:
-        notice, status = Notice(text=f"Refused: {refused}.", bad=True), 409
-    page = partial(show, request, who, id, notice=notice, status=status)
-    return after_act(request, page, plainly=reverse("command", args=[id]))
+    reason, cancel_id = forms.reason(request), forms.act_id(request)
+    return forms.act_and_show(
+        request,
+        partial(actions.cancel_command, id, actor=who.name, reason=reason, id=cancel_id),
+        partial(show, request, who, id),
+        redirect_to=reverse("command", args=[id]),
+    )
 
 
 @require_POST
 @for_operators
 def note(request: HttpRequest, who: Person, id: UUID) -> HttpResponse:
     """Add a note to a command."""
-    text = request.POST.get("text", "").strip()
-    actions.note_on_command(id, actor=who.name, text=text, id=act_id(request))
-    page = partial(show, request, who, id)
-    return after_act(request, page, plainly=reverse("command", args=[id]))
+    text, note_id = request.POST.get("text", "").strip(), forms.act_id(request)
+    actions.note_on_command(id, actor=who.name, text=text, id=note_id)
+    return forms.page_after(
+        request, partial(show, request, who, id), redirect_to=reverse("command", args=[id])
+    )

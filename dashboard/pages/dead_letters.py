@@ -8,9 +8,9 @@ from django.utils import timezone
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.domain.events import RecordsDeadLettered
-from arrester.controlplane.domain.state.states import task_id
+from arrester.controlplane.domain.identity.names import task_id
 from arrester.dashboard.components import filters
-from arrester.dashboard.page_frame import Place, page
+from arrester.dashboard.page_frame import page
 from arrester.dashboard.permissions import Person, for_people
 from arrester.dashboard.text import record_text
 
@@ -19,18 +19,11 @@ from arrester.dashboard.text import record_text
 def dead_letters(request: HttpRequest, who: Person) -> HttpResponse:
     """Show dead letters, newest first, filtered by the URL."""
     wanted = filters.of_dead_letters(request.GET, now=timezone.now())
-    place = Place(
-        template="dashboard/dead_letters.html",
-        section="dead-letters",
-        title="Dead letters",
-        url=request.get_full_path(),
-        shows=wanted.application or "",
-    )
     context = filters.form(request.GET, filters.DEAD_LETTER_FIELDS) | {
-        "letters": queries.dead_letters(wanted, cursor=request.GET.get("after")),
+        "dead_letters": queries.dead_letters(wanted, cursor=request.GET.get("after")),
         "task": queries.task(wanted.task).state if wanted.task else None,
     }
-    return page(request, who, place, context)
+    return page(request, who, "dead-letters", context, shows=wanted.application or "")
 
 
 @for_people
@@ -41,19 +34,12 @@ def dead_letter(request: HttpRequest, who: Person, application: str, sequence: i
     if not isinstance(data, RecordsDeadLettered) or run is None:
         raise NotFound(f"there are no dead letters at {application} @ {sequence}")
     task = task_id(application, run, data.task)
-    place = Place(
-        template="dashboard/dead_letter.html",
-        section="dead-letters",
-        title="Dead letters",
-        url=request.get_full_path(),
-        shows=application,
-    )
-    told = queries.examples(stored, task.digest)
+    examples = queries.examples(stored, task.digest)
     context = {
         "stored": stored,
-        "letters": data,
+        "dead_letters": data,
         "task": task,
-        "examples": [(each, record_text.shown(each)) for each in told],
-        "untold": max(0, data.count - len(told)),
+        "examples": [(each, record_text.context(each)) for each in examples],
+        "counted_only": max(0, data.count - len(examples)),
     }
-    return page(request, who, place, context)
+    return page(request, who, "dead-letters", context, template="dead_letter", shows=application)

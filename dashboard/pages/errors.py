@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from typing import Any, NamedTuple
 
 from django.http import HttpRequest, HttpResponse
@@ -15,21 +17,26 @@ from arrester.controlplane.domain.identity import fingerprint as causes
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus
 from arrester.controlplane.queries import GroupDetail
-from arrester.controlplane.store.column_limits import MOST
-from arrester.dashboard.components import failure_rates, filters, group_buttons, time_range
-from arrester.dashboard.page_frame import Notice, Place, ask_as_before, page
-from arrester.dashboard.pages import as_of
+from arrester.controlplane.store.column_values import MAX_BIGINT
+from arrester.dashboard.components import buttons, failure_rates, filters, time_range
+from arrester.dashboard.page_frame import (
+    Notice,
+    as_of_context,
+    page,
+    requested_as_of,
+    restore_query,
+)
 from arrester.dashboard.permissions import Person, for_people
-from arrester.dashboard.rest import issue_export
-from arrester.dashboard.text import record_text
+from arrester.dashboard.rest.error_groups import ErrorGroup
+from arrester.dashboard.text import issue_markdown, record_text
 
 RECENT = 20
-DIGITS = len(str(MOST))
+DIGITS = len(str(MAX_BIGINT))
 TABS = {
-    "trace": "Trace",
+    "trace": "Stack trace",
     "record": "Record",
     "tasks": "Affected tasks",
-    "why": "Why grouped",
+    "why": "Grouping",
     "notes": "Notes and history",
 }
 
@@ -38,7 +45,7 @@ class Choice(NamedTuple):
     """A state to filter by, and its number of groups."""
 
     value: str
-    word: str
+    label: str
     number: int
     chosen: bool
 
@@ -52,25 +59,18 @@ def errors(request: HttpRequest, who: Person) -> HttpResponse:
 def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None) -> HttpResponse:
     """Render the list with its filter, after an action with its result."""
     own = reverse("errors")
-    ask_as_before(request, own)
+    restore_query(request, own)
     now = timezone.now()
     wanted = filters.of_groups(request.GET, now=now)
     sort = filters.sort_of_groups(request.GET)
-    place = Place(
-        template="dashboard/errors.html",
-        section="errors",
-        title="Errors",
-        url=f"{own}?{request.GET.urlencode()}" if request.GET else own,
-        shows=wanted.application or "",
-    )
     groups = queries.groups(wanted, sort=sort, cursor=request.GET.get("after"))
     stopped = queries.stopped_by_group(groups.rows)
     counts = queries.group_counts(wanted)
     total = counts[wanted.state] if wanted.state else counts.total()
     context = filters.form(request.GET, filters.GROUP_FIELDS) | {
-        "acts": group_buttons.on_many(wanted.state),
+        "acts": buttons.for_groups(wanted.state),
         "states": _choices(wanted, counts),
-        "shown_state": wanted.state or "there",
+        "shown_state": wanted.state,
         "total": total,
         "elsewhere_count": counts.total() - total,
         "stages": queries.stages(wanted.application),
@@ -82,7 +82,9 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
         "sparks": failure_rates.sparks_of_groups(groups.rows, now=now),
         "next": groups.next,
     }
-    return page(request, who, place, context, notice=notice)
+    url = f"{own}?{request.GET.urlencode()}" if request.GET else own
+    shows = wanted.application or ""
+    return page(request, who, "errors", context, url=url, shows=shows, notice=notice)
 
 
 def _choices(wanted: queries.GroupFilter, counts: dict[str, int]) -> list[Choice]:
@@ -97,9 +99,9 @@ def _choices(wanted: queries.GroupFilter, counts: dict[str, int]) -> list[Choice
 @for_people
 def error(request: HttpRequest, who: Person, application: str, fingerprint: str) -> HttpResponse:
     """Show one error group with its newest example, or the occurrence `at`; now or in the past."""
-    when = as_of.asked(request)
+    when = requested_as_of(request)
     if when:
-        return as_of.error(request, who, application, fingerprint, when)
+        return _show_past(request, who, application, fingerprint, when)
     return show(request, who, application, fingerprint)
 
 
@@ -120,49 +122,74 @@ def show(
     group = queries.group(application, fingerprint)
     example = _example(request, group)
     url = reverse("error", args=[application, fingerprint])
-    place = Place(
-        template="dashboard/error.html",
-        section="errors",
-        title=group.state.exception_class,
-        url=request.get_full_path() if request.method == "GET" else f"{url}?tab={tab}",
-        shows=application,
-    )
-    context = record_text.shown(example) | {
+    rest = request.build_absolute_uri(reverse("api-error", args=[application, fingerprint]))
+    context = record_text.context(example) | {
         "group": group.state,
         "stopped": group.stopped,
         "paused": [each for each in group.stopped if each.status == "PAUSED"],
         "example": example,
         "neighbours": queries.neighbours(example) if example else None,
-        "occurrences": queries.group_occurrences(
-            application, fingerprint, cursor=request.GET.get("after"), limit=RECENT
+        "occurrences": queries.failures(
+            queries.FailureFilter(application=application, fingerprint=fingerprint),
+            cursor=request.GET.get("after"),
+            limit=RECENT,
         ),
         "rate": failure_rates.rate(
             failure_rates.span(request.GET, now=timezone.now()),
             application=application,
             fingerprint=fingerprint,
         ),
-        "buttons": group_buttons.buttons(who, group.state),
-        "copies": issue_export.copies(
-            group.state,
-            example,
-            page=request.build_absolute_uri(url),
-            rest=request.build_absolute_uri(reverse("api-error", args=[application, fingerprint])),
-        ),
-        "tabs": [(name, word, f"{url}?{_kept(request, tab=name)}") for name, word in TABS.items()],
+        "buttons": buttons.for_group(who, group.state),
+        "markdown": issue_markdown.markdown(group.state, example, request.build_absolute_uri(url)),
+        "json": json.dumps(ErrorGroup(group.state).data, indent=2, ensure_ascii=False),
+        "curl": f'curl -H "Authorization: Token $ARRESTER_TOKEN" {shlex.quote(rest)}',
+        "tabs": [
+            (name, word, f"{url}?{_tab_query(request, tab=name)}") for name, word in TABS.items()
+        ],
         "tab": tab,
         "note_id": uuid7(timezone.now()),
     }
-    context |= as_of.shown(None, application=application, url=url)
+    context |= as_of_context(None, application=application, url=url)
     return page(
-        request, who, place, context | _of_tab(tab, group.state), notice=notice, status=status
+        request,
+        who,
+        "errors",
+        context | _of_tab(tab, group.state),
+        template="error",
+        title=group.state.exception_class,
+        url="" if request.method == "GET" else f"{url}?tab={tab}",
+        shows=application,
+        notice=notice,
+        status=status,
     )
 
 
-def _kept(request: HttpRequest, *, tab: str) -> str:
-    kept = request.GET.copy()
-    kept["tab"] = tab
-    kept.pop("after", None)
-    return kept.urlencode()
+def _show_past(
+    request: HttpRequest, who: Person, application: str, fingerprint: str, when: queries.AsOf
+) -> HttpResponse:
+    """Render an error group as of then, with the number of stopped tasks."""
+    detail = queries.as_of_state.group(application, fingerprint, when)
+    url = reverse("error", args=[application, fingerprint])
+    context = as_of_context(when, application=application, url=url)
+    context |= record_text.context(detail.example)
+    context |= {"group": detail.state, "example": detail.example, "stopped": detail.stopped}
+    return page(
+        request,
+        who,
+        "errors",
+        context,
+        template="error_as_of",
+        title=detail.state.exception_class,
+        shows=application,
+        live=False,
+    )
+
+
+def _tab_query(request: HttpRequest, *, tab: str) -> str:
+    query = request.GET.copy()
+    query["tab"] = tab
+    query.pop("after", None)
+    return query.urlencode()
 
 
 def _of_tab(tab: str, group: GroupState) -> dict[str, Any]:
@@ -190,10 +217,12 @@ def _example(request: HttpRequest, group: GroupDetail) -> StoredEvent | None:
     if text is None:
         return group.example
     # No position has more digits, and Python refuses to read very long numbers.
-    if not text.isdecimal() or len(text) > DIGITS or int(text) > MOST:
-        raise InvalidValue("at", text, f"the position of an event, a whole number up to {MOST}")
+    if not text.isdecimal() or len(text) > DIGITS or int(text) > MAX_BIGINT:
+        raise InvalidValue(
+            "at", text, f"the position of an event, a whole number up to {MAX_BIGINT}"
+        )
     found = queries.event(group.state.application, int(text))
-    told = found.event.data
-    if not isinstance(told, RecordFailed) or told.failure.fingerprint != group.state.fingerprint:
+    data = found.event.data
+    if not isinstance(data, RecordFailed) or data.failure.fingerprint != group.state.fingerprint:
         raise NotFound(f"there is no failure of this group at {group.state.application} @ {text}")
     return found

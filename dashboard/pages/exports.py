@@ -20,8 +20,6 @@ from django.views.decorators.http import require_GET
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import StoredEvent
-from arrester.controlplane.domain.state.states import CommandState, GroupState
 from arrester.dashboard.components import filters
 from arrester.dashboard.permissions import Person, for_people
 from arrester.dashboard.text import audit_text, event_text
@@ -30,170 +28,101 @@ ROWS_PER_PAGE = 500
 FORMS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl; charset=utf-8"}
 #: A spreadsheet would read these as the start of a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-Row = dict[str, Any]
 #: Reads the page after a cursor.
 Read = Callable[[str | None], queries.Page[Any]]
 
 
 class Export(NamedTuple):
-    """A list that can be exported: how its pages are read, and its rows."""
+    """A list that can be exported: how its pages are read, and its columns.
+
+    A column is an attribute path of a row, or a function of it.
+    """
 
     read: Callable[[QueryDict, datetime], Read]
-    row: Callable[[Any], Row]
-    #: The names of a row's values, also written to a file without rows.
-    columns: str
+    columns: dict[str, str | Callable[[Any], Any]]
 
 
-def _errors(asked: QueryDict, now: datetime) -> Read:
-    wanted, sort = filters.of_groups(asked, now=now), filters.sort_of_groups(asked)
+def _errors(requested: QueryDict, now: datetime) -> Read:
+    wanted, sort = filters.of_groups(requested, now=now), filters.sort_of_groups(requested)
     return lambda cursor: queries.groups(wanted, sort=sort, cursor=cursor, limit=ROWS_PER_PAGE)
 
 
-def _audit(asked: QueryDict, now: datetime) -> Read:
-    wanted = filters.of_audit(asked, now=now)
-    return lambda cursor: queries.audit(wanted, cursor=cursor, limit=ROWS_PER_PAGE)
+def _audit(requested: QueryDict, now: datetime) -> Read:
+    wanted = filters.of_audit(requested, now=now)
+
+    def read(cursor: str | None) -> queries.Page[Any]:
+        page = queries.audit(wanted, cursor=cursor, limit=ROWS_PER_PAGE)
+        return queries.Page(rows=tuple(audit_text.row(act) for act in page.rows), next=page.next)
+
+    return read
 
 
-def _dead_letters(asked: QueryDict, now: datetime) -> Read:
-    wanted = filters.of_dead_letters(asked, now=now)
+def _dead_letters(requested: QueryDict, now: datetime) -> Read:
+    wanted = filters.of_dead_letters(requested, now=now)
     return lambda cursor: queries.dead_letters(wanted, cursor=cursor, limit=ROWS_PER_PAGE)
 
 
-def _commands(asked: QueryDict, now: datetime) -> Read:
-    wanted = filters.of_commands(asked)
+def _commands(requested: QueryDict, now: datetime) -> Read:
+    wanted = filters.of_commands(requested)
     return lambda cursor: queries.commands(**wanted, cursor=cursor, limit=ROWS_PER_PAGE)
 
 
-def _history(asked: QueryDict, now: datetime) -> Read:
-    task = asked.get("task", "")
+def _history(requested: QueryDict, now: datetime) -> Read:
+    task = requested.get("task", "")
     return lambda cursor: queries.task_history(task, cursor=cursor, limit=ROWS_PER_PAGE)
 
 
-def _group_row(group: GroupState) -> Row:
-    return {
-        "application": group.application,
-        "fingerprint": group.fingerprint,
-        "state": group.status.value,
-        "exception_class": group.exception_class,
-        "message": group.message,
-        "pipeline": group.pipeline,
-        "stage": group.stage,
-        "frame": group.frame,
-        "records": group.count,
-        "estimated": group.estimated,
-        "first_seen": group.first_seen,
-        "last_seen": group.last_seen,
-        "notes": group.notes,
-    }
-
-
-def _act_row(act: queries.Act) -> Row:
-    if act.change is not None:
-        what, about, position = act.change.detail, act.change.account, None
-        kind, application, instance = act.change.act, None, None
-    else:
-        assert act.event is not None
-        kind, application = act.event.event.type, act.event.application
-        instance = act.event.event.instance
-        what, about = audit_text.words_of(act.event.event.data), audit_text.about(act.event)
-        position = act.event.sequence
-    return {
-        "at": act.at,
-        "actor": act.actor,
-        "kind": kind,
-        "application": application,
-        "about": about,
-        "what": what,
-        "position": position,
-        "instance": instance and str(instance),
-        "status": act.status and act.status.value,
-    }
-
-
-def _letter_row(stored: StoredEvent) -> Row:
-    data: Any = stored.event.data
-    run = stored.event.run
-    return {
-        "at": stored.event.occurred_at,
-        "application": stored.application,
-        "pipeline": run and run.pipeline,
-        "checkpoint": run and run.checkpoint,
-        "task": data.task,
-        "records": data.count,
-        "first_position": data.first_position,
-        "last_position": data.last_position,
-        "place": data.place,
-        "format": data.format,
-        "actor": data.actor,
-        "reason": data.reason,
-        "ids": " ".join(data.ids),
-        "position": stored.sequence,
-    }
-
-
-def _command_row(command: CommandState) -> Row:
-    return {
-        "id": str(command.id),
-        "kind": command.kind.value,
-        "application": command.application,
-        "task": command.task and command.task.printed,
-        "actor": command.actor,
-        "reason": command.reason,
-        "state": command.status.value,
-        "outcome": command.outcome,
-        "issued_at": command.issued_at,
-        "delivered_at": command.delivered_at,
-        "finished_at": command.finished_at,
-        "expires_at": command.expires_at,
-    }
-
-
-def _event_row(stored: StoredEvent) -> Row:
-    return {
-        "position": stored.sequence,
-        "occurred_at": stored.event.occurred_at,
-        "received_at": stored.received_at,
-        "type": stored.event.type,
-        "what": event_text.sentence(stored.event.data),
-        "epoch": stored.event.run and stored.event.run.epoch,
-        "caused_by": stored.event.caused_by and str(stored.event.caused_by),
-    }
+def _same(names: str) -> dict[str, str | Callable[[Any], Any]]:
+    return {name: name for name in names.split()}
 
 
 EXPORTS = {
     "errors": Export(
         _errors,
-        _group_row,
-        (
-            "application fingerprint state exception_class message pipeline stage frame "
-            "records estimated first_seen last_seen notes"
-        ),
+        _same("application fingerprint")
+        | {"state": "status.value"}
+        | _same("exception_class message pipeline stage frame")
+        | {"records": "count"}
+        | _same("estimated first_seen last_seen notes"),
     ),
-    "audit": Export(
-        _audit,
-        _act_row,
-        "at actor kind application about what position instance status",
-    ),
+    "audit": Export(_audit, _same("at actor kind application about what position instance status")),
     "dead-letters": Export(
         _dead_letters,
-        _letter_row,
-        (
-            "at application pipeline checkpoint task records first_position "
-            "last_position place format actor reason ids position"
-        ),
+        {
+            "at": "event.occurred_at",
+            "application": "application",
+            "pipeline": "event.run.pipeline",
+            "checkpoint": "event.run.checkpoint",
+            "task": "event.data.task",
+            "records": "event.data.count",
+            "first_position": "event.data.first_position",
+            "last_position": "event.data.last_position",
+            "place": "event.data.place",
+            "format": "event.data.format",
+            "actor": "event.data.actor",
+            "reason": "event.data.reason",
+            "ids": lambda stored: " ".join(stored.event.data.ids),
+            "position": "sequence",
+        },
     ),
     "commands": Export(
         _commands,
-        _command_row,
-        (
-            "id kind application task actor reason state outcome issued_at delivered_at "
-            "finished_at expires_at"
-        ),
+        {"id": "id", "kind": "kind.value", "application": "application", "task": "task.printed"}
+        | _same("actor reason")
+        | {"state": "status.value"}
+        | _same("outcome issued_at delivered_at finished_at expires_at"),
     ),
     "history": Export(
         _history,
-        _event_row,
-        "position occurred_at received_at type what epoch caused_by",
+        {
+            "position": "sequence",
+            "occurred_at": "event.occurred_at",
+            "received_at": "received_at",
+            "type": "event.type",
+            "what": lambda stored: event_text.sentence(stored.event.data),
+            "epoch": "event.run.epoch",
+            "caused_by": "event.caused_by",
+        },
     ),
 }
 
@@ -205,13 +134,15 @@ def export(request: HttpRequest, who: Person, what: str, form: str) -> HttpRespo
     if what not in EXPORTS or form not in FORMS:
         raise Http404(f"{what}.{form}")
     if "after" in request.GET:
-        raise InvalidValue("after", request.GET["after"], "nothing: an export is the whole list")
+        raise InvalidValue(
+            "after", request.GET["after"], "no cursor: an export is the complete list"
+        )
     chosen = EXPORTS[what]
     read = chosen.read(request.GET, timezone.now())
     # Read here, so that faults are reported before the first byte.
     first = read(None)
-    said = stream(first, read, partial(_packed, chosen, form))
-    answer = StreamingHttpResponse(said, content_type=FORMS[form])
+    parts = stream(first, read, partial(_packed, chosen, form))
+    answer = StreamingHttpResponse(parts, content_type=FORMS[form])
     answer["Content-Disposition"] = f'attachment; filename="{what}.{form}"'
     return answer  # type: ignore[return-value]  # Django's stubs: a response like any other
 
@@ -227,13 +158,25 @@ async def stream(
 
 
 def _packed(chosen: Export, form: str, things: Iterable[Any], heading: bool) -> str:
-    rows = [chosen.row(each) for each in things]
+    rows = [
+        {name: _value(each, column) for name, column in chosen.columns.items()} for each in things
+    ]
     if form == "csv":
-        return _csv(rows, chosen.columns.split() if heading else [])
-    return _json_lines(rows)
+        return _csv(rows, list(chosen.columns) if heading else [])
+    return "".join(json.dumps(row, default=_text, ensure_ascii=False) + "\n" for row in rows)
 
 
-def _csv(rows: list[Row], heading: Sequence[str]) -> str:
+def _value(thing: Any, column: str | Callable[[Any], Any]) -> Any:
+    if not isinstance(column, str):
+        return column(thing)
+    if isinstance(thing, dict):
+        return thing[column]
+    for name in column.split("."):
+        thing = None if thing is None else getattr(thing, name)
+    return thing
+
+
+def _csv(rows: list[dict[str, Any]], heading: Sequence[str]) -> str:
     text = io.StringIO()
     writer = csv.writer(text)
     if heading:
@@ -247,13 +190,10 @@ def _cell(value: Any) -> str | int:
         return ""
     if isinstance(value, int):
         return value
-    text = value.isoformat() if isinstance(value, datetime) else str(value)
+    text = _text(value)
     # A spreadsheet must not execute the text of a record.
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def _json_lines(rows: list[Row]) -> str:
-    return "".join(
-        json.dumps(row, default=lambda value: value.isoformat(), ensure_ascii=False) + "\n"
-        for row in rows
-    )
+def _text(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)

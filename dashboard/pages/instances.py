@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.dashboard.components import filters
-from arrester.dashboard.page_frame import Place, page
+from arrester.dashboard.page_frame import page
 from arrester.dashboard.permissions import Person, for_people
 
 #: A larger difference between the clocks of an instance and the server is marked.
@@ -20,20 +20,13 @@ SHOWN = {"": "live", "lost": "LOST", "ended": "ended"}
 @for_people
 def instances(request: HttpRequest, who: Person) -> HttpResponse:
     """Show live instances, with `show=lost` LOST, with `ended` the others."""
-    asked = filters.asked(request.GET, FIELDS)
-    if asked["show"] not in SHOWN:
-        raise InvalidValue("show", asked["show"], ", ".join(filter(None, SHOWN)))
-    place = Place(
-        template="dashboard/instances.html",
-        section="instances",
-        title="Instances",
-        url=request.get_full_path(),
-        shows=asked["application"],
-    )
-    found = queries.running(
-        asked["application"] or None,
-        ended=asked["show"] == "ended",
-        lost=asked["show"] == "lost",
+    requested = filters.field_values(request.GET, FIELDS)
+    if requested["show"] not in SHOWN:
+        raise InvalidValue("show", requested["show"], ", ".join(filter(None, SHOWN)))
+    found = queries.instance_page(
+        requested["application"] or None,
+        ended=requested["show"] == "ended",
+        lost=requested["show"] == "lost",
         cursor=request.GET.get("after"),
     )
     context = filters.form(request.GET, FIELDS) | {
@@ -44,4 +37,4 @@ def instances(request: HttpRequest, who: Person) -> HttpResponse:
             for each in found.rows
         ],
     }
-    return page(request, who, place, context)
+    return page(request, who, "instances", context, shows=requested["application"])

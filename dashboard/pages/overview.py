@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from arrester.controlplane import queries
 from arrester.dashboard.components import attention, failure_rates
-from arrester.dashboard.page_frame import Place, page
+from arrester.dashboard.page_frame import page
 from arrester.dashboard.permissions import Person, for_people
 
 FEED, RANKED = 8, 6
@@ -17,22 +17,17 @@ FEED, RANKED = 8, 6
 def overview(request: HttpRequest, who: Person) -> HttpResponse:
     """Show the overview."""
     now = timezone.now()
-    seen = queries.overview()
-    place = Place(
-        template="dashboard/overview.html",
-        section="overview",
-        title="Overview",
-        url=request.get_full_path(),
-    )
+    found = queries.overview()
     context = {
-        "seen": seen,
-        "attention": attention.items(seen, now=now),
-        "tiles": attention.tiles(seen),
+        "overview": found,
+        "attention": attention.items(found, now=now),
+        "tiles": attention.tiles(found),
         "rate": failure_rates.rate(failure_rates.span(request.GET, now=now)),
         "commands": queries.commands(limit=FEED).rows,
     }
-    held_total = sum(each.held for each in seen.applications)
+    held_total = sum(each.held for each in found.applications)
     plots = failure_rates.causes(now=now, limit=RANKED) | failure_rates.backlog(
         held_total, limit=RANKED, now=now
     )
-    return page(request, who, place, context | plots, lags=seen.lags, health=seen.health)
+    context |= plots
+    return page(request, who, "overview", context, lags=found.lags, health=found.health)

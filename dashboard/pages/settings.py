@@ -1,4 +1,4 @@
-"""Settings: accounts, applications that may run, retention."""
+"""Settings: accounts, applications that may run, retention, and a test error."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ from django.views.decorators.http import require_POST
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.roles import Role
-from arrester.dashboard.page_frame import Notice, Place, page
-from arrester.dashboard.permissions import Person, for_admins, for_people, note_positions
+from arrester.dashboard.page_frame import Notice, page
+from arrester.dashboard.permissions import (
+    Person,
+    for_admins,
+    for_operators,
+    for_people,
+    note_positions,
+)
 
 
 @for_people
@@ -25,23 +31,18 @@ def settings(request: HttpRequest, who: Person) -> HttpResponse:
 def _show(
     request: HttpRequest, who: Person, *, notice: Notice | None = None, password: str = ""
 ) -> HttpResponse:
-    place = Place(
-        template="dashboard/settings.html",
-        section="settings",
-        title="Settings",
-        url=reverse("settings"),
-        # A refresh would remove the password from the page.
-        live=not password,
-    )
     context = {
-        "accounts": queries.accounts() if who.decides else (),
+        "accounts": queries.accounts() if who.is_admin else (),
         "roles": [role.value for role in Role],
         "summaries": queries.applications(),
         "storage": queries.storage(),
         "password": password,
         "account": request.POST.get("name", "") if password else "",
     }
-    answer = page(request, who, place, context, notice=notice)
+    # A refresh would remove the password from the page.
+    live = not password
+    url = reverse("settings")
+    answer = page(request, who, "settings", context, url=url, live=live, notice=notice)
     if "HX-Request" in request.headers and request.method == "POST":
         answer["HX-Trigger"] = "arrester:done"
     return answer
@@ -72,6 +73,14 @@ def change(request: HttpRequest, who: Person, verb: str) -> HttpResponse:
             return _done(request, who, lambda: actions.activate_account(name, actor=who.name))
         case _:
             raise Http404(verb)
+
+
+@require_POST
+@for_operators
+def send_test_error(request: HttpRequest, who: Person) -> HttpResponse:
+    """Send a test error, and redirect to the page where it will appear."""
+    actions.send_test_error(actor=who.name)
+    return redirect(f"{reverse('errors')}?application=test&sent=1")
 
 
 def _role(request: HttpRequest) -> Role:

@@ -1,143 +1,178 @@
-"""REST: list, read and issue commands."""
+"""REST: list, read, issue and cancel commands."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.commands.decide import TASK_COMMANDS, CommandRequest
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import CommandKind, StageAnswer
-from arrester.controlplane.domain.state.states import CommandState
-from arrester.dashboard.rest import parameters, serializers
-from arrester.dashboard.rest.view_base import (
-    IDEMPOTENCY_KEY,
-    PROBLEMS,
-    View,
-    asked,
-    command_id,
-    listed,
-    page_of,
-    paged,
-)
+from arrester.controlplane.domain.state.states import CommandState, CommandStatus
+from arrester.dashboard.rest import base
 
 
-class Commands(View):
+class CommandQuery(base.ApplicationQuery):
+    """Filters of the list of commands."""
+
+    task = base.TaskIdField()
+
+
+class Delivery(serializers.Serializer[Any]):
+    """The state of a command at one instance."""
+
+    instance = serializers.UUIDField()
+    status = serializers.ChoiceField(base.choices(CommandStatus), source="status.value")
+    delivered_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+    reason = serializers.CharField(allow_null=True)
+
+
+class Command(serializers.Serializer[Any]):
+    """A command and its result."""
+
+    id = serializers.UUIDField()
+    kind = serializers.ChoiceField(base.choices(CommandKind), source="kind.value")
+    application = serializers.CharField()
+    task = serializers.CharField(source="task.digest", allow_null=True, default=None)
+    actor = serializers.CharField()
+    reason = serializers.CharField(allow_null=True)
+    status = serializers.ChoiceField(base.choices(CommandStatus), source="status.value")
+    position = serializers.IntegerField(
+        allow_null=True, help_text="The position at which the task was held."
+    )
+    target = serializers.IntegerField(
+        allow_null=True, help_text="RESUME_AT: the position at which the task resumes."
+    )
+    pipeline = serializers.CharField(allow_null=True, help_text="SET_POLICY: the pipeline.")
+    stage = serializers.CharField(allow_null=True, help_text="SET_POLICY: the stage.")
+    answer = serializers.CharField(
+        allow_null=True, help_text="SET_POLICY: the answer to failures; null: as in the code."
+    )
+    issued_at = serializers.DateTimeField()
+    delivered_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+    expires_at = serializers.DateTimeField()
+    outcome = serializers.CharField(allow_null=True)
+    deliveries = Delivery(many=True)
+    sequence = serializers.IntegerField()
+
+
+class NewCommand(serializers.Serializer[Any]):
+    """The fields of a new command: `task` for a command to a task, else `application`."""
+
+    id = serializers.UUIDField(required=False, help_text=base.AN_ID)
+    kind = base.Choice(base.choices(CommandKind))
+    application = serializers.CharField(required=False)
+    task = serializers.CharField(required=False, help_text="The id of the task.")
+    position = serializers.IntegerField(
+        required=False,
+        min_value=-(2**63),
+        max_value=2**63 - 1,
+        help_text="RESUME_AT: the position to resume at; held records before it are skipped.",
+    )
+    pipeline = serializers.CharField(required=False, help_text="SET_POLICY: the pipeline.")
+    stage = serializers.CharField(
+        required=False,
+        help_text="SET_POLICY: source, deserialize, process:<name> or produce.",
+    )
+    answer = base.Choice(
+        get_args(StageAnswer),
+        required=False,
+        allow_null=True,
+        help_text="SET_POLICY: the answer to all failures of the stage; null: as in the code.",
+    )
+    reason = serializers.CharField(
+        required=False,
+        allow_null=True,
+        max_length=1000,
+        help_text="Required for SKIP_RECORD, RESUME_AT, SET_POLICY and SHUT_DOWN_APPLICATION.",
+    )
+
+
+class NewCancel(serializers.Serializer[Any]):
+    """The reason for cancelling a command."""
+
+    id = serializers.UUIDField(required=False, help_text=base.AN_ID)
+    reason = serializers.CharField(required=False, allow_null=True, max_length=1000)
+
+
+class Commands(base.View):
     """Commands."""
 
-    @extend_schema(
-        operation_id="commands_list",
-        parameters=[parameters.CommandQuery],
-        responses={200: page_of(serializers.Command)} | PROBLEMS,
-    )
+    @base.lists(CommandQuery, Command, operation_id="commands_list")
     def get(self, request: Request) -> Response:
         """List commands, newest first."""
-        wanted = listed(parameters.CommandQuery, request)
-        return paged(
-            queries.commands(wanted.pop("application", None), **wanted), serializers.Command
+        wanted, page = base.list_values(CommandQuery, request)
+        return base.paged(
+            queries.commands(wanted.pop("application", None), **wanted, **page), Command
         )
 
-    @extend_schema(
-        request=serializers.NewCommand,
-        parameters=[IDEMPOTENCY_KEY],
-        responses={201: serializers.Command, 202: serializers.Command, 409: serializers.Problem}
-        | PROBLEMS,
-    )
+    @base.acts(NewCommand, {201: Command, 202: Command}, base.REFUSED)
     def post(self, request: Request) -> Response:
         """Issue a command: 202 while it waits for an answer, 201 if it is already done.
 
         409 if the state forbids it; the refused command is in the log too.
         """
-        requested = asked(serializers.NewCommand, request.data)
-        state = _issue(request, requested)
-        status = 201 if state.status.final else 202
-        return Response(serializers.Command(state).data, status=status)
+        state = _issue(request, base.values(NewCommand, request.data))
+        return Response(Command(state).data, status=201 if state.status.final else 202)
 
 
-class Command(View):
+class OneCommand(base.View):
     """One command."""
 
-    @extend_schema(responses={200: serializers.Command} | PROBLEMS)
+    @extend_schema(responses={200: Command} | base.PROBLEMS)
     def get(self, request: Request, id: UUID) -> Response:
         """Return one command: poll it until its status is final."""
-        return Response(serializers.Command(queries.command(id)).data)
+        return Response(Command(queries.command(id)).data)
 
 
-def _issue(request: Request, requested: dict[str, Any]) -> CommandState:
-    actor, command = request.user.get_username(), command_id(request, requested)
-    match CommandKind(requested["kind"]):
-        case CommandKind.RESUME_TASK:
-            reason = requested.get("reason")
-            return actions.resume_task(
-                _given(requested, "task"), reason=reason, actor=actor, command=command
-            )
-        case CommandKind.SKIP_RECORD:
-            reason = requested.get("reason") or ""
-            return actions.skip_record(
-                _given(requested, "task"), reason=reason, actor=actor, command=command
-            )
-        case CommandKind.RESUME_AT:
-            return actions.resume_task_at(
-                _given(requested, "task"),
-                position=_position(requested),
-                reason=requested.get("reason") or "",
-                actor=actor,
-                command=command,
-            )
-        case CommandKind.PAUSE_TASK:
-            reason = requested.get("reason")
-            return actions.pause_task(
-                _given(requested, "task"), reason=reason, actor=actor, command=command
-            )
-        case CommandKind.RESTART_TASK:
-            reason = requested.get("reason")
-            return actions.restart_task(
-                _given(requested, "task"), reason=reason, actor=actor, command=command
-            )
-        case CommandKind.SET_POLICY:
-            return actions.set_policy(
-                _given(requested, "application"),
-                pipeline=_given(requested, "pipeline"),
-                stage=_given(requested, "stage"),
-                answer=_answer(requested),
-                reason=requested.get("reason") or "",
-                actor=actor,
-                command=command,
-            )
-        case CommandKind.SHUT_DOWN_APPLICATION:
-            reason = requested.get("reason") or ""
-            application = _given(requested, "application")
-            return actions.shut_down_application(
-                application, reason=reason, actor=actor, command=command
-            )
-        case CommandKind.START_APPLICATION:
-            reason = requested.get("reason")
-            return actions.start_application(
-                _given(requested, "application"), reason=reason, actor=actor, command=command
-            )
+class CancelCommand(base.View):
+    """Cancel a command."""
+
+    @base.acts(NewCancel, Command, base.REFUSED)
+    def post(self, request: Request, id: UUID) -> Response:
+        """Cancel a command that no instance has fetched; 409 if it is too late."""
+        given = base.values(NewCancel, request.data)
+        actor, reason = request.user.get_username(), given.get("reason")
+        state = actions.cancel_command(
+            id, actor=actor, reason=reason, id=base.act_id(request, given)
+        )
+        return Response(Command(state).data)
 
 
-def _given(requested: dict[str, Any], name: str) -> str:
-    value: str | None = requested.get(name)
-    if not value:
-        raise InvalidValue(name, value, f"what {requested['kind']} is for")
-    return value
+def _issue(request: Request, given: dict[str, Any]) -> CommandState:
+    kind, id = CommandKind(given["kind"]), base.act_id(request, given)
+    actor, reason = request.user.get_username(), given.get("reason")
+    if kind in TASK_COMMANDS:
+        task = _required(given, "task", f"the task of {kind}")
+        target = None
+        if kind is CommandKind.RESUME_AT:
+            target = _required(given, "position", "the position that the task resumes at")
+        return actions.command_task(
+            kind, task, actor=actor, reason=reason, target=target, command=id
+        )
+    application = _required(given, "application", f"the application of {kind}")
+    policy = {}
+    if kind is CommandKind.SET_POLICY:
+        policy = {
+            name: _required(given, name, f"the {name} of {kind}") for name in ("pipeline", "stage")
+        }
+        if "answer" not in given:
+            allowed = "CONTINUE, RETRY, PAUSE, FAIL, or null: as in the code"
+            raise InvalidValue("answer", None, allowed)
+        policy["answer"] = given["answer"]
+    requested = CommandRequest(command=id, kind=kind, actor=actor, reason=reason, **policy)
+    return actions.issue_command(application, requested)
 
 
-def _answer(requested: dict[str, Any]) -> StageAnswer | None:
-    """Return the requested answer; null removes the override, a missing answer is an error."""
-    if "answer" not in requested:
-        raise InvalidValue("answer", None, "CONTINUE, RETRY, PAUSE, FAIL, or null: as in the code")
-    value: StageAnswer | None = requested["answer"]
-    return value
-
-
-def _position(requested: dict[str, Any]) -> int:
-    value: int | None = requested.get("position")
-    if value is None:
-        raise InvalidValue("position", value, "the position that the task resumes at")
-    return value
+def _required(given: dict[str, Any], name: str, allowed: str) -> Any:
+    if given.get(name) in (None, ""):
+        raise InvalidValue(name, given.get(name), allowed)
+    return given[name]

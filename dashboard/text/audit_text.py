@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.urls import reverse
 from django.utils.http import urlencode
 
+from arrester.controlplane import queries
 from arrester.controlplane.domain.events import (
     CommandIssued,
     CommandKind,
@@ -19,13 +22,36 @@ from arrester.controlplane.domain.events import (
     QuarantineRequeued,
     StoredEvent,
 )
-from arrester.controlplane.domain.identity.names import task_digest
+from arrester.controlplane.domain.identity.names import task_digest, task_id
 from arrester.controlplane.domain.state.error_groups import PERIODS
-from arrester.controlplane.domain.state.states import task_id
 from arrester.dashboard.text import event_text
 
 
-def words_of(data: EventData) -> str:
+def row(act: queries.Act) -> dict[str, Any]:
+    """Return an act for REST and exports; one on an account has no application and position."""
+    found = {"at": act.at, "actor": act.actor, "status": act.status and act.status.value}
+    if act.change is not None:
+        return found | {
+            "kind": act.change.act,
+            "application": None,
+            "about": act.change.account,
+            "what": act.change.detail,
+            "position": None,
+            "instance": None,
+        }
+    assert act.event is not None
+    event = act.event.event
+    return found | {
+        "kind": event.type,
+        "application": act.event.application,
+        "about": about(act.event),
+        "what": details(event.data),
+        "position": act.event.sequence,
+        "instance": event.instance,
+    }
+
+
+def details(data: EventData) -> str:
     """Return the details of an act, besides its name and its actor."""
     match data:
         case ErrorGroupMuted():
@@ -38,7 +64,7 @@ def words_of(data: EventData) -> str:
             what = f"set policy of {data.stage} to {data.answer or 'as in the code'}"
             return f"{what}: {data.reason}"
         case QuarantineDismissed() | QuarantineRequeued():
-            return _aside(data)
+            return _quarantine_act(data)
         case CommandIssued():
             kind = data.kind.replace("_", " ").lower()
             return f"{kind}: {data.reason}" if data.reason else kind
@@ -46,8 +72,8 @@ def words_of(data: EventData) -> str:
             return event_text.sentence(data)
 
 
-def _aside(data: QuarantineDismissed | QuarantineRequeued) -> str:
-    what = "1 thing" if data.count == 1 else f"{data.count:,} things"
+def _quarantine_act(data: QuarantineDismissed | QuarantineRequeued) -> str:
+    what = "1 item" if data.count == 1 else f"{data.count:,} items"
     entry = f" of entry {data.entry}" if data.entry else ""
     reason = data.reason if isinstance(data, QuarantineDismissed) else None
     return f"{what}{entry}: {reason}" if reason else f"{what}{entry}"

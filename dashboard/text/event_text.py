@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
 
 from arrester.controlplane.domain.events import (
     ApplicationShutdownRequested,
@@ -30,6 +33,7 @@ from arrester.controlplane.domain.events import (
     RetriesCounted,
     StageAnswer,
     StateReported,
+    StoredEvent,
     TaskDied,
     TaskPaused,
     TaskRestarted,
@@ -64,7 +68,7 @@ def sentence(data: EventData) -> str:
             span = f"{at(data.first_position)} to {at(data.last_position)}"
             return f"{about}{data.count:,} more, {span} → {data.response}: {cause(failure)}"
         case RetriesCounted():
-            return f"{data.retries:,} retries that helped"
+            return f"{data.retries:,} successful retries"
         case OutageFound():
             about = "about " if data.estimated else ""
             shares = f"{about}{data.failed:,} of {data.records:,} records"
@@ -76,23 +80,23 @@ def sentence(data: EventData) -> str:
         case RecordsDeadLettered():
             return f"{data.count:,} to {data.place}{_by(data.actor, data.reason)}"
         case DeadLettersFailed():
-            return f"{data.failures:,} times, {data.waiting:,} still to be written to {data.place}"
+            return f"{data.failures:,} failed writes to {data.place}, {data.waiting:,} waiting"
         case TaskPaused(failure=None):
-            where = "" if data.position is None else f", at {at(data.position)}"
-            return f"by hand{where}{_by(data.actor, data.reason)}"
+            where = "" if data.position is None else f" at {at(data.position)}"
+            return f"by an operator{where}{_by(data.actor, data.reason)}"
         case TaskPaused(failure=Failure() as failure) | TaskDied(failure=failure):
             return f"at {at(data.position)}: {cause(failure)}"
         case PolicyChanged():
             return f"{data.stage} → {_answered(data.answer)}{_by(data.actor, data.reason)}"
         case RecordsHeld():
-            return f"{data.held:,} held now"
+            return f"{data.held:,} held"
         case TaskRestarted(actor=str()):
             return f"at {at(data.position)}{_by(data.actor, data.reason)}"
         case TaskResumed(how=ResumeHow.AT):
             skipped = f", {data.skipped:,} skipped" if data.skipped else ""
             return f"at {at(data.position)}{skipped}{_by(data.actor, data.reason)}"
         case StateReported():
-            return f"corrected from: {_standing(data)}"
+            return f"corrected to the state of the agent: {_reported(data)}"
         case ApplicationShutdownRequested():
             return data.reason
         case TaskResumed():
@@ -101,11 +105,11 @@ def sentence(data: EventData) -> str:
             return _of_command(data)
 
 
-def _standing(data: StateReported) -> str:
+def _reported(data: StateReported) -> str:
     """Return the number of tasks in a report, by state: `2 PAUSED, 1 DEAD`."""
     found = Counter(each.status for each in data.tasks if each.status != TaskStatus.RUNNING)
     counted = [f"{count:,} {status}" for status, count in sorted(found.items())]
-    return ", ".join(counted) or "all its tasks run"
+    return ", ".join(counted) or "all tasks RUNNING"
 
 
 def _of_command(data: EventData) -> str:
@@ -129,7 +133,7 @@ def _answered(answer: StageAnswer | None) -> str:
     return answer or "as in the code"
 
 
-def still(instances: int, lost: int) -> str:
+def stale(instances: int, lost: int) -> str:
     """Return why the state may be out of date; empty if any instance has a heartbeat."""
     if not instances:
         return "No live instance"
@@ -155,3 +159,23 @@ def at(position: int | None) -> str:
 def _by(actor: str | None, reason: str | None) -> str:
     by = f" by {actor}" if actor else ""
     return f"{by}: {reason}" if reason else by
+
+
+def as_json(events: Iterable[StoredEvent]) -> str:
+    """Return events as a JSON list in their stored form, without bodies, one field per line."""
+    stored_forms = [
+        {
+            "application": stored.application,
+            "sequence": stored.sequence,
+            "type": stored.event.type,
+            "schema_version": stored.event.schema_version,
+            "occurred_at": stored.event.occurred_at,
+            "received_at": stored.received_at,
+            "instance": stored.event.instance,
+            "run": stored.event.run,
+            "caused_by": stored.event.caused_by,
+            "data": stored.event.data,
+        }
+        for stored in events
+    ]
+    return msgspec.json.format(msgspec.json.encode(stored_forms), indent=2).decode()

@@ -21,7 +21,7 @@ from arrester.dashboard.text import event_text
 _ORIGINS = {
     "on_error": "on_error=",
     "configuration": "configuration",
-    "limit": "a limit alone",
+    "limit": "limit",
     "default": "default",
 }
 _UNCAUGHT = {answer.value for answer in UncaughtAnswer}
@@ -48,7 +48,7 @@ class Choice(NamedTuple):
     """An answer that a person may set; without a value it removes the override."""
 
     value: str
-    word: str
+    label: str
     #: The effect of the answer.
     meaning: str
 
@@ -77,7 +77,7 @@ class Meter(NamedTuple):
         return f"{self.gauge.used:,} of {self.gauge.limit:,} {self.span.removeprefix('in ')}"
 
 
-class Shown(NamedTuple):
+class PipelineText(NamedTuple):
     """A pipeline on the page; without rows its policy is unknown."""
 
     policy: queries.PipelinePolicy
@@ -87,9 +87,9 @@ class Shown(NamedTuple):
     facts: list[tuple[str, str]]
 
 
-def shown(application: str, *, now: datetime) -> list[Shown]:
+def policies(application: str, *, now: datetime) -> list[PipelineText]:
     """Return what the page shows of each pipeline of an application."""
-    return [_shown(each) for each in queries.policies(application, now=now)]
+    return [_policy(each) for each in queries.policies(application, now=now)]
 
 
 def meters(task: TaskState, thread: ThreadState | None, *, now: datetime) -> list[Meter]:
@@ -97,21 +97,21 @@ def meters(task: TaskState, thread: ThreadState | None, *, now: datetime) -> lis
     return [_meter(gauge) for gauge in queries.task_gauges(task, thread, now=now)]
 
 
-def _shown(found: queries.PipelinePolicy) -> Shown:
-    told = found.thread.policy
-    if told is None:
-        return Shown(found, [], [], [])
-    return Shown(
+def _policy(found: queries.PipelinePolicy) -> PipelineText:
+    policy = found.thread.policy
+    if policy is None:
+        return PipelineText(found, [], [], [])
+    return PipelineText(
         policy=found,
-        rows=[_row(stage, commanded(told, stage.name)) for stage in told.stages],
+        rows=[_row(stage, commanded(policy, stage.name)) for stage in policy.stages],
         meters=[_meter(gauge) for gauge in found.gauges],
-        facts=_facts(told),
+        facts=_facts(policy),
     )
 
 
-def commanded(told: PipelineDescribed, stage: str) -> StageCommanded | None:
+def commanded(policy: PipelineDescribed, stage: str) -> StageCommanded | None:
     """Return the override of a stage."""
-    return next((each for each in told.commanded if each.name == stage), None)
+    return next((each for each in policy.commanded if each.name == stage), None)
 
 
 def choices(runs: Iterable[ThreadState], pipeline: str, stage: str) -> list[Choice]:
@@ -127,19 +127,19 @@ def choices(runs: Iterable[ThreadState], pipeline: str, stage: str) -> list[Choi
     return offered
 
 
-def why_not(runs: Iterable[ThreadState], pipeline: str, stage: str) -> str:
+def refusal(runs: Iterable[ThreadState], pipeline: str, stage: str) -> str:
     """Return why no answer may be set for a stage; empty if one may."""
     return policy_refusal(list(runs), pipeline, stage, "FAIL") or ""
 
 
-def _row(stage: StageDescribed, said: StageCommanded | None) -> Row:
+def _row(stage: StageDescribed, override: StageCommanded | None) -> Row:
     return Row(
         stage=stage,
         answer=stage.answer or "HANDLER",
         origin=_ORIGINS[stage.origin],
         handler=None if stage.handler is None else event_text.short(stage.handler),
         on=[(event_text.short(name), answer) for name, answer in stage.on.items()],
-        commanded=said,
+        commanded=override,
     )
 
 
@@ -149,7 +149,7 @@ def _meter(gauge: queries.Gauge) -> Meter:
         word = (
             "no record may be skipped"
             if gauge.limit == 0
-            else "used up: the next failure exceeds it"
+            else "used up: the next failure exceeds the limit"
         )
         return Meter(gauge, "is-dead", "warning", word, span)
     if gauge.share >= NEARLY:
@@ -157,56 +157,56 @@ def _meter(gauge: queries.Gauge) -> Meter:
     return Meter(gauge, "is-running", "check", "within the limit", span)
 
 
-def _facts(told: PipelineDescribed) -> list[tuple[str, str]]:
+def _facts(policy: PipelineDescribed) -> list[tuple[str, str]]:
     return [
-        ("Tolerance", _tolerance(told)),
-        ("Retries", _retries(told)),
-        ("Dead letters", _dead_letters(told)),
-        ("FAIL ends", "only its task" if told.scope == "task" else "the run"),
-        ("Failure scope", _uncaught(told.uncaught)),
-        ("Outage", _outage(told)),
-        ("Ends in", f"{told.sink}{', all or nothing' if told.atomic else ''}"),
+        ("Tolerance", _tolerance(policy)),
+        ("Retries", _retries(policy)),
+        ("Dead letters", _dead_letters(policy)),
+        ("Failure scope", "the task" if policy.scope == "task" else "the run"),
+        ("Uncaught exception", _uncaught(policy.uncaught)),
+        ("Outage", _outage(policy)),
+        ("Sink", f"{policy.sink}{', atomic' if policy.atomic else ''}"),
     ]
 
 
-def _uncaught(said: str) -> str:
+def _uncaught(answer: str) -> str:
     """Return the constant answer, or the handler."""
-    return said if said in _UNCAUGHT else f"handler {said}"
+    return answer if answer in _UNCAUGHT else f"handler {answer}"
 
 
-def _tolerance(told: PipelineDescribed) -> str:
+def _tolerance(policy: PipelineDescribed) -> str:
     limits = [
         f"{limit:,} {span}"
         for limit, span in (
-            (told.tolerance_limit, "per run"),
-            (told.rate_limit, f"per {told.rate_duration}"),
+            (policy.tolerance_limit, "per run"),
+            (policy.rate_limit, f"per {policy.rate_duration}"),
         )
         if limit is not None and limit >= 0
     ]
     return f"{' and '.join(limits)}, for each task" if limits else "no limit"
 
 
-def _retries(told: PipelineDescribed) -> str:
-    if told.retries_limit == 0:
+def _retries(policy: PipelineDescribed) -> str:
+    if policy.retries_limit == 0:
         return "none"
-    number = "any number" if told.retries_limit < 0 else f"{told.retries_limit:,}"
-    within = "" if told.retry_timeout_ms < 0 else f", within {_seconds(told.retry_timeout_ms)}"
-    return f"{number}{within}; waits of at most {_seconds(told.retry_delay_max_ms)}"
+    number = "any number" if policy.retries_limit < 0 else f"{policy.retries_limit:,}"
+    within = "" if policy.retry_timeout_ms < 0 else f", within {_seconds(policy.retry_timeout_ms)}"
+    return f"{number}{within}; waits of at most {_seconds(policy.retry_delay_max_ms)}"
 
 
 def _seconds(milliseconds: int) -> str:
     return f"{milliseconds / 1_000:,g} s"
 
 
-def _dead_letters(told: PipelineDescribed) -> str:
-    if told.dead_letter_format is None:
+def _dead_letters(policy: PipelineDescribed) -> str:
+    if policy.dead_letter_format is None:
         return "off: skipped records are not stored"
-    return f"{told.dead_letter_format}, {told.dead_letter_place}"
+    return f"{policy.dead_letter_format}, {policy.dead_letter_place}"
 
 
-def _outage(told: PipelineDescribed) -> str:
-    if told.outage_share is None:
+def _outage(policy: PipelineDescribed) -> str:
+    if policy.outage_share is None:
         return "off: each record is handled by itself"
-    share = f"{told.outage_share:.0%} of a micro-batch"
-    least = f"at least {told.outage_minimum:,} records"
-    return f"more than {share}, {least}, that fail alike: {told.outage_response}"
+    share = f"{policy.outage_share:.0%} of a micro-batch"
+    least = f"at least {policy.outage_minimum:,} records"
+    return f"more than {share}, {least}, that fail alike: {policy.outage_response}"

@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -19,14 +19,16 @@ _BYTES_PER_LINE = 16
 _CUT_MARK = "…[cut]"
 _BASE64 = "base64:"
 #: Control characters, and those that change the direction of text.
-_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+_INVISIBLE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
+)
 _PYTHON_FRAME = re.compile(r'^\s*File "(?P<path>[^"]+)", line \d+')
 _JVM_FRAME = re.compile(r"^\s*(?:at (?P<method>[\w.$/@<>]+)|\.\.\. \d+ (?:more|common))")
 _JVM_PLATFORM = re.compile(
     r"(?:java\.base/|jdk\.|java\.|javax\.|sun\.|com\.sun\.|scala\.|py4j\.|org\.apache\."
     r"|org\.sparkproject\.|io\.netty\.|org\.codehaus\.|io\.delta\.)"
 )
-_NOT_YOURS = re.compile(
+_PLATFORM_PATH = re.compile(
     r"site-packages|dist-packages|/pyspark/|/py4j/|pyspark\.zip|_arrester_worker|/agents/"
     r"|/lib(64)?/python\d|^<frozen|importlib"
 )
@@ -71,7 +73,7 @@ class Dump(NamedTuple):
     cut: bool
 
 
-def shown(stored: StoredEvent | None) -> dict[str, Any]:
+def context(stored: StoredEvent | None) -> dict[str, Any]:
     """Return the context for the body of a RecordFailed; empty if there is none."""
     body = stored.event.body if stored else None
     return {
@@ -100,29 +102,25 @@ def _field(name: str, value: Any) -> Field:
 
 def pretty(value: Any) -> str:
     """Return JSON for reading; invisible characters are escaped without a change of meaning."""
-    return seen(_json(value))
+    return visible(_json(value))
 
 
 def _json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
-def seen(text: str) -> str:
+def visible(text: str) -> str:
     """Return a text with invisible and misleading characters escaped."""
-    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def trace(stack: str) -> list[Line]:
-    """Return the lines of a trace, each marked as the user's or the platform's."""
-    return list(_told_apart(stack.splitlines()))
-
-
-def _told_apart(lines: Iterable[str]) -> Iterator[Line]:
+def trace(stack: str) -> Iterator[Line]:
+    """Yield the lines of a trace, each marked as the user's or the platform's."""
     own = True
-    for text in lines:
+    for text in stack.splitlines():
         frame = _PYTHON_FRAME.match(text)
         if frame:
-            own = _NOT_YOURS.search(frame["path"]) is None
+            own = _PLATFORM_PATH.search(frame["path"]) is None
         elif call := _JVM_FRAME.match(text):
             method = call["method"]
             own = method is not None and _JVM_PLATFORM.match(method) is None
@@ -143,7 +141,7 @@ def _is_frame(text: str) -> bool:
 
 
 def dumps(body: Body) -> list[Dump]:
-    """Return the bytes of each field that has a text: they show what no eye sees."""
+    """Return the bytes of each field that has a text: they show invisible characters."""
     texts = ((field.name, _bytes(field.text)) for field in fields(body) if field.text)
     return [Dump(name, hexdump(raw), len(raw), len(raw) > SHOWN_BYTES) for name, raw in texts]
 

@@ -12,7 +12,7 @@ from tests.agents.redis_server import FoldingSide, Server, running
 
 @pytest.fixture
 def bench(spark: SparkSession, tmp_path: Path) -> Iterator[Bench]:
-    """Return a bench in a folder of its own."""
+    """Return a bench in a new folder."""
     made = Bench(spark, tmp_path)
     yield made
     made.close()
@@ -26,7 +26,7 @@ def redis_process() -> Iterator[Server]:
 
 @pytest.fixture
 def redis_server(redis_process: Server) -> Iterator[Server]:
-    """Return a Redis that is up and empty; the test may stop it and start it again."""
+    """Return a running, empty Redis; the test may stop and start it."""
     redis_process.client.flushall()
     yield redis_process
     if not redis_process.process.alive():

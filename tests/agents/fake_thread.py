@@ -7,18 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from arrester.agents.journal.outbox import Outbox
-from arrester.agents.runtime.protocols import Death
+from arrester.agents.journal.state import CommandAnswer
+from arrester.agents.runtime.thread_protocol import Outbox, PolicyCommand, TaskCommand, ThreadDeath
 from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandRefused,
     Event,
     EventData,
-    Failure,
     PolicyChanged,
     ResumeHow,
     Run,
-    StageAnswer,
     TaskPaused,
     TaskResumed,
     ThreadDied,
@@ -27,51 +25,45 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.states import TaskState, ThreadStatus
 from tests.agents.sample_events import INSTANCE, NOW
+from tests.patience import PATIENCE_SECONDS
 
 STOPPED = "stopped"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    applied: bool
-    reason: str
+def applied(reason: str) -> CommandAnswer:
+    return CommandAnswer(applied=True, reason=reason)
 
 
-@dataclass(frozen=True, slots=True)
-class FakeDeath:
-    reason: str
-    failure: Failure | None = None
-    exception: BaseException | None = None
-    superseded: bool = False
-    finished: bool = False
+def refused(reason: str) -> CommandAnswer:
+    return CommandAnswer(applied=False, reason=reason)
 
 
 @dataclass(slots=True)
 class FakeThread:
-    """`paused` are the keys that a resume is true for; `journal` survives the thread."""
+    """`paused` are the keys of PAUSED tasks; `journal` survives the thread."""
 
     outbox: Outbox
-    on_death: Callable[[Death], None]
+    on_death: Callable[[ThreadDeath], None]
     pipeline_name: str = "delays"
     checkpoint_id: str = "c1"
     epoch: int = 1
     instance: UUID = INSTANCE
     paused: set[str | None] = field(default_factory=lambda: {"JFK"})
-    journal: dict[UUID, Outcome] = field(default_factory=dict)
+    journal: dict[UUID, CommandAnswer] = field(default_factory=dict)
     resumes: list[tuple[str | None, ResumeHow | None, int | None]] = field(default_factory=list)
-    #: What `resume` raises, if anything.
+    #: The exception of `apply`, if any.
     broken: Exception | None = None
-    #: Whether a refusal is neither written down nor told, as when the thread is ending.
-    forgetful: bool = False
-    #: What `start` raises, if anything.
+    #: Whether a refusal is neither recorded nor reported, as when the thread is ending.
+    ending: bool = False
+    #: The exception of `start`, if any.
     cannot_start: Exception | None = None
-    #: How long a graceful stop would take.
+    #: The time that a graceful stop takes.
     busy_seconds: float = 0.0
     alive: bool = False
     is_answered: bool = False
     is_global: bool = False
     is_idle: bool = False
-    #: What it says its tasks weigh, and how often it was asked to report them.
+    #: The weight of its tasks, and how often a report was requested.
     weight: int | None = 0
     reports: int = 0
     applying: threading.Event = field(default_factory=threading.Event)
@@ -89,17 +81,17 @@ class FakeThread:
             raise self.cannot_start
         self.alive = True
         self.is_answered = False
-        self._tell(ThreadStarted())
+        self._put(ThreadStarted())
 
     def stop(self, *, timeout_seconds: float) -> bool:
         graceful = self.busy_seconds <= timeout_seconds
         threading.Event().wait(min(self.busy_seconds, timeout_seconds))
-        self.die(FakeDeath(STOPPED))
+        self.die(ThreadDeath(STOPPED))
         return graceful
 
-    def die(self, death: FakeDeath) -> None:
+    def die(self, death: ThreadDeath) -> None:
         self.alive = False
-        self._tell(ThreadDied(reason=death.reason, failure=death.failure))
+        self._put(ThreadDied(reason=death.reason, failure=death.failure))
         if death.reason != STOPPED:
             self.on_death(death)
         self.is_answered = True
@@ -107,69 +99,58 @@ class FakeThread:
     def tasks(self) -> list[TaskState]:
         return []
 
-    def resume(
-        self,
-        key: str | None,
-        *,
-        how: ResumeHow | None,
-        position: int | None = None,
-        target: int | None = None,
-        command: UUID | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-    ) -> Outcome:
+    def apply(self, command: TaskCommand | PolicyCommand) -> CommandAnswer:
+        if isinstance(command, PolicyCommand):
+            return self._set_policy(command)
         self.applying.set()
-        assert self.may_apply.wait(10)
+        assert self.may_apply.wait(PATIENCE_SECONDS)
         if self.broken is not None:
             raise self.broken
-        self.resumes.append((key, how, position if target is None else target))
+        key, how = command.key, command.how
+        at = command.position if command.target is None else command.target
+        self.resumes.append((key, how, at))
         if how is None:
-            return self._answered(command, self._paused_by_hand(key, command))
-        applied = key in self.paused
-        outcome = Outcome(applied, "resumed" if applied else f"{key} is RUNNING")
-        if applied:
-            self.paused.remove(key)
-            self._tell(TaskResumed(task=key, how=how), command)
-        return self._answered(command, outcome)
+            return self._answered(command.command, self._paused_by_hand(key, command.command))
+        if key not in self.paused:
+            return self._answered(command.command, refused(f"{key} is RUNNING"))
+        self.paused.remove(key)
+        self._put(TaskResumed(task=key, how=how), command.command)
+        return self._answered(command.command, applied("resumed"))
 
-    def set_policy(
-        self,
-        stage: str,
-        answer: StageAnswer | None,
-        *,
-        command: UUID | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-    ) -> Outcome:
+    def _set_policy(self, command: PolicyCommand) -> CommandAnswer:
+        stage, answer = command.stage, command.answer
         if stage != "produce":
-            return self._answered(command, Outcome(False, f"there is no stage {stage}"))
-        self._tell(PolicyChanged(stage=stage, answer=answer, actor=actor, reason=reason), command)
-        return self._answered(command, Outcome(True, f"answered {answer}"))
+            return self._answered(command.command, refused(f"there is no stage {stage}"))
+        changed = PolicyChanged(
+            stage=stage, answer=answer, actor=command.actor, reason=command.reason
+        )
+        self._put(changed, command.command)
+        return self._answered(command.command, applied(f"answered {answer}"))
 
-    def _paused_by_hand(self, key: str | None, command: UUID | None) -> Outcome:
+    def _paused_by_hand(self, key: str | None, command: UUID | None) -> CommandAnswer:
         if key in self.paused:
-            return Outcome(False, f"{key} is PAUSED")
+            return refused(f"{key} is PAUSED")
         self.paused.add(key)
-        self._tell(TaskPaused(task=key, position=None), command)
-        return Outcome(True, "paused")
+        self._put(TaskPaused(task=key, position=None), command)
+        return applied("paused")
 
-    def _answered(self, command: UUID | None, outcome: Outcome) -> Outcome:
-        if command is not None and not self.forgetful:
+    def _answered(self, command: UUID | None, outcome: CommandAnswer) -> CommandAnswer:
+        if command is not None and not self.ending:
             self.journal[command] = outcome
             answer: EventData = CommandRefused(command=command, reason=outcome.reason)
-            self._tell(CommandApplied(command=command) if outcome.applied else answer, command)
+            self._put(CommandApplied(command=command) if outcome.applied else answer, command)
         return outcome
 
-    def standing(self) -> int | None:
+    def task_weight(self) -> int | None:
         return self.weight
 
     def report(self) -> None:
         self.reports += 1
 
-    def is_applied(self, command: UUID) -> Outcome | None:
+    def answer_to(self, command: UUID) -> CommandAnswer | None:
         return self.journal.get(command)
 
-    def _tell(self, data: EventData, command: UUID | None = None) -> None:
+    def _put(self, data: EventData, command: UUID | None = None) -> None:
         run = Run(pipeline=self.pipeline_name, checkpoint=self.checkpoint_id, epoch=self.epoch)
         event = Event(
             occurred_at=NOW, instance=self.instance, run=run, caused_by=command, data=data

@@ -1,4 +1,4 @@
-"""A small world for whole pipelines: files of flights, the pipeline of the README, its sink."""
+"""Files of flights, the pipeline of the README and its sink."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class World:
         return str(self.folder / "checkpoint")
 
     def arrive(self, name: str, flights: Sequence[Flight]) -> None:
-        """Let a file of flights appear in the source, all at once."""
+        """Add a file of flights to the source atomically."""
         place = self.folder / "source"
         place.mkdir(exist_ok=True)
         hidden = place / f"_{name}"
@@ -51,7 +51,7 @@ class World:
         return reader.csv(str(self.folder / "source"))
 
     def sink(self, frame: DataFrame, number: int) -> None:
-        """Write what passed, idempotent by number."""
+        """Write the passed rows, idempotent by number."""
         frame.write.mode("overwrite").json(str(self.folder / "sink" / f"{number:08d}"))
 
     def delays(self, agent: Agent) -> Pipeline:
@@ -65,11 +65,12 @@ class World:
         )
 
     def written(self, origin: str) -> list[int]:
-        """Return the positions of a task in the sink, in the order they were written."""
+        """Return the positions of a task in the sink, in the order of writing."""
         done = sorted(self.folder.glob("sink/*/_SUCCESS"))
-        parts = [part for mark in done for part in sorted(mark.parent.glob("part-*.json"))]
+        parts = [part for success in done for part in sorted(success.parent.glob("part-*.json"))]
         rows = [json.loads(line) for part in parts for line in part.read_text().splitlines()]
         return [row["position"] for row in rows if row["origin"] == origin]
 
     def dead_letters(self) -> int:
-        return self.spark.read.parquet(str(self.folder / "dlq")).count()
+        complete = [str(mark.parent) for mark in self.folder.glob("dlq/day=*/*/_SUCCESS")]
+        return self.spark.read.parquet(*complete).count() if complete else 0

@@ -20,7 +20,7 @@ _SECONDS = 10.0
 
 
 class KafkaCluster:
-    """One broker; topics of four partitions are there when they are first asked for."""
+    """One broker; topics of four partitions are created on first use."""
 
     def __init__(self) -> None:
         libraries = Path(confluent_kafka.__file__).parent.with_name("confluent_kafka.libs")
@@ -45,7 +45,7 @@ class KafkaCluster:
         self._call("rd_kafka_mock_push_request_errors_array", request, count, array)
 
     def heal(self, request: int = PRODUCE) -> None:
-        """Forget the errors that were not answered yet."""
+        """Drop the errors that are not used yet."""
         self._call("rd_kafka_mock_clear_request_errors", request)
 
     def down(self) -> None:
@@ -101,7 +101,7 @@ def _text(value: str | bytes) -> str:
 
 
 class RecordedAdmin:
-    """Stands for Kafka's admin client, which the mock cluster does not answer: keeps requests."""
+    """Kafka's admin client, which the mock cluster does not answer; records requests."""
 
     def __init__(self, topics: list[str], error: KafkaException | None = None) -> None:
         self.topics = dict.fromkeys(topics)
@@ -122,7 +122,7 @@ class RecordedAdmin:
             raise self.error
 
 
-#: What a broker says when too few replicas are there; the client would try again for ever.
+#: A broker's error without enough replicas; the client would retry without end.
 NOT_ENOUGH_REPLICAS = KafkaError.NOT_ENOUGH_REPLICAS
 #: What the client does not try again.
 TOO_LARGE = KafkaError.MSG_SIZE_TOO_LARGE

@@ -1,16 +1,15 @@
-"""Records as Spark's Kafka source gives them, of its exact schema, from files."""
+"""Records with the exact schema of Spark's Kafka source, read from files."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
-from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
 from tests.agents.pipeline_bench import Bench
 
@@ -34,6 +33,7 @@ KAFKA_SCHEMA = T.StructType(
         ),
     ]
 )
+_OPTIONS_SCHEMA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class KafkaRecord:
 def add_records(bench: Bench, *records: KafkaRecord) -> None:
     """Add one micro-batch of records."""
     bench._files += 1
-    # Whole at once, with its time: a stream that runs lists it as soon as it is there.
+    # Created atomically with its time: a running stream lists it at once.
     place, draft = bench.folder / "in" / f"{bench._files:06d}", bench.folder / "draft"
     made = bench.spark.createDataFrame([each.row() for each in records], KAFKA_SCHEMA)
     made.coalesce(1).write.parquet(str(draft))
@@ -75,27 +75,18 @@ def kafka_source(bench: Bench) -> DataFrame:
     return reader.parquet(str(bench.folder / "in" / "*"))
 
 
-class KafkaOptions(DataSource):
-    """Has a Kafka source's options and columns: Spark's own connector is not on PyPI."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "kafka_options"
-
-    def schema(self) -> str:
-        return "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT"
-
-    def simpleStreamReader(self, schema: Any) -> Nothing:
-        return Nothing()
-
-
-class Nothing(SimpleDataSourceStreamReader):
-    def initialOffset(self) -> dict[str, int]:
-        return {"at": 0}
-
-
 def source_with_options(spark: SparkSession, **options: str) -> DataFrame:
-    """Return a stream that was given these options of Kafka's, and has no records."""
+    """Return a stream with these Kafka options and without records: Spark's own connector is not
+    on PyPI."""
+    reader = spark.readStream.format(_registered(spark)).schema(_OPTIONS_SCHEMA)
+    folder = tempfile.mkdtemp()
+    return reader.option("kafka.bootstrap.servers", "a:1").options(**options).load(folder)
+
+
+def _registered(spark: SparkSession) -> str:
+    try:
+        from tests.agents.kafka_options import KafkaOptions
+    except ImportError:  # before 4.0, Spark has no Python data sources
+        return "json"
     spark.dataSource.register(KafkaOptions)
-    reader = spark.readStream.format("kafka_options").option("kafka.bootstrap.servers", "a:1")
-    return reader.options(**options).load()
+    return KafkaOptions.name()

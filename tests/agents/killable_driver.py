@@ -31,12 +31,13 @@ from arrester.controlplane.domain.events import Event
 from arrester.controlplane.domain.state.states import ThreadStatus
 from arrester.controlplane.domain.wire import codec
 from tests.agents.pipeline_bench import APPLICATION, SCHEMA, sink_to
+from tests.patience import PATIENCE_SECONDS
 
 Row = dict[str, Any]
 
 
 class FolderOutbox:
-    """Keeps each batch in a file of its own, numbered in the order of coming."""
+    """An outbox that stores each batch in a file, numbered in order of arrival."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
@@ -52,7 +53,7 @@ class FolderOutbox:
     def is_confirmed(self, batch_id: UUID) -> bool:
         return False
 
-    def keeps(self, batch_id: UUID) -> bool:
+    def is_stored(self, batch_id: UUID) -> bool:
         return False
 
 
@@ -98,7 +99,7 @@ def dying_sink(folder: Path, point: str) -> Callable[[DataFrame, int], None]:
 
 
 class ByValue:
-    """Has to be asked: some records are left out, others pause their task."""
+    """A handler to be called: it skips some records and pauses the task of others."""
 
     def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
         return Answer.CONTINUE if record.row["value"] == "skip" else Answer.PAUSE
@@ -158,7 +159,7 @@ def main(folder: Path, point: str, end: str) -> None:
     thread.start(str(folder / "checkpoint"))
     while not (folder / "stop").exists() and thread.state is ThreadStatus.RUNNING:
         time.sleep(0.05)
-    thread.stop(timeout_seconds=30)
+    thread.stop(timeout_seconds=PATIENCE_SECONDS)
     spark.stop()
 
 

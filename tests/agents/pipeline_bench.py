@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,21 +16,21 @@ from arrester.agents.config import AgentConfig
 from arrester.agents.definition.builder import PipelineBuilder, define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import Handler, LogAndPause
-from arrester.agents.run.termination import ThreadDeath
 from arrester.agents.run.thread import PipelineThread
+from arrester.agents.runtime.thread_protocol import ThreadDeath
 from arrester.controlplane.domain.events import Event, StoredEvent
 from arrester.controlplane.domain.state.states import ThreadStatus
 from arrester.controlplane.domain.state.stream_state import StreamState, empty
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 Row = dict[str, Any]
 T = TypeVar("T")
 APPLICATION = "tests"
 SCHEMA = "task STRING, position BIGINT, value STRING"
-PATIENCE_SECONDS = 200.0
 
 
 class MemoryOutbox:
-    """Keeps what it is given, in order; everything is confirmed when `confirming`."""
+    """An outbox in memory; with `confirming`, everything is confirmed."""
 
     def __init__(self, *, confirming: bool = False) -> None:
         self.batches: dict[UUID, list[Event]] = {}
@@ -43,7 +42,7 @@ class MemoryOutbox:
     def is_confirmed(self, batch_id: UUID) -> bool:
         return self.confirming and batch_id in self.batches
 
-    def keeps(self, batch_id: UUID) -> bool:
+    def is_stored(self, batch_id: UUID) -> bool:
         return self.confirming and batch_id in self.batches
 
     @property
@@ -55,7 +54,7 @@ class MemoryOutbox:
 
 
 def server_state(events: Iterable[Event]) -> StreamState:
-    """Return what the server makes of the events."""
+    """Return the state that the server folds from the events."""
     stored = [
         StoredEvent(
             application=APPLICATION,
@@ -70,7 +69,7 @@ def server_state(events: Iterable[Event]) -> StreamState:
 
 
 def write_batch(folder: Path, number: int, rows: Sequence[Row]) -> None:
-    """Add one file, whole at once, whose time is after its predecessor's."""
+    """Add one file atomically, newer than its predecessor."""
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / f".{number:06d}.json"
     draft.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -80,7 +79,7 @@ def write_batch(folder: Path, number: int, rows: Sequence[Row]) -> None:
 
 
 def read_sink(folder: Path) -> list[tuple[int, Row]]:
-    """Return what the sink has, as (number, row), in the order of numbers and then of files."""
+    """Return the rows of the sink as (number, row), ordered by number and file."""
     found = []
     for each in sorted(folder.glob("[0-9]*")):
         for part in sorted(each.glob("part-*.json")):
@@ -99,20 +98,12 @@ def sink_to(folder: Path) -> Callable[[DataFrame, int], None]:
 
 
 def levels_of(text: str, caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return how loudly the agent has said what has this text in it; once for each line."""
+    """Return the log level of each line that contains this text."""
     return [each.levelname for each in caplog.records if text in each.getMessage()]
 
 
-def wait_until(condition: Callable[[], bool], *, what: str = "") -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited in vain for {what or condition}")
-        time.sleep(0.02)
-
-
 def blocks(spark: SparkSession) -> set[int]:
-    """Return the local checkpoints whose blocks nobody has given back."""
+    """Return the local checkpoints whose blocks are not released."""
     context: Any = spark.sparkContext
     return set(context._jsc.getPersistentRDDs())
 
@@ -157,7 +148,7 @@ class Bench:
     def checking(
         self, fn: Callable[[Row], Any], handler: Handler | None = None, **more: Any
     ) -> Pipeline:
-        """Return the usual pipeline: one Python step, pausing unless told otherwise."""
+        """Return the usual pipeline: one Python step, with LogAndPause by default."""
         builder = self.define(**more).process("check", fn, on_error=handler or LogAndPause())
         return builder.write(sink_to(self.folder / "out"))
 
@@ -192,7 +183,7 @@ class Bench:
         wait_until(lambda: self.committed() >= self._files - 1 or bool(self.deaths), what="commits")
 
     def written(self) -> list[tuple[str, int]]:
-        """Return task and position of what the sink has, in the order of its numbers."""
+        """Return task and position of the rows in the sink, in the order of its numbers."""
         rows = [row for _, row in read_sink(self.folder / "out")]
         return [(row["task"], row["position"]) for row in rows]
 
@@ -200,15 +191,18 @@ class Bench:
         return [position for name, position in self.written() if name == task]
 
     def dead_letters(self) -> list[Row]:
+        """Return the dead letters in complete folders."""
         folder = self.folder / "dlq"
-        if not list(folder.glob("day=*")):
+        complete = [str(mark.parent) for mark in folder.glob("day=*/*/_SUCCESS")]
+        if not complete:
             return []
-        return [row.asDict() for row in self.spark.read.parquet(str(folder)).collect()]
+        reader = self.spark.read.option("basePath", str(folder))
+        return [row.asDict() for row in reader.parquet(*complete).collect()]
 
     def stop(self) -> None:
         for thread in self.threads:
             if thread.state is ThreadStatus.RUNNING:
-                assert thread.stop(timeout_seconds=30)
+                assert thread.stop(timeout_seconds=PATIENCE_SECONDS)
 
     def close(self) -> None:
         self.stop()

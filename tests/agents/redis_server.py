@@ -1,11 +1,10 @@
-"""A Redis of a test's own, that it may stop, start and empty, and the server's confirming side."""
+"""A Redis for one test, which may stop, start and empty it, and the confirming server."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,13 +18,14 @@ from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.embedded.home import Credentials, Home
 from arrester.controlplane.embedded.redis import Redis
+from tests import scratch
 
 CONFIRMED_SECONDS = 7 * 86400
 
 
 @dataclass(slots=True)
 class Server:
-    """A server process on a unix socket; it keeps nothing when it is stopped."""
+    """A server process on a unix socket; a stop deletes its data."""
 
     process: Redis
     url: str
@@ -41,7 +41,7 @@ class Server:
 @contextmanager
 def running() -> Iterator[Server]:
     """Run a Redis until the block ends."""
-    folder = Path(tempfile.mkdtemp(prefix="arrester-redis-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="arrester-redis-", dir=scratch.FOLDER))
     home, credentials = Home(folder), Credentials(redis="only-for-tests")
     for place in (home.logs, home.redis_data):
         place.mkdir(parents=True)
@@ -76,16 +76,16 @@ class Entry:
 
 @dataclass(slots=True)
 class FoldingSide:
-    """Plays the server: takes entries in order, drops known batches, confirms, then trims."""
+    """In place of the server: takes entries in order, drops known batches, confirms, trims."""
 
     client: redis.Redis
     application: str = "flights"
     cursor: str = "0"
-    #: What is committed, in order, each batch once.
+    #: Committed entries in order, each batch once.
     folded: list[Entry] = field(default_factory=list)
 
     def entries(self) -> list[Entry]:
-        """Return what stands in the stream."""
+        """Return the entries of the stream."""
         rows = cast(
             "list[tuple[bytes, dict[bytes, bytes]]]",
             self.client.xrange(redis_keys.events(self.application)),
@@ -101,7 +101,7 @@ class FoldingSide:
         ]
 
     def take(self) -> None:
-        """Commit all that is there, without a word about it."""
+        """Commit all entries without confirming them."""
         known = {entry.batch for entry in self.folded}
         for entry in self.entries():
             if entry.batch not in known:
@@ -109,7 +109,7 @@ class FoldingSide:
                 self.folded.append(entry)
 
     def confirm(self) -> None:
-        """Commit all that is there, confirm it, then trim it."""
+        """Commit all entries, confirm them, then trim the stream."""
         entries = self.entries()
         self.take()
         for entry in entries:
@@ -121,13 +121,5 @@ class FoldingSide:
 
     @property
     def events(self) -> list[Event]:
-        """All events that are committed, in order."""
+        """All committed events, in order."""
         return [event for entry in self.folded for event in entry.events]
-
-
-def eventually(condition: Callable[[], object], *, seconds: float = 10.0) -> None:
-    """Return when `condition` holds; fail when it does not within `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not become true in time"
-        time.sleep(0.01)

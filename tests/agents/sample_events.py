@@ -1,4 +1,4 @@
-"""Events for tests of the road, which does not care what they say."""
+"""Sample events for tests of transport and runtime."""
 
 from __future__ import annotations
 
@@ -63,5 +63,5 @@ def paused(position: int, *, task: str = "JFK") -> Event:
 
 
 def some_events(number: int) -> Sequence[Event]:
-    """Return the events of the batch with this number, told apart by their positions."""
+    """Return the events of the batch with this number, distinct by their positions."""
     return [failed(number), paused(number)]

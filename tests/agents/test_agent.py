@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from arrester import Agent, ApplicationLatched, Ending, InvalidConfiguration
-from arrester.agents.journal.epoch_claim import claim
+from arrester.agents.journal.fencing import claim
 from arrester.agents.journal.storage import LocalStorage
-from arrester.agents.spark.try_eval import ConnectRefused
+from arrester.agents.spark.versions import SparkRefused
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.domain.events import (
     CommandApplied,
@@ -33,15 +33,15 @@ from arrester.controlplane.domain.state.states import InstanceStatus, TaskStatus
 from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from arrester.controlplane.domain.wire import codec
 from tests.agents.flights import World
-from tests.agents.redis_server import FoldingSide, Server, eventually
+from tests.agents.redis_server import FoldingSide, Server
 from tests.histories import POLICY
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.spark
 
 GOOD = [("EWR", n, f"{n},{n}") for n in range(5)]
 DIRTY = [("LGA", 0, "1,1"), ("LGA", 1, "NA,1"), ("LGA", 2, "2,2")]
 LATE = [("JFK", 0, "3,3"), ("JFK", 1, "1000,3"), ("JFK", 2, "4,4"), ("JFK", 3, "5,5")]
-MINUTE = 60.0
 
 
 @pytest.fixture
@@ -84,23 +84,23 @@ def folded(folding: FoldingSide) -> StreamState:
     )
 
 
-def test_an_agent_is_useful_alone(world: World) -> None:
+def test_an_agent_works_without_a_server(world: World) -> None:
     world.arrive("first", [*GOOD, *DIRTY, *LATE])
     agent = agent_of(world)
     with agent:
         world.delays(agent).start(world.checkpoint)
-        eventually(lambda: paused_keys(agent) == ["JFK"], seconds=MINUTE)
-        eventually(lambda: world.written("JFK") == [0], seconds=MINUTE)
+        wait_until(lambda: paused_keys(agent) == ["JFK"])
+        wait_until(lambda: world.written("JFK") == [0])
         (task,) = agent.paused_tasks()
         assert (task.position, task.held) == (1, 3)
         assert task.failure is not None
         assert "1000 minutes late" in task.failure.message
         world.arrive("second", [("EWR", 5, "5,5"), ("JFK", 4, "6,6")])
-        eventually(lambda: world.written("EWR") == [0, 1, 2, 3, 4, 5], seconds=MINUTE)
+        wait_until(lambda: world.written("EWR") == [0, 1, 2, 3, 4, 5])
         assert world.written("JFK") == [0]
         assert agent.skip(task, reason="a typing error", actor="ana")
         assert not agent.skip(task, reason="again")
-        eventually(lambda: world.written("JFK") == [0, 2, 3, 4], seconds=MINUTE)
+        wait_until(lambda: world.written("JFK") == [0, 2, 3, 4])
         assert agent.paused_tasks() == []
     assert world.written("LGA") == [0, 2]
     assert world.dead_letters() == 2
@@ -113,7 +113,7 @@ def test_a_superseded_run_resumes_nothing(world: World, monkeypatch: pytest.Monk
     agent = agent_of(world)
     with agent:
         world.delays(agent).start(world.checkpoint)
-        eventually(lambda: paused_keys(agent) == ["JFK"], seconds=MINUTE)
+        wait_until(lambda: paused_keys(agent) == ["JFK"])
         (task,) = agent.paused_tasks()
         (thread,) = agent._runtime.threads
         claim(
@@ -128,16 +128,16 @@ def test_a_superseded_run_resumes_nothing(world: World, monkeypatch: pytest.Monk
 
         assert not agent.resume(task)
 
-        eventually(lambda: thread.state is ThreadStatus.DEAD, seconds=MINUTE)
+        wait_until(lambda: thread.state is ThreadStatus.DEAD)
 
 
-def test_an_agent_tells_how_it_is_doing(world: World) -> None:
+def test_an_agent_reports_its_state_and_metrics(world: World) -> None:
     world.arrive("first", [*DIRTY, *LATE])
     agent = agent_of(world)
     assert agent.state.value == "CREATED"
     with agent:
         world.delays(agent).start(world.checkpoint)
-        eventually(lambda: paused_keys(agent) == ["JFK"], seconds=MINUTE)
+        wait_until(lambda: paused_keys(agent) == ["JFK"])
         assert agent.state is InstanceStatus.RUNNING
         assert agent.await_termination(timeout_seconds=0.1) is None
         metrics = agent.metrics()
@@ -153,17 +153,18 @@ def test_an_agent_tells_how_it_is_doing(world: World) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.smoke
 def test_the_whole_loop_over_redis(world: World, with_redis: Server, folding: FoldingSide) -> None:
     world.arrive("first", [*GOOD, *DIRTY, *LATE])
     agent = agent_of(world)
     with agent:
         world.delays(agent).start(world.checkpoint)
-        eventually(lambda: paused(folded(folding)) == ["JFK"], seconds=MINUTE)
+        wait_until(lambda: paused(folded(folding)) == ["JFK"])
         skip = issue(with_redis, agent, folded(folding), CommandKind.SKIP_RECORD)
-        eventually(lambda: applied(folding, skip), seconds=MINUTE)
-        eventually(lambda: world.written("JFK") == [0, 2, 3], seconds=MINUTE)
+        wait_until(lambda: applied(folding, skip))
+        wait_until(lambda: world.written("JFK") == [0, 2, 3])
         shutdown = issue(with_redis, agent, folded(folding), CommandKind.SHUT_DOWN_APPLICATION)
-        assert agent.await_termination(MINUTE) is Ending.SHUT_DOWN
+        assert agent.await_termination(PATIENCE_SECONDS) is Ending.SHUT_DOWN
     assert agent.stopped_by_command
     assert applied(folding, shutdown)
     state = folded(folding)
@@ -218,7 +219,7 @@ def test_a_latched_application_does_not_touch_its_checkpoint(
     assert isinstance(folding.events[-1].data, InstanceStopped)
 
 
-def test_the_exception_of_a_sink_is_the_agents(world: World) -> None:
+def test_the_exception_of_a_sink_is_the_exception_of_the_agent(world: World) -> None:
     world.arrive("first", GOOD)
     raised = KeyError("no such table")
 
@@ -228,7 +229,7 @@ def test_the_exception_of_a_sink_is_the_agents(world: World) -> None:
     with agent_of(world) as agent:
         source = world.source()
         agent.pipeline("copy", source, position="position").write(sink).start(world.checkpoint)
-        assert agent.await_termination(MINUTE) is Ending.FAILED
+        assert agent.await_termination(PATIENCE_SECONDS) is Ending.FAILED
     assert agent.exception is raised
     assert agent.state is InstanceStatus.NOT_RUNNING
 
@@ -239,23 +240,23 @@ def test_a_record_answered_fail_ends_the_instance(world: World) -> None:
         pipeline = agent.pipeline("strict", world.source(), task="origin", position="position")
         flight = F.from_csv("value", "dep_delay INT, arr_delay INT")
         pipeline.deserialize("flight", flight).write(world.sink).start(world.checkpoint)
-        assert agent.await_termination(MINUTE) is Ending.FAILED
+        assert agent.await_termination(PATIENCE_SECONDS) is Ending.FAILED
     assert isinstance(agent.exception, ArresterError)
     assert "deserialize failed at task 'LGA', position 1" in str(agent.exception)
     assert [task.status for task in agent.tasks()] == [TaskStatus.DEAD]
 
 
-def test_a_query_that_has_done_its_work_leaves_nothing_to_await(world: World) -> None:
+def test_a_finished_query_ends_the_wait(world: World) -> None:
     world.arrive("first", GOOD)
     with agent_of(world) as agent:
         world.delays(agent).start(world.checkpoint, trigger={"availableNow": True})
-        assert agent.await_termination(MINUTE) is Ending.FINISHED
+        assert agent.await_termination(PATIENCE_SECONDS) is Ending.FINISHED
     assert world.written("EWR") == [0, 1, 2, 3, 4]
 
 
 def test_spark_connect_is_refused_in_one_line() -> None:
     connect = cast("SparkSession", object())
-    with pytest.raises(ConnectRefused) as caught:
+    with pytest.raises(SparkRefused) as caught:
         Agent(connect, application="flights")
     assert len(str(caught.value).splitlines()) == 1
 
@@ -317,7 +318,7 @@ def driver(world: World, server: Server, code: str) -> Iterator[subprocess.Popen
     with process:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
-        eventually(lambda: world.written("EWR"), seconds=MINUTE)
+        wait_until(lambda: world.written("EWR"))
         yield process
 
 
@@ -336,35 +337,35 @@ def test_ctrl_c_ends_the_driver_gracefully(
 ) -> None:
     with driver(world, redis_server, IN_A_BLOCK) as process:
         process.send_signal(signal.SIGINT)
-        assert process.wait(MINUTE) == -signal.SIGINT
+        assert process.wait(PATIENCE_SECONDS) == -signal.SIGINT
     assert_ended_in_order(folding)
 
 
 @pytest.mark.long
 @pytest.mark.chaos
-def test_a_driver_that_just_ends_ends_its_instance(
+def test_a_driver_that_exits_ends_its_instance(
     world: World, redis_server: Server, folding: FoldingSide
 ) -> None:
     with driver(world, redis_server, WITHOUT_A_BLOCK) as process:
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-        assert process.wait(MINUTE) == 0
+        assert process.wait(PATIENCE_SECONDS) == 0
     assert_ended_in_order(folding)
 
 
 @pytest.mark.chaos
-def test_kill_9_loses_nothing_that_was_told_and_sigterm_is_graceful(
+def test_kill_9_loses_no_event_and_sigterm_is_graceful(
     world: World, redis_server: Server, folding: FoldingSide
 ) -> None:
     redis_server.stop()
     with driver(world, redis_server, IN_A_BLOCK) as process:
         process.kill()
-        process.wait(MINUTE)
+        process.wait(PATIENCE_SECONDS)
     redis_server.start()
     with driver(world, redis_server, IN_A_BLOCK) as process:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(MINUTE) == 143
+        assert process.wait(PATIENCE_SECONDS) == 143
     state = folded(folding)
     first, second = sorted(state.instances)
     assert state.instances[first].status is InstanceStatus.RUNNING

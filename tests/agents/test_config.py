@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from arrester.agents.config import AgentConfig
+from arrester.agents.config import AgentConfig, Given, Source
 from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.controlplane.domain.error_policy.policy import StageKind
 from arrester.controlplane.domain.error_policy.setting_definitions import KEYS
@@ -28,7 +28,7 @@ def faults(errors: dict[str, object]) -> list[str]:
     return [fault.name for fault in caught.value.faults]
 
 
-def test_the_defaults_need_nothing(tmp_path: Path) -> None:
+def test_the_defaults_need_no_settings(tmp_path: Path) -> None:
     config = read(spool=tmp_path / "made" / "when missing")
     assert config.redis_url is None
     assert config.spool_folder.is_dir()
@@ -84,7 +84,7 @@ def test_a_dotted_path_is_loaded_when_the_configuration_is_read(path: str) -> No
     assert "convert(row)" in str(caught.value)
 
 
-def test_why_a_dotted_path_cannot_be_loaded_is_said() -> None:
+def test_the_error_says_why_a_dotted_path_cannot_be_loaded() -> None:
     with pytest.raises(InvalidConfiguration) as caught:
         read({"processing.exception.handler": "no.such.module"})
     assert "(ModuleNotFoundError: No module named 'no')" in str(caught.value)
@@ -130,7 +130,7 @@ def test_a_password_is_never_shown() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_an_unknown_key_is_answered_with_the_known_ones() -> None:
+def test_an_unknown_key_is_refused_with_the_known_keys() -> None:
     with pytest.raises(InvalidConfiguration) as caught:
         read({"errors.retrys.limit": 3})
     assert all(name in str(caught.value) for name in KEYS)
@@ -159,15 +159,16 @@ def test_a_handler_is_a_path_a_class_or_an_object(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["LogAndPause", "arrester.agents.handlers.Nobody", "arrester.agents.handlers.ask", 3]
+    "value",
+    ["LogAndPause", "arrester.agents.handlers.Nobody", "arrester.agents.handlers.call_handler", 3],
 )
-def test_what_is_no_handler_is_refused(value: object) -> None:
+def test_an_invalid_handler_is_refused(value: object) -> None:
     name = "deserialization.exception.handler"
     assert faults({name: value}) == [name]
 
 
 @pytest.mark.parametrize("stage", ["deserialization", "processing", "production"])
-def test_the_old_spelling_names_the_same_key_and_todays_wins(stage: str) -> None:
+def test_the_old_spelling_names_the_same_key_and_the_new_one_wins(stage: str) -> None:
     name = f"{stage}.exception.handler"
     old = f"default.{name}"
     assert list(read({old: LogAndPause}).handlers.values()) == [LogAndPause()]
@@ -192,6 +193,70 @@ def test_dead_letters_in_files_need_a_path_and_in_kafka_a_topic() -> None:
     assert (letters.enable, letters.topic, letters.producer) == (True, "letters", {"acks": "all"})
 
 
-def test_the_default_of_what_is_not_available_is_no_fault() -> None:
+def test_the_default_of_an_unavailable_setting_is_no_fault() -> None:
     config = read({"errors.failure.scope": "THREAD", "errors.dlq.topic.name": ""})
     assert not config.errors.dead_letters.enable
+
+
+def source(place: str, **settings: str) -> Source:
+    """Return the settings of a place, with `__` for a point in a key."""
+    names = {name.replace("__", "."): value for name, value in settings.items()}
+    return {name: Given(value, f"{place}{name}") for name, value in names.items()}
+
+
+def merged(errors: dict[str, object], *sources: Source, **environment: str) -> AgentConfig:
+    return AgentConfig.read("flights", errors, environment=environment, sources=sources)
+
+
+def test_the_program_precedes_sparks_configuration_and_that_the_file(tmp_path: Path) -> None:
+    conf = source("spark.arrester.", errors__examples__limit="2", held__chunk__records="2")
+    limits = {"errors__examples__limit": "3", "held__chunk__records": "3"}
+    file = source("a.properties ", **limits, spool__bytes__limit="1048576")
+    config = merged({"errors.examples.limit": 1}, conf, file)
+    assert config.errors.examples_limit == 1
+    assert config.errors.held_chunk_records == 2
+    assert config.errors.spool_bytes == 1_048_576
+    assert config.shown["held.chunk.records"] == "2"
+
+
+def test_another_spelling_of_a_setting_is_the_same_setting() -> None:
+    dead_letters: dict[str, object] = {"errors.deadletterqueue.topic.name": "of the program"}
+    conf = source("spark.arrester.", errors__dlq__topic__name="of Spark")
+    assert merged(dead_letters, conf).errors.dead_letters.topic == "of the program"
+    two = source("", errors__dlq__topic__name="a", errors__deadletterqueue__topic__name="b")
+    with pytest.raises(InvalidConfiguration):
+        merged({}, two)
+
+
+def test_the_sources_precede_the_environment(tmp_path: Path) -> None:
+    variables = {"REDIS_URL": "redis://variable", "ARRESTER_SPOOL": str(tmp_path / "variable")}
+    file = source("a.properties ", redis__url="redis://file")
+    config = merged({}, file, **variables)
+    assert config.redis_url == "redis://file"
+    assert config.spool_folder == tmp_path / "variable"
+
+
+def test_a_fault_names_the_place_that_it_was_read_from() -> None:
+    conf = source("spark.arrester.", errors__tolerance="some", errors__tolerence="all")
+    file = source("a.properties ", redis__url="host:6379", spool__folder="/proc/nowhere")
+    with pytest.raises(InvalidConfiguration) as caught:
+        merged({"errors.examples.limit": 0}, conf, file)
+    unknown, value, *rest = sorted(str(caught.value).splitlines(), key=len, reverse=True)
+    assert unknown.startswith(
+        "errors: 'errors.tolerence' is not allowed (read from spark.arrester.errors.tolerence); "
+        "allowed: did you mean errors.tolerance? one of the keys "
+    )
+    assert "spool.folder" in unknown
+    assert {value, *rest} == {
+        "errors.tolerance: 'some' is not allowed (read from spark.arrester.errors.tolerance); "
+        "allowed: none or all",
+        "REDIS_URL: 'host:6379' is not allowed (read from a.properties redis.url); "
+        "allowed: a URL that starts with redis://, rediss:// or unix://",
+        "ARRESTER_SPOOL: '/proc/nowhere' is not allowed (read from a.properties spool.folder); "
+        "allowed: a folder on a local disk that this process can write to",
+        "errors.examples.limit: 0 is not allowed; allowed: a whole number from 1 to 10000",
+    }
+
+
+def test_a_key_of_the_agent_is_no_error_setting_of_the_program() -> None:
+    assert faults({"redis.url": "redis://host"}) == ["errors"]

@@ -11,7 +11,7 @@ from arrester.agents.dead_letters.destinations import DeadLettersUnusable
 from arrester.agents.dead_letters.kafka import topic_destination
 from arrester.agents.definition.builder import define
 from arrester.agents.spark.ship_executor import ship
-from arrester.controlplane.domain.error_policy.log_levels import LEVELS, Saying
+from arrester.controlplane.domain.error_policy.log_levels import LEVELS, LogMessage
 from arrester.controlplane.domain.error_policy.policy import Policy
 from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from tests.agents.kafka_cluster import RecordedAdmin, headers_of
@@ -135,7 +135,7 @@ def check_created(case: Case, bench: Bench) -> None:
             assert admin.requests == []
             continue
         assert admin.requests == [("made", case.expect["partitions"], replicas)]
-        assert LEVELS[Saying.DEAD_LETTER_TOPIC_MISSING].name == case.expect["log_level"]
+        assert LEVELS[LogMessage.DEAD_LETTER_TOPIC_MISSING].name == case.expect["log_level"]
     add_records(bench, KafkaRecord(value=b"x"))
     with letters() as cluster, pytest.raises(DeadLettersUnusable):
         step = raising("ConnectException", "x")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arrester.controlplane.domain.error_policy.log_levels import LEVELS, Saying
+from arrester.controlplane.domain.error_policy.log_levels import LEVELS, LogMessage
 from tests.agents.kafka_cluster import TOO_LARGE
 from tests.agents.kafka_records import KafkaRecord, add_records
 from tests.agents.pipeline_bench import Bench, server_state
@@ -36,7 +36,7 @@ def check_reports(case: Case, bench: Bench) -> None:
             "messages_sent": sent,
             "deadletterqueue-produce-requests": task.counters.dlq_records_produced,
             "deadletterqueue-produce-failures": task.counters.dlq_produce_failures,
-            "log_level": LEVELS[Saying.DEAD_LETTER_FAILED].name,
+            "log_level": LEVELS[LogMessage.DEAD_LETTER_FAILED].name,
             "task_killed": bool(bench.deaths),
         }
     )

@@ -9,8 +9,10 @@ from uuid import uuid4
 from arrester import ResumeHow
 from arrester.agents.handlers import LogAndPause
 from arrester.agents.run.thread import PipelineThread
-from tests.agents.pipeline_bench import Bench, wait_until
+from arrester.agents.runtime.thread_protocol import TaskCommand
+from tests.agents.pipeline_bench import Bench
 from tests.conformance.cases import Case
+from tests.patience import wait_until
 
 Row = dict[str, Any]
 
@@ -53,7 +55,7 @@ def check_commits_last_good(case: Case, bench: Bench) -> None:
 def check_resume_fails(case: Case, bench: Bench) -> None:
     thread = paused(bench, records(bad=2))
     bench.stop()
-    assert thread.resume("0_0", how=ResumeHow.RETRY).applied is case.expect["returns"]
+    assert thread.apply(TaskCommand("0_0", how=ResumeHow.RETRY)).applied is case.expect["returns"]
 
 
 def check_skip(case: Case, bench: Bench) -> None:
@@ -62,7 +64,7 @@ def check_skip(case: Case, bench: Bench) -> None:
     before = len(bench.positions("0_0"))
     for position in range(bad, bad + skips):
         wait_until(partial(stopped_at, thread, position))
-        assert thread.resume("0_0", how=ResumeHow.SKIP).applied
+        assert thread.apply(TaskCommand("0_0", how=ResumeHow.SKIP)).applied
     wait_until(lambda: len(bench.positions("0_0")) > before)
     assert bench.positions("0_0")[before] == case.expect["next_record_processed"]
 
@@ -89,13 +91,16 @@ def check_resume(case: Case, bench: Bench) -> None:
     bench.wait_for_input()
     assert [task.status for task in thread.paused_tasks()] == ([state] if state == "PAUSED" else [])
     assert case.given["call"] == "resume(task)"
-    assert thread.resume("0_0", how=ResumeHow.RETRY).applied is case.expect["returns"]
+    assert thread.apply(TaskCommand("0_0", how=ResumeHow.RETRY)).applied is case.expect["returns"]
 
 
 def check_unknown_task(case: Case, bench: Bench) -> None:
     thread = paused(bench, records(bad=2))
     assert case.given["call"] == "resume(task)"
-    assert thread.resume(case.given["task"], how=ResumeHow.RETRY).applied is case.expect["returns"]
+    assert (
+        thread.apply(TaskCommand(case.given["task"], how=ResumeHow.RETRY)).applied
+        is case.expect["returns"]
+    )
 
 
 def check_listing(case: Case, bench: Bench) -> None:

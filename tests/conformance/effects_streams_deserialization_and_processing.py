@@ -6,16 +6,17 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from arrester.agents.decisions.fatal import RecordFatal
+from arrester.agents.decisions.end_reasons import RecordFatal
 from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndContinue, LogAndFail
 from arrester.controlplane.domain.events import RecordFailed, TaskDied
 from arrester.controlplane.domain.state.states import ThreadStatus
 from tests.agents.kafka_records import KafkaRecord, add_records, kafka_source
-from tests.agents.pipeline_bench import Bench, read_sink, server_state, sink_to, wait_until
+from tests.agents.pipeline_bench import Bench, read_sink, server_state, sink_to
 from tests.conformance.cases import Case
 from tests.conformance.kafka_rows import Seen, kafka_pipeline
+from tests.patience import wait_until
 
 Row = dict[str, Any]
 

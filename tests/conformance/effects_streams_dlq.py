@@ -11,7 +11,7 @@ from arrester.controlplane.domain.error_policy.policy import Answer, Policy
 from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from tests.agents.kafka_cluster import TOO_LARGE, RecordedAdmin, headers_of
 from tests.agents.kafka_records import KafkaRecord, add_records, kafka_source
-from tests.agents.pipeline_bench import Bench, wait_until
+from tests.agents.pipeline_bench import Bench
 from tests.conformance.cases import Case
 from tests.conformance.kafka_effects import (
     TOPIC,
@@ -22,6 +22,7 @@ from tests.conformance.kafka_effects import (
     pipeline,
     raising,
 )
+from tests.patience import wait_until
 
 
 def check_headers_of(case: Case, bench: Bench) -> None:

@@ -17,16 +17,17 @@ from arrester import Agent, ApplicationLatched, Ending, UncaughtAnswer
 from arrester.agents.definition.builder import define
 from arrester.agents.handlers import LogAndFail
 from arrester.controlplane.domain import events
-from arrester.controlplane.domain.commands.reactions import asks, follow
+from arrester.controlplane.domain.commands.reactions import needing_reaction, reactions_to
 from arrester.controlplane.domain.events import CommandIssued, CommandKind, EventData, StoredEvent
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import ThreadStatus
 from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from arrester.controlplane.domain.wire import codec
-from tests.agents.pipeline_bench import Bench, sink_to, wait_until
+from tests.agents.pipeline_bench import Bench, sink_to
 from tests.agents.redis_server import FoldingSide, running
 from tests.conformance.cases import Case
 from tests.conformance.simulation import UNCAUGHT_ANSWERS
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 Row = dict[str, Any]
 
@@ -124,8 +125,8 @@ class Server:
             for sequence, event in enumerate(self._side.events, start=1)
         ]
         state = empty("tests").fold(stored)
-        for request in asks(stored):
-            for event in follow(request, state, now=datetime.now(UTC)):
+        for request in needing_reaction(stored):
+            for event in reactions_to(request, state, now=datetime.now(UTC)):
                 self.relay(event.data)
         return state
 
@@ -177,8 +178,8 @@ def check_application(case: Case, bench: Bench) -> None:
         )
         final = case.expect["all_clients_final_state"]
         wait_until(lambda: server.errors() == [final] * len(agents))
-        assert failing.await_termination(60) is Ending.FAILED
-        assert {agent.await_termination(60) for agent in others} == {Ending.SHUT_DOWN}
+        assert failing.await_termination(PATIENCE_SECONDS) is Ending.FAILED
+        assert {agent.await_termination(PATIENCE_SECONDS) for agent in others} == {Ending.SHUT_DOWN}
         assert [agent.state.value for agent in agents] == [final] * len(agents)
         assert len(list(calls.iterdir())) == case.expect["records_processed"]
         with pytest.raises(ApplicationLatched, match="tests is LATCHED"):
@@ -200,7 +201,7 @@ def check_receiver(case: Case, bench: Bench) -> None:
                 expires_at=now + timedelta(minutes=1),
             )
         )
-        assert agent.await_termination(60) is Ending.SHUT_DOWN
+        assert agent.await_termination(PATIENCE_SECONDS) is Ending.SHUT_DOWN
         assert case.expect["receiver"].endswith(agent.state.value)
 
 

@@ -14,12 +14,12 @@ from arrester.controlplane.domain.error_policy.classify import describe
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
 from arrester.controlplane.domain.error_policy.policy import Answer, Policy, StageKind
 from arrester.controlplane.domain.error_policy.respond import (
-    UNASKED,
-    AskHandler,
+    NOT_CALLED,
+    CallHandler,
     Decided,
     FailedAttempt,
-    NotOurs,
     Outcome,
+    SelfHealingFailure,
     TaskRun,
     respond,
 )
@@ -95,7 +95,7 @@ class Task:
     stage: StageKind = StageKind.PROCESS
     key: str | None = "0_0"
     now_ms: int = 0
-    answer: object = UNASKED
+    answer: object = NOT_CALLED
     logged: bool = True
     stop_during_wait: int | None = None
     run: TaskRun = field(default_factory=TaskRun)
@@ -141,7 +141,7 @@ class Task:
             immediate=immediate,
         )
         fate = respond(failure, self.policy, self.run, chance=self.draw)
-        if isinstance(fate, AskHandler):
+        if isinstance(fate, CallHandler):
             self.asked += 1
             fate = respond(failure, self.policy, self.run, chance=self.draw, answer=self.answer)
         self.last = fate
@@ -203,7 +203,7 @@ class Task:
                 }[fate.response]
             case Undecided():
                 return "undecided"
-            case NotOurs():
+            case SelfHealingFailure():
                 return "not ours"
             case _:
                 raise AssertionError(fate)
@@ -218,7 +218,7 @@ class Task:
         """Connect's name of the reason why the task was killed."""
         if not isinstance(self.last, Decided) or self.last.response is not Response.FAIL:
             return None
-        return KILL_REASONS[self.last.because]
+        return KILL_REASONS[self.last.reason]
 
     def connect_counters(self) -> dict[str, int]:
         """Return the counters under the names that Connect shipped."""

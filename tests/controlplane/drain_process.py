@@ -10,7 +10,7 @@ django.setup()
 
 from arrester.controlplane.ingest import drain  # noqa: E402  # Django has to be ready first
 
-drain.FIRST_ENTRIES = drain.MOST_ENTRIES = 2
+drain.FIRST_ENTRIES = drain.MAX_ENTRIES = 2
 print("ready", flush=True)
 while True:
     drain.drain(sys.argv[1], budget_seconds=0.5)

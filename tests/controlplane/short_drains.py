@@ -14,4 +14,4 @@ from arrester.controlplane.ingest import drain  # noqa: E402  # Django has to be
 __all__ = ["app"]
 
 drain.drain = partial(drain.drain, budget_seconds=0.02)
-drain.FIRST_ENTRIES = drain.MOST_ENTRIES = 32
+drain.FIRST_ENTRIES = drain.MAX_ENTRIES = 32

@@ -78,7 +78,7 @@ def log(application: str = APPLICATION) -> list[StoredEvent]:
     return list(store.read(application))
 
 
-def said(application: str = APPLICATION) -> list[Event]:
+def events(application: str = APPLICATION) -> list[Event]:
     """Return what the log has, with bodies, as it was sent."""
     return [store.read_one(application, each.sequence).event for each in log(application)]
 

@@ -19,12 +19,15 @@ import redis
 from arrester.controlplane import embedded
 from arrester.controlplane.embedded import process
 from arrester.controlplane.embedded.home import SOCKET_PATH_BYTES
+from tests import scratch
+from tests.patience import PATIENCE_SECONDS
 from tests.services import REPOSITORY
 
 RUN = """
 import sys, time
 from pathlib import Path
 from arrester.controlplane import embedded
+from tests.patience import PATIENCE_SECONDS
 try:
     with embedded.servers(Path(sys.argv[1]), durable=False):
         print("running", flush=True)
@@ -37,7 +40,7 @@ except embedded.EmbeddedError as error:
 @pytest.fixture
 def home() -> Iterator[Path]:
     """Return a folder that the service account can reach, unlike pytest's own."""
-    with tempfile.TemporaryDirectory(prefix="arrester-", dir="/tmp") as folder:
+    with tempfile.TemporaryDirectory(prefix="arrester-", dir=scratch.FOLDER) as folder:
         Path(folder).chmod(0o711)
         yield Path(folder) / "home"
 
@@ -181,7 +184,7 @@ def test_servers_end_with_their_parent(home: Path) -> None:
     assert first_line(child) == "running"
     postmaster = int((home / "postgres" / "postmaster.pid").read_text().split()[0])
     finish(child)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while Path(f"/proc/{postmaster}").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not Path(f"/proc/{postmaster}").exists()
@@ -275,6 +278,38 @@ def test_an_unprivileged_user_can_run_the_servers(home: Path) -> None:
         os._exit(0 if worked else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert (home / "postgres").stat().st_uid == account.pw_uid
+
+
+#: A `useradd` that notices another one at the same time, and creates nothing.
+USERADD = """#!/bin/sh
+mkdir "$ONE_AT_A_TIME" || { echo "two at once" >> "$ONE_AT_A_TIME.log"; exit 1; }
+sleep 0.3
+rmdir "$ONE_AT_A_TIME"
+"""
+CREATE_ACCOUNT = """
+from arrester.controlplane.embedded import process
+process.ACCOUNT = "arrester-test-account"
+print(process.service_account().pw_name)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root creates the service account")
+def test_simultaneous_first_starts_create_the_account_one_after_the_other(tmp_path: Path) -> None:
+    program = tmp_path / "useradd"
+    program.write_text(USERADD)
+    program.chmod(0o755)
+    busy = tmp_path / "busy"
+    env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "ONE_AT_A_TIME": str(busy)}
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", CREATE_ACCOUNT],
+            cwd=REPOSITORY, env=env, stdout=subprocess.PIPE, text=True,
+        )
+        for _ in range(3)
+    ]  # fmt: skip
+    # Without an account of its own, the servers run as nobody.
+    assert [child.communicate()[0].strip() for child in children] == ["nobody"] * 3
+    assert not busy.with_suffix(".log").exists()
 
 
 def test_the_urls_are_available_without_a_start(home: Path) -> None:

@@ -1,10 +1,9 @@
-"""Chromium, a web process for it, and what a person does first: log in and look."""
+"""Chromium, a web process, and helpers that log in and open pages."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -20,11 +19,13 @@ from django.db import connections
 from django.test import Client
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
+from tests.ports import free_port
 from tests.services import REPOSITORY
 
 PASSWORD = "a password for tests"
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
-#: Headless in a container, and no talk with anybody but us.
+#: Headless in a container, without network requests of its own.
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -39,10 +40,10 @@ FLAGS = [
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Run Chromium."""
-    # Beside a loop Django keeps other connections; those of before would not be closed by anybody.
+    # With a running loop Django uses other connections; the earlier ones would stay open.
     connections.close_all()
     with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
-        # Playwright keeps a loop running in this thread; Django would refuse to work beside it.
+        # Playwright keeps a loop running in this thread; Django refuses to work with it.
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
@@ -51,11 +52,8 @@ def chromium() -> Iterator[Browser]:
 
 @contextmanager
 def web(port: int | None = None) -> Iterator[str]:
-    """Run uvicorn on a free port or that one, on the servers of the environment; give its URL."""
-    if port is None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+    """Run uvicorn on a free port or that one, on the servers of the environment; yield its URL."""
+    port = port or free_port()
     command = [sys.executable, "-m", "uvicorn", "arrester.controlplane.web.asgi:application"]
     options = ["--lifespan", "off", "--no-access-log", "--timeout-graceful-shutdown", "1"]
     process = subprocess.Popen([*command, "--port", str(port), *options], cwd=REPOSITORY)
@@ -65,11 +63,11 @@ def web(port: int | None = None) -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(15)
+        process.wait(PATIENCE_SECONDS)
 
 
 def _wait_for(url: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             urllib.request.urlopen(url, timeout=2).close()
@@ -88,25 +86,27 @@ def window(
     size: tuple[int, int] = (1280, 800),
     scheme: Literal["light", "dark"] = "light",
 ) -> Iterator[Page]:
-    """Open a window, log in, and see that nothing was written to the console in the end."""
-    said: list[str] = []
+    """Open a window, log in, and check at the end that the console is empty."""
+    console: list[str] = []
     width, height = size
     context = browser.new_context(
         base_url=url, viewport={"width": width, "height": height}, color_scheme=scheme
     )
+    context.set_default_timeout(PATIENCE_MS)
+    expect.set_options(timeout=PATIENCE_MS)
     page = context.new_page()
-    page.on("console", lambda line: said.append(line.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("console", lambda line: console.append(line.text))
+    page.on("pageerror", lambda error: console.append(str(error)))
     try:
         log_in(page, name)
         yield page
     finally:
         context.close()
-    assert said == [], said
+    assert console == [], console
 
 
 def log_in(page: Page, name: str) -> None:
-    """Log in by a session, without the form: checking a password takes long on purpose."""
+    """Log in by a session, without the form: a password check is slow on purpose."""
     from django.contrib.auth.models import User
 
     client = Client()
@@ -121,16 +121,16 @@ def log_in(page: Page, name: str) -> None:
 
 
 def open_live(page: Page, url: str) -> None:
-    """Open a page, wait until it is live, and leave a mark that a reload would wipe away."""
+    """Open a page, wait until it is live, and set a mark that a reload would remove."""
     page.goto(url)
     expect(page.locator("[data-live-switch]")).to_have_attribute("data-state", "on")
     page.evaluate("window.mark = 'not reloaded'")
 
 
 def open_dialog(page: Page, clicked: Sequence[str]) -> None:
-    """Open a dialog of the page: tick what is to be ticked, click the rest; by key without any."""
+    """Open a dialog of the page: check boxes, click the rest; without any, by key."""
     for each in clicked:
-        if each.startswith("[data-tick"):
+        if each.startswith("[data-select"):
             page.locator(each).check()
         else:
             page.locator(each).click()
@@ -144,17 +144,17 @@ def expect_no_reload(page: Page) -> None:
 
 
 def violations(page: Page, *, only: Sequence[str] = ()) -> list[str]:
-    """Return which rules of accessibility (WCAG 2.2 A and AA, good practice) the page breaks.
+    """Return the violated rules of accessibility (WCAG 2.2 A and AA, good practice).
 
     All rules, or only those that are named.
     """
     if not page.evaluate("'axe' in window"):
         page.evaluate(Axe().axe_script)
-    # The past is greyed on purpose: what it says is told by words beside it.
-    context = {"exclude": [[".gone"]]}
+    # A past state is greyed on purpose; a label has the same information.
+    context = {"exclude": [[".removed"]]}
     options = {"resultTypes": ["violations"]} | ({"runOnly": [*only]} if only else {})
     found = page.evaluate(
-        "([context, options]) => axe.run(context, options).then((said) => said.violations)",
+        "([context, options]) => axe.run(context, options).then((result) => result.violations)",
         [context, options],
     )
     return [

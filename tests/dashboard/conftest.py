@@ -1,4 +1,4 @@
-"""Two people and a small airline, on real servers."""
+"""Fixtures: users, browsers and an application, on real servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.dashboard.story import Story
 
 
 def make_user(name: str, *groups: str) -> User:
-    """Make a user who is in some groups."""
+    """Create a user in the given groups."""
     user = User.objects.create(username=name, password=_hashed())
     user.groups.set(Group.objects.get_or_create(name=group)[0] for group in groups)
     return user
@@ -31,7 +31,7 @@ def _hashed() -> str:
 
 
 def logged_in(user: User) -> Client:
-    """Return a browser in which the user has logged in."""
+    """Return a client that is logged in."""
     client = Client()
     client.force_login(user)
     return client
@@ -39,19 +39,19 @@ def logged_in(user: User) -> Client:
 
 @pytest.fixture
 def operator(db: None) -> Client:
-    """Ana may act."""
+    """Return the client of an operator."""
     return logged_in(make_user("ana", "operator"))
 
 
 @pytest.fixture
 def viewer(db: None) -> Client:
-    """Ben may look."""
+    """Return the client of a viewer."""
     return logged_in(make_user("ben", "viewer"))
 
 
 @pytest.fixture
 def flights(db: None, redis: Redis) -> Story:
-    """An airline whose pipeline runs."""
+    """Return an application whose pipeline runs."""
     story = Story()
     story.starts()
     return story
@@ -73,7 +73,7 @@ def server(services: embedded.Urls, django_db_setup: None) -> Iterator[str]:
 
 @pytest.fixture
 def story(browser: Browser, fresh_database: embedded.Urls, redis: Redis) -> Story:
-    """An airline whose pipeline runs, and three people who may log in."""
+    """Return an application whose pipeline runs, with a user of each role."""
     for name, role in (("ana", "operator"), ("ben", "viewer"), ("ada", "admin")):
         make_user(name, role)
     story = Story()
@@ -83,13 +83,13 @@ def story(browser: Browser, fresh_database: embedded.Urls, redis: Redis) -> Stor
 
 @pytest.fixture
 def page(browser: Browser, server: str, story: Story) -> Iterator[Page]:
-    """Ana's window."""
+    """Open a window of the operator."""
     with window(browser, server, "ana") as page:
         yield page
 
 
 @pytest.fixture
 def viewers_page(browser: Browser, server: str, story: Story) -> Iterator[Page]:
-    """Ben's window."""
+    """Open a window of the viewer."""
     with window(browser, server, "ben") as page:
         yield page

@@ -1,4 +1,4 @@
-"""Everything that people do: where it is offered, how it is pressed, forged, and asked by REST."""
+"""Every action of a user: its control, its form, and its REST endpoint."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ BROKEN = failure("process:b", "app.Broken", "broken")
 LATE = failure("process:l", "app.Late", "too late")
 EMPTY = failure("process:e", "app.Empty", "nothing in it")
 
-#: A step of whoever presses: what is clicked, or what is typed into a field of the dialog.
+#: A click, or text typed into a field of the dialog.
 Step = tuple[str, str] | tuple[str, str, str]
 
 
-class Deed(NamedTuple):
-    """Something that a person does."""
+class UserAction(NamedTuple):
+    """An action of a user."""
 
     #: The name of the form's URL.
     name: str
     page: str
-    #: What an enabled control of the page leads to: the form itself, or the dialog before it.
+    #: The URL of the enabled control: the form itself, or its dialog.
     offered: str
     url: str
     form: dict[str, str]
     steps: Sequence[Step]
-    #: The endpoint and what it is sent; None: people only.
+    #: The endpoint and its body; None: pages only.
     rest: tuple[str, dict[str, Any]] | None
     least: Role = Role.OPERATOR
 
     def press(self, page: Page) -> None:
-        """Do it as a person does."""
+        """Perform it with the mouse."""
         page.goto(self.page)
         fields = page.locator("dialog[open]" if "/ask" in self.offered else "main")
         for step in self.steps:
@@ -60,12 +60,12 @@ class Deed(NamedTuple):
                     raise AssertionError(step)
 
 
-def deeds(story: Story) -> list[Deed]:
-    """Tell what each deed needs, and return all of them; none gets in another's way."""
+def user_actions(story: Story) -> list[UserAction]:
+    """Create the data of each action, and return all of them; no action affects another."""
     return [*_of_tasks(story), *_of_applications(), *_of_groups(story), *_of_the_rest(story)]
 
 
-def _of_tasks(story: Story) -> list[Deed]:
+def _of_tasks(story: Story) -> list[UserAction]:
     resume, skip = story.pauses("resume"), story.pauses("skip")
     at, noted = story.pauses("at", held=9), story.pauses("noted")
     story.skips("pause", 3)
@@ -107,21 +107,21 @@ def _of_tasks(story: Story) -> list[Deed]:
 
 def _task(
     name: str, digest: str, steps: list[Step], *, kind: str, more: dict[str, str] | None = None
-) -> Deed:
+) -> UserAction:
     url = reverse(name, args=[digest])
     asks = name in ("skip", "resume-at")
-    return Deed(
+    return UserAction(
         name=name,
         page=reverse("task", args=[digest]),
         offered=reverse(f"{name}-dialog", args=[digest]) if asks else url,
         url=url,
-        form={"command": str(uuid4())} | (more or {}),
+        form={"id": str(uuid4())} | (more or {}),
         steps=steps,
         rest=("/api/commands", {"kind": kind, "task": digest} | (more or {})),
     )
 
 
-def _of_applications() -> list[Deed]:
+def _of_applications() -> list[UserAction]:
     names = ("many", "ends", "ended", "ruled")
     many, ends, ended, ruled = (Story(application=name) for name in names)
     for each in (many, ends, ended, ruled):
@@ -129,12 +129,12 @@ def _of_applications() -> list[Deed]:
     tasks = [many.pauses(key).digest for key in ("a", "b")]
     latched = actions.shut_down_application("ended", actor="ada", reason="to be started").id
     ended.stops(command=latched)
-    why = {"command": str(uuid4()), "reason": "so it is"}
+    why = {"id": str(uuid4()), "reason": "so it is"}
     page = {name: reverse("application", args=[name]) for name in names}
     rule = {"pipeline": "delays", "stage": "process:validate", "answer": "PAUSE"}
     asked = urlencode({name: rule[name] for name in ("pipeline", "stage")})
     return [
-        Deed(
+        UserAction(
             name="resume-many",
             page=page["many"],
             offered=f"{reverse('resume-many-dialog')}?application=many",
@@ -143,7 +143,7 @@ def _of_applications() -> list[Deed]:
             steps=[("click", "#resume-many"), ("click", "dialog .primary")],
             rest=("/api/resume", {"application": "many"}),
         ),
-        Deed(
+        UserAction(
             name="shut-down",
             page=page["ends"],
             offered=reverse("shut-down-dialog", args=["ends"]),
@@ -160,7 +160,7 @@ def _of_applications() -> list[Deed]:
                 {"kind": "SHUT_DOWN_APPLICATION", "application": "ends", "reason": "so it is"},
             ),
         ),
-        Deed(
+        UserAction(
             name="set-policy",
             page=f"{page['ruled']}?tab=policy",
             offered=f"{reverse('policy-dialog', args=['ruled'])}?{asked}",
@@ -177,7 +177,7 @@ def _of_applications() -> list[Deed]:
                 rule | {"kind": "SET_POLICY", "application": "ruled", "reason": "so it is"},
             ),
         ),
-        Deed(
+        UserAction(
             name="start",
             page=page["ended"],
             offered=reverse("start-dialog", args=["ended"]),
@@ -189,7 +189,7 @@ def _of_applications() -> list[Deed]:
     ]
 
 
-def _of_groups(story: Story) -> list[Deed]:
+def _of_groups(story: Story) -> list[UserAction]:
     for cause in (FULL, BROKEN, LATE, EMPTY):
         story.pauses(cause.exception_class, cause=cause)
     requests = ((BROKEN, GroupAct.RESOLVE, None), (LATE, GroupAct.MUTE, 10**6))
@@ -209,14 +209,14 @@ def _of_groups(story: Story) -> list[Deed]:
         _group("reopen", BROKEN, [("click", "#reopen")], {"act": "REOPEN"}),
         _group("unmute", LATE, [("click", "#unmute")], {"act": "UNMUTE"}),
         _group("mute", NA, [("click", "#mute"), ("click", "dialog .primary")], muted),
-        Deed(
+        UserAction(
             name="act-on-groups",
             page=f"{reverse('errors')}?text={EMPTY.exception_class}",
             offered=reverse("groups-dialog"),
             url=reverse("act-on-groups"),
             form={"id": str(uuid4()), "act": "RESOLVE", "group": f"flights/{EMPTY.fingerprint}"},
             steps=[
-                ("click", "[data-tick][name=group]"),
+                ("click", "[data-select][name=group]"),
                 ("click", "#many-resolve"),
                 ("click", "dialog .primary"),
             ],
@@ -241,7 +241,7 @@ def _error(cause: Failure) -> str:
     return reverse("error", args=["flights", cause.fingerprint])
 
 
-def _group(verb: str, cause: Failure, steps: list[Step], asked: dict[str, Any]) -> Deed:
+def _group(verb: str, cause: Failure, steps: list[Step], asked: dict[str, Any]) -> UserAction:
     about = ["flights", cause.fingerprint]
     mute = verb == "mute"
     url = (
@@ -249,7 +249,7 @@ def _group(verb: str, cause: Failure, steps: list[Step], asked: dict[str, Any]) 
         if mute
         else reverse("act-on-group", args=["flights", verb, cause.fingerprint])
     )
-    return Deed(
+    return UserAction(
         name="mute-group" if mute else "act-on-group",
         page=_error(cause),
         offered=reverse("mute-dialog", args=about) if mute else url,
@@ -262,8 +262,8 @@ def _group(verb: str, cause: Failure, steps: list[Step], asked: dict[str, Any]) 
 
 def _note(
     name: str, page: str, url: str, about: dict[str, str], *, before: Sequence[Step] = ()
-) -> Deed:
-    return Deed(
+) -> UserAction:
+    return UserAction(
         name=name,
         page=page,
         offered=url,
@@ -274,12 +274,12 @@ def _note(
     )
 
 
-def _of_the_rest(story: Story) -> list[Deed]:
+def _of_the_rest(story: Story) -> list[UserAction]:
     waiting = story.command(story.pauses("cancel"))
     page = reverse("command", args=[waiting])
-    doubted = frozenset({RecordFailed})
-    with mock.patch.multiple(stream_entry, SERVER_ONLY=doubted, NOT_ALWAYS_BELIEVED=doubted):
-        story.skips("understood-later", 1)
+    server_only = frozenset({RecordFailed})
+    with mock.patch.multiple(stream_entry, SERVER_ONLY=server_only, CHECKED_EVENTS=server_only):
+        story.skips("valid-later", 1)
     story.send(b"garbled")
     garbled, later = queries.quarantine().rows
     cancel = reverse("cancel-command", args=[waiting])
@@ -290,7 +290,7 @@ def _of_the_rest(story: Story) -> list[Deed]:
             reverse("note-on-command", args=[waiting]),
             {"command": str(waiting)},
         ),
-        Deed(
+        UserAction(
             name="cancel-command",
             page=page,
             offered=cancel,
@@ -299,36 +299,38 @@ def _of_the_rest(story: Story) -> list[Deed]:
             steps=[("click", "#cancel")],
             rest=(f"/api/commands/{waiting}/cancel", {}),
         ),
-        _aside("put-back", later.id, "REQUEUE", [("click", f"#aside-{later.id} form button")]),
-        _aside(
-            "dismiss-aside",
+        _quarantine(
+            "put-back", later.id, "REQUEUE", [("click", f"#quarantine-{later.id} form button")]
+        ),
+        _quarantine(
+            "dismiss-entry",
             garbled.id,
             "DISMISS",
             [
-                ("click", f"#aside-{garbled.id} button:has-text('Dismiss')"),
+                ("click", f"#quarantine-{garbled.id} button:has-text('Dismiss')"),
                 ("fill", "Reason", "so it is"),
                 ("click", "dialog .danger"),
             ],
         ),
-        Deed(
+        UserAction(
             name="test-error",
             page=reverse("settings"),
             offered=reverse("test-error"),
             url=reverse("test-error"),
             form={},
-            steps=[("click", "text=Send a test error")],
+            steps=[("click", "text=Send test error")],
             rest=None,
         ),
         *_of_accounts(),
     ]
 
 
-def _aside(name: str, number: int, act: str, steps: list[Step]) -> Deed:
+def _quarantine(name: str, number: int, act: str, steps: list[Step]) -> UserAction:
     url = reverse(name, args=[number])
-    return Deed(
+    return UserAction(
         name=name,
         page=reverse("quarantine"),
-        offered=reverse("dismiss-aside-dialog", args=[number]) if act == "DISMISS" else url,
+        offered=reverse("dismiss-entry-dialog", args=[number]) if act == "DISMISS" else url,
         url=url,
         form={"id": str(uuid4()), "reason": "so it is"},
         steps=steps,
@@ -336,7 +338,7 @@ def _aside(name: str, number: int, act: str, steps: list[Step]) -> Deed:
     )
 
 
-def _of_accounts() -> list[Deed]:
+def _of_accounts() -> list[UserAction]:
     for name in ("kim", "gone"):
         actions.create_account(name, Role.VIEWER, actor="ada")
     actions.deactivate_account("gone", actor="ada")
@@ -345,9 +347,9 @@ def _of_accounts() -> list[Deed]:
     found = []
     for verb, name, button in (
         ("role", "kim", "Set role"),
-        ("password", "kim", "New password"),
-        ("deactivate", "kim", "Deactivate"),
-        ("activate", "gone", "Activate"),
+        ("password", "kim", "Reset password"),
+        ("deactivate", "kim", "Deactivate account"),
+        ("activate", "gone", "Activate account"),
     ):
         url = reverse("change-account", args=[verb])
         steps: list[Step] = [
@@ -355,21 +357,21 @@ def _of_accounts() -> list[Deed]:
             ("click", f"{row(name)} >> text='{button}'"),
         ]
         form = {"name": name, "role": "operator"}
-        found.append(Deed("change-account", page, url, url, form, steps, None, Role.ADMIN))
+        found.append(UserAction("change-account", page, url, url, form, steps, None, Role.ADMIN))
     url = reverse("create-account")
     create: list[Step] = [("fill", "New account", "new"), ("click", "text=Create account")]
     form = {"name": "new", "role": "viewer"}
-    return [*found, Deed("create-account", page, url, url, form, create, None, Role.ADMIN)]
+    return [*found, UserAction("create-account", page, url, url, form, create, None, Role.ADMIN)]
 
 
 class Offered(HTMLParser):
-    """Which URLs the enabled controls of a page lead to."""
+    """The URLs of the enabled controls of a page."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
         self.urls: set[str] = set()
         self._form = ""
-        self._ticked: dict[str | None, str] = {}
+        self._selections: dict[str | None, str] = {}
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -378,11 +380,11 @@ class Offered(HTMLParser):
             self._form = given.get("action") or ""
         elif tag == "button" and "disabled" not in given:
             self.urls |= {url for url in (given.get("hx-get"), self._form) if url}
-        elif tag == "form" and "data-ticked" in given:
-            # Its buttons wait until a row is ticked.
-            self._ticked[given["id"]] = given.get("hx-get") or ""
-        elif tag == "input" and "data-tick" in given and "disabled" not in given:
-            self.urls.add(self._ticked.get(given.get("form"), ""))
+        elif tag == "form" and "data-selection" in given:
+            # Its buttons are disabled until a row is selected.
+            self._selections[given["id"]] = given.get("hx-get") or ""
+        elif tag == "input" and "data-select" in given and "disabled" not in given:
+            self.urls.add(self._selections.get(given.get("form"), ""))
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "form":
@@ -390,10 +392,10 @@ class Offered(HTMLParser):
 
 
 def only_posts(view: Callable[..., Any]) -> bool:
-    """Return whether a page takes nothing but forms: it says so before it looks who asks."""
+    """Return whether a view accepts only POST."""
     if iscoroutinefunction(view):
         return False
     try:
         return bool(view(RequestFactory().get("/")).status_code == 405)
     except (AttributeError, TypeError):
-        return False  # It wants to know who asks, and for what.
+        return False  # The view needs a user and arguments.

@@ -1,4 +1,4 @@
-"""An airline that has known everything, and every page and dialog that shows it."""
+"""An application with all kinds of states, and every page and dialog that shows them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from arrester.controlplane.domain.state.error_groups import GroupAct, GroupReque
 from arrester.dashboard.pages import applications, errors, tasks
 from tests.dashboard.story import NA, STACK, TYPO, Story, failure
 
-#: What payloads are like on a bad day: other directions, no direction, too long, not for eyes.
+#: Hostile payloads: right-to-left text, control characters, markup, very long values.
 ODD: dict[str, object] = {
     "עברית": "שלום \u202eevil\u202c",
     "emoji 🛫": "👩‍👩‍👧 \U0001d573",
@@ -31,29 +31,29 @@ ODD_KEY = "ключ-مفتاح-🛫/..?#&"
 LONG_KEY = "a-rather-long-key-" * 8
 
 
-class Element(NamedTuple):
-    """What the pages are about."""
+class Scene(NamedTuple):
+    """The objects that the pages show."""
 
     story: Story
-    #: A task that stands, one of which much is odd, and one that died by itself.
+    #: A PAUSED task, one with hostile texts, and one that died alone.
     paused: str
     odd: str
     dead: str
     resumed: UUID
     waiting: UUID
-    letter: int
-    #: Where the log stood then.
+    dead_letter: int
+    #: The position of the log.
     until: int
 
 
-def tell(story: Story) -> Element:
-    """Tell all that a page can show."""
+def build(story: Story) -> Scene:
+    """Create everything that a page can show."""
     other = Story(application="orders", pipeline="ingest", checkpoint="5b1c9a70-2e1f")
     other.starts(host="ip-10-123-234-101.eu-central-1.compute.internal.example", pid=1)
     other.skips("a", 123_456_789_012, ago=timedelta(minutes=9))
     for number in range(50):
         other.skips(f"part-{number}", 1 + number)
-    other.falls_silent()
+    other.loses_heartbeat()
     ended = Story(application="ended")
     ended.starts()
     ended.stops(command=actions.shut_down_application("ended", actor="ada", reason="moved").id)
@@ -75,34 +75,34 @@ def tell(story: Story) -> Element:
     waiting = actions.resume_task(odd.digest, actor="ana").id
     story.send(b"\x82\xa4type not an event of ours")
     actions.note_on_group("flights", TYPO.fingerprint, actor="ana", text="a note " * 40)
-    actions.note_on_task(paused, actor="ana", text="the vendor was told")
+    actions.note_on_task(paused, actor="ana", text="the vendor is informed")
     until = datetime.now(UTC) + timedelta(hours=3)
     mute = GroupRequest(
         id=uuid7(until), act=GroupAct.MUTE, fingerprint=NA.fingerprint, actor="ana", until=until
     )
     actions.act_on_group("flights", mute)
-    (letters, *_) = queries.dead_letters(queries.DeadLetterFilter(application="flights")).rows
-    return Element(
+    (newest, *_) = queries.dead_letters(queries.DeadLetterFilter(application="flights")).rows
+    return Scene(
         story=story,
         paused=paused.digest,
         odd=odd.digest,
         dead=dead.digest,
         resumed=resumed,
         waiting=waiting,
-        letter=letters.sequence,
+        dead_letter=newest.sequence,
         until=queries.positions()["flights"],
     )
 
 
-def pages(told: Element) -> dict[str, str]:
-    """Return every page by the name of its picture; what its URL can ask for included."""
+def pages(scene: Scene) -> dict[str, str]:
+    """Return the URL of every page, tab and view, by a name."""
     application = reverse("application", args=["flights"])
     orders = reverse("application", args=["orders"])
     error = reverse("error", args=["flights", TYPO.fingerprint])
-    task = reverse("task", args=[told.paused])
-    history = reverse("task-history", args=[told.paused])
+    task = reverse("task", args=[scene.paused])
+    history = reverse("task-history", args=[scene.paused])
     lists = ("applications", "tasks", "errors", "commands", "dead-letters", "held", "audit")
-    more = ("instances", "quarantine", "settings")
+    more = ("instances", "quarantine", "settings", "glossary")
     return {
         "overview": "/",
         "overview-24h": "/?range=24h",
@@ -110,26 +110,26 @@ def pages(told: Element) -> dict[str, str]:
         **{f"application-{tab}": f"{application}?tab={tab}" for tab in applications.TABS},
         "application-dense": orders,
         "task": task,
-        "task-odd": reverse("task", args=[told.odd]),
-        "task-dead": reverse("task", args=[told.dead]),
-        "task-as-of": f"{task}?as_of=@{told.until}",
-        "application-as-of": f"{application}?as_of=@{told.until}",
+        "task-odd": reverse("task", args=[scene.odd]),
+        "task-dead": reverse("task", args=[scene.dead]),
+        "task-as-of": f"{task}?as_of=@{scene.until}",
+        "application-as-of": f"{application}?as_of=@{scene.until}",
         "application-dense-as-of": f"{orders}?as_of=@{queries.positions()['orders']}",
-        "error-as-of": f"{error}?as_of=@{told.until}",
+        "error-as-of": f"{error}?as_of=@{scene.until}",
         **{f"history-{view}": f"{history}?view={view}" for view in tasks.VIEWS},
         **{f"error-{tab}": f"{error}?tab={tab}" for tab in errors.TABS},
         "error-muted": reverse("error", args=["flights", NA.fingerprint]),
         "errors-all": f"{reverse('errors')}?state=all&from=2020-01-01T00:00",
         "errors-none": f"{reverse('errors')}?text=nothing+says+this",
-        "command": reverse("command", args=[told.resumed]),
-        "command-waiting": reverse("command", args=[told.waiting]),
-        "dead-letter": reverse("dead-letter", args=["flights", told.letter]),
+        "command": reverse("command", args=[scene.resumed]),
+        "command-waiting": reverse("command", args=[scene.waiting]),
+        "dead-letter": reverse("dead-letter", args=["flights", scene.dead_letter]),
     }
 
 
-def dialogs(told: Element) -> dict[str, tuple[str, list[str]]]:
-    """Return every dialog by the name of its picture: its page, and what is clicked on it."""
-    task = reverse("task", args=[told.paused])
+def dialogs(scene: Scene) -> dict[str, tuple[str, list[str]]]:
+    """Return the page of every dialog and the selectors to click, by a name."""
+    task = reverse("task", args=[scene.paused])
     application = reverse("application", args=["flights"])
     error = reverse("error", args=["flights", TYPO.fingerprint])
     return {
@@ -139,8 +139,8 @@ def dialogs(told: Element) -> dict[str, tuple[str, list[str]]]:
         "dialog-shut-down": (application, ["#shut-down"]),
         "dialog-start": (reverse("application", args=["ended"]), ["#start"]),
         "dialog-policy": (f"{application}?tab=policy", [".policy tbody button >> nth=2"]),
-        "dialog-dismiss": (reverse("quarantine"), ["button:has-text('Dismiss…')"]),
+        "dialog-dismiss": (reverse("quarantine"), ["button:has-text('Dismiss entry…')"]),
         "dialog-mute": (error, ["#mute"]),
-        "dialog-mute-many": (reverse("errors"), ["[data-tick-all]", "#many-mute"]),
+        "dialog-mute-many": (reverse("errors"), ["[data-select-all]", "#many-mute"]),
         "dialog-keys": ("/", []),
     }

@@ -1,4 +1,4 @@
-"""What agents of a small airline say, put through Redis and the fold: the pages' test data."""
+"""Test data of pages: events of agents, sent through Redis and folded."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ RECORD = {
 
 
 def failure(stage: str, exception_class: str, message: str, frame: str | None = None) -> Failure:
-    """Return a failure with the fingerprint that an agent would give it."""
+    """Return a failure with its fingerprint."""
     mark = fingerprint(
         stage=stage, exception_class=exception_class, condition=None, frame=frame, message=message
     )
@@ -121,7 +121,7 @@ POLICY = PipelineDescribed(
 
 @dataclass(slots=True)
 class Story:
-    """An application with one instance that runs one pipeline; methods say what it tells."""
+    """An application with one instance and one pipeline; methods send its events."""
 
     application: str = "flights"
     pipeline: str = "delays"
@@ -132,7 +132,7 @@ class Story:
     spool: UUID = field(default_factory=uuid4)
 
     def task(self, key: str | None) -> TaskId:
-        """Return the identity of a task of the pipeline."""
+        """Return the id of a task of the pipeline."""
         return TaskId(
             application=self.application,
             pipeline=self.pipeline,
@@ -140,7 +140,7 @@ class Story:
             key=key,
         )
 
-    def tell(
+    def report(
         self,
         *data: EventData,
         body: Body | None = None,
@@ -163,7 +163,7 @@ class Story:
         self.send(codec.encode_batch(events))
 
     def send(self, packed: bytes) -> None:
-        """Send bytes as a batch, and fold waiting."""
+        """Send bytes as a batch, and fold them."""
         fields = {"batch": str(uuid4()), "spool": str(self.spool), "events": packed}
         redis_client.client().xadd(redis_keys.events(self.application), fields)  # type: ignore[arg-type]  # redis-py's dict is invariant
         drain.drain(self.application)
@@ -175,25 +175,27 @@ class Story:
         pid: int = 4242,
         policy: PipelineDescribed | None = POLICY,
     ) -> None:
-        """The instance comes up, is heard, and runs its pipeline; old ones tell no policy."""
-        started = InstanceStarted(host=host, pid=pid, versions={"spark": "4.3.0"})
-        self.tell(started, ThreadStarted(), *([] if policy is None else [policy]))
+        """Start the instance and its pipeline; without a policy as an old agent."""
+        started = InstanceStarted(
+            host=host, pid=pid, versions={"spark": "4.3.0"}, spark_ui=f"http://{host}:4040"
+        )
+        self.report(started, ThreadStarted(), *([] if policy is None else [policy]))
         self.beats()
 
     def beats(self) -> None:
-        """Its heart beats."""
+        """Send a heartbeat."""
         key = redis_keys.heartbeat(self.application, self.instance)
         redis_client.client().set(key, b"{}", ex=redis_keys.LOST_AFTER_SECONDS)
 
-    def falls_silent(self) -> None:
-        """Its heart stops, and the server notices while Redis is there all the time."""
+    def loses_heartbeat(self) -> None:
+        """End the heartbeat, and let the server detect it."""
         redis_client.client().delete(redis_keys.heartbeat(self.application, self.instance))
         now = datetime.now(UTC)
         for seconds in range(0, 60, 10):
             actions.watch(now=now + timedelta(seconds=seconds))
 
     def skips(self, key: str | None, count: int, *, ago: timedelta = timedelta(0)) -> None:
-        """So many records of a task cannot be parsed and become dead letters."""
+        """Skip records of a task that cannot be parsed, as dead letters."""
         example = RecordFailed(
             task=key, position=900_000, failure=NA, response=Response.CONTINUE, key="UA1545"
         )
@@ -206,7 +208,7 @@ class Story:
             first_position=900_001,
             last_position=900_000 + count,
         )
-        kept = RecordsDeadLettered(
+        written = RecordsDeadLettered(
             task=key,
             count=count,
             place="/data/dlq/flights",
@@ -215,8 +217,8 @@ class Story:
             last_position=900_000 + count,
             ids=tuple(_letter_id(f"{key}/{each}") for each in range(min(count, 20))),
         )
-        told = (example, more, kept) if count > 1 else (example, kept)
-        self.tell(*told, body=body, ago=ago)
+        events = (example, more, written) if count > 1 else (example, written)
+        self.report(*events, body=body, ago=ago)
 
     def pauses(
         self,
@@ -229,7 +231,7 @@ class Story:
         ago: timedelta = timedelta(0),
         cut_from: int | None = None,
     ) -> TaskId:
-        """A record of the task fails, and the task is held at it."""
+        """Pause a task at a failed record."""
         position = 151_974
         failed = RecordFailed(
             task=key, position=position, failure=cause, response=Response.PAUSE, key="HA51"
@@ -242,36 +244,36 @@ class Story:
         )
         paused = TaskPaused(task=key, position=position, failure=cause)
         held_now = RecordsHeld(task=key, held=held, first_position=position)
-        self.tell(failed, paused, held_now, body=body, ago=ago)
+        self.report(failed, paused, held_now, body=body, ago=ago)
         return self.task(key)
 
     def dies_alone(self, key: str, *, cause: Failure = TYPO) -> TaskId:
-        """A record kills its task; the thread goes on."""
+        """End a task alone at a failed record."""
         failed = RecordFailed(task=key, position=7, failure=cause, response=Response.FAIL)
         died = TaskDied(task=key, position=7, failure=cause, alone=True)
-        self.tell(failed, died, RecordsHeld(task=key, held=1))
+        self.report(failed, died, RecordsHeld(task=key, held=1))
         return self.task(key)
 
     def command(self, task: TaskId) -> UUID:
-        """Somebody wants the task to resume; return the command's id."""
+        """Issue a command to resume a task; return its id."""
         return actions.resume_task(task.digest, actor="ana").id
 
     def fetches(self, command: UUID) -> None:
-        """The instance has fetched a command."""
-        self.tell(CommandDelivered(command=command))
+        """Report that the instance has fetched a command."""
+        self.report(CommandDelivered(command=command))
 
     def resumes(self, key: str, command: UUID, *, how: ResumeHow = ResumeHow.RETRY) -> None:
-        """The instance applies a command: the task runs again, and nothing is held any more."""
+        """Apply a command: the task runs, without held records."""
         resumed = TaskResumed(task=key, how=how, actor="ana")
-        self.tell(
+        self.report(
             resumed,
             RecordsHeld(task=key, held=0),
             CommandApplied(command=command),
             caused_by=command,
         )
 
-    def answers_so(self, command: UUID) -> None:
-        """The instance applies a command that sets a policy."""
+    def applies_policy(self, command: UUID) -> None:
+        """Apply a command that sets a policy."""
         requested = queries.command(command)
         changed = PolicyChanged(
             stage=requested.stage or "",
@@ -279,12 +281,12 @@ class Story:
             actor=requested.actor,
             reason=requested.reason,
         )
-        self.tell(changed, CommandApplied(command=command), caused_by=command)
+        self.report(changed, CommandApplied(command=command), caused_by=command)
 
     def stops(self, *, reason: str = "shut down by command", command: UUID | None = None) -> None:
-        """The pipeline's run and then the instance end, on purpose."""
+        """End the run of the pipeline, then the instance, by command."""
         applied = [CommandApplied(command=command)] if command else []
-        self.tell(ThreadDied(reason=reason), *applied, InstanceStopped(reason=reason))
+        self.report(ThreadDied(reason=reason), *applied, InstanceStopped(reason=reason))
 
 
 def _letter_id(place: str) -> str:

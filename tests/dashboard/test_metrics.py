@@ -1,4 +1,4 @@
-"""`/metrics`: numbers that the pages show too, each in the list, for whoever may look."""
+"""`/metrics`: the numbers of the pages, each documented, for every role."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def scrape(client: Client) -> dict[str, dict[tuple[str, ...], float]]:
     }
 
 
-def test_metrics_say_what_the_pages_say(flights: Story, viewer: Client) -> None:
+def test_metrics_have_the_values_of_the_pages(flights: Story, viewer: Client) -> None:
     flights.pauses("JFK", held=12)
     flights.skips("EWR", 40)
     actions.shut_down_application("flights", actor="ana", reason="night")
-    actions.sighted("wake")
+    actions.record_running("wake")
     found = scrape(viewer)
     assert found["arrester_tasks"][("flights", "PAUSED")] == 1
     assert found["arrester_tasks"][("flights", "DEAD")] == 0
@@ -59,9 +59,9 @@ def test_metrics_say_what_the_pages_say(flights: Story, viewer: Client) -> None:
     assert found["arrester_events_folded_total"][("flights",)] > 3
 
 
-def test_metrics_leave_out_what_pages_do(flights: Story, viewer: Client) -> None:
+def test_metrics_and_pages_leave_out_the_same(flights: Story, viewer: Client) -> None:
     flights.pauses("JFK")
-    flights.falls_silent()
+    flights.loses_heartbeat()
     found = scrape(viewer)
     assert found["arrester_instances_lost"][("flights",)] == 1
     assert found["arrester_instances_alive"][("flights",)] == 1
@@ -70,10 +70,10 @@ def test_metrics_leave_out_what_pages_do(flights: Story, viewer: Client) -> None
     found = scrape(viewer)
     assert found["arrester_instances_lost"][("flights",)] == 0
     assert found["arrester_instances_alive"][("flights",)] == 1
-    # The killed one keeps its last status for ever.
+    # The killed instance keeps its last status permanently.
     assert found["arrester_instances"][("flights", "RUNNING")] == 2
     assert found["arrester_tasks"][("flights", "PAUSED")] == 1
-    # It ends, and the pipeline begins anew at another checkpoint.
+    # It ends, and the pipeline starts at another checkpoint.
     heir.stops()
     assert scrape(viewer)["arrester_instances_alive"][("flights",)] == 0
     Story(checkpoint=str(uuid4())).starts(host="spark-driver-2")
@@ -82,9 +82,11 @@ def test_metrics_leave_out_what_pages_do(flights: Story, viewer: Client) -> None
     assert found["arrester_instances_lost"][("flights",)] == shown.lost == 0
 
 
-def test_what_waits_is_told_in_seconds(flights: Story, viewer: Client, redis: Redis) -> None:
-    def told(seconds: float) -> tuple[float, float, float]:
-        """Return queue age, fold lag and overload once, both as pages and metrics have them."""
+def test_waiting_batches_are_reported_in_seconds(
+    flights: Story, viewer: Client, redis: Redis
+) -> None:
+    def measured(seconds: float) -> tuple[float, float, float]:
+        """Return queue age, fold lag and overload, equal on pages and in metrics."""
         found = scrape(viewer)
         age, behind, overloaded = (
             found[f"arrester_{name}"][("flights",)]
@@ -92,31 +94,31 @@ def test_what_waits_is_told_in_seconds(flights: Story, viewer: Client, redis: Re
         )
         assert age == pytest.approx(seconds, abs=20)
         page = viewer.get("/").content.decode()
-        shown = re.search(r">queue (\d+) s</span>.*>fold (\d+) s behind<", page, re.DOTALL)
+        shown = re.search(r">queue (\d+) s</span>.*>fold lag (\d+) s<", page, re.DOTALL)
         assert shown is not None
         assert int(shown[1]) == pytest.approx(seconds, abs=20)
         assert int(shown[2]) == pytest.approx(behind, abs=1)
         return age, behind, overloaded
 
-    assert told(0) == (0, 0, 0)
+    assert measured(0) == (0, 0, 0)
     cursor = int(store.read_stream("flights").cursor.partition("-")[0])
-    # The log's newest entry came an hour ago; two wait, of 300 and of 100 seconds ago.
+    # The newest entry of the log is an hour old; two wait, for 300 and 100 seconds.
     with connection.cursor() as statement:
         statement.execute("UPDATE stream SET cursor = %s", [f"{cursor - 3_600_000}-0"])
     redis.delete(redis_keys.events("flights"))
     for seconds in (300, 100):
         fields = streams.fields(uuid4(), codec.encode_batch([]))
         streams.put(redis, fields, id=f"{cursor - seconds * 1000}-0")
-    _, behind, overloaded = told(300)
-    # From the oldest that waits to the newest: before it there was nothing to fold.
+    _, behind, overloaded = measured(300)
+    # From the oldest waiting entry to the newest one.
     assert (behind, overloaded) == (200, 0)
     backpressure.watch("flights", now=datetime.now(UTC))
-    assert told(300)[1:] == (200, 1)
+    assert measured(300)[1:] == (200, 1)
     assert "agents count failed records without details" in viewer.get("/").content.decode()
-    # What is folded reaches beyond the older one, which only waits to be confirmed.
+    # The older entry is folded, and only waits for its confirmation.
     with connection.cursor() as statement:
         statement.execute("UPDATE stream SET cursor = %s", [f"{cursor - 250_000}-0"])
-    assert told(300)[1] == 150
+    assert measured(300)[1] == 150
 
 
 def test_every_metric_is_documented(flights: Story, viewer: Client) -> None:
@@ -124,7 +126,9 @@ def test_every_metric_is_documented(flights: Story, viewer: Client) -> None:
     assert set(scrape(viewer)) == documented
 
 
-def test_the_statements_do_not_grow_with_what_there_is(flights: Story, viewer: Client) -> None:
+def test_the_number_of_statements_does_not_grow_with_the_data(
+    flights: Story, viewer: Client
+) -> None:
     with CaptureQueriesContext(connection) as few:
         scrape(viewer)
     for number in range(5):
@@ -135,7 +139,7 @@ def test_the_statements_do_not_grow_with_what_there_is(flights: Story, viewer: C
     assert len(many) == len(few)
 
 
-def test_without_redis_the_rest_is_said(
+def test_without_redis_the_other_metrics_are_served(
     flights: Story, viewer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings, "REDIS_URL", "unix:///nowhere/redis.sock")
@@ -145,5 +149,5 @@ def test_without_redis_the_rest_is_said(
     assert found["arrester_events_folded_total"]
 
 
-def test_metrics_want_an_account(db: None) -> None:
+def test_metrics_need_an_account(db: None) -> None:
     assert Client().get("/metrics").status_code in (401, 403)

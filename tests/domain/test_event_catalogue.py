@@ -1,4 +1,4 @@
-"""The catalogue is closed: each event has a sample kept for ever, a page, and is in the tests."""
+"""The catalogue: each event has a permanent sample, a heading in the reference, and tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE = REPOSITORY / "docs" / "reference" / "events.md"
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
-def test_what_was_ever_sent_is_still_read(sample: Path) -> None:
+def test_every_released_event_is_still_read(sample: Path) -> None:
     text = sample.read_text()
     event = codec.from_json(text)
     assert event.type == sample.stem.partition("-")[0]
@@ -34,11 +34,11 @@ def test_every_event_has_a_sample(name: str) -> None:
     assert name in {sample.stem for sample in SAMPLES}
 
 
-def test_the_page_has_every_event_and_no_other() -> None:
+def test_the_reference_page_lists_exactly_the_events() -> None:
     assert sorted(re.findall(r"^## (\w+)$", PAGE.read_text(), re.M)) == sorted(EVENT_TYPES)
 
 
 @pytest.mark.parametrize("name", EVENT_TYPES)
-def test_every_event_is_in_the_histories_of_the_tests(name: str) -> None:
+def test_every_event_is_in_the_generated_histories(name: str) -> None:
     found = find(histories.any_event, lambda event: event.type == name, settings=ANY)
     assert found.type == name

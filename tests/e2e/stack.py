@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,12 +21,13 @@ from urllib.parse import quote
 import pyarrow.parquet as pq
 
 from arrester.examples import flights_data
+from tests.patience import PATIENCE_SECONDS
+from tests.ports import free_port
 from tests.services import REPOSITORY
 
 #: Up to here two records are implausible: JFK at 7,072 and EWR at 8,239.
 ROWS = 9_000
 ROWS_PER_FILE = 1_000
-PATIENCE_SECONDS = 240.0
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Stack:
 
     def start(self) -> None:
         """Start web, wake and a worker; they find PostgreSQL and Redis in the environment."""
-        self.port = _free_port()
+        self.port = free_port()
         python = sys.executable
         web = [
             python,
@@ -104,7 +104,7 @@ class Stack:
         """Kill a process and all its children with SIGKILL."""
         process = self._processes.pop(name)
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait(30)
+        process.wait(PATIENCE_SECONDS)
 
     def stop(self) -> None:
         """End what still runs."""
@@ -113,7 +113,7 @@ class Stack:
                 process.terminate()
         for name in list(self._processes):
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._processes[name].wait(30)
+                self._processes[name].wait(PATIENCE_SECONDS)
             self._end_group(name)
 
     def _end_group(self, name: str) -> None:
@@ -122,7 +122,7 @@ class Stack:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
             return
-        process.wait(30)
+        process.wait(PATIENCE_SECONDS)
 
     def manage(self, *words: str) -> str:
         """Run a management command; return what it prints; fails when it does."""
@@ -131,7 +131,7 @@ class Stack:
             cwd=REPOSITORY,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_SECONDS,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
@@ -142,7 +142,7 @@ class Stack:
         request = urllib.request.Request(
             f"{self.url}{path}", headers={"Authorization": f"Token {self.token}"}
         )
-        with urllib.request.urlopen(request, timeout=30) as response:
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as response:
             return json.load(response)
 
     def post(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
@@ -153,7 +153,7 @@ class Stack:
             headers={"Authorization": f"Token {self.token}", "Content-Type": "application/json"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=30) as response:
+            with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as response:
                 return response.status, json.load(response)
         except urllib.error.HTTPError as refused:
             return refused.code, json.load(refused)
@@ -225,14 +225,9 @@ def sink_positions(folder: Path, key: str) -> list[int]:
 
 
 def dead_letters(folder: Path) -> list[dict[str, Any]]:
-    """Return the dead letters that are there for readers."""
+    """Return the dead letters in complete folders."""
     found: list[dict[str, Any]] = []
-    for part in (folder / "dead-letters").glob("day=*/**/*.parquet"):
-        found += pq.ParquetFile(part).read().to_pylist()
+    for complete in (folder / "dead-letters").glob("day=*/*/_SUCCESS"):
+        for part in complete.parent.glob("*.parquet"):
+            found += pq.ParquetFile(part).read().to_pylist()
     return found
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

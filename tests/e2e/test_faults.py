@@ -15,8 +15,9 @@ from tests.e2e.stack import (
     sink_positions,
     without_departure,
 )
+from tests.patience import PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(1800)]
 ORIGINS = ("EWR", "JFK", "LGA")
 #: Where the two tasks stand that pause, each at its implausible record.
 HELD_FROM = {"JFK": 7072, "EWR": 8239}
@@ -43,7 +44,7 @@ def check_counts(stack: Stack, rows: list[dict[str, Any]]) -> None:
     failed = without_departure(rows) + IMPLAUSIBLE
     expected = dict.fromkeys(("application", "groups", "failures", "tasks"), failed)
     with contextlib.suppress(AssertionError):
-        eventually(lambda: _counts(stack) == expected, what="the counts agree", seconds=60)
+        eventually(lambda: _counts(stack) == expected, what="the counts agree")
     assert _counts(stack) == expected
 
 
@@ -103,7 +104,7 @@ def test_kill_between_sink_and_spark_commit(stack: Stack, rows: list[dict[str, A
     crash = stack.folder / "crash"
     crash.write_text("7")
     driver = stack.start_driver()
-    assert driver.wait(240) == -9, "the driver kills itself behind the sink's write"
+    assert driver.wait(PATIENCE_SECONDS) == -9, "the driver kills itself behind the sink's write"
     assert not crash.exists()
 
     stack.start_driver()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.stack import Stack, eventually
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 
 class Fleet:

@@ -12,9 +12,9 @@ from playwright.sync_api import Page, expect, sync_playwright
 from tests.e2e.conftest import OPERATOR, PASSWORD
 from tests.e2e.stack import Stack, eventually, sink_positions, without_departure
 from tests.e2e.test_faults import check_counts, check_sink, no_held, settled
+from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(600)]
-PATIENCE_MS = 240_000
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(1800)]
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 
 
@@ -66,7 +66,7 @@ def test_the_loop(stack: Stack, page: Page, rows: list[dict[str, Any]]) -> None:
     eventually(lambda: stack.is_paused("EWR"), what="EWR is PAUSED")
     (stack.folder / "repaired").touch()
     page.goto(f"{stack.url}/tasks/{stack.task('EWR')['id']}")
-    page.get_by_role("button", name="Resume", exact=True).click()
+    page.get_by_role("button", name="Resume task", exact=True).click()
     expect(page.get_by_text("Last command")).to_contain_text("APPLIED")
     expect(page.get_by_role("heading", level=1)).to_contain_text("RUNNING")
     eventually(lambda: settled(stack, rows) and no_held(stack), what="all rows are somewhere")
@@ -113,7 +113,7 @@ def shut_down(stack: Stack, page: Page) -> None:
     dialog.get_by_label("Reason").fill("the test is over")
     confirm.click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("LATCHED")
-    assert stack.wait_for_driver(seconds=90) == 0
+    assert stack.wait_for_driver(seconds=PATIENCE_SECONDS) == 0
     command = stack.get("/api/commands?limit=1")["results"][0]
     command = stack.answer(command["id"])
     assert command["status"] == "APPLIED"

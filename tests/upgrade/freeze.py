@@ -155,7 +155,8 @@ def freeze_checkpoint(place: Path) -> dict[str, Any]:
     """Leave a checkpoint with held records and a waiting dead letter; return what it contains."""
     from pyspark.sql import SparkSession
 
-    from tests.agents.pipeline_bench import Bench, wait_until
+    from tests.agents.pipeline_bench import Bench
+    from tests.patience import wait_until
 
     spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     session = spark.config("spark.sql.session.timeZone", "UTC").getOrCreate()

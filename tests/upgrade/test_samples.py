@@ -16,6 +16,7 @@ import pytest
 from psycopg import sql
 from redis import Redis
 
+from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.transport.spool_ownership import open_spool
 from arrester.controlplane import embedded
 from arrester.controlplane.domain.events import Event, RecordFailed, ResumeHow
@@ -23,9 +24,10 @@ from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.history import rebuild
 from arrester.controlplane.ingest import drain
 from tests import histories
-from tests.agents.pipeline_bench import Bench, wait_until
+from tests.agents.pipeline_bench import Bench
 from tests.agents.sample_events import NOW
 from tests.controlplane import streams
+from tests.patience import wait_until
 from tests.services import REPOSITORY
 from tests.upgrade.sample import APPLICATION, ROWS, pipeline_over
 
@@ -110,6 +112,6 @@ def test_a_checkpoint_is_continued(version: Path, bench: Bench) -> None:
     assert bench.written() == []
     assert [(letter["task"], letter["position"]) for letter in bench.dead_letters()] == [("b", 0)]
 
-    assert thread.resume("a", how=ResumeHow.SKIP).applied
+    assert thread.apply(TaskCommand("a", how=ResumeHow.SKIP)).applied
     wait_until(lambda: len(bench.written()) == 2, what="held records")
     assert bench.written() == [("a", 2), ("a", 3)]

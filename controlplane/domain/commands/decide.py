@@ -73,16 +73,16 @@ def decide(
     state: StreamState,
     *,
     now: datetime,
-    patience: timedelta = COMMAND_EXPIRY,
+    expiry: timedelta = COMMAND_EXPIRY,
 ) -> list[EventData]:
     """Return the events that follow from `requested`: CommandIssued, then the effect of the state.
 
-    A command that is not applied within `patience` expires.
+    A command that is not applied within `expiry` expires.
 
     Raises InvalidValue for an invalid request: without a task, or without a required reason.
     """
     _check(requested)
-    issued = _issued(requested, state, expires_at=now + patience)
+    issued = _issued(requested, state, expires_at=now + expiry)
     forbidden = refusal(requested, state)
     if forbidden is not None:
         return [issued, CommandRefused(command=requested.command, reason=forbidden)]
@@ -110,7 +110,7 @@ def _check(requested: CommandRequest) -> None:
     if requested.kind in TASK_COMMANDS and requested.task is None:
         raise InvalidValue("task", None, "the task that the command is for")
     if requested.kind is CommandKind.RESUME_AT and not is_position(requested.target):
-        raise InvalidValue("target", requested.target, "the position that the task shall go on at")
+        raise InvalidValue("target", requested.target, "the position at which the task continues")
     if requested.kind is CommandKind.SET_POLICY:
         _check_policy(requested)
     for name, text in (("actor", requested.actor), ("reason", requested.reason or "")):
@@ -159,7 +159,7 @@ def _issued(
 
 def _who_answers(requested: CommandRequest, state: StreamState) -> list[UUID]:
     """Return the instances that have to answer: those that run the command's subject."""
-    alive = [each.id for each in state.instances.values() if is_listening(each)]
+    alive = [each.id for each in state.instances.values() if receives_commands(each)]
     if requested.kind is CommandKind.SHUT_DOWN_APPLICATION:
         return alive
     if requested.kind is CommandKind.SET_POLICY:
@@ -181,11 +181,11 @@ def runs(state: StreamState, pipeline: str | None) -> list[ThreadState]:
         if each.pipeline == pipeline
         and each.status is ThreadStatus.RUNNING
         and each.instance in state.instances
-        and is_listening(state.instances[each.instance])
+        and receives_commands(state.instances[each.instance])
     ]
 
 
-def is_listening(instance: InstanceState) -> bool:
+def receives_commands(instance: InstanceState) -> bool:
     """Whether the instance, as far as is known, fetches commands."""
     return not instance.ended and not instance.lost
 
@@ -227,7 +227,7 @@ def _policy_refusal(requested: CommandRequest, state: StreamState) -> str | None
     return policy_refusal(runs(state, pipeline), pipeline, stage, requested.answer)
 
 
-def why_not_cancelled(command: CommandState) -> str | None:
+def cancel_refusal(command: CommandState) -> str | None:
     """Return why a command cannot be cancelled any more, or None."""
     if command.kind is CommandKind.SHUT_DOWN_APPLICATION:
         return f"{command.application} is LATCHED by it already; start the application instead"
@@ -278,7 +278,7 @@ def _ended(id: TaskId, state: StreamState) -> str | None:
     thread = state.threads.get((id.pipeline, id.checkpoint))
     if thread is None or thread.status is ThreadStatus.RUNNING:
         return None
-    return f"{id.pipeline} has ended; when it is started again it takes {id.printed} up"
+    return f"{id.pipeline} has ended; its next run restarts {id.printed}"
 
 
 def shut_down(issued: CommandIssued, state: StreamState) -> list[EventData]:

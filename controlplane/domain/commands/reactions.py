@@ -6,7 +6,11 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from uuid import uuid5
 
-from arrester.controlplane.domain.commands.decide import COMMAND_EXPIRY, is_listening, shut_down
+from arrester.controlplane.domain.commands.decide import (
+    COMMAND_EXPIRY,
+    receives_commands,
+    shut_down,
+)
 from arrester.controlplane.domain.events import (
     ApplicationShutdownRequested,
     CommandIssued,
@@ -20,11 +24,11 @@ from arrester.controlplane.domain.wire.failure_columns import Stored
 
 #: The age up to which a request has an effect if an instance has started since. A shutdown latches,
 #: and an older request would shut that instance out.
-FRESH = timedelta(minutes=1)
+MAX_REQUEST_AGE = timedelta(minutes=1)
 
 
-def follow(
-    stored: StoredEvent, state: StreamState, *, now: datetime, patience: timedelta = COMMAND_EXPIRY
+def reactions_to(
+    stored: StoredEvent, state: StreamState, *, now: datetime, expiry: timedelta = COMMAND_EXPIRY
 ) -> list[Event]:
     """Return the events that follow from an event of an agent; usually none.
 
@@ -36,7 +40,7 @@ def follow(
         return []
     if state.application.status is ApplicationStatus.LATCHED:
         return []
-    late = stored.received_at - event.occurred_at > FRESH
+    late = stored.received_at - event.occurred_at > MAX_REQUEST_AGE
     others = [each for each in state.instances.values() if _is_other(each, event)]
     if late and not all(_was_there(each, event.occurred_at) for each in others):
         # The application was started again since, and stays open.
@@ -48,7 +52,7 @@ def follow(
         reason=event.data.reason,
         instances=tuple(sorted((each.id for each in others), key=str)),
         error=True,
-        expires_at=now + patience,
+        expires_at=now + expiry,
     )
     return [
         Event(
@@ -61,14 +65,14 @@ def follow(
 
 
 def _is_other(instance: InstanceState, event: Event) -> bool:
-    return is_listening(instance) and instance.id != event.instance
+    return receives_commands(instance) and instance.id != event.instance
 
 
 def _was_there(instance: InstanceState, moment: datetime) -> bool:
     return instance.started_at is None or instance.started_at <= moment
 
 
-def asks(told: Iterable[Stored]) -> list[StoredEvent]:
+def needing_reaction(elements: Iterable[Stored]) -> list[StoredEvent]:
     """Return the events that may need a reaction."""
-    events = [each for each in told if isinstance(each, StoredEvent)]
+    events = [each for each in elements if isinstance(each, StoredEvent)]
     return [each for each in events if isinstance(each.event.data, ApplicationShutdownRequested)]

@@ -6,56 +6,56 @@ from collections.abc import Set
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from arrester.controlplane.domain.commands.decide import is_listening, open_commands
+from arrester.controlplane.domain.commands.decide import open_commands, receives_commands
 from arrester.controlplane.domain.events import CommandExpired, Event, InstanceFound, InstanceLost
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import CommandState
 from arrester.controlplane.domain.state.stream_state import StreamState
 
 
-def watch(
-    state: StreamState, *, heard: Set[UUID], may_declare_lost: bool, now: datetime
+def timeout_events(
+    state: StreamState, *, alive: Set[UUID], may_declare_lost: bool, now: datetime
 ) -> list[Event]:
     """Return the events that follow from the time: instances lost or found, commands expired.
 
-    `heard` are the instances with a live heartbeat. No instance is declared lost unless
+    `alive` are the instances with a live heartbeat. No instance is declared lost unless
     `may_declare_lost`: while Redis is or just was unreachable, a missing heartbeat proves nothing.
     """
     bound = now - timedelta(seconds=redis_keys.LOST_AFTER_SECONDS)
     found = [
         Event(occurred_at=now, instance=each.id, data=InstanceFound())
         for each in state.instances.values()
-        if each.lost and each.id in heard
+        if each.lost and each.id in alive
     ]
     lost = [
         Event(occurred_at=now, instance=each.id, data=InstanceLost(last_heard=bound))
         for each in state.instances.values()
-        if may_declare_lost and is_listening(each) and each.id not in heard
+        if may_declare_lost and receives_commands(each) and each.id not in alive
     ]
-    silent = {event.instance for event in lost if event.instance is not None}
+    lost_ids = {event.instance for event in lost if event.instance is not None}
     expired = [
         Event(occurred_at=now, data=data)
         for command in open_commands(state)
-        for data in _expired(command, state, silent, now)
+        for data in _expired(command, state, lost_ids, now)
     ]
     return [*found, *lost, *expired]
 
 
 def _expired(
-    command: CommandState, state: StreamState, silent: Set[UUID], now: datetime
+    command: CommandState, state: StreamState, lost_ids: Set[UUID], now: datetime
 ) -> list[CommandExpired]:
     if now >= command.expires_at:
         return [CommandExpired(command=command.id, reason="not applied within its time")]
-    gone = []
+    expired = []
     for part in command.deliveries:
         instance = state.instances.get(part.instance)
         if part.status.final or instance is None:
             continue
         if instance.ended:
             why = f"the instance ended {instance.status} before it answered"
-        elif instance.lost or part.instance in silent:
+        elif instance.lost or part.instance in lost_ids:
             why = "the instance is LOST"
         else:
             continue
-        gone.append(CommandExpired(command=command.id, of_instance=part.instance, reason=why))
-    return gone
+        expired.append(CommandExpired(command=command.id, of_instance=part.instance, reason=why))
+    return expired

@@ -24,7 +24,7 @@ class Kind(StrEnum):
     OTHER = "OTHER"
 
 
-class Ruling(msgspec.Struct, frozen=True, kw_only=True):
+class Classification(msgspec.Struct, frozen=True, kw_only=True):
     """The kind of a class of exceptions, and the reason."""
 
     kind: Kind
@@ -33,41 +33,45 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     immediate: Kind | None = None
 
 
-OTHER = Ruling(kind=Kind.OTHER, reason="one record's failure")
+OTHER = Classification(kind=Kind.OTHER, reason="one record's failure")
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
     """Rulings by the full dotted name of a class, or by a Spark error condition."""
 
-    rulings: Mapping[str, Ruling]
+    classifications: Mapping[str, Classification]
 
-    def classify(self, cause: Cause, *, immediate: bool = False) -> Ruling:
+    def classify(self, cause: Cause, *, immediate: bool = False) -> Classification:
         """Return the ruling of the most specific known name: condition, class, nearest base."""
-        name = known_as(cause, self.rulings)
+        name = known_as(cause, self.classifications)
         if name is None:
             return OTHER
-        ruling = self.rulings[name]
-        if immediate and ruling.immediate is not None:
-            return Ruling(kind=ruling.immediate, reason=failure_classes.FULL_BUFFER)
-        return ruling
+        classification = self.classifications[name]
+        if immediate and classification.immediate is not None:
+            return Classification(kind=classification.immediate, reason=failure_classes.FULL_BUFFER)
+        return classification
 
     def extended(self, kind: Kind, names: tuple[str, ...]) -> Table:
         """Return the table with `names` classified as `kind`, replacing earlier rulings."""
-        ruling = Ruling(kind=kind, reason="configured")
-        return Table(rulings={**self.rulings, **dict.fromkeys(names, ruling)})
+        classification = Classification(kind=kind, reason="configured")
+        return Table(
+            classifications={**self.classifications, **dict.fromkeys(names, classification)}
+        )
 
 
 def _default_table() -> Table:
-    rulings: dict[str, Ruling] = {}
+    classifications: dict[str, Classification] = {}
     for kind, rows in (
         (Kind.RETRIABLE, failure_classes.RETRIABLE),
         (Kind.FATAL, failure_classes.FATAL),
         (Kind.SELF_HEALING, failure_classes.SELF_HEALING),
     ):
         for reason, names in rows.items():
-            rulings |= dict.fromkeys(names, Ruling(kind=kind, reason=reason))
-    timeout = Ruling(kind=Kind.RETRIABLE, reason="time-out", immediate=Kind.FATAL)
-    return Table(rulings=rulings | dict.fromkeys(failure_classes.TIMEOUTS_OF_SEND, timeout))
+            classifications |= dict.fromkeys(names, Classification(kind=kind, reason=reason))
+    timeout = Classification(kind=Kind.RETRIABLE, reason="time-out", immediate=Kind.FATAL)
+    return Table(
+        classifications=classifications | dict.fromkeys(failure_classes.TIMEOUTS_OF_SEND, timeout)
+    )
 
 
 DEFAULT_TABLE = _default_table()

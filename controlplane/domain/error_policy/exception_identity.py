@@ -78,21 +78,21 @@ def _kafka_codes(exception: BaseException) -> Iterator[str]:
     """Yield the name of the error that a confluent_kafka.KafkaException carries."""
     error = exception.args[0] if exception.args else None
     if error is not None and type(error).__name__ == "KafkaError":
-        name = _asked(error, "name")
+        name = _result_of(error, "name")
         if name is not None:
             yield f"{CONFLUENT}{name}"
 
 
 def _condition(exception: BaseException) -> str | None:
     """Return the error condition of a PySpark exception; 3.5 calls it error class."""
-    return _asked(exception, "getCondition") or _asked(exception, "getErrorClass")
+    return _result_of(exception, "getCondition") or _result_of(exception, "getErrorClass")
 
 
-def _asked(thing: object, method: str) -> str | None:
+def _result_of(thing: object, method: str) -> str | None:
     """Return the result of a method as text; a foreign method may raise."""
     try:
-        ask = getattr(thing, method, None)
-        found = ask() if callable(ask) else None
+        method_ = getattr(thing, method, None)
+        found = method_() if callable(method_) else None
     except Exception:
         return None
     return found if isinstance(found, str) else None

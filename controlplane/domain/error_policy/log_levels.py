@@ -14,7 +14,7 @@ class Level(IntEnum):
     ERROR = 40
 
 
-class Saying(StrEnum):
+class LogMessage(StrEnum):
     """The subjects of log lines."""
 
     #: A failed record, its stage and its exception (errors.log.enable).
@@ -25,7 +25,7 @@ class Saying(StrEnum):
     SINK_RETRYING = "SINK_RETRYING"
     SOURCE_RETRYING = "SOURCE_RETRYING"
     #: A class that affects every record: no handler is called.
-    FATAL_NOT_ASKED = "FATAL_NOT_ASKED"
+    FATAL_FAILURE = "FATAL_FAILURE"
     #: RETRY was answered although it is not valid, or no longer.
     RETRY_REFUSED = "RETRY_REFUSED"
     #: The handler raised, or gave an invalid answer.
@@ -47,28 +47,20 @@ class Saying(StrEnum):
     INSTANCE_SHUT_DOWN = "INSTANCE_SHUT_DOWN"
 
 
-LEVELS: dict[Saying, Level] = {
-    Saying.FAILURE_REPORTED: Level.ERROR,
-    Saying.RETRYING: Level.TRACE,
-    Saying.WAITING: Level.DEBUG,
-    Saying.SINK_RETRYING: Level.ERROR,
-    Saying.SOURCE_RETRYING: Level.WARN,
-    Saying.FATAL_NOT_ASKED: Level.DEBUG,
-    Saying.RETRY_REFUSED: Level.WARN,
-    Saying.HANDLER_BROKEN: Level.ERROR,
-    Saying.OUTAGE: Level.ERROR,
-    Saying.RECORD_SKIPPED: Level.WARN,
+#: Messages that are not listed have the level ERROR.
+LEVELS: dict[LogMessage, Level] = dict.fromkeys(LogMessage, Level.ERROR) | {
+    LogMessage.RETRYING: Level.TRACE,
+    LogMessage.WAITING: Level.DEBUG,
+    LogMessage.SOURCE_RETRYING: Level.WARN,
+    LogMessage.FATAL_FAILURE: Level.DEBUG,
+    LogMessage.RETRY_REFUSED: Level.WARN,
+    LogMessage.RECORD_SKIPPED: Level.WARN,
     # As in KIP-210 for CONTINUE of the production handler; the ERROR line belongs to
     # errors.log.enable.
-    Saying.OUTPUT_SKIPPED: Level.DEBUG,
-    Saying.TASK_PAUSED: Level.WARN,
-    Saying.PAUSE_REFUSED: Level.WARN,
-    Saying.TASK_KILLED: Level.ERROR,
-    Saying.KILLED_WHILE_STOPPING: Level.WARN,
-    Saying.DEAD_LETTER_FAILED: Level.ERROR,
-    Saying.DEAD_LETTER_TOPIC_MISSING: Level.ERROR,
-    Saying.THREAD_REPLACED: Level.WARN,
-    Saying.REPLACEMENT_REFUSED: Level.WARN,
-    Saying.THREAD_SHUT_DOWN: Level.ERROR,
-    Saying.INSTANCE_SHUT_DOWN: Level.ERROR,
+    LogMessage.OUTPUT_SKIPPED: Level.DEBUG,
+    LogMessage.TASK_PAUSED: Level.WARN,
+    LogMessage.PAUSE_REFUSED: Level.WARN,
+    LogMessage.KILLED_WHILE_STOPPING: Level.WARN,
+    LogMessage.THREAD_REPLACED: Level.WARN,
+    LogMessage.REPLACEMENT_REFUSED: Level.WARN,
 }

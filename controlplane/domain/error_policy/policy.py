@@ -1,7 +1,8 @@
-"""The error policy of a stage, and its terms."""
+"""The error policy of a stage, its terms, and the outage rule."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from enum import StrEnum
 
@@ -11,6 +12,7 @@ from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Ta
 from arrester.controlplane.domain.error_policy.exception_identity import Cause, known_as
 from arrester.controlplane.domain.error_policy.retry import RetryPolicy
 from arrester.controlplane.domain.error_policy.tolerance import Tolerance
+from arrester.controlplane.domain.events import Response
 
 
 class StageKind(StrEnum):
@@ -59,3 +61,25 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """Return the declared answer to such a failure; the most specific name wins."""
         name = known_as(cause, self.by_class)
         return None if name is None else self.by_class[name]
+
+
+class OutagePolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """errors.outage.*: when failures with one cause are an outage, and the response.
+
+    Without a share there are no outages: each record is decided individually.
+    """
+
+    #: An outage is more than this share of a micro-batch.
+    share: float | None = None
+    #: Fewer failed records are never an outage.
+    minimum: int = 100
+    #: PAUSE stops each task at its first such record, FAIL ends the thread.
+    response: Response = Response.PAUSE
+
+    def is_outage(self, failed: int, records: int) -> bool:
+        """Whether `failed` of `records` with one cause are an outage."""
+        return self.share is not None and failed >= self.at_least(records)
+
+    def at_least(self, records: int) -> int:
+        """Return the number of failed records from which they are an outage."""
+        return max(1, self.minimum, math.floor((self.share or 0) * records) + 1)

@@ -14,15 +14,15 @@ import msgspec
 from msgspec.structs import replace
 
 from arrester.controlplane.domain.error_policy import tolerance as tolerances
-from arrester.controlplane.domain.error_policy.classify import Kind, Ruling
+from arrester.controlplane.domain.error_policy.classify import Classification, Kind
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
-from arrester.controlplane.domain.error_policy.log_levels import Saying
+from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import Answer, Policy, StageKind
 from arrester.controlplane.domain.error_policy.retry import (
     Attempts,
+    BudgetExhausted,
     Chance,
     RetryAfter,
-    Spent,
     Undecided,
     next_attempt,
 )
@@ -41,7 +41,7 @@ class HandlerRaised(msgspec.Struct, frozen=True):
 
 
 #: Stands for the answer of a handler that has not been called.
-UNASKED: Final = object()
+NOT_CALLED: Final = object()
 
 
 class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ class TaskRun(msgspec.Struct, frozen=True, kw_only=True):
     failed: bool = False
 
 
-class Because(StrEnum):
+class DecisionReason(StrEnum):
     """The reason for a record's fate."""
 
     HANDLER = "HANDLER"
@@ -79,7 +79,7 @@ class Because(StrEnum):
     NOT_TOLERABLE = "NOT_TOLERABLE"
     TOLERANCE_EXCEEDED = "TOLERANCE_EXCEEDED"
     RATE_EXCEEDED = "RATE_EXCEEDED"
-    RETRIES_SPENT = "RETRIES_SPENT"
+    RETRIES_EXHAUSTED = "RETRIES_EXHAUSTED"
     NOT_RETRIABLE = "NOT_RETRIABLE"
     HANDLER_BROKEN = "HANDLER_BROKEN"
     GLOBAL_TASK = "GLOBAL_TASK"
@@ -88,13 +88,13 @@ class Because(StrEnum):
     ALREADY_FAILED = "ALREADY_FAILED"
 
 
-class NotOurs(msgspec.Struct, frozen=True, tag=True):
+class SelfHealingFailure(msgspec.Struct, frozen=True, tag=True):
     """Self-healing: the platform repairs it; no handler is called, nothing is counted."""
 
     reason: str
 
 
-class AskHandler(msgspec.Struct, frozen=True, tag=True):
+class CallHandler(msgspec.Struct, frozen=True, tag=True):
     """Call the stage's handler, once, and call `respond` again with its answer."""
 
 
@@ -102,23 +102,23 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The fate of the failed records: `continued` of them are left out, then `response`."""
 
     response: Response
-    because: Because
+    reason: DecisionReason
     #: The new state of the task.
     run: TaskRun
     #: The number of records left out, which become dead letters. If `response` is CONTINUE, all of
     #: them; else the next record gets the response.
     continued: int = 0
-    said: tuple[Saying, ...] = ()
+    messages: tuple[LogMessage, ...] = ()
 
     @property
     def decided(self) -> int:
         """The number of decided records: those to count, log and report."""
-        if self.because is Because.ALREADY_FAILED:
+        if self.reason is DecisionReason.ALREADY_FAILED:
             return 0
         return self.continued + (self.response is not Response.CONTINUE)
 
 
-Outcome = NotOurs | RetryAfter | Undecided | AskHandler | Decided
+Outcome = SelfHealingFailure | RetryAfter | Undecided | CallHandler | Decided
 
 
 def respond(
@@ -127,26 +127,26 @@ def respond(
     run: TaskRun,
     *,
     chance: Chance,
-    answer: object = UNASKED,
+    answer: object = NOT_CALLED,
     stopping: bool = False,
 ) -> Outcome:
     """Return what follows from a failed attempt.
 
-    `answer` is the handler's, or UNASKED; a constant answer saves the second call. `stopping` means
-    that a stop was requested, so nothing waits.
+    `answer` is the handler's, or NOT_CALLED; a constant answer saves the second call. With
+    `stopping` a stop was requested, so nothing waits.
     """
-    ruling = policy.table.classify(failure.cause, immediate=failure.immediate)
-    case = _Case(failure, policy, run, ruling, chance, stopping)
-    unasked = case.unasked()
-    if unasked is not None:
-        return unasked
-    said = policy.answer_for(failure.cause)
-    if said is not None:
-        return case.answered(said)
+    classification = policy.table.classify(failure.cause, immediate=failure.immediate)
+    case = _Case(failure, policy, run, classification, chance, stopping)
+    unrequested = case.unrequested()
+    if unrequested is not None:
+        return unrequested
+    declared = policy.answer_for(failure.cause)
+    if declared is not None:
+        return case.answered(declared)
     if not policy.handled:
         return case.unhandled()
-    if answer is UNASKED:
-        return AskHandler()
+    if answer is NOT_CALLED:
+        return CallHandler()
     return case.answered(as_answer(answer))
 
 
@@ -162,30 +162,32 @@ class _Case:
     failure: FailedAttempt
     policy: Policy
     run: TaskRun
-    ruling: Ruling
+    classification: Classification
     chance: Chance
     stopping: bool
 
-    def unasked(self) -> Outcome | None:
+    def unrequested(self) -> Outcome | None:
         """Return the outcome that needs no handler; None if the handler must be called."""
         if self.run.failed:
-            return self.failed(Because.ALREADY_FAILED)
-        if self.ruling.kind is Kind.SELF_HEALING:
-            return NotOurs(self.ruling.reason)
-        if self.ruling.kind is Kind.FATAL:
-            return self.failed(Because.FATAL, Saying.FATAL_NOT_ASKED)
-        if self.ruling.kind is Kind.RETRIABLE and self.failure.stage in RETRIED_STAGES:
-            again = self.try_again()
-            if again is not None:
-                return again
-        return self.failed(Because.SOURCE) if self.failure.stage is StageKind.SOURCE else None
+            return self.failed(DecisionReason.ALREADY_FAILED)
+        if self.classification.kind is Kind.SELF_HEALING:
+            return SelfHealingFailure(self.classification.reason)
+        if self.classification.kind is Kind.FATAL:
+            return self.failed(DecisionReason.FATAL, LogMessage.FATAL_FAILURE)
+        if self.classification.kind is Kind.RETRIABLE and self.failure.stage in RETRIED_STAGES:
+            retry = self.try_again()
+            if retry is not None:
+                return retry
+        return (
+            self.failed(DecisionReason.SOURCE) if self.failure.stage is StageKind.SOURCE else None
+        )
 
     def try_again(self) -> RetryAfter | Undecided | None:
         """Return the next attempt if there is budget for one."""
         decision = next_attempt(
             self.policy.retry, self.failure.attempts, chance=self.chance, stopping=self.stopping
         )
-        return None if isinstance(decision, Spent) else decision
+        return None if isinstance(decision, BudgetExhausted) else decision
 
     def unhandled(self) -> Decided:
         """Return the decision of a limit alone; without one, nothing is tolerated.
@@ -194,46 +196,49 @@ class _Case:
         for any exception; output only after a retriable failure.
         """
         if not self.policy.tolerance.configured:
-            return self.failed(Because.NO_POLICY)
-        if self.failure.stage is StageKind.PRODUCE and self.ruling.kind is not Kind.RETRIABLE:
-            return self.failed(Because.NOT_TOLERABLE)
-        return self.tolerated(Because.LIMIT_ALONE)
+            return self.failed(DecisionReason.NO_POLICY)
+        if (
+            self.failure.stage is StageKind.PRODUCE
+            and self.classification.kind is not Kind.RETRIABLE
+        ):
+            return self.failed(DecisionReason.NOT_TOLERABLE)
+        return self.tolerated(DecisionReason.LIMIT_ALONE)
 
     def answered(self, answer: Answer | None) -> Outcome:
         """Return the outcome of the answer."""
         match answer:
             case Answer.CONTINUE:
-                return self.tolerated(Because.HANDLER)
+                return self.tolerated(DecisionReason.HANDLER)
             case Answer.RETRY:
                 return self.retried()
             case Answer.PAUSE:
                 return self.paused()
             case Answer.FAIL:
-                return self.failed(Because.HANDLER)
+                return self.failed(DecisionReason.HANDLER)
             case _:
-                return self.failed(Because.HANDLER_BROKEN, Saying.HANDLER_BROKEN)
+                return self.failed(DecisionReason.HANDLER_BROKEN, LogMessage.HANDLER_BROKEN)
 
     def retried(self) -> Outcome:
         """Return the next attempt if RETRY is valid: a retriable failure, and budget left."""
-        if self.ruling.kind is not Kind.RETRIABLE:
-            return self.failed(Because.NOT_RETRIABLE, Saying.RETRY_REFUSED)
-        again = self.try_again()
-        return again or self.failed(Because.RETRIES_SPENT, Saying.RETRY_REFUSED)
+        if self.classification.kind is not Kind.RETRIABLE:
+            return self.failed(DecisionReason.NOT_RETRIABLE, LogMessage.RETRY_REFUSED)
+        retry = self.try_again()
+        return retry or self.failed(DecisionReason.RETRIES_EXHAUSTED, LogMessage.RETRY_REFUSED)
 
     def paused(self) -> Decided:
         """Stop the task at the record; FAIL if nothing can be held, or there is no position."""
         if self.failure.task is None:
-            return self.failed(Because.GLOBAL_TASK, Saying.PAUSE_REFUSED)
+            return self.failed(DecisionReason.GLOBAL_TASK, LogMessage.PAUSE_REFUSED)
         if self.failure.position is None:
-            return self.failed(Because.NO_POSITION, Saying.PAUSE_REFUSED)
+            return self.failed(DecisionReason.NO_POSITION, LogMessage.PAUSE_REFUSED)
         return Decided(
             response=Response.PAUSE,
-            because=Because.HANDLER,
+            reason=DecisionReason.HANDLER,
             run=self.run,
-            said=(Saying.TASK_PAUSED,),
+            messages=(LogMessage.TASK_PAUSED,),
         )
 
-    def tolerated(self, because: Because) -> Decided:
+    def tolerated(self, reason: DecisionReason) -> Decided:
         """Leave records out until one exceeds the tolerance."""
         counted = tolerances.count(
             self.policy.tolerance,
@@ -242,33 +247,33 @@ class _Case:
             records=self.failure.records,
         )
         output = self.failure.stage is StageKind.PRODUCE
-        skipped = Saying.OUTPUT_SKIPPED if output else Saying.RECORD_SKIPPED
-        said = (skipped,) if counted.tolerated else ()
+        skipped = LogMessage.OUTPUT_SKIPPED if output else LogMessage.RECORD_SKIPPED
+        messages = (skipped,) if counted.tolerated else ()
         run = replace(self.run, tally=counted.tally)
         if counted.exceeded is None:
             return Decided(
                 response=Response.CONTINUE,
-                because=because,
+                reason=reason,
                 run=run,
                 continued=counted.tolerated,
-                said=said,
+                messages=messages,
             )
         exceeded = {
-            tolerances.Exceeded.TOTAL: Because.TOLERANCE_EXCEEDED,
-            tolerances.Exceeded.RATE: Because.RATE_EXCEEDED,
+            tolerances.Exceeded.TOTAL: DecisionReason.TOLERANCE_EXCEEDED,
+            tolerances.Exceeded.RATE: DecisionReason.RATE_EXCEEDED,
         }[counted.exceeded]
         return replace(
-            self.failed(exceeded, *said),
+            self.failed(exceeded, *messages),
             run=replace(run, failed=True),
             continued=counted.tolerated,
         )
 
-    def failed(self, because: Because, *said: Saying) -> Decided:
+    def failed(self, reason: DecisionReason, *messages: LogMessage) -> Decided:
         """Decide FAIL."""
-        killed = Saying.KILLED_WHILE_STOPPING if self.stopping else Saying.TASK_KILLED
+        killed = LogMessage.KILLED_WHILE_STOPPING if self.stopping else LogMessage.TASK_KILLED
         return Decided(
             response=Response.FAIL,
-            because=because,
+            reason=reason,
             run=replace(self.run, failed=True),
-            said=(*said, killed) if because is not Because.ALREADY_FAILED else (),
+            messages=(*messages, killed) if reason is not DecisionReason.ALREADY_FAILED else (),
         )

@@ -71,28 +71,28 @@ class Undecided:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class BudgetExhausted:
     """There is no further attempt."""
 
     budget: Budget
 
 
-RetryDecision = RetryAfter | Undecided | Spent
+RetryDecision = RetryAfter | Undecided | BudgetExhausted
 
 
 def next_attempt(
     policy: RetryPolicy, attempts: Attempts, *, chance: Chance, stopping: bool = False
 ) -> RetryDecision:
     """Return what follows the last failed attempt at an operation that may be retried."""
-    spent = spent_budget(policy, attempts)
-    if spent is not None:
-        return Spent(spent)
+    exhausted = exhausted_budget(policy, attempts)
+    if exhausted is not None:
+        return BudgetExhausted(exhausted)
     if stopping:
         return Undecided()
     return RetryAfter(wait_ms(policy, attempts, chance=chance))
 
 
-def spent_budget(policy: RetryPolicy, attempts: Attempts) -> Budget | None:
+def exhausted_budget(policy: RetryPolicy, attempts: Attempts) -> Budget | None:
     """Return the budget that allows no further attempt; None while there is one left."""
     if 0 <= policy.limit < attempts.made:
         return Budget.RETRIES

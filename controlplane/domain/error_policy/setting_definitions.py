@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from arrester.controlplane.domain.error_policy.policy import Scope
 from arrester.controlplane.domain.error_policy.redaction_rules import RULE as FIELDS_RULE
 from arrester.controlplane.domain.error_policy.redaction_rules import fields
@@ -12,7 +10,7 @@ from arrester.controlplane.domain.error_policy.setting_types import (
     FLAG_RULE,
     HANDLER_RULE,
     Key,
-    any_whole,
+    any_whole_number,
     choice,
     class_names,
     flag,
@@ -20,7 +18,7 @@ from arrester.controlplane.domain.error_policy.setting_types import (
     share,
     sink_format,
     text_or_nothing,
-    whole,
+    whole_number,
 )
 from arrester.controlplane.domain.error_policy.tolerance import Window
 
@@ -32,20 +30,24 @@ _CLASS_RULE = "dotted names of exception classes, or Spark error conditions, as 
 
 
 def _limit(name: str, meaning: str) -> Key[int | None]:
-    return Key(name=name, default=None, allowed=_LIMIT_RULE, parse=whole(-1), meaning=meaning)
+    return Key(
+        name=name, default=None, allowed=_LIMIT_RULE, parse=whole_number(-1), meaning=meaning
+    )
 
 
 def _flag(name: str, meaning: str, *, default: bool = False) -> Key[bool]:
     return Key(name=name, default=default, allowed=FLAG_RULE, parse=flag, meaning=meaning)
 
 
-def _text(name: str, allowed: str, meaning: str, *, shipped: str | None = None) -> Key[str | None]:
+def _text(
+    name: str, allowed: str, meaning: str, *, connect_name: str | None = None
+) -> Key[str | None]:
     return Key(
         name=name,
         default=None,
         allowed=allowed,
         parse=text_or_nothing,
-        shipped=shipped,
+        connect_name=connect_name,
         meaning=meaning,
     )
 
@@ -56,7 +58,7 @@ def _handler(name: str, meaning: str) -> Key[object]:
         default=None,
         allowed=HANDLER_RULE,
         parse=handler,
-        old=f"default.{name}",
+        former_name=f"default.{name}",
         meaning=meaning,
     )
 
@@ -66,15 +68,21 @@ def _classes(name: str, meaning: str) -> Key[tuple[str, ...]]:
 
 
 def _count(
-    name: str, meaning: str, default: int, least: int, most: int, *, shipped: str | None = None
+    name: str,
+    meaning: str,
+    default: int,
+    minimum: int,
+    maximum: int,
+    *,
+    connect_name: str | None = None,
 ) -> Key[int]:
-    allowed = f"a whole number from {least} to {most}"
+    allowed = f"a whole number from {minimum} to {maximum}"
     return Key(
         name=name,
         default=default,
         allowed=allowed,
-        parse=whole(least, most),
-        shipped=shipped,
+        parse=whole_number(minimum, maximum),
+        connect_name=connect_name,
         meaning=meaning,
     )
 
@@ -94,7 +102,7 @@ RETRY_TIMEOUT: Key[int | None] = Key(
     meaning="Retry budget in ms from the first attempt. The budget that is used up first counts.",
     default=None,
     allowed="a whole number of milliseconds; negative is infinite",
-    parse=any_whole,
+    parse=any_whole_number,
 )
 RETRY_DELAY_MAX = _count(
     "errors.retries.delay.max.ms",
@@ -102,7 +110,7 @@ RETRY_DELAY_MAX = _count(
     60_000,
     1,
     2**63 - 1,
-    shipped="errors.retry.delay.max.ms",
+    connect_name="errors.retry.delay.max.ms",
 )
 TOLERANCE: Key[str | None] = Key(
     name="errors.tolerance",
@@ -192,7 +200,7 @@ DLQ_TOPIC = _text(
     "errors.dlq.topic.name",
     "the name of a Kafka topic",
     "Kafka topic for dead letters, instead of a path.",
-    shipped="errors.deadletterqueue.topic.name",
+    connect_name="errors.deadletterqueue.topic.name",
 )
 DLQ_PARTITIONS = _count(
     "errors.dlq.topic.partitions",
@@ -207,7 +215,7 @@ DLQ_REPLICATION = _count(
     3,
     1,
     2**15 - 1,
-    shipped="errors.deadletterqueue.topic.replication.factor",
+    connect_name="errors.deadletterqueue.topic.replication.factor",
 )
 DLQ_HEADERS = _flag(
     "errors.deadletterqueue.context.headers.enable",
@@ -300,28 +308,22 @@ PRODUCTION_HANDLER = _handler(
     "Handler of sinks without `on_error=`, and of failed dead-letter writes. Default: FAIL.",
 )
 
-_ALL = (
-    *(RETRIES_LIMIT, RETRY_TIMEOUT, RETRY_DELAY_MAX),
-    *(TOLERANCE, TOLERANCE_LIMIT, RATE_LIMIT, RATE_DURATION),
-    *(RETRIABLE_CLASSES, FATAL_CLASSES, SELF_HEALING_CLASSES, FAILURE_SCOPE, DECISIONS),
-    *(OUTAGE_SHARE, OUTAGE_MINIMUM, OUTAGE_RESPONSE),
-    *(LOG_ENABLE, LOG_INCLUDE_CONFIGS, LOG_INCLUDE_MESSAGES),
-    *(DLQ_ENABLE, DLQ_FORMAT, DLQ_PATH, DLQ_TOPIC, DLQ_PARTITIONS, DLQ_REPLICATION),
-    *(DLQ_HEADERS, DLQ_CONVERTER, DLQ_INCLUDE_CONFIGS, DLQ_INCLUDE_MESSAGES),
-    DLQ_REDACT,
-    *(REDACT, REDACT_DEFAULT, REDACT_SHOW),
-    *(
-        EXAMPLES_LIMIT,
-        HELD_RECORDS_LIMIT,
-        HELD_BYTES_LIMIT,
-        HELD_LIMIT_RESPONSE,
-        HELD_CHUNK_RECORDS,
-    ),
-    *(SPOOL_BYTES, SHUTDOWN_TIMEOUT_MS),
-    *(DESERIALIZATION_HANDLER, PROCESSING_HANDLER, PRODUCTION_HANDLER),
-)
-KEYS = {key.name: cast("Key[object]", key) for key in _ALL}
-#: The key for each alternative name.
-SPELLINGS = {
-    other: key for key in KEYS.values() for other in (key.shipped, key.old) if other is not None
+#: All settings, in the order of their definition.
+KEYS: dict[str, Key[object]] = {
+    key.name: key for key in list(globals().values()) if isinstance(key, Key)
 }
+#: The key for each alternative name.
+ALIASES: dict[str, Key[object]] = {
+    other: key
+    for key in KEYS.values()
+    for other in (key.connect_name, key.former_name)
+    if other is not None
+}
+
+
+def spellings(name: str) -> set[str]:
+    """Return all names of the setting with this name."""
+    key = KEYS.get(name) or ALIASES.get(name)
+    if key is None:
+        return {name}
+    return {each for each in (key.name, key.connect_name, key.former_name) if each is not None}

@@ -29,9 +29,9 @@ class Key(Generic[T]):
     #: One or two sentences for the reference page.
     meaning: str
     #: Kafka Connect's name of the setting; different values under both names are a fault.
-    shipped: str | None = None
+    connect_name: str | None = None
     #: A former name; if both are given, the current name wins.
-    old: str | None = None
+    former_name: str | None = None
 
 
 def flag(value: object) -> bool:
@@ -42,7 +42,7 @@ def flag(value: object) -> bool:
     return text == "true"
 
 
-def whole(least: int, most: int = 2**62) -> Callable[[object], int]:
+def whole_number(minimum: int, maximum: int = 2**62) -> Callable[[object], int]:
     """Return a parser of whole numbers within bounds, also as text."""
 
     def parse(value: object) -> int:
@@ -50,7 +50,7 @@ def whole(least: int, most: int = 2**62) -> Callable[[object], int]:
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise ValueError(value)
         number = int(value)
-        if not least <= number <= most:
+        if not minimum <= number <= maximum:
             raise ValueError(value)
         return number
 
@@ -67,9 +67,9 @@ def share(value: object) -> float:
     return number
 
 
-def any_whole(value: object) -> int:
+def any_whole_number(value: object) -> int:
     """Read a whole number; every negative one means unlimited."""
-    return max(-1, whole(-(2**63), 2**63 - 1)(value))
+    return max(-1, whole_number(-(2**63), 2**63 - 1)(value))
 
 
 def text(value: object) -> str:

@@ -14,8 +14,7 @@ import msgspec
 
 from arrester.controlplane.domain.error_policy import setting_definitions as keys
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind, Table
-from arrester.controlplane.domain.error_policy.outage import OutagePolicy
-from arrester.controlplane.domain.error_policy.policy import Policy, Scope, StageKind
+from arrester.controlplane.domain.error_policy.policy import OutagePolicy, Policy, Scope, StageKind
 from arrester.controlplane.domain.error_policy.retry import UNLIMITED, RetryPolicy
 from arrester.controlplane.domain.error_policy.setting_types import Key
 from arrester.controlplane.domain.error_policy.tolerance import Tolerance, Window
@@ -133,11 +132,11 @@ class _Reader:
     faults: list[InvalidValue] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        known = sorted(keys.KEYS | keys.SPELLINGS)
+        known = sorted(keys.KEYS | keys.ALIASES)
         allowed = f"one of the keys {', '.join(known)}"
         prefixes = (keys.DLQ_OPTIONS, keys.DLQ_PRODUCER)
         for name in self.given:
-            if name in keys.KEYS or name in keys.SPELLINGS or name.startswith(prefixes):
+            if name in keys.KEYS or name in keys.ALIASES or name.startswith(prefixes):
                 continue
             meant = "".join(get_close_matches(name, known, n=1))
             hint = f"did you mean {meant}? " if meant else ""
@@ -147,13 +146,13 @@ class _Reader:
         """Return the key's value under its current name, Connect's, or a former one."""
         values = {
             name: self._parse(key, name)
-            for name in (key.name, key.shipped, key.old)
+            for name in (key.name, key.connect_name, key.former_name)
             if name is not None and name in self.given
         }
         if not values:
             return key.default
-        if key.shipped is not None:
-            self.agree(key.name, key.shipped, same=len(set(values.values())) == 1)
+        if key.connect_name is not None:
+            self.agree(key.name, key.connect_name, same=len(set(values.values())) == 1)
         return next(iter(values.values()))
 
     def _parse(self, key: Key[T], name: str) -> T:
@@ -175,7 +174,7 @@ class _Reader:
     def meant(self, key: Key[T]) -> list[str]:
         """Return the name under which a key was given with a valid, non-empty value."""
         wrong = {fault.name for fault in self.faults}
-        names = (key.name, key.shipped)
+        names = (key.name, key.connect_name)
         return [name for name in names if name and self.given.get(name) and name not in wrong][:1]
 
     def under(self, prefix: str) -> list[str]:
@@ -203,15 +202,15 @@ def _retry(reader: _Reader) -> RetryPolicy:
 
 
 def _tolerance(reader: _Reader) -> Tolerance:
-    shipped, limit = reader.key(keys.TOLERANCE), reader.key(keys.TOLERANCE_LIMIT)
+    connect_value, limit = reader.key(keys.TOLERANCE), reader.key(keys.TOLERANCE_LIMIT)
     rate_limit = reader.key(keys.RATE_LIMIT)
     window = Window(reader.key(keys.RATE_DURATION))
     if rate_limit is None and window is not Window.MINUTE:
         allowed = f"only with {keys.RATE_LIMIT.name}, or minute"
         reader.faults.append(InvalidValue(keys.RATE_DURATION.name, window.value, allowed))
-    if shipped is None:
+    if connect_value is None:
         return Tolerance(limit=limit, rate_limit=rate_limit, window=window)
-    meant = {"all": -1, "none": 0}[shipped]
+    meant = {"all": -1, "none": 0}[connect_value]
     reader.agree(keys.TOLERANCE_LIMIT.name, keys.TOLERANCE.name, same=limit == meant)
     same_rate = rate_limit in (meant, -1)
     reader.agree(keys.RATE_LIMIT.name, keys.TOLERANCE.name, same=same_rate)
@@ -252,10 +251,10 @@ def _log(reader: _Reader) -> LogSettings:
 
 def _dead_letters(reader: _Reader) -> DeadLetterSettings:
     enable, topic = reader.key(keys.DLQ_ENABLE), reader.key(keys.DLQ_TOPIC)
-    shipped = keys.DLQ_TOPIC.shipped or ""
+    connect_value = keys.DLQ_TOPIC.connect_name or ""
     # Connect has no switch: a topic name enables dead letters.
-    named = topic is not None and bool(reader.given.get(shipped))
-    reader.agree(keys.DLQ_ENABLE.name, shipped, same=enable == named)
+    named = topic is not None and bool(reader.given.get(connect_value))
+    reader.agree(keys.DLQ_ENABLE.name, connect_value, same=enable == named)
     path, options = reader.key(keys.DLQ_PATH), reader.rest(keys.DLQ_OPTIONS)
     enable = enable or named
     format = reader.key(keys.DLQ_FORMAT)
@@ -296,7 +295,7 @@ def _one_place(reader: _Reader, *, enable: bool, format: str) -> None:
         return
     if topic:
         others = spark if format == "kafka" else [*spark, *reader.meant(keys.DLQ_FORMAT)]
-        allowed = f"nothing beside {topic[0]}: dead letters have one place"
+        allowed = f"nothing together with {topic[0]}: dead letters have one destination"
     else:
         others = [*kafka, *reader.meant(keys.DLQ_CONVERTER)]
         allowed = f"nothing without {keys.DLQ_TOPIC.name}: it is for a Kafka topic"

@@ -9,6 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import Run
 
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}")
 NAME_RULE = "1 to 63 of a-z 0-9 . - and starting with a letter or digit"
@@ -61,6 +62,13 @@ class TaskId(msgspec.Struct, frozen=True, kw_only=True, order=True):
         return task_digest(self.application, self.pipeline, self.checkpoint, self.key)
 
 
+def task_id(application: str, run: Run, key: str | None) -> TaskId:
+    """Return the identity of a task of a run."""
+    return TaskId(
+        application=application, pipeline=run.pipeline, checkpoint=run.checkpoint, key=key
+    )
+
+
 def task_digest(application: str, pipeline: str, checkpoint: str, key: str | None) -> str:
     """Return the digest of the task with this identity."""
     # The cache is limited in number, so its entries must be limited in size.
@@ -74,5 +82,5 @@ def _digest(application: str, pipeline: str, checkpoint: str, key: str | None) -
     parts = [application, pipeline, checkpoint]
     parts += [] if key is None else [key]
     # Lengths before the texts: no two different lists of parts give the same bytes.
-    whole = "".join(f"{len(part)}:{part}" for part in parts)
-    return hashlib.sha256(whole.encode()).hexdigest()[:32]
+    text = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -14,9 +14,7 @@ OVERLOAD_SECONDS = 30
 REPORT_SECONDS = 60
 #: The lifetime of the pending-drain key without a renewal. With two checks of `wake`, of at most a
 #: second each, a dead fold is requested again after 5 s.
-WOKEN_SECONDS = 3
-#: How long the end of a stuck fold is remembered.
-CUT_OFF_SECONDS = 3600
+PENDING_DRAIN_SECONDS = 3
 EVENT_STREAMS = "arrester:*:events"
 #: Since when the server has watched this Redis without a gap, and when it last checked.
 WATCH = "arrester:watch"
@@ -61,17 +59,12 @@ def state(application: str) -> str:
     return f"arrester:{application}:state"
 
 
-def woken(application: str) -> str:
+def pending_drain(application: str) -> str:
     """The pending-drain key: a fold of the stream is requested or running.
 
     It holds the id of the valid message until a running fold overwrites it.
     """
     return f"arrester:{application}:fold"
-
-
-def cut_off(application: str) -> str:
-    """How often a stuck fold of the stream was ended, within CUT_OFF_SECONDS of each other."""
-    return f"arrester:{application}:cut-off"
 
 
 def overload(application: str) -> str:

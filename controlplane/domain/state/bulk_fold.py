@@ -1,9 +1,8 @@
-"""Bulk fold: add events up before they become states, as most events of most logs allow."""
+"""Bulk fold: add events to sums before they become states, as most events of most logs allow."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from itertools import count
 from typing import get_args
 
 from msgspec.structs import replace
@@ -14,74 +13,93 @@ from arrester.controlplane.domain.events import (
     Failure,
     FailuresCounted,
     RecordFailed,
+    Response,
     Run,
     StoredEvent,
     TaskEvent,
 )
-from arrester.controlplane.domain.identity.names import task_digest
+from arrester.controlplane.domain.identity.names import task_digest, task_id
 from arrester.controlplane.domain.state import error_groups
-from arrester.controlplane.domain.state.counters import CountedEvent, OfGroup, OfTask
+from arrester.controlplane.domain.state.counters import (
+    CountedEvent,
+    FailureCounts,
+    GroupSums,
+    TaskSums,
+)
 from arrester.controlplane.domain.state.keyed_states import KeyedStates
-from arrester.controlplane.domain.state.states import GroupState, TaskState, ThreadState, task_id
+from arrester.controlplane.domain.state.states import TaskState, ThreadState
 from arrester.controlplane.domain.state.tolerance_usage import is_bounded
 from arrester.controlplane.domain.wire.failure_columns import FailedRecords, StoredFailures, moment
-from arrester.controlplane.domain.wire.joined_columns import Joined, joined, lasts
 
 _TASK = get_args(TaskEvent)
 
 
-class Sums:
+class BulkFold:
     """The sums that events add to the states of a stream.
 
-    Before an event that depends on other states is folded, these are settled.
+    They become states before an event that depends on these states is folded.
     """
 
-    def __init__(self, stream: KeyedStates) -> None:
-        self._stream = stream
-        self._tasks: dict[str, OfTask] = {}
-        self._groups: dict[str, OfGroup] = {}
+    def __init__(self, states: KeyedStates) -> None:
+        self._states = states
+        self._tasks: dict[str, TaskSums] = {}
+        self._groups: dict[str, GroupSums] = {}
         self._failed = 0
         self._run: Run | None = None
         self._thread: ThreadState | None = None
-        #: Columns that differ in nothing that is added, in their order.
-        self._alike: list[StoredFailures] = []
 
     def add(self, data: RecordFailed | FailuresCounted, run: Run, stored: StoredEvent) -> bool:
         """Add an event; return False if it has effects other than a sum."""
-        self._add_alike()
-        if not self._is_sum(run) or (group := self._group(data.failure)) is None:
+        group = self._group(data.failure) if self._only_adds(run) else None
+        if group is None:
             return False
-        at, sequence = stored.event.occurred_at, stored.sequence
-        self._task(run, data.task).add(
-            data, sequence=sequence, occurred_at=at, epoch=run.epoch, late=self._is_late(run)
-        )
-        group.add(data, sequence=sequence, occurred_at=at, pipeline=run.pipeline)
+        occurred_at, sequence = stored.event.occurred_at, stored.sequence
+        late = self._is_late(run)
+        self._task(run, data.task).add_event(data, occurred_at, sequence, late=late)
+        group.add_event(data, occurred_at, sequence, pipeline=run.pipeline)
         self._failed += data.count
         return True
 
     def count(self, data: CountedEvent, run: Run, stored: StoredEvent) -> None:
         """Add an event of a task that is not a failure."""
-        self._of(run)
-        self._task(run, data.task).count(
-            data,
-            sequence=stored.sequence,
-            occurred_at=stored.event.occurred_at,
-            epoch=run.epoch,
-            late=self._is_late(run),
-        )
+        self._begin_run(run)
+        self._task(run, data.task).count(data, stored.event.occurred_at, stored.sequence)
 
     def add_columns(self, stored: StoredFailures) -> bool:
         """Add failed records; return False if one of them has effects other than a sum."""
-        failed = stored.failed
-        if self._alike and _added(failed) != _added(self._alike[0].failed):
-            self._add_alike()
-        if not self._is_sum(failed.run):
+        failed, run = stored.failed, stored.failed.run
+        if not self._only_adds(run):
             return False
-        if not all(map(self._groups.__contains__, failed.fingerprints)) and not all(
-            self._has(failed, cause) for cause in range(len(failed.kind))
-        ):
-            return False
-        self._alike.append(stored)
+        groups = []
+        for cause in range(len(failed.kind)):
+            group = self._group_of_cause(failed, cause)
+            if group is None:
+                return False
+            groups.append(group)
+        counts = FailureCounts.of(
+            failed=failed.failed_per_event,
+            operations=1,
+            attempts=failed.attempts,
+            response=failed.response,
+            logged=failed.logged,
+        )
+        tasks = {key: self._task(run, key) for key in set(failed.tasks)}
+        rows = zip(
+            count(stored.sequence),
+            failed.moments,
+            failed.tasks,
+            failed.cause,
+            failed.messages,
+            strict=False,
+        )
+        for sequence, microseconds, task, cause, message in rows:
+            occurred_at = moment(microseconds)
+            tasks[task].add(counts, occurred_at, sequence)
+            groups[cause].add(failed.failed_per_event, occurred_at, sequence, message)
+        self._failed += failed.failed_per_event * failed.size
+        if failed.response is not Response.CONTINUE and not self._is_late(run):
+            for index, task in enumerate(failed.tasks):
+                tasks[task].set_failure(failed.data(index).failure, stored.sequence + index)
         return True
 
     def settle_for(self, event: Event) -> None:
@@ -91,163 +109,77 @@ class Sums:
         if not isinstance(data, _TASK) or run is None:
             self.settle()
             return
-        self._add_alike()
-        name = self._stream.application.name
+        name = self._states.application.name
         self._settle_task(task_digest(name, run.pipeline, run.checkpoint, data.task))
         if isinstance(data, FAILED):
             self._settle_group(data.failure.fingerprint)
 
     def settle(self) -> None:
         """Settle all."""
-        self._add_alike()
         for digest in list(self._tasks):
             self._settle_task(digest)
-        for mark in list(self._groups):
-            self._settle_group(mark)
-        stream = self._stream
+        for fingerprint in list(self._groups):
+            self._settle_group(fingerprint)
+        states = self._states
         if self._failed:
-            failed = stream.application.failed + self._failed
-            stream.application = replace(stream.application, failed=failed)
+            failed = states.application.failed + self._failed
+            states.application = replace(states.application, failed=failed)
         self._failed, self._run, self._thread = 0, None, None
 
-    def _is_sum(self, run: Run) -> bool:
-        self._of(run)
+    def _only_adds(self, run: Run) -> bool:
+        """Whether a failure of a run uses no tolerance."""
+        self._begin_run(run)
         return self._thread is None or not is_bounded(self._thread.policy)
 
-    def _of(self, run: Run) -> None:
-        """Set the run of the next events; sums of the previous run are settled."""
+    def _begin_run(self, run: Run) -> None:
+        """Set the run of the next events."""
         if run != self._run:
-            self._add_alike()
-            threads = self._stream.threads
+            threads = self._states.threads
             self._run, self._thread = run, threads.get((run.pipeline, run.checkpoint))
 
     def _is_late(self, run: Run) -> bool:
         return self._thread is not None and run.epoch < self._thread.epoch
 
-    def _group(self, failure: Failure) -> OfGroup | None:
+    def _group(self, failure: Failure) -> GroupSums | None:
         """Return the sums of a group; None if a failure has other effects on it."""
         found = self._groups.get(failure.fingerprint)
-        return found or self._begin(self._stream.group(failure))
-
-    def _has(self, failed: FailedRecords, cause: int) -> bool:
-        """Whether there are sums of the group of a cause, or can be."""
-        mark = failed.fingerprints[cause]
-        if mark in self._groups:
-            return True
-        # Only a new group needs the unpacked values of its first failure.
-        known = self._stream.groups.get(mark)
-        return self._begin(known or self._stream.group(failed.first(cause).failure)) is not None
-
-    def _begin(self, state: GroupState) -> OfGroup | None:
-        if not error_groups.is_plain(state):
-            return None
-        found = self._groups[state.fingerprint] = OfGroup.of(state)
+        if found is None:
+            state = self._states.group(failure)
+            if not error_groups.only_counts(state):
+                return None
+            found = self._groups[failure.fingerprint] = GroupSums(state)
         return found
 
-    def _task(self, run: Run, key: str | None) -> OfTask:
-        stream = self._stream
-        name = stream.application.name
+    def _group_of_cause(self, failed: FailedRecords, cause: int) -> GroupSums | None:
+        """Return the sums of the group of a cause, as `_group` does."""
+        found = self._groups.get(failed.fingerprints[cause])
+        found = found or self._group(failed.first(cause).failure)
+        if found is not None:
+            kind = failed.kinds[failed.kind[cause]]
+            found.set_source(failed.run.pipeline, kind.exception_class, kind.condition)
+        return found
+
+    def _task(self, run: Run, key: str | None) -> TaskSums:
+        """Return the sums of a task, to which an event of the run is added."""
+        name = self._states.application.name
         digest = task_digest(name, run.pipeline, run.checkpoint, key)
         found = self._tasks.get(digest)
         if found is None:
-            before = stream.tasks.get(digest) or TaskState(id=task_id(name, run, key))
-            found = self._tasks[digest] = OfTask.of(before)
+            before = self._states.tasks.get(digest) or TaskState(id=task_id(name, run, key))
+            found = self._tasks[digest] = TaskSums(before)
+        if not self._is_late(run):
+            found.set_run(run.epoch)
         return found
-
-    def _add_alike(self) -> None:
-        """Add the collected columns: the counts of each task and of each group."""
-        if not self._alike:
-            return
-        some = Alike(self._alike)
-        self._alike = []
-        run = some.run
-        late = self._is_late(run)
-        for key, times in some.times_of_task.items():
-            at = some.last_of_task[key]
-            self._task(run, key).add(
-                some.data(at),
-                sequence=some.sequence(at),
-                occurred_at=moment(some.latest_of_task[key]),
-                epoch=run.epoch,
-                late=late,
-                times=times,
-            )
-        for mark, times in some.times_of_mark.items():
-            at = some.last_of_mark[mark]
-            self._groups[mark].add(
-                some.data(at),
-                sequence=some.sequence(at),
-                occurred_at=moment(some.latest_of_mark[mark]),
-                earliest=moment(some.earliest_of_mark[mark]),
-                pipeline=run.pipeline,
-                times=times,
-            )
-        for mark, exception_class in some.classes_of_conditions():
-            self._groups[mark].came_in(exception_class)
-        self._failed += some.adds * len(some.tasks)
 
     def _settle_task(self, digest: str) -> None:
         found = self._tasks.pop(digest, None)
         if found is not None:
-            self._stream.tasks[digest] = found.state_after()
-            self._stream.touched.tasks[digest] = found.state.id
+            state = found.to_state()
+            self._states.tasks[digest] = state
+            self._states.changed_keys.tasks[digest] = state.id
 
-    def _settle_group(self, mark: str) -> None:
-        found = self._groups.pop(mark, None)
+    def _settle_group(self, fingerprint: str) -> None:
+        found = self._groups.pop(fingerprint, None)
         if found is not None:
-            self._stream.groups[mark] = found.state_after()
-            self._stream.touched.groups.add(mark)
-
-
-class Alike(Joined):
-    """Joined columns of one kind: the places of their values, and the last event of each task
-    or group."""
-
-    def __init__(self, some: Sequence[StoredFailures]) -> None:
-        super().__init__(some)
-        self.run, self.adds = some[0].failed.run, some[0].failed.adds
-        self.tasks = joined(each.failed.tasks for each in some)
-        self.marks = joined(each.failed.marks() for each in some)
-        moments = joined(each.failed.moments for each in some)
-        self.times_of_task, self.times_of_mark = Counter(self.tasks), Counter(self.marks)
-        self.last_of_task, self.last_of_mark = self._lasts(self.tasks, self.marks)
-        latest_of_task, latest_of_mark, marks = self.last_of_task, self.last_of_mark, self.marks
-        ordered = sorted(moments)
-        if moments != ordered:
-            order = sorted(range(len(moments)), key=moments.__getitem__)
-            marks = [self.marks[each] for each in order]
-            latest_of_task, latest_of_mark = self._lasts(
-                [self.tasks[each] for each in order], marks
-            )
-        firsts = lasts(marks[::-1], different=len(self.times_of_mark))
-        self.latest_of_task = {key: ordered[at] for key, at in latest_of_task.items()}
-        self.latest_of_mark = {mark: ordered[at] for mark, at in latest_of_mark.items()}
-        self.earliest_of_mark = {mark: ordered[~at] for mark, at in firsts.items()}
-
-    def classes_of_conditions(self) -> set[tuple[str, str]]:
-        """Return fingerprints and classes of failures with a condition, which may have several
-        classes."""
-        found: set[tuple[str, str]] = set()
-        for failed in (each.failed for each in self._some):
-            classes = {
-                number: kind.exception_class
-                for number, kind in enumerate(failed.kinds)
-                if kind.condition is not None
-            }
-            if classes:
-                causes = zip(failed.fingerprints, failed.kind, strict=True)
-                found.update((mark, classes[kind]) for mark, kind in causes if kind in classes)
-        return found
-
-    def _lasts(
-        self, tasks: list[str | None], marks: list[str]
-    ) -> tuple[dict[str | None, int], dict[str, int]]:
-        return (
-            lasts(tasks, different=len(self.times_of_task)),
-            lasts(marks, different=len(self.times_of_mark)),
-        )
-
-
-def _added(failed: FailedRecords) -> tuple[object, ...]:
-    """Return the values that are added and that the columns share."""
-    return (failed.response, failed.attempts, failed.recurrence, failed.logged)
+            self._states.groups[fingerprint] = found.to_state()
+            self._states.changed_keys.groups.add(fingerprint)

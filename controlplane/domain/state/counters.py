@@ -1,14 +1,10 @@
-"""The sums of a task, and of an error group. One addition counts many events, so a fold of
-thousands of events makes few states.
-
-The order of the events matters only for failures, of which the last is shown.
-"""
+"""Mutable sums of a task, and of an error group: a fold of many events makes few states."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from arrester.controlplane.domain.events import (
@@ -26,201 +22,202 @@ from arrester.controlplane.domain.state.states import GroupState, TaskState
 CountedEvent = RetriesCounted | RecordsDeadLettered | DeadLettersFailed
 COUNTED = (RetriesCounted, RecordsDeadLettered, DeadLettersFailed)
 #: The number of further classes that are kept per condition.
-MOST_CLASSES = 20
+MAX_CLASSES = 20
 
 
-class OfTask(msgspec.Struct, kw_only=True, gc=False):
-    """The sums of one task's events, and its last failure; starts from a state."""
+class FailureCounts(NamedTuple):
+    """What one event of failures adds to the counters of its task."""
 
-    state: TaskState
-    sequence: int
-    epoch: int
-    failure: Failure | None
-    failure_sequence: int
-    latest: datetime | None
-    failed: int = 0
-    attempts: int = 0
-    skipped: int = 0
-    retries: int = 0
-    logged: int = 0
-    dead_letters: int = 0
-    dead_letters_failed: int = 0
+    failed: int
+    attempts: int
+    retries: int
+    skipped: int
+    logged: int
 
     @classmethod
-    def of(cls, state: TaskState) -> OfTask:
-        """Return sums of nothing."""
+    def of(
+        cls, *, failed: int, operations: int, attempts: int, response: Response, logged: bool
+    ) -> FailureCounts:
+        """Return the counts of `operations` that failed, each after so many attempts.
+
+        A record that failed again is a further operation, but not a further failed record.
+        """
         return cls(
-            state=state,
-            sequence=state.sequence,
-            epoch=state.epoch,
-            failure=state.failure,
-            failure_sequence=state.failure_sequence,
-            latest=state.counters.last_failure_timestamp,
+            failed=failed,
+            attempts=operations * attempts,
+            retries=operations * (attempts - 1),
+            skipped=operations if response is Response.CONTINUE else 0,
+            logged=operations if logged else 0,
         )
 
-    def add(
+
+class TaskSums:
+    """The sums of one task's events, and its last failure; they start from a state."""
+
+    __slots__ = (
+        *("_state", "_sequence", "_epoch", "_failure", "_failure_sequence", "_latest"),
+        *("_failed", "_attempts", "_skipped", "_retries", "_logged"),
+        *("_dead_letters", "_dead_letters_failed"),
+    )
+
+    def __init__(self, state: TaskState) -> None:
+        self._state = state
+        self._sequence, self._epoch = state.sequence, state.epoch
+        self._failure, self._failure_sequence = state.failure, state.failure_sequence
+        self._latest = state.counters.last_failure_timestamp
+        self._failed = self._attempts = self._skipped = self._retries = self._logged = 0
+        self._dead_letters = self._dead_letters_failed = 0
+
+    def add(self, counts: FailureCounts, occurred_at: datetime, sequence: int) -> None:
+        """Add the failures of one event."""
+        self._sequence = sequence
+        self._failed += counts.failed
+        self._attempts += counts.attempts
+        self._retries += counts.retries
+        self._skipped += counts.skipped
+        self._logged += counts.logged
+        self._seen_failure(occurred_at)
+
+    def add_event(
         self,
         event: RecordFailed | FailuresCounted,
-        *,
-        sequence: int,
         occurred_at: datetime,
-        epoch: int,
-        late: bool,
-        times: int = 1,
-    ) -> None:
-        """Add one event; with `late` it belongs to an older run, which changes no status.
-
-        `times`: add as many events that differ in nothing that is added; the arguments are those of
-        the last one, with the latest time.
-        """
-        failure, attempts, records = event.failure, event.failure.attempts, event.count * times
-        # A record that failed again is not another record, but one more attempt.
-        attempted = times if event.__class__ is RecordFailed else records
-        self._move(sequence, epoch=epoch, late=late)
-        self.failed += records
-        self.attempts += attempted * attempts
-        if attempts != 1:
-            self.retries += attempted * (attempts - 1)
-        if event.logged:
-            self.logged += attempted
-        if self.latest is None or occurred_at > self.latest:
-            self.latest = occurred_at
-        if event.response is Response.CONTINUE:
-            self.skipped += attempted
-        elif not late and event.__class__ is RecordFailed:
-            self.failure, self.failure_sequence = failure, sequence
-
-    def count(
-        self,
-        event: CountedEvent,
-        *,
         sequence: int,
-        occurred_at: datetime,
-        epoch: int,
+        *,
         late: bool,
     ) -> None:
-        """Add an event that is not a failure; `late` as above."""
-        self._move(sequence, epoch=epoch, late=late)
+        """Add an event of failures; with `late` it belongs to an older run, and stops no task."""
+        counts = FailureCounts.of(
+            failed=event.count,
+            operations=1 if isinstance(event, RecordFailed) else event.count,
+            attempts=event.failure.attempts,
+            response=event.response,
+            logged=event.logged,
+        )
+        self.add(counts, occurred_at, sequence)
+        if isinstance(event, RecordFailed) and event.response is not Response.CONTINUE and not late:
+            self.set_failure(event.failure, sequence)
+
+    def count(self, event: CountedEvent, occurred_at: datetime, sequence: int) -> None:
+        """Add an event that is not a failure."""
+        self._sequence = sequence
         match event:
             case RetriesCounted():
-                self.attempts += event.retries
-                self.retries += event.retries
-                if self.latest is None or occurred_at > self.latest:
-                    self.latest = occurred_at
+                self._attempts += event.retries
+                self._retries += event.retries
+                self._seen_failure(occurred_at)
             case RecordsDeadLettered():
-                self.dead_letters += event.count
+                self._dead_letters += event.count
             case DeadLettersFailed():
-                self.dead_letters_failed += event.failures
+                self._dead_letters_failed += event.failures
 
-    def _move(self, sequence: int, *, epoch: int, late: bool) -> None:
-        if sequence > self.sequence:
-            self.sequence = sequence
-        if not late and epoch > self.epoch:
-            self.epoch = epoch
+    def set_run(self, epoch: int) -> None:
+        """Set the run of the events, unless it is an older one."""
+        self._epoch = max(self._epoch, epoch)
 
-    def state_after(self) -> TaskState:
+    def set_failure(self, failure: Failure, sequence: int) -> None:
+        """Set the failure that stops the task."""
+        self._failure, self._failure_sequence = failure, sequence
+
+    def _seen_failure(self, occurred_at: datetime) -> None:
+        if self._latest is None or occurred_at > self._latest:
+            self._latest = occurred_at
+
+    def to_state(self) -> TaskState:
         """Return the starting state with the sums."""
-        before = self.state.counters
+        before = self._state.counters
         counters = replace(
             before,
-            record_failures=before.record_failures + self.attempts,
-            records_skipped=before.records_skipped + self.skipped,
-            total_retries=before.total_retries + self.retries,
-            failures_logged=before.failures_logged + self.logged,
-            dlq_records_produced=before.dlq_records_produced + self.dead_letters,
-            dlq_produce_failures=before.dlq_produce_failures + self.dead_letters_failed,
-            last_failure_timestamp=self.latest,
+            record_failures=before.record_failures + self._attempts,
+            records_skipped=before.records_skipped + self._skipped,
+            total_retries=before.total_retries + self._retries,
+            failures_logged=before.failures_logged + self._logged,
+            dlq_records_produced=before.dlq_records_produced + self._dead_letters,
+            dlq_produce_failures=before.dlq_produce_failures + self._dead_letters_failed,
+            last_failure_timestamp=self._latest,
         )
         return replace(
-            self.state,
-            sequence=self.sequence,
-            failed=self.state.failed + self.failed,
+            self._state,
+            sequence=self._sequence,
+            failed=self._state.failed + self._failed,
             counters=counters,
-            epoch=self.epoch,
-            failure=self.failure,
-            failure_sequence=self.failure_sequence,
+            epoch=self._epoch,
+            failure=self._failure,
+            failure_sequence=self._failure_sequence,
         )
 
 
-class OfGroup(msgspec.Struct, kw_only=True, gc=False):
-    """The sums of failures of one cause, and the last of them; starts from a state."""
+class GroupSums:
+    """The sums of failures of one cause, and the last of them; they start from a state."""
 
-    state: GroupState
-    sequence: int
-    pipeline: str | None
-    message: str
-    example_sequence: int
-    first_seen: datetime | None
-    last_seen: datetime | None
-    other_classes: tuple[str, ...] | None
-    count: int = 0
-    estimated: int = 0
+    __slots__ = (
+        *("_state", "_sequence", "_pipeline", "_message", "_example_sequence"),
+        *("_first_seen", "_last_seen", "_other_classes", "_count", "_estimated"),
+    )
 
-    @classmethod
-    def of(cls, state: GroupState) -> OfGroup:
-        """Return sums of nothing."""
-        return cls(
-            state=state,
-            sequence=state.sequence,
-            pipeline=state.pipeline,
-            message=state.message,
-            example_sequence=state.example_sequence,
-            first_seen=state.first_seen,
-            last_seen=state.last_seen,
-            other_classes=state.other_classes,
-        )
+    def __init__(self, state: GroupState) -> None:
+        self._state = state
+        self._sequence, self._pipeline = state.sequence, state.pipeline
+        self._message, self._example_sequence = state.message, state.example_sequence
+        self._first_seen, self._last_seen = state.first_seen, state.last_seen
+        self._other_classes = state.other_classes
+        self._count = self._estimated = 0
 
     def add(
+        self, count: int, occurred_at: datetime, sequence: int, message: str | None = None
+    ) -> None:
+        """Add the failures of one event, with the message of one that was reported in full."""
+        self._sequence = sequence
+        if message is not None:
+            self._message, self._example_sequence = message, sequence
+        self._count += count
+        if self._first_seen is None or occurred_at < self._first_seen:
+            self._first_seen = occurred_at
+        if self._last_seen is None or occurred_at > self._last_seen:
+            self._last_seen = occurred_at
+
+    def add_event(
         self,
         event: RecordFailed | FailuresCounted,
-        *,
-        sequence: int,
         occurred_at: datetime,
+        sequence: int,
+        *,
         pipeline: str | None,
-        earliest: datetime | None = None,
-        times: int = 1,
     ) -> None:
-        """Add one event, or `times` events: the arguments are those of the last one, with the
-        latest and the `earliest` time. `came_in` adds the classes of the others."""
-        count = event.count * times
-        first = earliest or occurred_at
-        self.sequence, self.pipeline = sequence, pipeline
-        self.count += count
-        if self.first_seen is None or first < self.first_seen:
-            self.first_seen = first
-        if self.last_seen is None or occurred_at > self.last_seen:
-            self.last_seen = occurred_at
-        if isinstance(event, RecordFailed):
-            self.message, self.example_sequence = event.failure.message, sequence
-        elif event.estimated:
-            self.estimated += count
-        if event.failure.condition is not None:
-            self.came_in(event.failure.exception_class)
+        """Add an event of failures."""
+        failure = event.failure
+        message = failure.message if isinstance(event, RecordFailed) else None
+        self.add(event.count, occurred_at, sequence, message)
+        self.set_source(pipeline, failure.exception_class, failure.condition)
+        if isinstance(event, FailuresCounted) and event.estimated:
+            self._estimated += event.count
 
-    def came_in(self, exception_class: str) -> None:
-        """Add the class of a failure that has a condition."""
-        state, known = self.state, self.other_classes
+    def set_source(self, pipeline: str | None, exception_class: str, condition: str | None) -> None:
+        """Set the pipeline of the failures, and add their class if they have a condition."""
+        self._pipeline = pipeline
+        state, known = self._state, self._other_classes
         if (
-            state.condition is None
+            condition is None
+            or state.condition is None
             or known is None
             or exception_class == state.exception_class
             or exception_class in known
         ):
             return
-        full = len(known) == MOST_CLASSES
-        self.other_classes = None if full else tuple(sorted((*known, exception_class)))
+        full = len(known) == MAX_CLASSES
+        self._other_classes = None if full else tuple(sorted((*known, exception_class)))
 
-    def state_after(self) -> GroupState:
+    def to_state(self) -> GroupState:
         """Return the starting state with the sums."""
         return replace(
-            self.state,
-            sequence=self.sequence,
-            pipeline=self.pipeline,
-            count=self.state.count + self.count,
-            estimated=self.state.estimated + self.estimated,
-            first_seen=self.first_seen,
-            last_seen=self.last_seen,
-            message=self.message,
-            example_sequence=self.example_sequence,
-            other_classes=self.other_classes,
+            self._state,
+            sequence=self._sequence,
+            pipeline=self._pipeline,
+            count=self._state.count + self._count,
+            estimated=self._state.estimated + self._estimated,
+            first_seen=self._first_seen,
+            last_seen=self._last_seen,
+            message=self._message,
+            example_sequence=self._example_sequence,
+            other_classes=self._other_classes,
         )

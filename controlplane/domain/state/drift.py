@@ -15,59 +15,65 @@ from arrester.controlplane.domain.events import StateReported, TaskReported
 from arrester.controlplane.domain.state.states import TaskState, TaskStatus
 
 #: Heartbeats with an equal pair of different hashes before a report is requested.
-LASTING_BEATS = 3
+BEATS_BEFORE_REPORT = 3
 #: Tasks in one event of a report.
-PART = 200
+TASKS_PER_EVENT = 200
 _BYTES = 8
-_WHOLE: int = 2 ** (8 * _BYTES)
+_MODULUS: int = 2 ** (8 * _BYTES)
 
 
 def weight(tasks: Iterable[TaskState]) -> int:
     """Return what the tasks that are not RUNNING add to the hash; the runs of an instance add
     up."""
-    return sum(map(_weight, tasks)) % _WHOLE
+    return sum(map(_weight, tasks)) % _MODULUS
 
 
-def standing(weights: Iterable[int]) -> str:
+def state_hash(weights: Iterable[int]) -> str:
     """Return the hash over all runs of an instance, as in its heartbeat."""
-    return f"{sum(weights) % _WHOLE:016x}"
+    return f"{sum(weights) % _MODULUS:016x}"
 
 
 def _weight(task: TaskState) -> int:
     if task.status is TaskStatus.RUNNING:
         return 0
-    said = f"{task.id.digest} {task.status} {task.position}"
-    return int.from_bytes(hashlib.blake2b(said.encode(), digest_size=_BYTES).digest())
+    text = f"{task.id.digest} {task.status} {task.position}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=_BYTES).digest())
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
+class Difference(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    # The names in Redis.
+    rename={"agent_hash": "theirs", "server_hash": "ours", "report_id": "asked"},
+):
     """For how many heartbeats the same two hashes have differed."""
 
-    theirs: str
-    ours: str
+    agent_hash: str
+    server_hash: str
     #: The last heartbeat that counted.
     beat: datetime
     beats: int = 1
     #: The requested report, so that it is requested once.
-    asked: UUID | None = None
+    report_id: UUID | None = None
 
     @property
-    def lasts(self) -> bool:
+    def is_report_due(self) -> bool:
         """Whether events in transit would have arrived: a report is due."""
-        return self.beats >= LASTING_BEATS and self.asked is None
+        return self.beats >= BEATS_BEFORE_REPORT and self.report_id is None
 
 
-def differing(
-    before: Difference | None, *, theirs: str | None, ours: str, beat: datetime
+def compare_hashes(
+    before: Difference | None, *, agent_hash: str | None, server_hash: str, beat: datetime
 ) -> Difference | None:
     """Return the difference after a heartbeat; None if there is none.
 
     A hash that changes on either side is work in progress: the count starts again.
     """
-    if theirs is None or theirs == ours:
+    if agent_hash is None or agent_hash == server_hash:
         return None
-    if before is None or (before.theirs, before.ours) != (theirs, ours):
-        return Difference(theirs=theirs, ours=ours, beat=beat)
+    if before is None or (before.agent_hash, before.server_hash) != (agent_hash, server_hash):
+        return Difference(agent_hash=agent_hash, server_hash=server_hash, beat=beat)
     if beat <= before.beat:
         return before
     return replace(before, beat=beat, beats=before.beats + 1)
@@ -75,11 +81,14 @@ def differing(
 
 def report(tasks: Iterable[TaskState]) -> list[StateReported]:
     """Return the state of the tasks of one run, in parts that together cover all of them."""
-    told = sorted(
+    reported = sorted(
         (task for task in tasks if task.status is not TaskStatus.RUNNING or task.held),
         key=lambda task: task.id.digest,
     )
-    parts = [told[begin : begin + PART] for begin in range(0, len(told), PART)] or [[]]
+    parts = [
+        reported[begin : begin + TASKS_PER_EVENT]
+        for begin in range(0, len(reported), TASKS_PER_EVENT)
+    ] or [[]]
     bounds = [None, *(part[-1].id.digest for part in parts[:-1]), None]
     return [
         StateReported(tasks=tuple(map(_reported, part)), above=above, through=through)

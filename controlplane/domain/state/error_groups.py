@@ -18,10 +18,9 @@ from arrester.controlplane.domain.events import (
     ErrorGroupUnmuted,
     FailuresCounted,
     GroupEvent,
-    NoteAdded,
     RecordFailed,
 )
-from arrester.controlplane.domain.state.counters import OfGroup
+from arrester.controlplane.domain.state.counters import GroupSums
 from arrester.controlplane.domain.state.evolve import At
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus, Mute
 
@@ -29,7 +28,7 @@ RECURRED = "failed again after it was resolved"
 #: The periods of "≥ N per period", in seconds, and their names.
 PERIODS = {60: "minute", 3600: "hour", 86_400: "day"}
 LONGEST_MUTE = timedelta(days=365)
-MOST_FAILURES = 10**9
+MAX_MUTE_FAILURES = 10**9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -57,7 +56,7 @@ class GroupRequest(msgspec.Struct, frozen=True, kw_only=True):
     period_seconds: int | None = None
 
 
-def failed(
+def after_failure(
     state: GroupState, event: RecordFailed | FailuresCounted, at: At, *, pipeline: str | None
 ) -> GroupState:
     """Return the error group after one or more of its records failed.
@@ -65,45 +64,42 @@ def failed(
     A failure that arrives after a resolution reopens the group, even if it happened earlier: a late
     failure costs a look, a hidden one might be missed.
     """
-    sums = OfGroup.of(state)
-    sums.add(event, sequence=at.sequence, occurred_at=at.occurred_at, pipeline=pipeline)
-    state = sums.state_after()
+    sums = GroupSums(state)
+    sums.add_event(event, at.occurred_at, at.sequence, pipeline=pipeline)
+    state = sums.to_state()
     if state.status is GroupStatus.RESOLVED:
         return replace(_moved(state, GroupStatus.UNRESOLVED, at, reason=RECURRED), recurred=True)
     if state.mute is not None:
-        return _heard_through(state, state.mute, event.count, at)
+        return _count_towards_mute(state, state.mute, event.count, at)
     return state
 
 
-def is_plain(state: GroupState) -> bool:
+def only_counts(state: GroupState) -> bool:
     """Return whether a failure only adds to the group."""
     return state.status is GroupStatus.UNRESOLVED and state.mute is None
 
 
-def _heard_through(state: GroupState, mute: Mute, count: int, at: At) -> GroupState:
+def _count_towards_mute(state: GroupState, mute: Mute, count: int, at: At) -> GroupState:
     """Count failures towards the end of the mute; those of an earlier period do not count.
 
     Periods follow the server's clock: an agent's may be years ahead, and would end all mutes.
     """
-    most, seconds = mute.failures, mute.period_seconds
-    if most is None or seconds is None:
+    limit, seconds = mute.failures, mute.period_seconds
+    if limit is None or seconds is None:
         return state
     period = timedelta(seconds=seconds)
     window = _EPOCH + ((at.received_at or at.occurred_at) - _EPOCH) // period * period
     if mute.window_start is None or window > mute.window_start:
         mute = replace(mute, window_start=window, window_count=0)
     mute = replace(mute, window_count=mute.window_count + count)
-    if mute.window_count < most:
+    if mute.window_count < limit:
         return replace(state, mute=mute)
-    reason = f"{mute.window_count:,} failed records within one {_period(seconds)}"
+    period_name = PERIODS.get(seconds) or f"{seconds} s"
+    reason = f"{mute.window_count:,} failed records within one {period_name}"
     return _moved(state, GroupStatus.UNRESOLVED, at, reason=reason)
 
 
-def _period(seconds: int) -> str:
-    return PERIODS.get(seconds) or f"{seconds} s"
-
-
-def acted(state: GroupState, event: GroupEvent, at: At) -> GroupState:
+def after_action(state: GroupState, event: GroupEvent, at: At) -> GroupState:
     """Return the error group after an act."""
     match event:
         case ErrorGroupResolved():
@@ -119,7 +115,7 @@ def acted(state: GroupState, event: GroupEvent, at: At) -> GroupState:
     return replace(state, sequence=at.sequence, mute=mute)
 
 
-def noted(state: GroupState, event: NoteAdded, at: At) -> GroupState:
+def after_note(state: GroupState, at: At) -> GroupState:
     """Return the error group after a note was added."""
     return replace(state, sequence=at.sequence, notes=state.notes + 1)
 
@@ -139,33 +135,30 @@ def _moved(
     )
 
 
+_EVENTS: dict[GroupAct, type[ErrorGroupResolved | ErrorGroupReopened | ErrorGroupUnmuted]] = {
+    GroupAct.RESOLVE: ErrorGroupResolved,
+    GroupAct.REOPEN: ErrorGroupReopened,
+    GroupAct.UNMUTE: ErrorGroupUnmuted,
+}
+
+
 def decide(requested: GroupRequest, *, now: datetime) -> GroupEvent:
     """Return the event of a requested act; raises InvalidValue for an invalid request."""
-    match requested.act:
-        case GroupAct.RESOLVE:
-            return ErrorGroupResolved(
-                fingerprint=requested.fingerprint, actor=requested.actor, reason=requested.reason
-            )
-        case GroupAct.REOPEN:
-            return ErrorGroupReopened(
-                fingerprint=requested.fingerprint, actor=requested.actor, reason=requested.reason
-            )
-        case GroupAct.UNMUTE:
-            return ErrorGroupUnmuted(
-                fingerprint=requested.fingerprint, actor=requested.actor, reason=requested.reason
-            )
-        case GroupAct.MUTE:
-            if requested.length is not None:
-                requested = replace(requested, until=now + requested.length, length=None)
-            _check_mute(requested, now=now)
-            return ErrorGroupMuted(
-                fingerprint=requested.fingerprint,
-                actor=requested.actor,
-                reason=requested.reason,
-                until=requested.until,
-                failures=requested.failures,
-                period_seconds=requested.period_seconds,
-            )
+    if requested.act is not GroupAct.MUTE:
+        return _EVENTS[requested.act](
+            fingerprint=requested.fingerprint, actor=requested.actor, reason=requested.reason
+        )
+    if requested.length is not None:
+        requested = replace(requested, until=now + requested.length, length=None)
+    _check_mute(requested, now=now)
+    return ErrorGroupMuted(
+        fingerprint=requested.fingerprint,
+        actor=requested.actor,
+        reason=requested.reason,
+        until=requested.until,
+        failures=requested.failures,
+        period_seconds=requested.period_seconds,
+    )
 
 
 def _check_mute(requested: GroupRequest, *, now: datetime) -> None:
@@ -179,8 +172,8 @@ def _check_mute(requested: GroupRequest, *, now: datetime) -> None:
         if requested.period_seconds is not None:
             raise InvalidValue("failures", None, "a number of failures for the period")
         return
-    if not 1 <= requested.failures <= MOST_FAILURES:
-        raise InvalidValue("failures", requested.failures, f"1 to {MOST_FAILURES:,}")
+    if not 1 <= requested.failures <= MAX_MUTE_FAILURES:
+        raise InvalidValue("failures", requested.failures, f"1 to {MAX_MUTE_FAILURES:,}")
     if requested.period_seconds not in PERIODS:
         allowed = ", ".join(f"{seconds} (a {name})" for seconds, name in PERIODS.items())
         raise InvalidValue("period_seconds", requested.period_seconds, allowed)
@@ -194,13 +187,13 @@ def refusal(act: GroupAct, status: GroupStatus) -> str | None:
         case [GroupAct.REOPEN, GroupStatus.UNRESOLVED | GroupStatus.MUTED]:
             return f"only a RESOLVED group can be reopened; this one is {status}"
         case [GroupAct.MUTE, GroupStatus.RESOLVED]:
-            return "a RESOLVED group is silent already; it speaks when it fails again"
+            return "a RESOLVED group is hidden already; it is reopened when it fails again"
         case [GroupAct.UNMUTE, GroupStatus.UNRESOLVED | GroupStatus.RESOLVED]:
             return f"only a MUTED group can be unmuted; this one is {status}"
     return None
 
 
-def over(groups: Iterable[GroupState], *, now: datetime) -> list[ErrorGroupUnmuted]:
+def expired_mutes(groups: Iterable[GroupState], *, now: datetime) -> list[ErrorGroupUnmuted]:
     """Return the ends of the expired mutes."""
     return [
         ErrorGroupUnmuted(fingerprint=each.fingerprint, reason="its time is over")

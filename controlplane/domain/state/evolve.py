@@ -43,7 +43,7 @@ from arrester.controlplane.domain.events import (
     ThreadStarted,
 )
 from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state.counters import COUNTED, OfTask
+from arrester.controlplane.domain.state.counters import COUNTED, TaskSums
 from arrester.controlplane.domain.state.policy_overrides import changed
 from arrester.controlplane.domain.state.states import (
     ApplicationState,
@@ -54,7 +54,7 @@ from arrester.controlplane.domain.state.states import (
     Delivery,
     InstanceState,
     InstanceStatus,
-    MostSpent,
+    MostToleranceUsed,
     TaskState,
     TaskStatus,
     ThreadState,
@@ -79,16 +79,15 @@ def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = Fals
     `late`: the event belongs to an older run; it is counted and kept in the history, but changes no
     status.
     """
-    if isinstance(event, FAILED):
-        sums = OfTask.of(state)
-        sums.add(event, sequence=at.sequence, occurred_at=at.occurred_at, epoch=at.epoch, late=late)
-        return sums.state_after()
-    if isinstance(event, COUNTED):
-        sums = OfTask.of(state)
-        sums.count(
-            event, sequence=at.sequence, occurred_at=at.occurred_at, epoch=at.epoch, late=late
-        )
-        return sums.state_after()
+    if isinstance(event, (*FAILED, *COUNTED)):
+        sums = TaskSums(state)
+        if isinstance(event, FAILED):
+            sums.add_event(event, at.occurred_at, at.sequence, late=late)
+        else:
+            sums.count(event, at.occurred_at, at.sequence)
+        if not late:
+            sums.set_run(at.epoch)
+        return sums.to_state()
     state = replace(
         state,
         sequence=at.sequence,
@@ -156,7 +155,7 @@ def evolve_thread(state: ThreadState, event: ThreadEvent, at: At) -> ThreadState
         return replace(state, sequence=at.sequence)
     if at.epoch > state.epoch:
         # Each run has its own policy, and its tolerance starts at 0.
-        state = replace(state, policy=None, described_at=None, spent=MostSpent())
+        state = replace(state, policy=None, described_at=None, spent=MostToleranceUsed())
     state = replace(state, sequence=at.sequence, epoch=at.epoch, instance=at.instance)
     if isinstance(event, PipelineDescribed):
         return replace(state, policy=event, described_at=at.occurred_at)
@@ -192,6 +191,7 @@ def evolve_instance(
                 host=event.host,
                 pid=event.pid,
                 versions=event.versions,
+                spark_ui=msgspec.UNSET if event.spark_ui is None else event.spark_ui,
             )
         case InstanceStopping() if state.ended:
             return state

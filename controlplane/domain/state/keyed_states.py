@@ -20,24 +20,24 @@ from arrester.controlplane.domain.state.states import (
 )
 
 #: A pipeline on a checkpoint.
-Line = tuple[str, str]
+PipelineKey = tuple[str, str]
 #: An hour, and a pipeline on a checkpoint.
 HeldKey = tuple[datetime, str, str]
 #: The limit of one task's held records, so that sums fit any column.
-HELD_MOST = 2**40
+MAX_HELD = 2**40
 
 
 @dataclass(slots=True)
-class Subjects:
+class StateKeys:
     """The states that a list of events may read or change, by key."""
 
     tasks: dict[str, TaskId] = field(default_factory=dict)
-    threads: set[Line] = field(default_factory=set)
+    threads: set[PipelineKey] = field(default_factory=set)
     instances: set[UUID] = field(default_factory=set)
     commands: set[UUID] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
     #: For these pipelines all tasks that are not RUNNING, or hold rows: a report covers them.
-    reported: set[Line] = field(default_factory=set)
+    reported: set[PipelineKey] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -46,11 +46,11 @@ class KeyedStates:
 
     application: ApplicationState
     tasks: dict[str, TaskState] = field(default_factory=dict)
-    threads: dict[Line, ThreadState] = field(default_factory=dict)
+    threads: dict[PipelineKey, ThreadState] = field(default_factory=dict)
     instances: dict[UUID, InstanceState] = field(default_factory=dict)
     commands: dict[UUID, CommandState] = field(default_factory=dict)
     groups: dict[str, GroupState] = field(default_factory=dict)
-    touched: Subjects = field(default_factory=Subjects)
+    changed_keys: StateKeys = field(default_factory=StateKeys)
     #: The changes of held records, by hour, and the sequence of the last one.
     held_changes: dict[HeldKey, tuple[int, int]] = field(default_factory=dict, compare=False)
 

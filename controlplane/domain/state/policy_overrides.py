@@ -42,8 +42,8 @@ def policy_refusal(
     """Return why the policy of a stage may not be set in the pipeline's runs, or None."""
     if not runs:
         return (
-            f"{pipeline} does not run, or its instance is LOST: a policy is kept beside the "
-            "checkpoint, by the run"
+            f"{pipeline} does not run, or its instance is LOST: only a run can set the policy of "
+            "its checkpoint"
         )
     for thread in runs:
         if thread.policy is None:

@@ -13,7 +13,6 @@ from arrester.controlplane.domain.events import (
     CommandKind,
     Failure,
     PipelineDescribed,
-    Run,
     StageAnswer,
 )
 from arrester.controlplane.domain.identity.names import TaskId
@@ -102,14 +101,14 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     last_failure_timestamp: datetime | None = None
 
 
-class Spent(msgspec.Struct, frozen=True, kw_only=True):
+class ToleranceUsed(msgspec.Struct, frozen=True, kw_only=True):
     """The tolerance that a task has used in a run: the server's view of the agent's count."""
 
     epoch: int
     tally: Tally
 
 
-class MostSpent(msgspec.Struct, frozen=True, kw_only=True):
+class MostToleranceUsed(msgspec.Struct, frozen=True, kw_only=True):
     """The tolerance used by the tasks of a run that have left out most records."""
 
     #: In the whole run, and by which task.
@@ -142,7 +141,7 @@ class TaskState(State, frozen=True, kw_only=True):
     failed: int = 0
     counters: Counters = Counters()
     #: None if its run has reported no limit, or nothing was left out yet.
-    spent: Spent | None = None
+    spent: ToleranceUsed | None = None
 
 
 class ThreadState(State, frozen=True, kw_only=True):
@@ -160,7 +159,7 @@ class ThreadState(State, frozen=True, kw_only=True):
     #: The error policy of the run, and when it was reported; None if it was not.
     policy: PipelineDescribed | None = None
     described_at: datetime | None = None
-    spent: MostSpent = MostSpent()
+    spent: MostToleranceUsed = MostToleranceUsed()
 
     @property
     def stopped(self) -> bool:
@@ -180,6 +179,9 @@ class InstanceState(State, frozen=True, kw_only=True):
     host: str = ""
     pid: int = 0
     versions: dict[str, str] = {}
+    #: As reported, so possibly no web address. Unset, it is not stored: rows from before this field
+    #: are equal to what the log gives.
+    spark_ui: str | msgspec.UnsetType = msgspec.UNSET
     reason: str | None = None
     failure: Failure | None = None
 
@@ -187,6 +189,11 @@ class InstanceState(State, frozen=True, kw_only=True):
     def ended(self) -> bool:
         """Whether the process has reported its end."""
         return self.status in ENDED
+
+    @property
+    def spark_ui_address(self) -> str | None:
+        """The reported address of its Spark UI."""
+        return self.spark_ui if isinstance(self.spark_ui, str) else None
 
 
 class ApplicationState(State, frozen=True, kw_only=True):
@@ -287,10 +294,3 @@ class GroupState(State, frozen=True, kw_only=True):
 
 
 AnyState = TaskState | ThreadState | InstanceState | ApplicationState | CommandState | GroupState
-
-
-def task_id(application: str, run: Run, key: str | None) -> TaskId:
-    """Return the identity of a task of a run."""
-    return TaskId(
-        application=application, pipeline=run.pipeline, checkpoint=run.checkpoint, key=key
-    )

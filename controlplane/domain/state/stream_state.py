@@ -23,9 +23,9 @@ from arrester.controlplane.domain.events import (
     TaskEvent,
     ThreadEvent,
 )
-from arrester.controlplane.domain.identity.names import TaskId, task_digest
+from arrester.controlplane.domain.identity.names import TaskId, task_digest, task_id
 from arrester.controlplane.domain.state import error_groups
-from arrester.controlplane.domain.state.bulk_fold import Sums
+from arrester.controlplane.domain.state.bulk_fold import BulkFold
 from arrester.controlplane.domain.state.counters import COUNTED
 from arrester.controlplane.domain.state.evolve import (
     At,
@@ -37,22 +37,26 @@ from arrester.controlplane.domain.state.evolve import (
     evolve_thread,
     issued,
 )
-from arrester.controlplane.domain.state.keyed_states import HELD_MOST, KeyedStates, Line, Subjects
+from arrester.controlplane.domain.state.keyed_states import (
+    MAX_HELD,
+    KeyedStates,
+    PipelineKey,
+    StateKeys,
+)
 from arrester.controlplane.domain.state.states import (
     ApplicationState,
     InstanceState,
     TaskState,
     TaskStatus,
     ThreadState,
-    task_id,
 )
-from arrester.controlplane.domain.state.tolerance_usage import spend
+from arrester.controlplane.domain.state.tolerance_usage import add_usage
 from arrester.controlplane.domain.wire.failure_columns import (
     Element,
     FailedRecords,
     Stored,
     StoredFailures,
-    each_stored,
+    expand_stored,
     last,
 )
 
@@ -64,12 +68,12 @@ _COMMAND = get_args(CommandEvent)
 _GROUP = get_args(GroupEvent | NoteAdded)
 
 
-def subjects(application: str, told: Iterable[Element]) -> Subjects:
+def state_keys(application: str, elements: Iterable[Element]) -> StateKeys:
     """Return which states `fold` will use, so that they can be read in one statement."""
-    found = Subjects()
+    found = StateKeys()
     #: Tasks of failed records, by their run.
-    failed: dict[Line, set[str | None]] = {}
-    for event in told:
+    failed: dict[PipelineKey, set[str | None]] = {}
+    for event in elements:
         if isinstance(event, FailedRecords):
             line = (event.run.pipeline, event.run.checkpoint)
             failed.setdefault(line, set()).update(event.tasks)
@@ -114,11 +118,11 @@ class StreamState(KeyedStates):
     def fold(self, events: Iterable[Stored]) -> StreamState:
         """Apply `events` in order; states that an event does not concern are unchanged."""
         stored = None
-        sums = Sums(self)
+        sums = BulkFold(self)
         for stored in events:
             if isinstance(stored, StoredFailures):
                 if not sums.add_columns(stored):
-                    for each in each_stored([stored]):
+                    for each in expand_stored([stored]):
                         self._fold_next(each, sums)
             else:
                 self._fold_next(stored, sums)
@@ -129,7 +133,7 @@ class StreamState(KeyedStates):
             )
         return self
 
-    def _fold_next(self, stored: StoredEvent, sums: Sums) -> None:
+    def _fold_next(self, stored: StoredEvent, sums: BulkFold) -> None:
         data, run = stored.event.data, stored.event.run
         if run is not None:
             if isinstance(data, FAILED) and sums.add(data, run, stored):
@@ -157,12 +161,12 @@ class StreamState(KeyedStates):
         elif isinstance(data, _THREAD) and run is not None:
             line = (run.pipeline, run.checkpoint)
             self.threads[line] = evolve_thread(self._thread(line), data, at)
-            self.touched.threads.add(line)
+            self.changed_keys.threads.add(line)
         elif isinstance(data, _INSTANCE) and event.instance is not None:
             self.instances[event.instance] = evolve_instance(
                 self._instance(event.instance), data, at
             )
-            self.touched.instances.add(event.instance)
+            self.changed_keys.instances.add(event.instance)
         elif isinstance(data, _APPLICATION):
             self.application = evolve_application(self.application, data, at)
         elif isinstance(data, _COMMAND):
@@ -178,17 +182,17 @@ class StreamState(KeyedStates):
         late = thread is not None and at.epoch < thread.epoch
         task = evolve_task(before, data, at, late=late)
         if isinstance(data, FAILED) and thread is not None:
-            task, moved = spend(task, thread, data, at)
+            task, moved = add_usage(task, thread, data, at)
             if moved is not thread:
                 self.threads[(run.pipeline, run.checkpoint)] = moved
-                self.touched.threads.add((run.pipeline, run.checkpoint))
+                self.changed_keys.threads.add((run.pipeline, run.checkpoint))
         self._put(digest, before, task, at)
         if isinstance(data, FAILED):
             group = self.group(data.failure)
-            self.groups[group.fingerprint] = error_groups.failed(
+            self.groups[group.fingerprint] = error_groups.after_failure(
                 group, data, at, pipeline=run.pipeline
             )
-            self.touched.groups.add(group.fingerprint)
+            self.changed_keys.groups.add(group.fingerprint)
             failed = self.application.failed + data.count
             self.application = replace(self.application, failed=failed)
 
@@ -198,24 +202,24 @@ class StreamState(KeyedStates):
         thread = self.threads.get(line)
         if thread is not None and at.epoch < thread.epoch:
             return
-        told = {task_id(name, run, each.task): each for each in data.tasks}
-        for id, reported in told.items():
+        tasks = {task_id(name, run, each.task): each for each in data.tasks}
+        for id, reported in tasks.items():
             before = self.tasks.get(id.digest) or TaskState(id=id)
             self._put(id.digest, before, evolve_reported(before, reported, at), at)
         for digest, state in list(self.tasks.items()):
-            stands = state.status is not TaskStatus.RUNNING or state.held
-            mine = (state.id.pipeline, state.id.checkpoint) == line and _in_part(data, digest)
-            if mine and stands and state.id not in told:
+            stopped = state.status is not TaskStatus.RUNNING or state.held
+            covered = (state.id.pipeline, state.id.checkpoint) == line and _in_part(data, digest)
+            if covered and stopped and state.id not in tasks:
                 self._put(digest, state, evolve_reported(state, None, at), at)
 
     def _put(self, digest: str, before: TaskState, task: TaskState, at: At) -> None:
         """Set a task's state after an event, and record the change of its held records."""
         self.tasks[digest] = task
-        self.touched.tasks[digest] = task.id
+        self.changed_keys.tasks[digest] = task.id
         if task.held != before.held:
             hour = at.occurred_at.replace(minute=0, second=0, microsecond=0)
             key = (hour, task.id.pipeline, task.id.checkpoint)
-            change = min(task.held, HELD_MOST) - min(before.held, HELD_MOST)
+            change = min(task.held, MAX_HELD) - min(before.held, MAX_HELD)
             so_far, _ = self.held_changes.get(key, (0, 0))
             self.held_changes[key] = (so_far + change, at.sequence)
 
@@ -227,19 +231,19 @@ class StreamState(KeyedStates):
             self.commands[data.command] = issued(self.application.name, data, at)
         else:
             return  # An answer to a command that this log never had: history, and no more.
-        self.touched.commands.add(data.command)
+        self.changed_keys.commands.add(data.command)
 
     def _fold_group(self, data: GroupEvent | NoteAdded, at: At) -> None:
         group = None if data.fingerprint is None else self.groups.get(data.fingerprint)
         if group is None:
             return  # Of a task, of a command, or of a group that this log never had.
         if isinstance(data, NoteAdded):
-            self.groups[group.fingerprint] = error_groups.noted(group, data, at)
+            self.groups[group.fingerprint] = error_groups.after_note(group, at)
         else:
-            self.groups[group.fingerprint] = error_groups.acted(group, data, at)
-        self.touched.groups.add(group.fingerprint)
+            self.groups[group.fingerprint] = error_groups.after_action(group, data, at)
+        self.changed_keys.groups.add(group.fingerprint)
 
-    def _thread(self, line: Line) -> ThreadState:
+    def _thread(self, line: PipelineKey) -> ThreadState:
         known = self.threads.get(line)
         pipeline, checkpoint = line
         return known or ThreadState(

@@ -19,7 +19,12 @@ from arrester.controlplane.domain.events import (
     Response,
 )
 from arrester.controlplane.domain.state.evolve import At
-from arrester.controlplane.domain.state.states import MostSpent, Spent, TaskState, ThreadState
+from arrester.controlplane.domain.state.states import (
+    MostToleranceUsed,
+    TaskState,
+    ThreadState,
+    ToleranceUsed,
+)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -42,7 +47,7 @@ def is_bounded(policy: PipelineDescribed | None) -> bool:
     )
 
 
-def spend(
+def add_usage(
     task: TaskState, thread: ThreadState, data: RecordFailed | FailuresCounted, at: At
 ) -> tuple[TaskState, ThreadState]:
     """Return task and thread after records were left out; unchanged if no limit counts them."""
@@ -58,11 +63,11 @@ def spend(
     # Without its limits: what the agent has left out is a fact.
     window = Tolerance(window=tolerance_of(policy).window)
     tally = count(window, tally, now_ms=now_ms, records=records).tally
-    most = _most(thread.spent, tally, task.id.key)
-    task = replace(task, spent=Spent(epoch=at.epoch, tally=tally))
-    if most == thread.spent:
+    largest = _largest_usage(thread.spent, tally, task.id.key)
+    task = replace(task, spent=ToleranceUsed(epoch=at.epoch, tally=tally))
+    if largest == thread.spent:
         return task, thread
-    return task, replace(thread, spent=most, sequence=at.sequence)
+    return task, replace(thread, spent=largest, sequence=at.sequence)
 
 
 class Used(NamedTuple):
@@ -105,16 +110,16 @@ def _ms(at: datetime) -> int:
     return (at - EPOCH) // timedelta(milliseconds=1)
 
 
-def _most(most: MostSpent, tally: Tally, task: str | None) -> MostSpent:
-    if tally.total > most.total:
-        most = replace(most, total=tally.total, task=task)
-    newer = tally.window_start_ms > most.window_start_ms
-    same = tally.window_start_ms == most.window_start_ms
-    if newer or (same and tally.in_window > most.in_window):
-        most = replace(
-            most,
+def _largest_usage(largest: MostToleranceUsed, tally: Tally, task: str | None) -> MostToleranceUsed:
+    if tally.total > largest.total:
+        largest = replace(largest, total=tally.total, task=task)
+    newer = tally.window_start_ms > largest.window_start_ms
+    same = tally.window_start_ms == largest.window_start_ms
+    if newer or (same and tally.in_window > largest.in_window):
+        largest = replace(
+            largest,
             window_start_ms=tally.window_start_ms,
             in_window=tally.in_window,
             window_task=task,
         )
-    return most
+    return largest

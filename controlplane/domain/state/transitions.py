@@ -8,7 +8,7 @@ from enum import StrEnum
 from arrester.controlplane.domain.state.states import InstanceStatus, ThreadStatus
 
 
-class Move(StrEnum):
+class Transition(StrEnum):
     """The result of a requested transition."""
 
     DONE = "DONE"
@@ -44,17 +44,17 @@ _LATE: Mapping[InstanceStatus, tuple[InstanceStatus, ...]] = {
 }
 
 
-def move_instance(state: InstanceStatus, to: InstanceStatus) -> Move:
+def instance_transition(state: InstanceStatus, to: InstanceStatus) -> Transition:
     """Return the result of a transition of an instance to `to` (KIP-671's states)."""
     if to in _INSTANCE[state]:
-        return Move.DONE
-    return Move.REFUSED if to in _LATE.get(state, ()) else Move.ILLEGAL
+        return Transition.DONE
+    return Transition.REFUSED if to in _LATE.get(state, ()) else Transition.ILLEGAL
 
 
-def move_thread(state: ThreadStatus, to: ThreadStatus) -> Move:
+def thread_transition(state: ThreadStatus, to: ThreadStatus) -> Transition:
     """Return the result of a transition of a run to `to`: DEAD is final, a new run has a new
     epoch."""
-    return Move.REFUSED if state is ThreadStatus.DEAD else Move.DONE
+    return Transition.REFUSED if state is ThreadStatus.DEAD else Transition.DONE
 
 
 def may_start_thread(state: InstanceStatus) -> bool:

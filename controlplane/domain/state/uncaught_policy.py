@@ -8,7 +8,7 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.error_policy.log_levels import Saying
+from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.state.states import InstanceStatus
 from arrester.controlplane.domain.state.transitions import may_start_thread
 
@@ -43,13 +43,13 @@ class Replacements(msgspec.Struct, frozen=True):
     at_ms: tuple[int, ...] = ()
 
 
-class Because(StrEnum):
+class OverrideReason(StrEnum):
     """Why the effect differs from the answer."""
 
     NO_ANSWER = "NO_ANSWER"
     GLOBAL_TASK = "GLOBAL_TASK"
     NOT_RUNNING = "NOT_RUNNING"
-    BUDGET_SPENT = "BUDGET_SPENT"
+    BUDGET_EXHAUSTED = "BUDGET_EXHAUSTED"
 
 
 class Consequence(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class Consequence(msgspec.Struct, frozen=True, kw_only=True):
     answer: UncaughtAnswer
     replacements: Replacements
     #: Why it differs from the handler's answer.
-    because: Because | None = None
+    reason: OverrideReason | None = None
     #: Start a new thread from the checkpoint after this wait.
     replace_after_ms: int | None = None
     #: The states that the instance, with all its threads, goes through.
@@ -67,7 +67,7 @@ class Consequence(msgspec.Struct, frozen=True, kw_only=True):
     shuts_application: bool = False
     #: Raise the exception from `await_termination`.
     raises: bool = False
-    said: tuple[Saying, ...] = ()
+    messages: tuple[LogMessage, ...] = ()
 
 
 #: For SHUTDOWN_CLIENT: it ends without error, and keeps the exception as its reason.
@@ -92,19 +92,21 @@ def uncaught(
     if answer is None:
         return _shut(UncaughtAnswer.SHUTDOWN_CLIENT, replacements)
     if not isinstance(answer, UncaughtAnswer):
-        said = (Saying.HANDLER_BROKEN,)
-        return _shut(UncaughtAnswer.SHUTDOWN_CLIENT, replacements, Because.NO_ANSWER, said)
+        messages = (LogMessage.HANDLER_BROKEN,)
+        return _shut(
+            UncaughtAnswer.SHUTDOWN_CLIENT, replacements, OverrideReason.NO_ANSWER, messages
+        )
     if answer is not UncaughtAnswer.REPLACE_THREAD:
         return _shut(answer, replacements)
     recent = _recent(replacements, now_ms=now_ms, policy=policy)
     instead = _instead(instance, recent, policy, global_task=global_task)
     if instead is not None:
-        return _shut(*instead, said=(Saying.REPLACEMENT_REFUSED,))
+        return _shut(*instead, messages=(LogMessage.REPLACEMENT_REFUSED,))
     return Consequence(
         answer=answer,
         replacements=Replacements((*recent.at_ms, now_ms)),
         replace_after_ms=backoff_ms(len(recent.at_ms) + 1, policy),
-        said=(Saying.THREAD_REPLACED,),
+        messages=(LogMessage.THREAD_REPLACED,),
     )
 
 
@@ -114,14 +116,14 @@ def _instead(
     policy: ReplacementPolicy,
     *,
     global_task: bool,
-) -> tuple[UncaughtAnswer, Replacements, Because] | None:
+) -> tuple[UncaughtAnswer, Replacements, OverrideReason] | None:
     """Return what is done instead of a replacement, and why; None if it is allowed."""
     if global_task:
-        return UncaughtAnswer.SHUTDOWN_CLIENT, recent, Because.GLOBAL_TASK
+        return UncaughtAnswer.SHUTDOWN_CLIENT, recent, OverrideReason.GLOBAL_TASK
     if not may_start_thread(instance):
-        return UncaughtAnswer.SHUTDOWN_THREAD, recent, Because.NOT_RUNNING
+        return UncaughtAnswer.SHUTDOWN_THREAD, recent, OverrideReason.NOT_RUNNING
     if len(recent.at_ms) >= policy.limit:
-        return UncaughtAnswer.SHUTDOWN_CLIENT, recent, Because.BUDGET_SPENT
+        return UncaughtAnswer.SHUTDOWN_CLIENT, recent, OverrideReason.BUDGET_EXHAUSTED
     return None
 
 
@@ -138,17 +140,20 @@ def _recent(replacements: Replacements, *, now_ms: int, policy: ReplacementPolic
 def _shut(
     answer: UncaughtAnswer,
     replacements: Replacements,
-    because: Because | None = None,
-    said: tuple[Saying, ...] = (),
+    reason: OverrideReason | None = None,
+    messages: tuple[LogMessage, ...] = (),
 ) -> Consequence:
-    plain = Consequence(answer=answer, replacements=replacements, because=because, said=said)
-    thread, instance = (*said, Saying.THREAD_SHUT_DOWN), (*said, Saying.INSTANCE_SHUT_DOWN)
+    plain = Consequence(answer=answer, replacements=replacements, reason=reason, messages=messages)
+    thread, instance = (
+        (*messages, LogMessage.THREAD_SHUT_DOWN),
+        (*messages, LogMessage.INSTANCE_SHUT_DOWN),
+    )
     match answer:
         case UncaughtAnswer.SHUTDOWN_CLIENT:
-            return replace(plain, instance_path=TO_NOT_RUNNING, said=instance)
+            return replace(plain, instance_path=TO_NOT_RUNNING, messages=instance)
         case UncaughtAnswer.SHUTDOWN_APPLICATION:
-            return replace(plain, instance_path=TO_ERROR, shuts_application=True, said=instance)
+            return replace(plain, instance_path=TO_ERROR, shuts_application=True, messages=instance)
         case UncaughtAnswer.DEFAULT:
-            return replace(plain, raises=True, said=thread)
+            return replace(plain, raises=True, messages=thread)
         case _:
-            return replace(plain, said=thread)
+            return replace(plain, messages=thread)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC
 from itertools import chain, repeat
@@ -13,41 +14,46 @@ from msgspec.structs import replace
 
 from arrester.controlplane.domain.errors import MalformedBatch
 from arrester.controlplane.domain.events import Body, CommandIssued, Count, Data, Event, Moment, Run
-from arrester.controlplane.domain.wire.compression import (
-    BATCH_MAX_BYTES,
-    FORMAT,
-    compressed,
-    each_body,
-    each_head,
-    inflated,
-    is_columns,
-    may_be_too_many,
-    without_format,
-)
 from arrester.controlplane.domain.wire.envelope import incomplete, is_complete
+from arrester.controlplane.domain.wire.event_count import (
+    check_count,
+    each_head,
+    each_value,
+    is_columns,
+)
 from arrester.controlplane.domain.wire.failure_columns import (
     Element,
     FailedRecords,
-    each_of,
-    in_columns,
-    of_any_values,
+    decode_unchecked,
+    expand,
     size,
+    to_columns,
 )
-from arrester.controlplane.domain.wire.log_batch import in_part
 
+#: The first byte of a batch: the version of this format.
+FORMAT = b"\x01"
+#: A batch that unpacks to more than this is foreign; ours are some hundreds of events.
+BATCH_MAX_BYTES = 64 * 2**20
 #: The most events that an agent packs into one batch.
 BATCH_MAX_EVENTS = 500
 
 _pack = msgspec.msgpack.Encoder()
 #: The packed form of "no body".
-_NONE = msgspec.Raw(_pack.encode(None))
+_NO_BODY = msgspec.Raw(_pack.encode(None))
 #: In place of an erased body.
 _ERASED = msgspec.Raw(_pack.encode(Body(erased=True)))
 _unpack_list = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _unpack_event = msgspec.msgpack.Decoder(Event)
-_unpack_told = msgspec.msgpack.Decoder(list[Event | FailedRecords])
+_unpack_elements = msgspec.msgpack.Decoder(list[Event | FailedRecords])
 #: Raised for invalid bytes or values.
-_STRANGE = (msgspec.DecodeError, ValueError, TypeError, LookupError, OverflowError, RecursionError)
+_DECODE_ERRORS = (
+    msgspec.DecodeError,
+    ValueError,
+    TypeError,
+    LookupError,
+    OverflowError,
+    RecursionError,
+)
 _unpack_body = msgspec.msgpack.Decoder(Body | None)
 _unpack_map = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 _json = msgspec.json.Encoder()
@@ -75,7 +81,7 @@ class Heartbeat(Data, frozen=True, kw_only=True):
     #: The packed size of those events, and when the oldest of them was made.
     spool_bytes: Count = 0
     spool_since: Moment | None = None
-    #: The hash of its tasks that are not RUNNING, see `drift.standing`; None: not included.
+    #: The hash of its tasks that are not RUNNING, see `drift.state_hash`; None: not included.
     standing: str | None = None
 
 
@@ -92,8 +98,8 @@ def pack(events: Sequence[Event]) -> Packed:
     bodies."""
     heads, bodies = _lists(events)
     return Packed(
-        heads=FORMAT + compressed(heads),
-        bodies=None if bodies is None else compressed(bodies),
+        heads=FORMAT + _compressed(heads),
+        bodies=None if bodies is None else _compressed(bodies),
     )
 
 
@@ -106,63 +112,93 @@ def encode_batch(events: Sequence[Event]) -> bytes:
     lists = [heads] if bodies is None else [heads, bodies]
     if max(map(len, lists)) > BATCH_MAX_BYTES:
         raise MalformedBatch(f"unpacks to more than {BATCH_MAX_BYTES} bytes")
-    return FORMAT + b"".join(map(compressed, lists))
+    return FORMAT + b"".join(map(_compressed, lists))
 
 
 def _lists(events: Sequence[Event]) -> tuple[bytes, bytes | None]:
     """Return the heads, and the bodies if there are any."""
     heads = (event if event.body is None else replace(event, body=None) for event in events)
-    told = list(in_columns(heads))
+    elements = list(to_columns(heads))
     bodies = [event.body for event in events]
-    return _pack.encode(told), _pack.encode(bodies) if any(bodies) else None
+    return _pack.encode(elements), _pack.encode(bodies) if any(bodies) else None
 
 
 def read_batch(batch: bytes) -> tuple[list[Element], Packed] | None:
     """Return the events of a batch without their bodies, and its unchanged parts.
 
     None if not all events can be decoded, or a body is not in its place. Raises MalformedBatch if
-    the bytes are not a batch, or of more than BATCH_MOST_EVENTS.
+    the bytes are not a batch, or of more than BATCH_EVENTS_LIMIT.
     """
-    unpacked, bodies = inflated(without_format(batch))
+    unpacked, bodies = _inflated(_without_format(batch))
     try:
-        if may_be_too_many(unpacked):
-            each_head(unpacked)
-        told = _each_in_utc(_unpack_told.decode(unpacked))
-    except _STRANGE:
+        check_count(unpacked)
+        elements = _all_in_utc(_unpack_elements.decode(unpacked))
+    except _DECODE_ERRORS:
         return None
-    if not all(map(_is_understood, told)):
+    if not all(map(_is_valid, elements)):
         return None
-    return told, Packed(heads=batch[: len(batch) - len(bodies)], bodies=bodies or None)
+    return elements, Packed(heads=batch[: len(batch) - len(bodies)], bodies=bodies or None)
 
 
-def _each_in_utc(told: Iterable[Element]) -> list[Element]:
-    return [_in_utc(each) if each.__class__ is Event else each for each in told]
+def _compressed(unpacked: bytes) -> bytes:
+    """Return a compressed list."""
+    return zlib.compress(unpacked, level=1)
 
 
-def _is_understood(told: Element) -> bool:
-    if isinstance(told, FailedRecords):
-        return is_complete(told)
-    return told.body is None and incomplete(told) is None
+def _without_format(batch: bytes) -> bytes:
+    """Return what follows the format's version; raises MalformedBatch for another version."""
+    if not batch.startswith(FORMAT):
+        raise MalformedBatch(
+            f"batch format {batch[:1].hex() or 'missing'}; this version reads {FORMAT.hex()}"
+        )
+    return batch.removeprefix(FORMAT)
 
 
-def decode_told(heads: bytes) -> list[Element]:
+def _inflated(packed: bytes) -> tuple[bytes, bytes]:
+    """Return the first list, and the bytes after it.
+
+    Raises MalformedBatch if there is none, or if it is too large.
+    """
+    inflate = zlib.decompressobj()
+    try:
+        unpacked = inflate.decompress(packed, BATCH_MAX_BYTES)
+    except zlib.error as exc:
+        raise MalformedBatch(f"not a packed list: {exc}") from exc
+    if inflate.unconsumed_tail:
+        raise MalformedBatch(f"unpacks to more than {BATCH_MAX_BYTES} bytes")
+    if not inflate.eof:
+        raise MalformedBatch("not a packed list: it is cut off")
+    return unpacked, inflate.unused_data
+
+
+def _all_in_utc(elements: Iterable[Element]) -> list[Element]:
+    return [_in_utc(each) if each.__class__ is Event else each for each in elements]
+
+
+def _is_valid(elements: Element) -> bool:
+    if isinstance(elements, FailedRecords):
+        return is_complete(elements)
+    return elements.body is None and incomplete(elements) is None
+
+
+def decode_elements(heads: bytes) -> list[Element]:
     """Return the events of a stored batch without their bodies.
 
     Raises MalformedBatch if they cannot be read.
     """
     try:
-        return _each_in_utc(in_part(inflated(without_format(heads))[0]))
-    except _STRANGE as exc:
+        return _all_in_utc(_unpack_elements.decode(_inflated(_without_format(heads))[0]))
+    except _DECODE_ERRORS as exc:
         raise MalformedBatch(f"not a packed list of events: {exc}") from exc
 
 
-def decode_some(heads: bytes, places: Iterable[int]) -> dict[int, Event]:
-    """Return the events at some places of a batch, as `decode_told` does."""
-    wanted, found, begin = set(places), {}, 0
-    for each in decode_told(heads):
+def decode_events_at(heads: bytes, indexes: Iterable[int]) -> dict[int, Event]:
+    """Return the events at some places of a batch, as `decode_elements` does."""
+    wanted, found, begin = set(indexes), {}, 0
+    for each in decode_elements(heads):
         end = begin + size([each])
-        for place in wanted.intersection(range(begin, end)):
-            found[place] = each.event(place - begin) if isinstance(each, FailedRecords) else each
+        for index in wanted.intersection(range(begin, end)):
+            found[index] = each.event(index - begin) if isinstance(each, FailedRecords) else each
         begin = end
     if len(found) < len(wanted):
         raise MalformedBatch(f"{begin} events, {max(wanted)} is none of them")
@@ -172,18 +208,18 @@ def decode_some(heads: bytes, places: Iterable[int]) -> dict[int, Event]:
 def decode_batch(packed: bytes) -> list[Event | Unreadable]:
     """Return the events of a batch one by one: an invalid event does not affect the others.
 
-    Raises MalformedBatch if the bytes are not a batch, or of more than BATCH_MOST_EVENTS.
+    Raises MalformedBatch if the bytes are not a batch, or of more than BATCH_EVENTS_LIMIT.
     """
-    heads, rest = inflated(without_format(packed))
+    heads, rest = _inflated(_without_format(packed))
     try:
-        raws = chain.from_iterable(map(_spread, each_head(heads)))
-        bodies = each_body(inflated(rest)[0]) if rest else []
-        return [_read(raw) for raw in map(_joined, raws, chain(bodies, repeat(_NONE)))]
+        raws = chain.from_iterable(map(_expand_columns, each_head(heads)))
+        bodies = each_value(_inflated(rest)[0]) if rest else []
+        return [decode_event(raw) for raw in map(_with_body, raws, chain(bodies, repeat(_NO_BODY)))]
     except (msgspec.DecodeError, RecursionError) as exc:
         raise MalformedBatch(f"not a packed list of events: {exc}") from exc
 
 
-def _spread(raw: msgspec.Raw) -> list[msgspec.Raw]:
+def _expand_columns(raw: msgspec.Raw) -> list[msgspec.Raw]:
     """Return the events of columns one by one; anything else is returned unchanged.
 
     Values are not checked: the reader of an event reports an invalid one. Raises MalformedBatch for
@@ -192,10 +228,10 @@ def _spread(raw: msgspec.Raw) -> list[msgspec.Raw]:
     if not is_columns(raw):
         return [raw]
     try:
-        failed = of_any_values(raw)
-        if failed.is_whole():
-            return [msgspec.Raw(_pack.encode(event)) for event in each_of([failed])]
-    except _STRANGE as exc:
+        failed = decode_unchecked(raw)
+        if failed.is_consistent():
+            return [msgspec.Raw(_pack.encode(event)) for event in expand([failed])]
+    except _DECODE_ERRORS as exc:
         raise MalformedBatch(f"columns that are not understood: {exc}") from exc
     raise MalformedBatch("columns that do not fit each other")
 
@@ -220,22 +256,22 @@ def without_body(bodies: bytes, index: int) -> bytes:
     Raises MalformedBatch if they cannot be read, or if there is no such body.
     """
     raws = _bodies(bodies)
-    if index >= len(raws) or raws[index] in (_NONE, _ERASED):
+    if index >= len(raws) or raws[index] in (_NO_BODY, _ERASED):
         raise MalformedBatch(f"event {index} of the batch has no body")
     raws[index] = _ERASED
-    return compressed(_pack.encode(raws))
+    return _compressed(_pack.encode(raws))
 
 
 def _bodies(bodies: bytes) -> list[msgspec.Raw]:
     try:
-        return _unpack_list.decode(inflated(bodies)[0])
+        return _unpack_list.decode(_inflated(bodies)[0])
     except msgspec.DecodeError as exc:
         raise MalformedBatch(f"not a packed list of bodies: {exc}") from exc
 
 
-def _joined(head: msgspec.Raw, body: msgspec.Raw) -> bytes:
+def _with_body(head: msgspec.Raw, body: msgspec.Raw) -> bytes:
     """Return an event joined with its body."""
-    if body == _NONE:
+    if body == _NO_BODY:
         return bytes(head)
     try:
         return _pack.encode(_unpack_map.decode(head) | {"body": body})
@@ -244,23 +280,19 @@ def _joined(head: msgspec.Raw, body: msgspec.Raw) -> bytes:
         return bytes(head)
 
 
-def decode_event(packed: bytes) -> Event | Unreadable:
-    """Return one event of a batch; used to requeue quarantined events."""
-    return _read(packed)
-
-
 def encode_event(event: Event) -> bytes:
     """Return one event packed, as in a batch."""
     return _pack.encode(event)
 
 
-def _read(raw: bytes) -> Event | Unreadable:
+def decode_event(packed: bytes) -> Event | Unreadable:
+    """Return one event of a batch."""
     try:
-        event = _in_utc(_unpack_event.decode(raw))
+        event = _in_utc(_unpack_event.decode(packed))
     except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as exc:
-        return Unreadable(raw=raw, reason=str(exc))
+        return Unreadable(raw=packed, reason=str(exc))
     missing = incomplete(event)
-    return event if missing is None else Unreadable(raw=raw, reason=missing)
+    return event if missing is None else Unreadable(raw=packed, reason=missing)
 
 
 def _in_utc(event: Event) -> Event:

@@ -22,7 +22,7 @@ SCHEMA_VERSION = 1
 #: Checkpoint ids and fingerprints are keys: a text that could be cut or altered is not a key.
 TOKEN = re.compile(r"[!-~]{1,200}")
 #: A longer text is not a token, and not kept whole.
-_CUT = 300
+_LIMIT = 300
 _NEEDS_RUN = frozenset((*get_args(TaskEvent), *get_args(ThreadEvent), StateReported))
 _NEEDS_INSTANCE = frozenset(get_args(InstanceEvent) + get_args(ThreadEvent))
 
@@ -36,24 +36,27 @@ def incomplete(event: Event) -> str | None:
         return f"{event.type} without a run"
     if event.instance is None and type(data) in _NEEDS_INSTANCE:
         return f"{event.type} without an instance"
-    if run is not None and (wrong := _wrong_run(run.pipeline[:_CUT], run.checkpoint[:_CUT])):
+    if run is not None and (wrong := _invalid_run(run.pipeline[:_LIMIT], run.checkpoint[:_LIMIT])):
         return wrong
     if isinstance(data, StateReported):
         found = (each.failure for each in data.tasks if each.failure is not None)
-        return next(filter(None, (_wrong_mark(each.fingerprint[:_CUT]) for each in found)), None)
+        return next(
+            filter(None, (_invalid_fingerprint(each.fingerprint[:_LIMIT]) for each in found)),
+            None,
+        )
     failure = getattr(data, "failure", None)
-    return None if failure is None else _wrong_mark(failure.fingerprint[:_CUT])
+    return None if failure is None else _invalid_fingerprint(failure.fingerprint[:_LIMIT])
 
 
 @lru_cache(maxsize=10_000)
-def _wrong_mark(fingerprint: str) -> str | None:
+def _invalid_fingerprint(fingerprint: str) -> str | None:
     if TOKEN.fullmatch(fingerprint) is None:
         return f"fingerprint {fingerprint[:200]!r} is not printable ASCII"
     return None
 
 
 @lru_cache(maxsize=1_000)
-def _wrong_run(pipeline: str, checkpoint: str) -> str | None:
+def _invalid_run(pipeline: str, checkpoint: str) -> str | None:
     try:
         check_name("pipeline", pipeline)
     except InvalidValue as exc:
@@ -67,8 +70,8 @@ def is_complete(failed: FailedRecords) -> bool:
     """Return whether all events of the columns are complete."""
     run = failed.run
     return (
-        failed.is_whole()
-        and _wrong_run(run.pipeline[:_CUT], run.checkpoint[:_CUT]) is None
-        and max(map(len, failed.fingerprints)) < _CUT
-        and not any(map(_wrong_mark, failed.fingerprints))
+        failed.is_consistent()
+        and _invalid_run(run.pipeline[:_LIMIT], run.checkpoint[:_LIMIT]) is None
+        and max(map(len, failed.fingerprints)) < _LIMIT
+        and not any(map(_invalid_fingerprint, failed.fingerprints))
     )

@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
-from msgspec.structs import replace
 
 from arrester.controlplane.domain.events import (
+    Count,
+    Data,
     Event,
     Failure,
+    Position,
     RecordFailed,
     Response,
     Run,
     StoredEvent,
 )
-from arrester.controlplane.domain.events.base import Count, Data, Position
-from arrester.controlplane.domain.wire.lazy_column import Later
 
 #: Fewer events are not worth columns.
-LEAST = 4
+MIN_EVENTS = 4
 #: Columns regardless of the values of single events; a column of numbers assigns them.
 _unpack = msgspec.msgpack.Decoder(
     tuple[
@@ -41,7 +41,7 @@ _FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 _LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
-class Kind(NamedTuple):
+class FailureKind(NamedTuple):
     """The values that most failures of a step share."""
 
     stage: str
@@ -60,11 +60,10 @@ class FailedRecords(NamedTuple):
     recurrence: bool
     logged: bool
     #: In the order of their first use in `kind`.
-    kinds: list[Kind]
+    kinds: list[FailureKind]
     #: A cause is one kind, one fingerprint and one frame; ordered as first used in `cause`.
     kind: list[int]
     fingerprints: list[str]
-    #: `Later` if read from the log, as are the last three.
     frames: list[str | None]
     #: The cause of each event, by index.
     cause: list[int]
@@ -81,11 +80,11 @@ class FailedRecords(NamedTuple):
         return len(self.cause)
 
     @property
-    def adds(self) -> int:
+    def failed_per_event(self) -> int:
         """The number of failed records that each event adds."""
         return 0 if self.recurrence else 1
 
-    def is_whole(self) -> bool:
+    def is_consistent(self) -> bool:
         """Whether the columns are consistent with each other."""
         size, causes = len(self.cause), len(self.kind)
         columns = (self.moments, self.tasks, self.positions, self.keys, self.messages)
@@ -99,28 +98,24 @@ class FailedRecords(NamedTuple):
             and max(self.moments) <= _LAST
         )
 
-    def marks(self) -> Iterator[str]:
-        """Return the fingerprint of each event."""
-        return map(self.fingerprints.__getitem__, self.cause)
-
-    def data(self, place: int) -> RecordFailed:
+    def data(self, index: int) -> RecordFailed:
         """Return the data of one event."""
-        cause = self.cause[place]
+        cause = self.cause[index]
         kind = self.kinds[self.kind[cause]]
         return RecordFailed(
-            task=self.tasks[place],
-            position=self.positions[place],
+            task=self.tasks[index],
+            position=self.positions[index],
             failure=Failure(
                 stage=kind.stage,
                 exception_class=kind.exception_class,
                 condition=kind.condition,
-                message=self.messages[place],
+                message=self.messages[index],
                 fingerprint=self.fingerprints[cause],
                 frame=self.frames[cause],
                 attempts=self.attempts,
             ),
             response=self.response,
-            key=self.keys[place],
+            key=self.keys[index],
             recurrence=self.recurrence,
             logged=self.logged,
         )
@@ -129,11 +124,11 @@ class FailedRecords(NamedTuple):
         """Return the data of the first event of a cause."""
         return self.data(self.cause.index(cause))
 
-    def event(self, place: int) -> Event:
+    def event(self, index: int) -> Event:
         """Return one of the events."""
         return Event(
-            occurred_at=moment(self.moments[place]),
-            data=self.data(place),
+            occurred_at=moment(self.moments[index]),
+            data=self.data(index),
             instance=self.instance,
             run=self.run,
         )
@@ -148,14 +143,14 @@ class StoredFailures(Data, frozen=True, kw_only=True):
     batch: UUID
     failed: FailedRecords
 
-    def one(self, place: int) -> StoredEvent:
+    def stored_event(self, index: int) -> StoredEvent:
         """Return one of the events."""
         return StoredEvent(
             application=self.application,
-            sequence=self.sequence + place,
+            sequence=self.sequence + index,
             received_at=self.received_at,
             batch=self.batch,
-            event=self.failed.event(place),
+            event=self.failed.event(index),
         )
 
 
@@ -169,14 +164,14 @@ def moment(microseconds: int) -> datetime:
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
-def said(stored: Stored) -> Element:
+def element_of(stored: Stored) -> Element:
     """Return the element without its position in the log."""
     return stored.failed if isinstance(stored, StoredFailures) else stored.event
 
 
-def size(told: Iterable[Element]) -> int:
+def size(elements: Iterable[Element]) -> int:
     """Return the number of events."""
-    return sum(each.size if isinstance(each, FailedRecords) else 1 for each in told)
+    return sum(each.size if isinstance(each, FailedRecords) else 1 for each in elements)
 
 
 def last(stored: Stored) -> int:
@@ -186,60 +181,42 @@ def last(stored: Stored) -> int:
     return stored.sequence
 
 
-def occurred(stored: Stored) -> tuple[datetime, datetime]:
-    """Return the times of the first and the last event."""
-    if isinstance(stored, StoredFailures):
-        # Usually sorted already, which is checked faster than minimum and maximum.
-        ordered = sorted(stored.failed.moments)
-        return moment(ordered[0]), moment(ordered[-1])
-    return stored.event.occurred_at, stored.event.occurred_at
-
-
-def each_of(told: Iterable[Element]) -> Iterator[Event]:
+def expand(elements: Iterable[Element]) -> Iterator[Event]:
     """Yield the single events."""
-    for each in told:
+    for each in elements:
         if isinstance(each, FailedRecords):
-            yield from map(_at_once(each).event, range(each.size))
+            yield from map(each.event, range(each.size))
         else:
             yield each
 
 
-def each_stored(stored: Iterable[Stored]) -> Iterator[StoredEvent]:
+def expand_stored(stored: Iterable[Stored]) -> Iterator[StoredEvent]:
     """Yield the single events."""
     for each in stored:
         if isinstance(each, StoredFailures):
-            whole = replace(each, failed=_at_once(each.failed))
-            yield from map(whole.one, range(each.failed.size))
+            yield from map(each.stored_event, range(each.failed.size))
         else:
             yield each
 
 
-def _at_once(failed: FailedRecords) -> FailedRecords:
-    """Return columns without lazy ones: for readers of each event."""
-    values: Any = [
-        each.all() if isinstance(each, Later) else each for each in cast(Iterable[Any], failed)
-    ]
-    return FailedRecords(*values)
-
-
-def of_any_values(packed: bytes | msgspec.Raw) -> FailedRecords:
+def decode_unchecked(packed: bytes | msgspec.Raw) -> FailedRecords:
     """Return packed columns with unchecked values.
 
     Raises msgspec.DecodeError if they are not columns.
     """
     values: Iterable[Any] = _unpack.decode(packed)
     failed = FailedRecords(*values)
-    return failed._replace(kinds=[Kind(*each) for each in failed.kinds])
+    return failed._replace(kinds=[FailureKind(*each) for each in failed.kinds])
 
 
-def in_columns(events: Iterable[Event]) -> Iterator[Element]:
+def to_columns(events: Iterable[Event]) -> Iterator[Element]:
     """Yield `events`, which have no bodies, in order: as columns where these are smaller."""
     for shared, some in groupby(events, _shared):
-        alike = list(some)
-        if shared is None or len(alike) < LEAST:
-            yield from alike
+        group = list(some)
+        if shared is None or len(group) < MIN_EVENTS:
+            yield from group
         else:
-            yield _columns(shared, alike)
+            yield _columns(shared, group)
 
 
 _Shared = tuple[Run, UUID | None, Response, int, bool, bool]
@@ -268,14 +245,14 @@ def _shared(event: Event) -> _Shared | None:
 
 
 def _columns(shared: _Shared, events: Sequence[Event]) -> FailedRecords:
-    kinds: dict[Kind, int] = {}
+    kinds: dict[FailureKind, int] = {}
     causes: dict[tuple[int, str, str | None], int] = {}
     rows = []
     for event in events:
         data = event.data
         assert isinstance(data, RecordFailed)
         failure = data.failure
-        kind = Kind(failure.stage, failure.exception_class, failure.condition)
+        kind = FailureKind(failure.stage, failure.exception_class, failure.condition)
         cause = (kinds.setdefault(kind, len(kinds)), failure.fingerprint, failure.frame)
         number = causes.setdefault(cause, len(causes))
         at = (event.occurred_at - _EPOCH) // _MICROSECOND

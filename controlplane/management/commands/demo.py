@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
+from arrester.controlplane import actions
 from arrester.controlplane.local import demo
 
 
@@ -15,7 +16,7 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         try:
-            demo.open_application(actor="arrester demo")
+            actions.open_application(demo.APPLICATION, actor="arrester demo")
         except OperationalError as error:
             raise CommandError(
                 f"PostgreSQL request failed: {error}. Start the product first: `arrester up`"

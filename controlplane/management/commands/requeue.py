@@ -60,8 +60,8 @@ class Command(BaseCommand):
                     result = f"{dismissed} dismissed"
                 else:
                     done = actions.requeue(application, actor=actor, which=selection)
-                    found += done.put_back + done.waiting
-                    result = f"{done.put_back} requeued, {done.waiting} still invalid"
+                    found += done.requeued + done.invalid
+                    result = f"{done.requeued} requeued, {done.invalid} still invalid"
             except ArresterError as exc:
                 failed += 1
                 self.stderr.write(f"{application}: {exc}")

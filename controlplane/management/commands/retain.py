@@ -26,7 +26,7 @@ class Command(BaseCommand):
             raise CommandError("--days must be at least 1: today is never dropped")
         try:
             done = retention.retain(
-                days=days, replay_days=environment.replay_days, say=self.stdout.write
+                days=days, replay_days=environment.replay_days, report=self.stdout.write
             )
         except ArresterError as exc:
             raise CommandError(str(exc)) from exc

@@ -95,7 +95,9 @@ class Waker:
             time.sleep(POLL_SECONDS)
             return
         milliseconds = int(POLL_SECONDS * 1000)
-        for name in redis_client.changed(self.redis, self.positions, milliseconds=milliseconds):
+        for name in redis_client.changed_streams(
+            self.redis, self.positions, milliseconds=milliseconds
+        ):
             self.positions[name] = redis_client.last_id(self.redis, name) or "0-0"
             self._wake(redis_keys.application_of(name))
 
@@ -138,7 +140,7 @@ class Waker:
     def _repeat_requests(self) -> None:
         """Request the drains that have neither a running worker nor a message in the queue."""
         if self.requested:
-            waiting, done = drain_requests.unasked(self.requested)
+            waiting, done = drain_requests.unrequested(self.requested)
             self.requested -= done
             for application in waiting:
                 self._wake(application)
@@ -172,10 +174,10 @@ def _record_servers() -> None:
     """Record in each of the two servers when the other one was last seen."""
     redis_client.client().ping()
     try:
-        actions.sighted("redis", "wake")
-        actions.expected("housekeeper")
+        actions.record_running("redis", "wake")
+        actions.expect("housekeeper")
     except (DatabaseError, InterfaceError) as exc:
         log.warning("PostgreSQL is unavailable: %s", exc)
         connection.close()
         return
-    heartbeats.note_postgres(now=datetime.now(UTC))
+    heartbeats.record_postgres(now=datetime.now(UTC))

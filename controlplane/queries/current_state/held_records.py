@@ -11,26 +11,25 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
-
 from arrester.controlplane.domain.state.states import TaskState
-from arrester.controlplane.queries import cursors
+from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.current_state import live_runs
-from arrester.controlplane.queries.results import Page, Tally
+from arrester.controlplane.queries.failure_history.counts import Tally
+from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import row_mapping
 
 # Few tasks hold anything, and they have an index, which the planner does not choose beside a list
-# of lines.
+# of pipelines.
 _HOLDING = """
 WITH holding AS MATERIALIZED (
     SELECT application, pipeline, checkpoint, held FROM task WHERE held > 0
 )
 """
 _LEVELS = f"""
-{_HOLDING} SELECT NULL, application, sum(held) FROM holding WHERE {live_runs.OF_LINES} GROUP BY 2
+{_HOLDING} SELECT NULL, application, sum(held) FROM holding WHERE {live_runs.OF_THREADS} GROUP BY 2
 UNION ALL
 SELECT date_bin(%s, hour, %s), application, sum(change) FROM held_change
-WHERE hour >= %s AND {live_runs.OF_LINES} GROUP BY 1, 2
+WHERE hour >= %s AND {live_runs.OF_THREADS} GROUP BY 1, 2
 """
 
 
@@ -38,24 +37,22 @@ def held(
     application: str | None = None, *, cursor: str | None = None, limit: int = 50
 ) -> Page[TaskState]:
     """Return the tasks that hold records, most records first."""
-    before = cursors.unpack(cursor, tuple[int, UUID])
-    where, parameters = cursors.where({"application": application}, "held, digest", before)
+    before = paging.unpack(cursor, tuple[int, UUID])
+    where, parameters = sql.where({"application": application}, "held, digest", before)
     found = row_mapping.TASKS.load(
-        f"held > 0 AND {where} AND {live_runs.OF_LINES} ORDER BY held DESC, digest DESC LIMIT %s",
-        [*parameters, *_shown(application), cursors.bounded(limit) + 1],
+        f"held > 0 AND {where} AND {live_runs.OF_THREADS} ORDER BY held DESC, digest DESC LIMIT %s",
+        [*parameters, *_shown(application), paging.checked(limit) + 1],
     )
-    return cursors.page(found, limit=limit, key=lambda task: (task.held, UUID(task.id.digest)))
+    return paging.page(found, limit=limit, key=lambda task: (task.held, UUID(task.id.digest)))
 
 
 def held_in_all(application: str | None = None) -> tuple[int, int]:
     """Return the number of held records, and of tasks that hold any."""
-    with connection.cursor() as statement:
-        statement.execute(
-            f"{_HOLDING} SELECT coalesce(sum(held), 0), count(*) FROM holding"
-            f" WHERE {live_runs.OF_LINES}",
-            _shown(application),
-        )
-        records, tasks = statement.fetchone()
+    ((records, tasks),) = sql.rows(
+        f"{_HOLDING} SELECT coalesce(sum(held), 0), count(*) FROM holding"
+        f" WHERE {live_runs.OF_THREADS}",
+        _shown(application),
+    )
     return int(records), int(tasks)
 
 
@@ -65,22 +62,19 @@ def held_over_time(
     until: datetime,
     step: timedelta,
     application: str | None = None,
-    apart: int | None = None,
+    max_names: int | None = None,
 ) -> tuple[Tally, ...]:
     """Return the held records of each application at the end of each step of [since, until).
 
-    Steps are whole hours. With `apart`, if more applications hold any, all but the `apart` - 1
-    largest are combined without a name. It is computed backwards from the current number, so the
-    last step agrees with the other lists.
+    Steps are whole hours. If more than `max_names` applications hold any, all but the largest
+    `max_names` - 1 are combined without a name. It is computed backwards from the current number,
+    so the last step agrees with the other lists.
     """
     shown = _shown(application)
-    with connection.cursor() as cursor:
-        parameters: list[Any] = [*shown, step, since, since, *shown]
-        cursor.execute(_LEVELS, parameters)
-        found = cursor.fetchall()
+    found = sql.rows(_LEVELS, [*shown, step, since, since, *shown])
     now: Counter[str] = Counter()
     changes: dict[str, Counter[datetime]] = defaultdict(Counter)
-    names = _names(found, apart)
+    names = _names(found, max_names)
     for moment, name, number in found:
         if moment is None:
             now[names[name]] += int(number)
@@ -89,13 +83,13 @@ def held_over_time(
     return tuple(_levels(now, changes, since=since, until=until, step=step))
 
 
-def _names(found: Iterable[tuple[Any, ...]], apart: int | None) -> dict[str, str]:
+def _names(found: Iterable[tuple[Any, ...]], max_names: int | None) -> dict[str, str]:
     """Return the name under which each application is counted."""
     held = {name: number for moment, name, number in found if moment is None}
     ranked = sorted({name for _, name, _ in found}, key=lambda name: (-held.get(name, 0), name))
-    if apart is None or len(ranked) <= apart:
+    if max_names is None or len(ranked) <= max_names:
         return {name: name for name in ranked}
-    return {name: name if place < apart else "" for place, name in enumerate(ranked, 1)}
+    return {name: name if place < max_names else "" for place, name in enumerate(ranked, 1)}
 
 
 def _levels(
@@ -118,5 +112,5 @@ def _levels(
 
 
 def _shown(application: str | None) -> list[list[str]]:
-    where, parameters = cursors.where({"application": application}, "application", None)
-    return live_runs.columns(live_runs.shown(row_mapping.THREADS.readable(where, parameters)))
+    where, parameters = sql.where({"application": application})
+    return live_runs.columns(live_runs.shown(row_mapping.THREADS.load_readable(where, parameters)))

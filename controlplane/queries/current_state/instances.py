@@ -1,58 +1,117 @@
-"""Instances of all applications with their heartbeats."""
+"""Instances: one, those of an application, and those of all applications with their heartbeats."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
-from arrester.controlplane.domain.state.states import InstanceState
+import msgspec
+
+from arrester.controlplane.domain.errors import NotFound
+from arrester.controlplane.domain.state.states import ENDED, InstanceState
 from arrester.controlplane.outbound import heartbeats
-from arrester.controlplane.queries import cursors
-from arrester.controlplane.queries.current_state.states import LIVES, OVER
-from arrester.controlplane.queries.results import Page, Running
+from arrester.controlplane.queries import paging, sql
+from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import row_mapping
 
 _STARTED = "coalesce(started_at, to_timestamp(0))"
-_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+_ENDED = [status.value for status in ENDED]
+#: Whether an instance is live: it has not ended, and is not lost with all its runs taken over.
+_LIVE = f"(status <> ALL(%s::text[]) AND NOT (lost AND NOT {row_mapping.OWNS_A_RUN}))"
 
 
-def running(
+class RunningInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """An instance of any application with its heartbeat; None without one."""
+
+    state: InstanceState
+    heard_at: datetime | None = None
+    #: How far its clock is ahead of the server's, in seconds.
+    skew_seconds: float | None = None
+    #: Its unconfirmed events: number, bytes, time of the oldest.
+    spooled: int | None = None
+    spool_bytes: int | None = None
+    spool_since: datetime | None = None
+    #: Failed records that it has only counted.
+    counted_only: int | None = None
+
+
+def instance(application: str, id: UUID) -> InstanceState:
+    """Return an instance; raise NotFound."""
+    for state in row_mapping.INSTANCES.load("application = %s AND id = %s", [application, id]):
+        return state
+    raise NotFound(f"there is no instance {id} of {application!r}")
+
+
+def instances(application: str, *, ended: bool = False) -> tuple[InstanceState, ...]:
+    """Return the live instances, newest first; with `ended` the others.
+
+    A lost instance whose runs were all taken over is among the others.
+    """
+    which = f"NOT {_LIVE}" if ended else _LIVE
+    where = f"application = %s AND {which} ORDER BY started_at DESC NULLS LAST, id"
+    return tuple(
+        row_mapping.INSTANCES.load(f"{where} LIMIT %s", [application, _ENDED, paging.MAX_ROWS])
+    )
+
+
+def instance_counts(names: Sequence[str]) -> dict[str, Counter[str]]:
+    """Return the number of live instances, and how many of them are LOST."""
+    found: dict[str, Counter[str]] = {name: Counter() for name in names}
+    counted = sql.rows(
+        "SELECT application, count(*), count(*) FILTER (WHERE lost) FROM instance"
+        f" WHERE application = ANY(%s) AND {_LIVE} GROUP BY 1",
+        [list(names), _ENDED],
+    )
+    for application, alive, lost in counted:
+        found[application].update({"alive": alive, "lost": lost})
+    return found
+
+
+def last_heartbeats(instances: Sequence[InstanceState]) -> dict[UUID, datetime]:
+    """Return when the heartbeat of each instance was last received; empty while Redis is
+    unreachable."""
+    found = heartbeats.read([(each.application, each.id) for each in instances])
+    return {id: beat.received_at for id, beat in found.items()}
+
+
+def instance_page(
     application: str | None = None,
     *,
     ended: bool = False,
     lost: bool = False,
     cursor: str | None = None,
     limit: int = 50,
-) -> Page[Running]:
+) -> Page[RunningInstance]:
     """Return the live instances, with `ended` the others; the newest first.
 
     With `lost` only those that are LOST.
     """
-    before = cursors.unpack(cursor, tuple[datetime, UUID])
-    where, parameters = cursors.where({"application": application}, f"{_STARTED}, id", before)
-    which = f"{'NOT ' if ended else ''}{LIVES}{' AND lost' if lost else ''}"
+    before = paging.unpack(cursor, tuple[datetime, UUID])
+    where, parameters = sql.where({"application": application}, f"{_STARTED}, id", before)
+    which = f"{'NOT ' if ended else ''}{_LIVE}{' AND lost' if lost else ''}"
     found = row_mapping.INSTANCES.load(
         f"{where} AND {which} ORDER BY {_STARTED} DESC, id DESC LIMIT %s",
-        [*parameters, OVER, cursors.bounded(limit) + 1],
+        [*parameters, _ENDED, paging.checked(limit) + 1],
     )
-    page = cursors.page(
-        found, limit=limit, key=lambda each: (each.started_at or _BEGINNING, each.id)
-    )
-    beats = heartbeats.beats([(each.application, each.id) for each in page.rows]) or {}
+    page = paging.page(found, limit=limit, key=lambda each: (each.started_at or _EARLIEST, each.id))
+    beats = heartbeats.read([(each.application, each.id) for each in page.rows])
     return Page(
         rows=tuple(_running(each, beats.get(each.id)) for each in page.rows), next=page.next
     )
 
 
-def _running(state: InstanceState, beat: heartbeats.Beat | None) -> Running:
-    if beat is None or beat.said is None:
-        return Running(state=state, heard_at=None if beat is None else beat.heard_at)
-    return Running(
+def _running(state: InstanceState, beat: heartbeats.ReceivedHeartbeat | None) -> RunningInstance:
+    if beat is None or beat.heartbeat is None:
+        return RunningInstance(state=state, heard_at=None if beat is None else beat.received_at)
+    return RunningInstance(
         state=state,
-        heard_at=beat.heard_at,
+        heard_at=beat.received_at,
         skew_seconds=None if beat.skew is None else beat.skew.total_seconds(),
-        spooled=beat.said.spooled,
-        spool_bytes=beat.said.spool_bytes,
-        spool_since=beat.said.spool_since,
-        counted_only=beat.said.counted_only,
+        spooled=beat.heartbeat.spooled,
+        spool_bytes=beat.heartbeat.spool_bytes,
+        spool_since=beat.heartbeat.spool_since,
+        counted_only=beat.heartbeat.counted_only,
     )

@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
+import msgspec
+
 from arrester.controlplane.domain.commands import decide
+from arrester.controlplane.domain.error_policy.tolerance import Window
 from arrester.controlplane.domain.events import PipelineDescribed
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state import tolerance_usage
@@ -18,18 +21,46 @@ from arrester.controlplane.domain.state.states import (
     ThreadStatus,
 )
 from arrester.controlplane.domain.state.stream_state import StreamState
-from arrester.controlplane.queries.current_state import live_runs, states
-from arrester.controlplane.queries.results import Gauge, PipelinePolicy
+from arrester.controlplane.queries.current_state import live_runs, task_grid
+
+
+class Gauge(msgspec.Struct, frozen=True, kw_only=True):
+    """The used share of a tolerance limit, for the task that has used most."""
+
+    limit: int
+    #: Records that the run has left out, in total or in the current window.
+    used: int
+    #: None: the whole run.
+    window: Window | None = None
+    #: The end of the window.
+    ends: datetime | None = None
+    #: The task of these records; None while nothing is used.
+    task: TaskId | None = None
+
+    @property
+    def share(self) -> float:
+        """The used share of the limit, at most 1."""
+        return min(1.0, self.used / self.limit) if self.limit else 1.0
+
+
+class PipelinePolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """The error policy of a pipeline on a checkpoint, if `thread.policy` is reported."""
+
+    thread: ThreadState
+    #: For the run and the window, for each limit that can be reached.
+    gauges: tuple[Gauge, ...] = ()
+    #: Another checkpoint of the same pipeline is live too: probably a mistake.
+    twin: bool = False
 
 
 def policies(application: str, *, now: datetime) -> tuple[PipelinePolicy, ...]:
     """Return the policy of each pipeline on each checkpoint that the task grid shows, by name."""
-    known = states.threads(application)
-    alive = Counter(each.pipeline for each in known if each.status is ThreadStatus.RUNNING)
+    threads = task_grid.threads(application)
+    alive = Counter(each.pipeline for each in threads if each.status is ThreadStatus.RUNNING)
     return tuple(
         PipelinePolicy(thread=each, gauges=tuple(_gauges(each, now)), twin=alive[each.pipeline] > 1)
         for each in sorted(
-            live_runs.shown(known), key=lambda each: (each.pipeline, each.checkpoint)
+            live_runs.shown(threads), key=lambda each: (each.pipeline, each.checkpoint)
         )
     )
 
@@ -40,8 +71,8 @@ def runs(
     """Return the runs of a pipeline that receive commands: those in which a policy is set."""
     state = StreamState(application=ApplicationState(name=application))
     state.instances.update({each.id: each for each in instances})
-    known = states.threads(application)
-    state.threads.update({(each.pipeline, each.checkpoint): each for each in known})
+    threads = task_grid.threads(application)
+    state.threads.update({(each.pipeline, each.checkpoint): each for each in threads})
     return tuple(decide.runs(state, pipeline))
 
 

@@ -13,26 +13,25 @@ from uuid import UUID
 
 import msgspec
 from django.conf import settings
-from django.db import connection
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.domain.events import CommandKind, StoredEvent
 from arrester.controlplane.domain.identity import uuids
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus, TaskState
 from arrester.controlplane.models.views import about
-from arrester.controlplane.queries import cursors
+from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.current_state import live_runs
-from arrester.controlplane.queries.filters import GroupFilter
-from arrester.controlplane.queries.results import Affected, Page, Paused
-from arrester.controlplane.store.column_limits import fit
+from arrester.controlplane.queries.failure_history import history
+from arrester.controlplane.queries.paging import Page
+from arrester.controlplane.store.column_values import fit
 from arrester.controlplane.views import row_mapping
 
 #: The sort columns of a list; with `-` before the name, the largest is first.
 SORTS = ("last_seen", "first_seen", "count", "exception_class")
 NEWEST = "-last_seen"
 #: The number of newest failures of a group that are read to find affected tasks.
-LOOKED_AT = 5000
+MAX_READ = 5000
 #: Searched in the JSON text: a quote in a message is escaped, so no message can look like a key.
 #: First in the whole text, which contains class and message: extracting the message takes far
 #: longer.
@@ -48,6 +47,46 @@ _KEYS: dict[str, Any] = {
 }
 
 
+class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """A filter of error groups; None means any."""
+
+    application: str | None = None
+    #: A group's status.
+    state: str | None = None
+    stage: str | None = None
+    #: With or without its package.
+    exception_class: str | None = None
+    #: In the class, or in the message of the group's newest example.
+    text: str | None = None
+    #: Groups with failures in that time, according to first and last seen.
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class GroupDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """An error group with its newest example, and the number of stopped tasks."""
+
+    state: GroupState
+    example: StoredEvent | None
+    stopped: tuple[TaskState, ...]
+
+
+class Affected(msgspec.Struct, frozen=True, kw_only=True):
+    """The tasks with failures of one cause, and their numbers of failures."""
+
+    tasks: tuple[tuple[TaskState, int], ...]
+    #: Whether all failures were read, not only the newest.
+    complete: bool
+
+
+class Paused(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks that may be resumed together, the longest stopped first."""
+
+    tasks: tuple[TaskState, ...]
+    #: The number of further ones.
+    more: int
+
+
 def groups(
     wanted: GroupFilter | None = None,
     *,
@@ -61,24 +100,25 @@ def groups(
         allowed = ", ".join(f"{name}, -{name}" for name in SORTS)
         raise InvalidValue("sort", sort, allowed)
     conditions, parameters = _where(wanted or GroupFilter())
-    way, than = ("DESC", "<") if sort.startswith("-") else ("ASC", ">")
+    direction, compared = ("DESC", "<") if sort.startswith("-") else ("ASC", ">")
     keys = [column, "application", "fingerprint"]
-    before = cursors.unpack(cursor, _KEYS[column])
+    before = paging.unpack(cursor, _KEYS[column])
     if before is not None:
         if before[0] != sort:
             raise InvalidValue("cursor", cursor, f"one of a list that is sorted by {sort}")
-        conditions.append(f"({', '.join(keys)}) {than} (%s, %s, %s)")
+        conditions.append(f"({', '.join(keys)}) {compared} (%s, %s, %s)")
         parameters += before[1:]
         if column == "last_seen":
-            conditions.append(f"seen_about {than}= {_ABOUT}")
+            conditions.append(f"seen_about {compared}= {_ABOUT}")
             parameters.append(before[1])
     # Rows that the index does not distinguish are sorted when they are read.
-    by = ["seen_about", *keys] if column == "last_seen" else keys
+    columns = ["seen_about", *keys] if column == "last_seen" else keys
+    order = ", ".join(f"{each} {direction}" for each in columns)
     found = row_mapping.GROUPS.load(
-        f"{' AND '.join(conditions)} ORDER BY {', '.join(f'{key} {way}' for key in by)} LIMIT %s",
-        [*parameters, cursors.bounded(limit) + 1],
+        f"{' AND '.join(conditions)} ORDER BY {order} LIMIT %s",
+        [*parameters, paging.checked(limit) + 1],
     )
-    return cursors.page(
+    return paging.page(
         found,
         limit=limit,
         key=lambda each: (sort, _value(each, column), each.application, each.fingerprint),
@@ -90,15 +130,33 @@ def _value(state: GroupState, column: str) -> object:
     return fit(value) if column == "exception_class" else value
 
 
+def group(application: str, fingerprint: str) -> GroupDetail:
+    """Return an error group; raise NotFound."""
+    found = row_mapping.GROUPS.load(
+        "application = %s AND fingerprint = %s", [application, fingerprint]
+    )
+    if not found:
+        raise NotFound(f"there is no error group {application} {fingerprint!r}")
+    (state,) = found
+    stopped = row_mapping.TASKS.load(
+        "application = %s AND fingerprint = %s AND status <> 'RUNNING'"
+        " ORDER BY since DESC, digest DESC LIMIT %s",
+        [application, fingerprint, paging.MAX_ROWS],
+    )
+    return GroupDetail(
+        state=state,
+        example=history.event_if_kept(application, state.example_sequence),
+        stopped=tuple(stopped),
+    )
+
+
 def group_counts(wanted: GroupFilter | None = None) -> Counter[str]:
     """Return the number of groups in each state, regardless of the state in `wanted`."""
     conditions, parameters = _where(msgspec.structs.replace(wanted or GroupFilter(), state=None))
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT status, count(*) FROM error_group WHERE {' AND '.join(conditions)} GROUP BY 1",
-            parameters,
-        )
-        return Counter(dict(cursor.fetchall()))
+    statement = (
+        f"SELECT status, count(*) FROM error_group WHERE {' AND '.join(conditions)} GROUP BY 1"
+    )
+    return Counter(dict(sql.rows(statement, parameters)))
 
 
 def _where(wanted: GroupFilter) -> tuple[list[str], list[Any]]:
@@ -113,11 +171,11 @@ def _where(wanted: GroupFilter) -> tuple[list[str], list[Any]]:
         # With or without its package.
         conditions.append(r"(exception_class = %s OR exception_class LIKE %s)")
         name = fit(wanted.exception_class)
-        parameters += [name, f"%.{_literally(name)}"]
+        parameters += [name, f"%.{_like_literal(name)}"]
     if wanted.text is not None:
         conditions.append(_CONTAINS)
-        written = _as_written(wanted.text)
-        parameters += [written, fit(wanted.text), written]
+        in_json = _in_json(wanted.text)
+        parameters += [in_json, fit(wanted.text), in_json]
     if wanted.since is not None:
         conditions.append(f"seen_about >= {_ABOUT} AND last_seen >= %s")
         parameters += [wanted.since, wanted.since]
@@ -127,41 +185,40 @@ def _where(wanted: GroupFilter) -> tuple[list[str], list[Any]]:
     return conditions, parameters
 
 
-def _literally(text: str) -> str:
+def _like_literal(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-def _as_written(text: str) -> str:
+def _in_json(text: str) -> str:
     """Return `text` as it is written inside of a JSON string."""
     return msgspec.json.encode(text).decode()[1:-1]
 
 
 def stages(application: str | None = None) -> tuple[str, ...]:
     """Return the stages that any group has, by name."""
-    where, parameters = cursors.where({"application": application}, "application", None)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT DISTINCT stage FROM error_group"
-            f" WHERE first_seen IS NOT NULL AND {where} ORDER BY 1 LIMIT 200",
-            parameters,
-        )
-        return tuple(stage for (stage,) in cursor.fetchall())
+    where, parameters = sql.where({"application": application})
+    found = sql.rows(
+        "SELECT DISTINCT stage FROM error_group"
+        f" WHERE first_seen IS NOT NULL AND {where} ORDER BY 1 LIMIT 200",
+        parameters,
+    )
+    return tuple(stage for (stage,) in found)
 
 
 def group_history(
     application: str, fingerprint: str, *, cursor: str | None = None, limit: int = 50
 ) -> Page[StoredEvent]:
     """Return the acts on a group, the ends of mutes, and its notes, newest first."""
-    before = cursors.unpack(cursor, int)
+    before = paging.unpack(cursor, int)
     found = store.read_group_actions(
-        application, fingerprint, before=before, limit=cursors.bounded(limit) + 1
+        application, fingerprint, before=before, limit=paging.checked(limit) + 1
     )
-    return cursors.page(found, limit=limit, key=lambda each: each.sequence)
+    return paging.page(found, limit=limit, key=lambda each: each.sequence)
 
 
 def affected(application: str, fingerprint: str) -> Affected:
     """Return the tasks with failures of this cause, the last failed first."""
-    counts, complete = store.count_by_task(application, fingerprint, limit=LOOKED_AT)
+    counts, complete = store.count_by_task(application, fingerprint, limit=MAX_READ)
     states = {
         UUID(each.id.digest): each
         for each in row_mapping.TASKS.load("digest = ANY(%s::uuid[])", [list(counts)])
@@ -174,19 +231,19 @@ def affected(application: str, fingerprint: str) -> Affected:
 
 def groups_of(events: Iterable[StoredEvent | None]) -> dict[tuple[str, str], GroupState]:
     """Return the error groups of events, by application and fingerprint."""
-    marks = {
-        (each.application, mark)
+    keys = {
+        (each.application, fingerprint)
         for each in events
-        if each is not None and (mark := getattr(each.event.data, "fingerprint", None))
+        if each is not None and (fingerprint := getattr(each.event.data, "fingerprint", None))
     }
-    return groups_by_key(marks)
+    return groups_by_key(keys)
 
 
 def groups_by_key(keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], GroupState]:
     """Return those of some error groups that exist, by application and fingerprint."""
     where = "(application, fingerprint) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"
-    columns = [[name for name, _ in keys], [mark for _, mark in keys]]
-    found = row_mapping.GROUPS.readable(where, columns)
+    columns = [[name for name, _ in keys], [fingerprint for _, fingerprint in keys]]
+    found = row_mapping.GROUPS.load_readable(where, columns)
     return {(each.application, each.fingerprint): each for each in found}
 
 
@@ -196,19 +253,17 @@ def paused(application: str, *, fingerprint: str | None = None, limit: int = 500
     Without those that have an open command. Raises NotFound for an unknown application.
     """
     store.read_stream(application)
-    known = row_mapping.THREADS.load("application = %s", [application])
+    threads = row_mapping.THREADS.load("application = %s", [application])
     where = (
-        f"{live_runs.OF_LINES} AND status = 'PAUSED' AND (%s::text IS NULL OR fingerprint = %s)"
+        f"{live_runs.OF_THREADS} AND status = 'PAUSED' AND (%s::text IS NULL OR fingerprint = %s)"
         " AND NOT EXISTS (SELECT FROM command WHERE command.task = task.digest AND command.open)"
     )
-    parameters = [*live_runs.columns(live_runs.shown(known)), fingerprint, fingerprint]
+    parameters = [*live_runs.columns(live_runs.shown(threads)), fingerprint, fingerprint]
     found = row_mapping.TASKS.load(
-        f"{where} ORDER BY since, digest LIMIT %s", [*parameters, cursors.bounded(limit)]
+        f"{where} ORDER BY since, digest LIMIT %s", [*parameters, paging.checked(limit)]
     )
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT count(*) FROM task WHERE {where}", parameters)
-        (count,) = cursor.fetchone()
-    return Paused(tasks=tuple(found), left=count - len(found))
+    ((count,),) = sql.rows(f"SELECT count(*) FROM task WHERE {where}", parameters)
+    return Paused(tasks=tuple(found), more=count - len(found))
 
 
 def paused_of(digests: Sequence[str]) -> Paused:
@@ -218,7 +273,7 @@ def paused_of(digests: Sequence[str]) -> Paused:
         " AND NOT EXISTS (SELECT FROM command WHERE command.task = task.digest AND command.open)"
         " ORDER BY since, digest"
     )
-    return Paused(tasks=tuple(row_mapping.TASKS.load(where, [list(digests)])), left=0)
+    return Paused(tasks=tuple(row_mapping.TASKS.load(where, [list(digests)])), more=0)
 
 
 def resumed_by(act: UUID, application: str) -> list[str]:
@@ -226,25 +281,23 @@ def resumed_by(act: UUID, application: str) -> list[str]:
 
     Acts are known as long as batches are.
     """
-    known = timedelta(days=settings.ENVIRONMENT.replay_days)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT id, task FROM command"
-            " WHERE application = %s AND kind = %s AND issued_at > %s AND task IS NOT NULL"
-            " ORDER BY task",
-            [application, CommandKind.RESUME_TASK.value, datetime.now(UTC) - known],
-        )
-        return [task.hex for id, task in cursor.fetchall() if id == uuids.part_of(act, task.hex)]
+    horizon = timedelta(days=settings.ENVIRONMENT.replay_days)
+    found = sql.rows(
+        "SELECT id, task FROM command"
+        " WHERE application = %s AND kind = %s AND issued_at > %s AND task IS NOT NULL"
+        " ORDER BY task",
+        [application, CommandKind.RESUME_TASK.value, datetime.now(UTC) - horizon],
+    )
+    return [task.hex for id, task in found if id == uuids.part_of(act, task.hex)]
 
 
 def quiet_groups(application: str | None = None) -> dict[str, int]:
     """Return the number of groups that lists omit by default, by state."""
     quiet = [GroupStatus.MUTED.value, GroupStatus.RESOLVED.value]
-    where, parameters = cursors.where({"application": application}, "application", None)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT status, count(*) FROM error_group WHERE first_seen IS NOT NULL"
-            f" AND status = ANY(%s::text[]) AND {where} GROUP BY 1",
-            [quiet, *parameters],
-        )
-        return dict.fromkeys(quiet, 0) | dict(cursor.fetchall())
+    where, parameters = sql.where({"application": application})
+    found = sql.rows(
+        "SELECT status, count(*) FROM error_group WHERE first_seen IS NOT NULL"
+        f" AND status = ANY(%s::text[]) AND {where} GROUP BY 1",
+        [quiet, *parameters],
+    )
+    return dict.fromkeys(quiet, 0) | dict(found)

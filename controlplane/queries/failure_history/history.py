@@ -1,25 +1,30 @@
-"""History: reads of the log and of the counts per minute."""
+"""The history in the log: one event, the events of a task, and changes of states."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Sequence
 
-from django.db.models import Sum
+import msgspec
 
-from arrester.controlplane import models, store
+from arrester.controlplane import store
 from arrester.controlplane.domain.errors import BeforeHistory, NotFound
 from arrester.controlplane.domain.events import StoredEvent
-from arrester.controlplane.queries import cursors
-from arrester.controlplane.queries.failure_history import search
-from arrester.controlplane.queries.filters import FailureFilter, task_id
-from arrester.controlplane.queries.results import MinuteCount, Page
-from arrester.controlplane.store.column_limits import MOST
+from arrester.controlplane.queries import paging
+from arrester.controlplane.queries.paging import Page, task_id
+from arrester.controlplane.store.column_values import MAX_BIGINT
 from arrester.controlplane.views import row_mapping
+
+
+class Neighbours(msgspec.Struct, frozen=True, kw_only=True):
+    """The previous and the next occurrence of the same error, by sequence."""
+
+    older: int | None = None
+    newer: int | None = None
 
 
 def event(application: str, sequence: int) -> StoredEvent:
     """Return one event with its body; raise NotFound, or BeforeHistory if it was dropped."""
-    if not 0 < sequence <= MOST:
+    if not 0 < sequence <= MAX_BIGINT:
         raise NotFound(f"there is no event {application} @ {sequence}")
     begin = store.base(application)
     if sequence <= begin.position:
@@ -36,72 +41,59 @@ def event_if_kept(application: str, sequence: int) -> StoredEvent | None:
 
 
 def task_history(
-    digest: str, *, cursor: str | None = None, limit: int = 50, until: int = MOST
+    digest: str, *, cursor: str | None = None, limit: int = 50, until: int = MAX_BIGINT
 ) -> Page[StoredEvent]:
     """Return the events of a task, newest first, without bodies, including its commands.
 
     Events after position `until` are left out.
     """
     task = task_id(digest)
-    found = row_mapping.TASKS.known("digest = %s", [task])
+    found = row_mapping.TASKS.load_prepared("digest = %s", [task])
     if not found:
         raise NotFound(f"there is no task {digest!r}")
     application = found[0].id.application
-    commands = row_mapping.COMMANDS.known("application = %s AND task = %s", [application, task])
+    commands = row_mapping.COMMANDS.load_prepared(
+        "application = %s AND task = %s", [application, task]
+    )
     events = store.read_task_history(
         application,
         task=task,
         commands=[command.id for command in commands],
-        before=min(cursors.unpack(cursor, int) or MOST, until + 1),
-        limit=cursors.bounded(limit) + 1,
+        before=min(paging.unpack(cursor, int) or MAX_BIGINT, until + 1),
+        limit=paging.checked(limit) + 1,
     )
-    return cursors.page(events, limit=limit, key=lambda each: each.sequence)
+    return _page(events, limit)
 
 
-def group_occurrences(
-    application: str, fingerprint: str, *, cursor: str | None = None, limit: int = 50
+def state_changes(
+    application: str, *, cursor: str | None = None, limit: int = 50
 ) -> Page[StoredEvent]:
-    """Return the failures of a group (RecordFailed, FailuresCounted), newest first."""
-    wanted = FailureFilter(application=application, fingerprint=fingerprint)
-    return failures(wanted, cursor=cursor, limit=limit)
+    """Return the events that changed a state in an application, newest first: its timeline.
 
-
-def failures(
-    filter: FailureFilter, *, cursor: str | None = None, limit: int = 50
-) -> Page[StoredEvent]:
-    """Return failures (RecordFailed, FailuresCounted) by time of occurrence, newest first; those of
-    a task by time of receipt.
-
-    `event.data.count` of all rows sums up to the failed records; bodies are left out.
-
-    A page reads a bounded number of rows of the log. If it ends before it is full, `searched_until`
-    is the time up to which it searched, and `next` continues.
+    Failed records are in the lists of errors; here are their consequences.
     """
-    before = cursors.unpack(cursor, tuple[datetime, str, int])
-    most = cursors.bounded(limit)
-    wanted = search.search(filter, before=before)
-    if wanted is None:
-        return Page(rows=())
-    found = store.read_failures(wanted, limit=most + 1)
-    if len(found.events) > most or found.end is None:
-        return cursors.page(found.events, limit=most, key=store.newest)
-    return Page(rows=tuple(found.events), next=cursors.pack(found.end), searched_until=found.end[0])
+    before = paging.unpack(cursor, int)
+    found = store.read_state_changes(application, before=before, limit=paging.checked(limit) + 1)
+    return _page(found, limit)
 
 
-def minutes(
-    application: str | None = None,
-    *,
-    since: datetime,
-    until: datetime,
-    pipeline: str | None = None,
-    fingerprint: str | None = None,
-) -> tuple[MinuteCount, ...]:
-    """Return failed records per minute of [since, until), without empty minutes."""
-    equal = {"application": application, "pipeline": pipeline, "fingerprint": fingerprint}
-    wanted = {column: value for column, value in equal.items() if value is not None}
-    model: type[models.MinuteTotal] | type[models.MinuteCount] = models.MinuteTotal
-    if wanted.keys() - {"application"}:
-        model = models.MinuteCount
-    found = model._default_manager.filter(minute__gte=since, minute__lt=until, **wanted)
-    counted = found.values("minute").annotate(total=Sum("count")).order_by("minute")
-    return tuple(MinuteCount(minute=each["minute"], count=int(each["total"])) for each in counted)
+def task_state_changes(
+    digest: str, *, cursor: str | None = None, limit: int = 50
+) -> Page[StoredEvent]:
+    """Return the events that changed a task's state, and its commands, newest first."""
+    before = paging.unpack(cursor, int)
+    found = store.read_task_state_changes(
+        task_id(digest), before=before, limit=paging.checked(limit) + 1
+    )
+    return _page(found, limit)
+
+
+def neighbours(stored: StoredEvent) -> Neighbours:
+    """Return the occurrences of the same group before and after one that was reported in full."""
+    return Neighbours(
+        older=store.read_next(stored, newer=False), newer=store.read_next(stored, newer=True)
+    )
+
+
+def _page(found: Sequence[StoredEvent], limit: int) -> Page[StoredEvent]:
+    return paging.page(found, limit=limit, key=lambda each: each.sequence)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
+import msgspec
 from django.contrib.auth.models import User
 from msgspec.structs import replace
 
@@ -19,10 +19,9 @@ from arrester.controlplane.domain.events import (
     StoredEvent,
 )
 from arrester.controlplane.domain.state.states import CommandStatus
-from arrester.controlplane.queries import cursors
-from arrester.controlplane.queries.filters import AuditFilter, DeadLetterFilter, task_id
-from arrester.controlplane.queries.results import Account, Act, Change, Page
-from arrester.controlplane.store.column_limits import fit
+from arrester.controlplane.queries import paging
+from arrester.controlplane.queries.paging import Page, task_id
+from arrester.controlplane.store.column_values import fit
 
 #: The kinds of the audit's filter, and their events.
 ACT_KINDS = {
@@ -40,20 +39,72 @@ ACT_KINDS = {
     "accounts": (),
 }
 #: How far from its dead letter the failed record is searched in the log.
-LOOKED_AT = 1000
+MAX_DISTANCE = 1000
 Key = tuple[datetime, str, int]
+
+
+class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """A filter of people's acts; None means any."""
+
+    actor: str | None = None
+    #: One of `queries.ACT_KINDS`.
+    kind: str | None = None
+    application: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """A filter of dead letters; None means any."""
+
+    application: str | None = None
+    pipeline: str | None = None
+    #: The digest of a task.
+    task: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class AccountChange(msgspec.Struct, frozen=True, kw_only=True):
+    """An act on an account."""
+
+    id: int
+    account: str
+    act: str
+    detail: str
+
+
+class Act(msgspec.Struct, frozen=True, kw_only=True):
+    """An act of a person: an event of an application's log, or a change of an account."""
+
+    at: datetime
+    actor: str
+    event: StoredEvent | None = None
+    change: AccountChange | None = None
+    #: For an issued command: its current status.
+    status: CommandStatus | None = None
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """An account, active or not."""
+
+    name: str
+    groups: tuple[str, ...]
+    superuser: bool
+    active: bool
+    last_login: datetime | None
 
 
 def audit(wanted: AuditFilter, *, cursor: str | None = None, limit: int = 50) -> Page[Act]:
     """Return the acts of people, newest first; effects of a command are shown with the command."""
     if wanted.kind is not None and wanted.kind not in ACT_KINDS:
         raise InvalidValue("kind", wanted.kind, ", ".join(ACT_KINDS))
-    before = cursors.unpack(cursor, tuple[datetime, str, int])
-    limit = cursors.bounded(limit)
+    before = paging.unpack(cursor, tuple[datetime, str, int])
+    limit = paging.checked(limit)
     found = [*_in_logs(wanted, before, limit + 1), *_of_accounts(wanted, before, limit + 1)]
     # Stable: at the same moment events come first, as in the cursor's order.
     found.sort(key=lambda act: act.at, reverse=True)
-    page = cursors.page(found[: limit + 1], limit=limit, key=_key)
+    page = paging.page(found[: limit + 1], limit=limit, key=_key)
     return replace(page, rows=_with_statuses(page.rows))
 
 
@@ -111,15 +162,18 @@ def _of_accounts(wanted: AuditFilter, before: Key | None, limit: int) -> list[Ac
         found = found.filter(at__lt=wanted.until)
     if before is not None:
         moment, application, number = before
-        # After the events of the same moment.
-        same = found.none() if application == "" else found.filter(at=moment)
-        earlier = found.filter(at__lt=moment)
-        found = earlier | (found.filter(at=moment, id__lt=number) if application == "" else same)
+        # Events precede the changes of the same moment.
+        same_moment = found.filter(at=moment)
+        if application == "":
+            same_moment = same_moment.filter(id__lt=number)
+        found = found.filter(at__lt=moment) | same_moment
     return [
         Act(
             at=each.at,
             actor=each.actor,
-            change=Change(id=each.id, account=each.account, act=each.act, detail=each.detail),
+            change=AccountChange(
+                id=each.id, account=each.account, act=each.act, detail=each.detail
+            ),
         )
         for each in found[:limit]
     ]
@@ -142,10 +196,10 @@ def dead_letters(
             since=wanted.since,
             until=wanted.until,
         ),
-        before=cursors.unpack(cursor, tuple[datetime, str, int]),
-        limit=cursors.bounded(limit) + 1,
+        before=paging.unpack(cursor, tuple[datetime, str, int]),
+        limit=paging.checked(limit) + 1,
     )
-    return cursors.page(
+    return paging.page(
         found,
         limit=limit,
         key=lambda each: (each.event.occurred_at, each.application, each.sequence),
@@ -157,29 +211,21 @@ def examples(stored: StoredEvent, task: str, *, limit: int = 20) -> tuple[Stored
 
     They are searched among the task's failures of about that time; the log may have more.
     """
-    letters = stored.event.data
-    if not isinstance(letters, RecordsDeadLettered):
+    dead_letters = stored.event.data
+    if not isinstance(dead_letters, RecordsDeadLettered):
         return ()
-    near = store.read_examples(task_id(task), around=stored.sequence, limit=LOOKED_AT)
-    meant = list(_meant(near, letters))[:limit]
-    return tuple(store.read_one(each.application, each.sequence) for each in meant)
-
-
-def _meant(events: Iterable[StoredEvent], letters: RecordsDeadLettered) -> Iterable[StoredEvent]:
-    first, last = letters.first_position, letters.last_position
-    seen: set[int | None] = set()
-    for each in events:
-        data: Any = each.event.data
-        if not isinstance(data, RecordFailed) or data.position in seen:
-            continue
-        inside = (
-            data.position is None
-            if first is None or last is None
-            else data.position is not None and first <= data.position <= last
-        )
-        if inside:
-            seen.add(data.position)
-            yield each
+    first, last = dead_letters.first_position, dead_letters.last_position
+    found: dict[int | None, StoredEvent] = {}
+    near = store.read_examples(task_id(task), around=stored.sequence, limit=MAX_DISTANCE)
+    for each in near:
+        position = getattr(each.event.data, "position", None)
+        inside = position is None
+        if first is not None and last is not None:
+            inside = position is not None and first <= position <= last
+        if inside and isinstance(each.event.data, RecordFailed):
+            found.setdefault(position, each)
+    some = list(found.values())[:limit]
+    return tuple(store.read_one(each.application, each.sequence) for each in some)
 
 
 def accounts() -> tuple[Account, ...]:

@@ -5,22 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import DatabaseError, InterfaceError
 
 from arrester.controlplane import models, redis_client, store
 from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.outbound import backpressure, heartbeats
-from arrester.controlplane.queries import cursors
-from arrester.controlplane.queries.results import (
-    Health,
-    Lag,
-    Page,
-    Quarantined,
-    Reach,
-    Refusal,
-    Storage,
-)
+from arrester.controlplane.queries import paging, sql
+from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import row_mapping
 
 #: Wake and the workers report every 5 s, the housekeeper after its work each hour.
@@ -33,6 +26,79 @@ SILENT_AFTER = {
 #: long. One with a slow clock does so all the time.
 OLD_FOR = timedelta(days=1)
 _BUCKETS = ("minute_count", "hour_count", "minute_total", "hour_total", "held_change")
+
+
+class Lag(msgspec.Struct, frozen=True, kw_only=True):
+    """The position of an application's fold, and what waits in Redis."""
+
+    application: str
+    #: The position in the log, `flights @ 18,233`.
+    sequence: int
+    #: How often the Redis stream had to be restarted.
+    generation: int
+    #: Batches that wait in Redis; None while Redis is unreachable.
+    waiting: int | None
+    #: The age of the oldest of them; 0 if nothing waits.
+    waiting_seconds: float | None
+    #: Invalid entries in quarantine.
+    quarantined: int
+    #: Batches of the last day in quarantine because they are older than the replay horizon.
+    too_old: int
+    #: From the newest folded batch to the newest waiting one, by Redis's times.
+    fold_seconds: float | None = None
+    #: Agents were requested to report counts only until the fold has caught up.
+    overloaded: bool = False
+
+
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a part of the system answers; if not, since when."""
+
+    up: bool
+    #: When it last answered, as far as recorded.
+    last_seen: datetime | None = None
+    detail: str = ""
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """The reachable parts, as seen by a web process; never raises."""
+
+    postgres: Reach
+    redis: Reach
+    wake: Reach
+    worker: Reach
+    housekeeper: Reach
+
+    @property
+    def well(self) -> bool:
+        """Whether everything is reachable."""
+        parts = (self.postgres, self.redis, self.wake, self.worker, self.housekeeper)
+        return all(each.up for each in parts)
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Why no day of the log is dropped: the log and the views of an application differ."""
+
+    application: str
+    since: datetime
+    reason: str
+
+
+class Storage(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored amounts; sizes include indexes."""
+
+    #: Since creation, including dropped ones.
+    events: int
+    #: Of events with their bodies, and of the event index.
+    event_bytes: int
+    finding_bytes: int
+    view_bytes: int
+    #: The first day of the log.
+    oldest: datetime | None
+    #: How long events are kept.
+    retention_days: int
+    command_expiry_seconds: int
+    #: No day is dropped while there are any.
+    refusals: tuple[Refusal, ...] = ()
 
 
 def lags() -> tuple[Lag, ...]:
@@ -50,7 +116,7 @@ def lag(application: str) -> Lag:
 
 def _lags(streams: Sequence[store.Stream]) -> tuple[Lag, ...]:
     now = datetime.now(UTC)
-    aside = store.count_waiting_entries(old_since=now - OLD_FOR)
+    counts = store.count_waiting_entries(old_since=now - OLD_FOR)
     loads = _loads([each.application for each in streams])
     return tuple(
         Lag(
@@ -59,8 +125,8 @@ def _lags(streams: Sequence[store.Stream]) -> tuple[Lag, ...]:
             generation=each.generation,
             waiting=None if load is None else load.waiting,
             waiting_seconds=None if load is None else load.age(now=now),
-            quarantined=aside.get(each.application, store.WaitingEntries()).not_understood,
-            too_old=aside.get(each.application, store.WaitingEntries()).too_old,
+            quarantined=counts.get(each.application, store.WaitingEntries()).not_understood,
+            too_old=counts.get(each.application, store.WaitingEntries()).too_old,
             fold_seconds=None if load is None else load.behind(each.cursor),
             overloaded=load is not None and load.overloaded,
         )
@@ -83,38 +149,13 @@ def quarantine(
     waiting: bool = False,
     cursor: str | None = None,
     limit: int = 50,
-) -> Page[Quarantined]:
+) -> Page[store.QuarantinedEntry]:
     """Return quarantined entries, newest first; with `waiting` only those that need an operator."""
-    before = cursors.unpack(cursor, int)
+    before = paging.unpack(cursor, int)
     found = store.read_quarantine(
-        application, waiting=waiting, before=before, limit=cursors.bounded(limit) + 1
+        application, waiting=waiting, before=before, limit=paging.checked(limit) + 1
     )
-    kept = [_quarantined(each) for each in found]
-    return cursors.page(kept, limit=limit, key=lambda each: each.id)
-
-
-def quarantined(number: int) -> Quarantined:
-    """Return one quarantined entry; raise NotFound."""
-    found = store.read_quarantined_entry(number)
-    if found is None:
-        raise NotFound(f"there is nothing of number {number} in quarantine")
-    return _quarantined(found)
-
-
-def _quarantined(kept: store.QuarantinedEntry) -> Quarantined:
-    return Quarantined(
-        id=kept.id,
-        application=kept.application,
-        entry=kept.entry,
-        batch=kept.batch,
-        index=kept.index,
-        reason=kept.reason,
-        raw=kept.raw,
-        received_at=kept.received_at,
-        requeued_at=kept.requeued_at,
-        too_old=kept.too_old,
-        dismissed_at=kept.dismissed_at,
-    )
+    return paging.page(found, limit=limit, key=lambda each: each.id)
 
 
 def health() -> Health:
@@ -124,7 +165,7 @@ def health() -> Health:
     try:
         seen = dict(models.Sighting.objects.values_list("name", "at"))
     except (DatabaseError, InterfaceError) as exc:
-        unknown = Reach(up=False, detail="not known while PostgreSQL is away")
+        unknown = Reach(up=False, detail="unknown while PostgreSQL is unreachable")
         away = Reach(up=False, last_seen=heartbeats.postgres_seen(), detail=_first_line(exc))
         return Health(postgres=away, redis=redis, wake=unknown, worker=unknown, housekeeper=unknown)
     if not redis.up:
@@ -140,23 +181,20 @@ def health() -> Health:
 
 def storage() -> Storage:
     """Return the number of events, their stored sizes, and the retention time."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT parent.relname, sum(pg_total_relation_size(part.oid)),"
-            " min(substring(part.relname from '_(\\d{8})$'))"
-            " FROM pg_inherits JOIN pg_class part ON part.oid = inhrelid"
-            " JOIN pg_class parent ON parent.oid = inhparent"
-            " WHERE parent.relname IN ('event', 'batch') AND part.relkind = 'r'"
-            " AND pg_relation_size(part.oid) > 0 GROUP BY 1"
-        )
-        logs = {name: (size, oldest) for name, size, oldest in cursor.fetchall()}
-        tables = [*(each.table for each in row_mapping.STATES), *_BUCKETS]
-        cursor.execute(
-            "SELECT sum(pg_total_relation_size(oid)) FROM pg_class"
-            " WHERE relname = ANY(%s::text[]) AND relkind = 'r'",
-            [tables],
-        )
-        (views,) = cursor.fetchone()
+    partitions = sql.rows(
+        "SELECT parent.relname, sum(pg_total_relation_size(part.oid)),"
+        " min(substring(part.relname from '_(\\d{8})$'))"
+        " FROM pg_inherits JOIN pg_class part ON part.oid = inhrelid"
+        " JOIN pg_class parent ON parent.oid = inhparent"
+        " WHERE parent.relname IN ('event', 'batch') AND part.relkind = 'r'"
+        " AND pg_relation_size(part.oid) > 0 GROUP BY 1"
+    )
+    logs = {name: (size, oldest) for name, size, oldest in partitions}
+    ((views,),) = sql.rows(
+        "SELECT sum(pg_total_relation_size(oid)) FROM pg_class"
+        " WHERE relname = ANY(%s::text[]) AND relkind = 'r'",
+        [[*(each.table for each in row_mapping.STATES), *_BUCKETS]],
+    )
     event_bytes, oldest = logs.get("batch", (0, None))
     return Storage(
         events=sum(stream.sequence for stream in store.all_streams()),

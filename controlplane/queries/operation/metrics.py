@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
+import msgspec
 from django.db.models import Count
 
 from arrester.controlplane import models
@@ -14,15 +15,16 @@ from arrester.controlplane.domain.state.states import (
     InstanceStatus,
     TaskStatus,
 )
-from arrester.controlplane.queries.current_state import summaries
+from arrester.controlplane.queries.current_state import task_grid
+from arrester.controlplane.queries.current_state.instances import instance_counts
 from arrester.controlplane.queries.operation import health
-from arrester.controlplane.queries.results import Answer, Health, Lag
+from arrester.controlplane.queries.operation.health import Health, Lag
 from arrester.controlplane.views import row_mapping
 
 Counted = Mapping[tuple[str, str], int]
 
 
-class Metrics(Answer, frozen=True, kw_only=True):
+class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """All states in numbers; counts are keyed by application and status."""
 
     lags: tuple[Lag, ...]
@@ -44,14 +46,14 @@ class Metrics(Answer, frozen=True, kw_only=True):
 def metrics() -> Metrics:
     """Return the current values."""
     # Applications first: each of them has a lag by then.
-    known = row_mapping.APPLICATIONS.readable("true ORDER BY name", [])
-    names = [each.name for each in known]
-    tasks, instances = summaries.task_counts(names), summaries.instance_counts(names)
+    states = row_mapping.APPLICATIONS.load_readable("true ORDER BY name", [])
+    names = [each.name for each in states]
+    tasks, instances = task_grid.task_counts(names), instance_counts(names)
     return Metrics(
         lags=health.lags(),
         health=health.health(),
-        latched={each.name: each.status is ApplicationStatus.LATCHED for each in known},
-        failed={each.name: each.failed for each in known},
+        latched={each.name: each.status is ApplicationStatus.LATCHED for each in states},
+        failed={each.name: each.failed for each in states},
         tasks={(name, word.value): tasks[name][word] for name in names for word in TaskStatus},
         instances=_counted(models.Instance, names, InstanceStatus),
         commands=_counted(models.Command, names, CommandStatus),

@@ -1,18 +1,31 @@
-"""Django's PostgreSQL engine with connections from the pool."""
+"""Django's PostgreSQL engine with kept connections: a request without one opens it at once.
+
+`asgi` makes this package Django's ENGINE. Celery's workers, `wake` and `manage.py` have one
+connection each, with Django's own engine. psycopg's pool would make requests wait after a restart
+of PostgreSQL: see docs/decisions/0009-one-statement-per-history-page.md.
+"""
 
 from __future__ import annotations
 
 import atexit
+import select
+import time
+from collections import deque
 from typing import Any, ClassVar
 
 from django.db.backends.postgresql import base
 from psycopg import Connection, IsolationLevel
+from psycopg.pq import TransactionStatus
 
-from arrester.controlplane.web.connection_pool import Pool
+#: The most idle connections. PostgreSQL allows 100 by default, and a page's queries take
+#: milliseconds.
+SIZE = 8
+#: The memory of a backend for tables and plans grows; a new one starts without.
+LIFE_SECONDS = 3600.0
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """A request's connection: Django closes it at the end of the request, the pool keeps it.
+    """A request's connection: Django closes it at the end of the request, this class keeps it.
 
     Nothing is reset in between, so that statements stay prepared. Nothing has to be: pages use no
     SET, an open transaction ends with its connection, and so does a lock that could not be released
@@ -20,19 +33,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
     """
 
     pool: ClassVar[Any] = None  # Django's own, of psycopg, which is not used.
-    kept: ClassVar[Pool] = Pool()
-
-    #: Whether a statement failed in this request.
-    _failed = False
-
-    @property
-    def errors_occurred(self) -> bool:
-        """Django forgets an error at the following COMMIT or ROLLBACK; this does not."""
-        return self._failed
-
-    @errors_occurred.setter
-    def errors_occurred(self, occurred: bool) -> None:
-        self._failed = self._failed or occurred
+    #: Idle connections, and when they were opened; the last one returned is taken first.
+    idle: ClassVar[deque[tuple[Connection, float]]] = deque()
+    _opened = 0.0
 
     def get_connection_params(self) -> dict[str, Any]:
         """Prepare the statements of `prepared_statements` at first use, with one plan for all
@@ -48,12 +51,21 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return params
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Connection:
-        self._failed = False
-        kept = self.kept.take()
-        if kept is None:
-            return super().get_new_connection(conn_params)  # type: ignore[no-any-return]
-        self.isolation_level = IsolationLevel.READ_COMMITTED
-        return kept
+        """Return an idle connection, else a new one.
+
+        Closed ones are skipped without a wait: after a restart of PostgreSQL all of them are.
+        """
+        while self.idle:
+            try:
+                connection, self._opened = self.idle.pop()
+            except IndexError:  # Another request took the last one.
+                break
+            if _is_silent(connection):
+                self.isolation_level = IsolationLevel.READ_COMMITTED
+                return connection
+            connection.close()
+        self._opened = time.monotonic()
+        return super().get_new_connection(conn_params)  # type: ignore[no-any-return]
 
     def is_usable(self) -> bool:
         """Return False after an error, too: its cause may be in the connection, such as the
@@ -65,11 +77,43 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if connection is None:
             return
         with self.wrap_database_errors:
-            if self.errors_occurred:
+            if (
+                self.errors_occurred
+                or len(self.idle) >= SIZE
+                or time.monotonic() - self._opened >= LIFE_SECONDS
+                or not _is_clean(connection)
+            ):
                 connection.close()
             else:
-                self.kept.give_back(connection)
+                self.idle.append((connection, self._opened))
+
+    @classmethod
+    def close_idle(cls) -> None:
+        """Close the idle connections."""
+        while cls.idle:
+            cls.idle.pop()[0].close()
+
+
+def _is_clean(connection: Connection) -> bool:
+    return (
+        not connection.closed
+        and connection.autocommit
+        and connection.pgconn.transaction_status == TransactionStatus.IDLE
+    )
+
+
+def _is_silent(connection: Connection) -> bool:
+    """Return whether nothing unexpected was received: PostgreSQL's last message, or the end.
+
+    The kernel knows that without a round trip. A lost host is detected by TCP's probes, see
+    `settings.TCP`.
+    """
+    if connection.closed:
+        return False
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return not poll.poll(0)
 
 
 # At a normal exit; a server ends by a signal, which closes its sockets.
-atexit.register(DatabaseWrapper.kept.close)
+atexit.register(DatabaseWrapper.close_idle)

@@ -1,8 +1,8 @@
-// One-key shortcuts. None of them acts: they move, open, or put the focus on the button that does.
+// Keyboard shortcuts. They move, open, or focus a button; none of them performs an action.
 
 const SWITCH = "arrester-keys";
 const GO_MS = 1500;
-let going = 0;
+let goPressedAt = 0;
 
 const on = () => localStorage.getItem(SWITCH) !== "off";
 const busy = (target) => target.closest?.("input:not([type=checkbox]), textarea, select, [contenteditable]") || document.querySelector("dialog[open]");
@@ -17,8 +17,8 @@ function move(step) {
   next?.scrollIntoView({ block: "nearest" });
 }
 
-// What asks in a dialog before it does anything may be pressed; all else is only focused.
-function reach(key) {
+// A button that opens a dialog is pressed; any other button is only focused.
+function focusButton(key) {
   const target = document.querySelector(`[data-key="${key}"]:not(:disabled)`);
   if (!target) return false;
   target.focus();
@@ -26,35 +26,35 @@ function reach(key) {
   return true;
 }
 
-function tickRow() {
+function selectRow() {
   document.activeElement?.closest("[data-rows] > [id]")?.querySelector("input[type=checkbox]")?.click();
 }
 
 const KEYS = {
   j: () => move(1),
   k: () => move(-1),
-  x: tickRow,
+  x: selectRow,
   "/": () => document.querySelector("form.filters input[type=search]")?.focus(),
   "[": () => document.querySelector("a[rel=prev]")?.click(),
   "]": () => document.querySelector("a[rel=next]")?.click(),
   ".": () => document.querySelector("[data-live-switch]")?.click(),
   "?": () => document.getElementById("keys")?.showModal(),
-  g: () => { going = Date.now(); },
+  g: () => { goPressedAt = Date.now(); },
 };
 
 document.addEventListener("keydown", (event) => {
   const { key, target } = event;
   if (event.ctrlKey || event.metaKey || event.altKey || busy(target)) return;
   if (key !== "?" && !on()) return;
-  const goes = Date.now() - going < GO_MS;
-  going = 0;
-  if (goes) {
+  const afterGo = Date.now() - goPressedAt < GO_MS;
+  goPressedAt = 0;
+  if (afterGo) {
     const link = document.querySelector(`[data-go="${CSS.escape(key)}"]`);
     if (link) { event.preventDefault(); location.assign(link.href); }
   } else if (Object.hasOwn(KEYS, key)) {
     event.preventDefault();
     KEYS[key]();
-  } else if (["r", "e", "m"].includes(key) && reach(key)) {
+  } else if (["r", "e", "m"].includes(key) && focusButton(key)) {
     event.preventDefault();
   }
 });

@@ -1,9 +1,9 @@
-// Keeps the page true: the server says which applications moved, the page reads itself again.
+// Live updates: the server reports the changed applications, and the page refreshes.
 //
-// What refreshes is marked with `data-live` (its value: the applications it shows, empty for all). htmx fetches it
-// on the event `arrester:changed` and morphs it in place: what did not change is not touched, so that focus,
-// selection, scroll and opened details survive. Dialogs stand outside of these regions. All windows of a browser
-// share one stream (`stream.js`, in a shared worker): with one each, the seventh would wait for ever on HTTP/1.1.
+// A region with `data-live` is refreshed; its value names the applications that it shows, and is empty for all. On the
+// event `arrester:changed` htmx fetches the region and morphs it in place: unchanged elements keep focus, selection,
+// scroll and opened details. Dialogs are outside of these regions. All windows of a browser share one stream
+// (`stream.js`, in a shared worker): HTTP/1.1 allows six connections only.
 
 const GATHER_MS = 300;
 const POLL_MS = 5000;
@@ -11,7 +11,7 @@ const SWITCH = "arrester-live";
 
 const body = document.body;
 const streamUrl = new URL("stream.js", import.meta.url);
-const moved = new Set();
+const changed = new Set();
 let port = null;
 let position = body.dataset.position;
 let gathering = null;
@@ -32,27 +32,27 @@ function refresh(applications) {
 }
 
 function gather(application) {
-  moved.add(application);
+  changed.add(application);
   gathering ??= setTimeout(() => {
     gathering = null;
-    const now = new Set(moved);
-    moved.clear();
+    const now = new Set(changed);
+    changed.clear();
     if (active()) refresh(now);
   }, GATHER_MS);
 }
 
-function heard({ data: said }) {
-  if (said.kind === "state") show(said.connected);
-  if (said.kind !== "changed") return;
-  position = said.position || position;
-  for (const name of said.names) gather(name);
+function receive({ data: message }) {
+  if (message.kind === "state") show(message.connected);
+  if (message.kind !== "changed") return;
+  position = message.position || position;
+  for (const name of message.names) gather(name);
 }
 
-function say(kind) {
+function send(kind) {
   port?.postMessage({ kind, position, url: new URL(body.dataset.liveUrl, location).href });
 }
 
-// Where browsers have no shared workers (some phones) the page has a worker of its own: one stays visible there.
+// A browser without shared workers (some phones) has one visible page: it gets its own worker.
 function open() {
   if (port) return;
   if (window.SharedWorker) {
@@ -63,16 +63,16 @@ function open() {
   } else {
     port = new Worker(streamUrl);
   }
-  port.addEventListener("message", heard);
+  port.addEventListener("message", receive);
 }
 
-// Says that this page looks, and on which position it stands; whoever is behind is told to read again.
+// Subscribe with the position of this page; a page with an older position is refreshed.
 function follow() {
   if (active()) {
     open();
-    say("look");
+    send("look");
   } else {
-    say("leave");
+    send("leave");
     connected = false;
   }
   show(connected);
@@ -81,15 +81,15 @@ function follow() {
 function poll() {
   if (!active()) return;
   open();
-  say("look");
+  send("look");
   if (!connected) refresh(new Set(["*"]));
   else for (const region of document.querySelectorAll("[data-poll]")) htmx.trigger(region, "arrester:changed");
 }
 
 function show(isConnected) {
   connected = isConnected;
-  const state = !wanted() ? "off" : !reachable ? "away" : connected ? "on" : "polling";
-  const words = { on: "Live", off: "Live is off", polling: "Every 5 s", away: "Server away" };
+  const state = !wanted() ? "off" : !reachable ? "unreachable" : connected ? "on" : "polling";
+  const words = { on: "Live", off: "Live off", polling: "Polling every 5 s", unreachable: "Server unreachable" };
   for (const button of document.querySelectorAll("[data-live-switch]")) {
     button.dataset.state = state;
     button.setAttribute("aria-pressed", String(wanted()));
@@ -97,24 +97,24 @@ function show(isConnected) {
   }
 }
 
-function woken() {
+function resume() {
   follow();
-  // What happened while nobody looked.
+  // Changes while the page was hidden.
   if (active()) refresh(new Set(["*"]));
 }
 
 document.addEventListener("click", (event) => {
   if (!event.target.closest("[data-live-switch]")) return;
   localStorage.setItem(SWITCH, wanted() ? "off" : "on");
-  woken();
+  resume();
 });
-document.addEventListener("visibilitychange", woken);
+document.addEventListener("visibilitychange", resume);
 body.addEventListener("htmx:sendError", () => { reachable = false; show(connected); });
 body.addEventListener("htmx:afterRequest", (event) => {
   if (event.detail.xhr?.status > 0) { reachable = event.detail.xhr.status < 500; show(connected); }
 });
-window.addEventListener("pagehide", () => { say("leave"); connected = false; });
-window.addEventListener("pageshow", (event) => { if (event.persisted) woken(); });
+window.addEventListener("pagehide", () => { send("leave"); connected = false; });
+window.addEventListener("pageshow", (event) => { if (event.persisted) resume(); });
 
 if (body.dataset.liveUrl) {
   follow();

@@ -1,4 +1,4 @@
-// What a page does by itself: theme, dialogs, menus, copying, and what a refresh must not undo.
+// Theme, dialogs, menus, copy buttons, and state that a refresh must keep.
 
 const THEME = "arrester-theme";
 const root = document.documentElement;
@@ -30,7 +30,7 @@ function nextTheme() {
   showTheme();
 }
 
-// ── where we are ─────────────────────────────────────────────────────────────────────────────
+// ── current section ─────────────────────────────────────────────────────────────────────────────
 
 // On a phone the row of sections is longer than the window.
 document.querySelector(".sections-row [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
@@ -45,7 +45,7 @@ document.body.addEventListener("htmx:afterSwap", (event) => {
 document.body.addEventListener("arrester:done", () => dialog?.close());
 dialog?.addEventListener("close", () => dialog.replaceChildren());
 
-// A shutdown asks for the application's name: the button waits until it is there.
+// The button to shut down is disabled until the application's name is typed.
 document.addEventListener("input", (event) => {
   const form = event.target.closest("form[data-confirm]");
   if (form) checkForm(form);
@@ -73,7 +73,7 @@ document.addEventListener("click", (event) => {
   }
 });
 
-// ── what is chosen once and remembered: raw traces, the form of a record ────────────────────────
+// ── remembered choices: form of traces and records ────────────────────────
 
 const CHOICE = "arrester-choice-";
 
@@ -106,29 +106,29 @@ async function copy(button) {
   const source = document.getElementById(button.dataset.copy);
   try {
     await navigator.clipboard.writeText(source.dataset.text ?? source.textContent);
-    said(button, "Copied");
+    showLabel(button, "Copied");
   } catch {
-    // Clipboards need https or localhost: select it instead, the rest is Ctrl-C.
+    // The clipboard needs https or localhost. Otherwise select the text for Ctrl-C.
     getSelection().selectAllChildren(source);
-    said(button, "Selected");
+    showLabel(button, "Selected");
   }
 }
 
-function said(button, word) {
+function showLabel(button, label) {
   const before = button.textContent;
-  button.textContent = word;
+  button.textContent = label;
   setTimeout(() => { button.textContent = before; }, 1500);
 }
 
-// ── what a refresh must not undo ─────────────────────────────────────────────────────────────
+// ── state that a refresh must keep ─────────────────────────────────────────────────────────────
 
 Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
   !(name === "open" && node.matches("details")) && !(name === "hidden" && node.matches("[data-form-of]"))
-  && !(name === "checked" && node.matches("[data-tick]"));
-// What somebody is typing: filters, and a note until it is sent.
+  && !(name === "checked" && node.matches("[data-select]"));
+// Typed text: filters, and a note until it is sent.
 Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) =>
-  !(node.nodeType === Node.ELEMENT_NODE && (node.matches("form.filters") || isBeingWritten(node)));
-const isBeingWritten = (node) =>
+  !(node.nodeType === Node.ELEMENT_NODE && (node.matches("form.filters") || isUnsentNote(node)));
+const isUnsentNote = (node) =>
   node.matches("form.note") && !("sent" in node.dataset) && node.querySelector("textarea").value !== "";
 document.body.addEventListener("htmx:beforeRequest", (event) => {
   if (event.target.matches("form.note")) event.target.dataset.sent = "";

@@ -1,31 +1,31 @@
-// Lists whose rows wait: what is new stands behind a pill ("12 new"), and nothing moves under the pointer.
+// Lists that do not move under the pointer.
 //
-// A list is marked with `data-rows`, its rows have ids. What a row says is always brought up to date; that rows come,
-// go or change places waits: in a list marked `wait` for the pill, in another while the pointer or focus is in it.
+// A list has `data-rows`, and its rows have ids. The content of rows is always updated. Added, removed and moved rows
+// wait: in a list with `data-rows="wait"` for the button "Show 12 changes", in others while pointer or focus is in it.
 
 const pending = new Map();
 let accepted = null;
 
-const held = (list) => list.dataset.rows === "wait" || list.matches(":hover") || list.contains(document.activeElement);
+const isFrozen = (list) => list.dataset.rows === "wait" || list.matches(":hover") || list.contains(document.activeElement);
 const rowsOf = (list) => [...list.children].filter((row) => row.id);
 
-// Gives the fresh list the order of the one that is on the page; returns how many of its rows are left out.
+// Give the fresh list the order of the one on the page; return the number of rows that are added or removed.
 function settle(list, fresh) {
   const known = rowsOf(list);
-  if (!known.length || !rowsOf(fresh).length || accepted === list.id || !held(list)) return 0;
-  const coming = new Map(rowsOf(fresh).map((row) => [row.id, row]));
+  if (!known.length || !rowsOf(fresh).length || accepted === list.id || !isFrozen(list)) return 0;
+  const added = new Map(rowsOf(fresh).map((row) => [row.id, row]));
   const anchor = rowsOf(fresh).at(-1).nextSibling;
   const settled = known.map((row) => {
-    const found = coming.get(row.id);
-    coming.delete(row.id);
+    const found = added.get(row.id);
+    added.delete(row.id);
     if (found) return found;
-    const gone = row.cloneNode(true);
-    gone.classList.add("gone");
-    return gone;
+    const removed = row.cloneNode(true);
+    removed.classList.add("removed");
+    return removed;
   });
   for (const row of rowsOf(fresh)) row.remove();
   for (const row of settled) fresh.insertBefore(row, anchor);
-  return coming.size + settled.filter((row) => row.classList.contains("gone")).length;
+  return added.size + settled.filter((row) => row.classList.contains("removed")).length;
 }
 
 document.body.addEventListener("htmx:beforeSwap", (event) => {
@@ -45,13 +45,13 @@ document.body.addEventListener("htmx:beforeSwap", (event) => {
   if (changed) event.detail.serverResponse = parsed.head.innerHTML + parsed.body.innerHTML;
 });
 
-// The pills stand outside of what is morphed, so that a refresh leaves them alone.
+// The button is outside of the refreshed region.
 function showPills() {
   const total = [...pending.values()].reduce((sum, count) => sum + count, 0);
   const pill = document.getElementById("pill");
   if (!pill) return;
   pill.hidden = total === 0;
-  if (total) pill.querySelector("[data-word]").textContent = `${total} new`;
+  if (total) pill.querySelector("[data-word]").textContent = total === 1 ? "1 change" : `${total} changes`;
 }
 
 function accept(id) {
@@ -66,32 +66,32 @@ document.addEventListener("click", (event) => {
   document.activeElement?.blur();
   accept([...pending.keys()][0]);
 });
-// A list that only waited for the pointer to leave.
+// The pointer leaves a list: show its changes.
 document.addEventListener("mouseout", (event) => {
   const list = event.target.closest?.("[data-rows]");
   if (!list || list.dataset.rows === "wait" || !pending.has(list.id) || list.contains(event.relatedTarget)) return;
   accept(list.id);
 });
 
-// Rows are selected, and buttons show how many.
-function showTicks() {
-  for (const form of document.querySelectorAll("form[data-ticked]")) {
-    const boxes = [...document.querySelectorAll(`[data-tick][form="${form.id}"]:enabled`)];
-    const ticked = boxes.filter((box) => box.checked).length;
-    for (const button of form.querySelectorAll("button")) button.disabled = ticked === 0;
-    for (const word of form.querySelectorAll("[data-word]")) word.textContent = ticked ? `${ticked} selected` : "selected";
-    const all = document.querySelector(`[data-tick-all="${form.id}"]`);
-    all.checked = ticked > 0 && ticked === boxes.length;
-    all.indeterminate = ticked > 0 && ticked < boxes.length;
+// Selected rows: the buttons show their number.
+function showSelected() {
+  for (const form of document.querySelectorAll("form[data-selection]")) {
+    const boxes = [...document.querySelectorAll(`[data-select][form="${form.id}"]:enabled`)];
+    const selected = boxes.filter((box) => box.checked).length;
+    for (const button of form.querySelectorAll("button")) button.disabled = selected === 0;
+    for (const word of form.querySelectorAll("[data-word]")) word.textContent = selected ? `${selected} selected` : "selected";
+    const all = document.querySelector(`[data-select-all="${form.id}"]`);
+    all.checked = selected > 0 && selected === boxes.length;
+    all.indeterminate = selected > 0 && selected < boxes.length;
   }
 }
 
 document.addEventListener("change", ({ target }) => {
-  if (target.matches("[data-tick-all]")) {
-    const form = target.dataset.tickAll;
-    for (const box of document.querySelectorAll(`[data-tick][form="${form}"]:enabled`)) box.checked = target.checked;
+  if (target.matches("[data-select-all]")) {
+    const form = target.dataset.selectAll;
+    for (const box of document.querySelectorAll(`[data-select][form="${form}"]:enabled`)) box.checked = target.checked;
   }
-  if (target.matches("[data-tick], [data-tick-all]")) showTicks();
+  if (target.matches("[data-select], [data-select-all]")) showSelected();
 });
-document.body.addEventListener("htmx:afterSwap", showTicks);
-showTicks();
+document.body.addEventListener("htmx:afterSwap", showSelected);
+showSelected();

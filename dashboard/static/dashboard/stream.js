@@ -1,7 +1,7 @@
-// The one stream of server-sent events that all windows of a browser share; runs in a worker.
+// The stream of server-sent events that all windows of a browser share; it runs in a worker.
 //
-// A window says `look` every few seconds with the position that it shows, and `leave` when nobody sees it. The
-// stream is open while somebody looks; a window that fell silent (its process was killed) no longer counts.
+// A visible window sends `look` every few seconds with its position, and `leave` when it is hidden. The stream is open
+// while there is a visible window. A window without messages for some time was closed.
 
 const SILENT_MS = 20_000;
 const CONNECTING = 0, OPEN = 1;
@@ -10,19 +10,19 @@ const windows = new Map();
 let source = null;
 let position = "";
 
-function tell(said, port) {
-  if (port) port.postMessage(said);
-  else for (const each of windows.keys()) each.postMessage(said);
+function send(message, port) {
+  if (port) port.postMessage(message);
+  else for (const each of windows.keys()) each.postMessage(message);
 }
 
 function connect(url, from) {
   position = from;
   source = new EventSource(`${url}?position=${encodeURIComponent(from)}`);
-  source.addEventListener("open", () => tell({ kind: "state", connected: true }));
-  source.addEventListener("error", () => tell({ kind: "state", connected: false }));
+  source.addEventListener("open", () => send({ kind: "state", connected: true }));
+  source.addEventListener("error", () => send({ kind: "state", connected: false }));
   source.addEventListener("changed", (event) => {
     position = event.lastEventId || position;
-    tell({ kind: "changed", names: event.data.split(" "), position });
+    send({ kind: "changed", names: event.data.split(" "), position });
   });
 }
 
@@ -32,12 +32,12 @@ function disconnect() {
   position = "";
 }
 
-function look(port, said) {
+function look(port, message) {
   windows.set(port, Date.now());
-  // The browser takes a dropped stream up by itself; one that the server refused is CLOSED, and begun anew here.
-  if (source?.readyState !== OPEN && source?.readyState !== CONNECTING) connect(said.url, said.position);
-  tell({ kind: "state", connected: source.readyState === OPEN }, port);
-  if (position && said.position !== position) tell({ kind: "changed", names: ["*"], position }, port);
+  // The browser reconnects a dropped stream. A stream that the server refused is CLOSED, and is opened again here.
+  if (source?.readyState !== OPEN && source?.readyState !== CONNECTING) connect(message.url, message.position);
+  send({ kind: "state", connected: source.readyState === OPEN }, port);
+  if (position && message.position !== position) send({ kind: "changed", names: ["*"], position }, port);
 }
 
 function leave(port) {
@@ -46,11 +46,11 @@ function leave(port) {
 }
 
 function serve(port) {
-  port.addEventListener("message", ({ data: said }) => {
-    if (said.kind === "look") look(port, said);
+  port.addEventListener("message", ({ data: message }) => {
+    if (message.kind === "look") look(port, message);
     else leave(port);
   });
-  // Not all browsers say so yet; where they do not, silence does.
+  // Some browsers do not send this event; there, SILENT_MS ends the window.
   port.addEventListener("close", () => leave(port));
   port.start?.();
 }

@@ -1,10 +1,10 @@
-// Times: relative ones tick, absolute ones are said in UTC or in the zone of this browser, as chosen and remembered.
+// Update relative times, and show absolute times in UTC or in the zone of the browser.
 
 const ZONE = "arrester-zone";
 
 export const isLocal = () => localStorage.getItem(ZONE) === "local";
 
-// The same words as the server's `ago`.
+// The same texts as the server's `ago`.
 function ago(seconds) {
   if (seconds < 0) return "just now";
   const steps = [[60, 1, "s"], [3600, 60, "min"], [172800, 3600, "h"], [Infinity, 86400, "d"]];
@@ -13,7 +13,7 @@ function ago(seconds) {
 }
 
 function left(seconds) {
-  if (seconds <= 0) return "any moment now";
+  if (seconds <= 0) return "now";
   const minutes = Math.floor(seconds / 60);
   return `in ${minutes}:${String(Math.floor(seconds % 60)).padStart(2, "0")} min`;
 }
@@ -39,7 +39,7 @@ function zone(date) {
   return `UTC${minutes < 0 ? "−" : "+"}${two(hours)}:${two(Math.abs(minutes) % 60)}`;
 }
 
-// The difference between the server's clock and this one, so that a wrong clock here tells no lies.
+// The difference between the clocks of the server and the browser.
 const skew = Date.now() - Date.parse(document.body.dataset.now);
 
 const FORMS = {
@@ -60,7 +60,7 @@ export function tick() {
   }
 }
 
-// Pointing at a time says it whole; done then, since a page may have thousands of them.
+// The title of a time is set when the pointer enters: a page may have thousands of times.
 function name(time) {
   const date = new Date(time.dateTime);
   time.title = `${day(date)} ${clock(date)}.${String(date.getMilliseconds()).padStart(3, "0")} ${zone(date)}`;
@@ -70,12 +70,12 @@ function showZone() {
   const word = zone(new Date());
   for (const each of document.querySelectorAll("[data-zone]")) each.textContent = word;
   for (const button of document.querySelectorAll("[data-zone-switch]")) {
-    button.setAttribute("aria-label", `Times are in ${word}; change`);
-    button.title = isLocal() ? "Times of this browser; press for UTC" : "Times in UTC; press for this browser's";
+    button.setAttribute("aria-label", `Time zone ${word}: change`);
+    button.title = isLocal() ? "Times in the zone of the browser. Press for UTC." : "Times in UTC. Press for the zone of the browser.";
   }
 }
 
-function both() {
+function update() {
   showZone();
   tick();
 }
@@ -88,8 +88,8 @@ document.addEventListener("click", (event) => {
   if (!event.target.closest("[data-zone-switch]")) return;
   if (isLocal()) localStorage.removeItem(ZONE);
   else localStorage.setItem(ZONE, "local");
-  both();
+  update();
 });
-document.body.addEventListener("htmx:afterSwap", both);
-both();
+document.body.addEventListener("htmx:afterSwap", update);
+update();
 setInterval(tick, 1000);

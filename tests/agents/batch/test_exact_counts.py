@@ -11,7 +11,8 @@ from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.controlplane.domain.events import FailuresCounted, RecordFailed, RecordsDeadLettered
 from arrester.controlplane.domain.state.states import Counters
 from tests.agents.execution.test_retries import flaky
-from tests.agents.pipeline_bench import Bench, server_state, sink_to, wait_until
+from tests.agents.pipeline_bench import Bench, server_state, sink_to
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -21,7 +22,7 @@ def failed_in_all(bench: Bench) -> int:
     return described + sum(each.count for each in bench.outbox.of(FailuresCounted))
 
 
-def test_more_failures_than_examples_are_counted_to_the_last_one(bench: Bench) -> None:
+def test_more_failures_than_examples_are_counted_exactly(bench: Bench) -> None:
     def check(row: dict[str, Any]) -> dict[str, Any]:
         if row["position"] % 3 == 0:
             raise KeyError("every third")
@@ -50,7 +51,7 @@ def test_native_failures_are_counted_exactly_and_their_split_is_an_estimate(
     bench: Bench,
 ) -> None:
     count = 200
-    # NA is no number, and a lone field is no flight.
+    # NA is no number, and one field is no pair.
     texts = ["1,2", "NA,3", "7", "4,5"]
     bench.add(*[("a", n, texts[n % 4]) for n in range(count)])
     pipeline = (
@@ -102,12 +103,12 @@ def test_rows_in_are_rows_written_dead_lettered_and_held(bench: Bench) -> None:
     assert (paused.position, paused.held) == (33, 37)
     bench.stop()
     assert len(bench.written()) + len(bench.dead_letters()) + paused.held == 110
-    # Of `a` only what is before the pause has been decided.
+    # Of `a` only records before the pause are decided.
     assert failed_in_all(bench) == 7 + 20 + 1
 
 
 def test_the_seven_counters_of_one_task(bench: Bench) -> None:
-    """KIP-298: of a task that retries, leaves out, logs, and writes a dead letter at last."""
+    """KIP-298: a task that retries, skips, logs, and finally writes a dead letter."""
     (bench.folder / "dlq").write_text("a file, where a folder is to be")
     bench.add(("a", 0, "never"), ("a", 1, "1"), ("a", 2, "x"), ("b", 0, "x"))
     bench.start(
@@ -171,6 +172,6 @@ def test_a_step_may_return_none_or_several_rows(bench: Bench) -> None:
     bench.wait_for_input()
 
     bench.stop()
-    # A record is all or nothing: nothing of the third one is written.
+    # A record passes as a whole: no row of the third one is written.
     assert bench.positions("a") == [0, 0, 3]
     assert failed_in_all(bench) == 1

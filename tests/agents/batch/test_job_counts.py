@@ -1,4 +1,4 @@
-"""What is brought of a micro-batch some of whose records fail: by few jobs, and not too much."""
+"""Failed records of a micro-batch are collected by few jobs, and in limited numbers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from arrester.agents.batch.duplicate_positions import fail_shared_positions
 from arrester.agents.batch.slow_path import Evaluated, evaluate
 from arrester.agents.decisions.judge import Decision
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.executor.columns import FATE
+from arrester.agents.executor.columns import OUTCOME
 from arrester.agents.failures import failure_set as failing
-from tests.agents.batch.test_slow_path import begun, judge, nothing
+from tests.agents.batch.test_slow_path import discard, judge, pipeline_of
 from tests.agents.pipeline_bench import SCHEMA
 
 pytestmark = pytest.mark.spark
 
 
 def jobs_of(spark: SparkSession, act: Callable[[], object]) -> int:
-    """Return how many jobs it takes."""
+    """Return the number of jobs that it runs."""
     context, group = spark.sparkContext, uuid4().hex
     context.setJobGroup(group, "counted")
     try:
@@ -34,8 +34,8 @@ def jobs_of(spark: SparkSession, act: Callable[[], object]) -> int:
 
 def numbers(spark: SparkSession, rows: list[tuple[str, int, str]]) -> tuple[DataFrame, Pipeline]:
     source = spark.createDataFrame(rows, SCHEMA).repartition(2)
-    step = begun(source).deserialize("n", F.col("value").cast("int"))
-    return source.localCheckpoint(), step.write(nothing)
+    step = pipeline_of(source).deserialize("n", F.col("value").cast("int"))
+    return source.localCheckpoint(), step.write(discard)
 
 
 def test_a_micro_batch_whose_records_are_likely_to_fail_takes_two_jobs(
@@ -44,37 +44,37 @@ def test_a_micro_batch_whose_records_are_likely_to_fail_takes_two_jobs(
     rows = [("ab"[n % 2], n, "x" if n % 5 == 0 else "1") for n in range(40)]
     source, pipeline = numbers(spark, rows)
     judging = judge(pipeline, examples_limit=3)
-    said: list[Decision] = []
-    left: list[list[int]] = []
+    decisions: list[Decision] = []
+    passed: list[list[int]] = []
 
     def look(*, fails: bool) -> Evaluated:
         evaluated = fail_shared_positions(
             evaluate(source, pipeline, fails=fails), pipeline, examples=judging.examples_limit
         )
-        said.append(judging.decide(evaluated.failures, []))
-        passed = evaluated.passed(pipeline).select("position").collect()
-        left.append(sorted(row["position"] for row in passed))
+        decisions.append(judging.decide(evaluated.failures, []))
+        rows = evaluated.passed(pipeline).select("position").collect()
+        passed.append(sorted(row["position"] for row in rows))
         evaluated.release()
         return evaluated
 
-    # Beside the one that reads what passed: evaluated and brought; looked at with the examples.
+    # In addition to the one that reads the result: evaluate and collect; check with the examples.
     assert jobs_of(spark, lambda: look(fails=True)) == 1 + 2
-    # The same where nobody expected it: counted, and then brought.
+    # The same without expecting failures: count, and then collect.
     assert jobs_of(spark, lambda: look(fails=False)) == 1 + 3
-    assert said[0] == said[1]
-    assert left[0] == left[1]
-    assert [(each.task, each.position) for each in said[0].examples] == [
+    assert decisions[0] == decisions[1]
+    assert passed[0] == passed[1]
+    assert [(each.task, each.position) for each in decisions[0].examples] == [
         ("a", 0),
         ("a", 10),
         ("a", 20),
     ]
-    assert sum(each.count for each in said[0].rest) == 5
+    assert sum(each.records for each in decisions[0].counted) == 5
 
 
 def test_no_code_is_compiled_for_a_micro_batch_that_was_not_for_the_one_before(
     spark: SparkSession,
 ) -> None:
-    """What Spark generates for 250,000 rows takes longer to compile than to run."""
+    """Generated code for 250,000 rows takes longer to compile than to run."""
     metrics = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics  # type: ignore[union-attr]
     compiled: list[int] = []
     for first in (0, 100, 200):
@@ -91,34 +91,34 @@ def test_no_code_is_compiled_for_a_micro_batch_that_was_not_for_the_one_before(
     assert compiled[-1] == 0
 
 
-def test_what_fails_in_one_partition_is_not_brought_where_it_is_too_much(
+def test_too_many_failures_in_one_partition_are_not_collected(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each partition may send its share: how many fail in all is not known before."""
-    monkeypatch.setattr(failing, "FEW", 6)
+    """Each partition may send its share, since the total is not known before."""
+    monkeypatch.setattr(failing, "DRIVER_LIMIT", 6)
     source, pipeline = numbers(spark, [("a", n, "x" if n < 4 else "1") for n in range(8)])
     found: list[Evaluated] = []
-    in_one = source.repartition(3, F.col("value")).localCheckpoint()
+    one_partition = source.repartition(3, F.col("value")).localCheckpoint()
 
-    jobs = jobs_of(spark, lambda: found.append(evaluate(in_one, pipeline, fails=True)))
+    jobs = jobs_of(spark, lambda: found.append(evaluate(one_partition, pipeline, fails=True)))
     assert [each.failed for each in found] == [4]
-    # Tried, counted, brought.
+    # Try to collect, count, collect.
     assert jobs == 3
     found[0].release()
 
 
-def test_where_records_are_likely_to_fail_a_micro_batch_may_be_empty(spark: SparkSession) -> None:
+def test_an_empty_micro_batch_when_failures_are_expected(spark: SparkSession) -> None:
     """Its local checkpoint has no partition."""
     empty = spark.createDataFrame([], SCHEMA).where("false")
     assert empty.rdd.getNumPartitions() == 0
-    step = begun(empty).deserialize("n", F.col("value").cast("int"))
+    step = pipeline_of(empty).deserialize("n", F.col("value").cast("int"))
 
-    evaluated = evaluate(empty, step.write(nothing), fails=True)
+    evaluated = evaluate(empty, step.write(discard), fails=True)
     assert evaluated.clean
     evaluated.release()
 
 
-def test_records_that_share_the_position_of_a_failed_one_are_found_however_many(
+def test_all_records_that_share_the_position_of_a_failed_one_are_found(
     spark: SparkSession,
 ) -> None:
     rows = [("a", 0, "x"), *[("a", 0, "1")] * 40, ("a", 1, "x"), ("b", 0, "1")]
@@ -129,6 +129,6 @@ def test_records_that_share_the_position_of_a_failed_one_are_found_however_many(
     evaluated = fail_shared_positions(evaluated, pipeline, examples=1)
 
     assert evaluated.failed == 42
-    responder = evaluated.frame.groupBy(FATE).count().collect()
-    assert {row[FATE]: row["count"] for row in responder} == {0: 41, 1: 1, None: 1}
+    outcomes = evaluated.frame.groupBy(OUTCOME).count().collect()
+    assert {row[OUTCOME]: row["count"] for row in outcomes} == {0: 41, 1: 1, None: 1}
     evaluated.release()

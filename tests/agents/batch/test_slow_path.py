@@ -1,4 +1,4 @@
-"""Steps over a static micro-batch: each failed record is found, and only the failed ones."""
+"""Steps over a static micro-batch: all failed records are found, and no others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import Row as SparkRow
 from pyspark.sql import functions as F
 
-from arrester.agents.batch import record_atomicity
+from arrester.agents.batch import record_columns
 from arrester.agents.batch.duplicate_positions import fail_shared_positions
 from arrester.agents.batch.record_columns import MARK
 from arrester.agents.batch.slow_path import evaluate
@@ -18,21 +18,18 @@ from arrester.agents.config import AgentConfig
 from arrester.agents.decisions.handler_retries import HandlerRetries
 from arrester.agents.decisions.judge import Decision, Judge
 from arrester.agents.decisions.policies import stage_policies
-from arrester.agents.decisions.rules import Responder
+from arrester.agents.decisions.rules import FailureRules
 from arrester.agents.definition.builder import PipelineBuilder, define
 from arrester.agents.definition.pipeline import Pipeline, PipelineInvalid
-from arrester.agents.executor.columns import DECIDED, ENTRY, FATE, POSITION, TASK
+from arrester.agents.executor.columns import DECIDED, ENTRY, OUTCOME, POSITION, TASK
 from arrester.agents.failures import failure_set as failing
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.handlers import LogAndContinue
-from arrester.agents.journal.storage import LocalStorage
-from arrester.agents.spark.hadoop import HadoopStorage, storage
 from arrester.agents.spark.ship_executor import ship, shipped
-from arrester.agents.spark.try_eval import ConnectRefused, require_classic
+from arrester.agents.spark.versions import SparkRefused, require_supported
 from arrester.controlplane.domain.error_policy.policy import Policy
 from arrester.controlplane.domain.errors import InvalidValue
-from tests.agents.journal.test_journal import check_storage
 from tests.agents.pipeline_bench import SCHEMA
 
 pytestmark = pytest.mark.spark
@@ -40,8 +37,8 @@ pytestmark = pytest.mark.spark
 Row = dict[str, Any]
 
 
-def nothing(df: DataFrame, number: int) -> None:
-    """Be a sink."""
+def discard(df: DataFrame, number: int) -> None:
+    """Write nothing."""
 
 
 def lines(spark: SparkSession, *values: str) -> DataFrame:
@@ -49,7 +46,7 @@ def lines(spark: SparkSession, *values: str) -> DataFrame:
     return spark.createDataFrame(rows, SCHEMA).repartition(2)
 
 
-def begun(source: DataFrame) -> PipelineBuilder:
+def pipeline_of(source: DataFrame) -> PipelineBuilder:
     ship(source.sparkSession.sparkContext)
     return define("lines", source, task="task", position="position", value="value")
 
@@ -72,31 +69,31 @@ def judge(pipeline: Pipeline, *, examples_limit: int = 100) -> Judge:
         },
     )
     stages = stage_policies(pipeline, config)
-    responder = Responder(
+    rules = FailureRules(
         application="tests", pipeline=pipeline, stages=stages, clock=lambda: datetime.now(UTC)
     )
     return Judge(
-        responder=responder,
-        again=HandlerRetries(responder=responder, policy=Policy(), wait=lambda wait_ms: None),
+        rules=rules,
+        retries=HandlerRetries(rules=rules, policy=Policy(), wait=lambda wait_ms: None),
         examples_limit=examples_limit,
     )
 
 
 def by_expression(spark: SparkSession, expression: Column, *values: str) -> dict[int, FailedRecord]:
     source = lines(spark, *values)
-    return failures(source, begun(source).deserialize("parsed", expression).write(nothing))
+    return failures(source, pipeline_of(source).deserialize("parsed", expression).write(discard))
 
 
 def test_guards_that_share_a_subexpression_fail_record_by_record(spark: SparkSession) -> None:
-    """A bare TryEval lets Spark hoist the shared cast out of the try, and the job dies."""
+    """With a bare TryEval, Spark hoists the shared cast out of the try, and the job fails."""
     source = lines(spark, "1", "x", "3")
     number = F.col("value").cast("int")
     pipeline = (
-        begun(source)
+        pipeline_of(source)
         .deserialize("one", number)
         .deserialize("two", number + 1)
         .deserialize("three", F.struct(number.alias("p"), (number * number).alias("q")))
-        .write(nothing)
+        .write(discard)
     )
 
     assert set(failures(source, pipeline)) == {1}
@@ -110,10 +107,10 @@ def test_a_later_step_may_use_an_earlier_one_and_its_failure_is_explained(
 ) -> None:
     source = lines(spark, "8", "0", "x")
     pipeline = (
-        begun(source)
+        pipeline_of(source)
         .deserialize("number", F.col("value").cast("int"))
         .deserialize("share", F.lit(10) / F.col("number"))
-        .write(nothing)
+        .write(discard)
     )
 
     found = failures(source, pipeline)
@@ -126,14 +123,14 @@ def test_a_later_step_may_use_an_earlier_one_and_its_failure_is_explained(
     assert "DivideByZero" in str(found[1].problem.stack) or found[1].problem.stack
 
 
-def test_from_csv_is_made_to_fail_on_what_it_would_turn_into_null(spark: SparkSession) -> None:
+def test_from_csv_fails_on_values_that_it_would_turn_into_null(spark: SparkSession) -> None:
     found = by_expression(spark, F.from_csv("value", "x INT, y INT"), "1,2", "NA,3", "1", "4,5", "")
 
     assert set(found) == {1, 2, 4}
     assert 'For input string: "NA"' in found[1].problem.message
 
 
-def test_from_json_is_made_to_fail_wherever_it_stands(spark: SparkSession) -> None:
+def test_from_json_fails_on_invalid_input_anywhere_in_an_expression(spark: SparkSession) -> None:
     expression = F.upper(F.from_json("value", "x STRING")["x"])
     texts = ['{"x": "a"}', '{"x":', "nope", "[]"]
     assert set(by_expression(spark, expression, *texts)) == {1, 2, 3}
@@ -144,11 +141,11 @@ def test_from_json_is_made_to_fail_wherever_it_stands(spark: SparkSession) -> No
 def test_an_explicit_lenient_mode_is_refused(spark: SparkSession) -> None:
     expression = F.from_csv("value", "x INT", {"Mode": "permissive"})
     with pytest.raises(InvalidValue, match="mode of from_csv: 'PERMISSIVE' is not allowed"):
-        begun(lines(spark)).deserialize("parsed", expression)
+        pipeline_of(lines(spark)).deserialize("parsed", expression)
 
 
 @pytest.mark.parametrize("kind", ["udf", "count", "explode", "unknown", "bound"])
-def test_what_a_guard_cannot_hold_is_refused_when_it_is_defined(
+def test_an_expression_that_a_guard_cannot_hold_is_refused_at_definition(
     spark: SparkSession, kind: str
 ) -> None:
     source = lines(spark)
@@ -160,14 +157,14 @@ def test_what_a_guard_cannot_hold_is_refused_when_it_is_defined(
         "bound": lambda: source["value"],
     }
     with pytest.raises((InvalidValue, PipelineInvalid)) as caught:
-        begun(source).deserialize("parsed", expressions[kind]())
+        pipeline_of(source).deserialize("parsed", expressions[kind]())
     wanted = {"udf": "use .process(name, fn)", "unknown": "no_such_column"}
     assert wanted.get(kind, "") in str(caught.value)
 
 
 def by_function(spark: SparkSession, fn: Any, *values: str, schema: str | None = None) -> Any:
     source = lines(spark, *values)
-    return failures(source, begun(source).process("step", fn, schema=schema).write(nothing))
+    return failures(source, pipeline_of(source).process("step", fn, schema=schema).write(discard))
 
 
 def test_a_float_for_a_long_is_a_failure_that_names_field_and_type(spark: SparkSession) -> None:
@@ -182,7 +179,7 @@ def test_a_float_for_a_long_is_a_failure_that_names_field_and_type(spark: SparkS
 
 
 def test_a_float_that_would_become_infinite_is_a_failure(spark: SparkSession) -> None:
-    """Arrow makes infinity of it where a column is FLOAT, and says nothing."""
+    """Arrow silently turns it into infinity in a FLOAT column."""
 
     def wide(row: Row) -> Row:
         return {"n": float(row["value"])}
@@ -192,7 +189,7 @@ def test_a_float_that_would_become_infinite_is_a_failure(spark: SparkSession) ->
     assert [found[0].problem.message, len(found)] == ["field n: 1e+300 does not fit float", 1]
 
 
-def test_a_spark_row_instead_of_a_dict_is_told_how_to_become_one(spark: SparkSession) -> None:
+def test_a_spark_row_instead_of_a_dict_is_refused_with_advice(spark: SparkSession) -> None:
     def typed(row: Row) -> Any:
         return SparkRow(**row)
 
@@ -209,15 +206,15 @@ def test_a_spark_row_instead_of_a_dict_is_told_how_to_become_one(spark: SparkSes
         ("1", "n STRUCT<m: VARCHAR(3)>", r"varchar\(3\) is a table's: use STRING"),
     ],
 )
-def test_columns_that_no_python_step_can_have_are_refused_when_it_is_defined(
+def test_columns_that_no_python_step_can_have_are_refused_at_definition(
     spark: SparkSession, added: str, schema: str | None, message: str
 ) -> None:
     source = lines(spark).withColumn("added", F.expr(added))
     with pytest.raises((InvalidValue, PipelineInvalid), match=message):
-        begun(source).process("step", lambda row: row, schema=schema)
+        pipeline_of(source).process("step", lambda row: row, schema=schema)
 
 
-def test_whatever_a_step_raises_stays_with_its_record(spark: SparkSession) -> None:
+def test_any_exception_of_a_step_fails_its_record_only(spark: SparkSession) -> None:
     def raising(row: Row) -> Any:
         class Unpicklable(Exception):
             def __str__(self) -> str:
@@ -272,8 +269,8 @@ def test_whatever_a_step_raises_stays_with_its_record(spark: SparkSession) -> No
     assert found[0].row.value == "exit"
 
 
-def test_a_value_that_python_cannot_have_is_a_failure_of_its_record(spark: SparkSession) -> None:
-    """Latin-1 bytes as text, and times that Spark has and Python has not."""
+def test_a_value_that_python_cannot_represent_fails_its_record(spark: SparkSession) -> None:
+    """Latin-1 bytes as text, and times that Python does not have."""
     source = lines(spark, "fine", "latin", "date", "time", "array", "held").selectExpr(
         "*",
         "if(value IN ('latin', 'held'), cast(x'C4' as string), 'text') as text",
@@ -281,7 +278,7 @@ def test_a_value_that_python_cannot_have_is_a_failure_of_its_record(spark: Spark
         "if(value = 'time', timestamp_micros(300000000000000000), now()) as t",
         "if(value = 'array', array(date'9999-12-31' + 2), array()) as ds",
     )
-    pipeline = begun(source).process("step", lambda row: row).write(nothing)
+    pipeline = pipeline_of(source).process("step", lambda row: row).write(discard)
 
     found = failures(source, pipeline)
 
@@ -308,14 +305,14 @@ def test_records_that_are_not_evaluated_are_not_read(spark: SparkSession) -> Non
     source = lines(spark, "fine", "held").selectExpr(
         "value as task", "position", "if(value = 'held', cast(x'C4' as string), value) as value"
     )
-    pipeline = begun(source).process("step", lambda row: row).write(nothing)
+    pipeline = pipeline_of(source).process("step", lambda row: row).write(discard)
 
     evaluated = evaluate(source, pipeline, blocked=["held"])
 
     assert (evaluated.failed, evaluated.held) == (0, 1)
 
 
-def test_whatever_is_told_of_a_failure_is_valid_unicode(spark: SparkSession) -> None:
+def test_reported_texts_of_a_failure_are_valid_unicode(spark: SparkSession) -> None:
     def raising(row: Row) -> Any:
         class Shy:
             def __repr__(self) -> str:
@@ -349,7 +346,7 @@ def test_whatever_is_told_of_a_failure_is_valid_unicode(spark: SparkSession) -> 
     assert {each.problem.exception_class for each in list(found.values())[1:]} == {"WrongType"}
 
 
-def test_values_of_all_kinds_go_through_a_step_unchanged(spark: SparkSession) -> None:
+def test_values_of_all_types_pass_a_step_unchanged(spark: SparkSession) -> None:
     source = lines(spark, "1", "2").selectExpr(
         "*",
         "timestamp'2026-01-02 03:04:05.678901' as t",
@@ -361,7 +358,7 @@ def test_values_of_all_kinds_go_through_a_step_unchanged(spark: SparkSession) ->
         "cast(value as binary) as b",
         "cast(1.25 as float) as f",
     )
-    pipeline = begun(source).process("same", lambda row: row).write(nothing)
+    pipeline = pipeline_of(source).process("same", lambda row: row).write(discard)
 
     evaluated = evaluate(source, pipeline)
 
@@ -370,26 +367,26 @@ def test_values_of_all_kinds_go_through_a_step_unchanged(spark: SparkSession) ->
     assert evaluated.passed(pipeline).orderBy(key).collect() == source.orderBy(key).collect()
 
 
-def test_blocked_tasks_are_held_unevaluated(spark: SparkSession) -> None:
+def test_records_of_blocked_tasks_are_held_without_evaluation(spark: SparkSession) -> None:
     source = lines(spark, "x", "1")
-    pipeline = begun(source).deserialize("n", F.col("value").cast("int")).write(nothing)
+    pipeline = pipeline_of(source).deserialize("n", F.col("value").cast("int")).write(discard)
 
     evaluated = evaluate(source, pipeline, blocked=["a", None])
 
     assert (evaluated.failed, evaluated.held) == (0, 2)
-    assert evaluated.frame.where(F.col(FATE).isNull()).isEmpty()
+    assert evaluated.frame.where(F.col(OUTCOME).isNull()).isEmpty()
 
     nobodys = source.withColumn("task", F.lit(None).cast("string"))
     assert evaluate(nobodys, pipeline, blocked=[None]).held == 2
 
 
 @pytest.mark.parametrize("broadcast_up_to", [0, 200_000])
-def test_marks_tell_fates_however_many_they_are(
+def test_any_number_of_decision_marks_give_outcomes(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, broadcast_up_to: int
 ) -> None:
-    monkeypatch.setattr(record_atomicity, "BROADCAST_RECORDS", broadcast_up_to)
+    monkeypatch.setattr(record_columns, "BROADCAST_RECORDS", broadcast_up_to)
     source = lines(spark, "x", "1", "2")
-    pipeline = begun(source).deserialize("n", F.col("value").cast("int")).write(nothing)
+    pipeline = pipeline_of(source).deserialize("n", F.col("value").cast("int")).write(discard)
     schema = f"{TASK} STRING, {ENTRY} INT, {POSITION} LONG, {MARK} INT"
     marks = spark.createDataFrame([("a", 0, 0, DECIDED), ("b", 0, 1, DECIDED)], schema)
 
@@ -400,17 +397,17 @@ def test_marks_tell_fates_however_many_they_are(
 
 
 @pytest.mark.parametrize(("few", "fails"), [(0, False), (20_000, False), (20_000, True)])
-def test_many_failures_are_decided_about_as_few_are(
+def test_many_failures_have_the_same_decision_as_few(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, few: int, fails: bool
 ) -> None:
-    """Few are brought to the driver at once, many stay where they are."""
-    monkeypatch.setattr(failing, "FEW", few)
+    """Few are collected on the driver, many are aggregated in Spark."""
+    monkeypatch.setattr(failing, "DRIVER_LIMIT", few)
     rows: list[tuple[str | None, int, str]] = [
         ("a'\\`ü", n, "x" if n % 2 else "1") for n in range(-10, 10)
     ]
     rows += [("b", 7, "x"), ("b", 7, "2"), (None, 3, "x"), (None, 4, "4")]
     source = spark.createDataFrame(rows, SCHEMA).repartition(3)
-    pipeline = begun(source).deserialize("n", F.col("value").cast("int")).write(nothing)
+    pipeline = pipeline_of(source).deserialize("n", F.col("value").cast("int")).write(discard)
 
     evaluated = fail_shared_positions(evaluate(source, pipeline, fails=fails), pipeline, examples=3)
     decision = judge(pipeline, examples_limit=3).decide(evaluated.failures, [])
@@ -429,7 +426,7 @@ def test_many_failures_are_decided_about_as_few_are(
     assert all(each.row["value"] == "x" and each.value == "x" for each in native)
     assert {each.row["value"] for each in shared} == {"x", "2"}
     assert {each.problem.exception_class for each in shared} == {"PositionNotUnique"}
-    assert [(each.task, each.count, each.first, each.last) for each in decision.rest] == [
+    assert [(each.task, each.records, each.first, each.last) for each in decision.counted] == [
         ("a'\\`ü", 8, -5, 9)
     ]
 
@@ -440,7 +437,7 @@ def test_keys_are_bounded_as_the_domain_bounds_them(spark: SparkSession) -> None
 
     keys = ["", "JFK", "a/../b", "🛫" * 128, "🛫" * 129, "x" * 10_000]
     source = spark.createDataFrame([(key, 1, "") for key in keys], SCHEMA)
-    pipeline = begun(source).write(nothing)
+    pipeline = pipeline_of(source).write(discard)
 
     made = [row[0] for row in source.select(task_key(pipeline.task)).collect()]
 
@@ -463,25 +460,25 @@ def test_the_definition_is_checked_as_a_whole(spark: SparkSession) -> None:
     with pytest.raises(InvalidValue, match="task: 'airport' is not allowed"):
         define("lines", source, task="airport", position="position")
     with pytest.raises(InvalidValue, match="an object with handle"):
-        begun(source).process("step", step, on_error=LogAndContinue)  # type: ignore[arg-type]
+        pipeline_of(source).process("step", step, on_error=LogAndContinue)  # type: ignore[arg-type]
     with pytest.raises(PipelineInvalid, match="'step' is there twice"):
-        begun(source).process("step", step).process("step", step)
+        pipeline_of(source).process("step", step).process("step", step)
     with pytest.raises(PipelineInvalid, match="process 'step': schema"):
-        begun(source).process("step", step, schema="no such type!")
+        pipeline_of(source).process("step", step, schema="no such type!")
     with pytest.raises(InvalidValue, match="names differ"):
-        begun(source).process("step", step, schema="a INT, A INT")
+        pipeline_of(source).process("step", step, schema="a INT, A INT")
     with pytest.raises(InvalidValue, match="names differ"):
         define("lines", source.selectExpr("*", "1 as TASK"), position="position")
     with pytest.raises(InvalidValue, match="a function of a DataFrame and a number"):
-        begun(source).write("parquet")  # type: ignore[arg-type]
+        pipeline_of(source).write("parquet")  # type: ignore[arg-type]
     with pytest.raises(PipelineInvalid, match=r"not made by agent\.pipeline"):
-        begun(source).write(nothing).run("/nowhere")
+        pipeline_of(source).write(discard).run("/nowhere")
 
 
 def test_an_interval_of_months_is_shown_as_text(spark: SparkSession) -> None:
     source = lines(spark, "x").withColumn("gap", F.expr("interval '14' month"))
     found = failures(
-        source, begun(source).deserialize("n", F.col("value").cast("int")).write(nothing)
+        source, pipeline_of(source).deserialize("n", F.col("value").cast("int")).write(discard)
     )
     assert found[0].row.gap == "INTERVAL '14' MONTH"
 
@@ -496,15 +493,15 @@ def test_an_interval_of_months_is_shown_as_text(spark: SparkSession) -> None:
         ("time'12:00:00'", r"time\(6\)"),
     ],
 )
-def test_a_column_that_no_record_could_be_held_with_is_refused(
+def test_a_column_that_held_records_cannot_have_is_refused(
     spark: SparkSession, column: str, kind: str
 ) -> None:
     source = lines(spark, "x").withColumn("gap", F.expr(column))
     with pytest.raises(InvalidValue, match=f"source: 'gap'.*type {kind}: drop it, or cast it"):
-        begun(source)
+        pipeline_of(source)
 
 
-def test_kafka_sources_bring_task_and_position(spark: SparkSession) -> None:
+def test_kafka_sources_provide_task_and_position(spark: SparkSession) -> None:
     source = lines(spark).selectExpr("value", "'t' as topic", "1 as partition", "2L as offset")
     begun = define("lines", source)
     assert "partition" in str(begun.task)
@@ -513,22 +510,16 @@ def test_kafka_sources_bring_task_and_position(spark: SparkSession) -> None:
 
 def test_spark_connect_is_refused_in_one_line() -> None:
     class Connect:
-        """A session without a way to the JVM."""
+        """A session without access to the JVM."""
 
-    with pytest.raises(ConnectRefused, match="classic Spark session") as caught:
-        require_classic(Connect())  # type: ignore[arg-type]
+    with pytest.raises(SparkRefused, match="classic Spark session") as caught:
+        require_supported(Connect())  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
 
 
-def test_our_code_is_shipped_once_under_a_name_of_its_own(spark: SparkSession) -> None:
+def test_executor_code_is_shipped_once_under_a_private_name(spark: SparkSession) -> None:
     ship(spark.sparkContext)
     before = list(spark.sparkContext._python_includes or ())
     ship(spark.sparkContext)
     assert spark.sparkContext._python_includes == before
     assert shipped("map_in_arrow").__name__ == "_arrester_worker.map_in_arrow"
-
-
-def test_hadoop_file_systems_fence_as_local_disks_do(spark: SparkSession, tmp_path: Any) -> None:
-    check_storage(HadoopStorage(spark, f"file:{tmp_path}/hadoop"))
-    check_storage(storage(spark, f"file:{tmp_path}/local"))
-    assert isinstance(storage(spark, str(tmp_path)), LocalStorage)

@@ -1,4 +1,4 @@
-"""Dead letters in a Kafka topic, of records as Spark's Kafka source gives them."""
+"""Dead letters in a Kafka topic, of records of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from arrester.agents.dead_letters.pending_files import FOLDER
 from arrester.agents.dead_letters.schema import DeadLetterContext, DeadLetterRows
 from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.executor.columns import ERROR, ERROR_TYPE, FATE, POSITION, ROW, TASK
+from arrester.agents.executor.columns import ERROR, ERROR_TYPE, OUTCOME, POSITION, ROW, TASK
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.handlers import LogAndContinue
 from arrester.agents.spark.kafka_source import KafkaSource, kafka_sources
@@ -41,7 +41,8 @@ from tests.agents.kafka_records import (
     kafka_source,
     source_with_options,
 )
-from tests.agents.pipeline_bench import Bench, levels_of, sink_to, wait_until
+from tests.agents.pipeline_bench import Bench, levels_of, sink_to
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -114,7 +115,7 @@ def test_a_record_of_kafka_becomes_a_dead_letter_with_its_own_bytes(
     assert {task.id.key for task in bench.threads[0].tasks()} == {"flights-2"}
 
 
-def test_a_refused_dead_letter_is_counted_and_waits_until_the_broker_takes_it(
+def test_a_rejected_dead_letter_is_counted_and_stays_pending_until_the_broker_accepts_it(
     bench: Bench, cluster: KafkaCluster
 ) -> None:
     bad = KafkaRecord(value=b"nope", partition=0, offset=1)
@@ -145,7 +146,7 @@ def convert(row: dict[str, Any]) -> bytes:
 
 
 @pytest.mark.long
-def test_a_dead_letter_that_is_refused_for_good_ends_one_run_and_holds_up_no_other(
+def test_a_permanently_rejected_dead_letter_ends_one_run_and_does_not_block_others(
     bench: Bench, cluster: KafkaCluster
 ) -> None:
     def arrived() -> list[bytes]:
@@ -168,7 +169,7 @@ def test_a_dead_letter_that_is_refused_for_good_ends_one_run_and_holds_up_no_oth
     assert [row["offset"] for row in bench.spark.read.parquet(str(folder)).collect()] == ["1"]
     bench.deaths.clear()
 
-    # It was asked about; what the topic took is not sent again, and later letters pass.
+    # The handler was called; accepted dead letters are not sent again, and later ones pass.
     bench.start(parsing(bench), **converting)
     add_records(bench, KafkaRecord(value=b"three", partition=0, offset=3))
     bench.wait_for_input()
@@ -177,7 +178,7 @@ def test_a_dead_letter_that_is_refused_for_good_ends_one_run_and_holds_up_no_oth
     assert arrived() == [b"one", b"three", b"two"]
     assert waiting() == [folder]
 
-    # As if a run had ended while the folder was replaced by what is left.
+    # As if a run of 0.2.0 had ended while the folder was being replaced.
     folder.rename(f"{folder}.left")
     bench.start(parsing(bench), **keys(cluster))
     bench.stop()
@@ -186,7 +187,7 @@ def test_a_dead_letter_that_is_refused_for_good_ends_one_run_and_holds_up_no_oth
 
 
 @pytest.mark.long
-def test_a_stop_ends_a_start_that_waits_for_a_broker_without_bound(
+def test_a_stop_cancels_a_start_that_waits_for_the_broker(
     bench: Bench, cluster: KafkaCluster
 ) -> None:
     add_records(bench, KafkaRecord(value=b"nope", partition=0, offset=1))
@@ -208,8 +209,8 @@ def test_a_stop_ends_a_start_that_waits_for_a_broker_without_bound(
     starter = InheritableThread(target=start, daemon=True)
     starter.start()
     wait_until(lambda: thread.is_running)
-    assert thread.stop(timeout_seconds=60)
-    starter.join(60)
+    assert thread.stop(timeout_seconds=PATIENCE_SECONDS)
+    starter.join(PATIENCE_SECONDS)
     assert [type(each) for each in raised] == [StopRequested]
     assert bench.outbox.of(ThreadDied)[-1].reason == "stopped"
     assert len(list((Path(bench.checkpoint) / FOLDER).glob("*"))) == 1
@@ -230,7 +231,7 @@ def test_a_stop_ends_a_start_that_waits_for_a_broker_without_bound(
         ),
     ],
 )
-def test_columns_with_names_of_kafka_may_be_of_any_type(
+def test_columns_with_names_of_kafka_may_have_any_type(
     bench: Bench, schema: str, values: tuple[object, ...], expected: dict[str, object]
 ) -> None:
     source = bench.spark.createDataFrame(
@@ -240,19 +241,19 @@ def test_columns_with_names_of_kafka_may_be_of_any_type(
         F.struct("*").alias(ROW),
         F.lit("2").alias(TASK),
         F.lit(8).cast("long").alias(POSITION),
-        F.lit(1).alias(FATE),
+        F.lit(1).alias(OUTCOME),
         F.lit(None).cast(ERROR_TYPE).alias(ERROR),
     )
     writing = DeadLetterRows(
         pipeline=parsing(bench, source), application="tests", checkpoint="0190", configs=False
     )
     said = DeadLetterContext(name="one", at=datetime.now(UTC))
-    [letter] = writing.letters(frame, [], said, raw=True).collect()
+    [letter] = writing.dead_letters(frame, [], said, raw=True).collect()
     assert {name: letter[name] for name in expected} == expected
     assert (letter["topic"], letter["partition"], letter["offset"]) == ("flights", "2", "8")
 
 
-def test_a_redacted_letter_has_none_of_the_records_own_bytes(bench: Bench) -> None:
+def test_a_redacted_dead_letter_has_no_original_bytes(bench: Bench) -> None:
     ship(bench.spark.sparkContext)
     headers = "array<struct<key:string,value:binary>>"
     source = bench.spark.sql(
@@ -266,7 +267,7 @@ def test_a_redacted_letter_has_none_of_the_records_own_bytes(bench: Bench) -> No
         F.struct(F.expr("string(value) AS value"), *(set(source.columns) - {"value"})).alias(ROW),
         F.lit("2").alias(TASK),
         F.lit(8).cast("long").alias(POSITION),
-        F.lit(1).alias(FATE),
+        F.lit(1).alias(OUTCOME),
         F.from_json(F.to_json(F.expr(error)), ERROR_TYPE).alias(ERROR),
     )
     said = DeadLetterContext(name="one", at=datetime.now(UTC))
@@ -279,7 +280,7 @@ def test_a_redacted_letter_has_none_of_the_records_own_bytes(bench: Bench) -> No
             configs=False,
             redaction=Redaction(drop=("card", "headers"), key=key),
         )
-        [made] = writing.letters(frame, [], said, raw=True).collect()
+        [made] = writing.dead_letters(frame, [], said, raw=True).collect()
         return made
 
     made = letter(None)
@@ -295,7 +296,7 @@ def test_a_redacted_letter_has_none_of_the_records_own_bytes(bench: Bench) -> No
     assert letter("key")["key"] == b"k1"
 
 
-def test_a_topic_that_the_pipeline_reads_takes_no_dead_letters(
+def test_a_topic_that_the_pipeline_reads_is_refused_for_dead_letters(
     bench: Bench, cluster: KafkaCluster
 ) -> None:
     def reading(**options: str) -> Pipeline:
@@ -305,7 +306,7 @@ def test_a_topic_that_the_pipeline_reads_takes_no_dead_letters(
     for option in (
         {"subscribe": f"flights,{TOPIC}"},
         {"subscribePattern": "let.*"},
-        # Java's, as Spark reads it: Python knows none of these.
+        # Values of Java that Python cannot represent.
         {"subscribePattern": r"\p{Lower}++"},
         {"assign": f'{{"{TOPIC}": [0, 1]}}'},
     ):
@@ -325,13 +326,13 @@ def test_a_topic_that_the_pipeline_reads_takes_no_dead_letters(
         bench.start(reading(**servers, subscribePattern="let("), **keys())
 
 
-def test_a_topic_that_was_missing_and_is_made_is_said_as_an_error(
+def test_a_created_topic_is_logged_as_an_error(
     bench: Bench,
     cluster: KafkaCluster,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The mock cluster makes no topics by request: what the maker says here is not its own."""
+    """The mock cluster cannot create topics, so the result of the creation is patched."""
     monkeypatch.setattr(TopicDestination, "maker", lambda place: lambda _: (True, None))
     add_records(bench, KafkaRecord(value=b"{}"))
     bench.start(parsing(bench), **keys(cluster))
@@ -340,14 +341,14 @@ def test_a_topic_that_was_missing_and_is_made_is_said_as_an_error(
 
 
 @pytest.mark.long
-def test_what_is_missing_for_a_topic_is_said_at_the_start(
+def test_missing_requirements_of_a_topic_are_reported_at_the_start(
     bench: Bench, cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_records(bench, KafkaRecord(value=b"{}"))
     with pytest.raises(DeadLettersUnusable, match=r"errors\.dlq\.producer\.bootstrap\.servers"):
         bench.start(parsing(bench), **keys())
     missing = keys(cluster) | {"errors_dlq_topic_name": "missing"}
-    # The mock cluster makes no topics by request: so is a broker that refuses to.
+    # The mock cluster creates no topics, like a broker that refuses to.
     with pytest.raises(DeadLettersUnusable, match="'missing' cannot be looked for, or made"):
         bench.start(parsing(bench), **missing)
 

@@ -23,7 +23,8 @@ from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.errors import InvalidConfiguration, InvalidValue
 from arrester.controlplane.domain.events import RecordFailed, RetriesCounted, TaskPaused, ThreadDied
 from arrester.controlplane.domain.state.states import ThreadStatus
-from tests.agents.pipeline_bench import Bench, sink_to, wait_until
+from tests.agents.pipeline_bench import Bench, sink_to
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -37,8 +38,8 @@ def raising(row: Row) -> Row:
     return row
 
 
-class ServerRequests:
-    """Remembers what it was asked about, and lets it go."""
+class RecordingHandler:
+    """Records its calls, and answers CONTINUE."""
 
     def __init__(self) -> None:
         self.classes: list[str] = []
@@ -53,25 +54,25 @@ def stepping(bench: Bench, on: OnClass, handler: Any = None) -> Pipeline:
     return builder.write(sink_to(bench.folder / "out"))
 
 
-def test_the_most_specific_class_answers_and_the_rest_falls_through(bench: Bench) -> None:
-    asked = ServerRequests()
+def test_the_most_specific_class_answers_and_other_classes_go_to_the_handler(bench: Bench) -> None:
+    handler = RecordingHandler()
     bench.add(
         *[("a", n, value) for n, value in enumerate(("x", "key", "x", "odd", "index", "x"))],
         *[("b", n, value) for n, value in enumerate(("key", "odd", "x"))],
     )
     on: OnClass = {LookupError: CONTINUE, "builtins.IndexError": PAUSE}
-    bench.start(stepping(bench, on, asked))
+    bench.start(stepping(bench, on, handler))
     bench.wait_for_input()
 
     assert bench.positions("a") == [0, 2]
     assert bench.positions("b") == [2]
-    assert asked.classes == ["ArithmeticError", "ArithmeticError"]
+    assert handler.classes == ["ArithmeticError", "ArithmeticError"]
     wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 1)
     [paused] = bench.outbox.of(TaskPaused)
     assert (paused.task, paused.position) == ("a", 4)
 
 
-def test_answers_by_class_are_counted_when_nobody_has_to_be_asked(bench: Bench) -> None:
+def test_constant_answers_by_class_are_counted(bench: Bench) -> None:
     values = ["odd", *["key"] * 250, "index", "key"]
     bench.add(*[("a", n, value) for n, value in enumerate(values)], ("b", 0, "x"))
     on: OnClass = {"KeyError": CONTINUE, IndexError: PAUSE}
@@ -84,15 +85,15 @@ def test_answers_by_class_are_counted_when_nobody_has_to_be_asked(bench: Bench) 
     assert len(bench.dead_letters()) == 251
 
 
-def test_retry_makes_a_class_retriable_here_and_then_falls_through(bench: Bench) -> None:
-    asked = ServerRequests()
+def test_retry_makes_a_class_retriable_and_then_the_handler_answers(bench: Bench) -> None:
+    handler = RecordingHandler()
     bench.add(("a", 0, "odd"), ("a", 1, "key"), ("a", 2, "x"))
-    pipeline = stepping(bench, {ArithmeticError: RETRY}, asked)
+    pipeline = stepping(bench, {ArithmeticError: RETRY}, handler)
     bench.start(pipeline, errors_retries_limit=2, errors_retries_delay_max_ms=1)
     bench.wait_for_input()
 
     assert bench.positions("a") == [2]
-    assert asked.classes == ["ArithmeticError", "KeyError"]
+    assert handler.classes == ["ArithmeticError", "KeyError"]
     wait_until(lambda: len(bench.outbox.of(RecordFailed)) == 2)
     attempts = [each.failure.attempts for each in bench.outbox.of(RecordFailed)]
     assert attempts == [3, 1]
@@ -105,7 +106,7 @@ def native(bench: Bench, on: OnClass, handler: Any) -> Pipeline:
     return builder.write(sink_to(bench.folder / "out"))
 
 
-def test_native_failures_are_told_apart_by_condition_and_by_jvm_class(bench: Bench) -> None:
+def test_native_failures_are_answered_by_condition_and_by_jvm_class(bench: Bench) -> None:
     bench.add(*[("a", n, value) for n, value in enumerate(("1", "x", "2", "0", "5"))])
     bench.add(("b", 0, "0"), ("b", 1, "x"), ("b", 2, "5"), ("c", 0, "x"))
     on: OnClass = {"CAST_INVALID_INPUT": CONTINUE, "java.lang.ArithmeticException": PAUSE}
@@ -135,7 +136,7 @@ def test_a_class_that_fails_ends_the_run(bench: Bench) -> None:
     [{"no such": PAUSE}, {int: PAUSE}, {ValueError: "PAUSE"}, {3: PAUSE}],
     ids=["name", "class", "answer", "key"],
 )
-def test_what_is_no_answer_by_class_is_refused(bench: Bench, on: Any) -> None:
+def test_an_invalid_answer_by_class_is_refused(bench: Bench, on: Any) -> None:
     with pytest.raises(InvalidValue, match="step 'check': on"):
         stepping(bench, on)
 
@@ -147,15 +148,15 @@ def test_retry_without_a_budget_or_of_a_native_step_is_refused(bench: Bench) -> 
         bench.start(builder.write(sink_to(bench.folder / "out"), on={OSError: RETRY}))
     names = [fault.name for fault in caught.value.faults]
     assert names == [f"step {name!r}: on" for name in ("one", "other", "produce")]
-    # Nothing was claimed, and nothing of a checkpoint made.
+    # Nothing was claimed, and no checkpoint was created.
     assert not Path(bench.checkpoint).exists()
     assert not bench.outbox.events
     with pytest.raises(InvalidValue, match="RETRY"):
         native(bench, {"CAST_INVALID_INPUT": RETRY}, None)
 
 
-def test_an_answer_by_class_that_says_the_same_as_the_handler_is_counted(bench: Bench) -> None:
-    """Nobody is asked about native failures whose answers are all the same, so none is known."""
+def test_an_answer_by_class_equal_to_the_handler_is_counted(bench: Bench) -> None:
+    """Native failures whose answers are all equal need no diagnosis."""
     bench.add(("a", 0, "1"), ("a", 1, "x"), ("a", 2, "0"), ("a", 3, "x"), ("a", 4, "5"))
     on: OnClass = {"CAST_INVALID_INPUT": CONTINUE}
     bench.start(native(bench, on, LogAndContinue()), errors_tolerance_limit=2)
@@ -164,7 +165,7 @@ def test_an_answer_by_class_that_says_the_same_as_the_handler_is_counted(bench: 
 
 
 def test_a_sink_answers_by_class(bench: Bench) -> None:
-    asked, write, calls = ServerRequests(), sink_to(bench.folder / "out"), list[str]()
+    handler, write, calls = RecordingHandler(), sink_to(bench.folder / "out"), list[str]()
 
     def sink(df: DataFrame, number: int) -> None:
         [row] = df.collect()
@@ -175,12 +176,12 @@ def test_a_sink_answers_by_class(bench: Bench) -> None:
     for number, value in enumerate(("key", "late", "odd", "x", "index")):
         bench.add(("a", number, value))
     on: OnClass = {"KeyError": CONTINUE, IndexError: PAUSE, TimeoutError: RETRY}
-    pipeline = bench.define().write(sink, on_error=asked, on=on)
+    pipeline = bench.define().write(sink, on_error=handler, on=on)
     bench.start(pipeline, errors_retries_limit=1, errors_retries_delay_max_ms=1)
     bench.wait_for_input()
 
     assert calls == ["key", "late", "late", "odd", "x", "index"]
-    assert asked.classes == ["TimeoutError", "ArithmeticError"]
+    assert handler.classes == ["TimeoutError", "ArithmeticError"]
     assert bench.positions("a") == [3]
     wait_until(lambda: [each.position for each in bench.outbox.of(TaskPaused)] == [4])
     with pytest.raises(InvalidValue, match="write: on"):
@@ -190,8 +191,8 @@ def test_a_sink_answers_by_class(bench: Bench) -> None:
 
 
 @pytest.mark.long
-def test_what_is_sent_answers_by_class(bench: Bench) -> None:
-    asked, place = ServerRequests(), str(bench.folder / "sent")
+def test_sent_records_are_answered_by_class(bench: Bench) -> None:
+    handler, place = RecordingHandler(), str(bench.folder / "sent")
     (bench.folder / "sent").mkdir()
 
     def send(row: Row) -> None:
@@ -203,14 +204,14 @@ def test_what_is_sent_answers_by_class(bench: Bench) -> None:
     bench.add(*[("a", n, value) for n, value in enumerate(("key", "x", "odd", "x", "index", "x"))])
     bench.add(("b", 0, "key"), ("b", 1, "x"))
     on: OnClass = {LookupError: CONTINUE, "builtins.IndexError": PAUSE}
-    pipeline = bench.define().produce(send, on_error=asked, on=on)
+    pipeline = bench.define().produce(send, on_error=handler, on=on)
     bench.start(pipeline)
     bench.wait_for_input()
 
     assert sorted(each.name for each in (bench.folder / "sent").iterdir()) == ["a1", "a3", "b1"]
-    assert asked.classes == ["ArithmeticError"]
+    assert handler.classes == ["ArithmeticError"]
     wait_until(lambda: [each.position for each in bench.outbox.of(TaskPaused)] == [4])
-    # A handler that declares its answer does not answer for a class that has one of its own.
+    # A constant handler does not answer for a class with its own answer.
     bench.add(("c", 0, "odd"), ("c", 1, "index"), ("c", 2, "x"))
     bench.stop()
     other = bench.define().produce(send, on_error=LogAndContinue(), on={IndexError: PAUSE})
@@ -220,7 +221,7 @@ def test_what_is_sent_answers_by_class(bench: Bench) -> None:
 
 
 def test_a_transform_answers_by_class(bench: Bench) -> None:
-    asked = ServerRequests()
+    handler = RecordingHandler()
 
     def through(df: DataFrame) -> DataFrame:
         return df.withColumn(
@@ -229,10 +230,10 @@ def test_a_transform_answers_by_class(bench: Bench) -> None:
 
     bench.add(*[("a", n, value) for n, value in enumerate(("key", "x", "odd", "index", "x"))])
     on: OnClass = {LookupError: CONTINUE, "builtins.IndexError": PAUSE}
-    builder = bench.define().transform("through", through, on_error=asked, on=on)
+    builder = bench.define().transform("through", through, on_error=handler, on=on)
     bench.start(builder.write(sink_to(bench.folder / "out")))
     bench.wait_for_input()
 
     assert bench.positions("a") == [1]
-    assert asked.classes == ["ArithmeticError"]
+    assert handler.classes == ["ArithmeticError"]
     wait_until(lambda: [each.position for each in bench.outbox.of(TaskPaused)] == [3])

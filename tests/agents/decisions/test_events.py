@@ -1,4 +1,4 @@
-"""What is told of failures and of ends: bounded, and without what may quote a record."""
+"""Events about failures and ends are bounded and do not quote a record."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql import Row
 
 from arrester.agents.decisions.events import EventFactory
 from arrester.agents.decisions.judge import Decision
-from arrester.agents.failures.aggregate_in_spark import StoppedTask
+from arrester.agents.failures.aggregate import FailureSummary
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.run.termination import death_of
@@ -42,50 +42,44 @@ def event_factory() -> EventFactory:
 
 
 def decided(decision: Decision) -> list[Event]:
-    return event_factory().decided(decision, NOW, lambda key: None)
+    return event_factory().decision_events(decision, NOW, lambda key: None)
 
 
 def test_a_key_is_bounded_so_that_the_server_can_read_its_batch() -> None:
     many = [failed_record(n, key=f"{n}" + "k" * 2**20) for n in range(70)]
-    told = decided(Decision(examples=many))
-    assert len(codec.decode_batch(codec.encode_batch(told))) == 70
-    keys = [event.data.key for event in told if isinstance(event.data, RecordFailed)]
+    events = decided(Decision(examples=many))
+    assert len(codec.decode_batch(codec.encode_batch(events))) == 70
+    keys = [event.data.key for event in events if isinstance(event.data, RecordFailed)]
     assert all(key is not None and len(key.encode()) <= KEY_MAX_BYTES for key in keys)
     assert len(set(keys)) == 70
 
 
-def test_of_many_tasks_that_halt_alike_some_are_described_and_all_are_told() -> None:
-    described = [failed_record(0, task=f"t{n}") for n in range(3)]
-    halted = [
-        StoppedTask(
-            task=f"t{n}",
-            position=n,
-            number=1,
-            exception_class="ValueError",
-            frame=None,
-            attempts=1,
-            dies=n == 9,
+def test_all_stopped_tasks_are_reported_and_some_records_in_full() -> None:
+    in_full = [failed_record(0, task=f"t{n}") for n in range(3)]
+    stopped_tasks = [
+        FailureSummary(
+            id=n, task=f"t{n}", entry=0, position=n, number=1, exception_class="ValueError"
         )
         for n in range(3, 10)
     ]
-    told = decided(Decision(paused=described, halted=halted))
+    events = decided(Decision(stopping=in_full, stopped_tasks=stopped_tasks, dead={"t9"}))
 
-    failed = [event for event in told if isinstance(event.data, RecordFailed)]
+    failed = [event for event in events if isinstance(event.data, RecordFailed)]
     assert [event.body is not None for event in failed] == [True] * 3 + [False] * 7
     fingerprints = {event.data.failure.fingerprint for event in failed}  # type: ignore[union-attr]
     assert len(fingerprints) == 1
-    paused = [event.data for event in told if isinstance(event.data, TaskPaused)]
+    paused = [event.data for event in events if isinstance(event.data, TaskPaused)]
     assert [(each.task, each.position) for each in paused[3:]] == [
         (f"t{n}", n) for n in range(3, 9)
     ]
-    [died] = [event.data for event in told if isinstance(event.data, TaskDied)]
+    [died] = [event.data for event in events if isinstance(event.data, TaskDied)]
     assert (died.task, died.alone) == ("t9", True)
 
 
-def test_a_step_that_failed_as_a_whole_quotes_no_record() -> None:
+def test_the_end_reason_of_a_failed_step_quotes_no_record() -> None:
     raised = ValueError(PROBLEM.message)
     failed = StepFailed("process:features", PROBLEM, raised, why="no single record does it")
-    death = death_of("flights", failed, stopped=False)
+    death = death_of(failed, stopped=False)
 
     assert death.exception is raised
     assert death.failure is not None
@@ -97,6 +91,6 @@ def test_a_step_that_failed_as_a_whole_quotes_no_record() -> None:
 
     model = Problem(exception_class="OSError", message="no model\nat all")
     failed = StepFailed("process:features", model, raised, why="without records", recordless=True)
-    death = death_of("flights", failed, stopped=False)
+    death = death_of(failed, stopped=False)
     assert death.failure is not None and death.failure.message == "no model\nat all"
     assert death.reason == "process:features: OSError: no model (without records)"

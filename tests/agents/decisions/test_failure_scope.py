@@ -1,4 +1,4 @@
-"""errors.failure.scope=task: FAIL kills one task, everything else goes on (Kafka Connect)."""
+"""errors.failure.scope=task: FAIL kills one task, and the others continue (Kafka Connect)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from arrester.agents.handlers import LogAndContinue, LogAndFail, LogAndPause
+from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.controlplane.domain.events import (
     RecordFailed,
     Response,
@@ -18,7 +19,8 @@ from arrester.controlplane.domain.events import (
     TaskRestarted,
 )
 from arrester.controlplane.domain.state.states import TaskStatus, ThreadStatus
-from tests.agents.pipeline_bench import Bench, server_state, sink_to, wait_until
+from tests.agents.pipeline_bench import Bench, server_state, sink_to
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -59,14 +61,14 @@ def test_a_dead_task_is_held_until_an_operator_restarts_it(bench: Bench, repaire
 
     assert dead(bench, thread) == {"a": 1, "c": 0}
     assert (bench.positions("a"), bench.positions("b"), bench.positions("c")) == ([0], [0, 1], [])
-    refused = thread.resume("a", how=ResumeHow.RETRY)
+    refused = thread.apply(TaskCommand("a", how=ResumeHow.RETRY))
     assert (refused.applied, "only a PAUSED task" in refused.reason) == (False, True)
-    assert not thread.resume("b", how=ResumeHow.RESTART).applied
+    assert not thread.apply(TaskCommand("b", how=ResumeHow.RESTART)).applied
 
-    assert thread.resume("a", how=ResumeHow.RESTART, actor="ana").applied
+    assert thread.apply(TaskCommand("a", how=ResumeHow.RESTART, actor="ana")).applied
     wait_until(lambda: len(bench.outbox.of(TaskDied)) == 3, what="the same death again")
     repaired.touch()
-    assert thread.resume("a", how=ResumeHow.RESTART, actor="ana").applied
+    assert thread.apply(TaskCommand("a", how=ResumeHow.RESTART, actor="ana")).applied
     wait_until(lambda: bench.positions("a") == [0, 1, 2, 3], what="held rows")
 
     assert thread.state is ThreadStatus.RUNNING
@@ -81,7 +83,7 @@ def test_a_dead_task_is_held_until_an_operator_restarts_it(bench: Bench, repaire
     assert bench.dead_letters() == []
 
 
-def test_one_record_too_many_kills_its_task_alone_and_a_restart_counts_afresh(
+def test_a_record_over_the_limit_kills_only_its_task_and_a_restart_counts_from_zero(
     bench: Bench, repaired: Path
 ) -> None:
     bench.add(("a", 0, "bad"), ("a", 1, "bad"), ("a", 2, "bad"), ("a", 3, "x"), ("b", 0, "bad"))
@@ -91,16 +93,16 @@ def test_one_record_too_many_kills_its_task_alone_and_a_restart_counts_afresh(
     bench.wait_for_input()
     assert dead(bench, thread) == {"a": 1}
 
-    assert thread.resume("a", how=ResumeHow.RESTART).applied
-    # Its record is skipped now, as the first of a new count; the next one is too many.
+    assert thread.apply(TaskCommand("a", how=ResumeHow.RESTART)).applied
+    # Its record is skipped now, as the first of a new count; the next one exceeds the limit.
     wait_until(lambda: dead(bench, thread) == {"a": 2})
-    assert thread.resume("a", how=ResumeHow.RESTART).applied
+    assert thread.apply(TaskCommand("a", how=ResumeHow.RESTART)).applied
     wait_until(lambda: bench.positions("a") == [3])
-    letters = [letter["position"] for letter in bench.dead_letters() if letter["task"] == "a"]
-    assert sorted(letters) == [0, 1, 2]
+    dead_letters = [letter["position"] for letter in bench.dead_letters() if letter["task"] == "a"]
+    assert sorted(dead_letters) == [0, 1, 2]
 
 
-def test_a_thread_in_the_place_of_another_leaves_it_dead_and_a_new_instance_does_not(
+def test_a_dead_task_stays_dead_in_a_replacement_thread_and_runs_in_a_new_instance(
     bench: Bench, repaired: Path
 ) -> None:
     bench.add(("a", 0, "bad"), ("b", 0, "x"))
@@ -110,7 +112,7 @@ def test_a_thread_in_the_place_of_another_leaves_it_dead_and_a_new_instance_does
     bench.stop()
     bench.add(("a", 1, "x"), ("b", 1, "x"))
 
-    thread = bench.start(pipeline, instance=thread._instance, **ALONE)
+    thread = bench.start(pipeline, instance=thread._engine.event_factory.instance, **ALONE)
     bench.wait_for_input()
     assert dead(bench, thread) == {"a": 0}
     bench.stop()
@@ -136,7 +138,9 @@ def test_fatal_failures_of_native_steps_kill_each_task_that_has_one(bench: Bench
     assert answers == {(1, Response.CONTINUE), (2, Response.FAIL)}
 
 
-def test_the_global_task_takes_its_thread_down_in_any_scope(bench: Bench, repaired: Path) -> None:
+def test_a_failure_of_the_global_task_ends_its_thread_in_any_scope(
+    bench: Bench, repaired: Path
+) -> None:
     bench.add((None, 0, "bad"), ("b", 0, "x"))
     thread = bench.start(failing(bench, repaired, LogAndPause()), **ALONE)
     wait_until(lambda: thread.state is ThreadStatus.DEAD)

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from arrester.agents.handlers import LogAndContinue
+from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.events import (
     FailuresCounted,
@@ -23,7 +24,8 @@ from arrester.controlplane.domain.events import (
     TaskPaused,
     ThreadDied,
 )
-from tests.agents.pipeline_bench import Bench, blocks, read_sink, sink_to, wait_until
+from tests.agents.pipeline_bench import Bench, blocks, read_sink, sink_to
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -51,15 +53,15 @@ def test_an_outage_pauses_its_tasks_instead_of_flooding_the_dead_letters(bench: 
     assert (bench.positions("a"), bench.positions("b"), bench.positions("c")) == ([0], [], [1])
     places = {(str(each.id.key), each.position, each.held) for each in thread.paused_tasks()}
     assert places == {("a", 2, 4), ("b", 0, 3)}
-    letters = {(each["task"], each["position"]) for each in bench.dead_letters()}
-    assert letters == {("a", 1), ("c", 0)}
+    dead_letters = {(each["task"], each["position"]) for each in bench.dead_letters()}
+    assert dead_letters == {("a", 1), ("c", 0)}
     wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 2)
     [found] = bench.outbox.of(OutageFound)
     assert (found.failed, found.records, found.response) == (5, 11, Response.PAUSE)
     assert found.failure.exception_class == "ConnectionRefusedError"
     assert not found.estimated
 
-    # Less than the share: these are bad records, and the handler is asked.
+    # Less than the share: these are failing records, and the handler is called.
     bench.add(*[("d", n, "x") for n in range(20)], *[("e", n, "down") for n in range(5)])
     bench.wait_for_input()
     assert len(bench.positions("d")) == 20
@@ -83,7 +85,7 @@ def test_an_outage_of_a_native_step_is_estimated_from_a_sample(bench: Bench) -> 
     assert bench.dead_letters() == []
 
 
-def test_an_outage_ends_the_run_where_that_was_set_or_nothing_can_be_held(bench: Bench) -> None:
+def test_an_outage_ends_the_run_if_configured_or_if_records_cannot_be_held(bench: Bench) -> None:
     bench.add(*[(None, n, "down") for n in range(9)], ("b", 0, "x"))
     bench.start(bench.checking(calling, LogAndContinue()), **GUARD)
     wait_until(lambda: bool(bench.deaths))
@@ -99,7 +101,7 @@ def test_an_outage_ends_the_run_where_that_was_set_or_nothing_can_be_held(bench:
 
 
 def sending_to(file: Path, repaired: Path) -> Callable[[Row], None]:
-    """Return a `send` to which "down" does not get through until it is repaired."""
+    """Return a `send` that fails for "down" until it is repaired."""
 
     def send(row: Row) -> None:
         if row["value"] == "down" and not repaired.exists():
@@ -116,23 +118,23 @@ def sent_of(file: Path, task: str) -> list[int]:
 
 
 class Continuing:
-    """Has to be asked; counts how often."""
+    """Is not constant; counts its calls."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str | None, int | None]] = []
+        self.handler_calls: list[tuple[str | None, int | None]] = []
 
     def handle(self, context: Any, record: Any, exception: Any) -> Answer:
-        self.asked.append((context.task, context.position))
+        self.handler_calls.append((context.task, context.position))
         return Answer.CONTINUE
 
 
-def test_an_outage_of_the_broker_pauses_its_tasks_with_nothing_sent_behind(bench: Bench) -> None:
+def test_an_outage_of_the_broker_pauses_its_tasks_and_sends_no_later_record(bench: Bench) -> None:
     file, repaired = bench.folder / "sent", bench.folder / "repaired"
     bench.add(
         *[("a", n, "x" if n < 3 else "down") for n in range(10)],
         *[("b", n, "down") for n in range(10)],
         *[("c", n, "x") for n in range(8)],
-        # A failure that others of its task were sent behind is a record's own.
+        # Later records of its task were sent, so the failure belongs to the record.
         *[("d", n, value) for n, value in enumerate(("down", "x", "down", "down"))],
     )
     pipeline = bench.define().produce(sending_to(file, repaired), on_error=LogAndContinue())
@@ -146,13 +148,13 @@ def test_an_outage_of_the_broker_pauses_its_tasks_with_nothing_sent_behind(bench
     wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 3)
     [found] = bench.outbox.of(OutageFound)
     assert (found.failure.stage, found.response) == ("produce", Response.PAUSE)
-    # More than 0.4 of 32; then nobody sends any further.
+    # More than 0.4 of 32; then nothing more is sent.
     assert 13 <= found.failed <= 20
     assert bench.deaths == []
 
     repaired.touch()
     for task in "abd":
-        assert thread.resume(task, how=ResumeHow.RETRY).applied
+        assert thread.apply(TaskCommand(task, how=ResumeHow.RETRY)).applied
     wait_until(lambda: not any(each.held for each in thread.tasks()))
     bench.stop()
     assert [sent_of(file, task) for task in "abcd"] == [
@@ -164,7 +166,7 @@ def test_an_outage_of_the_broker_pauses_its_tasks_with_nothing_sent_behind(bench
 
 
 @pytest.mark.long
-def test_an_outage_is_seen_over_rounds_where_tasks_stop_at_each_failure(bench: Bench) -> None:
+def test_an_outage_is_detected_over_several_rounds(bench: Bench) -> None:
     file, handler = bench.folder / "sent", Continuing()
     bench.add(*[("a", n, "x" if n < 2 else "down") for n in range(30)])
     builder = bench.define()
@@ -172,8 +174,8 @@ def test_an_outage_is_seen_over_rounds_where_tasks_stop_at_each_failure(bench: B
         builder.produce(sending_to(file, bench.folder / "never"), on_error=handler), **GUARD
     )
     bench.wait_for_input()
-    # The fifth failure of seven that were tried: the first four were decided about before.
-    assert handler.asked == [("a", n) for n in range(2, 6)]
+    # The fifth failure of seven sent records: the first four were decided before.
+    assert handler.handler_calls == [("a", n) for n in range(2, 6)]
     assert len(bench.dead_letters()) == 4
     [paused] = thread.paused_tasks()
     assert (paused.position, paused.held) == (6, 24)
@@ -182,7 +184,7 @@ def test_an_outage_is_seen_over_rounds_where_tasks_stop_at_each_failure(bench: B
     assert (found.failed, found.records) == (5, 7)
 
 
-def test_an_outage_of_the_broker_ends_the_run_where_that_was_set(bench: Bench) -> None:
+def test_an_outage_of_the_broker_ends_the_run_if_configured(bench: Bench) -> None:
     file = bench.folder / "sent"
     bench.add(*[("ab"[n % 2], n, "down") for n in range(30)])
     sink = bench.define().produce(
@@ -197,7 +199,7 @@ def test_an_outage_of_the_broker_ends_the_run_where_that_was_set(bench: Bench) -
 
 
 @pytest.mark.long
-def test_a_sink_that_takes_no_micro_batch_is_an_outage_too(bench: Bench) -> None:
+def test_a_sink_that_rejects_each_micro_batch_is_an_outage(bench: Bench) -> None:
     folder, repaired = str(bench.folder / "out"), bench.folder / "repaired"
 
     def sink(df: DataFrame, number: int) -> None:
@@ -207,22 +209,22 @@ def test_a_sink_that_takes_no_micro_batch_is_an_outage_too(bench: Bench) -> None
 
     handler = Continuing()
     bench.add(*[("ab"[n % 2], n, "x") for n in range(6)], ("c", 0, "bad"))
-    # Fewer than errors.outage.minimum: the handler is taken at its word.
+    # Fewer than errors.outage.minimum: the handler's answer applies.
     bench.add(*[("d", n, "x") for n in range(4)])
     step = bench.define().process("check", calling, on_error=LogAndContinue())
     thread = bench.start(step.write(sink, atomic=True, on_error=handler), **GUARD)
     bench.wait_for_input()
     assert {(each.id.key, each.position) for each in thread.paused_tasks()} == {("a", 0), ("b", 1)}
-    letters = {(each["task"], each["position"]) for each in bench.dead_letters()}
-    assert letters == {("c", 0), *[("d", n) for n in range(4)]}
-    assert handler.asked == [(None, None)]
+    dead_letters = {(each["task"], each["position"]) for each in bench.dead_letters()}
+    assert dead_letters == {("c", 0), *[("d", n) for n in range(4)]}
+    assert handler.handler_calls == [(None, None)]
     wait_until(lambda: bool(bench.outbox.of(OutageFound)))
     [found] = bench.outbox.of(OutageFound)
     assert (found.failed, found.records, found.failure.stage) == (6, 6, "produce")
 
     repaired.touch()
     for task in "ab":
-        assert thread.resume(task, how=ResumeHow.RETRY).applied
+        assert thread.apply(TaskCommand(task, how=ResumeHow.RETRY)).applied
     wait_until(lambda: not any(each.held for each in thread.tasks()))
     bench.stop()
     assert (bench.positions("a"), bench.positions("b")) == ([0, 2, 4], [1, 3, 5])

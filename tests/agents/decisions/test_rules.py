@@ -1,4 +1,4 @@
-"""What a handler is shown of a failed record, and what an exception of ours tells of it."""
+"""The record that a handler receives, and the text of exceptions about it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import Row
 
 from arrester.agents.dead_letters.queue import row_of
-from arrester.agents.decisions.fatal import RecordFatal
+from arrester.agents.decisions.end_reasons import RecordFatal
 from arrester.agents.decisions.policies import StagePolicy
-from arrester.agents.decisions.rules import Responder, SelfHealing
+from arrester.agents.decisions.rules import FailureRules, SelfHealing
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction
@@ -27,7 +27,7 @@ NOTHING: Any = None
 
 
 class Reading:
-    """Remembers what it was shown."""
+    """Records the contexts it receives."""
 
     def __init__(self) -> None:
         self.contexts: list[ErrorContext] = []
@@ -54,9 +54,9 @@ def pipeline_of() -> Pipeline:
     )
 
 
-def responder(handler: Reading) -> Responder:
+def rules(handler: Reading) -> FailureRules:
     stage = StagePolicy(stage=StageKind.PROCESS, policy=Policy(handled=True), handler=handler)
-    return Responder(
+    return FailureRules(
         application="tests",
         pipeline=pipeline_of(),
         stages={1: stage},
@@ -94,23 +94,23 @@ def failed(row: dict[str, Any], *names: str) -> FailedRecord:
         ([None], 0),
     ],
 )
-def test_headers_that_are_not_those_of_kafka_are_not_shown_as_such(
-    headers: object, shown: int
-) -> None:
+def test_handlers_receive_no_headers_that_are_not_of_kafka(headers: object, shown: int) -> None:
     handler = Reading()
-    responder(handler).respond_to_one(failed({**COORDINATES, "headers": headers}), now_ms=0)
+    rules(handler).respond_to_record(failed({**COORDINATES, "headers": headers}), now_ms=0)
     [context] = handler.contexts
     assert (context.topic, len(context.headers)) == ("flights", shown)
 
 
-def test_a_failure_that_repairs_itself_tells_nothing_of_the_record() -> None:
+def test_a_self_healing_failure_does_not_quote_the_record() -> None:
     healing = next(
-        name for name, ruling in DEFAULT_TABLE.rulings.items() if ruling.kind is Kind.SELF_HEALING
+        name
+        for name, ruling in DEFAULT_TABLE.classifications.items()
+        if ruling.kind is Kind.SELF_HEALING
     )
     each = failed({"value": "4711"}, healing)
     for decide in (
-        lambda: responder(Reading()).respond_to_one(each, now_ms=0),
-        lambda: responder(Reading()).is_fatal(each),
+        lambda: rules(Reading()).respond_to_record(each, now_ms=0),
+        lambda: rules(Reading()).is_fatal(each),
     ):
         with pytest.raises(SelfHealing) as raised:
             decide()
@@ -118,28 +118,28 @@ def test_a_failure_that_repairs_itself_tells_nothing_of_the_record() -> None:
         assert "4711" not in str(raised.value)
 
 
-def test_the_first_dead_letter_has_columns_of_any_name() -> None:
+def test_a_row_may_have_columns_of_any_name() -> None:
     values = {"cls": 1, "self": "x", "a b": None, "count": [1]}
     assert row_of(values).asDict() == values
     assert row_of({}).asDict() == {}
 
 
 @pytest.mark.parametrize(
-    ("row", "redaction", "told"),
+    ("row", "redaction", "coordinates"),
     [
         ({"card": 4711}, Redaction(), ""),
         (COORDINATES, Redaction(), " (topic flights, partition 2, offset 8)"),
         (COORDINATES, Redaction(drop=["topic"]), " (partition 2, offset 8)"),
         (COORDINATES, Redaction(only=[]), ""),
-        # A column of that name may be anything; a line of the log stays one.
+        # A column of that name may have any value; the log line stays one line.
         (COORDINATES | {"topic": "card\n4711"}, Redaction(), " (partition 2, offset 8)"),
         ({"topic": {"card": 1}, "partition": None, "offset": "4711"}, Redaction(), ""),
     ],
 )
-def test_a_line_of_the_log_names_where_a_record_is_and_no_values(
-    row: dict[str, Any], redaction: Redaction, told: str
+def test_a_log_line_has_the_location_of_a_record_without_its_values(
+    row: dict[str, Any], redaction: Redaction, coordinates: str
 ) -> None:
-    named = replace(responder(Reading()), redaction=redaction)
-    place = f"process:check failed at task 'a', position 8{told}: ValueError"
-    assert named.said_of(failed(row)) == f"flights: {place}"
+    named = replace(rules(Reading()), redaction=redaction)
+    place = f"process:check failed at task 'a', position 8{coordinates}: ValueError"
+    assert named.log_line(failed(row)) == f"flights: {place}"
     assert str(RecordFatal(failed(row), redaction=redaction)) == f"{place}: card 4711"

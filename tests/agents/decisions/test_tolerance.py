@@ -23,6 +23,7 @@ from arrester.agents.handlers import (
 from arrester.agents.journal.entries import Entry, Kind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.run.policy_snapshot import described
+from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.controlplane.domain.events import (
     PipelineDescribed,
     RecordFailed,
@@ -30,7 +31,8 @@ from arrester.controlplane.domain.events import (
     TaskDied,
     ThreadStarted,
 )
-from tests.agents.pipeline_bench import Bench, server_state, sink_to, wait_until
+from tests.agents.pipeline_bench import Bench, server_state, sink_to
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -48,7 +50,7 @@ def raising() -> Any:
 
 
 class Skipping:
-    """Answers CONTINUE, but has to be asked."""
+    """Answers CONTINUE, but is not constant."""
 
     def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Response:
         return Response.CONTINUE
@@ -61,7 +63,7 @@ def died_at(bench: Bench) -> tuple[str | None, int | None]:
 
 
 @pytest.mark.parametrize("handler", [LogAndContinue(), Skipping()], ids=["declared", "asked"])
-def test_the_record_after_the_limit_kills_across_micro_batches(
+def test_the_first_record_over_the_limit_kills_across_micro_batches(
     bench: Bench, handler: Handler
 ) -> None:
     bench.add(("b", 0, "bad"), *BAD[:2])
@@ -71,7 +73,7 @@ def test_the_record_after_the_limit_kills_across_micro_batches(
     assert died_at(bench) == ("a", 3)
 
 
-def test_a_native_step_is_counted_not_asked_and_kills_at_the_exact_record(bench: Bench) -> None:
+def test_a_native_step_is_counted_and_kills_at_the_exact_record(bench: Bench) -> None:
     bench.add(*BAD, ("b", 0, "bad"))
     pipeline = (
         bench.define()
@@ -95,7 +97,7 @@ def test_all_steps_of_a_pipeline_share_the_count_of_a_task(bench: Bench) -> None
     assert died_at(bench) == ("a", 3)
 
 
-def test_a_limit_alone_lets_records_go_until_it_is_exceeded(bench: Bench) -> None:
+def test_a_limit_alone_skips_records_until_it_is_exceeded(bench: Bench) -> None:
     bench.add(*BAD[:2], ("a", 2, "x"))
     pipeline = bench.define().process("check", raising()).write(sink_to(bench.folder / "out"))
     bench.start(pipeline, errors_tolerance_limit=2)
@@ -126,7 +128,7 @@ def test_the_next_run_starts_at_zero(bench: Bench) -> None:
 
 
 def test_held_records_count_when_they_run(bench: Bench) -> None:
-    """The first record pauses its task; the others are left out when they run after it."""
+    """The first record pauses its task; the others are skipped when they run later."""
 
     class PauseOnce:
         def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Response:
@@ -135,11 +137,11 @@ def test_held_records_count_when_they_run(bench: Bench) -> None:
     bench.add(*BAD)
     thread = bench.start(bench.checking(raising(), PauseOnce()), errors_tolerance_limit=2)
     wait_until(lambda: bool(thread.paused_tasks()))
-    assert thread.resume("a", how=ResumeHow.SKIP).applied
+    assert thread.apply(TaskCommand("a", how=ResumeHow.SKIP)).applied
     assert died_at(bench) == ("a", 3)
 
 
-def test_what_comes_after_a_pause_is_not_counted(bench: Bench) -> None:
+def test_records_after_a_pause_are_not_counted(bench: Bench) -> None:
     bench.add(("a", 0, "bad"), ("a", 1, "y"), *[("a", n, "bad") for n in range(2, 8)])
     refused = F.when(F.col("value") == "y", F.lit("y").cast("int")).otherwise(1)
     pipeline = (
@@ -155,7 +157,7 @@ def test_what_comes_after_a_pause_is_not_counted(bench: Bench) -> None:
     assert bench.deaths == []
 
 
-def test_a_run_tells_what_it_does_about_failures_and_what_it_spends_is_counted(
+def test_a_run_reports_its_policies_and_its_tolerance_usage(
     bench: Bench,
 ) -> None:
     bench.add(*BAD[:3], ("b", 0, "bad"), ("b", 1, "x"))
@@ -179,8 +181,8 @@ def test_a_run_tells_what_it_does_about_failures_and_what_it_spends_is_counted(
     wait_until(lambda: len(bench.outbox.of(RecordFailed)) == 4)
 
     [policy] = bench.outbox.of(PipelineDescribed)
-    told = [each.data for each in bench.outbox.events]
-    assert isinstance(told[0], ThreadStarted) and told[1] == policy
+    reported = [each.data for each in bench.outbox.events]
+    assert isinstance(reported[0], ThreadStarted) and reported[1] == policy
     assert [(each.name, each.answer, each.origin) for each in policy.stages] == [
         ("source", "CONTINUE", "limit"),
         ("deserialize", "CONTINUE", "limit"),
@@ -202,8 +204,8 @@ def test_a_run_tells_what_it_does_about_failures_and_what_it_spends_is_counted(
     assert (thread.spent.total, thread.spent.in_window, thread.spent.task) == (3, 3, "a")
 
 
-def test_a_sink_is_described_with_who_answers_for_it(bench: Bench) -> None:
-    def told(end: Pipeline, **keys: object) -> tuple[str | None, str, Mapping[str, str]]:
+def test_a_sink_is_described_with_its_handler(bench: Bench) -> None:
+    def reported(end: Pipeline, **keys: object) -> tuple[str | None, str, Mapping[str, str]]:
         config = AgentConfig.read("flights", keys, environment={})
         stage = described(end, config, uncaught="SHUTDOWN_CLIENT").stages[-1]
         return stage.answer, stage.origin, stage.on
@@ -211,18 +213,18 @@ def test_a_sink_is_described_with_who_answers_for_it(bench: Bench) -> None:
     handler = LogAndContinue()
     ends = [bench.define().write(print), bench.define().produce(print)]
     for end in ends:
-        assert told(end) == ("FAIL", "default", {})
-        assert told(end, **{"production.exception.handler": handler}) == (
+        assert reported(end) == ("FAIL", "default", {})
+        assert reported(end, **{"production.exception.handler": handler}) == (
             "CONTINUE",
             "configuration",
             {},
         )
-    assert told(bench.define().write(print, on_error=handler)) == ("CONTINUE", "on_error", {})
-    assert told(bench.define().produce(print, on_error=handler)) == ("CONTINUE", "on_error", {})
+    assert reported(bench.define().write(print, on_error=handler)) == ("CONTINUE", "on_error", {})
+    assert reported(bench.define().produce(print, on_error=handler)) == ("CONTINUE", "on_error", {})
 
 
 @pytest.mark.parametrize("handler", [LogAndContinue(), Skipping()], ids=["declared", "asked"])
-def test_a_decision_that_never_became_durable_is_not_counted(
+def test_a_decision_that_was_not_committed_is_not_counted(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, handler: Handler
 ) -> None:
     """The source's budget lets the same run decide again."""

@@ -1,4 +1,4 @@
-"""What `.write` and `.write_files` take, and which of it is all or nothing."""
+"""Arguments of `.write` and `.write_files`, and which sinks are atomic."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_files_have_partitions_and_options(spark: SparkSession, tmp_path: Path) 
     rows = spark.range(4).selectExpr("id", "id * 2 as twice", "id % 2 as half")
     sink(rows, 0)
 
-    # A probe of it writes the same, elsewhere.
+    # Its probe writes the same rows into another folder.
     sink.write_into(rows, str(tmp_path / "probe"))
     for folder in ("out", "probe"):
         lines = [part.read_text() for part in (tmp_path / folder / "half=1").glob("part-*")]
         assert sorted("".join(lines).split()) == ["1|2", "3|6"]
 
 
-def test_what_is_known_to_be_all_or_nothing(bench: Bench) -> None:
+def test_which_sinks_are_atomic(bench: Bench) -> None:
     def sink(*args: object) -> None:
         """Write nothing."""
 
@@ -53,7 +53,7 @@ def test_what_is_known_to_be_all_or_nothing(bench: Bench) -> None:
     assert not atomic(bench.define().write(sink))
     assert atomic(bench.define().write(sink, atomic=True))
     assert atomic(bench.define().write_files("/data/out"))
-    # Files of a Spark task are seen before the job commits.
+    # Files of a Spark task are visible before the job commits.
     assert not atomic(bench.define().write_files("/data/out", options={_ALGORITHM: "2"}))
     hadoop = bench.spark.sparkContext._jsc.hadoopConfiguration()
     hadoop.set(_ALGORITHM, "2")
@@ -63,7 +63,7 @@ def test_what_is_known_to_be_all_or_nothing(bench: Bench) -> None:
         hadoop.unset(_ALGORITHM)
 
 
-def test_what_is_no_file_sink_is_refused(bench: Bench) -> None:
+def test_an_invalid_file_sink_is_refused(bench: Bench) -> None:
     with pytest.raises(InvalidValue, match="write_files: format: 'kafka' is not allowed"):
         bench.define().write_files("/data/out", format="kafka")
     with pytest.raises(InvalidValue, match="write_files: path"):

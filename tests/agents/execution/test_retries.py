@@ -1,4 +1,4 @@
-"""Attempts on executors: budgets, classes of exceptions, and a stop while somebody waits."""
+"""Attempts on executors: budgets, classes of exceptions, and a stop during a wait."""
 
 from __future__ import annotations
 
@@ -22,14 +22,8 @@ from arrester.controlplane.domain.events import (
     ThreadStarted,
 )
 from arrester.controlplane.domain.state.states import Counters, ThreadStatus
-from tests.agents.pipeline_bench import (
-    Bench,
-    blocks,
-    levels_of,
-    server_state,
-    sink_to,
-    wait_until,
-)
+from tests.agents.pipeline_bench import Bench, blocks, levels_of, server_state, sink_to
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -56,8 +50,8 @@ def flaky(folder: Path, error: str = "TimeoutError") -> Callable[[Row], Row]:
     return check
 
 
-class ServerRequests:
-    """A handler that answers as it is told, and keeps what it was asked."""
+class RecordingHandler:
+    """A handler with given answers, which stores its calls."""
 
     def __init__(self, answer: Response) -> None:
         self.contexts: list[ErrorContext] = []
@@ -73,7 +67,7 @@ def counters(bench: Bench, task: str = "a") -> Counters:
     return next(state.counters for state in states if state.id.key == task)
 
 
-def test_a_retriable_failure_is_tried_again_and_no_record_fails(bench: Bench) -> None:
+def test_a_retriable_failure_is_retried_and_no_record_fails(bench: Bench) -> None:
     bench.add(("a", 0, "x"), ("a", 1, "2"), ("b", 0, "1"))
     bench.start(
         bench.checking(flaky(bench.folder / "tries"), LogAndFail()), errors_retries_limit=2, **NOW
@@ -90,7 +84,7 @@ def test_a_retriable_failure_is_tried_again_and_no_record_fails(bench: Bench) ->
     assert counters(bench).records_skipped == 0
 
 
-def test_spent_retries_are_attempts_of_one_failed_record(bench: Bench) -> None:
+def test_used_retries_are_attempts_of_one_failed_record(bench: Bench) -> None:
     rows = [("a", n, "never") for n in range(5)]
     bench.add(*rows, ("a", 5, "1"), ("a", 6, "x"))
     bench.start(
@@ -103,8 +97,8 @@ def test_spent_retries_are_attempts_of_one_failed_record(bench: Bench) -> None:
     bench.wait_for_input()
     bench.stop()
     assert bench.positions("a") == [5, 6]
-    told = bench.outbox.of(RecordFailed)
-    assert [each.failure.attempts for each in told] == [3, 3]
+    failed = bench.outbox.of(RecordFailed)
+    assert [each.failure.attempts for each in failed] == [3, 3]
     [rest] = bench.outbox.of(FailuresCounted)
     assert (rest.count, rest.failure.attempts) == (3, 3)
     [state] = server_state(bench.outbox.events).tasks.values()
@@ -115,15 +109,15 @@ def test_spent_retries_are_attempts_of_one_failed_record(bench: Bench) -> None:
     assert state.counters.records_skipped == 5
 
 
-def test_only_what_the_table_calls_retriable_is_tried_again(bench: Bench) -> None:
+def test_only_classes_of_the_table_are_retried(bench: Bench) -> None:
     bench.add(("a", 0, "1"), ("a", 1, "x"))
     step = flaky(bench.folder / "tries", error="ValueError")
     bench.start(bench.checking(step, LogAndContinue()), errors_retries_limit=5, **NOW)
     bench.wait_for_input()
     bench.stop()
     assert bench.positions("a") == [1]
-    [told] = bench.outbox.of(RecordFailed)
-    assert told.failure.attempts == 1
+    [failed] = bench.outbox.of(RecordFailed)
+    assert failed.failure.attempts == 1
 
 
 def test_users_extend_the_table_of_retriable_classes(bench: Bench) -> None:
@@ -139,21 +133,21 @@ def test_users_extend_the_table_of_retriable_classes(bench: Bench) -> None:
     assert bench.positions("a") == [0, 1]
 
 
-def test_a_fatal_class_fails_at_once_and_nobody_is_asked(
+def test_a_fatal_class_fails_at_once_without_a_handler(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="arrester.failures")
-    asked = ServerRequests(Response.CONTINUE)
+    asked = RecordingHandler(Response.CONTINUE)
     bench.add(("a", 0, "x"), ("a", 1, "never"))
     step = flaky(bench.folder / "tries", error="PermissionError")
     bench.start(bench.checking(step, asked), errors_retries_limit=5, **NOW)
     wait_until(lambda: bool(bench.deaths))
     assert asked.contexts == []
     assert bench.outbox.of(TaskDied)[0].position == 1
-    assert levels_of("no handler is asked", caplog) == ["DEBUG"]
+    assert levels_of("no handler is called", caplog) == ["DEBUG"]
 
 
-def test_a_fatal_class_fails_also_where_the_answer_is_declared(
+def test_a_fatal_class_fails_also_with_a_declared_answer(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="arrester.failures")
@@ -162,19 +156,19 @@ def test_a_fatal_class_fails_also_where_the_answer_is_declared(
     bench.start(bench.checking(step, LogAndContinue()))
     wait_until(lambda: bool(bench.deaths))
     assert bench.outbox.of(TaskDied)[0].position == 1
-    assert levels_of("no handler is asked", caplog) == ["DEBUG"]
-    assert levels_of("task 'a', position 1: PermissionError will hit", caplog) == ["DEBUG"]
+    assert levels_of("no handler is called", caplog) == ["DEBUG"]
+    assert levels_of("task 'a', position 1: PermissionError affects every", caplog) == ["DEBUG"]
 
 
-def test_self_healing_failures_are_sparks_and_blame_no_record(bench: Bench) -> None:
-    asked = ServerRequests(Response.CONTINUE)
+def test_self_healing_failures_are_left_to_spark(bench: Bench) -> None:
+    asked = RecordingHandler(Response.CONTINUE)
     bench.add(("a", 0, "1"))
     bench.start(
         bench.checking(flaky(bench.folder / "tries", error="InterruptedError"), asked),
         errors_self_healing_classes="builtins.InterruptedError",
     )
     bench.wait_for_input()
-    # The query began again, in the same run.
+    # The query was restarted in the same run.
     assert (bench.deaths, bench.written()) == ([], [("a", 0)])
     assert len(bench.outbox.of(ThreadStarted)) == 1
     assert asked.contexts == []
@@ -183,11 +177,11 @@ def test_self_healing_failures_are_sparks_and_blame_no_record(bench: Bench) -> N
 
 
 @pytest.mark.parametrize("error", ["ValueError", "TimeoutError"])
-def test_retry_where_it_is_not_valid_is_fail(
+def test_an_invalid_retry_is_fail(
     bench: Bench, caplog: pytest.LogCaptureFixture, error: str
 ) -> None:
-    """Not retriable, or the budget is spent: both are FAIL, with a WARN."""
-    asked = ServerRequests(Response.RETRY)
+    """Not retriable, or without budget: both are FAIL, with a WARN."""
+    asked = RecordingHandler(Response.RETRY)
     bench.add(("a", 0, "never"))
     bench.start(
         bench.checking(flaky(bench.folder / "tries", error), asked), errors_retries_limit=1, **NOW
@@ -226,10 +220,10 @@ def test_retry_of_a_native_step_runs_the_record_again(bench: Bench, spark: Spark
 
 
 @pytest.mark.parametrize("last", [Response.FAIL, Response.RETRY])
-def test_records_that_were_run_again_give_their_room_back_when_the_run_ends(
+def test_blocks_of_retried_records_are_released_when_the_run_ends(
     bench: Bench, spark: SparkSession, last: Response
 ) -> None:
-    """One has passed by then; the other is answered FAIL, or fails until its budget is spent."""
+    """One record has passed by then; the other is answered FAIL, or uses its budget."""
     java: Any = spark._jvm
     java.java.lang.System.setProperty("arrester.flaky", "not a number")
 
@@ -259,9 +253,7 @@ def test_a_stop_interrupts_a_wait_and_leaves_the_record_undecided(bench: Bench) 
         errors_retries_delay_max_ms=3_600_000,
     )
     wait_until(lambda: tries.exists() and len(list(tries.glob("a-0/*"))) >= 2)
-    begun_at = time.monotonic()
-    assert thread.stop(timeout_seconds=40)
-    assert time.monotonic() - begun_at < 15
+    assert thread.stop(timeout_seconds=PATIENCE_SECONDS)
     assert thread.state is ThreadStatus.DEAD
     assert bench.deaths == []
     assert bench.outbox.of(RecordFailed) == []
@@ -269,12 +261,11 @@ def test_a_stop_interrupts_a_wait_and_leaves_the_record_undecided(bench: Bench) 
     bench.start(bench.checking(flaky(tries), LogAndContinue()), errors_retries_limit=0)
     bench.wait_for_input()
     bench.stop()
-    [told] = bench.outbox.of(RecordFailed)
-    assert told.position == 0
+    [failed] = bench.outbox.of(RecordFailed)
+    assert failed.position == 0
 
 
 def slow(row: Row) -> Row:
-    import time
 
     if row["value"].startswith("bad"):
         time.sleep(0.05)
@@ -283,8 +274,8 @@ def slow(row: Row) -> Row:
 
 
 @pytest.mark.long
-def test_a_handler_is_told_how_long_the_executors_took(bench: Bench) -> None:
-    asked = ServerRequests(Response.CONTINUE)
+def test_a_handler_receives_the_time_that_the_executors_took(bench: Bench) -> None:
+    asked = RecordingHandler(Response.CONTINUE)
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("a", 2, "bad later"))
     bench.start(bench.checking(slow, asked), errors_retries_limit=1, errors_retries_delay_max_ms=50)
     bench.wait_for_input()
@@ -294,7 +285,7 @@ def test_a_handler_is_told_how_long_the_executors_took(bench: Bench) -> None:
     assert twice[1] >= 98
     bench.stop()
 
-    sent = ServerRequests(Response.CONTINUE)
+    sent = RecordingHandler(Response.CONTINUE)
     pipeline = bench.define().produce(slow, on_error=sent)
     bench.checkpoint = str(bench.folder / "another")
     bench.start(pipeline, errors_retries_limit=1, errors_retries_delay_max_ms=200)

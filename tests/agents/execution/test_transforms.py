@@ -1,4 +1,4 @@
-"""`.transform`: any row-wise function of a DataFrame; its guilty records are found, no others."""
+"""`.transform`: any row-wise function of a DataFrame; only failing records are isolated."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from arrester.agents.batch.slow_path import evaluate
 from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import PipelineInvalid
-from arrester.agents.executor.columns import ERROR, FATE, POSITION
+from arrester.agents.executor.columns import ERROR, OUTCOME, POSITION
 from arrester.agents.handlers import LogAndContinue, LogAndPause
+from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.spark.errors import StepFailed
-from arrester.agents.spark.local_checkpoint import release
 from arrester.controlplane.domain.events import RecordFailed, ResumeHow, TaskDied, ThreadDied
-from tests.agents.batch.test_slow_path import begun, failures, lines, nothing
-from tests.agents.pipeline_bench import Bench, blocks, read_sink, sink_to, wait_until
+from tests.agents.batch.test_slow_path import discard, failures, lines, pipeline_of
+from tests.agents.pipeline_bench import Bench, blocks, read_sink, sink_to
 from tests.parameters import long_for
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -81,15 +81,15 @@ LONG = ["arrow", "exploding", "pandas"]
 
 
 @pytest.mark.parametrize("kind", long_for(KINDS, LONG))
-def test_guilty_records_are_found_and_no_others(spark: SparkSession, kind: str) -> None:
+def test_only_failing_records_are_isolated(spark: SparkSession, kind: str) -> None:
     source = lines(spark, "1", "x", "5", "3", "4", "y")
-    pipeline = begun(source).transform("numbers", KINDS[kind]()).write(nothing)
+    pipeline = pipeline_of(source).transform("numbers", KINDS[kind]()).write(discard)
 
     evaluated = evaluate(source, pipeline)
 
     made = evaluated.passed(pipeline)
     assert sorted(row["n"] for row in made.collect()) == [1, 3, 4]
-    failed = evaluated.frame.where(F.col(FATE) == 1).orderBy(POSITION).collect()
+    failed = evaluated.frame.where(F.col(OUTCOME) == 1).orderBy(POSITION).collect()
     assert [row[POSITION] for row in failed] == [1, 5]
     python = kind in ("udf", "pandas", "arrow")
     message = "invalid literal" if python else "cannot be cast"
@@ -98,7 +98,7 @@ def test_guilty_records_are_found_and_no_others(spark: SparkSession, kind: str) 
     assert {row[ERROR]["exception_class"].rpartition(".")[2] for row in failed} == {wanted}
 
 
-def test_steps_may_follow_a_transform_that_carries_its_records(spark: SparkSession) -> None:
+def test_steps_may_follow_a_transform_whose_rows_keep_their_record(spark: SparkSession) -> None:
     def check(row: Row) -> Row:
         if row["half"] == 5:
             raise ValueError("five")
@@ -106,7 +106,7 @@ def test_steps_may_follow_a_transform_that_carries_its_records(spark: SparkSessi
 
     source = lines(spark, "1 2", "4 x", "10 12", "0 6", "8", "")
     builder = (
-        begun(source)
+        pipeline_of(source)
         .transform(
             "words",
             lambda df: df.select(F.explode(F.split("value", " ")).alias("word"), "position").where(
@@ -117,7 +117,7 @@ def test_steps_may_follow_a_transform_that_carries_its_records(spark: SparkSessi
         .process("check", check)
     )
 
-    found = failures(source, builder.write(nothing))
+    found = failures(source, builder.write(discard))
 
     assert {position: each.stage for position, each in found.items()} == {
         1: "process:numbers",
@@ -125,23 +125,23 @@ def test_steps_may_follow_a_transform_that_carries_its_records(spark: SparkSessi
         3: "process:numbers",
     }
     assert found[3].problem.condition == "DIVIDE_BY_ZERO"
-    pipeline = builder.write(nothing)
+    pipeline = builder.write(discard)
     evaluated = evaluate(source, pipeline)
     made = evaluated.passed(pipeline).orderBy("half").collect()
     assert [(row.word, row.position) for row in made] == [("1", 0), ("2", 0), ("8", 4)]
     assert evaluated.failed == 3
 
 
-def test_all_blocks_are_given_back_where_the_last_transform_of_several_fails(
+def test_all_blocks_are_released_if_the_last_of_several_transforms_fails(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its records are rows of an earlier one's: those with its failures are kept anew."""
+    """Its input are rows of an earlier transform: rows with its failures are stored anew."""
     source = lines(spark, "1 2", "4 x", "8").localCheckpoint()
     words = F.explode(F.split("value", " ")).alias("word")
-    builder = begun(source).transform("words", lambda df: df.select(words, "position"))
+    builder = pipeline_of(source).transform("words", lambda df: df.select(words, "position"))
     pipeline = builder.transform(
         "numbers", lambda df: df.select(F.col("word").cast("int").alias("n"), "position")
-    ).write(nothing)
+    ).write(discard)
     before = blocks(spark)
 
     evaluated = evaluate(source, pipeline)
@@ -182,19 +182,23 @@ REFUSED: dict[str, tuple[Function, str]] = {
 }
 
 
-def test_what_is_not_row_by_row_is_refused_with_its_node(spark: SparkSession) -> None:
+def test_a_transform_that_is_not_row_by_row_is_refused_with_its_plan_node(
+    spark: SparkSession,
+) -> None:
     for fn, node in REFUSED.values():
         with pytest.raises(PipelineInvalid, match=node) as caught:
-            begun(lines(spark)).transform("step", fn)
+            pipeline_of(lines(spark)).transform("step", fn)
         assert "stateful=True" in str(caught.value)
     with pytest.raises(PipelineInvalid, match="it raised ZeroDivisionError"):
-        begun(lines(spark)).transform("step", lambda df: df.limit(1 // df.count()))
+        pipeline_of(lines(spark)).transform("step", lambda df: df.limit(1 // df.count()))
     with pytest.raises(PipelineInvalid, match="it returned a int"):
-        begun(lines(spark)).transform("step", lambda df: df.count())  # type: ignore[return-value,arg-type]
+        pipeline_of(lines(spark)).transform("step", lambda df: df.count())  # type: ignore[return-value,arg-type]
     stream = spark.readStream.format("rate").load().toDF("at", "n")
     with pytest.raises(PipelineInvalid, match="has a streaming DataFrame in it"):
-        begun(lines(spark)).transform("step", lambda df: df.join(stream, F.expr("position = n")))
-    opaque = begun(lines(spark)).transform("opaque", by_pandas())
+        pipeline_of(lines(spark)).transform(
+            "step", lambda df: df.join(stream, F.expr("position = n"))
+        )
+    opaque = pipeline_of(lines(spark)).transform("opaque", by_pandas())
     with pytest.raises(PipelineInvalid, match="'late' cannot follow transform 'opaque', which hid"):
         opaque.columns("late", n=F.col("n") + 1)
 
@@ -204,10 +208,10 @@ def test_a_failed_column_of_a_transform_is_its_own_failure_not_that_of_a_later_s
 ) -> None:
     source = lines(spark, "1", "x", "0", "4")
     pipeline = (
-        begun(source)
+        pipeline_of(source)
         .transform("number", lambda df: df.select(F.col("value").cast("int").alias("n")))
         .columns("share", share=1 / F.col("n"))
-        .write(nothing)
+        .write(discard)
     )
 
     found = failures(source, pipeline)
@@ -220,33 +224,33 @@ def test_a_stateful_transform_comes_last_in_a_pipeline_of_one_task(spark: SparkS
     source = lines(spark, "1", "x", "3")
     function = lambda df: df.groupBy("task").agg(F.sum(F.col("value").cast("int")))  # noqa: E731
     with pytest.raises(PipelineInvalid, match="a pipeline without task="):
-        begun(source).transform("count", function, stateful=True)
+        pipeline_of(source).transform("count", function, stateful=True)
     single = define("lines", source, position="position", value="value")
     counting = single.transform("count", function, stateful=True)
     with pytest.raises(PipelineInvalid, match="is stateful"):
         counting.process("late", lambda row: row)
 
     with pytest.raises(StepFailed, match="it is stateful: no single record is the cause"):
-        evaluate(source, counting.write(nothing))
+        evaluate(source, counting.write(discard))
     good = source.where("value <> 'x'")
-    evaluated = evaluate(good, counting.write(nothing))
-    assert [row[1] for row in evaluated.passed(counting.write(nothing)).collect()] == [4]
+    evaluated = evaluate(good, counting.write(discard))
+    assert [row[1] for row in evaluated.passed(counting.write(discard)).collect()] == [4]
 
 
-def test_a_failure_that_needs_no_record_blames_none(spark: SparkSession) -> None:
+def test_a_failure_without_records_isolates_none(spark: SparkSession) -> None:
     def unready(frames: Iterator[Any]) -> Iterator[Any]:
         raise RuntimeError("no model")
 
     source = lines(spark, "1")
-    pipeline = begun(source).transform("model", lambda df: df.mapInPandas(unready, df.schema))
+    pipeline = pipeline_of(source).transform("model", lambda df: df.mapInPandas(unready, df.schema))
 
     with pytest.raises(StepFailed, match=r"no model \(it fails without any record") as caught:
-        evaluate(source, pipeline.write(nothing))
-    assert caught.value.told.exception_class == "RuntimeError"
+        evaluate(source, pipeline.write(discard))
+    assert caught.value.reported.exception_class == "RuntimeError"
 
 
-def test_records_fail_whatever_a_transform_leaves_out(bench: Bench) -> None:
-    """An atomic sink is written to in one pass, but not behind what may ask for a part only."""
+def test_records_fail_even_if_a_transform_drops_their_rows(bench: Bench) -> None:
+    """An atomic sink has a fast path, but not after a transform that may read only a part."""
     bench.add((None, 0, "x"), (None, 1, "bad"), (None, 2, "x"))
     source = bench.source()
     pipeline = (
@@ -263,7 +267,7 @@ def test_records_fail_whatever_a_transform_leaves_out(bench: Bench) -> None:
     assert bench.written() == []
 
 
-def test_a_failure_that_needs_several_records_blames_none(spark: SparkSession) -> None:
+def test_a_failure_of_several_records_together_isolates_none(spark: SparkSession) -> None:
     def crowded(frames: Iterator[Any]) -> Iterator[Any]:
         for frame in frames:
             if len(frame) > 1:
@@ -271,15 +275,15 @@ def test_a_failure_that_needs_several_records_blames_none(spark: SparkSession) -
             yield frame
 
     source = lines(spark, *"1234").coalesce(1)
-    pipeline = begun(source).transform("crowd", lambda df: df.mapInPandas(crowded, df.schema))
+    pipeline = pipeline_of(source).transform("crowd", lambda df: df.mapInPandas(crowded, df.schema))
 
     with pytest.raises(StepFailed, match="process:crowd: RuntimeError: too many of us") as caught:
-        evaluate(source, pipeline.write(nothing))
+        evaluate(source, pipeline.write(discard))
     assert "no single record makes it fail alone" in str(caught.value)
 
 
-def test_a_batch_behind_a_transform_that_the_sink_does_not_take_is_left_out(bench: Bench) -> None:
-    """The rows that went to the sink are others than those that stand for their records."""
+def test_a_batch_after_a_transform_that_the_sink_rejects_is_skipped(bench: Bench) -> None:
+    """The rows for the sink differ from those that represent their records."""
 
     def refuse(df: DataFrame, number: int) -> None:
         raise ValueError(f"refused {df.count()} rows")
@@ -306,10 +310,10 @@ def test_a_batch_behind_a_transform_that_the_sink_does_not_take_is_left_out(benc
     assert sorted(each["position"] for each in bench.dead_letters()) == [0, 1]
 
 
-def test_a_paused_task_is_held_before_what_the_transform_made_of_it_is_written(
+def test_records_of_a_paused_task_are_held_before_their_transformed_rows_are_written(
     bench: Bench,
 ) -> None:
-    """Its other records wait whole; after the repair, everything is written once, in order."""
+    """Its other records are held; after the repair, all are written once, in order."""
     flag = str(bench.folder / "repaired")
 
     def numbers(frames: Iterator[Any]) -> Iterator[Any]:
@@ -334,7 +338,7 @@ def test_a_paused_task_is_held_before_what_the_transform_made_of_it_is_written(
     assert sorted(bench.written()) == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("c", 0)]
     held = {each.id.key: (each.position, each.held) for each in thread.paused_tasks()}
     assert held == {"a": (2, 4), "b": (2, 2)}
-    # Events go out between micro-batches.
+    # Events are published between micro-batches.
     wait_until(lambda: len(bench.outbox.of(RecordFailed)) == 2)
     failed = bench.outbox.of(RecordFailed)
     assert {(each.task, each.position, each.failure.exception_class) for each in failed} == {
@@ -344,14 +348,14 @@ def test_a_paused_task_is_held_before_what_the_transform_made_of_it_is_written(
     assert str(failed[0].failure.frame).endswith("in numbers")
 
     (bench.folder / "repaired").touch()
-    assert thread.resume("a", how=ResumeHow.RETRY).applied
-    assert thread.resume("b", how=ResumeHow.RETRY).applied
+    assert thread.apply(TaskCommand("a", how=ResumeHow.RETRY)).applied
+    assert thread.apply(TaskCommand("b", how=ResumeHow.RETRY)).applied
     wait_until(lambda: len(bench.written()) == 11)
     bench.stop()
     assert [bench.positions(task) for task in "abc"] == [[*range(6)], [*range(4)], [0]]
 
 
-def test_a_transform_that_fails_as_a_whole_ends_the_run_and_blames_no_task(bench: Bench) -> None:
+def test_a_transform_that_fails_as_a_whole_ends_the_run_and_no_task_dies(bench: Bench) -> None:
     bench.add(("a", 0, "x"), ("a", 1, "y"))
     calls: list[int] = []
 
@@ -379,7 +383,7 @@ def test_a_transform_that_fails_as_a_whole_ends_the_run_and_blames_no_task(bench
 
 
 @pytest.mark.long
-def test_more_guilty_records_than_the_jobs_of_a_search_find_end_the_run(
+def test_more_failing_records_than_the_bisection_can_find_end_the_run(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.add(*[("a", n, "bad" if n % 2 else "1") for n in range(8)])
@@ -394,29 +398,10 @@ def test_more_guilty_records_than_the_jobs_of_a_search_find_end_the_run(
     assert (bench.outbox.of(RecordFailed), bench.outbox.of(TaskDied)) == ([], [])
     assert (read_sink(bench.folder / "out"), bench.dead_letters()) == ([], [])
 
-    # Nothing was decided: the next run does the same micro-batch, and may find them all.
+    # Nothing was decided: the next run repeats the micro-batch, and may find them all.
     bench.start(pipeline)
     wait_until(lambda: bench.committed() == 0)
     bench.stop()
     written = sorted(row["position"] for _, row in read_sink(bench.folder / "out"))
     assert written == [0, 2, 4, 6]
     assert sorted(each["position"] for each in bench.dead_letters()) == [1, 3, 5, 7]
-
-
-def test_what_a_transform_makes_is_kept_as_bytes_where_memory_is_short(spark: SparkSession) -> None:
-    def kept_as_objects() -> bool:
-        evaluated = evaluate(source, pipeline)
-        assert evaluated.made is not None
-        assert [row["n"] for row in evaluated.made.collect()] == [1, 3]
-        plan: Any = evaluated.made._jdf.queryExecution().analyzed()
-        objects = bool(plan.rdd().getStorageLevel().deserialized())
-        evaluated.release()
-        return objects
-
-    source = lines(spark, "1", "5", "3")
-    pipeline = begun(source).transform("numbers", selecting).write(nothing)
-    assert kept_as_objects()
-    # A sign that what was kept did not fit.
-    full = spark.range(3).localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
-    assert not kept_as_objects()
-    release([full])

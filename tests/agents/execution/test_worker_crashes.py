@@ -1,4 +1,4 @@
-"""Code of the author's that takes the Python worker down: the record is found, or nobody blamed."""
+"""Crashes of the Python worker in the author's code: the record is isolated, or none is."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.batch.slow_path import evaluate
-from arrester.agents.executor.columns import ERROR, FATE, POSITION
+from arrester.agents.executor.columns import ERROR, OUTCOME, POSITION
 from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.controlplane.domain.events import RecordFailed, TaskDied
 from arrester.controlplane.domain.state.states import ThreadStatus
-from tests.agents.batch.test_slow_path import begun, lines, nothing
-from tests.agents.pipeline_bench import Bench, blocks, sink_to, wait_until
+from tests.agents.batch.test_slow_path import discard, lines, pipeline_of
+from tests.agents.pipeline_bench import Bench, blocks, sink_to
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -45,7 +46,7 @@ def crashing() -> Any:
 
 
 def test_a_record_that_crashes_the_worker_is_a_failed_record(bench: Bench) -> None:
-    """The kernel's out-of-memory killer ends a worker in the same way: by SIGKILL."""
+    """The kernel's out-of-memory killer also ends a worker by SIGKILL."""
     kept = blocks(bench.spark)
     bench.add(("a", 0, "x"), ("a", 1, "segfault"), ("b", 0, "killed"), ("a", 2, "x"), ("b", 1, "x"))
     pipeline = (
@@ -73,7 +74,7 @@ def test_a_record_that_crashes_the_worker_is_a_failed_record(bench: Bench) -> No
 
 
 @pytest.mark.long
-def test_a_crash_pauses_its_task_and_not_the_others(bench: Bench) -> None:
+def test_a_crash_pauses_its_task_only(bench: Bench) -> None:
     bench.add(("a", 0, "x"), ("a", 1, "abort"), ("a", 2, "x"), ("b", 0, "x"))
     thread = bench.start(bench.checking(crashing(), LogAndPause()))
     bench.wait_for_input()
@@ -85,7 +86,7 @@ def test_a_crash_pauses_its_task_and_not_the_others(bench: Bench) -> None:
 
 
 @pytest.mark.long
-def test_a_crash_that_no_record_makes_alone_ends_the_run(bench: Bench) -> None:
+def test_a_crash_without_a_single_failing_record_ends_the_run(bench: Bench) -> None:
     seen: list[str] = []
 
     def crowded(row: Row) -> Row:
@@ -109,7 +110,7 @@ def test_a_crash_that_no_record_makes_alone_ends_the_run(bench: Bench) -> None:
 
 
 @pytest.mark.long
-def test_a_transform_that_crashes_is_searched_like_one_that_raises(spark: SparkSession) -> None:
+def test_a_crashing_transform_is_bisected_like_a_raising_one(spark: SparkSession) -> None:
     def crash(frames: Iterator[Any]) -> Iterator[Any]:
         import os
 
@@ -119,12 +120,12 @@ def test_a_transform_that_crashes_is_searched_like_one_that_raises(spark: SparkS
             yield frame
 
     source = lines(spark, "1", "killed", "3")
-    builder = begun(source).transform("crash", lambda df: df.mapInPandas(crash, df.schema))
-    pipeline = builder.write(nothing)
+    builder = pipeline_of(source).transform("crash", lambda df: df.mapInPandas(crash, df.schema))
+    pipeline = builder.write(discard)
 
     evaluated = evaluate(source, pipeline)
 
-    [failed] = evaluated.frame.where(F.col(FATE) == 1).collect()
+    [failed] = evaluated.frame.where(F.col(OUTCOME) == 1).collect()
     assert (failed[POSITION], failed[ERROR]["exception_class"]) == (1, "WorkerCrashed")
     assert sorted(row.value for row in evaluated.passed(pipeline).collect()) == ["1", "3"]
 
@@ -133,7 +134,7 @@ def test_a_transform_that_crashes_is_searched_like_one_that_raises(spark: SparkS
 
 
 def sender(bench: Bench) -> Callable[[Row], None]:
-    """Return a `send` that notes what it is given, and what its worker survives."""
+    """Return a `send` that records its calls, and those that its worker survives."""
     given, sent = str(bench.folder / "given"), str(bench.folder / "sent")
 
     def send(row: Row) -> None:
@@ -164,7 +165,7 @@ def noted(bench: Bench, name: str) -> Counter[str]:
     return Counter(file.read_text().split() if file.exists() else [])
 
 
-def test_a_record_whose_send_crashes_the_worker_is_left_out_and_all_others_are_sent(
+def test_a_record_whose_send_crashes_the_worker_is_skipped_and_others_are_sent(
     bench: Bench,
 ) -> None:
     values = {("a", 1): "bad", ("a", 2): "killed", ("b", 1): "exit"}
@@ -177,7 +178,7 @@ def test_a_record_whose_send_crashes_the_worker_is_left_out_and_all_others_are_s
     assert bench.deaths == []
     sent, given = noted(bench, "sent"), noted(bench, "given")
     assert set(sent) == {"a:0", "a:3", "b:0", "b:2"}
-    # In the round that ended, in its part, and before what crashes there.
+    # In the failed round, in its part, and before the crashing record.
     assert max(given.values()) <= 3
     failed = {(e.task, e.position): e.failure for e in bench.outbox.of(RecordFailed)}
     assert {place: each.exception_class for place, each in failed.items()} == {
@@ -186,13 +187,13 @@ def test_a_record_whose_send_crashes_the_worker_is_left_out_and_all_others_are_s
         ("b", 1): "WorkerCrashed",
     }
     assert {each.stage for each in failed.values()} == {"produce"}
-    said = "the Python worker crashed: it was killed, or ended by itself"
-    assert failed["b", 1].message == said
+    message = "the Python worker crashed: it was killed, or ended by itself"
+    assert failed["b", 1].message == message
     letters = {(each["task"], each["position"], each["stage"]) for each in bench.dead_letters()}
     assert letters == {(*place, "produce") for place in values}
 
 
-def test_a_send_that_crashes_pauses_its_task_and_nothing_behind_it_is_sent(bench: Bench) -> None:
+def test_a_crashing_send_pauses_its_task_and_no_later_record_is_sent(bench: Bench) -> None:
     bench.add(("a", 0, "x"), ("a", 1, "killed"), ("a", 2, "x"), ("b", 0, "x"), ("b", 1, "x"))
     thread = bench.start(bench.define().produce(sender(bench), on_error=LogAndPause()))
     bench.wait_for_input()
@@ -203,7 +204,7 @@ def test_a_send_that_crashes_pauses_its_task_and_nothing_behind_it_is_sent(bench
     assert set(noted(bench, "sent")) == {"a:0", "b:0", "b:1"}
 
 
-def test_by_default_a_send_that_crashes_ends_the_run_which_names_the_record(bench: Bench) -> None:
+def test_by_default_a_crashing_send_ends_the_run_and_names_the_record(bench: Bench) -> None:
     bench.add(("a", 0, "x"), ("a", 1, "segfault"), ("a", 2, "x"))
     bench.start(bench.define().produce(sender(bench)))
     wait_until(lambda: bool(bench.deaths))
@@ -211,7 +212,7 @@ def test_by_default_a_send_that_crashes_ends_the_run_which_names_the_record(benc
     assert "produce failed at task 'a', position 1: WorkerCrashed" in bench.deaths[0].reason
     [died] = bench.outbox.of(TaskDied)
     assert (died.task, died.position, died.failure.stage) == ("a", 1, "produce")
-    # Python's own trace, without what the worker had written down of itself.
+    # Python's own trace, without the progress that the worker wrote.
     assert died.failure.message == (
         "the Python worker crashed: Fatal Python error: Segmentation fault"
     )
@@ -220,8 +221,8 @@ def test_by_default_a_send_that_crashes_ends_the_run_which_names_the_record(benc
 
 
 @pytest.mark.long
-def test_a_client_that_crashes_later_is_tried_with_a_record_at_a_time(bench: Bench) -> None:
-    """What `send` gave to a client in C its threads deliver, or `flush` does."""
+def test_a_client_that_crashes_later_is_probed_record_by_record(bench: Bench) -> None:
+    """Records given to a client in C are delivered by its threads, or by `flush`."""
     send = sender(bench)
 
     @contextmanager
@@ -243,7 +244,7 @@ def test_a_client_that_crashes_later_is_tried_with_a_record_at_a_time(bench: Ben
     assert max(noted(bench, "given").values()) <= 4
 
 
-def test_a_send_that_crashes_in_company_only_ends_the_run_and_blames_no_record(
+def test_a_send_that_crashes_only_with_other_records_ends_the_run(
     bench: Bench,
 ) -> None:
     seen: list[str] = []
@@ -266,7 +267,7 @@ def test_a_send_that_crashes_in_company_only_ends_the_run_and_blames_no_record(
     assert bench.outbox.of(RecordFailed) == []
 
 
-def test_more_sends_that_crash_than_the_jobs_of_a_search_find_end_the_run(
+def test_more_crashing_sends_than_the_bisection_can_find_end_the_run(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("arrester.agents.execution.bisection.JOBS", 2)
@@ -284,8 +285,8 @@ def test_more_sends_that_crash_than_the_jobs_of_a_search_find_end_the_run(
     assert blocks(bench.spark) <= kept
 
 
-def test_a_stop_ends_the_search_for_sends_that_crash(bench: Bench) -> None:
-    """A sink may finish when its run is to stop; what looks for its records is no part of it."""
+def test_a_stop_ends_the_isolation_of_crashing_sends(bench: Bench) -> None:
+    """At a stop a sink may finish, but the isolation of its records ends."""
     begun, stopped = bench.folder / "begun", bench.folder / "stopped"
     names = str(begun), str(stopped)
     send = sender(bench)
@@ -304,12 +305,12 @@ def test_a_stop_ends_the_search_for_sends_that_crash(bench: Bench) -> None:
     wait_until(begun.exists)
     stopping = Thread(target=thread.stop, kwargs={"timeout_seconds": 100})
     stopping.start()
-    wait_until(lambda: thread._halt.asked)
+    wait_until(lambda: thread._stop_signal.is_requested)
     stopped.touch()
     stopping.join()
 
     assert bench.deaths == []
     assert bench.outbox.of(RecordFailed) == []
-    # Of each partition the first one, in the round that crashed and in its parts.
+    # The first record of each partition, in the crashed round and in its parts.
     assert len(noted(bench, "given")) <= 4
     assert bench.committed() == -1

@@ -1,4 +1,4 @@
-"""What a Spark task sends to a Kafka topic, over the wire: headers, bytes, refusals, retries."""
+"""Dead letters of a Spark task in a Kafka topic: headers, bytes, refusals, retries."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from arrester.agents.executor.errors import Rules
 from arrester.agents.executor.kafka_dead_letters import DeadLetterSender, TopicMaker
-from arrester.agents.executor.redact_frame import Redacting
-from arrester.agents.executor.retries import Rules
+from arrester.agents.executor.redactor import RedactRow
 from arrester.controlplane.domain.error_policy import exception_identity
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE
 from arrester.controlplane.domain.error_policy.retry import RetryPolicy
@@ -26,7 +26,7 @@ from tests.agents.kafka_cluster import (
 )
 
 TOPIC = "letters"
-LETTER: dict[str, Any] = {
+DEAD_LETTER: dict[str, Any] = {
     "id": "0123",
     "application": "flights",
     "pipeline": "delays",
@@ -68,42 +68,42 @@ def cluster(module_cluster: KafkaCluster) -> KafkaCluster:
 
 def sender(cluster: KafkaCluster, *, retries: int = 0, **more: Any) -> DeadLetterSender:
     configuration = {"bootstrap.servers": cluster.servers, "message.timeout.ms": 2_000}
-    # The client's own retries are not what is looked at here.
+    # The retries of the client itself are not under test.
     configuration["retries"] = 0
     rules = Rules(
         wait_after=RetryPolicy(limit=retries, delay_max_ms=1).wait_after,
         describe=exception_identity.describe,
         known_as=exception_identity.known_as,
-        kinds={name: ruling.kind.value for name, ruling in DEFAULT_TABLE.rulings.items()},
+        kinds={name: ruling.kind.value for name, ruling in DEFAULT_TABLE.classifications.items()},
         retries=retries > 0,
     )
     given = {"context_headers": True, "include_messages": False, **more}
     return DeadLetterSender(topic=TOPIC, configuration=configuration, rules=rules, **given)
 
 
-def send(made: DeadLetterSender, *letters: dict[str, Any]) -> list[dict[str, Any]]:
-    rows = [{**LETTER, **each} for each in letters]
+def send(made: DeadLetterSender, *dead_letters: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = [{**DEAD_LETTER, **each} for each in dead_letters]
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     kinds = {"headers": pa.list_(header), "timestamp": pa.int64(), "position": pa.int64()}
     kinds |= {"row": pa.binary(), "key": pa.binary(), "value": pa.binary()}
     kinds |= {"has_value": pa.bool_()}
-    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in LETTER])
-    told = list(made([pa.RecordBatch.from_pylist(rows, schema=schema)]))
-    return [row for batch in told for row in batch.to_pylist()]
+    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in DEAD_LETTER])
+    reported = list(made([pa.RecordBatch.from_pylist(rows, schema=schema)]))
+    return [row for batch in reported for row in batch.to_pylist()]
 
 
-def test_key_value_time_and_headers_are_untouched_and_ours_are_behind_them(
+def test_key_value_timestamp_and_headers_are_kept_and_added_headers_follow(
     cluster: KafkaCluster,
 ) -> None:
-    theirs = [("__connect.errors.topic", b"dummy"), ("trace", b"\xff"), ("empty", None)]
-    headers = [{"key": name, "value": value} for name, value in theirs]
+    original = [("__connect.errors.topic", b"dummy"), ("trace", b"\xff"), ("empty", None)]
+    headers = [{"key": name, "value": value} for name, value in original]
     assert send(sender(cluster), {"headers": headers}) == []
 
     [message] = cluster.messages(TOPIC)
-    assert (message.key(), message.value()) == (LETTER["key"], LETTER["value"])
-    assert message.timestamp()[1] == LETTER["timestamp"]
+    assert (message.key(), message.value()) == (DEAD_LETTER["key"], DEAD_LETTER["value"])
+    assert message.timestamp()[1] == DEAD_LETTER["timestamp"]
     found: Any = message.headers()
-    assert found[:3] == theirs
+    assert found[:3] == original
     assert [name for name, _ in found[3:13]] == [
         f"__connect.errors.{name}"
         for name in (
@@ -115,12 +115,12 @@ def test_key_value_time_and_headers_are_untouched_and_ours_are_behind_them(
     assert dict(found)["__arrester.record.id"] == b"0123"
 
 
-def test_a_time_of_zero_is_not_taken_for_now(cluster: KafkaCluster) -> None:
+def test_a_timestamp_of_zero_is_not_sent_as_now(cluster: KafkaCluster) -> None:
     send(sender(cluster), *({"timestamp": given} for given in (0, -1, 1)))
     assert [message.timestamp()[1] for message in cluster.messages(TOPIC)] == [1, -1, 1]
 
 
-def test_bytes_that_a_record_has_not_are_made_by_the_converter_json_by_default(
+def test_a_record_without_bytes_is_converted_to_json_by_default(
     cluster: KafkaCluster,
 ) -> None:
     without = {"value": None, "has_value": False, "timestamp": None, "key": None}
@@ -135,43 +135,43 @@ def test_bytes_that_a_record_has_not_are_made_by_the_converter_json_by_default(
     assert tombstone.value() is None
 
 
-def test_without_context_headers_a_letter_still_has_its_id(cluster: KafkaCluster) -> None:
+def test_a_dead_letter_has_its_id_without_context_headers(cluster: KafkaCluster) -> None:
     send(sender(cluster, context_headers=False), {})
     [message] = cluster.messages(TOPIC)
     assert headers_of(message) == {"__arrester.record.id": "0123"}
 
 
-def test_what_the_broker_refuses_is_told_by_task_and_the_rest_is_sent(
+def test_refused_dead_letters_are_reported_by_task_and_the_others_are_sent(
     cluster: KafkaCluster,
 ) -> None:
     cluster.refuse(TOO_LARGE)
-    [told] = send(sender(cluster, retries=2), {})
-    assert (told["task"], told["failures"], told["waiting"]) == ("0", 1, 1)
-    assert told["ids"] == ["0123"]
-    assert told["names"][0] == "confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE"
+    [reported] = send(sender(cluster, retries=2), {})
+    assert (reported["task"], reported["failures"], reported["waiting"]) == ("0", 1, 1)
+    assert reported["ids"] == ["0123"]
+    assert reported["names"][0] == "confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE"
 
     assert send(sender(cluster), {}) == []
     assert len(cluster.messages(TOPIC)) == 1
 
 
-def test_a_letter_that_is_too_large_is_sent_with_its_headers_cut_which_it_says(
+def test_a_dead_letter_that_is_too_large_is_sent_with_shortened_headers(
     cluster: KafkaCluster,
 ) -> None:
     large = {"stack": "ValueError: x\n" + "é" * 5_000, "id": "large"}
     cluster.refuse(TOO_LARGE)
-    [told] = send(sender(cluster), large)
-    assert (told["failures"], told["waiting"], told["ids"]) == (1, 0, [])
+    [reported] = send(sender(cluster), large)
+    assert (reported["failures"], reported["waiting"], reported["ids"]) == (1, 0, [])
     # The client itself refuses a message that is too large.
     small = sender(cluster)
     small.configuration["message.max.bytes"] = 8_000  # type: ignore[index]
-    [told] = send(small, large, {"id": "hopeless", "value": b"x" * 9_000}, {})
-    assert (told["failures"], told["waiting"], told["ids"]) == (2, 1, ["hopeless"])
+    [reported] = send(small, large, {"id": "hopeless", "value": b"x" * 9_000}, {})
+    assert (reported["failures"], reported["waiting"], reported["ids"]) == (2, 1, ["hopeless"])
 
     *cut, whole = sorted(cluster.messages(TOPIC), key=lambda each: len(headers_of(each)))[::-1]
     assert len(cut) == 2
     for message in cut:
         headers = headers_of(message)
-        assert (headers["__arrester.cut"], message.value()) == ("true", LETTER["value"])
+        assert (headers["__arrester.cut"], message.value()) == ("true", DEAD_LETTER["value"])
         for name in ("__connect.errors.exception.stacktrace", "__streams.errors.stacktrace"):
             assert str(headers[name]).startswith("ValueError: x\né")
             assert str(headers[name]).endswith("é…[cut]")
@@ -180,22 +180,22 @@ def test_a_letter_that_is_too_large_is_sent_with_its_headers_cut_which_it_says(
     assert "__arrester.cut" not in headers_of(whole)
 
 
-def test_what_may_pass_by_itself_is_told_before_what_never_will(cluster: KafkaCluster) -> None:
+def test_a_retriable_failure_is_reported_before_a_permanent_one(cluster: KafkaCluster) -> None:
     def convert(row: dict[str, Any]) -> bytes:
         return {"NA": b"fine"}[row["value"]]
 
     poison = {"row": b'{"value": "x"}', "id": "poison"}
     cluster.refuse(*[NOT_ENOUGH_REPLICAS] * 2)
-    [told] = send(sender(cluster, converter=convert), {"id": "later"}, poison)
-    assert (told["kind"], sorted(told["ids"])) == ("RETRIABLE", ["later", "poison"])
+    [reported] = send(sender(cluster, converter=convert), {"id": "later"}, poison)
+    assert (reported["kind"], sorted(reported["ids"])) == ("RETRIABLE", ["later", "poison"])
 
     cluster.heal()
     cluster.refuse(NOT_ENOUGH_REPLICAS)
-    [told] = send(sender(cluster, converter=convert, retries=1), {"id": "later"}, poison)
-    assert (told["kind"], told["ids"]) == (None, ["poison"])
+    [reported] = send(sender(cluster, converter=convert, retries=1), {"id": "later"}, poison)
+    assert (reported["kind"], reported["ids"]) == (None, ["poison"])
 
 
-def test_a_retriable_refusal_is_tried_again_within_the_budget(cluster: KafkaCluster) -> None:
+def test_a_retriable_refusal_is_retried_within_the_limit(cluster: KafkaCluster) -> None:
     patient = sender(cluster, retries=2)
     cluster.refuse(NOT_ENOUGH_REPLICAS)
     [helped] = send(patient, {})
@@ -203,59 +203,59 @@ def test_a_retriable_refusal_is_tried_again_within_the_budget(cluster: KafkaClus
     assert len(cluster.messages(TOPIC)) == 1
 
     cluster.refuse(*[NOT_ENOUGH_REPLICAS] * 3)
-    [spent] = send(patient, {})
-    assert (spent["failures"], spent["waiting"], spent["attempts"]) == (3, 1, 3)
+    [exhausted] = send(patient, {})
+    assert (exhausted["failures"], exhausted["waiting"], exhausted["attempts"]) == (3, 1, 3)
     assert len(cluster.messages(TOPIC)) == 1
 
 
-def test_a_converter_that_raises_refuses_its_letter_alone(cluster: KafkaCluster) -> None:
+def test_an_exception_of_the_converter_refuses_its_dead_letter_only(cluster: KafkaCluster) -> None:
     def convert(row: dict[str, Any]) -> bytes:
         return {"NA": b"fine"}[row["value"]]
 
-    told = send(sender(cluster, converter=convert), {}, {"row": b'{"value": "x"}', "task": "1"})
-    assert [(each["task"], each["exception_class"]) for each in told] == [
+    reported = send(sender(cluster, converter=convert), {}, {"row": b'{"value": "x"}', "task": "1"})
+    assert [(each["task"], each["exception_class"]) for each in reported] == [
         ("1", "builtins.KeyError")
     ]
     assert [message.value() for message in cluster.messages(TOPIC)] == [b"fine"]
 
 
-def test_what_a_converter_says_of_a_record_is_redacted(cluster: KafkaCluster) -> None:
+def test_the_message_of_a_failed_converter_is_redacted(cluster: KafkaCluster) -> None:
     def convert(row: dict[str, Any]) -> bytes:
         raise ValueError(f"no user {row['password']} at {row['place']}")
 
-    hiding = Redacting(rules=("password",), only=None, fields=("password", "place"), key=None)
+    hiding = RedactRow(rules=("password",), only=None, fields=("password", "place"), key=None)
     row = b'{"password": "hunter22", "place": "Berlin"}'
-    [told] = send(sender(cluster, converter=convert, redacting=hiding), {"row": row})
-    assert "hunter22" not in told["message"]
-    assert told["message"].endswith("at Berlin")
+    [reported] = send(sender(cluster, converter=convert, redacting=hiding), {"row": row})
+    assert "hunter22" not in reported["message"]
+    assert reported["message"].endswith("at Berlin")
 
 
-def test_brokers_that_are_away_leave_the_letters_waiting(cluster: KafkaCluster) -> None:
+def test_dead_letters_wait_while_brokers_are_unreachable(cluster: KafkaCluster) -> None:
     cluster.down()
     try:
-        [told] = send(sender(cluster), {}, {})
+        [reported] = send(sender(cluster), {}, {})
     finally:
         cluster.up()
-    assert (told["failures"], told["waiting"]) == (2, 2)
+    assert (reported["failures"], reported["waiting"]) == (2, 2)
 
 
 def maker() -> TopicMaker:
     return TopicMaker(configuration={}, name=TOPIC, partitions=5, replication_factor=3)
 
 
-def test_a_missing_topic_is_asked_for_with_its_partitions_and_replicas() -> None:
+def test_a_missing_topic_is_created_with_its_partitions_and_replicas() -> None:
     admin = RecordedAdmin(["others"])
     assert maker().make(admin)
     assert admin.requests == [(TOPIC, 5, 3)]
 
 
-def test_a_topic_that_is_there_is_left_alone() -> None:
+def test_an_existing_topic_is_not_changed() -> None:
     admin = RecordedAdmin([TOPIC])
     assert not maker().make(admin)
     assert admin.requests == []
 
 
-def test_only_a_topic_that_another_run_has_just_made_is_no_failure() -> None:
+def test_a_topic_that_another_run_has_just_created_is_no_failure() -> None:
     there = KafkaException(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS))
     assert maker().make(RecordedAdmin([], there))
     refused = KafkaException(KafkaError(KafkaError.INVALID_REPLICATION_FACTOR))

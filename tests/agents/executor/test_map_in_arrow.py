@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
-from arrester.agents.executor.columns import FATE, ORDINAL
-from arrester.agents.executor.map_in_arrow import Aborted, GuardedSteps, Step, WholeSteps
-from arrester.agents.executor.retries import Rules
+from arrester.agents.executor.columns import ORDINAL, OUTCOME
+from arrester.agents.executor.errors import Rules
+from arrester.agents.executor.map_in_arrow import Aborted, FastPathSteps, GuardedSteps, Step
 from arrester.agents.executor.step_runner import UserFunction
 from arrester.controlplane.domain.error_policy.exception_identity import describe, known_as
 from arrester.controlplane.domain.error_policy.retry import RetryPolicy
@@ -44,7 +44,7 @@ def batch(*values: int) -> pa.RecordBatch:
 
 
 def guarded(made: list[Step], *values: int, retries: bool = True) -> pa.RecordBatch:
-    given = batch(*values).append_column(FATE, pa.nulls(len(values), pa.int32()))
+    given = batch(*values).append_column(OUTCOME, pa.nulls(len(values), pa.int32()))
     run = GuardedSteps(made, timezone="UTC", rules=rules(retries=retries), carried=[])
     [result] = run([given])
     return result
@@ -65,18 +65,18 @@ class Once:
 
 
 @pytest.mark.parametrize("before", [0, 1], ids=["first", "later"])
-def test_one_pass_ends_at_the_first_failed_attempt_of_what_a_step_retries(before: int) -> None:
+def test_the_fast_path_ends_at_the_first_failed_attempt_of_a_retriable_class(before: int) -> None:
     once = Once()
     functions: list[UserFunction] = [lambda row: row] * before
     made = steps(*functions, once, retriable=("builtins.TimeoutError",))
-    whole = WholeSteps(made, timezone="UTC", rules=rules(), mark="the mark")
-    with pytest.raises(Aborted, match="the mark"):
+    whole = FastPathSteps(made, timezone="UTC", rules=rules(), abort_message="the id of the abort")
+    with pytest.raises(Aborted, match="the id of the abort"):
         list(whole([batch(1)]))
     assert once.calls == 1
 
 
 @pytest.mark.parametrize("before", [0, 1], ids=["first", "later"])
-def test_with_care_a_further_attempt_gets_the_row_as_it_was(before: int) -> None:
+def test_a_second_attempt_on_the_slow_path_gets_the_original_row(before: int) -> None:
     once = Once()
     functions: list[UserFunction] = [lambda row: row] * before
     result = guarded(steps(*functions, once, retriable=("builtins.TimeoutError",)), 1)
@@ -130,14 +130,12 @@ def one_dict_of_a_generator() -> UserFunction:
 
 @pytest.mark.parametrize("retries", [True, False])
 @pytest.mark.parametrize("make", [one_dict, one_dict_of_a_class, one_list])
-def test_a_step_may_return_one_and_the_same_object_for_every_row(
-    make: Any, *, retries: bool
-) -> None:
+def test_a_step_may_return_the_same_object_for_every_row(make: Any, *, retries: bool) -> None:
     result = guarded(steps(make(), make()), 1, 2, 3, retries=retries)
     assert result.column("n").to_pylist() == [1, 2, 3]
 
 
-def test_a_generator_may_yield_one_dict_again_and_again() -> None:
+def test_a_generator_may_yield_the_same_dict_repeatedly() -> None:
     result = guarded(steps(one_dict_of_a_generator()), 1, 2)
     assert result.column("n").to_pylist() == [1, 11, 2, 12]
     assert result.column(ORDINAL).to_pylist() == [0, 1, 0, 1]

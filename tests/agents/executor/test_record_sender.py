@@ -1,4 +1,4 @@
-"""What a Spark task does with the rows of `.produce`: order, futures, stops, what is told."""
+"""A Spark task sends the rows of `.produce`: order, futures, stops and results."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from arrester.agents.executor.columns import ENTRY, ERROR, ORDINAL, POSITION, RETRIES, STOPPED, TASK
+from arrester.agents.executor.errors import Rules
 from arrester.agents.executor.record_sender import FULL_BUFFER, SendRecords
-from arrester.agents.executor.retries import Rules
 from arrester.controlplane.domain.error_policy import exception_identity
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE
 from arrester.controlplane.domain.error_policy.retry import RetryPolicy
@@ -23,7 +23,7 @@ RULES = Rules(
     wait_after=RetryPolicy().wait_after,
     describe=exception_identity.describe,
     known_as=exception_identity.known_as,
-    kinds={name: ruling.kind.value for name, ruling in DEFAULT_TABLE.rulings.items()},
+    kinds={name: ruling.kind.value for name, ruling in DEFAULT_TABLE.classifications.items()},
     retries=False,
 )
 _ERROR = pa.struct(
@@ -39,9 +39,14 @@ _ERROR = pa.struct(
 
 
 def run(send: Callable[[Row], Any] | None, *rows: tuple[str | None, int], **more: Any) -> list[Row]:
-    """Send rows, in batches of two; return what is told."""
-    given: Row = {"connect": None, "immediate": {}, "goes_on": frozenset(), "allowed": 0}
-    producing = SendRecords(send=send, rules=RULES, left={}, **{**given, **more})
+    """Send rows, in batches of two; return the results."""
+    given: Row = {
+        "connect": None,
+        "immediate_kinds": {},
+        "tolerated_kinds": frozenset(),
+        "tolerated": 0,
+    }
+    producing = SendRecords(send=send, rules=RULES, tolerated_by_task={}, **{**given, **more})
     schema = pa.schema(
         [
             (TASK, pa.string()),
@@ -77,40 +82,44 @@ def failing_at(sent: Sent, *places: tuple[str | None, int]) -> Callable[[Row], N
 ROWS = [(task, n) for n in range(4) for task in ("a", "b")]
 
 
-def test_a_failure_stops_its_own_task_and_no_other() -> None:
+def test_a_failure_stops_its_own_task_only() -> None:
     sent: Sent = []
-    [told] = run(failing_at(sent, ("a", 1)), *ROWS)
+    [reported] = run(failing_at(sent, ("a", 1)), *ROWS)
     assert sent == [("a", 0), ("b", 0), ("b", 1), ("b", 2), ("b", 3)]
-    assert (told[TASK], told[POSITION], told[STOPPED]) == ("a", 1, True)
-    assert told[ERROR]["exception_class"] == "ValueError"
-    assert told[ERROR]["names"][0] == "builtins.ValueError"
+    assert (reported[TASK], reported[POSITION], reported[STOPPED]) == ("a", 1, True)
+    assert reported[ERROR]["exception_class"] == "ValueError"
+    assert reported[ERROR]["names"][0] == "builtins.ValueError"
 
 
-def test_what_may_be_an_outage_stops_each_task_that_fails() -> None:
-    guard: dict[str, Any] = {"goes_on": CONTINUE, "allowed": 100}
+def test_a_possible_outage_stops_each_failing_task() -> None:
+    guard: dict[str, Any] = {"tolerated_kinds": CONTINUE, "tolerated": 100}
     down = [("a", n) for n in range(4)]
     sent: Sent = []
-    told = run(failing_at(sent, *down), *ROWS, outage_from=3, **guard)
-    assert [(row[POSITION], row[STOPPED]) for row in told] == [(0, False), (1, False), (2, True)]
+    reported = run(failing_at(sent, *down), *ROWS, outage_from=3, **guard)
+    assert [(row[POSITION], row[STOPPED]) for row in reported] == [
+        (0, False),
+        (1, False),
+        (2, True),
+    ]
     assert ("b", 3) in sent
 
-    told = run(failing_at([], *down), *ROWS, outage_from=5, **guard)
-    assert [row[STOPPED] for row in told] == [False] * 4
+    reported = run(failing_at([], *down), *ROWS, outage_from=5, **guard)
+    assert [row[STOPPED] for row in reported] == [False] * 4
 
 
-def test_a_declared_continue_goes_on_up_to_what_is_allowed() -> None:
+def test_a_tolerated_failure_does_not_stop_its_task_up_to_the_limit() -> None:
     sent: Sent = []
     failing = failing_at(sent, ("a", 0), ("a", 1), ("b", 2))
-    told = run(failing, *ROWS, goes_on=CONTINUE, allowed=1)
+    reported = run(failing, *ROWS, tolerated_kinds=CONTINUE, tolerated=1)
     assert sent == [("b", 0), ("b", 1), ("b", 3)]
-    assert [(row[TASK], row[POSITION], row[STOPPED]) for row in told] == [
+    assert [(row[TASK], row[POSITION], row[STOPPED]) for row in reported] == [
         ("a", 0, False),
         ("a", 1, True),
         ("b", 2, False),
     ]
 
 
-def test_the_next_row_of_a_task_waits_for_the_last_ones_future_and_no_other() -> None:
+def test_a_row_waits_for_the_future_of_its_own_task_only() -> None:
     log: list[str] = []
 
     class Later(Future[None]):
@@ -128,15 +137,15 @@ def test_the_next_row_of_a_task_waits_for_the_last_ones_future_and_no_other() ->
         log.append(f"sent {name}")
         return Later(name, OSError("lost") if name == "a1" else None)
 
-    [told] = run(send, *ROWS)
+    [reported] = run(send, *ROWS)
     assert log[:4] == ["sent a0", "sent b0", "arrived a0", "sent a1"]
-    # What stands behind the lost one has not been sent; the last of the others is awaited.
+    # Records after the lost one have not been sent; the last of the others is awaited.
     assert [line for line in log if line.startswith("sent a")] == ["sent a0", "sent a1"]
     assert log[-1] == "arrived b3"
-    assert (told[TASK], told[POSITION], told[STOPPED]) == ("a", 1, True)
+    assert (reported[TASK], reported[POSITION], reported[STOPPED]) == ("a", 1, True)
 
 
-def test_retries_of_earlier_rounds_are_told_with_the_record_that_took_them() -> None:
+def test_retries_of_earlier_rounds_are_reported_with_their_record() -> None:
     sent: Sent = []
     again = {"a": 2, "b": 1}
     failed, helped = run(failing_at(sent, ("a", 0)), ("a", 0), ("b", 0), ("b", 1), made=again)
@@ -149,12 +158,14 @@ def test_a_retriable_failure_stops_its_task_while_there_are_retries() -> None:
         raise TimeoutError("busy")
 
     rows = [("a", 0), ("a", 1)]
-    assert [row[STOPPED] for row in run(send, *rows, goes_on=CONTINUE, allowed=9)] == [False] * 2
-    [told] = run(send, *rows, goes_on=CONTINUE, allowed=9, retries=True)
-    assert (told[STOPPED], told[ERROR]["kind"]) == (True, "RETRIABLE")
+    assert [row[STOPPED] for row in run(send, *rows, tolerated_kinds=CONTINUE, tolerated=9)] == [
+        False
+    ] * 2
+    [reported] = run(send, *rows, tolerated_kinds=CONTINUE, tolerated=9, retries=True)
+    assert (reported[STOPPED], reported[ERROR]["kind"]) == (True, "RETRIABLE")
 
 
-def test_a_time_out_of_send_itself_is_a_full_buffer() -> None:
+def test_a_timeout_of_send_itself_is_a_full_buffer() -> None:
     kinds = {"builtins.TimeoutError": "FATAL"}
 
     def raises(row: Row) -> None:
@@ -165,14 +176,14 @@ def test_a_time_out_of_send_itself_is_a_full_buffer() -> None:
         answer.set_exception(TimeoutError("late"))
         return answer
 
-    [at_once] = run(raises, ("a", 0), immediate=kinds)
+    [at_once] = run(raises, ("a", 0), immediate_kinds=kinds)
     assert (at_once[ERROR]["kind"], at_once[ERROR]["names"][0]) == ("FATAL", FULL_BUFFER)
-    assert FULL_BUFFER in DEFAULT_TABLE.rulings
-    [afterwards] = run(later, ("a", 0), immediate=kinds)
+    assert FULL_BUFFER in DEFAULT_TABLE.classifications
+    [afterwards] = run(later, ("a", 0), immediate_kinds=kinds)
     assert afterwards[ERROR]["kind"] == "RETRIABLE"
 
 
-def test_a_client_is_opened_once_and_only_where_there_are_rows() -> None:
+def test_a_client_is_opened_once_and_only_for_partitions_with_rows() -> None:
     log: list[str] = []
 
     @contextmanager

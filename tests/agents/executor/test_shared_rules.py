@@ -10,15 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from arrester.agents.executor.retries import (
-    RETRIABLE,
-    SELF_HEALING,
-    Attempted,
-    Row,
-    Rules,
-    call_with_retries,
-    now_ms,
-)
+from arrester.agents.executor.errors import RETRIABLE, SELF_HEALING, Row, Rules, now_ms
+from arrester.agents.executor.step_runner import Attempted, call_with_retries
 from arrester.agents.spark.ship_executor import ship, shipped
 from arrester.controlplane.domain.error_policy import exception_identity, retry
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind, describe
@@ -29,15 +22,15 @@ from arrester.controlplane.domain.error_policy.retry import (
     next_attempt,
 )
 
-TABLE = {name: ruling.kind.value for name, ruling in DEFAULT_TABLE.rulings.items()}
+TABLE = {name: ruling.kind.value for name, ruling in DEFAULT_TABLE.classifications.items()}
 
 
 class Busy(ConnectionResetError):
-    """A class that only its base is known of."""
+    """A class of which only the base is in the table."""
 
 
 class Rude(ValueError):
-    """Raises when somebody asks for its condition."""
+    """Raises when its condition is read."""
 
     def getCondition(self) -> str:
         raise RuntimeError("no")
@@ -67,8 +60,8 @@ def rules(policy: RetryPolicy) -> Rules:
     )
 
 
-def tried(operation: Callable[[Row], list[Row]], rules: Rules) -> Attempted:
-    """Begin as the steps do: the first attempt is made before anything is known to fail."""
+def attempted(operation: Callable[[Row], list[Row]], rules: Rules) -> Attempted:
+    """Make the first attempt as the steps do, then the retries."""
     row: Row = {"deep": {}}
     started_ms = now_ms()
     try:
@@ -98,16 +91,16 @@ def test_a_class_means_the_same_on_executors(exception: BaseException) -> None:
 
     if ruling.kind is Kind.SELF_HEALING:
         with pytest.raises(type(exception)):
-            tried(operation, rules(RetryPolicy()))
+            attempted(operation, rules(RetryPolicy()))
         return
-    result = tried(operation, rules(RetryPolicy(limit=2, delay_max_ms=1)))
+    result = attempted(operation, rules(RetryPolicy(limit=2, delay_max_ms=1)))
     assert result.failed is not None
     assert result.failed.kind == (None if ruling.kind is Kind.OTHER else ruling.kind.value)
     assert result.attempts == (3 if ruling.kind is Kind.RETRIABLE else 1)
     assert result.failed.cause.names == describe(exception).names
 
 
-def test_the_words_of_the_worker_are_the_domains() -> None:
+def test_the_kinds_on_executors_are_those_of_the_domain() -> None:
     assert (Kind.RETRIABLE.value, Kind.SELF_HEALING.value) == (RETRIABLE, SELF_HEALING)
 
 
@@ -118,7 +111,7 @@ def test_the_words_of_the_worker_are_the_domains() -> None:
     delay_max_ms=st.integers(1, 2**63 - 1),
     spent_ms=st.integers(0, 20_000),
 )
-def test_executors_wait_as_the_rules_say(
+def test_executors_wait_by_the_rules_of_the_domain(
     made: int, limit: int, timeout_ms: int, delay_max_ms: int, spent_ms: int
 ) -> None:
     policy = RetryPolicy(limit=limit, timeout_ms=timeout_ms, delay_max_ms=delay_max_ms)
@@ -130,7 +123,7 @@ def test_executors_wait_as_the_rules_say(
     assert wait == (decision.wait_ms if isinstance(decision, RetryAfter) else None)
 
 
-def test_each_attempt_has_a_row_of_its_own() -> None:
+def test_each_attempt_gets_a_fresh_row() -> None:
     given: list[Row] = []
 
     def operation(row: Row) -> list[Row]:
@@ -138,5 +131,5 @@ def test_each_attempt_has_a_row_of_its_own() -> None:
         row["deep"]["changed"] = True
         raise TimeoutError
 
-    tried(operation, rules(RetryPolicy(limit=1, delay_max_ms=1)))
+    attempted(operation, rules(RetryPolicy(limit=1, delay_max_ms=1)))
     assert given == [{}, {}]

@@ -26,7 +26,7 @@ class Unshown:
 
 def checked(kind: T.DataType, value: Any, *, nullable: bool = True) -> None:
     schema = T.StructType([T.StructField("x", kind, nullable)])
-    struct_check(schema, whole=True)({"x": value}, "")
+    struct_check(schema, top_level=True)({"x": value}, "")
 
 
 GOOD = [
@@ -94,6 +94,6 @@ def test_a_value_of_another_type_names_field_and_type(
     assert message in str(caught.value)
 
 
-def test_none_where_null_is_forbidden() -> None:
+def test_none_is_refused_if_the_field_is_not_nullable() -> None:
     with pytest.raises(WrongType, match="field x is None"):
         checked(T.LongType(), None, nullable=False)

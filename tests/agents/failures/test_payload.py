@@ -1,4 +1,4 @@
-"""What leaves the driver of a failed record: no secrets, JSON values, at most 16 KB."""
+"""The reported parts of a failed record have no secrets, JSON values, and at most 16 KB."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ def shown(row: dict[str, Any], *rules: str, key: str | None = None) -> dict[str,
     return record
 
 
-def test_fields_that_are_named_like_secrets_are_dropped_at_any_depth() -> None:
+def test_fields_with_names_of_secrets_are_dropped_at_any_depth() -> None:
     row = {"User_Password": "x", "who": Row(name="ana", api_token="t"), "many": [{"secret": 1}]}
-    told = Redaction(drop=RULES).body(row, stack=None)
+    body = Redaction(drop=RULES).body(row, stack=None)
 
-    assert told.record == {"who": {"name": "ana"}, "many": [{}]}
-    assert told.redacted == ("User_Password", "who.api_token", "many.secret")
+    assert body.record == {"who": {"name": "ana"}, "many": [{}]}
+    assert body.redacted == ("User_Password", "who.api_token", "many.secret")
 
 
-def test_the_column_that_the_author_named_as_the_key_stays() -> None:
+def test_the_declared_key_column_stays() -> None:
     assert shown({"key": "LH 400", "api_key": "x"}, key="key") == {"key": "LH 400"}
 
 
-def test_secrets_inside_texts_that_are_json_are_dropped() -> None:
-    told = shown({"value": '{"name": "ana", "password": "x"}', "plain": "not json: password"})
+def test_secrets_inside_json_texts_are_dropped() -> None:
+    body = shown({"value": '{"name": "ana", "password": "x"}', "plain": "not json: password"})
 
-    assert json.loads(told["value"]) == {"name": "ana"}
-    assert told["plain"] == "not json: password"
+    assert json.loads(body["value"]) == {"name": "ana"}
+    assert body["plain"] == "not json: password"
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ def test_secrets_inside_texts_that_are_json_are_dropped() -> None:
     ],
 )
 def test_unreadable_json_that_names_a_redacted_field_is_not_shown(text: str) -> None:
-    told = Redaction(drop=(*RULES, "$.card.number")).body({"value": text}, stack=None)
+    body = Redaction(drop=(*RULES, "$.card.number")).body({"value": text}, stack=None)
 
-    assert told.record == {"value": "…[not shown: unreadable JSON that names a redacted field]"}
-    assert told.redacted == ("value",)
+    assert body.record == {"value": "…[not shown: unreadable JSON that names a redacted field]"}
+    assert body.redacted == ("value",)
 
 
 def test_unreadable_json_without_a_redacted_name_is_shown() -> None:
@@ -67,39 +67,39 @@ def test_unreadable_json_without_a_redacted_name_is_shown() -> None:
 
 def test_half_a_surrogate_pair_can_be_written() -> None:
     text = r'{"name": "half \ud83d", "\udc80": 1, "password": "x", "\udc81": {"token": 1}}'
-    told = Redaction(drop=RULES).body({"value": text, "plain\udc80": "\udc80"}, stack="\udc80")
+    body = Redaction(drop=RULES).body({"value": text, "plain\udc80": "\udc80"}, stack="\udc80")
 
-    assert told.record is not None
-    assert told.record["value"] == '{"name": "half ?", "?": 1, "?": {}}'
-    assert msgspec.json.decode(msgspec.json.encode(told), type=Body) == told
-    assert told.stack == "?"
-    assert told.redacted == ("value.password", "value.?.token")
-
-
-def test_a_large_text_with_half_a_surrogate_pair_is_cut() -> None:
-    told = shown({"value": "\udc80" + "x" * 2 * RECORD_BYTES})
-    assert told["value"].startswith("?x")
+    assert body.record is not None
+    assert body.record["value"] == '{"name": "half ?", "?": 1, "?": {}}'
+    assert msgspec.json.decode(msgspec.json.encode(body), type=Body) == body
+    assert body.stack == "?"
+    assert body.redacted == ("value.password", "value.?.token")
 
 
-def test_paths_drop_just_what_they_name() -> None:
+def test_a_large_text_with_half_a_surrogate_pair_is_truncated() -> None:
+    body = shown({"value": "\udc80" + "x" * 2 * RECORD_BYTES})
+    assert body["value"].startswith("?x")
+
+
+def test_a_path_drops_only_its_own_field() -> None:
     row = {"card": {"number": "4711", "kind": "visa"}, "number": 3}
     assert shown(row, "$.card.number") == {"card": {"kind": "visa"}, "number": 3}
 
 
-def test_a_large_record_is_cut_and_says_so() -> None:
+def test_a_large_record_is_truncated_and_marked() -> None:
     row = {"position": 7, "value": "é" * 40_000, "rest": ["x" * 100] * 500}
-    told = Redaction(drop=RULES).body(row, stack="trace")
+    body = Redaction(drop=RULES).body(row, stack="trace")
 
-    assert told.record is not None
-    assert told.record["position"] == 7
-    assert told.record["value"].endswith("…[cut]")
-    assert told.cut_from is not None
-    assert told.cut_from > 80_000
-    assert len(json.dumps(told.record, ensure_ascii=False).encode()) <= RECORD_BYTES
-    assert told.stack == "trace"
+    assert body.record is not None
+    assert body.record["position"] == 7
+    assert body.record["value"].endswith("…[cut]")
+    assert body.cut_from is not None
+    assert body.cut_from > 80_000
+    assert len(json.dumps(body.record, ensure_ascii=False).encode()) <= RECORD_BYTES
+    assert body.stack == "trace"
 
 
-def test_a_row_of_thousands_of_columns_ends_somewhere() -> None:
+def test_a_row_of_thousands_of_columns_is_truncated() -> None:
     row = {f"column_{n}": "some text" for n in range(5_000)}
     size = len(json.dumps(shown(row), ensure_ascii=False).encode())
     assert size <= RECORD_BYTES + 100

@@ -1,4 +1,4 @@
-"""Deny by default, and values of redacted fields in what is said of a record."""
+"""Redaction: deny by default, and no values of redacted fields in texts about a record."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
-from arrester.agents.config_display import without_secrets
+from arrester.agents.config import without_secrets
 from arrester.agents.executor.redactor import PATH_CHARACTERS, PATHS
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.handlers import ErrorContext, LogAndContinue, Record, RecordError
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.errors import InvalidConfiguration, InvalidValue
 from arrester.controlplane.domain.events import RecordFailed, ThreadDied
-from tests.agents.pipeline_bench import Bench, levels_of, sink_to, wait_until
+from tests.agents.pipeline_bench import Bench, levels_of, sink_to
+from tests.patience import wait_until
 
 SECRET = "4711-0815"
 
@@ -45,22 +46,22 @@ def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
 
 
 @given(rows)
-def test_what_is_not_named_stays_where_everything_is_denied(row: dict[str, Any]) -> None:
-    told = Redaction(drop=("token",), only=("flight", "$.who.name")).body(row, stack=None)
-    for path, _ in leaves(told.record):
+def test_denied_by_default_unlisted_fields_stay_on_the_driver(row: dict[str, Any]) -> None:
+    body = Redaction(drop=("token",), only=("flight", "$.who.name")).body(row, stack=None)
+    for path, _ in leaves(body.record):
         parts = path.strip(".").split(".")
         assert "token" not in parts
         assert "flight" in parts or parts[:2] == ["who", "name"]
 
 
 @given(rows)
-def test_without_a_list_only_what_is_named_is_dropped(row: dict[str, Any]) -> None:
-    told = Redaction(drop=("token",)).body(row, stack=None)
+def test_without_a_list_only_named_fields_are_dropped(row: dict[str, Any]) -> None:
+    body = Redaction(drop=("token",)).body(row, stack=None)
     kept = [leaf for leaf in leaves(row) if "token" not in leaf[0].split(".")]
-    assert leaves(told.record) == kept
+    assert leaves(body.record) == kept
 
 
-def test_denied_by_default_names_and_paths_leave_and_the_rest_is_named() -> None:
+def test_denied_by_default_listed_names_and_paths_leave_the_driver() -> None:
     row = {
         "flight": "LH 400",
         "value": json.dumps({"delay": 7, "passenger": {"name": "ana", "seat": "1A"}}),
@@ -68,24 +69,24 @@ def test_denied_by_default_names_and_paths_leave_and_the_rest_is_named() -> None
         "many": [{"flight": 1, "other": 2}],
     }
     redaction = Redaction(drop=("seat",), only=("flight", "$.value.passenger"))
-    told = redaction.body(row, stack=None)
+    body = redaction.body(row, stack=None)
 
-    assert told.record == {
+    assert body.record == {
         "flight": "LH 400",
         "value": json.dumps({"passenger": {"name": "ana"}}),
         "many": [{"flight": 1}],
     }
-    assert told.redacted == ("value", "plain", "many")
+    assert body.redacted == ("value", "plain", "many")
 
 
 @given(st.dictionaries(st.text(min_size=9), st.integers(), min_size=1))
-def test_denied_by_default_no_name_that_is_data_leaves(data: dict[str, int]) -> None:
+def test_denied_by_default_names_in_maps_are_redacted(data: dict[str, int]) -> None:
     row = {"flight": "LH 400", "map": data, "text": json.dumps(data), "many": [data]}
-    told = Redaction(drop=("secret",), only=("flight",)).body(row, stack=None)
-    assert (told.record, told.redacted) == ({"flight": "LH 400"}, ("map", "text", "many"))
+    body = Redaction(drop=("secret",), only=("flight",)).body(row, stack=None)
+    assert (body.record, body.redacted) == ({"flight": "LH 400"}, ("map", "text", "many"))
 
 
-def test_denied_by_default_no_key_of_a_map_stands_above_an_allowed_field() -> None:
+def test_denied_by_default_keys_of_maps_above_an_allowed_field_are_hidden() -> None:
     row = {
         "by_person": {"ana 1977": {"flight": "LH 400"}, "ben 1980": {"flight": "LH 401"}},
         "seats": {"nested": {"flight": "LH 402"}},
@@ -99,43 +100,43 @@ def test_denied_by_default_no_key_of_a_map_stands_above_an_allowed_field() -> No
             {"…[name 1]": {"flight": "LH 403"}, "trip": {"at": 7}}, ensure_ascii=False
         ),
     }
-    # What the author has named is shown with all that is inside, whatever it is called.
-    whole = Redaction(only=("by_person",)).body(row, stack=None).record
-    assert whole == {"by_person": row["by_person"]}
+    # A listed field is shown with everything inside it.
+    record = Redaction(only=("by_person",)).body(row, stack=None).record
+    assert record == {"by_person": row["by_person"]}
 
 
 @given(st.dictionaries(st.text(min_size=9), st.fixed_dictionaries({"flight": st.integers()})))
 def test_denied_by_default_names_that_are_data_never_leave(data: dict[str, Any]) -> None:
     row = {"map": data, "text": json.dumps(data), "many": [data]}
-    told = repr(Redaction(only=("flight",)).body(row, stack=None).record)
-    assert not any(repr(name)[1:-1] in told for name in data if "name" not in name)
+    text = repr(Redaction(only=("flight",)).body(row, stack=None).record)
+    assert not any(repr(name)[1:-1] in text for name in data if "name" not in name)
 
 
 @pytest.mark.parametrize("only", [None, ("flight",)])
-def test_what_is_told_of_dropped_fields_is_bounded_and_says_so(
+def test_the_list_of_dropped_fields_is_bounded(
     only: tuple[str, ...] | None,
 ) -> None:
     many = {f"secret{number}": 1 for number in range(20_000)}
     row = {"x" * 1_000 + "_secret": 1, **many, "value": json.dumps(many)}
-    told = Redaction(drop=("secret",), only=only).body(row, stack=None)
+    body = Redaction(drop=("secret",), only=only).body(row, stack=None)
     dropped = 20_001 + (20_000 if only is None else 1)
-    assert len(told.redacted) == PATHS + 1
-    assert told.redacted[0] == "x" * PATH_CHARACTERS + "…[cut]"
-    assert told.redacted[-1] == f"…[{dropped - PATHS} more]"
+    assert len(body.redacted) == PATHS + 1
+    assert body.redacted[0] == "x" * PATH_CHARACTERS + "…[cut]"
+    assert body.redacted[-1] == f"…[{dropped - PATHS} more]"
 
 
-def test_values_of_dropped_fields_are_not_in_texts_either() -> None:
+def test_values_of_dropped_fields_are_removed_from_texts() -> None:
     row = {"card": SECRET, "pin": 12, "note": "x", "value": json.dumps({"card": "9999 1111"})}
     redaction = Redaction(drop=("card", "pin"))
     [message, stack] = redaction.texts(row, f"no card {SECRET}, nor 9999 1111; pin 12", None)
 
-    # Two digits are everywhere: they stay, and so does whatever was made of a value.
+    # Values of fewer than four characters stay, and so do derived values.
     assert (message, stack) == ("no card …[redacted], nor …[redacted]; pin 12", None)
     body = redaction.body(row, stack=f"ValueError: {SECRET}")
     assert body.stack == "ValueError: …[redacted]"
 
 
-def test_a_key_column_that_somebody_gave_to_redact_does_not_leave() -> None:
+def test_a_redacted_key_column_stays_on_the_driver() -> None:
     row = {"email": "ann@x.org", "n": 1}
     for redaction in (
         Redaction(drop=("email",), usual=("key",), key="email"),
@@ -143,39 +144,39 @@ def test_a_key_column_that_somebody_gave_to_redact_does_not_leave() -> None:
         Redaction(drop=("email",), key_names=("email",)),
     ):
         assert not redaction.shows_key
-    given = Redaction(drop=("email",), key="email")
-    told = given.body(row, stack="boom ann@x.org")
-    assert (told.record, told.redacted) == ({"n": 1}, ("email",))
-    assert given.texts(row, "boom ann@x.org") == ["boom …[redacted]"]
-    # Words that nobody gave do not drop what the author named as the key.
+    redaction = Redaction(drop=("email",), key="email")
+    body = redaction.body(row, stack="boom ann@x.org")
+    assert (body.record, body.redacted) == ({"n": 1}, ("email",))
+    assert redaction.texts(row, "boom ann@x.org") == ["boom …[redacted]"]
+    # Default words do not drop the key that the author declared.
     usual = Redaction(usual=("key",), key="key", key_names=("key",))
     assert usual.shows_key
     assert usual.body({"key": "LH 400", "api_key": "x"}, stack=None).record == {"key": "LH 400"}
 
 
-def test_what_was_written_as_json_twice_is_looked_into() -> None:
+def test_json_inside_json_is_redacted() -> None:
     inner = json.dumps({"name": "ana", "password": "abc12345"})
-    told = Redaction(drop=("password",))
+    redaction = Redaction(drop=("password",))
     for text in (json.dumps(inner), json.dumps(json.dumps(inner)), " " + json.dumps(inner)):
-        assert "abc12345" not in json.dumps(told.body({"v": text}, stack=None).record)
-        assert "ana" in json.dumps(told.body({"v": text}, stack=None).record)
-        assert told.texts({"v": text}, "x abc12345") == ["x …[redacted]"]
-    cut = json.dumps(inner)[:-4]
-    assert "abc12345" not in json.dumps(told.body({"v": cut}, stack=None).record)
-    # A line of CSV begins with a quote, too, and is not JSON for anybody.
+        assert "abc12345" not in json.dumps(redaction.body({"v": text}, stack=None).record)
+        assert "ana" in json.dumps(redaction.body({"v": text}, stack=None).record)
+        assert redaction.texts({"v": text}, "x abc12345") == ["x …[redacted]"]
+    truncated = json.dumps(inner)[:-4]
+    assert "abc12345" not in json.dumps(redaction.body({"v": truncated}, stack=None).record)
+    # A line of CSV may begin with a quote and is not JSON.
     lines = {"v": '"password","1"', "w": '"plain"'}
-    assert told.body(lines, stack=None).record == lines
+    assert redaction.body(lines, stack=None).record == lines
 
 
-def test_the_key_leaves_where_it_is_allowed_to() -> None:
+def test_an_allowed_key_leaves_the_driver() -> None:
     assert Redaction(key="id").shows_key
     assert not Redaction(only=("flight",), key="id").shows_key
     assert Redaction(only=("ID",), key="id").shows_key
     assert not Redaction(only=("id",), key=None).shows_key
 
 
-def test_settings_that_look_secret_are_not_shown() -> None:
-    given = {
+def test_secret_settings_are_not_shown() -> None:
+    redaction = {
         "errors.dlq.path": "s3://me:pass@bucket/dlq",
         "errors.dlq.producer.sasl.jaas.config": "x",
         "errors.dlq.producer.ssl.key.password": "x",
@@ -184,11 +185,11 @@ def test_settings_that_look_secret_are_not_shown() -> None:
         "errors.retries.limit": 3,
     }
     shown = {"errors.dlq.path": "s3://…@bucket/dlq", "errors.retries.limit": "3"}
-    assert without_secrets(given) == shown
+    assert without_secrets(redaction) == shown
 
 
 class Reading:
-    """Remembers the messages it was given, and lets the first record go."""
+    """Records the messages, and answers CONTINUE for the first record."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
@@ -199,7 +200,7 @@ class Reading:
 
 
 @pytest.mark.spark
-def test_nothing_that_leaves_the_driver_has_a_redacted_value(
+def test_no_output_of_the_driver_contains_a_redacted_value(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     def check(row: dict[str, Any]) -> dict[str, Any]:
@@ -219,7 +220,7 @@ def test_nothing_that_leaves_the_driver_has_a_redacted_value(
     )
     wait_until(lambda: bool(bench.outbox.of(ThreadDied)))
 
-    # The author's handler has the record as it is.
+    # The author's handler receives the complete record.
     assert handler.messages == [f"cannot charge {SECRET}"] * 2
     assert SECRET not in repr(bench.outbox.batches)
     assert SECRET not in caplog.text
@@ -232,7 +233,7 @@ def test_nothing_that_leaves_the_driver_has_a_redacted_value(
     assert "test_redaction" in caplog.text and "schema" in caplog.text
 
 
-def test_what_may_leave_is_checked_when_it_is_given(tmp_path: Any) -> None:
+def test_redaction_settings_are_validated(tmp_path: Any) -> None:
     from arrester.agents.config import AgentConfig
     from arrester.agents.definition.checks import names_and_paths
 
@@ -249,7 +250,7 @@ def test_what_may_leave_is_checked_when_it_is_given(tmp_path: Any) -> None:
 
 
 @pytest.mark.spark
-def test_dead_letters_are_redacted_where_that_is_asked_for(bench: Bench) -> None:
+def test_dead_letters_are_redacted_if_configured(bench: Bench) -> None:
     def check(row: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"cannot charge {row['value']}")
 
@@ -267,4 +268,8 @@ def test_dead_letters_are_redacted_where_that_is_asked_for(bench: Bench) -> None
     assert json.loads(letter["row"]) == {"task": "a", "position": 0}
     assert letter["message"] == "cannot charge …[redacted]"
     assert SECRET not in repr(letter)
-    assert (letter["task"], letter["position"], letter["stage"]) == ("a", 0, "process:charge")
+    assert (letter["task"], letter["position"], letter["stage"]) == (
+        "a",
+        0,
+        "process:charge",
+    )

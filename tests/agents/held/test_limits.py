@@ -1,4 +1,4 @@
-"""Bounds of what is held: held.records.limit, held.bytes.limit, held.limit.response."""
+"""Limits of held records: held.records.limit, held.bytes.limit, held.limit.response."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from arrester.agents.held.limits import HeldLimitExceeded
 from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.controlplane.domain.events import TaskPaused, ThreadDied
-from tests.agents.pipeline_bench import Bench, wait_until
+from tests.agents.pipeline_bench import Bench
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -23,7 +24,7 @@ def failing(row: Row) -> Row:
     return row
 
 
-def test_a_run_ends_before_it_holds_more_than_is_allowed(bench: Bench) -> None:
+def test_a_run_ends_before_it_holds_more_records_than_the_limit(bench: Bench) -> None:
     bench.add(("a", 0, "bad"), ("a", 1, "x"), ("b", 0, "x"))
     bench.start(bench.checking(failing), held_records_limit=2)
     bench.wait_for_input()
@@ -34,7 +35,7 @@ def test_a_run_ends_before_it_holds_more_than_is_allowed(bench: Bench) -> None:
     assert isinstance(death.exception, HeldLimitExceeded)
     assert death.reason == "3 held would be more than held.records.limit allows, which is 2"
     assert bench.positions("b") == [0]
-    # What was put aside for the decision is gone: only the first micro-batch's folder is there.
+    # The folder of the refused decision is deleted: only the first micro-batch's is left.
     assert len(list((Path(bench.checkpoint) / ROWS_FOLDER).iterdir())) == 1
     # The micro-batch was not decided: with a higher limit it is held, and the rest written.
     bench.deaths.clear()
@@ -45,7 +46,7 @@ def test_a_run_ends_before_it_holds_more_than_is_allowed(bench: Bench) -> None:
     assert bench.positions("b") == [0, 1]
 
 
-def test_bytes_are_bounded_too_and_a_run_may_just_stop(bench: Bench) -> None:
+def test_held_bytes_are_limited_and_the_run_may_stop_without_an_error(bench: Bench) -> None:
     bench.add(("a", 0, "bad"), ("b", 0, "x"))
     keys: dict[str, Any] = {"held_bytes_limit": 10, "held_limit_response": "stop"}
     bench.start(bench.checking(failing), **keys)

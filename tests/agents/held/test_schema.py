@@ -1,4 +1,4 @@
-"""The source's columns change while records are held: they fit, or the run says why not."""
+"""The source's columns change while records are held: they are converted, or the run ends."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.executor.columns import ROW
 from arrester.agents.handlers import LogAndPause
-from arrester.agents.held.schema import HeldRowsMisfit, RowSchemas, alike, fitted
+from arrester.agents.held.schema import HeldRowsMisfit, RowSchemas, converted, with_all_columns
 from arrester.agents.journal.storage import LocalStorage
+from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.controlplane.domain.events import ResumeHow, TaskPaused
 from arrester.controlplane.domain.state.states import ThreadStatus
-from tests.agents.pipeline_bench import Bench, read_sink, sink_to, wait_until
+from tests.agents.pipeline_bench import Bench, read_sink, sink_to
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -50,52 +52,52 @@ def columns(schema: str) -> T.StructType:
     return parsed
 
 
-def test_fields_of_structs_fit_as_columns_do(spark: SparkSession) -> None:
+def test_fields_of_structs_are_converted_as_columns(spark: SparkSession) -> None:
     stored = "STRUCT<Id: INT, b: STRUCT<a: INT, c: ARRAY<STRUCT<x: INT>>>, d: STRING>"
     held = [((0, (1, [(2,)]), "gone"),), ((1, None, "gone"),)]
     frame = spark.createDataFrame(held, f"{ROW} {stored}")
     wanted = columns("b STRUCT<c: ARRAY<STRUCT<x: BIGINT, y: STRING>>, a: INT, e: DATE>, id BIGINT")
 
-    rows = [row[ROW].asDict(recursive=True) for row in fitted(frame, wanted).collect()]
+    rows = [row[ROW].asDict(recursive=True) for row in converted(frame, wanted).collect()]
 
     assert sorted(rows, key=lambda row: row["id"]) == [
         {"b": {"c": [{"x": 2, "y": None}], "a": 1, "e": None}, "id": 0},
         {"b": None, "id": 1},
     ]
     with pytest.raises(HeldRowsMisfit, match=r"b\.c as struct<x:int>, .* as string"):
-        fitted(frame, columns("b STRUCT<c: ARRAY<STRING>>"))
+        converted(frame, columns("b STRUCT<c: ARRAY<STRING>>"))
     with pytest.raises(HeldRowsMisfit, match="held rows have d as string"):
-        fitted(frame, columns("d DATE"))
+        converted(frame, columns("d DATE"))
 
 
-def test_rows_of_several_sources_become_dead_letters_as_they_are(spark: SparkSession) -> None:
+def test_rows_of_several_schemas_become_dead_letters_unconverted(spark: SparkSession) -> None:
     kinds = ("STRUCT<a: INT, b: STRING>", "STRUCT<a: STRUCT<x: INT>, c: INT>")
     rows = ((1, "b"), ((2,), 3))
     frames = [
         spark.createDataFrame([(row,)], f"{ROW} {kind}")
         for row, kind in zip(rows, kinds, strict=True)
     ]
-    one, other = alike(frames)
+    one, other = with_all_columns(frames)
     found = [row[ROW].asDict() for row in one.unionByName(other).collect()]
     assert found == [{"a": "1", "b": "b", "c": None}, {"a": '{"x":2}', "b": None, "c": 3}]
 
 
-def test_what_rows_are_like_is_known_without_asking_parquet(tmp_path: Path) -> None:
+def test_schemas_of_held_rows_are_read_without_parquet(tmp_path: Path) -> None:
     kind = columns("a INT, b STRING")
     files = LocalStorage(str(tmp_path))
-    name = RowSchemas(files).keep(kind)
-    assert RowSchemas(files).keep(kind) == name != RowSchemas(files).keep(columns("a INT"))
+    name = RowSchemas(files).save(kind)
+    assert RowSchemas(files).save(kind) == name != RowSchemas(files).save(columns("a INT"))
     assert RowSchemas(files).of(f"{1:020d}-0a1b2c3d-{name}") == kind
 
 
-def test_held_records_fit_the_columns_of_a_changed_source_or_are_kept(bench: Bench) -> None:
-    """First a type that they do not fit: the task waits. Then columns gone, new and wider."""
+def test_held_records_are_converted_to_a_changed_source_or_stay_held(bench: Bench) -> None:
+    """First an incompatible type: the task waits. Then removed, new and wider columns."""
     bench.add(("a", 1, "bad"), ("a", 2, "x"))
     bench.start(reading(bench, "task STRING, position INT, value STRING"))
     bench.wait_for_input()
     bench.stop()
 
-    # They wait, whatever a person wishes but to go on behind them.
+    # They stay held for any command except a resume after them.
     instance = uuid4()
     other = "task STRING, position INT, value STRUCT<a: INT>"
     thread = bench.start(reading(bench, other), instance=instance)
@@ -104,14 +106,16 @@ def test_held_records_fit_the_columns_of_a_changed_source_or_are_kept(bench: Ben
     assert held.failure is not None
     said = "held rows have value as string, the source has it as struct<a:int> now"
     assert said in held.failure.message and held.position == 1
-    assert thread.resume("a", how=ResumeHow.RETRY).applied
+    assert thread.apply(TaskCommand("a", how=ResumeHow.RETRY)).applied
     wait_until(lambda: bench.outbox.of(TaskPaused)[2:] != [])
-    assert thread.resume("a", how=ResumeHow.SKIP, actor="ana", reason="of a former source").applied
+    assert thread.apply(
+        TaskCommand("a", how=ResumeHow.SKIP, actor="ana", reason="of a former source")
+    ).applied
     wait_until(lambda: bench.outbox.of(TaskPaused)[3:] != [])
     assert bench.outbox.of(TaskPaused)[-1].position == 2
     assert (thread.state, bench.deaths) == (ThreadStatus.RUNNING, [])
-    [letter] = bench.dead_letters()
-    assert json.loads(letter["row"]) == {"task": "a", "position": 1, "value": "bad"}
+    [dead_letter] = bench.dead_letters()
+    assert json.loads(dead_letter["row"]) == {"task": "a", "position": 1, "value": "bad"}
     bench.stop()
 
     (bench.folder / "repaired").touch()

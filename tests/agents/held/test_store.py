@@ -1,4 +1,4 @@
-"""Chunks of held rows are of a bounded number of folders, however many there are."""
+"""A chunk of held rows has a bounded number of folders."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ FOLDERS = CHUNK_FOLDERS + 44
 
 
 @pytest.mark.spark
-def test_a_chunk_is_of_so_many_folders_and_the_rest_comes_next(
+def test_a_chunk_has_a_bounded_number_of_folders_and_the_next_chunk_has_the_rest(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A task was paused over night: each micro-batch has put aside one row."""
+    """A task was paused overnight: each micro-batch has held one row."""
     schema = T.StructType([T.StructField("value", T.StringType())])
-    types = RowSchemas(LocalStorage(str(tmp_path)))
-    kind = types.keep(schema)
+    schemas = RowSchemas(LocalStorage(str(tmp_path)))
+    kind = schemas.save(schema)
     ledger = Ledger(application="flights", pipeline="delays", checkpoint="c1")
     for number in range(1, FOLDERS + 1):
         name = f"{number:020d}-0a1b2c3d-{kind}"
@@ -45,7 +45,7 @@ def test_a_chunk_is_of_so_many_folders_and_the_rest_comes_next(
         )
     # A new run: it has read none of them.
     fresh = RowSchemas(LocalStorage(str(tmp_path)))
-    held_store = HeldStore(spark=spark, root=str(tmp_path), schema=schema, types=fresh)
+    held_store = HeldStore(spark=spark, root=str(tmp_path), schema=schema, schemas=fresh)
 
     first = held_store.next_chunk(ledger, "a", limit=10_000)
     assert first.taken == CHUNK_FOLDERS

@@ -1,4 +1,4 @@
-"""The journal: an atomic create fences, a replayed log is a snapshot, batch ids are for ever."""
+"""The journal: fencing by atomic creates, snapshots that equal the fold, stable batch ids."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from arrester.agents.journal.entries import Chunk, Cursor, DeadLetters, Entry, Held, Kind
-from arrester.agents.journal.epoch_claim import claim
+from arrester.agents.journal.fencing import claim
 from arrester.agents.journal.journal import (
     FOLDER,
     SNAPSHOT_EVERY,
@@ -94,7 +94,7 @@ def files(tmp_path: Path) -> LocalStorage:
     return LocalStorage(str(tmp_path))
 
 
-def test_the_second_to_take_a_number_is_superseded(files: LocalStorage) -> None:
+def test_the_second_run_with_an_entry_number_is_superseded(files: LocalStorage) -> None:
     older = claimed(files)
     older.append(entry(Kind.BATCH, *paused("JFK", 7), batch=0))
     newer = claimed(files)
@@ -108,10 +108,10 @@ def test_the_second_to_take_a_number_is_superseded(files: LocalStorage) -> None:
 
 
 class Slow(LocalStorage):
-    """Raises once after the file was made, as a name node that answers too late."""
+    """Raises once after the file was created, like a name node that answers too late."""
 
     raises = False
-    #: Whether it does not say either, at first, what is there.
+    #: Whether the first reads fail too.
     blind = False
 
     def create(self, path: str, content: bytes) -> None:
@@ -127,14 +127,14 @@ class Slow(LocalStorage):
         return super().read(path)
 
 
-def test_an_entry_that_was_made_although_it_raised_supersedes_nobody(tmp_path: Path) -> None:
+def test_an_entry_created_by_a_call_that_raised_supersedes_no_run(tmp_path: Path) -> None:
     files = Slow(str(tmp_path))
     journal = claimed(files)
     files.raises = True
     assert journal.append(entry(Kind.BATCH, *paused("JFK", 7), batch=0)).number == 2
     assert journal.ledger.task("JFK").blocked
 
-    # Nor where it is only known later on.
+    # The same if this becomes known only later.
     files.raises = files.blind = True
     with pytest.raises(TimeoutError):
         journal.append(entry(Kind.BATCH, *paused("EWR", 7), batch=1))
@@ -143,7 +143,7 @@ def test_an_entry_that_was_made_although_it_raised_supersedes_nobody(tmp_path: P
     assert journal.ledger.task("EWR").blocked
     assert [each.number for each in journal.unsettled] == [1, 2, 3]
 
-    # What was decided without it is not made behind it.
+    # A decision made without it is not appended after it.
     files.raises = files.blind = True
     with pytest.raises(TimeoutError):
         journal.append(entry(Kind.BATCH, *paused("LGA", 7), batch=2))
@@ -153,15 +153,15 @@ def test_an_entry_that_was_made_although_it_raised_supersedes_nobody(tmp_path: P
 
     files.raises = True
     with pytest.raises(TimeoutError):
-        journal.compact(is_settled=lambda each: False, is_needed=lambda aside: True)
-    journal.compact(is_settled=lambda each: True, is_needed=lambda aside: True)
+        journal.compact(is_settled=lambda each: False, is_needed=lambda saved: True)
+    journal.compact(is_settled=lambda each: True, is_needed=lambda saved: True)
     assert opened(files).ledger.tasks == journal.ledger.tasks
     claimed(files)
     with pytest.raises(Superseded):
         journal.check_owned()
 
 
-def test_a_claim_that_loses_the_race_reads_on_and_claims_the_next(files: LocalStorage) -> None:
+def test_a_claim_that_loses_the_race_claims_the_next_epoch(files: LocalStorage) -> None:
     class Racing(LocalStorage):
         rivals = 1
 
@@ -177,7 +177,7 @@ def test_a_claim_that_loses_the_race_reads_on_and_claims_the_next(files: LocalSt
     assert [each.epoch for each in opened(files).unsettled] == [1, 2]
 
 
-def test_a_new_instance_takes_paused_tasks_up_and_the_same_one_does_not(
+def test_a_new_instance_resumes_paused_tasks_and_the_same_instance_does_not(
     files: LocalStorage,
 ) -> None:
     first = uuid4()
@@ -190,13 +190,13 @@ def test_a_new_instance_takes_paused_tasks_up_and_the_same_one_does_not(
     assert other.status is TaskStatus.RUNNING
 
 
-def test_a_task_paused_by_hand_stays_so(files: LocalStorage) -> None:
+def test_a_task_paused_by_an_operator_stays_paused(files: LocalStorage) -> None:
     claimed(files).append(entry(Kind.RESUME, TaskPaused(task="JFK", position=None)))
 
     assert claimed(files).ledger.task("JFK").state.status is TaskStatus.PAUSED
 
 
-def test_a_pause_by_hand_holds_only_what_comes_after_it(files: LocalStorage) -> None:
+def test_a_pause_by_an_operator_holds_later_records_only(files: LocalStorage) -> None:
     journal = claimed(files)
     journal.append(entry(Kind.PAUSE, TaskPaused(task="JFK", position=None), after=4))
 
@@ -226,7 +226,7 @@ def history(journal: Journal) -> None:
     journal.append(entry(Kind.DRAINED, RecordsHeld(task="JFK", held=4), seconds=5))
 
 
-def test_the_fold_of_the_entries_is_what_the_writer_saw(files: LocalStorage) -> None:
+def test_the_folded_entries_equal_the_state_of_the_writer(files: LocalStorage) -> None:
     journal = claimed(files)
     history(journal)
 
@@ -237,14 +237,14 @@ def test_the_fold_of_the_entries_is_what_the_writer_saw(files: LocalStorage) -> 
     assert [answer.applied for answer in journal.ledger.answers.values()] == [True]
 
 
-def test_a_snapshot_equals_the_fold_and_a_run_entry_stays_as_a_fence(
+def test_a_snapshot_equals_the_fold_and_run_entries_are_kept_as_a_fence(
     files: LocalStorage,
 ) -> None:
     older = claimed(files)
     journal = claimed(files)
     history(journal)
     before = journal.ledger
-    journal.compact(is_settled=lambda entry: entry.number <= 5, is_needed=lambda aside: True)
+    journal.compact(is_settled=lambda entry: entry.number <= 5, is_needed=lambda saved: True)
 
     names = files.names(FOLDER)
     assert names == [
@@ -258,7 +258,7 @@ def test_a_snapshot_equals_the_fold_and_a_run_entry_stays_as_a_fence(
         older.append(entry(Kind.STOPPED))
 
 
-def test_what_is_confirmed_is_forgotten_within_days_however_quiet_it_is(
+def test_confirmed_entries_are_compacted_within_days_without_new_ones(
     files: LocalStorage,
 ) -> None:
     journal = claimed(files)
@@ -269,7 +269,7 @@ def test_what_is_confirmed_is_forgotten_within_days_however_quiet_it_is(
         files.create(f"commits/{batch}", b"")
     assert not release.put_ready()
     later = NOW + timedelta(days=1, seconds=10)
-    # Nothing is confirmed yet; then all is, but it is not a day old.
+    # First nothing is confirmed; then everything is, but it is less than a day old.
     release.compact(now=later)
     outbox.confirmed |= set(outbox.batches)
     release.compact(now=NOW + timedelta(hours=23))
@@ -279,9 +279,9 @@ def test_what_is_confirmed_is_forgotten_within_days_however_quiet_it_is(
 
     assert opened(files).unsettled == []
     assert opened(files).ledger == journal.ledger
-    # There is nothing new to make a snapshot of, and its number is taken.
+    # There is nothing new for a snapshot, and its number is used.
     release.compact(now=later + timedelta(days=40))
-    # A run after weeks tells only of itself.
+    # A run after weeks reports only itself.
     again = Confirming()
     assert not Publisher(claimed(files), again, progress=files).put_ready()
     assert len(again.batches) == 1
@@ -300,12 +300,12 @@ class Confirming:
     def is_confirmed(self, batch_id: UUID) -> bool:
         return batch_id in self.confirmed
 
-    def keeps(self, batch_id: UUID) -> bool:
+    def is_stored(self, batch_id: UUID) -> bool:
         return False
 
 
 class Frozen(LocalStorage):
-    """Lets `meanwhile` happen, once, just before a file whose name has `at` in it is made."""
+    """Calls `meanwhile` once, just before a file with `at` in its name is created."""
 
     def __init__(self, root: str, at: str, meanwhile: Callable[[], object]) -> None:
         super().__init__(root)
@@ -320,7 +320,7 @@ class Frozen(LocalStorage):
 
 
 def compact(journal: Journal, *, settled: int = 1_000) -> None:
-    journal.compact(is_settled=lambda entry: entry.number <= settled, is_needed=lambda aside: True)
+    journal.compact(is_settled=lambda entry: entry.number <= settled, is_needed=lambda saved: True)
 
 
 def test_a_run_that_is_not_the_newest_does_not_compact(files: LocalStorage) -> None:
@@ -335,7 +335,7 @@ def test_a_run_that_is_not_the_newest_does_not_compact(files: LocalStorage) -> N
     assert files.names(FOLDER) == before
 
 
-def test_a_run_that_wakes_while_it_compacts_deletes_no_newer_snapshot(tmp_path: Path) -> None:
+def test_a_run_that_froze_while_compacting_deletes_no_newer_snapshot(tmp_path: Path) -> None:
     frozen = Frozen(str(tmp_path), "snapshot", lambda: None)
     older = claimed(frozen)
     history(older)
@@ -355,7 +355,7 @@ def test_a_run_that_wakes_while_it_compacts_deletes_no_newer_snapshot(tmp_path: 
         older.append(entry(Kind.STOPPED))
 
 
-def test_an_entry_that_an_older_run_forgot_meanwhile_has_nothing_to_tell(
+def test_an_entry_deleted_by_an_older_run_has_no_events(
     tmp_path: Path,
 ) -> None:
     frozen = Frozen(str(tmp_path), "snapshot", lambda: None)
@@ -370,7 +370,7 @@ def test_an_entry_that_an_older_run_forgot_meanwhile_has_nothing_to_tell(
         newer[0].event_batches(99)
 
 
-def test_dead_letters_that_wait_hold_up_no_entry_and_are_remembered(
+def test_waiting_dead_letters_block_no_entry_and_are_remembered(
     files: LocalStorage,
 ) -> None:
     journal = claimed(files)
@@ -406,7 +406,7 @@ def test_a_journal_of_another_format_is_refused(
         claimed(files)
 
 
-def test_an_entry_that_is_missing_is_named(files: LocalStorage) -> None:
+def test_a_missing_entry_is_named(files: LocalStorage) -> None:
     journal = claimed(files)
     history(journal)
     compact(journal, settled=2)
@@ -418,7 +418,7 @@ def test_an_entry_that_is_missing_is_named(files: LocalStorage) -> None:
         opened(files)
 
 
-def test_a_load_reads_again_what_a_compaction_took_away(tmp_path: Path) -> None:
+def test_a_load_restarts_after_a_concurrent_compaction(tmp_path: Path) -> None:
     class Compacting(LocalStorage):
         journals: list[Journal]
 
@@ -439,7 +439,7 @@ def test_a_load_reads_again_what_a_compaction_took_away(tmp_path: Path) -> None:
     assert racing.journals == []
 
 
-def test_folders_of_rows_go_when_nobody_needs_them(
+def test_row_folders_are_deleted_when_no_longer_needed(
     files: LocalStorage,
 ) -> None:
     journal = claimed(files)
@@ -447,13 +447,13 @@ def test_folders_of_rows_go_when_nobody_needs_them(
     for name in ("one", "two"):
         files.create(f"arrester/held/{name}/part", b"")
 
-    journal.compact(is_settled=lambda entry: False, is_needed=lambda aside: aside.name == "two")
+    journal.compact(is_settled=lambda entry: False, is_needed=lambda saved: saved.name == "two")
 
     assert files.names("arrester/held") == ["two"]
-    assert [aside.name for aside in opened(files).ledger.saved_rows] == ["two"]
+    assert [saved.name for saved in opened(files).ledger.saved_rows] == ["two"]
 
 
-def test_the_next_run_deletes_what_no_entry_names_and_nothing_else(files: LocalStorage) -> None:
+def test_the_next_run_deletes_only_folders_that_no_entry_names(files: LocalStorage) -> None:
     folder = Path(files.root) / "arrester" / "held"
     for name in ("named", "left behind"):
         (folder / name).mkdir(parents=True)
@@ -461,7 +461,7 @@ def test_the_next_run_deletes_what_no_entry_names_and_nothing_else(files: LocalS
     held = (Held(task="a", count=1),)
     first.append(entry(Kind.BATCH, *paused("a", 7), row_folder="named", held=held))
     second = claimed(files)
-    # The older run wakes: what it sees is not its to delete.
+    # The older run continues: it must not delete folders of the newer one.
     with pytest.raises(Superseded):
         first.delete_orphans()
     assert second.delete_orphans() == ["left behind"]
@@ -474,16 +474,16 @@ def test_batch_ids_are_the_same_from_every_host_and_never_shared(files: LocalSto
     many = [RecordsHeld(task="JFK", held=n) for n in range(BATCH_MAX_EVENTS + 1)]
     journal.append(entry(Kind.BATCH, *many, batch=0))
 
-    told = [batch for each in journal.unsettled for batch in journal.event_batches(each.number)]
+    batches = [batch for each in journal.unsettled for batch in journal.event_batches(each.number)]
     other = opened(files)
     again = [batch for each in other.unsettled for batch in other.event_batches(each.number)]
 
-    assert told == again
-    assert [len(events) for _, events in told] == [2, BATCH_MAX_EVENTS, 1]
-    assert len({batch_id for batch_id, _ in told}) == 3
+    assert batches == again
+    assert [len(events) for _, events in batches] == [2, BATCH_MAX_EVENTS, 1]
+    assert len({batch_id for batch_id, _ in batches}) == 3
 
 
-def test_a_record_that_is_skipped_when_it_fails_again_is_blamed_no_more() -> None:
+def test_a_stopping_record_that_is_skipped_later_no_longer_stops_its_task() -> None:
     ledger = Ledger(application="flights", pipeline="delays", checkpoint=CHECKPOINT)
     ledger.apply(entry(Kind.BATCH, *paused("JFK", 7), number=1))
     skipped = RecordFailed(task="JFK", position=6, failure=FAILURE, response=Response.CONTINUE)
@@ -498,7 +498,7 @@ def test_a_record_that_is_skipped_when_it_fails_again_is_blamed_no_more() -> Non
     assert ledger.task("JFK").stopped_by is None
 
 
-def test_numbers_of_the_sink_rise_strictly_and_stay_on_a_replay() -> None:
+def test_numbers_of_the_sink_increase_strictly_and_are_the_same_on_a_replay() -> None:
     ledger = Ledger(application="flights", pipeline="delays", checkpoint=CHECKPOINT)
     numbers, number = [], 0
 
@@ -520,7 +520,7 @@ def test_numbers_of_the_sink_rise_strictly_and_stay_on_a_replay() -> None:
     assert numbers == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
 
 
-def test_an_entry_that_cannot_be_read_is_named(files: LocalStorage) -> None:
+def test_an_unreadable_entry_is_named(files: LocalStorage) -> None:
     claimed(files)
     files.create(f"{FOLDER}/{2:020d}.json", b"{half")
 
@@ -528,26 +528,28 @@ def test_an_entry_that_cannot_be_read_is_named(files: LocalStorage) -> None:
         opened(files)
 
 
-def test_files_are_made_whole_or_not_at_all(files: LocalStorage) -> None:
+def test_files_are_created_completely_or_not_at_all(files: LocalStorage) -> None:
     check_storage(files)
 
 
 def check_storage(files: Storage) -> None:
-    """Check what every storage promises."""
+    """Check the promises of the storage protocol."""
     files.create("a/b/one", b"first")
     with pytest.raises(FileExists):
         files.create("a/b/one", b"second")
     assert files.read("a/b/one") == b"first"
     assert files.names("a/b") == ["one"]
-    files.move("a/b", "c/d")
-    files.create("a/b/two", b"")
+    drafts = [files.draft("a/b/two", content) for content in (b"first", b"second")]
+    assert (files.exists("a/b/two"), files.read("a/b/two")) == (False, None)
+    drafts[1]()
     with pytest.raises(FileExists):
-        files.move("a/b", "c/d")
-    assert (files.exists("a/b/one"), files.exists("c/d/one")) == (False, True)
+        drafts[0]()
+    assert (files.names("a/b"), files.read("a/b/two")) == (["one", "two"], b"second")
+    assert (files.exists("a/b"), files.exists("a/c")) == (True, False)
     assert (files.read("a/none"), files.names("none")) == (None, [])
-    files.delete("c")
-    files.delete("c")
-    assert not files.exists("c/d/one")
+    files.delete("a")
+    files.delete("a")
+    assert not files.exists("a/b/one")
 
 
 def test_a_new_checkpoint_gets_an_id_that_stays(files: LocalStorage) -> None:

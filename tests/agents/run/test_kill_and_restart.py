@@ -1,4 +1,4 @@
-"""kill -9 of the driver at any moment: no record lost, none doubled, decisions obeyed."""
+"""kill -9 of the driver at any moment: no record is lost or written twice, decisions are obeyed."""
 
 from __future__ import annotations
 
@@ -14,25 +14,20 @@ from pyspark.sql import SparkSession
 from arrester.controlplane.domain.events import RecordFailed, RecordsDeadLettered, TaskPaused
 from arrester.controlplane.domain.state.states import TaskStatus
 from tests.agents.killable_driver import read_outbox
-from tests.agents.pipeline_bench import (
-    PATIENCE_SECONDS,
-    read_sink,
-    server_state,
-    wait_until,
-    write_batch,
-)
+from tests.agents.pipeline_bench import read_sink, server_state, write_batch
+from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.services import REPOSITORY
 
-# One driver after the other: each takes its time to start where the machine is busy.
-pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(900)]
+# Drivers run one after the other, and start slowly on a busy machine.
+pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(1800)]
 
 
 class Driver:
-    """One driver process after the other, at one checkpoint."""
+    """Successive driver processes at one checkpoint."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        #: What the pipeline ends in: `produce`, a `transform` and a sink, or a sink.
+        #: The end of the pipeline: `produce`, a `transform` and a sink, or a sink.
         self.end = ""
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -66,7 +61,7 @@ class Driver:
         return [row["position"] for row in rows if row["task"] == task]
 
     def sent(self, task: str) -> list[int]:
-        """Return what was sent of a task, in order and as often as it was."""
+        """Return the records sent of a task, in order, with repetitions."""
         file = self.folder / "sent"
         lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
         return [int(position) for name, position in lines if name == task]
@@ -89,6 +84,7 @@ def driver(tmp_path: Path) -> Iterator[Driver]:
         made.process.wait()
 
 
+@pytest.mark.smoke
 def test_a_driver_killed_while_a_task_is_paused(driver: Driver, spark: SparkSession) -> None:
     driver.start()
     wait_until(lambda: driver.positions("b") == [0, 1, 3], what=driver.log())
@@ -97,7 +93,7 @@ def test_a_driver_killed_while_a_task_is_paused(driver: Driver, spark: SparkSess
 
     driver.start()
 
-    # The new instance starts the task again at the record that failed.
+    # The new instance restarts the task at the failed record.
     wait_until(lambda: driver.positions("a") == [0, 1, 2, 3, 4], what=driver.log())
     driver.stop()
     assert driver.positions("b") == [0, 1, 3]
@@ -127,7 +123,9 @@ def test_a_driver_killed_at_every_point(driver: Driver, spark: SparkSession) -> 
 
 
 @pytest.mark.long
-def test_a_driver_killed_between_an_abort_and_the_redo(driver: Driver, spark: SparkSession) -> None:
+def test_a_driver_killed_between_the_fast_path_and_the_slow_path(
+    driver: Driver, spark: SparkSession
+) -> None:
     driver.start("after-abort")
     driver.dies()
     assert driver.positions("a") == [0, 1]
@@ -163,14 +161,14 @@ def test_a_driver_killed_while_it_sends(driver: Driver, spark: SparkSession) -> 
     driver.stop()
     for task, positions in {"a": [0, 1, 2, 3, 4], "b": [0, 1, 3]}.items():
         sent = driver.sent(task)
-        # At least once; nothing of a task was ever ahead of what stands before it.
+        # At least once, and never ahead of an earlier record of the task.
         assert list(dict.fromkeys(sent)) == positions
         assert list(dict.fromkeys(reversed(sent))) == positions[::-1]
     check_all(driver, spark, failed=2)
 
 
 def check_all(driver: Driver, spark: SparkSession, *, failed: int) -> None:
-    """Check what holds after any history: sink, dead letters and counts add up to the input."""
+    """Check that sink, dead letters and counts add up to the input."""
     letters = spark.read.parquet(str(driver.folder / "dlq")).collect()
     assert [(row["task"], row["position"]) for row in letters] == [("b", 2)]
     events = read_outbox(driver.folder / "outbox")

@@ -1,4 +1,4 @@
-"""PAUSE holds just its task, in order, over micro-batches and restarts (KIP-990)."""
+"""PAUSE holds its task only, in order, across micro-batches and restarts (KIP-990)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from arrester.agents.definition.builder import define
 from arrester.agents.handlers import LogAndPause
+from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandRefused,
@@ -22,7 +23,8 @@ from arrester.controlplane.domain.events import (
     TaskResumed,
 )
 from arrester.controlplane.domain.state.states import TaskStatus
-from tests.agents.pipeline_bench import Bench, server_state, sink_to, wait_until
+from tests.agents.pipeline_bench import Bench, server_state, sink_to
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -60,7 +62,7 @@ def held_at_two(bench: Bench, repaired: Path, **keys: Any) -> Any:
     return thread
 
 
-def test_a_pause_holds_its_task_and_no_other(bench: Bench, repaired: Path) -> None:
+def test_a_pause_holds_its_task_only(bench: Bench, repaired: Path) -> None:
     thread = held_at_two(bench, repaired)
 
     assert bench.positions("a") == [0, 1]  # seed: pause-commits-last-good
@@ -76,14 +78,17 @@ def test_a_pause_holds_its_task_and_no_other(bench: Bench, repaired: Path) -> No
     assert "ValueError: bad value at 2" in str(body.stack)
 
 
-def test_resume_past_the_record_runs_what_was_held_without_new_input(
+@pytest.mark.smoke
+def test_resume_after_the_record_runs_held_records_without_new_input(
     bench: Bench, repaired: Path
 ) -> None:
     thread = held_at_two(bench, repaired)
     command = uuid4()
 
-    outcome = thread.resume(
-        "a", how=ResumeHow.SKIP, position=2, command=command, actor="ana", reason="known"
+    outcome = thread.apply(
+        TaskCommand(
+            "a", how=ResumeHow.SKIP, position=2, command=command, actor="ana", reason="known"
+        )
     )
 
     assert outcome.applied
@@ -99,8 +104,8 @@ def test_resume_past_the_record_runs_what_was_held_without_new_input(
     assert (letter["task"], letter["position"], letter["actor"]) == ("a", 2, "ana")
     assert letter["reason"] == "known"
     assert "ValueError" in letter["stack"]
-    [told] = bench.outbox.of(RecordsDeadLettered)
-    assert (told.count, told.actor) == (1, "ana")
+    [lettered] = bench.outbox.of(RecordsDeadLettered)
+    assert (lettered.count, lettered.actor) == (1, "ana")
     assert [each.command for each in bench.outbox.of(CommandApplied)] == [command]
 
 
@@ -110,7 +115,7 @@ def test_resume_after_the_repair_starts_with_the_failed_record(
     thread = held_at_two(bench, repaired)
     repaired.touch()
 
-    assert thread.resume("a", how=ResumeHow.RETRY).applied
+    assert thread.apply(TaskCommand("a", how=ResumeHow.RETRY)).applied
 
     wait_until(lambda: bench.positions("a") == [0, 1, 2, 3, 4, 5], what="held rows")
     assert bench.positions("b") == [0, 1]
@@ -122,7 +127,7 @@ def test_resume_without_a_repair_pauses_again_at_the_same_record_and_counts_it_o
 ) -> None:
     thread = held_at_two(bench, repaired)
 
-    assert thread.resume("a", how=ResumeHow.RETRY).applied
+    assert thread.apply(TaskCommand("a", how=ResumeHow.RETRY)).applied
 
     wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 2, what="second pause")
     [paused] = thread.paused_tasks()  # seed: resume-without-skip
@@ -131,7 +136,7 @@ def test_resume_without_a_repair_pauses_again_at_the_same_record_and_counts_it_o
     assert bench.positions("a") == [0, 1]
 
 
-def test_a_new_instance_starts_again_at_the_failed_record(bench: Bench, repaired: Path) -> None:
+def test_a_new_instance_restarts_at_the_failed_record(bench: Bench, repaired: Path) -> None:
     held_at_two(bench, repaired)
     bench.stop()
     repaired.touch()
@@ -163,20 +168,21 @@ def test_only_a_paused_task_resumes_and_the_answer_stays(bench: Bench, repaired:
     thread = held_at_two(bench, repaired)
     wrong, again = uuid4(), uuid4()
 
-    refused = thread.resume("b", how=ResumeHow.RETRY, command=wrong)  # seed: resume-fails
-    late = thread.resume("a", how=ResumeHow.RETRY, position=1, command=again)
+    # seed: resume-fails
+    refused = thread.apply(TaskCommand("b", how=ResumeHow.RETRY, command=wrong))
+    late = thread.apply(TaskCommand("a", how=ResumeHow.RETRY, position=1, command=again))
 
     assert (refused.applied, refused.reason) == (
         False,
         "only a PAUSED task can resume; lines_b is RUNNING",
     )
     assert "held at position 2, not 1" in late.reason
-    assert thread.is_applied(wrong) == refused
-    assert thread.resume("a", how=ResumeHow.RETRY, command=again) == late
+    assert thread.answer_to(wrong) == refused
+    assert thread.apply(TaskCommand("a", how=ResumeHow.RETRY, command=again)) == late
     wait_until(lambda: len(bench.outbox.of(CommandRefused)) == 2)
 
 
-def test_held_rows_run_in_chunks_in_order_and_a_second_bad_one_pauses_again(
+def test_held_rows_run_in_chunks_in_order_and_a_second_failure_pauses_again(
     bench: Bench, repaired: Path
 ) -> None:
     bench.add(*[("a", n, "bad" if n in (1, 6) else "x") for n in range(8)])
@@ -185,10 +191,10 @@ def test_held_rows_run_in_chunks_in_order_and_a_second_bad_one_pauses_again(
     bench.add(*[("a", n, "x") for n in range(8, 12)])
     bench.wait_for_input()
 
-    assert thread.resume("a", how=ResumeHow.SKIP, reason="one").applied
+    assert thread.apply(TaskCommand("a", how=ResumeHow.SKIP, reason="one")).applied
     wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 2, what="second pause")
     assert bench.positions("a") == [0, 2, 3, 4, 5]
-    assert thread.resume("a", how=ResumeHow.SKIP, reason="two").applied
+    assert thread.apply(TaskCommand("a", how=ResumeHow.SKIP, reason="two")).applied
 
     wait_until(lambda: bench.positions("a") == [0, 2, 3, 4, 5, *range(7, 12)], what="all")
     assert sorted(each["position"] for each in bench.dead_letters()) == [1, 6]
@@ -197,10 +203,10 @@ def test_held_rows_run_in_chunks_in_order_and_a_second_bad_one_pauses_again(
     assert (task.held, task.failed, task.counters.records_skipped) == (0, 2, 2)
 
 
-def test_tasks_whose_keys_are_not_utf8_are_held_each_by_itself(
+def test_tasks_with_keys_that_are_not_utf8_are_held_separately(
     bench: Bench, repaired: Path
 ) -> None:
-    """Both keys are one and the same replacement character on the driver."""
+    """Both keys are the same replacement character on the driver."""
     rows = [(key, n, "bad" if (key, n) == ("ff", 1) else "x") for n in range(3) for key in KEYS]
     bench.add(*rows)
     pipeline = bench.checking(refusing_bad(repaired), task=F.unhex("task").cast("string"))
@@ -216,11 +222,11 @@ def test_tasks_whose_keys_are_not_utf8_are_held_each_by_itself(
     assert bench.positions("fe") == bench.positions("61") == [0, 1, 2, 3]
     assert {task.id.key for task in thread.tasks()} == {"0xFF"}
     repaired.touch()
-    assert thread.resume("0xFF", how=ResumeHow.RETRY).applied
+    assert thread.apply(TaskCommand("0xFF", how=ResumeHow.RETRY)).applied
     wait_until(lambda: bench.positions("ff") == [0, 1, 2, 3], what="held rows")
 
 
-def test_records_that_python_cannot_read_are_held_and_dead_lettered_as_they_are(
+def test_records_that_python_cannot_read_are_held_and_dead_lettered_unchanged(
     bench: Bench,
 ) -> None:
     bench.add(("a", 0, "61"), ("a", 1, "C4"), ("a", 2, "62"), ("b", 0, "C4"), ("b", 1, "63"))
@@ -241,7 +247,7 @@ def test_records_that_python_cannot_read_are_held_and_dead_lettered_as_they_are(
         ("a", 1, 2),
         ("b", 0, 2),
     }
-    # Decided is not yet told: the events wait for Spark's commit.
+    # The events of a decision wait for Spark's commit.
     wait_until(lambda: len(bench.outbox.of(RecordFailed)) == 2)
     bodies = [event.body.record for event in bench.outbox.events if event.body is not None]
     assert [each and (each["value"], each["day"]) for each in bodies] == [
@@ -249,28 +255,30 @@ def test_records_that_python_cannot_read_are_held_and_dead_lettered_as_they_are(
         ("\ufffd", "+10000-01-01"),
     ]
     for task, position in (("a", 1), ("b", 0)):
-        assert thread.resume(task, how=ResumeHow.SKIP, position=position, reason="known").applied
+        assert thread.apply(
+            TaskCommand(task, how=ResumeHow.SKIP, position=position, reason="known")
+        ).applied
     wait_until(lambda: len(bench.written()) == 3, what="held rows")
     bench.stop()
     assert [each["exception_class"] for each in bench.dead_letters()] == ["Unreadable"] * 2
     assert bench.deaths == []
 
 
-def test_of_many_tasks_that_pause_at_once_a_bounded_number_is_described(
+def test_of_many_tasks_that_pause_at_once_a_bounded_number_is_reported_in_full(
     bench: Bench, repaired: Path
 ) -> None:
-    """A service is down, and each customer is a task of its own."""
+    """A service is down, and each customer is a task."""
     tasks = [f"t{n}" for n in range(7)]
     bench.add(*[(task, n, "bad") for n, task in enumerate(tasks)], ("good", 0, "x"))
     thread = bench.start(bench.checking(refusing_bad(repaired)), errors_examples_limit=2)
-    # Decided is not yet told: the events wait for Spark's commit.
+    # The events of a decision wait for Spark's commit.
     wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 7)
 
     assert [each.task for each in bench.outbox.of(RecordFailed)] == tasks
     assert sum(each.body is not None for each in bench.outbox.events) == 2
     assert [each.position for each in bench.outbox.of(TaskPaused)] == list(range(7))
-    assert thread.resume("t5", how=ResumeHow.SKIP, reason="one of them").applied
-    assert thread.resume("t6", how=ResumeHow.RETRY).applied
+    assert thread.apply(TaskCommand("t5", how=ResumeHow.SKIP, reason="one of them")).applied
+    assert thread.apply(TaskCommand("t6", how=ResumeHow.RETRY)).applied
     wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 8)
     assert bench.outbox.of(RecordFailed)[-1].recurrence
     [letter] = bench.dead_letters()

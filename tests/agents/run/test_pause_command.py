@@ -1,4 +1,4 @@
-"""A task is paused by hand, and goes on at a position, on Spark."""
+"""A task is paused by hand and continues at a position, on Spark."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from pyspark.sql import DataFrame
 
 from arrester.agents.definition.builder import define
 from arrester.agents.handlers import ErrorContext, LogAndFail, LogAndPause, Record, RecordError
-from arrester.agents.run.engine import Engine
-from arrester.agents.run.resume_command import CommandOutcome, ResumeRequest
+from arrester.agents.journal.state import CommandAnswer
+from arrester.agents.run.processor import Processor
 from arrester.agents.run.thread import PipelineThread
+from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import ResumeHow, StateReported, TaskPaused, TaskResumed
 from arrester.controlplane.domain.state import drift
 from arrester.controlplane.domain.state.states import TaskStatus
-from tests.agents.pipeline_bench import Bench, server_state, sink_to, wait_until
+from tests.agents.pipeline_bench import Bench, server_state, sink_to
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -40,7 +42,7 @@ def skipped(bench: Bench) -> int:
 
 
 def paused(bench: Bench) -> PipelineThread:
-    """Return a run whose task `a` holds the records 2 to 6, of which 2 is bad."""
+    """Return a run whose task `a` holds the records 2 to 6; record 2 fails."""
     bench.add(("a", 0, "x"), ("a", 2, "bad"), ("a", 3, "x"), ("b", 0, "x"))
     bench.add(("a", 5, "x"), ("a", 6, "x"))
     thread = bench.start(bench.checking(failing_on("bad"), LogAndPause()))
@@ -49,13 +51,15 @@ def paused(bench: Bench) -> PipelineThread:
     return thread
 
 
-def test_what_lies_before_the_position_is_a_dead_letter_with_the_reason(bench: Bench) -> None:
+def test_records_before_the_position_become_dead_letters_with_the_reason(bench: Bench) -> None:
     thread = paused(bench)
-    answer = thread.resume(
-        "a", how=ResumeHow.AT, target=4, command=uuid4(), actor="ana", reason="a bad hour"
+    answer = thread.apply(
+        TaskCommand(
+            "a", how=ResumeHow.AT, target=4, command=uuid4(), actor="ana", reason="a bad hour"
+        )
     )
     assert answer.applied
-    assert answer.reason == "resumed at position 4, 2 records left out"
+    assert answer.reason == "resumed at position 4, 2 records skipped"
     wait_until(lambda: bench.positions("a") == [0, 5, 6])
     letters = {row["position"]: row for row in bench.dead_letters()}
     assert sorted(letters) == [2, 3]
@@ -66,35 +70,35 @@ def test_what_lies_before_the_position_is_a_dead_letter_with_the_reason(bench: B
     assert skipped(bench) == 2
 
 
-def test_it_goes_no_further_than_one_after_the_last_held_record(bench: Bench) -> None:
+def test_a_task_continues_at_most_one_after_its_last_held_record(bench: Bench) -> None:
     thread = paused(bench)
 
     def at(target: int) -> str:
-        outcome = thread.resume("a", how=ResumeHow.AT, target=target, reason="x")
+        outcome = thread.apply(TaskCommand("a", how=ResumeHow.AT, target=target, reason="x"))
         assert not outcome.applied
         return outcome.reason
 
     assert "the last record that task 'a' holds is at position 6" in at(8)
     assert "is held at position 2; 1 is before it" in at(1)
     before = thread.paused_tasks()
-    assert thread.resume("a", how=ResumeHow.AT, target=7, reason="x").applied
+    assert thread.apply(TaskCommand("a", how=ResumeHow.AT, target=7, reason="x")).applied
     assert [task.status for task in before] == [TaskStatus.PAUSED]
     bench.add(("a", 7, "x"))
     wait_until(lambda: bench.positions("a") == [0, 7])
     assert sorted(row["position"] for row in bench.dead_letters()) == [2, 3, 5, 6]
 
 
-def test_a_pause_by_hand_holds_what_comes_and_outlives_the_instance(bench: Bench) -> None:
+def test_a_pause_by_hand_holds_new_records_and_outlives_the_instance(bench: Bench) -> None:
     bench.add(("a", 0, "x"), ("b", 0, "x"))
     thread = bench.start(bench.checking(failing_on("bad")))
     bench.wait_for_input()
-    assert thread.resume("a", how=None, actor="ana", reason="an audit").applied
+    assert thread.apply(TaskCommand("a", how=None, actor="ana", reason="an audit")).applied
     bench.add(("a", 1, "x"), ("b", 1, "x"))
     bench.wait_for_input()
     assert (bench.positions("a"), bench.positions("b")) == ([0], [0, 1])
-    assert not thread.resume("a", how=None).applied
-    assert not thread.resume("a", how=ResumeHow.SKIP, reason="x").applied
-    wait_until(lambda: thread.standing() == drift.weight(thread.tasks()) != 0)
+    assert not thread.apply(TaskCommand("a", how=None)).applied
+    assert not thread.apply(TaskCommand("a", how=ResumeHow.SKIP, reason="x")).applied
+    wait_until(lambda: thread.task_weight() == drift.weight(thread.tasks()) != 0)
     thread.report()
     wait_until(lambda: bool(bench.outbox.of(StateReported)))
     [reported] = bench.outbox.of(StateReported)
@@ -106,10 +110,10 @@ def test_a_pause_by_hand_holds_what_comes_and_outlives_the_instance(bench: Bench
     bench.wait_for_input()
     assert [task.id.key for task in again.paused_tasks()] == ["a"]
     assert bench.positions("a") == [0]
-    assert again.resume("a", how=ResumeHow.RETRY).applied
+    assert again.apply(TaskCommand("a", how=ResumeHow.RETRY)).applied
     wait_until(lambda: bench.positions("a") == [0, 1, 2])
-    [told] = bench.outbox.of(TaskPaused)
-    assert (told.failure, told.actor, told.reason) == (None, "ana", "an audit")
+    [paused] = bench.outbox.of(TaskPaused)
+    assert (paused.failure, paused.actor, paused.reason) == (None, "ana", "an audit")
 
 
 def test_a_global_or_dead_task_is_not_paused_by_hand(bench: Bench) -> None:
@@ -117,7 +121,7 @@ def test_a_global_or_dead_task_is_not_paused_by_hand(bench: Bench) -> None:
     whole = define("whole", bench.source(), position="position")
     thread = bench.start(whole.write(sink_to(bench.folder / "out")))
     bench.wait_for_input()
-    refused = thread.resume(None, how=None)
+    refused = thread.apply(TaskCommand(None, how=None))
     assert not refused.applied
     assert "only a task with a key" in refused.reason
     bench.stop()
@@ -128,15 +132,15 @@ def test_a_global_or_dead_task_is_not_paused_by_hand(bench: Bench) -> None:
     scope: dict[str, Any] = {"errors_failure_scope": "task"}
     thread = bench.start(alone, **scope)
     wait_until(lambda: any(task.status is TaskStatus.DEAD for task in thread.tasks()))
-    refused = thread.resume("b", how=None)
+    refused = thread.apply(TaskCommand("b", how=None))
     assert refused.reason == "only a RUNNING task can be paused; lines_b is DEAD"
     assert [task.status for task in thread.tasks()] == [TaskStatus.DEAD]
 
 
-def test_a_pause_by_hand_takes_nothing_back_that_may_be_written(
+def test_a_pause_by_hand_leaves_a_micro_batch_that_may_be_written(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The replay writes under its number again; only what comes after it is held."""
+    """The replay writes under the same number; only later records are held."""
     write, calls = sink_to(bench.folder / "out"), []
 
     def sink(df: DataFrame, number: int) -> None:
@@ -145,15 +149,15 @@ def test_a_pause_by_hand_takes_nothing_back_that_may_be_written(
         if len(calls) == 1:
             raise SystemExit("after the write, before Spark's commit")
 
-    process = Engine.process
-    requests: list[CommandOutcome] = []
+    process = Processor.process
+    requests: list[CommandAnswer] = []
 
-    def wishing(self: Engine, frame: DataFrame, batch: int) -> None:
+    def pausing(self: Processor, frame: DataFrame, batch: int) -> None:
         if calls and not requests:
-            requests.append(self.resume(ResumeRequest(key="a", how=None)))
+            requests.append(bench.threads[-1]._engine.commands.apply(TaskCommand("a", how=None)))
         process(self, frame, batch)
 
-    monkeypatch.setattr(Engine, "process", wishing)
+    monkeypatch.setattr(Processor, "process", pausing)
     bench.add(("a", 0, "x"), ("b", 0, "x"))
     pipeline = bench.define().process("check", failing_on("bad"), on_error=LogAndPause())
     bench.start(pipeline.write(sink))
@@ -165,12 +169,12 @@ def test_a_pause_by_hand_takes_nothing_back_that_may_be_written(
 
     assert [each.applied for each in requests] == [True]
     assert sorted(bench.written()) == [("a", 0), ("b", 0), ("b", 1)]
-    assert thread.resume("a", how=ResumeHow.RETRY).applied
+    assert thread.apply(TaskCommand("a", how=ResumeHow.RETRY)).applied
     wait_until(lambda: len(bench.positions("a")) > 1)
     assert bench.positions("a") == [0, 1]
 
 
-def test_a_handler_and_a_sink_that_ask_their_own_agent_are_refused_and_hang_nobody(
+def test_commands_of_a_handler_or_sink_to_their_own_agent_are_refused(
     bench: Bench,
 ) -> None:
     refused: list[str] = []
@@ -178,11 +182,11 @@ def test_a_handler_and_a_sink_that_ask_their_own_agent_are_refused_and_hang_nobo
 
     def ask() -> None:
         try:
-            runs[0].resume("b", how=None)
+            runs[0].apply(TaskCommand("b", how=None))
         except InvalidValue as exc:
             refused.append(str(exc))
 
-    class JavaInspector:
+    class CommandingHandler:
         def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
             ask()
             return Answer.CONTINUE
@@ -194,7 +198,7 @@ def test_a_handler_and_a_sink_that_ask_their_own_agent_are_refused_and_hang_nobo
         write(df, number)
 
     bench.add(("a", 0, "bad"), ("b", 0, "x"))
-    builder = bench.define().process("check", failing_on("bad"), on_error=JavaInspector())
+    builder = bench.define().process("check", failing_on("bad"), on_error=CommandingHandler())
     runs.append(bench.thread(builder.write(sink)))
     runs[0].start(bench.checkpoint)
     bench.wait_for_input()
@@ -202,5 +206,5 @@ def test_a_handler_and_a_sink_that_ask_their_own_agent_are_refused_and_hang_nobo
     assert (bench.written(), bench.deaths) == ([("b", 0)], [])
     assert len(refused) == 2
     assert "from another Python thread" in refused[0]
-    # From here it is heard.
-    assert runs[0].resume("b", how=None).applied
+    # From here on it is accepted.
+    assert runs[0].apply(TaskCommand("b", how=None)).applied

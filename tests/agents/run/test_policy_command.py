@@ -1,4 +1,4 @@
-"""What people set as answers to failures: at a safe point, before the code's, kept, on Spark."""
+"""Overrides of error policies: applied at a safe point, before the code's, kept, on Spark."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from arrester import CONTINUE, FAIL, PAUSE, Agent
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.agents.run.thread import PipelineThread
+from arrester.agents.runtime.thread_protocol import PolicyCommand
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
     CommandApplied,
@@ -25,7 +26,8 @@ from arrester.controlplane.domain.events import (
     TaskPaused,
 )
 from arrester.controlplane.domain.state.states import TaskStatus, ThreadStatus
-from tests.agents.pipeline_bench import Bench, server_state, sink_to, wait_until
+from tests.agents.pipeline_bench import Bench, server_state, sink_to
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -42,7 +44,7 @@ def check(row: Row) -> Row:
 
 
 def stepping(bench: Bench, **more: Any) -> Pipeline:
-    """Return a pipeline whose code pauses, and whose `on=` says FAIL."""
+    """Return a pipeline whose handler pauses, and whose `on=` gives FAIL."""
     builder = bench.define(**more).process(
         "check", check, on={ValueError: FAIL}, on_error=LogAndPause()
     )
@@ -50,24 +52,26 @@ def stepping(bench: Bench, **more: Any) -> Pipeline:
 
 
 def shown(bench: Bench) -> list[tuple[str, str, str | None]]:
-    """Return what the server shows of the last run's policy."""
+    """Return the last run's policy as the server shows it."""
     [thread] = server_state(bench.outbox.events).threads.values()
     assert thread.policy is not None
     return [(each.name, each.answer, each.actor) for each in thread.policy.commanded]
 
 
-def test_it_goes_before_the_code_and_is_kept_until_it_is_taken_back(bench: Bench) -> None:
+def test_an_override_precedes_the_code_and_lasts_until_it_is_withdrawn(bench: Bench) -> None:
     bench.add(("a", 0, "x"))
     thread = bench.start(stepping(bench))
     bench.wait_for_input()
     command = uuid4()
-    said = thread.set_policy(CHECK, "CONTINUE", command=command, actor="ana", reason="a test")
-    assert (said.applied, said.reason) == (
+    outcome = thread.apply(
+        PolicyCommand(CHECK, "CONTINUE", command=command, actor="ana", reason="a test")
+    )
+    assert (outcome.applied, outcome.reason) == (
         True,
         "process:check is answered CONTINUE from the next micro-batch on",
     )
     # Delivered twice, it is applied once.
-    assert thread.set_policy(CHECK, "CONTINUE", command=command) == said
+    assert thread.apply(PolicyCommand(CHECK, "CONTINUE", command=command)) == outcome
     bench.add(("a", 1, "bad"), ("a", 2, "x"))
     bench.wait_for_input()
     assert bench.positions("a") == [0, 2]
@@ -76,7 +80,7 @@ def test_it_goes_before_the_code_and_is_kept_until_it_is_taken_back(bench: Bench
     bench.stop()
 
     later = bench.start(stepping(bench))
-    assert later.set_policy(CHECK, "CONTINUE", command=command) == said
+    assert later.apply(PolicyCommand(CHECK, "CONTINUE", command=command)) == outcome
     bench.add(("a", 3, "bad"), ("a", 4, "x"))
     bench.wait_for_input()
     assert bench.positions("a") == [0, 2, 4]
@@ -86,7 +90,7 @@ def test_it_goes_before_the_code_and_is_kept_until_it_is_taken_back(bench: Bench
     assert second.stages == first.stages
     assert shown(bench) == [(CHECK, "CONTINUE", "ana")]
 
-    assert later.set_policy(CHECK, None, actor="ben").applied
+    assert later.apply(PolicyCommand(CHECK, None, actor="ben")).applied
     wait_until(lambda: len(bench.outbox.of(PolicyChanged)) == 2)
     assert shown(bench) == []
     bench.add(("a", 5, "bad"))
@@ -96,25 +100,25 @@ def test_it_goes_before_the_code_and_is_kept_until_it_is_taken_back(bench: Bench
     assert answers == [Response.CONTINUE, Response.CONTINUE, Response.FAIL]
 
 
-def test_a_fatal_class_is_not_asked_about_and_a_wrong_wish_is_refused(bench: Bench) -> None:
+def test_an_override_leaves_fatal_classes_alone_and_an_invalid_one_is_refused(bench: Bench) -> None:
     thread = bench.start(stepping(bench), errors_retries_limit=2)
-    unknown = thread.set_policy("process:nope", "FAIL", command=uuid4())
+    unknown = thread.apply(PolicyCommand("process:nope", "FAIL", command=uuid4()))
     assert not unknown.applied
     assert unknown.reason == (
         "lines has no stage process:nope; it has source, process:check, produce"
     )
-    assert "has used its retries" in thread.set_policy(CHECK, "RETRY").reason
+    assert "has used its retries" in thread.apply(PolicyCommand(CHECK, "RETRY")).reason
     wait_until(lambda: len(bench.outbox.of(CommandRefused)) == 1)
     assert bench.outbox.of(PolicyChanged) == []
-    assert thread.set_policy(CHECK, "CONTINUE").applied
+    assert thread.apply(PolicyCommand(CHECK, "CONTINUE")).applied
     bench.add(("a", 0, "bad"), ("a", 1, "fatal"), ("a", 2, "x"))
     wait_until(lambda: bool(bench.deaths))
     assert bench.written() == []
-    assert not thread.set_policy(CHECK, "PAUSE").applied
+    assert not thread.apply(PolicyCommand(CHECK, "PAUSE")).applied
 
 
-def test_a_replay_obeys_what_was_decided_before_a_policy(bench: Bench) -> None:
-    """The first run leaves a record out, and its sink fails; then FAIL is set."""
+def test_a_replay_obeys_decisions_made_before_an_override(bench: Bench) -> None:
+    """The first run skips a record, and its sink fails; then FAIL is set."""
     write, broken = sink_to(bench.folder / "out"), [True]
 
     def sink(df: DataFrame, number: int) -> None:
@@ -130,12 +134,12 @@ def test_a_replay_obeys_what_was_decided_before_a_policy(bench: Bench) -> None:
     bench.start(pipeline())
     wait_until(lambda: bool(bench.deaths))
     later = bench.thread(pipeline())
-    # Set between the claim and the replay: nothing has reached the sink yet.
+    # Set between the claim and the replay, before any call of the sink.
     start_query = later._start_query
 
     def set_first() -> None:
         broken.clear()
-        assert later.set_policy(CHECK, "FAIL", reason="no more").applied
+        assert later.apply(PolicyCommand(CHECK, "FAIL", reason="no more")).applied
         start_query()
 
     later._start_query = set_first  # type: ignore[method-assign]  # the moment that is meant
@@ -147,13 +151,13 @@ def test_a_replay_obeys_what_was_decided_before_a_policy(bench: Bench) -> None:
     assert bench.positions("a") == [1]
 
 
-def test_pause_retry_and_a_stage_that_goes(bench: Bench) -> None:
+def test_an_override_to_pause_or_retry_and_one_of_a_removed_stage(bench: Bench) -> None:
     builder = bench.define().deserialize("number", F.col("value").cast("int"))
     parsing = builder.write(sink_to(bench.folder / "out"))
     thread = bench.start(parsing, errors_retries_limit=1, errors_retries_delay_max_ms=1)
-    # What it comes to, the rules say: a cast is not retriable.
-    assert thread.set_policy("deserialize", "RETRY").applied
-    assert thread.set_policy("deserialize", "PAUSE", actor="ana").applied
+    # The rules decide the result: a cast is not retriable.
+    assert thread.apply(PolicyCommand("deserialize", "RETRY")).applied
+    assert thread.apply(PolicyCommand("deserialize", "PAUSE", actor="ana")).applied
     bench.add(("a", 0, "bad"), ("b", 0, "7"))
     wait_until(lambda: bool(thread.paused_tasks()))
     bench.wait_for_input()
@@ -170,18 +174,20 @@ def test_pause_retry_and_a_stage_that_goes(bench: Bench) -> None:
     assert other.is_running
 
 
-def test_pause_of_the_global_task_is_fail_and_the_answer_says_so(bench: Bench) -> None:
+def test_an_override_to_pause_the_global_task_is_fail_and_its_answer_reports_it(
+    bench: Bench,
+) -> None:
     thread = bench.start(stepping(bench, task=None))
-    said = thread.set_policy(CHECK, "PAUSE", reason="to see")
-    assert said.applied
-    assert said.reason.endswith("; PAUSE of a task without a key is FAIL")
+    outcome = thread.apply(PolicyCommand(CHECK, "PAUSE", reason="to see"))
+    assert outcome.applied
+    assert outcome.reason.endswith("; PAUSE of a task without a key is FAIL")
     bench.add(("a", 0, "bad"))
     wait_until(lambda: bool(bench.deaths))
     [state] = thread.tasks()
     assert (state.id.key, state.status) == (None, TaskStatus.DEAD)
 
 
-def test_a_sink_is_answered_for_by_command(bench: Bench) -> None:
+def test_an_override_of_the_sink_stage(bench: Bench) -> None:
     write = sink_to(bench.folder / "out")
 
     def sink(df: DataFrame, number: int) -> None:
@@ -190,14 +196,16 @@ def test_a_sink_is_answered_for_by_command(bench: Bench) -> None:
         write(df, number)
 
     thread = bench.start(bench.define().write(sink))
-    assert thread.set_policy("produce", "CONTINUE").applied
+    assert thread.apply(PolicyCommand("produce", "CONTINUE")).applied
     bench.add(("a", 0, "unwritable"))
     bench.add(("a", 1, "x"))
     bench.wait_for_input()
     assert bench.positions("a") == [1]
 
 
-def test_the_authors_own_code_sets_it_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_authors_code_may_set_an_override(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ARRESTER_SPOOL", str(bench.folder / "spool"))
     monkeypatch.delenv("REDIS_URL", raising=False)
     with Agent(bench.spark, application="tests") as agent:

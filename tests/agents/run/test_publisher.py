@@ -1,4 +1,4 @@
-"""What is told and when: in slices, ahead of what waits, settled without a server, put off."""
+"""Publishing of entries: in slices, ahead of waiting ones, without a server, after refusals."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ def test_a_long_journal_is_put_in_slices(files: LocalStorage) -> None:
     assert len(outbox.batches) == 2 * SLICE + 2
     assert not release.put_ready()
 
-    # A run that ends puts what there is, and its end behind it.
+    # A run that ends puts all entries, and then its end.
     journal, outbox = claimed(files), MemoryOutbox()
     ended = journal.append(entry(Kind.STOPPED, ThreadDied(reason="stopped"), epoch=3))
     Publisher(journal, outbox, progress=files).put_ending(ended)
     assert len(outbox.batches) == 2 * SLICE + 4
 
 
-def test_without_a_server_what_the_spool_keeps_is_forgotten(files: LocalStorage) -> None:
-    """What waits for a confirmation that never comes would fill the disk."""
+def test_without_a_server_entries_in_the_spool_are_compacted(files: LocalStorage) -> None:
+    """Entries that wait for a confirmation that never comes would fill the disk."""
     journal = claimed(files)
     left = []
     for first, place in enumerate((":memory:", f"{files.root}/spool.sqlite")):
@@ -75,16 +75,31 @@ def test_without_a_server_what_the_spool_keeps_is_forgotten(files: LocalStorage)
         release.compact(now=NOW)
         left.append(len([name for name in files.names(FOLDER) if name[0].isdigit()]))
         spool.close()
-    # Memory is no place to keep them; of what is on the disk, the entry of the run stays.
+    # Entries in memory do not count as stored; of those on disk, the entry of the run stays.
     assert left == [SNAPSHOT_EVERY + 1, 1]
+
+
+def test_a_run_with_a_new_disk_puts_what_the_lost_spool_had_of_the_journal(
+    files: LocalStorage,
+) -> None:
+    journal = claimed(files)
+    decided(journal, files, 3)
+    lost = MemoryOutbox()
+    assert not Publisher(journal, lost, progress=files).put_ready()
+
+    outbox = MemoryOutbox()
+    assert not Publisher(claimed(files), outbox, progress=files).put_ready()
+
+    assert len(lost.batches) == 4
+    assert list(outbox.batches.items())[:4] == list(lost.batches.items())
 
 
 def skipped(position: int) -> RecordFailed:
     return RecordFailed(task="JFK", position=position, failure=FAILURE, response=Response.CONTINUE)
 
 
-def test_the_next_run_is_told_of_while_the_batch_before_it_waits(files: LocalStorage) -> None:
-    """Its sink may be tried for hours: the server would see a dead thread all that time."""
+def test_the_next_run_is_reported_while_the_batch_before_it_waits(files: LocalStorage) -> None:
+    """Its sink may be retried for hours: the server would see a dead thread meanwhile."""
     dead = claimed(files)
     dead.append(entry(Kind.BATCH, skipped(7), batch=0))
     dead.append(entry(Kind.DIED, ThreadDied(reason="its sink")))
@@ -101,8 +116,8 @@ def test_the_next_run_is_told_of_while_the_batch_before_it_waits(files: LocalSto
     assert len(outbox.batches) == before + 1
 
 
-def test_what_waits_and_says_how_tasks_stand_is_not_overtaken(files: LocalStorage) -> None:
-    """The server would take it for the late word of an older run, and leave the task RUNNING."""
+def test_waiting_entries_with_task_states_are_not_overtaken(files: LocalStorage) -> None:
+    """The server would ignore them as those of an older run, and leave the task RUNNING."""
     instance = uuid4()
     dead = claimed(files, instance)
     dead.append(entry(Kind.BATCH, *paused("JFK", 7), batch=0))
@@ -126,7 +141,7 @@ class Refusing(MemoryOutbox):
         super().put(batch_id, events)
 
 
-def test_a_refused_put_is_tried_ever_less_often_and_said_now_and_then(
+def test_a_refused_put_is_retried_with_growing_waits_and_logged_once_a_minute(
     files: LocalStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = [0.0]

@@ -1,4 +1,4 @@
-"""A run that dies and is replaced by the same instance, on Spark."""
+"""A run that dies is replaced by the same instance, on Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from arrester import Agent, Ending, Response, UncaughtAnswer
 from arrester.agents.handlers import ErrorContext, Record, RecordError
 from arrester.agents.run.thread import PipelineThread
 from arrester.controlplane.domain.state.states import InstanceStatus, TaskStatus, ThreadStatus
-from tests.agents.pipeline_bench import Bench, wait_until
+from tests.agents.pipeline_bench import Bench
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -26,7 +27,7 @@ def own_environment(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class ByValue:
-    """Answers with the word that the record holds."""
+    """Answers with the text of the record."""
 
     def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Response:
         return Response[record.value]
@@ -50,7 +51,7 @@ def begin(bench: Bench, agent: Agent) -> PipelineThread:
     return started
 
 
-def test_a_replaced_thread_loses_nothing_and_leaves_paused_tasks_alone(bench: Bench) -> None:
+def test_a_replaced_thread_loses_nothing_and_leaves_tasks_paused(bench: Bench) -> None:
     asked: list[BaseException] = []
 
     def repair(exception: BaseException) -> UncaughtAnswer:
@@ -74,7 +75,7 @@ def test_a_replaced_thread_loses_nothing_and_leaves_paused_tasks_alone(bench: Be
     assert bench.positions("a") == []
 
 
-def test_runs_that_follow_one_another_leave_nothing_behind(bench: Bench) -> None:
+def test_successive_runs_leave_no_threads_and_files_open(bench: Bench) -> None:
     def left() -> tuple[int, int]:
         gateway: Any = SparkContext._gateway
         serving = [
@@ -93,21 +94,21 @@ def test_runs_that_follow_one_another_leave_nothing_behind(bench: Bench) -> None
     wait_until(lambda: left()[0] == before[0] and left()[1] <= before[1] + 1)
 
 
-def test_default_raises_what_the_thread_died_of(bench: Bench) -> None:
+def test_by_default_the_exception_that_ended_the_thread_is_raised(bench: Bench) -> None:
     bench.add(("b", 1, "FAIL"))
     with Agent(bench.spark, application="tests", on_uncaught=UncaughtAnswer.DEFAULT) as agent:
         begin(bench, agent)
         with pytest.raises(Exception, match="process:check failed at task 'b', position 1"):
-            agent.await_termination(60)
+            agent.await_termination(PATIENCE_SECONDS)
         assert agent.state is InstanceStatus.RUNNING
 
 
-def test_shutdown_thread_ends_the_run_alone(bench: Bench) -> None:
+def test_shutdown_thread_ends_one_run_only(bench: Bench) -> None:
     bench.add(("b", 1, "FAIL"))
     answer = UncaughtAnswer.SHUTDOWN_THREAD
     with Agent(bench.spark, application="tests", on_uncaught=answer) as agent:
         thread = begin(bench, agent)
-        assert agent.await_termination(60) is Ending.FINISHED
+        assert agent.await_termination(PATIENCE_SECONDS) is Ending.FINISHED
         assert thread.state is ThreadStatus.DEAD
         assert agent.state is InstanceStatus.RUNNING
         assert "position 1" in str(agent.exception)

@@ -1,4 +1,4 @@
-"""What is asked inside a run's turn is refused, since it would wait for itself."""
+"""Requests made inside the run lock are refused, since they would wait for themselves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from arrester.agents.run.run_lock import RunLock, refuse_inside
 from arrester.controlplane.domain.errors import InvalidValue
 
 
-def test_whoever_works_for_a_run_waits_for_none() -> None:
+def test_code_inside_a_run_may_not_wait_for_a_run() -> None:
     turn, answers = RunLock(), []
 
     def ask() -> None:
@@ -20,7 +20,7 @@ def test_whoever_works_for_a_run_waits_for_none() -> None:
     with turn:
         with pytest.raises(InvalidValue, match="from another Python thread"):
             refuse_inside("stop()")
-        # A wait in vain changes nothing for who is inside, nor for the others.
+        # A wait that times out changes nothing.
         assert not turn.acquire(timeout=0.01)
         with pytest.raises(InvalidValue):
             refuse_inside("stop()")

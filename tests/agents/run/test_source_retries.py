@@ -1,4 +1,4 @@
-"""A source that fails blames no record: its query is started again, within the retry budgets."""
+"""A failed source restarts its query within the retry budgets, and isolates no record."""
 
 from __future__ import annotations
 
@@ -8,19 +8,27 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from arrester.agents.definition.builder import define
 from arrester.agents.journal.entries import Entry, Kind
 from arrester.agents.journal.journal import Journal
+from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.controlplane.domain.events import RecordFailed, ResumeHow, TaskDied, ThreadStarted
-from tests.agents.pipeline_bench import Bench, levels_of, sink_to, wait_until
+from tests.agents.pipeline_bench import Bench, levels_of, sink_to
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.spark
+# Spark has Python data sources since 4.0.
+pytest.importorskip("pyspark.sql.datasource")
+from pyspark.sql.datasource import (  # noqa: E402
+    DataSource,
+    DataSourceStreamReader,
+    InputPartition,
+)
 
 
 class Flaky(DataSource):
-    """A Python source that raises while a file is there, in the driver's or an executor's part."""
+    """A Python source that raises while a file exists, on the driver or on an executor."""
 
     @classmethod
     def name(cls) -> str:
@@ -75,7 +83,7 @@ def attempts(bench: Bench) -> int:
 
 
 @pytest.mark.parametrize("part", ["offsets", pytest.param("rows", marks=pytest.mark.long)])
-def test_a_source_that_comes_back_goes_on_in_the_same_run(
+def test_a_recovered_source_continues_in_the_same_run(
     bench: Bench, part: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (bench.folder / part).touch()
@@ -90,7 +98,7 @@ def test_a_source_that_comes_back_goes_on_in_the_same_run(
     assert set(levels_of("the source of lines failed (attempt 1)", caplog)) == {"WARNING"}
 
 
-def test_a_spent_budget_is_for_the_uncaught_exception_handler(bench: Bench) -> None:
+def test_after_the_retry_budget_the_uncaught_exception_handler_is_called(bench: Bench) -> None:
     (bench.folder / "rows").touch()
     begun(
         bench,
@@ -107,22 +115,22 @@ def test_a_spent_budget_is_for_the_uncaught_exception_handler(bench: Bench) -> N
     assert (bench.outbox.of(RecordFailed), bench.outbox.of(TaskDied)) == ([], [])
 
 
-def test_what_no_retry_helps_is_not_tried_again_and_a_stop_ends_the_wait(bench: Bench) -> None:
+def test_a_permanent_failure_is_not_retried_and_a_stop_ends_the_wait(bench: Bench) -> None:
     (bench.folder / "rows").touch()
     begun(bench)
     wait_until(lambda: bool(bench.deaths))
     assert attempts(bench) == 1
     thread = begun(bench, errors_retries_limit=-1)
     wait_until(lambda: attempts(bench) >= 4)
-    assert thread.stop(timeout_seconds=30)
+    assert thread.stop(timeout_seconds=PATIENCE_SECONDS)
     assert len(bench.deaths) == 1
 
 
 @pytest.mark.long
-def test_held_records_that_go_well_spend_nothing_of_the_budget(
+def test_successful_held_records_reset_the_retry_budget(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each chunk fails once, and no micro-batch comes between."""
+    """Each chunk fails once, without a micro-batch in between."""
     append, places = Journal.append, set()
 
     def losing(self: Journal, entry: Entry) -> Entry:
@@ -150,6 +158,6 @@ def test_held_records_that_go_well_spend_nothing_of_the_budget(
     )
     bench.wait_for_input()
     Path(repaired).touch()
-    assert thread.resume("a", how=ResumeHow.RETRY).applied
+    assert thread.apply(TaskCommand("a", how=ResumeHow.RETRY)).applied
     wait_until(lambda: bench.positions("a") == [0, 1, 2] or bool(bench.deaths))
     assert (bench.deaths, len(places)) == ([], 3)

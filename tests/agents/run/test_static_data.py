@@ -1,4 +1,4 @@
-"""The same pipeline over a static DataFrame: decided as a stream is, once through, then at rest."""
+"""A pipeline over a static DataFrame: the same decisions, one pass, then idle."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from arrester.agents.journal.entries import Kind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import CheckpointUnusable
 from arrester.agents.run.thread import PipelineThread
+from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.controlplane.domain.events import RecordFailed, ResumeHow, ThreadStarted
 from arrester.controlplane.domain.state.states import TaskStatus
-from tests.agents.pipeline_bench import SCHEMA, Bench, sink_to, wait_until
+from tests.agents.pipeline_bench import SCHEMA, Bench, sink_to
+from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.services import REPOSITORY
 
 pytestmark = pytest.mark.spark
@@ -31,7 +33,7 @@ ROWS = [("a", 0, "x"), ("a", 1, "bad"), ("a", 2, "x"), ("b", 0, "skip"), ("b", 1
 
 
 def checking(bench: Bench, *, runner: Agent | None = None, repaired: str = "") -> Pipeline:
-    """Return a pipeline over all that was added, that pauses at `bad` and leaves out `skip`."""
+    """Return a pipeline over all added records that pauses at `bad` and skips `skip`."""
 
     def skip(row: Row) -> Row:
         if row["value"] == "skip":
@@ -60,7 +62,7 @@ def started(bench: Bench, pipeline: Pipeline, **more: Any) -> PipelineThread:
     return thread
 
 
-def test_it_goes_once_through_and_what_is_held_waits_for_people(bench: Bench) -> None:
+def test_a_static_source_is_read_once_and_held_records_wait_for_commands(bench: Bench) -> None:
     bench.add(*ROWS)
     thread = started(bench, checking(bench, repaired=str(bench.folder / "repaired")))
 
@@ -71,13 +73,13 @@ def test_it_goes_once_through_and_what_is_held_waits_for_people(bench: Bench) ->
     assert thread.is_running
 
     (bench.folder / "repaired").touch()
-    assert thread.resume("a", how=ResumeHow.RETRY).applied
+    assert thread.apply(TaskCommand("a", how=ResumeHow.RETRY)).applied
     wait_until(lambda: bool(bench.deaths))
     assert bench.deaths[0].finished
     assert bench.positions("a") == [0, 1, 2]
 
 
-def test_a_rerun_takes_nothing_of_the_source_again_and_goes_on_with_what_is_held(
+def test_a_rerun_does_not_read_the_source_again_and_continues_with_held_records(
     bench: Bench,
 ) -> None:
     bench.add(*ROWS)
@@ -102,7 +104,7 @@ def test_a_rerun_takes_nothing_of_the_source_again_and_goes_on_with_what_is_held
     assert len(bench.written()) == len(before) + 2
 
 
-def test_a_rerun_after_a_crash_obeys_what_was_decided(
+def test_a_rerun_after_a_crash_obeys_earlier_decisions(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.add(*ROWS)
@@ -125,13 +127,13 @@ def test_a_rerun_after_a_crash_obeys_what_was_decided(
 
     (bench.folder / "repaired").touch()
     same = checking(bench, repaired=str(bench.folder / "repaired"))
-    again = started(bench, same, instance=thread._instance)
+    again = started(bench, same, instance=thread._engine.event_factory.instance)
     assert sorted(bench.written()) == [("a", 0), ("b", 1)]
     assert [task.status for task in again.paused_tasks()] == [TaskStatus.PAUSED]
     assert len(bench.outbox.of(RecordFailed)) == 2
 
 
-def test_an_agent_waits_for_the_pass_and_not_for_people(
+def test_an_agent_waits_for_the_pass_and_not_for_commands(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ARRESTER_SPOOL", str(bench.folder / "spool"))
@@ -139,25 +141,25 @@ def test_an_agent_waits_for_the_pass_and_not_for_people(
     bench.add(*ROWS)
     with Agent(bench.spark, application="tests") as agent:
         checking(bench, runner=agent).run(bench.checkpoint)
-        assert agent.await_termination(60) is Ending.FINISHED
+        assert agent.await_termination(PATIENCE_SECONDS) is Ending.FINISHED
         [task] = agent.paused_tasks()
         assert agent.is_running
         assert not agent.resume_at(task, 0, reason="before it")
         assert not agent.resume_at(task, 9, reason="beyond")
         assert agent.resume_at(task, 2, reason="a bad row", actor="ana")
-        assert agent.await_termination(60) is Ending.FINISHED
+        assert agent.await_termination(PATIENCE_SECONDS) is Ending.FINISHED
         wait_until(lambda: not agent._runtime.running())
     assert bench.positions("a") == [0, 2]
 
 
-def test_a_wish_that_fails_ends_a_run_at_rest(bench: Bench) -> None:
+def test_a_failed_command_ends_an_idle_run(bench: Bench) -> None:
     bench.add(*ROWS)
     thread = started(bench, checking(bench))
     folder = Path(bench.checkpoint) / "arrester" / "held"
     shutil.rmtree(folder)
     folder.touch()
 
-    answer = thread.resume("a", how=ResumeHow.SKIP, reason="a bad row")
+    answer = thread.apply(TaskCommand("a", how=ResumeHow.SKIP, reason="a bad row"))
     assert not answer.applied
     assert answer.reason.startswith("lines ends: ")
     wait_until(lambda: bool(bench.deaths))
@@ -165,7 +167,7 @@ def test_a_wish_that_fails_ends_a_run_at_rest(bench: Bench) -> None:
     assert not thread.is_running
 
 
-def test_each_kind_of_source_has_its_own_start_and_checkpoint(bench: Bench) -> None:
+def test_streams_and_static_sources_have_separate_starts_and_checkpoints(bench: Bench) -> None:
     bench.add(("b", 1, "x"))
     static, stream = checking(bench), bench.checking(lambda row: row)
     with pytest.raises(PipelineInvalid, match="a static source: run"):
@@ -186,7 +188,7 @@ def test_each_kind_of_source_has_its_own_start_and_checkpoint(bench: Bench) -> N
     assert len(bench.outbox.of(ThreadStarted)) == 1
 
 
-def test_the_how_to_for_static_data_does_what_it_says(
+def test_the_how_to_for_static_data_works_as_written(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ARRESTER_SPOOL", str(bench.folder / "spool"))
@@ -201,7 +203,7 @@ def test_the_how_to_for_static_data_does_what_it_says(
     (bench.folder / "flights" / "all.json").write_text("\n".join(map(json.dumps, rows)))
     page = REPOSITORY / "docs" / "how-to" / "run-over-static-data.md"
     [example] = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
-    # As in a script: what it defines travels to executors by value.
+    # As in a script: its functions travel to executors by value.
     given = {"__name__": "__main__", "spark": bench.spark, "data": str(bench.folder)}
 
     exec(compile(example, str(page), "exec"), given)

@@ -1,4 +1,4 @@
-"""What leaves foreachBatch: at a stop, Spark looks through the whole message by a recursive regex.
+"""The exception that leaves foreachBatch: Spark applies a recursive regex to its message.
 
 `StreamExecution.isInterruptionException` overflows the stack over a Java trace.
 """
@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame
 
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.run.thread import PipelineThread
-from tests.agents.pipeline_bench import Bench, wait_until
+from tests.agents.pipeline_bench import Bench
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -24,7 +25,7 @@ LINES = 20_000
 
 @contextmanager
 def stderr_of(jvm: Any) -> Iterator[Any]:
-    """Give what the JVM prints: of a thread that dies of an error, its trace."""
+    """Return the output of the JVM, such as the trace of a thread that died."""
     kept, before = jvm.java.io.ByteArrayOutputStream(), jvm.java.lang.System.err
     jvm.java.lang.System.setErr(jvm.java.io.PrintStream(kept, True))
     try:
@@ -38,7 +39,7 @@ def raise_in_java(jvm: Any) -> None:
 
 
 def failing(bench: Bench, wait: Any) -> tuple[Pipeline, list[BaseException]]:
-    """Return a pipeline whose sink waits, and raises what Java did; and what it raised."""
+    """Return a pipeline whose sink waits and raises a Java exception; and the exception."""
     raised: list[BaseException] = []
 
     def sink(df: DataFrame, number: int) -> None:
@@ -55,12 +56,12 @@ def failing(bench: Bench, wait: Any) -> tuple[Pipeline, list[BaseException]]:
 
 
 def assert_short(thread: PipelineThread) -> None:
-    told = str(thread._query.exception())
-    assert "BatchEnded: pipeline lines stopped" in told
-    assert "of a Java exception" not in told and "Py4JJavaError" not in told
+    text = str(thread._query.exception())
+    assert "BatchEnded: pipeline lines failed" in text
+    assert "of a Java exception" not in text and "Py4JJavaError" not in text
 
 
-def test_spark_is_told_one_short_line_of_what_a_sink_raised(bench: Bench) -> None:
+def test_spark_gets_one_short_line_about_an_exception_of_a_sink(bench: Bench) -> None:
     pipeline, raised = failing(bench, lambda: None)
     thread = bench.start(pipeline)
     wait_until(lambda: bool(bench.deaths))
@@ -68,7 +69,7 @@ def test_spark_is_told_one_short_line_of_what_a_sink_raised(bench: Bench) -> Non
     assert_short(thread)
 
 
-def test_a_stop_over_a_trace_of_java_overflows_no_stack(bench: Bench) -> None:
+def test_a_stop_after_a_java_exception_overflows_no_stack(bench: Bench) -> None:
     begun: list[bool] = []
 
     def until_stopped() -> None:
@@ -82,5 +83,5 @@ def test_a_stop_over_a_trace_of_java_overflows_no_stack(bench: Bench) -> None:
         thread.stop(timeout_seconds=2)
         wait_until(lambda: not thread.is_running)
         assert raised and bench.deaths == []
-        assert_short(thread)
+        assert thread._query.exception() is None
         assert "StackOverflowError" not in str(kept.toString())

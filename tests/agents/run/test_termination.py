@@ -1,4 +1,4 @@
-"""What ends a run, and what never does: FAIL, sinks that raise, handlers, positions, the replay."""
+"""Ends of a run: FAIL, sinks that raise, handlers, positions; and the replay."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from arrester.controlplane.domain.events import (
     ThreadStarted,
 )
 from arrester.controlplane.domain.state.states import TaskStatus, ThreadStatus
-from tests.agents.pipeline_bench import Bench, levels_of, server_state, sink_to, wait_until
+from tests.agents.pipeline_bench import Bench, levels_of, server_state, sink_to
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -66,11 +67,11 @@ def test_fail_ends_the_run_and_decides_nothing(bench: Bench) -> None:
     [failed] = bench.outbox.of(RecordFailed)
     assert (failed.task, failed.response) == ("a", Response.FAIL)
     assert len(bench.outbox.of(ThreadDied)) == 1
-    # It is still in the source, and a letter each time would double it.
+    # It is still in the source: a dead letter each time would duplicate it.
     assert (bench.dead_letters(), bench.outbox.of(RecordsDeadLettered)) == ([], [])
 
 
-def test_the_next_run_takes_the_dead_task_up_and_counts_the_record_once(bench: Bench) -> None:
+def test_the_next_run_continues_the_dead_task_and_counts_the_record_once(bench: Bench) -> None:
     bench.add(("a", 0, "x"), ("a", 1, "bad"))
     bench.start(bench.checking(local_raising_on_bad(), LogAndFail()))
     wait_until(lambda: len(bench.deaths) == 1)
@@ -109,10 +110,10 @@ def test_system_exit_in_a_step_is_a_failed_record(bench: Bench) -> None:
     assert failed.failure.exception_class == "SystemExit"
 
 
-def test_a_sink_that_exits_ends_the_run_and_the_replay_obeys_what_was_decided(
+def test_a_sink_that_exits_ends_the_run_and_the_replay_obeys_its_decisions(
     bench: Bench,
 ) -> None:
-    """A record that would pass now stays skipped; a task that was cut stays cut."""
+    """A record that would pass now stays skipped; a paused task stays paused."""
     flag = bench.folder / "repaired"
     place = str(flag)
 
@@ -160,7 +161,7 @@ def test_a_sink_that_exits_ends_the_run_and_the_replay_obeys_what_was_decided(
 
 
 @pytest.mark.parametrize("in_entry", [0, 5_000])
-def test_a_replay_skips_what_was_skipped_whether_it_stands_in_the_entry_or_in_a_folder(
+def test_a_replay_skips_records_listed_in_the_entry_or_in_a_folder(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, in_entry: int
 ) -> None:
     monkeypatch.setattr(commit, "IN_ENTRY", in_entry)
@@ -217,7 +218,7 @@ def test_positions_that_are_null_or_not_unique_are_failures_of_their_records(
 
 
 def test_a_task_or_a_position_that_raises_is_a_failure_of_its_record(bench: Bench) -> None:
-    """The record without a task is not taken for the global task's, which has the same position."""
+    """A record without a task is not one of the global task, which has the same position."""
     bench.add(("1", 0, "0"), ("x", 1, "1"), ("2", 0, "x"), ("2", 1, "1"), ("", 1, "1"))
     task = F.when(F.col("task") != "", F.col("task").cast("int"))
     position = F.col("value").cast("long")
@@ -236,7 +237,7 @@ def test_a_task_or_a_position_that_raises_is_a_failure_of_its_record(bench: Benc
     letters = {each["exception_class"]: each for each in bench.dead_letters()}
     assert "the expression of the task raised" in letters["TaskRaised"]["message"]
     assert "the expression of the position raised" in letters["PositionRaised"]["message"]
-    # And what Spark said of it, found by looking at the record.
+    # With Spark's message, reproduced for the record.
     assert {each.failure.condition for each in failed} == {"CAST_INVALID_INPUT"}
     assert "The value 'x' of the type" in failed[0].failure.message
 
@@ -252,7 +253,7 @@ def test_pause_of_a_record_without_a_position_is_fail(
     assert levels_of("PAUSE was answered where nothing can be held", caplog) == ["WARNING"]
 
 
-def test_a_missing_position_ends_the_run_unless_told_otherwise(bench: Bench) -> None:
+def test_a_missing_position_ends_the_run_by_default(bench: Bench) -> None:
     bench.add(("a", None, "x"))
     bench.start(bench.checking(lambda row: row))
     wait_until(lambda: bool(bench.deaths))
@@ -261,12 +262,12 @@ def test_a_missing_position_ends_the_run_unless_told_otherwise(bench: Bench) -> 
 
 
 def reading(bench: Bench, on_error: Handler) -> Pipeline:
-    """Return a pipeline whose source's records are answered by `on_error`."""
+    """Return a pipeline with `on_error` for its source."""
     builder = bench.define(on_error=on_error).process("check", local_raising_on_bad())
     return builder.write(sink_to(bench.folder / "out"))
 
 
-def test_records_without_a_position_are_never_the_same_again(bench: Bench) -> None:
+def test_records_without_a_position_are_never_a_recurrence(bench: Bench) -> None:
     bench.add(*[("a", None, "x")] * 3)
     bench.start(reading(bench, LogAndFail()))
     wait_until(lambda: bool(bench.deaths))
@@ -278,7 +279,7 @@ def test_records_without_a_position_are_never_the_same_again(bench: Bench) -> No
     assert [each.count for each in bench.outbox.of(FailuresCounted)] == [2]
 
 
-def test_of_records_at_one_position_one_is_the_same_again(bench: Bench) -> None:
+def test_of_records_at_one_position_one_is_a_recurrence(bench: Bench) -> None:
     bench.add(("a", 1, "x"), ("a", 1, "bad"), ("a", 2, "y"))
     bench.start(reading(bench, LogAndFail()))
     wait_until(lambda: bool(bench.deaths))
@@ -291,10 +292,10 @@ def test_of_records_at_one_position_one_is_the_same_again(bench: Bench) -> None:
     assert (task.failed, task.counters.records_skipped) == (2, 2)
 
 
-def test_a_handler_is_asked_once_per_record_in_order_and_sees_it(bench: Bench) -> None:
+def test_a_handler_is_called_once_per_record_in_order_and_receives_it(bench: Bench) -> None:
     seen: list[tuple[str | None, int | None, str]] = []
 
-    class ServerRequests:
+    class RecordingHandler:
         def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Response:
             assert context.stage == "process:check"
             assert record.row["value"] == record.value
@@ -302,14 +303,14 @@ def test_a_handler_is_asked_once_per_record_in_order_and_sees_it(bench: Bench) -
             return Response.PAUSE if context.position == 2 else Response.CONTINUE
 
     bench.add(*[(task, n, "bad") for task in "ba" for n in (3, 1, 2)])
-    bench.start(bench.checking(local_raising_on_bad(), ServerRequests()))
+    bench.start(bench.checking(local_raising_on_bad(), RecordingHandler()))
     bench.wait_for_input()
 
     assert seen == [(task, n, "ValueError") for task in "ab" for n in (1, 2)]
 
 
 @pytest.mark.parametrize("answer", ["RETRY?", None, 3])
-def test_a_handler_that_answers_nonsense_means_fail(bench: Bench, answer: object) -> None:
+def test_an_invalid_answer_of_a_handler_means_fail(bench: Bench, answer: object) -> None:
     class Confused:
         def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Any:
             return answer
@@ -330,7 +331,7 @@ def test_a_handler_that_exits_means_fail(bench: Bench) -> None:
     assert len(bench.outbox.of(TaskDied)) == 1
 
 
-def test_a_source_that_fails_ends_the_run_and_blames_no_record(bench: Bench) -> None:
+def test_a_failed_source_ends_the_run_and_isolates_no_record(bench: Bench) -> None:
     bench.add(("a", 0, "x"))
     thread = bench.start(bench.checking(lambda row: row))
     bench.wait_for_input()
@@ -348,7 +349,7 @@ def test_a_source_that_fails_ends_the_run_and_blames_no_record(bench: Bench) -> 
     assert died.failure.stage == "source"
 
 
-def test_the_server_sees_each_run_start_and_end(bench: Bench) -> None:
+def test_each_run_reports_its_start_and_its_end(bench: Bench) -> None:
     bench.start(bench.checking(lambda row: row))
     bench.stop()
     bench.start(bench.checking(lambda row: row))

@@ -1,4 +1,4 @@
-"""What the platform repairs by itself ends no run: its query begins again, bounded."""
+"""Self-healing failures end no run: its query restarts, a limited number of times."""
 
 from __future__ import annotations
 
@@ -15,42 +15,51 @@ from arrester.agents.decisions.rules import SelfHealing
 from arrester.agents.handlers import LogAndContinue
 from arrester.agents.run.source_retries import SourceRetries
 from arrester.agents.run.termination import death_of
-from arrester.agents.spark.errors import Problem, problem_of_job
-from arrester.agents.spark.query_errors import cause_of
+from arrester.agents.spark.errors import Problem, cause_of, problem_of_job
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind
 from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
 from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from arrester.controlplane.domain.events import RecordFailed, TaskDied, ThreadStarted
-from tests.agents.pipeline_bench import Bench, sink_to, wait_until
+from tests.agents.pipeline_bench import Bench, sink_to
 from tests.agents.sample_events import NOW
+from tests.patience import wait_until
 
 KILLED = Problem(exception_class="org.apache.spark.TaskKilledException", message="x")
 
 
-def test_what_heals_itself_begins_again_as_a_thread_is_replaced() -> None:
+def test_a_self_healing_failure_restarts_the_query_as_a_thread_is_replaced() -> None:
     settings = ErrorSettings.read({"errors.self.healing.classes": "builtins.InterruptedError"})
     retries = SourceRetries(settings.policy(StageKind.SOURCE), "flights")
     healing = [SelfHealing(KILLED, "a killed task"), InterruptedError("of a transform")] * 5
     waits = []
     for exc in healing:
         waits.append(retries.wait_ms(exc, at=NOW))
-        retries.went_well()
+        retries.reset()
     assert waits == [1_000 * 2**n for n in range(6)] + [60_000] * 4
-    # The eleventh within an hour is for the uncaught exception handler.
+    # For the eleventh within an hour the uncaught exception handler is called.
     assert retries.wait_ms(healing[0], at=NOW + timedelta(minutes=59)) is None
     assert retries.wait_ms(healing[0], at=NOW + timedelta(hours=1)) == 1_000
     assert retries.wait_ms(ValueError("no"), at=NOW) is None
 
 
+def test_a_failure_within_a_micro_batch_counts_once() -> None:
+    retries = SourceRetries(ErrorSettings.read({}).policy(StageKind.SOURCE), "flights")
+    healing = SelfHealing(KILLED, "a killed task")
+    assert retries.decide(healing, at=NOW) == 1_000
+    assert retries.wait_ms(healing, at=NOW) == 1_000
+    # The same exception again is another failure.
+    assert retries.wait_ms(healing, at=NOW) == 2_000
+
+
 def lose_blocks(spark: SparkSession) -> None:
-    """Lose all local checkpoints, as with the executors that had them."""
+    """Lose all local checkpoints, as with lost executors."""
     kept: Any = spark.sparkContext._jsc
     for each in kept.getPersistentRDDs().values():
         each.unpersist(True)
 
 
 class Losing:
-    """Loses the blocks so often before it does something."""
+    """Loses the blocks a number of times before it does something."""
 
     def __init__(self, spark: SparkSession, times: int = 1) -> None:
         self.spark = spark
@@ -64,14 +73,14 @@ class Losing:
 
 
 def began_again(bench: Bench) -> None:
-    """The run went on, and nobody was blamed for what was lost."""
+    """Check that the run continued and no record failed."""
     assert bench.deaths == []
     assert len(bench.outbox.of(ThreadStarted)) == 1
     assert bench.outbox.of(TaskDied) == []
 
 
 @pytest.mark.spark
-def test_blocks_that_are_lost_before_the_sink_are_not_its_failure(bench: Bench) -> None:
+def test_blocks_lost_before_the_sink_are_not_a_failure_of_the_sink(bench: Bench) -> None:
     losing, write = Losing(bench.spark), sink_to(bench.folder / "out")
 
     def sink(df: DataFrame, number: int) -> None:
@@ -96,7 +105,7 @@ def test_blocks_that_are_lost_before_the_sink_are_not_its_failure(bench: Bench) 
 
 
 @pytest.mark.spark
-def test_blocks_that_are_lost_before_a_decision_is_durable_leave_nothing_decided(
+def test_blocks_lost_before_a_durable_decision_leave_nothing_decided(
     bench: Bench,
 ) -> None:
     losing = Losing(bench.spark)
@@ -116,14 +125,14 @@ def test_blocks_that_are_lost_before_a_decision_is_durable_leave_nothing_decided
     bench.wait_for_input()
     bench.stop()
     began_again(bench)
-    # Asked again: what it had said was decided nowhere.
+    # It is called again: its first answer was not durable.
     assert losing.calls == 2
     assert bench.positions("a") == [0, 2]
     assert [each["position"] for each in bench.dead_letters()] == [1]
 
 
 @pytest.mark.spark
-def test_sends_that_end_as_what_heals_itself_are_begun_again(bench: Bench) -> None:
+def test_sends_that_end_with_a_self_healing_failure_are_repeated(bench: Bench) -> None:
     def sending(file: Path) -> Callable[[dict[str, Any]], None]:
         def send(row: dict[str, Any]) -> None:
             if not file.exists():
@@ -145,7 +154,9 @@ def test_sends_that_end_as_what_heals_itself_are_begun_again(bench: Bench) -> No
 
 
 @pytest.mark.spark
-def test_a_stage_whose_input_was_lost_too_often_is_known_by_its_text(spark: SparkSession) -> None:
+def test_a_stage_whose_input_was_lost_too_often_is_identified_by_its_text(
+    spark: SparkSession,
+) -> None:
     java: Any = spark._jvm
     text = (
         "Job aborted due to stage failure: ResultStage 2 (save) has failed the maximum allowable "
@@ -155,7 +166,7 @@ def test_a_stage_whose_input_was_lost_too_often_is_known_by_its_text(spark: Spar
     exc = Py4JJavaError("An error occurred", java.org.apache.spark.SparkException(text))
     for cause in (cause_of(exc), problem_of_job(spark, exc).cause):
         assert DEFAULT_TABLE.classify(cause).kind is Kind.SELF_HEALING
-    # Four executors that end with the same task may end by a record of it.
+    # A record may be the cause if four executors end with the same task.
     lost = (
         "Job aborted due to stage failure: Task 0 failed 4 times: ExecutorLostFailure (executor 1"
     )
@@ -164,10 +175,10 @@ def test_a_stage_whose_input_was_lost_too_often_is_known_by_its_text(spark: Spar
 
 
 @pytest.mark.spark
-def test_executors_that_end_with_one_task_end_the_run_at_no_known_stage(
+def test_executors_lost_with_one_task_end_the_run_at_stage_unknown(
     spark: SparkSession,
 ) -> None:
-    """A StackOverflowError in generated code ends the JVM: source or step, nobody knows."""
+    """A StackOverflowError in generated code ends the JVM: source or step is unknown."""
     java: Any = spark._jvm
     text = (
         "Job aborted due to stage failure: Task 0 in stage 7.0 failed 4 times, most recent "
@@ -175,13 +186,13 @@ def test_executors_that_end_with_one_task_end_the_run_at_no_known_stage(
         "(executor 3 exited caused by one of the running tasks) Reason: Command exited with code 50"
     )
     exc = Py4JJavaError("An error occurred", java.org.apache.spark.SparkException(text))
-    death = death_of("lines", exc, stopped=False)
+    death = death_of(exc, stopped=False)
     assert death.failure is not None
     assert death.failure.stage == "unknown"
     assert "executor 3 exited caused by one of the running tasks" in death.reason
 
     other = java.org.apache.spark.SparkException("Job aborted due to stage failure: no disk")
-    death = death_of("lines", Py4JJavaError("An error occurred", other), stopped=False)
+    death = death_of(Py4JJavaError("An error occurred", other), stopped=False)
     assert death.failure is not None
     assert death.failure.stage == "source"
 

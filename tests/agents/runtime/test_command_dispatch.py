@@ -10,13 +10,12 @@ import pytest
 
 from arrester.agents.config import AgentConfig
 from arrester.agents.journal.journal import Superseded
-from arrester.agents.journal.outbox import Outbox
 from arrester.agents.runtime import command_dispatch
 from arrester.agents.runtime.instance import Ending
-from arrester.agents.runtime.protocols import Death
 from arrester.agents.runtime.runtime import Runtime
+from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
 from arrester.agents.transport import command_poller
-from arrester.agents.transport.redis_client import Transport
+from arrester.agents.transport.redis_client import RedisClient
 from arrester.controlplane.domain.errors import ApplicationLatched
 from arrester.controlplane.domain.events import (
     CommandApplied,
@@ -33,15 +32,16 @@ from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state import drift
 from arrester.controlplane.domain.state.states import InstanceStatus
 from arrester.controlplane.domain.wire import codec
-from tests.agents.fake_thread import FakeDeath, FakeThread, Outcome
-from tests.agents.redis_server import FoldingSide, Server, eventually
+from tests.agents.fake_thread import FakeThread, applied, refused
+from tests.agents.redis_server import FoldingSide, Server
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 COMMANDS = redis_keys.commands("flights")
 STATE = redis_keys.state("flights")
 
 
 class Operator:
-    """Wishes as the server relays them, and the answers that come back."""
+    """Commands as the server relays them, and their answers."""
 
     def __init__(self, server: Server, folding: FoldingSide) -> None:
         self._client = server.client
@@ -83,7 +83,7 @@ class Operator:
         self._client.xadd(COMMANDS, {"command": str(command.command), "body": body})
 
     def answers(self, command: CommandIssued) -> list[EventData]:
-        """Return what was said about a command, in order."""
+        """Return the answers to a command, in order."""
         self._folding.take()
         return [
             event.data
@@ -93,7 +93,7 @@ class Operator:
         ]
 
     def answered(self, command: CommandIssued) -> list[EventData]:
-        eventually(lambda: len(self.answers(command)) >= 2)
+        wait_until(lambda: len(self.answers(command)) >= 2)
         return self.answers(command)
 
 
@@ -118,7 +118,7 @@ def connected(server: Server, folder: Path, errors: dict[str, object] | None = N
 def begin(
     runtime: Runtime, prepare: Callable[[FakeThread], object] = lambda thread: None
 ) -> FakeThread:
-    def make(outbox: Outbox, on_death: Callable[[Death], None]) -> FakeThread:
+    def make(outbox: Outbox, on_death: Callable[[ThreadDeath], None]) -> FakeThread:
         thread = FakeThread(outbox, on_death, instance=runtime.id)
         prepare(thread)
         return thread
@@ -147,7 +147,7 @@ def test_a_resume_reaches_its_task_and_is_answered(runtime: Runtime, operator: O
         (CommandKind.RESTART_TASK, ResumeHow.RESTART),
     ],
 )
-def test_each_command_for_a_task_says_how_it_goes_on(
+def test_each_command_kind_resumes_its_task_in_its_own_way(
     runtime: Runtime, operator: Operator, kind: CommandKind, how: ResumeHow
 ) -> None:
     thread = begin(runtime)
@@ -170,25 +170,25 @@ def test_a_command_that_an_earlier_instance_applied_is_answered_again(
     runtime: Runtime, operator: Operator, age: timedelta
 ) -> None:
     resume = operator.requested(expires_in=timedelta(minutes=15) - age)
-    refused = operator.requested(expires_in=timedelta(minutes=15) - age)
+    rejected = operator.requested(expires_in=timedelta(minutes=15) - age)
 
     def answered_before(thread: FakeThread) -> None:
-        thread.journal[resume.command] = Outcome(True, "resumed from position 7")
-        thread.journal[refused.command] = Outcome(False, "JFK is RUNNING")
+        thread.journal[resume.command] = applied("resumed from position 7")
+        thread.journal[rejected.command] = refused("JFK is RUNNING")
 
     thread = begin(runtime, answered_before)
     assert operator.answered(resume) == [
         delivered(resume),
         CommandApplied(command=resume.command, detail="resumed from position 7"),
     ]
-    assert operator.answered(refused) == [
-        delivered(refused),
-        CommandRefused(command=refused.command, reason="JFK is RUNNING"),
+    assert operator.answered(rejected) == [
+        delivered(rejected),
+        CommandRefused(command=rejected.command, reason="JFK is RUNNING"),
     ]
     assert thread.resumes == []
 
 
-def test_a_stale_command_of_others_makes_room_for_a_new_one(
+def test_an_expired_unclaimed_command_is_dropped_for_a_new_one(
     runtime: Runtime, operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command_dispatch, "UNCLAIMED", 1)
@@ -211,44 +211,47 @@ def test_a_pause_and_a_position_reach_their_task(runtime: Runtime, operator: Ope
     assert thread.resumes == [("EWR", None, 7), ("EWR", None, 7), ("JFK", ResumeHow.AT, 9)]
 
 
-def test_a_shutdown_that_a_failure_asked_for_ends_in_error(
+def test_a_shutdown_requested_by_a_failure_ends_in_error(
     runtime: Runtime, operator: Operator
 ) -> None:
     begin(runtime)
     shutdown = operator.requested(CommandKind.SHUT_DOWN_APPLICATION, to=runtime, error=True)
-    assert runtime.await_ending(10) is Ending.SHUT_DOWN
+    assert runtime.await_ending(PATIENCE_SECONDS) is Ending.SHUT_DOWN
     assert runtime.instance.status is InstanceStatus.ERROR
     assert isinstance(operator.answered(shutdown)[1], CommandApplied)
 
 
-def test_the_server_hears_how_tasks_stand_and_is_answered_when_it_asks(
+def test_the_heartbeat_has_the_hash_of_stopped_tasks_and_a_requested_report_is_sent(
     runtime: Runtime, redis_server: Server
 ) -> None:
-    def said() -> codec.Heartbeat:
+    def sent() -> codec.Heartbeat:
         found = redis_server.client.get(redis_keys.heartbeat("flights", runtime.id))
         return msgspec.json.decode(found or b"", type=codec.Heartbeat)
 
     thread = begin(runtime, lambda thread: setattr(thread, "weight", 7))
-    eventually(lambda: redis_server.client.exists(redis_keys.heartbeat("flights", runtime.id)))
+    wait_until(lambda: redis_server.client.exists(redis_keys.heartbeat("flights", runtime.id)))
     redis_server.client.set(redis_keys.report("flights", runtime.id), "r1", ex=60)
-    eventually(lambda: said().standing == drift.standing([7]), seconds=20)
-    eventually(lambda: thread.reports == 1, seconds=20)
+    wait_until(lambda: sent().standing == drift.state_hash([7]))
+    wait_until(lambda: thread.reports == 1)
     thread.weight = None
-    eventually(lambda: said().standing is None, seconds=20)
+    wait_until(lambda: sent().standing is None)
 
 
-def test_a_busy_pipeline_holds_up_no_other(runtime: Runtime, operator: Operator) -> None:
+def test_a_busy_pipeline_does_not_delay_the_commands_of_another(
+    runtime: Runtime, operator: Operator
+) -> None:
     busy = begin(runtime)
     busy.may_apply.clear()
     begin(runtime, lambda thread: setattr(thread, "checkpoint_id", "c2"))
     first = operator.requested()
-    late = operator.requested(expires_in=timedelta(seconds=2))
-    assert busy.applying.wait(10)
+    late = operator.requested(expires_in=timedelta(seconds=5))
+    assert busy.applying.wait(PATIENCE_SECONDS)
 
     assert isinstance(operator.answered(operator.requested(checkpoint="c2"))[1], CommandApplied)
 
     assert operator.answers(first) == [delivered(first)]
-    eventually(lambda: datetime.now(UTC) > late.expires_at)
+    # The agent's estimate of the server's clock may lie behind this clock.
+    wait_until(lambda: datetime.now(UTC) > late.expires_at + timedelta(seconds=1))
     busy.may_apply.set()
     assert isinstance(operator.answered(first)[1], CommandApplied)
     assert operator.answered(late)[1] == CommandRefused(
@@ -257,18 +260,16 @@ def test_a_busy_pipeline_holds_up_no_other(runtime: Runtime, operator: Operator)
     assert len(busy.resumes) == 1
 
 
-def test_a_command_that_was_there_before_its_thread_is_taken(
-    runtime: Runtime, operator: Operator
-) -> None:
+def test_a_command_older_than_its_thread_is_applied(runtime: Runtime, operator: Operator) -> None:
     resume = operator.requested()
     runtime.open()
-    eventually(lambda: runtime.metrics()["redis-reachable"])
+    wait_until(lambda: runtime.metrics()["redis-reachable"])
     operator.answered(operator.requested(to=runtime, checkpoint="c2"))
     begin(runtime)
     assert len(operator.answered(resume)) == 2
 
 
-def test_a_refusal_is_the_threads_word(runtime: Runtime, operator: Operator) -> None:
+def test_a_refusal_has_the_reason_of_the_thread(runtime: Runtime, operator: Operator) -> None:
     begin(runtime)
     resume = operator.requested(task="EWR")
     assert operator.answered(resume)[1] == CommandRefused(
@@ -292,11 +293,11 @@ def test_an_expired_command_is_refused_and_not_applied(
     assert thread.alive
 
 
-def test_deadlines_are_in_the_servers_time(
+def test_commands_expire_by_the_clock_of_the_server(
     runtime: Runtime, operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hour = timedelta(hours=1)
-    monkeypatch.setattr(Transport, "server_time", lambda self: datetime.now(UTC) + hour)
+    monkeypatch.setattr(RedisClient, "server_time", lambda self: datetime.now(UTC) + hour)
     begin(runtime)
     assert isinstance(operator.answered(operator.requested())[1], CommandRefused)
     fresh = operator.requested(expires_in=hour + timedelta(minutes=1))
@@ -313,14 +314,16 @@ def test_a_command_for_another_checkpoint_is_left_to_its_owner(
     assert len(thread.resumes) == 1
 
 
-def test_who_is_asked_by_name_and_cannot_answers_that(runtime: Runtime, operator: Operator) -> None:
+def test_an_addressed_instance_without_the_pipeline_refuses(
+    runtime: Runtime, operator: Operator
+) -> None:
     begin(runtime)
     answer = operator.answered(operator.requested(to=runtime, checkpoint="c2"))[1]
     assert isinstance(answer, CommandRefused)
     assert "no thread of this instance runs pipeline delays at checkpoint c2" in answer.reason
 
 
-def test_an_engine_that_breaks_is_a_refusal_and_the_next_command_works(
+def test_an_exception_of_the_thread_is_a_refusal_and_the_next_command_works(
     runtime: Runtime, operator: Operator
 ) -> None:
     thread = begin(runtime)
@@ -333,7 +336,7 @@ def test_an_engine_that_breaks_is_a_refusal_and_the_next_command_works(
     assert runtime.metrics()["command-errors"] == 1
 
 
-def test_entries_that_are_no_command_are_passed_over(runtime: Runtime, operator: Operator) -> None:
+def test_invalid_command_entries_are_ignored(runtime: Runtime, operator: Operator) -> None:
     begin(runtime)
     operator._client.xadd(COMMANDS, {"body": "nonsense"})
     operator._client.xadd(COMMANDS, {"foreign": b"\xff"})
@@ -341,13 +344,13 @@ def test_entries_that_are_no_command_are_passed_over(runtime: Runtime, operator:
     assert runtime.metrics()["commands-malformed"] == 2
 
 
-def test_commands_are_fetched_again_after_redis_was_away(
+def test_commands_are_fetched_again_after_an_outage_of_redis(
     runtime: Runtime, operator: Operator, redis_server: Server
 ) -> None:
     begin(runtime)
-    eventually(lambda: runtime.metrics()["redis-reachable"])
+    wait_until(lambda: runtime.metrics()["redis-reachable"])
     redis_server.stop()
-    eventually(lambda: not runtime.metrics()["redis-reachable"])
+    wait_until(lambda: not runtime.metrics()["redis-reachable"])
     redis_server.start()
     # A new stream may count from lower numbers than the lost one.
     resume = operator.requested()
@@ -359,7 +362,7 @@ def test_a_shutdown_ends_the_instance_and_is_answered_last(
 ) -> None:
     thread = begin(runtime)
     shutdown = operator.requested(CommandKind.SHUT_DOWN_APPLICATION, to=runtime)
-    assert runtime.await_ending(10) is Ending.SHUT_DOWN
+    assert runtime.await_ending(PATIENCE_SECONDS) is Ending.SHUT_DOWN
     assert not thread.alive
     assert runtime.instance.status is InstanceStatus.NOT_RUNNING
     assert runtime.exception is None
@@ -386,7 +389,7 @@ def test_a_policy_is_set_in_every_thread_of_its_pipeline(
     requested = operator.requested(
         CommandKind.SET_POLICY, to=runtime, task=None, checkpoint=None, stage="produce"
     )
-    eventually(lambda: len(operator.answers(requested)) == 3)
+    wait_until(lambda: len(operator.answers(requested)) == 3)
     assert operator.answers(requested) == [
         delivered(requested),
         CommandApplied(command=requested.command),
@@ -400,13 +403,13 @@ def test_a_policy_is_set_in_every_thread_of_its_pipeline(
     wrong = operator.requested(
         CommandKind.SET_POLICY, to=runtime, task=None, checkpoint=None, stage="process:nope"
     )
-    eventually(lambda: len(operator.answers(wrong)) == 3)
+    wait_until(lambda: len(operator.answers(wrong)) == 3)
     assert isinstance(operator.answers(wrong)[-1], CommandRefused)
     assert len(operator.answers(requested)) == 3
-    first.die(FakeDeath("gone", finished=True))
+    first.die(ThreadDeath("gone", finished=True))
 
 
-def test_a_policy_for_others_or_for_what_does_not_run_is_not_set(
+def test_a_policy_of_another_instance_or_of_no_running_pipeline_is_not_set(
     runtime: Runtime, operator: Operator, redis_server: Server, tmp_path: Path
 ) -> None:
     other = connected(redis_server, tmp_path)
@@ -424,27 +427,27 @@ def test_a_policy_for_others_or_for_what_does_not_run_is_not_set(
     assert "PolicyChanged" not in [each.type for each in operator._folding.events]
 
 
-def test_a_shutdown_for_others_is_not_for_us(
+def test_a_shutdown_of_another_instance_has_no_effect(
     runtime: Runtime, operator: Operator, redis_server: Server, tmp_path: Path
 ) -> None:
     other = connected(redis_server, tmp_path)
     begin(runtime)
     begin(other)
     operator.requested(CommandKind.SHUT_DOWN_APPLICATION, to=other)
-    assert other.await_ending(10) is Ending.SHUT_DOWN
+    assert other.await_ending(PATIENCE_SECONDS) is Ending.SHUT_DOWN
     assert runtime.await_ending(0.3) is None
 
 
-def test_a_shutdown_does_not_wait_behind_a_resume(
+def test_a_shutdown_does_not_wait_for_a_resume(
     redis_server: Server, tmp_path: Path, operator: Operator
 ) -> None:
     runtime = connected(redis_server, tmp_path, {"error.shutdown.timeout.ms": 500})
     thread = begin(runtime)
     thread.may_apply.clear()
     operator.requested()
-    assert thread.applying.wait(10)
+    assert thread.applying.wait(PATIENCE_SECONDS)
     operator.requested(CommandKind.SHUT_DOWN_APPLICATION, to=runtime)
-    assert runtime.await_ending(10) is Ending.SHUT_DOWN
+    assert runtime.await_ending(PATIENCE_SECONDS) is Ending.SHUT_DOWN
     thread.may_apply.set()
 
 
@@ -454,7 +457,7 @@ def test_a_thread_that_does_not_stop_in_time_is_stopped_by_force(
     runtime = connected(redis_server, tmp_path, {"error.shutdown.timeout.ms": 200})
     begin(runtime, lambda thread: setattr(thread, "busy_seconds", 60))
     shutdown = operator.requested(CommandKind.SHUT_DOWN_APPLICATION, to=runtime)
-    assert runtime.await_ending(10) is Ending.SHUT_DOWN
+    assert runtime.await_ending(PATIENCE_SECONDS) is Ending.SHUT_DOWN
     applied = operator.answered(shutdown)[1]
     assert isinstance(applied, CommandApplied)
     assert applied.detail == "stopped by force: the shutdown timeout was over"
@@ -477,7 +480,7 @@ def test_an_open_application_starts(runtime: Runtime, operator: Operator) -> Non
     assert begin(runtime).alive
 
 
-def test_an_instance_that_the_shutdown_missed_goes_by_itself(
+def test_an_instance_without_a_shutdown_command_stops_when_latched(
     runtime: Runtime, operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command_poller, "LATCH_GRACE_SECONDS", 0.0)
@@ -485,11 +488,11 @@ def test_an_instance_that_the_shutdown_missed_goes_by_itself(
     operator._client.set(STATE, "LATCHED")
     for _ in range(3):
         operator.requested(checkpoint="elsewhere")
-    assert runtime.await_ending(15) is Ending.SHUT_DOWN
+    assert runtime.await_ending(PATIENCE_SECONDS) is Ending.SHUT_DOWN
     assert runtime.instance.state.reason == "flights is LATCHED"
 
 
-def test_redis_may_be_away_at_the_start(
+def test_an_agent_starts_without_redis_and_connects_later(
     runtime: Runtime, operator: Operator, redis_server: Server
 ) -> None:
     redis_server.stop()
@@ -513,12 +516,12 @@ def test_a_heartbeat_names_the_runs(runtime: Runtime, operator: Operator) -> Non
             heartbeats.append(msgspec.json.decode(value, type=codec.Heartbeat))
         return bool(heartbeats and heartbeats[-1].runs)
 
-    eventually(beaten)
+    wait_until(beaten)
     assert heartbeats[-1].status == "RUNNING"
     assert [run.pipeline for run in heartbeats[-1].runs] == ["delays"]
 
 
-def test_what_could_not_be_sent_is_sent_by_the_next_instance(
+def test_unsent_events_are_sent_by_the_next_instance(
     redis_server: Server, tmp_path: Path, folding: FoldingSide
 ) -> None:
     redis_server.stop()
@@ -530,16 +533,14 @@ def test_what_could_not_be_sent_is_sent_by_the_next_instance(
     begin(second)
     second.end(Ending.STOPPED, "enough")
     folding.take()
-    speakers = [event.instance for event in folding.events if event.type.startswith("Instance")]
-    assert speakers == [first.id] * 3 + [second.id] * 3
+    instances = [event.instance for event in folding.events if event.type.startswith("Instance")]
+    assert instances == [first.id] * 3 + [second.id] * 3
     assert {entry.spool for entry in folding.folded} <= {UUID(str(folding.folded[0].spool))}
 
 
-def test_a_thread_that_is_about_to_end_refuses_and_that_is_told(
-    runtime: Runtime, operator: Operator
-) -> None:
+def test_the_refusal_of_an_ending_thread_is_reported(runtime: Runtime, operator: Operator) -> None:
     thread = begin(runtime)
-    thread.forgetful = True
+    thread.ending = True
     answer = operator.answered(operator.requested(task="EWR"))[1]
     assert isinstance(answer, CommandRefused)
     assert answer.reason == "EWR is RUNNING"
@@ -551,7 +552,7 @@ def test_a_superseded_run_leaves_the_answer_to_the_newer_one(
     thread = begin(runtime)
     thread.broken = Superseded("a newer run owns the checkpoint")
     resume = operator.requested()
-    assert thread.applying.wait(10)
+    assert thread.applying.wait(PATIENCE_SECONDS)
     thread.broken = None
     operator.answered(operator.requested(task="EWR"))
     assert operator.answers(resume) == [delivered(resume)]

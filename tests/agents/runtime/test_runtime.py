@@ -4,17 +4,15 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from arrester.agents.config import AgentConfig
-from arrester.agents.journal.outbox import Outbox
 from arrester.agents.runtime.instance import Ending, IllegalMove
-from arrester.agents.runtime.protocols import Death
 from arrester.agents.runtime.runtime import Runtime
+from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
 from arrester.agents.transport.spool_ownership import open_spool
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
@@ -25,8 +23,9 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.state.states import InstanceStatus
 from arrester.controlplane.domain.wire import codec
-from tests.agents.fake_thread import FakeDeath, FakeThread
+from tests.agents.fake_thread import FakeThread
 from tests.agents.sample_events import NOW, failure
+from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -39,15 +38,17 @@ def alone(folder: Path, errors: dict[str, object] | None = None) -> Runtime:
     return Runtime(config, versions={})
 
 
-def begin(runtime: Runtime, **settings: object) -> FakeThread:
-    def make(outbox: Outbox, on_death: Callable[[Death], None]) -> FakeThread:
-        return FakeThread(outbox, on_death, **settings)  # type: ignore[arg-type]  # for tests
+def begin(
+    runtime: Runtime, *, kind: type[FakeThread] = FakeThread, **settings: object
+) -> FakeThread:
+    def make(outbox: Outbox, on_death: Callable[[ThreadDeath], None]) -> FakeThread:
+        return kind(outbox, on_death, **settings)  # type: ignore[arg-type]  # for tests
 
     return runtime.start(make, FakeThread.start)
 
 
-def told(folder: Path) -> list[Event]:
-    """Return the events that an instance has left behind."""
+def stored_events(folder: Path) -> list[Event]:
+    """Return the events that an instance has left in its spool."""
     own = open_spool(folder, "flights", limit_bytes=2**30, now=NOW)
     batches = own.spool.unsent(most=1000, most_bytes=2**30)
     own.close()
@@ -55,7 +56,7 @@ def told(folder: Path) -> list[Event]:
     return [event for event in events if isinstance(event, Event)]
 
 
-def test_an_instance_lives_and_ends_without_any_redis(runtime: Runtime, tmp_path: Path) -> None:
+def test_an_instance_runs_and_ends_without_redis(runtime: Runtime, tmp_path: Path) -> None:
     seen = [runtime.instance.status]
     thread = begin(runtime)
     seen.append(runtime.instance.status)
@@ -64,7 +65,7 @@ def test_an_instance_lives_and_ends_without_any_redis(runtime: Runtime, tmp_path
     assert seen == [InstanceStatus.CREATED, InstanceStatus.RUNNING, InstanceStatus.NOT_RUNNING]
     assert not thread.alive
     assert runtime.await_ending(None) is Ending.STOPPED
-    assert [event.type for event in told(tmp_path)] == [
+    assert [event.type for event in stored_events(tmp_path)] == [
         "InstanceStarted",
         "ThreadStarted",
         "InstanceStopping",
@@ -73,64 +74,72 @@ def test_an_instance_lives_and_ends_without_any_redis(runtime: Runtime, tmp_path
     ]
 
 
-def test_what_it_was_told_is_kept_for_the_next_instance(tmp_path: Path) -> None:
+def test_events_are_kept_for_the_next_instance(tmp_path: Path) -> None:
     for _ in range(2):
         runtime = alone(tmp_path)
         begin(runtime)
         runtime.end(Ending.STOPPED, "enough")
-    assert len(told(tmp_path)) == 10
+    assert len(stored_events(tmp_path)) == 10
 
 
-def test_a_failure_of_one_thread_stops_all_and_is_the_reason(
+def test_a_failure_of_one_thread_stops_all_threads_and_is_the_reason(
     runtime: Runtime, tmp_path: Path
 ) -> None:
     thread, other = begin(runtime), begin(runtime, pipeline_name="other")
     exception = ValueError("bad")
-    thread.die(FakeDeath("record failed", failure(), exception))
-    assert runtime.await_ending(5) is Ending.FAILED
+    thread.die(ThreadDeath("record failed", failure=failure(), exception=exception))
+    assert runtime.await_ending(PATIENCE_SECONDS) is Ending.FAILED
     assert runtime.exception is exception
     assert not other.alive
     assert runtime.instance.status is InstanceStatus.NOT_RUNNING
     assert runtime.instance.state.failure == failure()
     assert runtime.instance.state.reason == "record failed"
-    assert isinstance(told(tmp_path)[-1].data, InstanceStopped)
+    assert isinstance(stored_events(tmp_path)[-1].data, InstanceStopped)
 
 
-def test_a_thread_that_ends_by_itself_leaves_the_others_alone(runtime: Runtime) -> None:
+def test_a_superseded_thread_does_not_stop_the_others(runtime: Runtime) -> None:
     thread, other = begin(runtime), begin(runtime, pipeline_name="other")
-    thread.die(FakeDeath("superseded", superseded=True))
+    thread.die(ThreadDeath("superseded", superseded=True))
     assert runtime.await_ending(0.5) is None
     assert runtime.running() == [other]
-    other.die(FakeDeath("superseded", superseded=True))
-    assert runtime.await_ending(5) is Ending.FINISHED
+    other.die(ThreadDeath("superseded", superseded=True))
+    assert runtime.await_ending(PATIENCE_SECONDS) is Ending.FINISHED
     assert runtime.instance.status is InstanceStatus.RUNNING
     runtime.end(Ending.STOPPED, "enough")
 
 
-def test_the_shutdown_time_is_for_all_threads_together(tmp_path: Path) -> None:
+def test_the_shutdown_timeout_is_shared_by_all_threads(tmp_path: Path) -> None:
     runtime = alone(tmp_path, {"error.shutdown.timeout.ms": 300})
+    stopping = threading.Barrier(3)
+
+    class Together(FakeThread):
+        """Stops once all three are stopping: one after the other, none would."""
+
+        def stop(self, *, timeout_seconds: float) -> bool:
+            stopping.wait(PATIENCE_SECONDS)
+            return super().stop(timeout_seconds=timeout_seconds)
+
     for name in ("a", "b", "c"):
-        begin(runtime, pipeline_name=name, busy_seconds=60)
-    begin_at = time.monotonic()
+        begin(runtime, kind=Together, pipeline_name=name, busy_seconds=PATIENCE_SECONDS)
     runtime.end(Ending.STOPPED, "enough")
-    assert time.monotonic() - begin_at < 2
+    assert not stopping.broken
 
 
-def test_a_thread_that_cannot_start_says_so_and_is_none(runtime: Runtime) -> None:
+def test_a_thread_that_cannot_start_raises_and_is_not_kept(runtime: Runtime) -> None:
     with pytest.raises(FileNotFoundError):
         begin(runtime, cannot_start=FileNotFoundError("checkpoint"))
     assert runtime.threads == ()
     runtime.end(Ending.STOPPED, "enough")
 
 
-def test_an_instance_is_not_used_again(runtime: Runtime) -> None:
+def test_an_ended_instance_cannot_be_reused(runtime: Runtime) -> None:
     begin(runtime)
     runtime.end(Ending.STOPPED, "enough")
     with pytest.raises(InvalidValue, match="an agent that has not ended"):
         begin(runtime)
 
 
-def test_many_may_end_it_and_all_wait_for_the_end(runtime: Runtime, tmp_path: Path) -> None:
+def test_concurrent_ends_all_wait_for_the_end(runtime: Runtime, tmp_path: Path) -> None:
     begin(runtime, busy_seconds=0.2)
     enders = [
         threading.Thread(target=runtime.end, args=(Ending.STOPPED, "enough")) for _ in range(4)
@@ -140,43 +149,43 @@ def test_many_may_end_it_and_all_wait_for_the_end(runtime: Runtime, tmp_path: Pa
     for each in enders:
         each.join()
     assert runtime.instance.status is InstanceStatus.NOT_RUNNING
-    assert [event.type for event in told(tmp_path)].count("InstanceStopped") == 1
+    assert [event.type for event in stored_events(tmp_path)].count("InstanceStopped") == 1
 
 
-def test_an_agent_that_never_ran_leaves_nothing(runtime: Runtime, tmp_path: Path) -> None:
+def test_an_agent_that_never_ran_leaves_no_files(runtime: Runtime, tmp_path: Path) -> None:
     runtime.end(Ending.STOPPED, "enough")
     runtime.end(Ending.STOPPED, "enough")
     assert list(tmp_path.iterdir()) == []
     assert runtime.instance.status is InstanceStatus.NOT_RUNNING
 
 
-def test_a_thread_that_is_at_rest_is_not_waited_for(runtime: Runtime) -> None:
+def test_an_idle_thread_is_not_awaited(runtime: Runtime) -> None:
     thread = begin(runtime)
     assert runtime.await_ending(0.5) is None
     thread.is_idle = True
-    assert runtime.await_ending(5) is Ending.FINISHED
+    assert runtime.await_ending(PATIENCE_SECONDS) is Ending.FINISHED
     assert thread.alive
     runtime.end(Ending.STOPPED, "enough")
 
 
-def test_states_move_by_the_table_and_by_nothing_else(runtime: Runtime) -> None:
+def test_only_allowed_transitions_change_the_state(runtime: Runtime) -> None:
     instance = runtime.instance
     with pytest.raises(IllegalMove, match="CREATED cannot become NOT_RUNNING"):
-        instance.say(InstanceStopped(reason="too early"))
+        instance.emit(InstanceStopped(reason="too early"))
     begin(runtime)
     with pytest.raises(IllegalMove, match="RUNNING cannot become ERROR"):
-        instance.say(InstanceStopped(reason="too early", error=True))
-    with pytest.raises(IllegalMove, match="does not say InstanceFound"):
-        instance.say(InstanceFound())
+        instance.emit(InstanceStopped(reason="too early", error=True))
+    with pytest.raises(IllegalMove, match="does not emit InstanceFound"):
+        instance.emit(InstanceFound())
     runtime.end(Ending.STOPPED, "enough")
     before = instance.state
-    instance.say(InstanceStopping(reason="late"))
+    instance.emit(InstanceStopping(reason="late"))
     assert instance.state == before
     with pytest.raises(IllegalMove, match="NOT_RUNNING cannot become PENDING_ERROR"):
-        instance.say(InstanceStopping(reason="late", error=True))
+        instance.emit(InstanceStopping(reason="late", error=True))
 
 
-def test_a_process_that_just_exits_still_ends_its_instance(tmp_path: Path) -> None:
+def test_a_process_that_exits_ends_its_instance(tmp_path: Path) -> None:
     code = """
         import sys
         from pathlib import Path
@@ -187,12 +196,15 @@ def test_a_process_that_just_exits_still_ends_its_instance(tmp_path: Path) -> No
     subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(code), str(tmp_path)],
         check=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
-    assert [event.type for event in told(tmp_path)][-2:] == ["ThreadDied", "InstanceStopped"]
+    assert [event.type for event in stored_events(tmp_path)][-2:] == [
+        "ThreadDied",
+        "InstanceStopped",
+    ]
 
 
-def test_an_end_does_not_wait_for_what_holds_a_start_up(runtime: Runtime) -> None:
+def test_an_end_does_not_wait_for_a_blocked_start(runtime: Runtime) -> None:
     stopped = threading.Event()
 
     class Waiting(FakeThread):
@@ -202,7 +214,7 @@ def test_an_end_does_not_wait_for_what_holds_a_start_up(runtime: Runtime) -> Non
 
     def launch(thread: FakeThread) -> None:
         runtime.end_soon(Ending.STOPPED, "stop")
-        assert stopped.wait(20)
+        assert stopped.wait(PATIENCE_SECONDS)
         raise InterruptedError("given up")
 
     with pytest.raises(InterruptedError):

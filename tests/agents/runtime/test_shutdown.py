@@ -1,4 +1,4 @@
-"""How an instance ends on each road, within `error.shutdown.timeout.ms`, on Spark (KIP-671)."""
+"""How an instance ends in each case, within `error.shutdown.timeout.ms`, on Spark (KIP-671)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import InstanceStatus
 from arrester.controlplane.domain.wire import codec
-from tests.agents.pipeline_bench import SCHEMA, sink_to, wait_until, write_batch
+from tests.agents.pipeline_bench import SCHEMA, sink_to, write_batch
 from tests.agents.redis_server import FoldingSide, Server
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -30,7 +31,7 @@ SOON, PATIENT = 1_500, 60_000
 
 
 class World:
-    """Two pipelines: `good` writes what comes; the sink of `slow` waits until it is let go."""
+    """Two pipelines: `good` writes its input; the sink of `slow` waits for `leave`."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._spark = spark
@@ -56,7 +57,7 @@ class World:
 
         def slow(df: DataFrame, number: int) -> None:
             self.entered.set()
-            self.leave.wait(120)
+            self.leave.wait(PATIENCE_SECONDS)
             write(df, number)
 
         def raising(df: DataFrame, number: int) -> None:
@@ -80,47 +81,49 @@ def world(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     made.leave.set()
 
 
-def ours() -> list[str]:
+def agent_threads() -> list[str]:
     return sorted(each.name for each in threading.enumerate() if each.name.startswith("arrester-"))
 
 
-def test_a_graceful_end_lets_a_sink_at_work_finish(world: World) -> None:
+def test_a_graceful_end_waits_for_a_running_sink(world: World) -> None:
     world.add("slow", "x")
     with world.agent(PATIENT) as agent:
         world.start(agent, "slow")
-        assert world.entered.wait(60)
+        assert world.entered.wait(PATIENCE_SECONDS)
         threading.Timer(0.3, world.leave.set).start()
     assert agent.await_termination() is Ending.STOPPED
     assert world.written("slow") == 1
 
 
-def test_an_end_is_forced_when_its_time_is_over(world: World) -> None:
+def test_an_end_is_forced_after_its_timeout(world: World) -> None:
     world.add("slow", "x")
     with world.agent(SOON) as agent:
         world.start(agent, "slow")
-        assert world.entered.wait(60)
-    # The sink is still at work, and the block is left all the same.
+        assert world.entered.wait(PATIENCE_SECONDS)
+    # The sink still runs, and the block has ended nevertheless.
     assert not world.leave.is_set()
     assert agent.state is InstanceStatus.NOT_RUNNING
     assert agent.await_termination() is Ending.STOPPED
     assert world.written("slow") == 0
 
 
-def test_an_uncaught_exception_ends_the_client_though_another_thread_hangs(world: World) -> None:
+def test_an_uncaught_exception_ends_the_instance_although_another_thread_hangs(
+    world: World,
+) -> None:
     world.add("slow", "x")
     world.add("good", "bad")
     with world.agent(SOON, UncaughtAnswer.SHUTDOWN_CLIENT) as agent:
         world.start(agent, "slow")
-        assert world.entered.wait(60)
+        assert world.entered.wait(PATIENCE_SECONDS)
         world.start(agent, "good")
-        assert agent.await_termination(120) is Ending.FAILED
+        assert agent.await_termination(PATIENCE_SECONDS) is Ending.FAILED
     assert not world.leave.is_set()
     assert isinstance(agent.exception, KeyError)
     assert agent.state is InstanceStatus.NOT_RUNNING
 
 
 @pytest.mark.parametrize(
-    ("timeout_ms", "word"),
+    ("timeout_ms", "detail"),
     [(PATIENT, "stopped"), (SOON, "stopped by force: the shutdown timeout was over")],
     ids=["in time", "by force"],
 )
@@ -130,20 +133,20 @@ def test_a_command_to_shut_down_is_answered_with_how_it_ended(
     folding: FoldingSide,
     monkeypatch: pytest.MonkeyPatch,
     timeout_ms: int,
-    word: str,
+    detail: str,
 ) -> None:
     monkeypatch.setenv("REDIS_URL", redis_server.url)
     world.add("slow", "x")
     with world.agent(timeout_ms) as agent:
         world.start(agent, "slow")
-        assert world.entered.wait(60)
+        assert world.entered.wait(PATIENCE_SECONDS)
         if timeout_ms == PATIENT:
             world.leave.set()
         command = shut_down(redis_server, agent)
-        assert agent.await_termination(120) is Ending.SHUT_DOWN
+        assert agent.await_termination(PATIENCE_SECONDS) is Ending.SHUT_DOWN
     folding.take()
     answers = [each.data for each in folding.events if isinstance(each.data, CommandApplied)]
-    assert answers == [CommandApplied(command=command, detail=word)]
+    assert answers == [CommandApplied(command=command, detail=detail)]
 
 
 def shut_down(server: Server, agent: Agent) -> UUID:
@@ -159,7 +162,7 @@ def shut_down(server: Server, agent: Agent) -> UUID:
     return command.command
 
 
-def test_default_reaches_the_users_own_handler_and_the_other_pipeline_goes_on(
+def test_default_raises_in_the_caller_and_the_other_pipeline_continues(
     world: World,
 ) -> None:
     caught: list[BaseException] = []
@@ -169,44 +172,44 @@ def test_default_reaches_the_users_own_handler_and_the_other_pipeline_goes_on(
         world.start(agent, "good")
         world.start(agent, "other")
         try:
-            agent.await_termination(120)
+            agent.await_termination(PATIENCE_SECONDS)
         except KeyError as exc:  # the user's own
             caught.append(exc)
         assert [str(exc) for exc in caught] == ["'no such table'"]
         assert agent.exception is caught[0]
         assert agent.state is InstanceStatus.RUNNING
-        # It is raised once: the handler may wait on, for what is left of the work.
+        # It is raised once: the caller may wait again for the remaining pipeline.
         assert agent.await_termination(0.5) is None
         world.add("good", "y")
         wait_until(lambda: world.written("good") == 2)
         world.add("good", "bad")
         with pytest.raises(KeyError) as second:
-            agent.await_termination(120)
+            agent.await_termination(PATIENCE_SECONDS)
         assert second.value is not caught[0]
-        assert agent.await_termination(60) is Ending.FINISHED
+        assert agent.await_termination(PATIENCE_SECONDS) is Ending.FINISHED
 
 
-def test_background_threads_stop_with_the_instance_and_come_back_with_a_new_thread(
+def test_background_threads_stop_with_the_instance_and_start_with_a_new_one(
     world: World, redis_server: Server, folding: FoldingSide, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An Agent is one instance and runs once: the next one's first thread brings its own."""
+    """An Agent is one instance and runs once; the next one starts its own threads."""
     monkeypatch.setenv("REDIS_URL", redis_server.url)
-    wait_until(lambda: ours() == [])
+    wait_until(lambda: agent_threads() == [])
     for number in range(2):
         agent = world.agent(PATIENT)
-        assert ours() == []
+        assert agent_threads() == []
         world.start(agent, "good")
-        assert {"arrester-sender", "arrester-poller", "arrester-good"} <= set(ours())
-        # They stay with an instance that only has no thread.
+        assert {"arrester-sender", "arrester-poller", "arrester-good"} <= set(agent_threads())
+        # An instance without a pipeline thread keeps them.
         assert agent.remove_thread("good")
-        wait_until(lambda: "arrester-good" not in ours())
-        assert {"arrester-sender", "arrester-poller"} <= set(ours())
+        wait_until(lambda: "arrester-good" not in agent_threads())
+        assert {"arrester-sender", "arrester-poller"} <= set(agent_threads())
         world.start(agent, "good")
         pause(redis_server, agent)
         wait_until(lambda number=number: paused(folding) == number + 1)  # type: ignore[misc]
-        assert "arrester-commands-good" in ours()
+        assert "arrester-commands-good" in agent_threads()
         agent.stop()
-        wait_until(lambda: ours() == [])
+        wait_until(lambda: agent_threads() == [])
 
 
 def pause(server: Server, agent: Agent) -> None:

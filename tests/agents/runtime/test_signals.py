@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from arrester.agents.runtime.signals import ending_the_block
+from arrester.agents.runtime.signals import exit_on_signals
+from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -14,26 +15,26 @@ from arrester.agents.runtime.signals import ending_the_block
 )
 def test_a_signal_ends_the_block_once(number: signal.Signals, raised: type[BaseException]) -> None:
     before = signal.getsignal(number)
-    with pytest.raises(raised) as caught, ending_the_block():
+    with pytest.raises(raised) as caught, exit_on_signals():
         os.kill(os.getpid(), number)
-        threading.Event().wait(10)
+        threading.Event().wait(PATIENCE_SECONDS)
     assert signal.getsignal(number) is before
     if isinstance(caught.value, SystemExit):
         assert caught.value.code == 143
 
 
-def test_without_a_signal_all_is_as_before() -> None:
+def test_signal_handlers_are_restored_without_a_signal() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with ending_the_block():
+    with exit_on_signals():
         assert signal.getsignal(signal.SIGTERM) is not before
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_another_thread_leaves_signals_alone() -> None:
+def test_another_python_thread_does_not_set_signal_handlers() -> None:
     seen: list[object] = []
 
     def run() -> None:
-        with ending_the_block():
+        with exit_on_signals():
             seen.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=run)

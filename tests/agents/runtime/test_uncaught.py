@@ -1,4 +1,4 @@
-"""What follows when a thread dies of an exception (KIP-671)."""
+"""The uncaught exception handler and the replacement of threads (KIP-671)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import pytest
 
 from arrester import UncaughtAnswer
 from arrester.agents.config import AgentConfig
-from arrester.agents.journal.outbox import Outbox
 from arrester.agents.runtime.instance import Ending
-from arrester.agents.runtime.protocols import Death
 from arrester.agents.runtime.runtime import Runtime
-from arrester.agents.runtime.uncaught import Line, uncaught_handler
+from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
+from arrester.agents.runtime.uncaught import ThreadSlot, UncaughtHandler
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
     ApplicationShutdownRequested,
@@ -26,9 +25,10 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.state.states import InstanceStatus
 from arrester.controlplane.domain.state.uncaught_policy import Replacements
-from tests.agents.fake_thread import FakeDeath, FakeThread
-from tests.agents.runtime.test_runtime import told
+from tests.agents.fake_thread import FakeThread
+from tests.agents.runtime.test_runtime import stored_events
 from tests.agents.sample_events import failure
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 BROKEN = ValueError("broken")
 
@@ -38,14 +38,14 @@ def always_replace(exception: BaseException) -> UncaughtAnswer:
 
 
 class Handler:
-    """A handler as an object that keeps what it was asked."""
+    """A handler as an object that records its calls."""
 
     def __init__(self, answer: object = UncaughtAnswer.REPLACE_THREAD) -> None:
-        self.asked: list[BaseException] = []
+        self.calls: list[BaseException] = []
         self._answer = answer
 
     def handle(self, exception: BaseException) -> object:
-        self.asked.append(exception)
+        self.calls.append(exception)
         if isinstance(self._answer, Exception):
             raise self._answer
         return self._answer
@@ -57,11 +57,11 @@ class Instance:
     def __init__(self, folder: Path, on_uncaught: object) -> None:
         config = AgentConfig.read("flights", {}, environment={"ARRESTER_SPOOL": str(folder)})
         self.folder = folder
-        self.runtime = Runtime(config, versions={}, on_uncaught=uncaught_handler(on_uncaught))
+        self.runtime = Runtime(config, versions={}, on_uncaught=UncaughtHandler(on_uncaught))
         self.made: list[FakeThread] = []
 
     def begin(self, *, name: str = "delays", is_global: bool = False) -> FakeThread:
-        def make(outbox: Outbox, on_death: Callable[[Death], None]) -> FakeThread:
+        def make(outbox: Outbox, on_death: Callable[[ThreadDeath], None]) -> FakeThread:
             epoch = 1 + sum(each.pipeline_name == name for each in self.made)
             thread = FakeThread(outbox, on_death, pipeline_name=name, epoch=epoch)
             thread.is_global = is_global
@@ -75,31 +75,24 @@ class Instance:
 
     def events(self) -> list[str]:
         self.end()
-        return [event.type for event in told(self.folder)]
+        return [event.type for event in stored_events(self.folder)]
 
 
-def broken() -> FakeDeath:
-    return FakeDeath("it broke", failure(), BROKEN)
+def broken() -> ThreadDeath:
+    return ThreadDeath("it broke", failure=failure(), exception=BROKEN)
 
 
-def line_of(thread: FakeThread) -> Line[FakeThread]:
-    """Return what the runtime keeps of the pipeline that a thread is of."""
+def slot_of(thread: FakeThread) -> ThreadSlot[FakeThread]:
+    """Return the slot of a thread in the runtime."""
     assert isinstance(thread.on_death, partial)
-    line: Line[FakeThread] = thread.on_death.args[0]
-    return line
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    slot: ThreadSlot[FakeThread] = thread.on_death.args[0]
+    return slot
 
 
 def test_without_a_handler_the_instance_ends(tmp_path: Path) -> None:
     instance = Instance(tmp_path, None)
     instance.begin().die(broken())
-    assert instance.runtime.await_ending(5) is Ending.FAILED
+    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FAILED
     assert instance.runtime.instance.status is InstanceStatus.NOT_RUNNING
 
 
@@ -121,18 +114,18 @@ def test_a_thread_is_replaced_after_its_wait(tmp_path: Path, given: object) -> N
     instance.begin().die(broken())
     assert instance.runtime.await_ending(0.3) is None
     assert len(instance.made) == 2
-    wait_for(lambda: instance.runtime.threads == (other, *instance.made[2:3]))
+    wait_until(lambda: instance.runtime.threads == (other, *instance.made[2:3]))
     assert (other.alive, instance.made[2].alive) == (True, True)
     events = instance.events()
     assert events.index("ThreadDied") < events.index("ThreadReplaced")
     assert events.count("ThreadStarted") == 3
 
 
-def test_a_replacement_is_told_with_its_wait_and_its_run(tmp_path: Path) -> None:
+def test_a_replacement_is_reported_with_its_wait_and_its_run(tmp_path: Path) -> None:
     instance = Instance(tmp_path, UncaughtAnswer.REPLACE_THREAD)
     instance.begin().die(broken())
     instance.end()
-    [event] = [each for each in told(tmp_path) if isinstance(each.data, ThreadReplaced)]
+    [event] = [each for each in stored_events(tmp_path) if isinstance(each.data, ThreadReplaced)]
     assert event.data == ThreadReplaced(reason="it broke", wait_ms=1_000, replacement=1)
     assert event.run is not None
     assert event.run.epoch == 1
@@ -142,116 +135,116 @@ def test_an_ending_instance_replaces_nothing(tmp_path: Path) -> None:
     instance = Instance(tmp_path, UncaughtAnswer.REPLACE_THREAD)
     instance.begin().die(broken())
     instance.end()
-    # Whoever would have replaced it has looked, and gone.
-    wait_for(lambda: "arrester-replace" not in {each.name for each in threading.enumerate()})
+    # The Python thread that would have replaced it has ended.
+    wait_until(lambda: "arrester-replace" not in {each.name for each in threading.enumerate()})
     assert len(instance.made) == 1
 
 
-def test_the_last_thread_that_is_to_be_replaced_is_not_the_end(tmp_path: Path) -> None:
+def test_waiting_continues_while_the_last_thread_is_replaced(tmp_path: Path) -> None:
     instance = Instance(tmp_path, UncaughtAnswer.REPLACE_THREAD)
     instance.begin().die(broken())
     assert instance.runtime.await_ending(0.8) is None
     instance.end()
 
 
-def test_a_spent_budget_ends_the_instance(tmp_path: Path) -> None:
+def test_too_many_replacements_end_the_instance(tmp_path: Path) -> None:
     instance = Instance(tmp_path, UncaughtAnswer.REPLACE_THREAD)
     thread = instance.begin()
-    line = line_of(thread)
+    slot = slot_of(thread)
     now_ms = int(time.time() * 1_000)
-    line.replacements = Replacements((now_ms,) * 10)
+    slot.replacements = Replacements((now_ms,) * 10)
     thread.die(broken())
-    assert instance.runtime.await_ending(5) is Ending.FAILED
+    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FAILED
 
 
-def test_a_new_thread_that_cannot_start_is_a_failure_of_its_own(tmp_path: Path) -> None:
+def test_a_replacement_that_cannot_start_is_a_failure_for_the_handler(tmp_path: Path) -> None:
     answers = iter([UncaughtAnswer.REPLACE_THREAD, UncaughtAnswer.SHUTDOWN_CLIENT])
-    asked: list[BaseException] = []
+    calls: list[BaseException] = []
 
     def handler(exception: BaseException) -> UncaughtAnswer:
-        asked.append(exception)
+        calls.append(exception)
         return next(answers)
 
     instance = Instance(tmp_path, handler)
     thread = instance.begin()
     cannot = FileNotFoundError("checkpoint")
-    line = line_of(thread)
+    slot = slot_of(thread)
 
     def refuse(thread: FakeThread) -> None:
         raise cannot
 
-    line.launch = refuse
+    slot.launch = refuse
     thread.die(broken())
-    assert instance.runtime.await_ending(10) is Ending.FAILED
-    assert asked == [BROKEN, cannot]
+    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FAILED
+    assert calls == [BROKEN, cannot]
 
 
 def test_a_global_tasks_thread_is_not_replaced(tmp_path: Path) -> None:
     instance = Instance(tmp_path, UncaughtAnswer.REPLACE_THREAD)
     instance.begin(is_global=True).die(broken())
-    assert instance.runtime.await_ending(5) is Ending.FAILED
+    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FAILED
 
 
-def test_shutdown_thread_leaves_the_others_alone(tmp_path: Path) -> None:
+def test_shutdown_thread_does_not_stop_the_others(tmp_path: Path) -> None:
     handler = Handler(UncaughtAnswer.SHUTDOWN_THREAD)
     instance = Instance(tmp_path, handler)
     other = instance.begin(name="other")
     instance.begin().die(broken())
     assert instance.runtime.await_ending(0.5) is None
     assert instance.runtime.running() == [other]
-    assert handler.asked == [BROKEN]
+    assert handler.calls == [BROKEN]
     assert instance.runtime.exception is BROKEN
     instance.end()
 
 
-def test_default_is_raised_to_who_waits(tmp_path: Path) -> None:
+def test_default_raises_in_await_termination(tmp_path: Path) -> None:
     instance = Instance(tmp_path, UncaughtAnswer.DEFAULT)
     other = instance.begin(name="other")
     instance.begin().die(broken())
     with pytest.raises(ValueError, match="broken") as caught:
-        instance.runtime.await_ending(5)
+        instance.runtime.await_ending(PATIENCE_SECONDS)
     assert caught.value is BROKEN
     assert other.alive
     instance.end()
 
 
 @pytest.mark.parametrize("answer", ["REPLACE", None, RuntimeError("handler"), 1])
-def test_no_answer_ends_the_instance(tmp_path: Path, answer: object) -> None:
+def test_an_invalid_answer_ends_the_instance(tmp_path: Path, answer: object) -> None:
     instance = Instance(tmp_path, Handler(answer))
     instance.begin().die(broken())
-    assert instance.runtime.await_ending(5) is Ending.FAILED
+    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FAILED
 
 
-def test_superseded_and_finished_threads_ask_nobody(tmp_path: Path) -> None:
+def test_superseded_and_finished_threads_call_no_handler(tmp_path: Path) -> None:
     handler = Handler()
     instance = Instance(tmp_path, handler)
-    instance.begin().die(FakeDeath("newer", superseded=True, exception=BROKEN))
-    instance.begin(name="other").die(FakeDeath("done", finished=True))
-    assert instance.runtime.await_ending(5) is Ending.FINISHED
-    assert handler.asked == []
+    instance.begin().die(ThreadDeath("newer", superseded=True, exception=BROKEN))
+    instance.begin(name="other").die(ThreadDeath("done", finished=True))
+    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FINISHED
+    assert handler.calls == []
     instance.end()
 
 
-def test_shutdown_application_ends_in_error_and_says_that_nobody_else_was_told(
+def test_shutdown_application_ends_in_error_and_logs_unreached_instances(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     instance = Instance(tmp_path, UncaughtAnswer.SHUTDOWN_APPLICATION)
     other = instance.begin(name="other")
     instance.begin().die(broken())
-    assert instance.runtime.await_ending(5) is Ending.FAILED
+    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FAILED
     assert instance.runtime.instance.status is InstanceStatus.ERROR
     assert not other.alive
     assert "the other instances did not receive the shutdown: there is no server" in caplog.text
-    events = told(tmp_path)
-    [asked] = [each for each in events if isinstance(each.data, ApplicationShutdownRequested)]
-    assert asked.data == ApplicationShutdownRequested(reason="it broke", failure=failure())
-    assert asked.run is not None
+    events = stored_events(tmp_path)
+    [calls] = [each for each in events if isinstance(each.data, ApplicationShutdownRequested)]
+    assert calls.data == ApplicationShutdownRequested(reason="it broke", failure=failure())
+    assert calls.run is not None
     stopping, stopped = [each.data for each in events if each.type.startswith("InstanceStop")]
     assert stopping == InstanceStopping(reason="it broke", error=True)
     assert stopped == InstanceStopped(reason="it broke", failure=failure(), error=True)
 
 
-def test_the_wait_is_not_over_before_a_death_is_answered(tmp_path: Path) -> None:
+def test_waiting_continues_until_the_handler_has_returned(tmp_path: Path) -> None:
     waited: list[Ending | None] = []
 
     def slow(exception: BaseException) -> UncaughtAnswer:
@@ -261,12 +254,12 @@ def test_the_wait_is_not_over_before_a_death_is_answered(tmp_path: Path) -> None
     instance = Instance(tmp_path, slow)
     instance.begin().die(broken())
     assert waited == [None]
-    assert instance.runtime.await_ending(5) is Ending.FINISHED
+    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FINISHED
     assert instance.runtime.exception is BROKEN
     instance.end()
 
 
-def test_a_removed_thread_has_no_successor_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_removed_thread_is_not_replaced_and_the_others_continue(tmp_path: Path) -> None:
     instance = Instance(tmp_path, UncaughtAnswer.REPLACE_THREAD)
     other, gone = instance.begin(name="other"), instance.begin()
     dying = instance.begin(name="dying")
@@ -275,16 +268,16 @@ def test_a_removed_thread_has_no_successor_and_the_others_go_on(tmp_path: Path) 
     assert not instance.runtime.remove("dying")
     assert not instance.runtime.remove("nowhere")
     assert not instance.runtime.remove("delays")
-    wait_for(lambda: instance.runtime._uncaught.replacing == 0)
+    wait_until(lambda: instance.runtime._dead_threads.replacing == 0)
     assert (other.alive, gone.alive, len(instance.made)) == (True, False, 3)
     assert instance.runtime.remove("other")
     assert instance.runtime.instance.status is InstanceStatus.RUNNING
-    assert instance.runtime.await_ending(5) is Ending.FINISHED
+    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FINISHED
     instance.end()
     assert not instance.runtime.remove("other")
 
 
 @pytest.mark.parametrize("given", ["nowhere.handler", "REPLACE_THREAD", 3, object()])
-def test_what_is_no_handler_is_refused_at_once(given: object) -> None:
+def test_an_invalid_uncaught_handler_is_refused(given: object) -> None:
     with pytest.raises(InvalidValue, match="on_uncaught"):
-        uncaught_handler(given)
+        UncaughtHandler(given)

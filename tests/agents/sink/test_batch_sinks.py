@@ -1,4 +1,4 @@
-"""What a sink does not take, and what `send` could not send: KIP-210 on Spark."""
+"""Records that a sink or `send` rejects: KIP-210 on Spark."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndContinue, LogAndFail, LogAndPause
+from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
@@ -26,7 +27,8 @@ from arrester.controlplane.domain.events import (
     TaskDied,
     TaskPaused,
 )
-from tests.agents.pipeline_bench import Bench, levels_of, server_state, wait_until
+from tests.agents.pipeline_bench import Bench, levels_of, server_state
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -35,14 +37,14 @@ Sent = tuple[str, int]
 
 
 class Post:
-    """A place to send rows to, which executors reach: one line for each, in order of arrival."""
+    """A file that executors send rows to: one line for each, in order of arrival."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "sent"
         self.repaired = folder / "repaired"
 
     def sender(self) -> Callable[[Row], None]:
-        """Return a `send` that refuses what `value` says, until it is repaired."""
+        """Return a `send` that fails as `value` demands, until it is repaired."""
         file, repaired = str(self.file), str(self.repaired)
 
         def send(row: Row) -> None:
@@ -76,22 +78,22 @@ def post(bench: Bench) -> Post:
     return Post(bench.folder)
 
 
-class ServerRequests:
-    """Answers by value, and remembers what it was asked about."""
+class RecordingHandler:
+    """Answers by value, and records its calls."""
 
     def __init__(self, **answers: Answer) -> None:
         self.answers = answers
-        self.asked: list[tuple[str, str | None, int | None, int]] = []
+        self.handler_calls: list[tuple[str, str | None, int | None, int]] = []
 
     def handle(self, context: Any, record: Any, exception: Any) -> Answer:
-        self.asked.append((context.stage, context.task, context.position, context.attempt))
+        self.handler_calls.append((context.stage, context.task, context.position, context.attempt))
         return self.answers[record.row.get("value", "batch")]
 
 
 # ── .produce ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_records_are_sent_in_order_and_those_that_fail_are_left_out(
+def test_records_are_sent_in_order_and_failed_ones_are_skipped(
     bench: Bench, post: Post, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="arrester.failures")
@@ -103,18 +105,20 @@ def test_records_are_sent_in_order_and_those_that_fail_are_left_out(
 
     assert post.of("a") == [n for n in range(0, 40, 2) if n != 4]
     assert post.of("b") == [n for n in range(1, 40, 2) if n != 3]
-    told = bench.outbox.of(RecordFailed)
-    assert {(each.task, each.position, each.failure.stage) for each in told} == {
+    failed = bench.outbox.of(RecordFailed)
+    assert {(each.task, each.position, each.failure.stage) for each in failed} == {
         ("a", 4, "produce"),
         ("b", 3, "produce"),
     }
-    letters = {(each["task"], each["position"], each["stage"]) for each in bench.dead_letters()}
-    assert letters == {("a", 4, "produce"), ("b", 3, "produce")}
-    assert levels_of("2 failed records of 2 tasks are left out", caplog) == ["DEBUG"]
-    assert levels_of("left out", caplog) == ["DEBUG"]
+    dead_letters = {
+        (each["task"], each["position"], each["stage"]) for each in bench.dead_letters()
+    }
+    assert dead_letters == {("a", 4, "produce"), ("b", 3, "produce")}
+    assert levels_of("2 failed records of 2 tasks are skipped", caplog) == ["DEBUG"]
+    assert levels_of("skipped", caplog) == ["DEBUG"]
 
 
-def test_a_pause_stops_the_task_in_its_partition_and_a_resume_goes_on_in_order(
+def test_a_pause_stops_the_task_in_its_partition_and_a_resume_continues_in_order(
     bench: Bench, post: Post
 ) -> None:
     bench.add(*[("a", n, "bad" if n == 2 else "x") for n in range(5)], ("b", 0, "x"))
@@ -126,11 +130,11 @@ def test_a_pause_stops_the_task_in_its_partition_and_a_resume_goes_on_in_order(
     [paused] = thread.paused_tasks()
     assert (paused.id.key, paused.position) == ("a", 2)
 
-    # Still broken: the chunk of held records is cut at the same record again.
-    assert thread.resume("a", how=ResumeHow.RETRY).applied
+    # Still broken: the chunk of held records ends at the same record again.
+    assert thread.apply(TaskCommand("a", how=ResumeHow.RETRY)).applied
     wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 2 and bool(thread.paused_tasks()))
     post.repaired.touch()
-    assert thread.resume("a", how=ResumeHow.RETRY).applied
+    assert thread.apply(TaskCommand("a", how=ResumeHow.RETRY)).applied
     wait_until(
         lambda: not any(task.held for task in server_state(bench.outbox.events).tasks.values())
     )
@@ -138,30 +142,30 @@ def test_a_pause_stops_the_task_in_its_partition_and_a_resume_goes_on_in_order(
     assert post.of("a") == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_handler_that_has_to_be_asked_is_asked_before_its_task_goes_on(
+def test_a_handler_is_called_before_its_task_continues(
     bench: Bench, post: Post, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="arrester.failures")
-    handler = ServerRequests(bad=Answer.CONTINUE)
+    handler = RecordingHandler(bad=Answer.CONTINUE)
     bench.add(*[("a", n, "bad" if n in (1, 2) else "x") for n in range(4)], ("b", 0, "x"))
     bench.start(bench.define().produce(post.sender(), on_error=handler))
     bench.wait_for_input()
     assert (post.of("a"), post.of("b")) == ([0, 3], [0])
-    assert handler.asked == [("produce", "a", 1, 1), ("produce", "a", 2, 1)]
-    assert levels_of("1 failed records of 1 tasks are left out", caplog) == ["DEBUG"] * 2
-    assert levels_of("left out", caplog) == ["DEBUG"] * 2
+    assert handler.handler_calls == [("produce", "a", 1, 1), ("produce", "a", 2, 1)]
+    assert levels_of("1 failed records of 1 tasks are skipped", caplog) == ["DEBUG"] * 2
+    assert levels_of("skipped", caplog) == ["DEBUG"] * 2
 
-    # A class that will hit every record: nobody is asked, nothing of the task follows.
+    # A class that affects every record: no handler is called, nothing of the task follows.
     bench.add(("a", 4, "x"), ("a", 5, "full"), ("a", 6, "x"))
     wait_until(lambda: bool(bench.deaths))
     assert post.of("a") == [0, 3, 4]
-    assert len(handler.asked) == 2
+    assert len(handler.handler_calls) == 2
     [died] = bench.outbox.of(TaskDied)
     assert (died.task, died.position, died.failure.stage) == ("a", 5, "produce")
     assert [each.response for each in bench.outbox.of(RecordFailed)][-1] is Response.FAIL
 
 
-def test_a_retriable_failure_is_tried_again_and_a_stop_ends_the_wait(
+def test_a_retriable_failure_is_retried_and_a_stop_ends_the_wait(
     bench: Bench, post: Post, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(5, logger="arrester.failures")
@@ -182,7 +186,7 @@ def test_a_retriable_failure_is_tried_again_and_a_stop_ends_the_wait(
     bench.add(("a", 3, "slow"), ("a", 4, "x"))
     patient = bench.start(pipeline, errors_retries_limit=-1, errors_retry_timeout=3_600_000)
     wait_until(lambda: (bench.folder / "sent.tries.a.3").exists())
-    assert patient.stop(timeout_seconds=30)
+    assert patient.stop(timeout_seconds=PATIENCE_SECONDS)
     assert post.of("a") == [0, 1, 2]
     post.repaired.touch()
     bench.start(pipeline)
@@ -192,7 +196,7 @@ def test_a_retriable_failure_is_tried_again_and_a_stop_ends_the_wait(
     assert bench.deaths == []
 
 
-def test_a_client_is_opened_where_rows_are_sent_and_its_futures_are_awaited(
+def test_a_client_is_opened_on_the_executor_and_its_futures_are_awaited(
     bench: Bench, post: Post
 ) -> None:
     send, log = post.sender(), str(bench.folder / "opened")
@@ -226,11 +230,11 @@ def test_a_client_is_opened_where_rows_are_sent_and_its_futures_are_awaited(
     def broken() -> Any:
         raise ConnectionError("nobody there")
 
-    handler = ServerRequests(x=Answer.CONTINUE)
+    handler = RecordingHandler(x=Answer.CONTINUE)
     bench.add(("a", 20, "x"))
     bench.start(bench.define().produce(connect=broken, on_error=handler))
     wait_until(lambda: bool(bench.deaths))
-    assert handler.asked == []
+    assert handler.handler_calls == []
     assert "nobody there" in str(bench.deaths[0].exception)
     assert bench.outbox.of(TaskDied) == []
 
@@ -246,7 +250,7 @@ def test_a_limit_is_exceeded_at_the_exact_record(bench: Bench, post: Post) -> No
     assert died.position == 5
 
 
-def test_what_is_no_sender_is_refused(bench: Bench) -> None:
+def test_an_invalid_sender_is_refused(bench: Bench) -> None:
     wrong: tuple[dict[str, Any], ...] = ({}, {"send": 3}, {"send": print, "connect": print})
     for given in wrong:
         with pytest.raises(InvalidValue, match="produce: send"):
@@ -257,7 +261,7 @@ def test_what_is_no_sender_is_refused(bench: Bench) -> None:
 
 
 class Flaky:
-    """A sink by number that raises while it is told to, and notes its numbers."""
+    """A sink by number that raises as configured, and records its numbers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -286,11 +290,11 @@ def writing(bench: Bench, sink: Flaky, on_error: Any) -> Pipeline:
     return step.write(sink, on_error=on_error)
 
 
-def test_a_batch_that_the_sink_does_not_take_is_left_out_and_retried_under_one_number(
+def test_a_rejected_batch_is_retried_under_one_number_and_then_skipped(
     bench: Bench, sink: Flaky, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="arrester.failures")
-    handler = ServerRequests(batch=Answer.CONTINUE)
+    handler = RecordingHandler(batch=Answer.CONTINUE)
     sink.raising = [TimeoutError("busy"), TimeoutError("busy"), ValueError("no such column")]
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("b", 0, "x"))
     bench.add(("a", 2, "x"))
@@ -301,24 +305,22 @@ def test_a_batch_that_the_sink_does_not_take_is_left_out_and_retried_under_one_n
 
     assert sink.numbers == [0, 0, 0, 1]
     assert bench.written() == [("a", 2)]
-    assert handler.asked == [("produce", None, None, 3)]
+    assert handler.handler_calls == [("produce", None, None, 3)]
     stages = {(each["task"], each["position"]): each["stage"] for each in bench.dead_letters()}
     assert stages == {("a", 0): "produce", ("a", 1): "process:check", ("b", 0): "produce"}
     states = server_state(bench.outbox.events).tasks.values()
     assert {task.id.key: task.counters.records_skipped for task in states} == {"a": 2, "b": 1}
-    # What its step fails of, and then what the sink does not take.
-    assert levels_of("1 failed records of 1 tasks are left out", caplog) == ["WARNING"]
-    assert levels_of("2 failed records of 2 tasks are left out", caplog) == ["DEBUG"]
+    # First the failures of its step, then the rejections of the sink.
+    assert levels_of("1 failed records of 1 tasks are skipped", caplog) == ["WARNING"]
+    assert levels_of("2 failed records of 2 tasks are skipped", caplog) == ["DEBUG"]
     assert levels_of("at number 0, attempt", caplog) == ["ERROR"] * 2
     assert levels_of("lines waits 300 ms before another attempt", caplog) == ["DEBUG"]
 
 
 @pytest.mark.long
-def test_a_replay_obeys_what_was_decided_after_the_sink_had_failed(
-    bench: Bench, sink: Flaky
-) -> None:
+def test_a_replay_obeys_decisions_made_after_the_sink_failed(bench: Bench, sink: Flaky) -> None:
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("b", 0, "x"))
-    handler = ServerRequests(batch=Answer.CONTINUE)
+    handler = RecordingHandler(batch=Answer.CONTINUE)
     sink.raising = [ValueError("no such column")]
     thread = bench.start(writing(bench, sink, handler))
     bench.wait_for_input()
@@ -335,11 +337,11 @@ def test_a_replay_obeys_what_was_decided_after_the_sink_had_failed(
     bench.stop()
     assert sink.numbers == [0, 1]
     assert bench.written() == [("a", 2)]
-    assert len(handler.asked) == 1
+    assert len(handler.handler_calls) == 1
     assert len(bench.dead_letters()) == 3
 
 
-def test_pause_holds_the_tasks_of_the_batch_at_their_first_record(
+def test_pause_holds_each_task_of_a_rejected_batch_from_its_first_record(
     bench: Bench, sink: Flaky
 ) -> None:
     bench.add(("a", 0, "x"))
@@ -354,17 +356,17 @@ def test_pause_holds_the_tasks_of_the_batch_at_their_first_record(
     assert where == {"a": 1, "b": 7}
     assert bench.written() == [("a", 0), ("c", 0)]
     for key in ("a", "b"):
-        assert thread.resume(key, how=ResumeHow.RETRY).applied
+        assert thread.apply(TaskCommand(key, how=ResumeHow.RETRY)).applied
     wait_until(lambda: len(bench.written()) == 6)
     bench.stop()
     assert bench.positions("a") == [0, 1, 2, 3]
     assert bench.dead_letters() == []
 
 
-def test_fatal_and_self_healing_failures_of_a_sink_ask_nobody(
+def test_fatal_and_self_healing_failures_of_a_sink_call_no_handler(
     bench: Bench, sink: Flaky, caplog: pytest.LogCaptureFixture
 ) -> None:
-    handler = ServerRequests(batch=Answer.CONTINUE)
+    handler = RecordingHandler(batch=Answer.CONTINUE)
     bench.add(("a", 0, "x"))
     raised: list[tuple[BaseException, dict[str, Any]]] = [
         (PermissionError("not yours"), {}),
@@ -375,23 +377,23 @@ def test_fatal_and_self_healing_failures_of_a_sink_ask_nobody(
             sink.raising = [exception]
             bench.start(writing(bench, sink, handler), **keys)
             wait_until(lambda: len(bench.deaths) == number)  # noqa: B023 (waited for here)
-    assert handler.asked == []
+    assert handler.handler_calls == []
     assert [type(death.exception).__name__ for death in bench.deaths] == [
         "PermissionError",
         "KeyError",
     ]
-    said = [each for each in caplog.records if "no handler is asked" in each.message]
+    said = [each for each in caplog.records if "no handler is called" in each.message]
     assert [each.levelname for each in said] == ["DEBUG"] * 2
 
-    # The query begins again: the replay calls the sink under the same number.
+    # The query restarts: the replay calls the sink under the same number.
     sink.raising = [OSError("moved")]
     bench.start(writing(bench, sink, handler), errors_self_healing_classes="builtins.OSError")
     wait_until(lambda: bench.committed() == 0)
     bench.stop()
-    assert (handler.asked, len(bench.deaths)) == ([], 2)
+    assert (handler.handler_calls, len(bench.deaths)) == ([], 2)
     assert len(set(sink.numbers)) == 1
 
-    # Without a handler, the default always fails: no record is to blame.
+    # Without a handler, the default is FAIL: no record is isolated.
     bench.add(("a", 1, "x"))
     sink.raising = [ValueError("no such column")]
     bench.start(writing(bench, sink, None))

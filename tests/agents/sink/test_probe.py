@@ -1,4 +1,4 @@
-"""Which records a sink for whole batches does not take: it is tried where nobody sees it."""
+"""The sink probe finds the records that a batch sink rejects."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from arrester.agents.decisions.fatal import RecordFatal
+from arrester.agents.decisions.end_reasons import RecordFatal
 from arrester.agents.definition.builder import PipelineBuilder
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import Handler, LogAndContinue, LogAndPause
+from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
@@ -28,7 +29,8 @@ from arrester.controlplane.domain.events import (
     TaskPaused,
     ThreadDied,
 )
-from tests.agents.pipeline_bench import Bench, levels_of, server_state, sink_to, wait_until
+from tests.agents.pipeline_bench import Bench, levels_of, server_state, sink_to
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -47,7 +49,7 @@ def files(bench: Bench, on_error: Handler) -> Pipeline:
 
 
 def in_files(bench: Bench) -> list[tuple[int, str, int]]:
-    """Return number, task and position of what the files have."""
+    """Return number, task and position of the rows in the files."""
     found = []
     for part in (bench.folder / "xml").glob("batch=*/part-*"):
         number = int(part.parent.name.partition("=")[2])
@@ -61,14 +63,14 @@ def scratch(bench: Bench) -> list[Path]:
 
 
 class Strict:
-    """A sink that refuses rows by their value, as a table does by its constraints."""
+    """A sink that rejects rows by their value, as a table does by its constraints."""
 
     def __init__(self, bench: Bench) -> None:
         self.sink = sink_to(bench.folder / "out")
         self.refuses = "value LIKE 'bad%'"
         #: What is raised on the driver; None: executors raise.
         self.raises: type[Exception] | None = None
-        #: What further calls raise, whatever is in them.
+        #: What further calls raise, whatever their rows are.
         self.broken: list[BaseException] = []
         self.calls: list[int] = []
         self.probes = 0
@@ -100,22 +102,22 @@ def strict(bench: Bench) -> Strict:
     return Strict(bench)
 
 
-class ServerRequests:
-    """Leaves out whatever it is asked about, and remembers what that was."""
+class RecordingHandler:
+    """Answers CONTINUE, and records its calls."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str | None, int | None, str | None, int]] = []
+        self.handler_calls: list[tuple[str | None, int | None, str | None, int]] = []
 
     def handle(self, context: Any, record: Any, exception: Any) -> Answer:
         value = record.row.get("value")
-        self.asked.append((context.task, context.position, value, context.attempt))
+        self.handler_calls.append((context.task, context.position, value, context.attempt))
         return Answer.CONTINUE
 
 
-# ── files: the trial is ours ─────────────────────────────────────────────────────────────────
+# ── files: the agent's own probe ─────────────────────────────────────────────────────────────
 
 
-def test_records_that_a_format_does_not_take_are_left_out_and_the_others_written_once(
+def test_records_that_a_format_rejects_are_skipped_and_the_others_written_once(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="arrester.failures")
@@ -131,23 +133,25 @@ def test_records_that_a_format_does_not_take_are_left_out_and_the_others_written
     assert in_files(bench) == sorted(
         [(0, task, n) for task, n, value in rows if value == "x"] + [(1, "a", 40)]
     )
-    told = bench.outbox.of(RecordFailed)
-    assert {(each.task, each.position, each.failure.stage) for each in told} == {
+    failed = bench.outbox.of(RecordFailed)
+    assert {(each.task, each.position, each.failure.stage) for each in failed} == {
         ("a", 8, "produce"),
         ("b", 7, "produce"),
     }
-    # Its own error, and not where it was tried.
-    assert {each.failure.exception_class.rpartition(".")[2] for each in told} == {"WstxIOException"}
-    assert not any("scratch" in each.failure.message for each in told)
-    letters = {
+    # The record's own error, without the probe's folder.
+    assert {each.failure.exception_class.rpartition(".")[2] for each in failed} == {
+        "WstxIOException"
+    }
+    assert not any("scratch" in each.failure.message for each in failed)
+    dead_letters = {
         (each["position"], json.loads(each["row"])["value"]) for each in bench.dead_letters()
     }
-    assert letters == {(7, NUL), (8, NUL)}
+    assert dead_letters == {(7, NUL), (8, NUL)}
     assert scratch(bench) == []
-    assert levels_of("2 failed records of 2 tasks are left out", caplog) == ["DEBUG"]
+    assert levels_of("2 failed records of 2 tasks are skipped", caplog) == ["DEBUG"]
 
 
-def test_a_pause_holds_what_is_behind_the_record_and_held_records_are_tried_too(
+def test_a_pause_holds_records_after_a_rejected_one_and_held_records_are_probed(
     bench: Bench,
 ) -> None:
     bad = {2, 4}
@@ -158,11 +162,11 @@ def test_a_pause_holds_what_is_behind_the_record_and_held_records_are_tried_too(
     assert (paused.id.key, paused.position) == ("a", 2)
     assert in_files(bench) == [(0, "a", 0), (0, "a", 1), (0, "b", 0)]
 
-    # Past it: the chunk of held records is cut where the next one is.
-    assert thread.resume("a", how=ResumeHow.SKIP).applied
+    # After it: the chunk of held records ends at the next one.
+    assert thread.apply(TaskCommand("a", how=ResumeHow.SKIP)).applied
     wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 2 and bool(thread.paused_tasks()))
     assert thread.paused_tasks()[0].position == 4
-    assert thread.resume("a", how=ResumeHow.SKIP).applied
+    assert thread.apply(TaskCommand("a", how=ResumeHow.SKIP)).applied
     wait_until(lambda: len(in_files(bench)) == 5)
     wait_until(
         lambda: not any(task.held for task in server_state(bench.outbox.events).tasks.values())
@@ -174,27 +178,25 @@ def test_a_pause_holds_what_is_behind_the_record_and_held_records_are_tried_too(
     assert scratch(bench) == []
 
 
-# ── other sinks: the trial is their author's ─────────────────────────────────────────────────
+# ── other sinks: the author's probe ──────────────────────────────────────────────────────────
 
 
 @pytest.mark.long
-def test_each_refused_record_is_asked_about_once_and_named_where_it_fails(
-    bench: Bench, strict: Strict
-) -> None:
-    handler = ServerRequests()
+def test_the_handler_is_called_once_for_each_rejected_record(bench: Bench, strict: Strict) -> None:
+    handler = RecordingHandler()
     strict.raises = ValueError
     bench.add(*[("ab"[n % 2], n, f"bad {n}" if n in (3, 11) else "x") for n in range(20)])
     pipeline = bench.define().write(strict, probe=strict.probe, on_error=handler)
     bench.start(pipeline)
     bench.wait_for_input()
     bench.stop()
-    assert handler.asked == [("b", 3, "bad 3", 1), ("b", 11, "bad 11", 1)]
+    assert handler.handler_calls == [("b", 3, "bad 3", 1), ("b", 11, "bad 11", 1)]
     assert sorted(n for _, n in bench.written()) == [n for n in range(20) if n not in (3, 11)]
     assert strict.calls == [0, 0]
     messages = {each.failure.message for each in bench.outbox.of(RecordFailed)}
     assert messages == {"not this: bad 3", "not this: bad 11"}
 
-    # By default it is FAIL, which names the first of them; nothing is written.
+    # The default is FAIL, which names the first of them; nothing is written.
     bench.add(("a", 20, "x"), ("a", 21, "bad 21"), ("b", 22, "x"))
     bench.start(bench.define().write(strict, probe=strict.probe))
     wait_until(lambda: bool(bench.deaths))
@@ -204,14 +206,16 @@ def test_each_refused_record_is_asked_about_once_and_named_where_it_fails(
     assert len(bench.written()) == 18
 
 
-def test_only_the_task_of_the_record_dies_where_that_is_set(bench: Bench, strict: Strict) -> None:
+def test_only_the_task_of_a_rejected_record_dies_if_configured(
+    bench: Bench, strict: Strict
+) -> None:
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("a", 2, "x"), ("b", 0, "x"))
     pipeline = bench.define().write(strict, probe=strict.probe)
     thread = bench.start(pipeline, errors_failure_scope="task")
     bench.wait_for_input()
     assert sorted(bench.written()) == [("a", 0), ("b", 0)]
     strict.refuses = "false"
-    assert thread.resume("a", how=ResumeHow.RESTART).applied
+    assert thread.apply(TaskCommand("a", how=ResumeHow.RESTART)).applied
     wait_until(lambda: len(bench.written()) == 4)
     bench.stop()
     assert bench.positions("a") == [0, 1, 2]
@@ -238,7 +242,7 @@ SHAPES: dict[str, Callable[[PipelineBuilder], PipelineBuilder]] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_record_of_several_rows_is_refused_with_all_of_them(
+def test_a_record_of_several_rows_is_rejected_as_a_whole(
     bench: Bench, strict: Strict, shape: str
 ) -> None:
     strict.refuses = "value = 'bad2'"
@@ -258,7 +262,7 @@ def exiting(df: DataFrame) -> None:
 
 
 @pytest.mark.parametrize("probe", ["passes", "exits", "company", "fatal", "retriable"])
-def test_a_trial_that_blames_no_record_leaves_the_batch_to_its_handler(
+def test_the_handler_decides_about_the_batch_if_the_probe_isolates_no_record(
     bench: Bench, strict: Strict, probe: str
 ) -> None:
     def company(df: DataFrame) -> None:
@@ -279,20 +283,20 @@ def test_a_trial_that_blames_no_record_leaves_the_batch_to_its_handler(
         "fatal": raising(PermissionError),
         "retriable": raising(ConnectionError),
     }
-    handler = ServerRequests()
+    handler = RecordingHandler()
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("b", 0, "x"))
     bench.add(("a", 2, "x"))
     bench.start(bench.define().write(strict, probe=probes[probe], on_error=handler))
     bench.wait_for_input()
     bench.stop()
-    assert handler.asked == [(None, None, None, 1)]
+    assert handler.handler_calls == [(None, None, None, 1)]
     assert strict.calls == [0, 1]
     assert bench.written() == [("a", 2)]
     assert len(bench.dead_letters()) == 3
 
 
-def test_what_may_help_is_tried_again_first(bench: Bench, strict: Strict) -> None:
-    handler = ServerRequests()
+def test_retriable_failures_are_retried_before_the_probe(bench: Bench, strict: Strict) -> None:
+    handler = RecordingHandler()
     strict.raises = TimeoutError
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("a", 2, "x"))
     pipeline = bench.define().write(strict, probe=strict.probe, on_error=handler)
@@ -301,18 +305,16 @@ def test_what_may_help_is_tried_again_first(bench: Bench, strict: Strict) -> Non
     bench.wait_for_input()
     bench.stop()
     assert strict.calls == [0, 0, 0, 0]
-    # It has failed with each of the sink's attempts.
-    assert handler.asked == [("a", 1, "bad", 3)]
+    # It failed in each attempt of the sink.
+    assert handler.handler_calls == [("a", 1, "bad", 3)]
     assert bench.positions("a") == [0, 2]
     [failed] = bench.outbox.of(RecordFailed)
     assert (failed.failure.attempts, bench.outbox.of(RetriesCounted)) == (3, [])
 
 
 @pytest.mark.long
-def test_a_replay_obeys_what_was_decided_about_refused_records(
-    bench: Bench, strict: Strict
-) -> None:
-    handler = ServerRequests()
+def test_a_replay_obeys_decisions_about_rejected_records(bench: Bench, strict: Strict) -> None:
+    handler = RecordingHandler()
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("b", 0, "x"))
     # The second call, without the record, ends the run: the decision is durable, nothing written.
     strict.broken = [PermissionError("not any more")]
@@ -329,12 +331,12 @@ def test_a_replay_obeys_what_was_decided_about_refused_records(
     bench.stop()
     assert [each.position for each in bench.outbox.of(RecordFailed)] == [1]
     assert strict.calls == [0, 0, 0]
-    assert (strict.probes, len(handler.asked)) == (probes, 1)
+    assert (strict.probes, len(handler.handler_calls)) == (probes, 1)
     assert sorted(bench.written()) == [("a", 0), ("b", 0)]
     assert [each["position"] for each in bench.dead_letters()] == [1]
 
 
-def test_bad_records_are_told_from_an_outage(bench: Bench, strict: Strict) -> None:
+def test_rejected_records_are_not_an_outage(bench: Bench, strict: Strict) -> None:
     keys: dict[str, Any] = {"errors_outage_share": 0.5, "errors_outage_minimum": 4}
     bench.add(*[("a", n, "bad" if n == 2 else "x") for n in range(6)])
     pipeline = bench.define().write(strict, probe=strict.probe, on_error=LogAndContinue())
@@ -342,7 +344,7 @@ def test_bad_records_are_told_from_an_outage(bench: Bench, strict: Strict) -> No
     bench.wait_for_input()
     assert bench.positions("a") == [0, 1, 3, 4, 5]
 
-    # Most of them: they are not the records. Each task halts where nothing was written behind.
+    # Most of them fail: this is an outage. Each task stops where nothing later was written.
     bench.add(*[("b", n, "x" if n in (1, 5) else "bad") for n in range(6)])
     bench.wait_for_input()
     assert {task.id.key: task.position for task in thread.paused_tasks()} == {"b": 0}
@@ -351,7 +353,7 @@ def test_bad_records_are_told_from_an_outage(bench: Bench, strict: Strict) -> No
     assert (outage.failed, outage.records) == (4, 6)
     assert len(bench.dead_letters()) == 1
 
-    # Where the sink is away the trial is too.
+    # If the sink is unreachable, so is the probe.
     strict.refuses, strict.broken = "false", [ValueError("away")]
     bench.add(*[("c", n, "x") for n in range(6)])
     wait_until(lambda: bool(bench.deaths))
@@ -360,10 +362,10 @@ def test_bad_records_are_told_from_an_outage(bench: Bench, strict: Strict) -> No
 
 
 @pytest.mark.long
-def test_records_behind_a_transform_are_counted_where_an_outage_is_looked_for(
+def test_an_outage_is_measured_by_the_records_after_a_transform(
     bench: Bench, strict: Strict
 ) -> None:
-    """A record's rows stand for it there, none of which is the one that came."""
+    """After a transform, none of a record's rows is the source row."""
     keys: dict[str, Any] = {"errors_outage_share": 0.5, "errors_outage_minimum": 2}
     bench.add(*[("a", n, "bad" if n < 2 else "x") for n in range(6)])
     builder = carried(bench.define())
@@ -384,28 +386,28 @@ def test_records_behind_a_transform_are_counted_where_an_outage_is_looked_for(
 
 
 @pytest.mark.long
-def test_where_trials_run_out_the_batch_is_left_to_its_handler(
+def test_the_handler_decides_about_the_batch_if_the_probe_uses_all_jobs(
     bench: Bench, strict: Strict, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Those that were found by then are blamed no more than the others are."""
+    """Records that were isolated before are decided like the others."""
     caplog.set_level(logging.INFO, logger="arrester.thread")
     monkeypatch.setattr("arrester.agents.execution.bisection.JOBS", 4)
-    handler = ServerRequests()
+    handler = RecordingHandler()
     bench.add(*[("a", n, "bad" if n % 2 else "x") for n in range(12)])
     bench.add(("a", 12, "x"), ("a", 13, "bad"))
     pipeline = bench.define().write(strict, probe=strict.probe, on_error=handler)
     bench.start(pipeline)
     bench.wait_for_input()
     bench.stop()
-    # The next micro-batch has as many trials again.
-    assert handler.asked == [(None, None, None, 1), ("a", 13, "bad", 1)]
+    # The next micro-batch has as many probes again.
+    assert handler.handler_calls == [(None, None, None, 1), ("a", 13, "bad", 1)]
     assert (strict.calls, bench.written()) == ([0, 1, 1], [("a", 12)])
-    letters = sorted(each["position"] for each in bench.dead_letters())
-    assert letters == [*range(12), 13]
+    dead_letters = sorted(each["position"] for each in bench.dead_letters())
+    assert dead_letters == [*range(12), 13]
     assert "more of its records fail than 4 jobs could find" in caplog.text
 
 
-def test_a_stop_gives_trials_up_and_leaves_the_records_undecided(
+def test_a_stop_cancels_the_probe_and_leaves_the_records_undecided(
     bench: Bench, strict: Strict
 ) -> None:
     begun = bench.folder / "begun"
@@ -417,7 +419,7 @@ def test_a_stop_gives_trials_up_and_leaves_the_records_undecided(
 
             for frame in frames:
                 open(name, "w").close()
-                time.sleep(600)
+                time.sleep(3600)
                 yield frame
 
         try:
@@ -425,16 +427,16 @@ def test_a_stop_gives_trials_up_and_leaves_the_records_undecided(
         except Exception:
             raise ValueError("whatever it was") from None
 
-    handler = ServerRequests()
+    handler = RecordingHandler()
     bench.add(("a", 0, "bad"))
     thread = bench.start(bench.define().write(strict, probe=slow, on_error=handler))
     wait_until(begun.exists)
-    assert thread.stop(timeout_seconds=30)
-    assert (handler.asked, bench.outbox.of(RecordFailed), bench.deaths) == ([], [], [])
+    assert thread.stop(timeout_seconds=PATIENCE_SECONDS)
+    assert (handler.handler_calls, bench.outbox.of(RecordFailed), bench.deaths) == ([], [], [])
     assert bench.committed() == -1
 
 
-def test_what_is_no_trial_is_refused(bench: Bench, strict: Strict) -> None:
+def test_an_invalid_probe_is_refused(bench: Bench, strict: Strict) -> None:
     wrong: Any = "staging"
     with pytest.raises(InvalidValue, match="write: probe: 'staging' is not allowed"):
         bench.define().write(strict, probe=wrong)

@@ -1,4 +1,4 @@
-"""Who asks exceptions of the JVM what they say."""
+"""The inspector of Java exceptions."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from arrester.agents.spark.jvm_exceptions import java_inspector
 pytestmark = pytest.mark.spark
 
 
-def test_the_sessions_of_micro_batches_ask_by_the_same_handles(spark: SparkSession) -> None:
+def test_the_sessions_of_micro_batches_share_the_inspector(spark: SparkSession) -> None:
     assert java_inspector(spark) is java_inspector(spark.newSession())

@@ -1,4 +1,4 @@
-"""Several topics in one source: offsets are unique in a partition of one topic, not beyond it."""
+"""Several topics in one source: offsets are unique within a partition of one topic."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import Handler, LogAndContinue, LogAndPause
+from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.controlplane.domain.events import RecordFailed, ResumeHow, TaskPaused
 from tests.agents.kafka_records import (
     KafkaRecord,
@@ -18,7 +19,8 @@ from tests.agents.kafka_records import (
     kafka_source,
     source_with_options,
 )
-from tests.agents.pipeline_bench import Bench, read_sink, sink_to, wait_until
+from tests.agents.pipeline_bench import Bench, read_sink, sink_to
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -54,7 +56,7 @@ def test_the_same_offset_of_two_topics_is_two_records(bench: Bench) -> None:
     assert json.loads(letter["row"])["topic"] == "t1"
 
 
-def test_a_pause_of_one_topic_lets_the_same_partition_of_another_pass(
+def test_a_pause_in_one_topic_leaves_the_same_partition_of_another_running(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     thread = bench.start(reading(bench, LogAndPause()))
@@ -68,12 +70,12 @@ def test_a_pause_of_one_topic_lets_the_same_partition_of_another_pass(
     where = "task 't1-0', position 5 (topic t1, partition 0, offset 5)"
     assert line.startswith(f"flights: deserialize failed at {where}: ")
     assert "bad" not in line
-    assert thread.resume("t1-0", how=ResumeHow.SKIP).applied
+    assert thread.apply(TaskCommand("t1-0", how=ResumeHow.SKIP)).applied
     wait_until(lambda: ("t1", 6) in written(bench))
 
 
 @pytest.mark.long
-def test_what_is_held_under_a_former_key_runs_after_the_change(bench: Bench) -> None:
+def test_records_held_under_a_former_key_run_after_the_change(bench: Bench) -> None:
     bench.start(reading(bench, LogAndPause(), task="partition"))
     add_records(bench, record("t1", 5, b"bad"), record("t1", 6))
     bench.wait_for_input()
@@ -86,8 +88,8 @@ def test_what_is_held_under_a_former_key_runs_after_the_change(bench: Bench) -> 
     # A drain reports its failures once it is committed, after its rows are written.
     wait_until(lambda: len(bench.outbox.of(RecordFailed)) == 3)
     bench.stop()
-    told = {(failed.task, failed.position) for failed in bench.outbox.of(RecordFailed)[1:]}
-    assert told == {("t1-0", 5), ("t1-0", 7)}
+    failed_at = {(failed.task, failed.position) for failed in bench.outbox.of(RecordFailed)[1:]}
+    assert failed_at == {("t1-0", 5), ("t1-0", 7)}
 
 
 @pytest.mark.parametrize(
@@ -102,20 +104,20 @@ def test_what_is_held_under_a_former_key_runs_after_the_change(bench: Bench) -> 
         ({"assign": "what Spark will refuse"}, BOTH),
     ],
 )
-def test_the_task_is_the_partition_where_one_topic_is_read(
+def test_the_task_is_the_partition_if_one_topic_is_read(
     spark: SparkSession, options: dict[str, str], expected: str
 ) -> None:
     assert task_of(source_with_options(spark, **options)) == expected
 
 
-def test_what_else_a_source_is_made_of_counts(spark: SparkSession) -> None:
+def test_other_parts_of_a_source_determine_the_task(spark: SparkSession) -> None:
     flights = source_with_options(spark, subscribe="flights")
     table = spark.createDataFrame([], flights.schema)
     airports = spark.createDataFrame([], "code STRING, airport STRING")
     assert task_of(flights.where("offset > 3").withColumn("more", F.lit(1))) == "partition"
     assert task_of(flights.join(airports, F.lit(True))) == "partition"
     assert task_of(flights.union(source_with_options(spark, subscribe="delays"))) == BOTH
-    # Nobody knows what it holds.
+    # Its content is unknown.
     assert task_of(table) == task_of(flights.union(table)) == BOTH
     assert task_of(flights.union(table), "partition") == "partition"
 
@@ -123,5 +125,5 @@ def test_what_else_a_source_is_made_of_counts(spark: SparkSession) -> None:
 def task_of(source: DataFrame, task: str | None = None) -> str:
     """Return the columns of the task, which are read without a guard."""
     made = define("flights", source, task=task).write(lambda df, number: None)
-    assert made.plain is not None
-    return "-".join(made.plain.task)
+    assert made.source_coordinates is not None
+    return "-".join(made.source_coordinates.task)

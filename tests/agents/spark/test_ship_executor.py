@@ -1,4 +1,4 @@
-"""Executors are processes of their own, with nothing installed: our code reaches them by itself."""
+"""Executors are separate processes with nothing installed: the agent ships its code."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_SECONDS
 from tests.services import REPOSITORY
 
 pytestmark = pytest.mark.spark
@@ -20,7 +21,7 @@ from pathlib import Path
 from uuid import uuid4
 
 root, folder = sys.argv[1], Path(sys.argv[2])
-# The driver finds us by a path that the executors never get.
+# The driver imports the agent from a path that executors do not have.
 sys.path.insert(0, root)
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -68,7 +69,7 @@ thread = PipelineThread(
     ),
 )
 thread.start(str(folder / "checkpoint"), trigger={"availableNow": True})
-thread._ended.wait(120)
+thread._ended.wait()
 paused = thread.paused_tasks()
 report = {
     "deaths": [death.reason for death in deaths],
@@ -94,12 +95,12 @@ def test_executors_need_nothing_installed(tmp_path: Path) -> None:
 
     done = subprocess.run(
         [sys.executable, str(script), str(REPOSITORY), str(tmp_path)],
-        # Executors inherit the folder that the driver was started in.
+        # Executors inherit the working directory of the driver.
         cwd=tmp_path,
         env=environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=2 * PATIENCE_SECONDS,
     )
 
     assert done.returncode == 0, done.stderr[-5_000:]

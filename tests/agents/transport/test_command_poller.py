@@ -1,4 +1,4 @@
-"""What an instance that has just started makes of a LATCHED application."""
+"""How an instance that has just started reacts to a LATCHED application."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ import pytest
 
 from arrester.agents.transport import command_poller
 from arrester.agents.transport.command_poller import Poller
-from arrester.agents.transport.messages import CommandEntry
-from arrester.agents.transport.redis_client import Transport
+from arrester.agents.transport.redis_client import RedisClient
 from arrester.controlplane.domain.events import CommandIssued, CommandKind
 from arrester.controlplane.domain.wire import codec
-from tests.agents.redis_server import eventually
 from tests.histories import INSTANCE, NOON, OTHER_INSTANCE
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 
-class Latched:
-    """Stands for a Redis that says LATCHED, and soon after, who is to stop."""
+class FakeRedis:
+    """A Redis whose application is LATCHED, with a shutdown command for some instances."""
 
     def __init__(self, *addressed: UUID, latched: bool = True) -> None:
         self.latched = latched
@@ -35,10 +34,10 @@ class Latched:
     def server_time(self) -> datetime:
         return datetime.now(UTC)
 
-    def commands(self, *, after: str, seconds: float) -> list[CommandEntry]:
+    def commands(self, *, after: str, seconds: float) -> list[tuple[str, bytes]]:
         self.reads.append(seconds)
         if after == command_poller.FROM_THE_BEGINNING and self._addressed:
-            return [CommandEntry(id="1-0", body=codec.encode_command(shutdown(self._addressed)))]
+            return [("1-0", codec.encode_command(shutdown(self._addressed)))]
         time.sleep(0.01)
         return []
 
@@ -54,15 +53,15 @@ def shutdown(addressed: tuple[UUID, ...]) -> CommandIssued:
     )
 
 
-class Heard:
-    """What came out of a poller that has just started."""
+class Polled:
+    """The results of a poller that has just started."""
 
-    def __init__(self, redis: Latched) -> None:
+    def __init__(self, redis: FakeRedis) -> None:
         self.redis = redis
         self.taken: list[CommandIssued] = []
         self.latched = threading.Event()
         self.poller = Poller(
-            cast("Transport", redis),
+            cast("RedisClient", redis),
             instance=INSTANCE,
             take=lambda command, _: self.taken.append(command),
             on_latched=self.latched.set,
@@ -70,49 +69,51 @@ class Heard:
         self.poller.start()
 
     def several_rounds(self) -> None:
-        eventually(lambda: len(self.redis.reads) > 5)
+        wait_until(lambda: len(self.redis.reads) > 5)
 
 
 @pytest.fixture
-def listen() -> Iterator[Callable[..., Heard]]:
-    listening: list[Heard] = []
+def poll() -> Iterator[Callable[..., Polled]]:
+    polling: list[Polled] = []
 
-    def begin(*addressed: UUID, latched: bool = True) -> Heard:
-        listening.append(Heard(Latched(*addressed, latched=latched)))
-        return listening[-1]
+    def begin(*addressed: UUID, latched: bool = True) -> Polled:
+        polling.append(Polled(FakeRedis(*addressed, latched=latched)))
+        return polling[-1]
 
     yield begin
-    for each in listening:
+    for each in polling:
         each.poller.stop()
 
 
-def test_an_instance_that_started_into_the_latch_goes_at_once(
-    listen: Callable[..., Heard],
+def test_an_instance_started_while_latched_stops_at_once(
+    poll: Callable[..., Polled],
 ) -> None:
-    heard = listen()
-    assert heard.latched.wait(5)
-    assert heard.redis.reads[0] == command_poller.LATCH_MOMENT_SECONDS
+    polled = poll()
+    assert polled.latched.wait(PATIENCE_SECONDS)
+    assert polled.redis.reads[0] == command_poller.LATCH_MOMENT_SECONDS
 
 
-def test_a_shutdown_of_others_does_not_keep_it(listen: Callable[..., Heard]) -> None:
-    heard = listen(OTHER_INSTANCE)
-    assert heard.latched.wait(5)
-    assert len(heard.taken) == 1
+def test_a_shutdown_of_another_instance_does_not_delay_the_stop(
+    poll: Callable[..., Polled],
+) -> None:
+    polled = poll(OTHER_INSTANCE)
+    assert polled.latched.wait(PATIENCE_SECONDS)
+    assert len(polled.taken) == 1
 
 
-def test_a_shutdown_that_is_for_it_has_precedence(listen: Callable[..., Heard]) -> None:
-    heard = listen(INSTANCE)
-    heard.several_rounds()
-    assert len(heard.taken) == 1
-    assert not heard.latched.is_set()
+def test_its_own_shutdown_command_has_precedence(poll: Callable[..., Polled]) -> None:
+    polled = poll(INSTANCE)
+    polled.several_rounds()
+    assert len(polled.taken) == 1
+    assert not polled.latched.is_set()
 
 
-def test_an_instance_that_ran_before_is_given_time_to_be_told(
-    listen: Callable[..., Heard], monkeypatch: pytest.MonkeyPatch
+def test_an_instance_that_ran_before_waits_for_a_shutdown_command(
+    poll: Callable[..., Polled], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command_poller, "LATCH_GRACE_SECONDS", 0.2)
-    heard = listen(latched=False)
+    polled = poll(latched=False)
     time.sleep(0.3)
-    heard.redis.latched = True
-    assert heard.latched.wait(5)
-    assert command_poller.LATCH_MOMENT_SECONDS not in heard.redis.reads
+    polled.redis.latched = True
+    assert polled.latched.wait(PATIENCE_SECONDS)
+    assert command_poller.LATCH_MOMENT_SECONDS not in polled.redis.reads

@@ -41,24 +41,24 @@ def without_sequences(task: TaskState) -> TaskState:
 
 
 @given(any_history)
-def test_brief_events_fold_to_the_same_tasks(events: list[Event]) -> None:
-    full, brief = folded(events), folded(counted_only(events))
+def test_counted_only_events_fold_to_the_same_tasks(events: list[Event]) -> None:
+    full, reduced = folded(events), folded(counted_only(events))
     assert {key: without_sequences(task) for key, task in full.tasks.items()} == {
-        key: without_sequences(task) for key, task in brief.tasks.items()
+        key: without_sequences(task) for key, task in reduced.tasks.items()
     }
     assert {key: group.count for key, group in full.groups.items()} == {
-        key: group.count for key, group in brief.groups.items()
+        key: group.count for key, group in reduced.groups.items()
     }
-    assert full.application.failed == brief.application.failed
+    assert full.application.failed == reduced.application.failed
 
 
 @given(any_history)
-def test_no_body_is_left(events: list[Event]) -> None:
+def test_counted_only_events_have_no_body(events: list[Event]) -> None:
     assert all(event.body is None for event in counted_only(events))
 
 
 def test_a_million_skipped_records_take_one_event_per_task_and_cause() -> None:
     events = [failed(n, task="JFK" if n % 2 else "EWR") for n in range(1000)]
-    brief = counted_only(events)
-    assert len(brief) == 2
-    assert not any(isinstance(event.data, RecordFailed) for event in brief)
+    reduced = counted_only(events)
+    assert len(reduced) == 2
+    assert not any(isinstance(event.data, RecordFailed) for event in reduced)

@@ -34,7 +34,7 @@ def unsent(spool: Spool) -> list[int]:
 
 
 class SpoolKeepsItsPromises(RuleBasedStateMachine):
-    """Against a list: whatever happens in whatever order, what is unconfirmed stays, in order."""
+    """Compare the spool with a list: unconfirmed batches stay in order after any operations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ TestSpoolKeepsItsPromises.settings = settings(
 )
 
 
-def test_what_was_put_is_there_after_opening_again(tmp_path: Path) -> None:
+def test_batches_are_there_after_reopening(tmp_path: Path) -> None:
     spool = open_at(tmp_path)
     for number in range(5):
         spool.put(batch_id(number), some_events(number))
@@ -111,7 +111,7 @@ def test_what_was_put_is_there_after_opening_again(tmp_path: Path) -> None:
     again.close()
 
 
-def test_putting_twice_keeps_one(tmp_path: Path) -> None:
+def test_a_repeated_put_has_no_effect(tmp_path: Path) -> None:
     spool = open_at(tmp_path)
     for events in (some_events(1), some_events(2)):
         spool.put(batch_id(1), events)
@@ -120,7 +120,7 @@ def test_putting_twice_keeps_one(tmp_path: Path) -> None:
     spool.close()
 
 
-def test_bytes_bound_what_is_sent_at_once_but_never_to_nothing(tmp_path: Path) -> None:
+def test_the_byte_limit_of_a_read_returns_at_least_one_batch(tmp_path: Path) -> None:
     spool = open_at(tmp_path)
     for number in range(3):
         spool.put(batch_id(number), some_events(number))
@@ -128,7 +128,7 @@ def test_bytes_bound_what_is_sent_at_once_but_never_to_nothing(tmp_path: Path) -
     spool.close()
 
 
-def test_the_oldest_of_what_waits_is_known_by_its_id(tmp_path: Path) -> None:
+def test_the_time_of_the_oldest_batch_comes_from_its_id(tmp_path: Path) -> None:
     spool = open_at(tmp_path)
     assert spool.oldest() is None
     noon = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -140,7 +140,7 @@ def test_the_oldest_of_what_waits_is_known_by_its_id(tmp_path: Path) -> None:
     assert spool.oldest() == noon + timedelta(minutes=1)
 
 
-def test_a_full_spool_counts_instead_of_describing(tmp_path: Path) -> None:
+def test_a_full_spool_counts_failures_only(tmp_path: Path) -> None:
     spool = open_at(tmp_path, limit_bytes=1000)
     noise = [failed(n, text=os.urandom(100).hex()) for n in range(50)]
     spool.put(batch_id(1), [*noise, paused(50)])
@@ -168,7 +168,7 @@ def test_a_record_that_cannot_be_packed_does_not_break_its_pipeline(tmp_path: Pa
     spool.close()
 
 
-def test_a_batch_that_nobody_would_unpack_goes_without_its_bodies(tmp_path: Path) -> None:
+def test_a_batch_that_cannot_be_unpacked_is_stored_without_bodies(tmp_path: Path) -> None:
     spool = open_at(tmp_path)
     text = "x" * 2**20
     spool.put(batch_id(1), [*(failed(n, text=text) for n in range(65)), paused(1)])
@@ -180,7 +180,7 @@ def test_a_batch_that_nobody_would_unpack_goes_without_its_bodies(tmp_path: Path
     spool.close()
 
 
-def test_the_file_shrinks_again(tmp_path: Path) -> None:
+def test_the_file_shrinks_after_confirmations(tmp_path: Path) -> None:
     spool = open_at(tmp_path)
     for number in range(100):
         spool.put(batch_id(number), [failed(n, text=os.urandom(500).hex()) for n in range(20)])
@@ -197,7 +197,7 @@ def test_the_file_shrinks_again(tmp_path: Path) -> None:
     spool.close()
 
 
-def test_what_the_disk_refuses_waits_in_memory_and_keeps_its_place(tmp_path: Path) -> None:
+def test_batches_that_the_disk_refuses_wait_in_memory_in_order(tmp_path: Path) -> None:
     spool = open_at(tmp_path)
     spool.put(batch_id(0), some_events(0))
     pages = spool._database.execute("PRAGMA page_count").fetchone()[0]
@@ -215,7 +215,7 @@ def test_what_the_disk_refuses_waits_in_memory_and_keeps_its_place(tmp_path: Pat
     spool.close()
 
 
-def test_a_confirmation_that_the_disk_refuses_is_no_confirmation(tmp_path: Path) -> None:
+def test_a_confirmation_that_the_disk_refuses_has_no_effect(tmp_path: Path) -> None:
     own = open_spool(tmp_path, "flights", limit_bytes=GIB, now=NOW)
     spool = own.spool
     for number in range(2):
@@ -250,14 +250,14 @@ def test_a_wrong_count_deletes_nothing(tmp_path: Path) -> None:
     heir.close()
 
 
-def test_a_closed_spool_neither_raises_nor_lies(tmp_path: Path) -> None:
+def test_a_closed_spool_does_not_raise_and_confirms_nothing(tmp_path: Path) -> None:
     spool = open_at(tmp_path)
     spool.close()
     spool.put(batch_id(0), some_events(0))
     assert not spool.is_confirmed(batch_id(0))
 
 
-def test_threads_may_put_at_once(tmp_path: Path) -> None:
+def test_threads_may_put_concurrently(tmp_path: Path) -> None:
     spool = open_at(tmp_path)
 
     def put(start: int) -> None:
@@ -295,25 +295,25 @@ def putting_process(folder: Path) -> subprocess.Popen[str]:
 
 
 def lines(process: subprocess.Popen[str], *, least: int) -> list[int]:
-    """Return what the process has said, then kill it in the middle of its work."""
+    """Return the numbers that the process has printed, then kill it in the middle of its work."""
     assert process.stdout is not None
-    said = [int(process.stdout.readline()) for _ in range(least)]
+    printed = [int(process.stdout.readline()) for _ in range(least)]
     process.send_signal(signal.SIGKILL)
-    said += [int(line) for line in process.stdout if line.endswith("\n")]
+    printed += [int(line) for line in process.stdout if line.endswith("\n")]
     process.stdout.close()
     process.wait()
-    return said
+    return printed
 
 
 @pytest.mark.chaos
-def test_kill_while_putting_keeps_whole_batches(tmp_path: Path) -> None:
+def test_a_kill_during_a_put_keeps_complete_batches(tmp_path: Path) -> None:
     for _ in range(3):
         process = putting_process(tmp_path)
-        said = lines(process, least=50)
+        printed = lines(process, least=50)
         own = open_spool(tmp_path, "flights", limit_bytes=GIB, now=NOW)
         kept = unsent(own.spool)
         assert kept == list(range(len(kept)))
-        assert len(kept) >= len(said)
+        assert len(kept) >= len(printed)
         own.spool.confirm([batch_id(number) for number in kept])
         own.spool._database.execute("DELETE FROM confirmed")
         own.close()
@@ -326,18 +326,18 @@ def test_a_dead_instances_spool_is_adopted(tmp_path: Path) -> None:
     process.stdout.readline()
     mine = open_spool(tmp_path, "flights", limit_bytes=GIB, now=NOW)
     assert mine.spool.events == 0
-    said = lines(process, least=1)
+    printed = lines(process, least=1)
     mine.spool.put(batch_id(2_000_000), some_events(1))
     mine.close()
     heir = open_spool(tmp_path, "flights", limit_bytes=GIB, now=NOW)
     kept = unsent(heir.spool)
-    assert set(range(len(said))) < set(kept)
+    assert set(range(len(printed))) < set(kept)
     assert kept.count(2_000_000) == 1
     assert len(list((tmp_path / "flights").glob("*.sqlite"))) == 1
     heir.close()
 
 
-def test_the_dead_are_taken_over_oldest_first_with_their_own_order(tmp_path: Path) -> None:
+def test_spools_of_dead_instances_are_adopted_oldest_first_in_order(tmp_path: Path) -> None:
     first = open_spool(tmp_path, "flights", limit_bytes=GIB, now=NOW)
     second = open_spool(tmp_path, "flights", limit_bytes=GIB, now=NOW.replace(year=2027))
     third = open_spool(tmp_path, "flights", limit_bytes=GIB, now=NOW.replace(year=2028))
@@ -353,12 +353,23 @@ def test_the_dead_are_taken_over_oldest_first_with_their_own_order(tmp_path: Pat
     heir.close()
 
 
+def test_a_disk_smaller_than_the_limit_is_reported_at_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    open_spool(tmp_path, "flights", limit_bytes=2**20, now=NOW).close()
+    assert caplog.messages == []
+    open_spool(tmp_path, "flights", limit_bytes=2**62, now=NOW).close()
+    [message] = caplog.messages
+    assert f"spool {tmp_path}/flights has " in message
+    assert f"less than spool.bytes.limit ({2**42} MiB)" in message
+
+
 def test_an_empty_spool_leaves_no_file(tmp_path: Path) -> None:
     open_spool(tmp_path, "flights", limit_bytes=GIB, now=NOW).close()
     assert list((tmp_path / "flights").iterdir()) == []
 
 
-def test_applications_do_not_see_each_other(tmp_path: Path) -> None:
+def test_applications_have_separate_spools(tmp_path: Path) -> None:
     flights = open_spool(tmp_path, "flights", limit_bytes=GIB, now=NOW)
     flights.spool.put(batch_id(1), some_events(1))
     flights.close()
@@ -368,7 +379,7 @@ def test_applications_do_not_see_each_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["00000000-0000-7000-8000-000000000001", "foreign"])
-def test_a_file_that_cannot_be_read_is_set_aside(tmp_path: Path, name: str) -> None:
+def test_an_unreadable_file_is_renamed(tmp_path: Path, name: str) -> None:
     place = tmp_path / "flights"
     place.mkdir()
     (place / f"{name}.sqlite").write_bytes(b"not a database, and longer than its header is" * 99)
@@ -380,14 +391,14 @@ def test_a_file_that_cannot_be_read_is_set_aside(tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["own", "adopted"])
-def test_a_spool_of_another_format_is_set_aside(tmp_path: Path, own: bool) -> None:
+def test_a_spool_of_another_format_is_renamed(tmp_path: Path, own: bool) -> None:
     folder = tmp_path / "flights"
     folder.mkdir()
     if not own:
         first = open_spool(tmp_path, "flights", limit_bytes=GIB, now=NOW)
         first.spool.put(batch_id(1), some_events(1))
         first.close()
-    # Its name makes it the newest: the file before it is the one that is carried on.
+    # By its name it is the newest: the file before it is continued.
     other = folder / f"{uuid7(NOW + timedelta(days=1))}.sqlite"
     with Spool(other, id=batch_id(0), limit_bytes=GIB)._database as database:
         database.execute("PRAGMA user_version = 0")
@@ -398,7 +409,7 @@ def test_a_spool_of_another_format_is_set_aside(tmp_path: Path, own: bool) -> No
     second.close()
 
 
-def test_an_adoption_that_was_cut_short_is_done_again_without_doubles(tmp_path: Path) -> None:
+def test_an_interrupted_adoption_is_repeated_without_duplicates(tmp_path: Path) -> None:
     spool = open_at(tmp_path)
     other = Spool(tmp_path / "other.sqlite", id=batch_id(1), limit_bytes=GIB)
     for number in (3, 4):
@@ -426,12 +437,12 @@ FULL_DISK = """
     spool = spool_files.open_spool(Path(sys.argv[1]), "a", limit_bytes=2**30, now=NOW).spool
     for number in range(20):
         spool.put(uuid4(), [failed(number, text=os.urandom(2**15).hex())])
-    print(spool.path, spool.size_bytes < 2**19, spool.counted_only > 0, spool.keeps(uuid4()))
+    print(spool.path, spool.size_bytes < 2**19, spool.counted_only > 0, spool.is_stored(uuid4()))
 """
 
 
-def test_a_spool_in_memory_is_bounded_as_memory_is(tmp_path: Path) -> None:
-    """The disk is full when the agent starts, and no server is there."""
+def test_a_spool_in_memory_has_a_lower_limit(tmp_path: Path) -> None:
+    """The disk is full when the agent starts, and there is no server."""
     code = [sys.executable, "-c", textwrap.dedent(FULL_DISK), str(tmp_path)]
-    said = subprocess.run(code, capture_output=True, text=True, check=True)
-    assert said.stdout.split() == [":memory:", "True", "True", "False"]
+    printed = subprocess.run(code, capture_output=True, text=True, check=True)
+    assert printed.stdout.split() == [":memory:", "True", "True", "False"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from arrester.controlplane.domain.error_policy.setting_definitions import (
+    ALIASES,
     DLQ_PRODUCER,
     KEYS,
-    SPELLINGS,
 )
 from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from tests.conformance.cases import Case, Form, Json
@@ -39,7 +39,7 @@ def defaults(config: Json, names: list[str]) -> dict[str, object]:
         "errors.dlq.include.messages": settings.include_messages,
         "errors.deadletterqueue.context.headers.enable": settings.context_headers,
     }
-    return {name: values[SPELLINGS[name].name if name in SPELLINGS else name] for name in names}
+    return {name: values[ALIASES[name].name if name in ALIASES else name] for name in names}
 
 
 def check_defaults(case: Case) -> None:

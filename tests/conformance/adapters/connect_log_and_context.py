@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from arrester.controlplane.domain.error_policy.log_levels import LEVELS, Saying
+from arrester.controlplane.domain.error_policy.log_levels import LEVELS, LogMessage
 from tests.conformance.cases import Case, Known
 
 IGNORED = {"extra_stage_types": "stages of Connect's life cycle, which have no counterpart"}
 SAYINGS = Known(
     {
-        "error reported": Saying.FAILURE_REPORTED,
-        "each retry": Saying.RETRYING,
-        "backoff sleep": Saying.WAITING,
-        "task killed": Saying.TASK_KILLED,
-        "task fails while stopping": Saying.KILLED_WHILE_STOPPING,
-        "sink put retriable": Saying.SINK_RETRYING,
-        "source poll retriable": Saying.SOURCE_RETRYING,
-        "DLQ write failed": Saying.DEAD_LETTER_FAILED,
-        "DLQ topic missing at start": Saying.DEAD_LETTER_TOPIC_MISSING,
+        "error reported": LogMessage.FAILURE_REPORTED,
+        "each retry": LogMessage.RETRYING,
+        "backoff sleep": LogMessage.WAITING,
+        "task killed": LogMessage.TASK_KILLED,
+        "task fails while stopping": LogMessage.KILLED_WHILE_STOPPING,
+        "sink put retriable": LogMessage.SINK_RETRYING,
+        "source poll retriable": LogMessage.SOURCE_RETRYING,
+        "DLQ write failed": LogMessage.DEAD_LETTER_FAILED,
+        "DLQ topic missing at start": LogMessage.DEAD_LETTER_TOPIC_MISSING,
     }
 )
 

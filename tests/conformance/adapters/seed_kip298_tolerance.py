@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
-from arrester.controlplane.domain.error_policy.respond import Because, Decided
+from arrester.controlplane.domain.error_policy.respond import Decided, DecisionReason
 from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from tests.conformance.cases import Case, Form, Json
 from tests.conformance.simulation import Task, policy
 
 IGNORED = {"with_sliding_window_instead": "decided: the window is tumbling"}
-BY = {Because.TOLERANCE_EXCEEDED: "overall", Because.RATE_EXCEEDED: "rate"}
+BY = {DecisionReason.TOLERANCE_EXCEEDED: "overall", DecisionReason.RATE_EXCEEDED: "rate"}
 
 
 def settings(given: Json) -> ErrorSettings:
@@ -58,7 +58,7 @@ def check_times(case: Case, times: list[int]) -> None:
     wanted = expect["killed_by_failure_number"]
     assert killed_by == (None if wanted == "never" else wanted)
     if "by" in expect:
-        by = BY.get(task.last.because) if isinstance(task.last, Decided) else None
+        by = BY.get(task.last.reason) if isinstance(task.last, Decided) else None
         assert by == expect["by"]
     if "skipped" in expect:
         assert task.counters.records_skipped == expect["skipped"]

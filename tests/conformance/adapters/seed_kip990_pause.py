@@ -35,8 +35,8 @@ def check_pauses_again(case: Case) -> None:
     """The same failure pauses the task again."""
     assert case.given["bad_record_still_next"]
     task = handled(ANSWERS[case.given["handler_returns"]])
-    responder = [task.operate(["other"]), task.operate(["other"])]
-    assert responder == ["paused", "paused"]
+    outcomes = [task.operate(["other"]), task.operate(["other"])]
+    assert outcomes == ["paused", "paused"]
     assert case.expect["after_resume"] == ("the same record fails again and the task pauses again")
 
 

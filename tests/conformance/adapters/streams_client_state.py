@@ -9,11 +9,15 @@ from uuid import UUID
 from arrester.controlplane.domain.events import ThreadDied
 from arrester.controlplane.domain.state.evolve import At, evolve_thread
 from arrester.controlplane.domain.state.states import InstanceStatus, ThreadState, ThreadStatus
-from arrester.controlplane.domain.state.transitions import Move, may_start_thread, move_instance
+from arrester.controlplane.domain.state.transitions import (
+    Transition,
+    instance_transition,
+    may_start_thread,
+)
 from tests.conformance.cases import Case, Form, Known
 
 IGNORED = {"steps": "a description of the order of the steps"}
-RESULTS = {Move.DONE: "ok", Move.REFUSED: "refused", Move.ILLEGAL: "illegal"}
+RESULTS = {Transition.DONE: "ok", Transition.REFUSED: "refused", Transition.ILLEGAL: "illegal"}
 CLOSE = (InstanceStatus.PENDING_SHUTDOWN, InstanceStatus.NOT_RUNNING)
 
 
@@ -21,9 +25,9 @@ def close(state: InstanceStatus) -> tuple[InstanceStatus, int]:
     """Move through the states of closing; return the last state and the number of moves."""
     moves = 0
     for to in CLOSE:
-        move = move_instance(state, to)
-        assert move is not Move.ILLEGAL
-        if move is Move.DONE:
+        move = instance_transition(state, to)
+        assert move is not Transition.ILLEGAL
+        if move is Transition.DONE:
             state, moves = to, moves + 1
     return state, moves
 
@@ -41,7 +45,7 @@ def check(case: Case) -> None:
 
 def check_move(case: Case) -> None:
     given = case.given
-    move = move_instance(InstanceStatus(given["from"]), InstanceStatus(given["to"]))
+    move = instance_transition(InstanceStatus(given["from"]), InstanceStatus(given["to"]))
     assert RESULTS[move] == case.expect["result"]
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from arrester.controlplane.domain.error_policy.log_levels import LEVELS
 from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
 from arrester.controlplane.domain.error_policy.respond import (
-    Because,
     Decided,
+    DecisionReason,
     HandlerRaised,
     TaskRun,
 )
@@ -76,7 +76,7 @@ def check_answer(case: Case) -> None:
     assert outcome == ("task_killed" if raises else "skipped" if fails else "success")
     if "user-code error" in str(raises):
         assert isinstance(task.last, Decided)
-        assert task.last.because is Because.HANDLER_BROKEN
+        assert task.last.reason is DecisionReason.HANDLER_BROKEN
     if "handler_called" in expect:
         assert bool(task.asked) is expect["handler_called"]
     if "dropped_records_delta" in expect:
@@ -89,7 +89,7 @@ def check_answer(case: Case) -> None:
 
 def levels(task: Task) -> set[str]:
     assert isinstance(task.last, Decided)
-    return {LEVELS[saying].name for saying in task.last.said}
+    return {LEVELS[message].name for message in task.last.messages}
 
 
 def check_excluded(name: str, *, called: bool, raises: bool) -> None:

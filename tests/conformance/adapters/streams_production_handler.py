@@ -8,7 +8,7 @@ from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Ki
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
 from arrester.controlplane.domain.error_policy.log_levels import LEVELS
 from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
-from arrester.controlplane.domain.error_policy.respond import UNASKED, Decided, HandlerRaised
+from arrester.controlplane.domain.error_policy.respond import NOT_CALLED, Decided, HandlerRaised
 from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
 from arrester.controlplane.domain.error_policy.setting_definitions import PRODUCTION_HANDLER
 from arrester.controlplane.domain.error_policy.settings import ErrorSettings
@@ -43,9 +43,9 @@ def cause_of(text: str) -> Cause:
     return Cause(names=(*names, "java.lang.RuntimeException", "java.lang.Exception"))
 
 
-def producer(answer: object = UNASKED, **given: object) -> Task:
+def producer(answer: object = NOT_CALLED, **given: object) -> Task:
     keys = {name.replace("_", "."): value for name, value in given.items()}
-    if answer is not UNASKED:
+    if answer is not NOT_CALLED:
         keys["production.exception.handler"] = "my.Handler"
     settings = ErrorSettings.read(keys)
     task = Task(settings.policy(StageKind.PRODUCE), stage=StageKind.PRODUCE)
@@ -112,7 +112,9 @@ def check_failure(case: Case) -> None:
     given, expect = case.given, case.expect
     words = given.get("async_exception") or given.get("error") or "non-retriable"
     answer = given.get("handler_returns") or given.get("handler_would_return")
-    handlers = Known({"default": UNASKED, "raises": HandlerRaised("the handler's own exception")})
+    handlers = Known(
+        {"default": NOT_CALLED, "raises": HandlerRaised("the handler's own exception")}
+    )
     handler = handlers[given.get("handler", "default")]
     task = producer(handler if answer is None else ANSWERS[answer])
     outcome, dead_letters = fails(task, words)
@@ -139,8 +141,8 @@ def check_failure(case: Case) -> None:
 
 
 def check_levels(task: Task, expect: Json) -> None:
-    said = task.last.said if isinstance(task.last, Decided) else ()
-    levels = {LEVELS[saying].name for saying in said}
+    said = task.last.messages if isinstance(task.last, Decided) else ()
+    levels = {LEVELS[message].name for message in said}
     assert set(expect.get("levels", levels)) == levels
     if "log_level" in expect:
         assert expect["log_level"] in levels
@@ -158,11 +160,11 @@ def check_retry(case: Case) -> None:
 def check_pending(case: Case) -> None:
     """The tasks of a thread share its state: after FAIL no handler is called for any of them."""
     task = producer(Answer.CONTINUE)
-    responder = [fails(task, "AuthenticationException")[0]]
-    responder += [
+    outcomes = [fails(task, "AuthenticationException")[0]]
+    outcomes += [
         fails(task, "non-retriable")[0] for _ in range(case.given["tasks_sharing_producer"] - 1)
     ]
-    assert set(responder) == {"task_killed"}
+    assert set(outcomes) == {"task_killed"}
     assert (task.asked, task.errors) == (0, 1)
     assert set(case.expect.values()) == {"raises"}
 
@@ -181,7 +183,7 @@ def check_values(case: Case) -> None:
     assert {ANSWERS[name] for name in shipped["values"]} < set(Answer)
     fails_by_default = fails(producer(), "non-retriable")[0] == "task_killed"
     assert fails_by_default is expect["default"].endswith("(always FAIL)")
-    assert PRODUCTION_HANDLER.old == expect["config"]
+    assert PRODUCTION_HANDLER.former_name == expect["config"]
     assert PRODUCTION_HANDLER.name == shipped["config"].split()[0]
     assert fails(producer(errors_retries_limit=1), "Timeout (retriable)")[0] == "again"
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from arrester.controlplane.domain.state.states import ThreadStatus
-from arrester.controlplane.domain.state.transitions import Move, move_thread
+from arrester.controlplane.domain.state.transitions import Transition, thread_transition
 from tests.conformance.cases import Case
 
 IGNORED: dict[str, str] = {}
-RESULTS = {Move.DONE: "ok", Move.REFUSED: "refused", Move.ILLEGAL: "illegal"}
+RESULTS = {Transition.DONE: "ok", Transition.REFUSED: "refused", Transition.ILLEGAL: "illegal"}
 
 
 def check(case: Case) -> None:
     assert case.given["machine"] == "thread", "only the states of threads have a counterpart"
-    move = move_thread(ThreadStatus(case.given["from"]), ThreadStatus(case.given["to"]))
+    move = thread_transition(ThreadStatus(case.given["from"]), ThreadStatus(case.given["to"]))
     assert RESULTS[move] == case.expect["result"]

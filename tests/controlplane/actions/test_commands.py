@@ -1,4 +1,4 @@
-"""What people do: every command is in the log, and reaches the agents when Redis is there."""
+"""Commands of people: each is logged, and is relayed when Redis is reachable."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from django.core.management import call_command
 from redis import Redis
 
 from arrester.controlplane import actions, queries, redis_client, tasks
+from arrester.controlplane.domain.commands.decide import CommandRequest
 from arrester.controlplane.domain.errors import CommandRefused, InvalidValue, NotFound
 from arrester.controlplane.domain.events import (
     CommandApplied,
@@ -45,24 +46,24 @@ pytestmark = pytest.mark.usefixtures("fresh_database")
 
 @pytest.fixture
 def paused(redis: Redis) -> Redis:
-    """Return a Redis beside a log in which the task JFK is PAUSED."""
+    """Return Redis, with a log in which the task JFK is PAUSED."""
     streams.send(redis, [*histories.started(), *histories.paused()])
     drain.drain(APPLICATION)
     return redis
 
 
 @contextmanager
-def redis_away() -> Iterator[None]:
-    there = settings.REDIS_URL
+def unreachable_redis() -> Iterator[None]:
+    url = settings.REDIS_URL
     settings.REDIS_URL = "unix:///nowhere/redis.sock"
     try:
         yield
     finally:
-        settings.REDIS_URL = there
+        settings.REDIS_URL = url
 
 
 def relayed(redis: Redis) -> list[CommandIssued]:
-    """Return the commands that agents find in Redis."""
+    """Return the commands that are in Redis for the agents."""
     return [
         codec.decode_command(fields[b"body"])
         for _, fields in redis_client.entries(redis, redis_keys.commands(APPLICATION))
@@ -74,7 +75,7 @@ def types() -> list[str]:
 
 
 def answer(redis: Redis, command: CommandState) -> None:
-    """Let the agent fetch the command and obey."""
+    """Send the events of an agent that fetches and applies the command."""
     resumed = TaskResumed(task="JFK", how=ResumeHow.SKIP, actor=command.actor)
     streams.send(
         redis,
@@ -87,13 +88,13 @@ def answer(redis: Redis, command: CommandState) -> None:
     drain.drain(APPLICATION)
 
 
-def test_a_resume_goes_to_the_instance_and_its_answer_comes_back(paused: Redis) -> None:
+def test_a_command_reaches_the_instance_and_its_answer_returns(paused: Redis) -> None:
     issued = actions.skip_record(JFK.digest, actor="ana", reason="known bad row")
 
     assert issued.status is CommandStatus.ISSUED
-    (told,) = relayed(paused)
-    assert (told.command, told.kind) == (issued.id, CommandKind.SKIP_RECORD)
-    assert (told.task, told.position, told.instances) == ("JFK", 7, (INSTANCE,))
+    (sent,) = relayed(paused)
+    assert (sent.command, sent.kind) == (issued.id, CommandKind.SKIP_RECORD)
+    assert (sent.task, sent.position, sent.instances) == ("JFK", 7, (INSTANCE,))
     assert queries.task(JFK.digest).open_command == issued
 
     answer(paused, issued)
@@ -121,7 +122,7 @@ def test_a_running_task_refuses_to_resume(paused: Redis) -> None:
     assert relayed(paused) == []
 
 
-def test_the_same_command_id_again_answers_alike_and_changes_nothing(paused: Redis) -> None:
+def test_a_repeated_command_id_has_the_same_result_and_changes_nothing(paused: Redis) -> None:
     id = uuid4()
     first = actions.resume_task(JFK.digest, actor="ana", command=id)
     assert actions.resume_task(JFK.digest, actor="ana", command=id) == first
@@ -145,7 +146,7 @@ def test_a_command_id_is_for_one_command(paused: Redis) -> None:
     assert types().count("CommandIssued") == 1
 
 
-def test_a_wish_that_is_none_leaves_no_trace(paused: Redis) -> None:
+def test_an_invalid_request_is_not_logged(paused: Redis) -> None:
     before = types()
     with pytest.raises(InvalidValue, match="needs a reason"):
         actions.skip_record(JFK.digest, actor="ana", reason=" ")
@@ -159,13 +160,13 @@ def test_a_wish_that_is_none_leaves_no_trace(paused: Redis) -> None:
     assert types() == before
 
 
-def test_shut_down_latches_cancels_and_ends_when_the_instance_has(paused: Redis) -> None:
+def test_a_shutdown_latches_cancels_and_is_applied_when_the_instance_ends(paused: Redis) -> None:
     pending = actions.resume_task(JFK.digest, actor="ana")
     command = actions.shut_down_application(APPLICATION, actor="ben", reason="night")
 
     assert paused.get(redis_keys.state(APPLICATION)) == b"LATCHED"
     assert queries.command(pending.id).status is CommandStatus.CANCELLED
-    assert [told.command for told in relayed(paused)] == [command.id]
+    assert [each.command for each in relayed(paused)] == [command.id]
     with pytest.raises(CommandRefused, match="still being shut down by ben"):
         actions.start_application(APPLICATION, actor="ana")
 
@@ -197,7 +198,7 @@ def test_shutdown_without_instances_latches(redis: Redis) -> None:
     assert queries.application(APPLICATION).state.status is ApplicationStatus.LATCHED
 
 
-def test_opening_twice_opens_once_and_opens_a_latched_one_again(redis: Redis) -> None:
+def test_opening_is_idempotent_and_starts_a_latched_application(redis: Redis) -> None:
     for _ in range(2):
         state = actions.open_application(APPLICATION, actor="up", reason="demo")
         assert state.status is ApplicationStatus.OPEN
@@ -212,14 +213,14 @@ def test_opening_twice_opens_once_and_opens_a_latched_one_again(redis: Redis) ->
 
 
 def test_an_unrelayed_command_is_relayed_by_the_sweep(paused: Redis) -> None:
-    with redis_away():
+    with unreachable_redis():
         command = actions.resume_task(JFK.digest, actor="ana")
         assert not queries.health().redis.up
     assert relayed(paused) == []
 
     tasks.sweep()
 
-    assert [told.command for told in relayed(paused)] == [command.id]
+    assert [each.command for each in relayed(paused)] == [command.id]
 
 
 def test_a_lost_command_is_relayed_again(paused: Redis) -> None:
@@ -227,19 +228,19 @@ def test_a_lost_command_is_relayed_again(paused: Redis) -> None:
     paused.flushall()
     for _ in range(2):
         command_outbox.relay(APPLICATION)
-    (told,) = relayed(paused)
-    assert told.command == command.id
-    assert (told.actor, told.expires_at) == ("ana", command.expires_at)
+    (sent,) = relayed(paused)
+    assert sent.command == command.id
+    assert (sent.actor, sent.expires_at) == ("ana", command.expires_at)
     assert paused.get(redis_keys.state(APPLICATION)) == b"OPEN"
 
 
-def test_what_is_foreign_in_the_command_stream_is_taken_out(paused: Redis) -> None:
+def test_foreign_entries_of_the_command_stream_are_deleted(paused: Redis) -> None:
     paused.xadd(redis_keys.commands(APPLICATION), {"hello": "world"})
     command_outbox.relay(APPLICATION)
     assert relayed(paused) == []
 
 
-def test_an_answer_to_a_command_that_nobody_gave_is_history(redis: Redis) -> None:
+def test_an_answer_to_an_unknown_command_is_logged(redis: Redis) -> None:
     stray = CommandApplied(command=UUID(int=5))
     streams.send(redis, [histories.event(stray, run=None)])
     drain.drain(APPLICATION)
@@ -249,13 +250,13 @@ def test_an_answer_to_a_command_that_nobody_gave_is_history(redis: Redis) -> Non
     streams.assert_exact()
 
 
-def test_texts_with_nul_are_kept_whole_in_the_log(paused: Redis) -> None:
+def test_texts_with_nul_are_logged_unchanged(paused: Redis) -> None:
     command = actions.skip_record(JFK.digest, actor="a\0na", reason="bad \0 row")
     assert queries.command(command.id).reason == "bad \0 row"
     assert queries.command(command.id).actor == "a\0na"
 
 
-def test_a_policy_is_relayed_as_it_was_wished_and_shown_as_it_was_answered(redis: Redis) -> None:
+def test_a_policy_is_relayed_as_requested_and_shown_as_applied(redis: Redis) -> None:
     streams.send(redis, [*histories.started(), histories.event(histories.POLICY)])
     drain.drain(APPLICATION)
     issued = set_policy()
@@ -277,10 +278,10 @@ def test_a_policy_is_relayed_as_it_was_wished_and_shown_as_it_was_answered(redis
     )
     drain.drain(APPLICATION)
     assert queries.command(issued.id).status is CommandStatus.APPLIED
-    [shown] = queries.policies(APPLICATION, now=histories.NOON)
-    assert shown.thread.policy is not None
-    [said] = shown.thread.policy.commanded
-    assert (said.name, said.answer, said.actor) == ("produce", "PAUSE", "ana")
+    [policy] = queries.policies(APPLICATION, now=histories.NOON)
+    assert policy.thread.policy is not None
+    [override] = policy.thread.policy.commanded
+    assert (override.name, override.answer, override.actor) == ("produce", "PAUSE", "ana")
     assert relayed(redis) == []
     with pytest.raises(CommandRefused, match="has no stage process:nope"):
         set_policy(stage="process:nope")
@@ -293,12 +294,13 @@ def set_policy(
     answer: StageAnswer | None = "PAUSE",
     command: UUID | None = None,
 ) -> CommandState:
-    return actions.set_policy(
-        APPLICATION,
+    requested = CommandRequest(
+        command=command or uuid4(),
+        kind=CommandKind.SET_POLICY,
+        actor="ana",
+        reason="a new table",
         pipeline="delays",
         stage=stage,
         answer=answer,
-        actor="ana",
-        reason="a new table",
-        command=command,
     )
+    return actions.issue_command(APPLICATION, requested)

@@ -1,4 +1,4 @@
-"""What people do with error groups, and notes: once in the log, and undone by time."""
+"""Acts on error groups, and notes: each is logged once; mutes end by time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MARK = FAILURE.fingerprint
 
 @pytest.fixture
 def failed(redis: Redis) -> Redis:
-    """Return a Redis beside a log in which a record has failed, and paused its task."""
+    """Return Redis, with a log in which a failed record has paused its task."""
     streams.send(redis, [*histories.started(), *histories.paused()])
     drain.drain(APPLICATION)
     return redis
@@ -57,8 +57,8 @@ def test_resolved_and_reopened_by_the_next_failure(failed: Redis) -> None:
     streams.assert_exact()
 
 
-def test_a_list_is_in_order_however_close_what_failed_last_is(redis: Redis) -> None:
-    """Its index tells nothing apart within ten seconds."""
+def test_groups_with_close_last_failures_are_listed_in_order(redis: Redis) -> None:
+    """The index does not distinguish failures within ten seconds."""
     seen = [0, 1, 1, 2_500, 9_999, 10_000, 10_000, 29_999, 30_001, -1, -5_000, -10_000]
     for number, at in enumerate(seen):
         failure = replace(FAILURE, fingerprint=f"1-{number:016x}")
@@ -71,12 +71,12 @@ def test_a_list_is_in_order_however_close_what_failed_last_is(redis: Redis) -> N
     expected = sorted((at, f"1-{number:016x}") for number, at in enumerate(seen))
     for sort, wanted in (("last_seen", expected), ("-last_seen", expected[::-1])):
         for limit in (1, 2, 5, 50):
-            assert [mark for _, mark in wanted] == listed(sort, limit)
+            assert [fingerprint for _, fingerprint in wanted] == listed(sort, limit)
     for at in (-5_000, 1, 9_999, 29_999):
-        wanted = [(moment, mark) for moment, mark in expected if moment >= at]
+        wanted = [(moment, fingerprint) for moment, fingerprint in expected if moment >= at]
         since = histories.NOON + timedelta(milliseconds=at)
         found = listed("last_seen", 50, GroupFilter(since=since))
-        assert found == [mark for _, mark in wanted]
+        assert found == [fingerprint for _, fingerprint in wanted]
 
 
 def listed(sort: str, limit: int, wanted: GroupFilter | None = None) -> list[str]:
@@ -91,7 +91,7 @@ def listed(sort: str, limit: int, wanted: GroupFilter | None = None) -> list[str
             return found
 
 
-def test_asking_twice_under_one_id_is_asking_once(failed: Redis) -> None:
+def test_a_repeated_act_with_the_same_id_is_done_once(failed: Redis) -> None:
     id = uuid4()
     assert act(GroupAct.RESOLVE, id=id) == act(GroupAct.RESOLVE, id=id)
     note = uuid4()
@@ -102,7 +102,7 @@ def test_asking_twice_under_one_id_is_asking_once(failed: Redis) -> None:
     streams.assert_exact()
 
 
-def test_what_the_state_forbids_leaves_no_trace(failed: Redis) -> None:
+def test_an_act_that_the_state_forbids_is_not_logged(failed: Redis) -> None:
     before = len(streams.log())
     with pytest.raises(GroupRefused) as refused:
         act(GroupAct.REOPEN)
@@ -116,7 +116,7 @@ def test_what_the_state_forbids_leaves_no_trace(failed: Redis) -> None:
     assert len(streams.log()) == before
 
 
-def test_a_silence_ends_with_its_time(failed: Redis) -> None:
+def test_a_mute_ends_at_its_time(failed: Redis) -> None:
     now = datetime.now(UTC)
     act(GroupAct.MUTE, until=now + timedelta(hours=1))
     assert actions.watch(now=now) == 0
@@ -126,16 +126,16 @@ def test_a_silence_ends_with_its_time(failed: Redis) -> None:
     streams.assert_exact()
 
 
-def test_notes_stand_in_the_history_of_a_task_and_of_a_command(failed: Redis) -> None:
+def test_notes_are_in_the_history_of_a_task_and_of_a_command(failed: Redis) -> None:
     command = actions.resume_task(JFK.digest, actor="ana").id
-    actions.note_on_task(JFK, actor="ben", text="the vendor was told")
+    actions.note_on_task(JFK, actor="ben", text="the vendor is informed")
     actions.note_on_command(command, actor="ben", text="after the call")
     newest = [each.event.type for each in queries.task_history(JFK.digest).rows]
     assert newest[:3] == ["NoteAdded", "NoteAdded", "CommandIssued"]
     streams.assert_exact()
 
 
-def test_a_command_is_taken_back_while_nobody_has_fetched_it(failed: Redis) -> None:
+def test_a_command_can_be_cancelled_until_an_instance_has_fetched_it(failed: Redis) -> None:
     command = actions.resume_task(JFK.digest, actor="ana").id
     assert actions.cancel_command(command, actor="ben").status is CommandStatus.CANCELLED
     with pytest.raises(CommandRefused, match="it is CANCELLED"):
@@ -148,7 +148,7 @@ def test_a_command_is_taken_back_while_nobody_has_fetched_it(failed: Redis) -> N
     streams.assert_exact()
 
 
-def test_many_tasks_are_resumed_at_once_and_one_refusal_stops_no_other(failed: Redis) -> None:
+def test_a_refusal_of_one_of_many_resumed_tasks_does_not_affect_the_others(failed: Redis) -> None:
     streams.send(failed, [*histories.paused(key="LGA"), histories.failed(3, key="EWR")])
     drain.drain(APPLICATION)
     digests = [
@@ -157,17 +157,18 @@ def test_many_tasks_are_resumed_at_once_and_one_refusal_stops_no_other(failed: R
     id = uuid4()
     for _ in range(2):
         done = actions.resume_tasks(digests, actor="ana", reason="fixed", id=id)
-        said = {each.task.key: (each.command is not None, each.refused) for each in done}
-        assert said["JFK"] == said["LGA"] == (True, "")
+        results = {each.task.key: (each.command is not None, each.refused) for each in done}
+        assert results["JFK"] == results["LGA"] == (True, "")
         assert (
-            said["EWR"][1] == f"only a PAUSED task can resume; delays_EWR is {TaskStatus.RUNNING}"
+            results["EWR"][1]
+            == f"only a PAUSED task can resume; delays_EWR is {TaskStatus.RUNNING}"
         )
     assert len(queries.open_commands(APPLICATION)) == 2
     with pytest.raises(InvalidValue):
         actions.resume_tasks([], actor="ana")
 
 
-def test_many_tasks_are_resumed_in_one_batch_and_agents_told_once(failed: Redis) -> None:
+def test_many_tasks_are_resumed_in_one_batch_and_relayed_once(failed: Redis) -> None:
     keys = [f"gate-{number}" for number in range(8)]
     streams.send(failed, [event for key in keys for event in histories.paused(key=key)])
     drain.drain(APPLICATION)

@@ -1,4 +1,4 @@
-"""What cannot be understood is kept with its bytes, stops nothing, and can be put back."""
+"""Quarantine: invalid entries are stored with their bytes, block nothing, and can be requeued."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.identity import redis_keys, uuids
 from arrester.controlplane.domain.state.states import ApplicationStatus
 from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.domain.wire.compression import BATCH_MAX_BYTES, FORMAT
+from arrester.controlplane.domain.wire.codec import BATCH_MAX_BYTES, FORMAT
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.store import copy_rows, stream_entry
 from tests import histories
@@ -58,7 +58,7 @@ GOOD: dict[str, str | bytes] = {"batch": str(uuid4()), "spool": str(streams.SPOO
     ],
     ids=["foreign", "garbage", "empty", "wrong batch", "no spool", "wrong spool"],
 )
-def test_what_is_not_understood_is_kept_aside(redis: Redis, fields: dict[str, str | bytes]) -> None:
+def test_invalid_entries_are_quarantined(redis: Redis, fields: dict[str, str | bytes]) -> None:
     streams.send(redis, [histories.failed(1)])
     streams.put(redis, fields)
     streams.send(redis, [histories.failed(2)])
@@ -67,9 +67,9 @@ def test_what_is_not_understood_is_kept_aside(redis: Redis, fields: dict[str, st
 
     assert len(streams.log()) == 2
     assert redis.xlen(redis_keys.events(APPLICATION)) == 0
-    (kept,) = queries.quarantine(APPLICATION).rows
-    assert kept.index is None
-    raw = msgspec.msgpack.decode(kept.raw, type=dict[bytes, bytes])
+    (entry,) = queries.quarantine(APPLICATION).rows
+    assert entry.index is None
+    raw = msgspec.msgpack.decode(entry.raw, type=dict[bytes, bytes])
     assert raw == {
         name.encode(): value if isinstance(value, bytes) else value.encode()
         for name, value in fields.items()
@@ -77,7 +77,7 @@ def test_what_is_not_understood_is_kept_aside(redis: Redis, fields: dict[str, st
     assert queries.lag(APPLICATION).quarantined == 1
 
 
-def test_a_garbled_batch_is_confirmed_so_that_its_sender_can_let_go(redis: Redis) -> None:
+def test_a_garbled_batch_is_confirmed_so_that_its_sender_can_delete_it(redis: Redis) -> None:
     batch = uuid4()
     for _ in range(2):
         streams.put(redis, streams.fields(batch, b"garbled"))
@@ -88,7 +88,7 @@ def test_a_garbled_batch_is_confirmed_so_that_its_sender_can_let_go(redis: Redis
 
 
 def newer(event: Event) -> bytes:
-    """Return `event` as a newer agent may say it: with a field that we do not know."""
+    """Return `event` as a newer agent may encode it: with an unknown field."""
     plain: dict[str, Any] = msgspec.to_builtins(event, enc_hook=str)
     plain["data"]["mood"] = "bad"
     return msgspec.msgpack.encode(plain)
@@ -98,7 +98,7 @@ def packed(*events: bytes) -> bytes:
     return FORMAT + zlib.compress(msgspec.msgpack.encode([msgspec.Raw(event) for event in events]))
 
 
-def test_an_event_that_is_not_understood_spoils_no_other(redis: Redis) -> None:
+def test_an_invalid_event_does_not_affect_other_events_of_its_batch(redis: Redis) -> None:
     strange = newer(histories.failed(2))
     first, last = (codec.encode_event(histories.failed(position)) for position in (1, 3))
     batch = uuid4()
@@ -107,13 +107,13 @@ def test_an_event_that_is_not_understood_spoils_no_other(redis: Redis) -> None:
     drain.drain(APPLICATION)
 
     assert [each.event.data.position for each in streams.log()] == [1, 3]  # type: ignore[union-attr]  # all RecordFailed
-    (kept,) = queries.quarantine().rows
-    assert (kept.batch, kept.index, kept.raw) == (batch, 1, strange)
-    assert "mood" in kept.reason
+    (entry,) = queries.quarantine().rows
+    assert (entry.batch, entry.index, entry.raw) == (batch, 1, strange)
+    assert "mood" in entry.reason
     streams.assert_exact()
 
 
-def test_bodies_are_found_where_a_part_of_their_batch_is_kept_aside(redis: Redis) -> None:
+def test_bodies_are_found_if_a_part_of_their_batch_is_quarantined(redis: Redis) -> None:
     opened = histories.event(ApplicationOpened(), run=None)
     first, second, third = (
         histories.failed(1),
@@ -125,7 +125,7 @@ def test_bodies_are_found_where_a_part_of_their_batch_is_kept_aside(redis: Redis
     streams.send(redis, [third])
     drain.drain(APPLICATION)
 
-    assert streams.said() == [first, second, third, second, third]
+    assert streams.events() == [first, second, third, second, third]
     assert models.Batch.objects.exclude(bodies=None).count() == 2
 
 
@@ -135,10 +135,10 @@ def test_an_event_whose_batch_has_too_few_bodies_has_none(redis: Redis) -> None:
     bodies = zlib.compress(msgspec.msgpack.encode([events[0].body]))
     streams.put(redis, streams.fields(uuid4(), heads + bodies))
     drain.drain(APPLICATION)
-    assert [each.body for each in streams.said()] == [events[0].body, None]
+    assert [each.body for each in streams.events()] == [events[0].body, None]
 
 
-def test_a_batch_of_a_year_that_no_clock_has_is_folded_and_blocks_nobody(
+def test_a_batch_with_an_impossible_year_is_folded_and_blocks_no_other(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beyond = UUID(int=(2**48 - 1) << 80 | 7 << 76 | 2 << 62)
@@ -147,28 +147,28 @@ def test_a_batch_of_a_year_that_no_clock_has_is_folded_and_blocks_nobody(
     drain.drain(APPLICATION)
     assert len(streams.log()) == 2
     assert queries.quarantine().rows == ()
-    # What breaks the fold is judged once: then it is aside, whatever its id says.
+    # A value that breaks the fold is checked once; then it is quarantined, whatever its id.
     moments = uuids.uuid7(datetime(2020, 1, 1, tzinfo=UTC))
     streams.send(redis, [histories.failed(3)], batch=moments)
     with monkeypatch.context() as patch:
         patch.setattr(uuids, "moment", int)
         drain.drain(APPLICATION)
-    (kept,) = queries.quarantine().rows
-    assert "breaks the fold" in kept.reason
+    (entry,) = queries.quarantine().rows
+    assert "breaks the fold" in entry.reason
     assert redis.xlen(redis_keys.events(APPLICATION)) == 0
 
 
-def test_an_agent_cannot_say_what_only_the_server_says(redis: Redis) -> None:
+def test_an_agent_cannot_send_events_of_the_server(redis: Redis) -> None:
     streams.send(redis, [histories.event(ApplicationOpened(), run=None)])
     drain.drain(APPLICATION)
 
     assert streams.log() == []
-    (kept,) = queries.quarantine().rows
-    assert kept.reason == "only the server may say ApplicationOpened"
+    (entry,) = queries.quarantine().rows
+    assert entry.reason == "only the server may say ApplicationOpened"
 
 
 @pytest.mark.parametrize("error", [ValueError, MemoryError])
-def test_a_value_that_breaks_the_fold_takes_only_its_own_entry_with_it(
+def test_a_value_that_breaks_the_fold_affects_only_its_own_entry(
     redis: Redis, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     def break_on_two(stream: int, day: date, stored: list[StoredEvent]) -> Iterator[bytes]:
@@ -184,21 +184,21 @@ def test_a_value_that_breaks_the_fold_takes_only_its_own_entry_with_it(
         drain.drain(APPLICATION)
 
     assert [each.event.data.position for each in streams.log()] == [1, 3]  # type: ignore[union-attr]  # all RecordFailed
-    (kept,) = queries.quarantine().rows
-    assert "two" in kept.reason
+    (entry,) = queries.quarantine().rows
+    assert "two" in entry.reason
 
-    # The cause is repaired: it goes back, behind what came meanwhile.
-    assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(put_back=1, waiting=0)
-    *failed, said = streams.log()
+    # The cause is repaired: the entry is requeued, after newer ones.
+    assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(requeued=1, invalid=0)
+    *failed, act = streams.log()
     assert [each.event.data.position for each in failed] == [1, 3, 2]  # type: ignore[union-attr]  # all RecordFailed
-    assert said.event.data == QuarantineRequeued(count=1, actor="ana")
-    assert streams.said()[-2].body == histories.failed(2).body
+    assert act.event.data == QuarantineRequeued(count=1, actor="ana")
+    assert streams.events()[-2].body == histories.failed(2).body
     streams.assert_exact()
-    assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(put_back=0, waiting=0)
+    assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(requeued=0, invalid=0)
     assert queries.lag(APPLICATION).quarantined == 0
 
 
-def test_requeue_leaves_what_is_still_not_understood(redis: Redis) -> None:
+def test_requeue_leaves_entries_that_are_still_invalid(redis: Redis) -> None:
     streams.put(redis, {"hello": "world"})
     drain.drain(APPLICATION)
     out = StringIO()
@@ -209,7 +209,7 @@ def test_requeue_leaves_what_is_still_not_understood(redis: Redis) -> None:
     assert queries.quarantine().rows[0].requeued_at is None
 
 
-def test_what_nobody_wants_is_dismissed(redis: Redis) -> None:
+def test_entries_can_be_dismissed(redis: Redis) -> None:
     for batch in (uuid4(), uuid4()):
         streams.put(redis, streams.fields(batch, b"garbled"))
     drain.drain(APPLICATION)
@@ -228,14 +228,14 @@ def test_what_nobody_wants_is_dismissed(redis: Redis) -> None:
     assert [each.event.data for each in streams.log()] == [
         QuarantineDismissed(count=1, actor="arrester")
     ] * 2
-    assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(put_back=0, waiting=0)
+    assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(requeued=0, invalid=0)
 
 
-def test_one_thing_is_put_back_or_dismissed_once(
+def test_one_entry_is_requeued_or_dismissed_once(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        for name in ("SERVER_ONLY", "NOT_ALWAYS_BELIEVED"):
+        for name in ("SERVER_ONLY", "CHECKED_EVENTS"):
             patch.setattr(stream_entry, name, frozenset({RecordFailed}))
         streams.send(redis, [histories.failed(1)])
         streams.put(redis, {"hello": "world"})
@@ -256,9 +256,11 @@ def test_one_thing_is_put_back_or_dismissed_once(
         actions.requeue_one(4711, actor="ben", id=uuid4())
 
 
-def test_much_is_put_back_in_portions(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_entries_are_requeued_in_portions(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
-        for name in ("SERVER_ONLY", "NOT_ALWAYS_BELIEVED"):
+        for name in ("SERVER_ONLY", "CHECKED_EVENTS"):
             patch.setattr(stream_entry, name, frozenset({RecordFailed}))
         for position in range(5):
             streams.send(redis, [histories.failed(position)])
@@ -276,13 +278,20 @@ def test_much_is_put_back_in_portions(redis: Redis, monkeypatch: pytest.MonkeyPa
         with pytest.raises(OSError, match="full"):
             actions.requeue(APPLICATION, actor="ana")
     assert len(streams.log()) == 3
-    # A fold has its turn between, and who asks again goes on where it ended.
+    # A fold runs in between, and a repeated requeue continues where it ended.
     streams.send(redis, [histories.failed(5)])
     drain.drain(APPLICATION)
-    assert actions.requeue(APPLICATION, actor="ben") == actions.Requeued(put_back=3, waiting=0)
-    said = [each.event.data for each in streams.log()]
-    assert [each.position for each in said if isinstance(each, RecordFailed)] == [0, 1, 5, 2, 3, 4]
-    assert [each for each in said if isinstance(each, QuarantineRequeued)] == [
+    assert actions.requeue(APPLICATION, actor="ben") == actions.Requeued(requeued=3, invalid=0)
+    logged = [each.event.data for each in streams.log()]
+    assert [each.position for each in logged if isinstance(each, RecordFailed)] == [
+        0,
+        1,
+        5,
+        2,
+        3,
+        4,
+    ]
+    assert [each for each in logged if isinstance(each, QuarantineRequeued)] == [
         QuarantineRequeued(count=2, actor="ana"),
         QuarantineRequeued(count=2, actor="ben"),
         QuarantineRequeued(count=1, actor="ben"),
@@ -290,14 +299,14 @@ def test_much_is_put_back_in_portions(redis: Redis, monkeypatch: pytest.MonkeyPa
     streams.assert_exact()
 
 
-def test_a_batch_that_unpacks_to_too_much_is_kept_aside(redis: Redis) -> None:
+def test_a_batch_that_unpacks_to_too_many_bytes_is_quarantined(redis: Redis) -> None:
     bomb = FORMAT + zlib.compress(b"\0" * (BATCH_MAX_BYTES + 1))
     streams.put(redis, GOOD | {"events": bomb})
     drain.drain(APPLICATION)
     assert "unpacks to more than" in queries.quarantine().rows[0].reason
 
 
-def test_a_batch_of_more_events_than_anybody_sends_is_kept_aside(redis: Redis) -> None:
+def test_a_batch_of_too_many_events_is_quarantined(redis: Redis) -> None:
     event = replace(histories.failed(1), body=None)
     flood = codec.encode_batch([event] * 100_000)
     assert len(flood) < 30_000
@@ -305,25 +314,25 @@ def test_a_batch_of_more_events_than_anybody_sends_is_kept_aside(redis: Redis) -
     streams.put(redis, streams.fields(batch, flood))
     streams.send(redis, [event])
     drain.drain(APPLICATION)
-    (kept,) = queries.quarantine().rows
-    assert kept.reason == "a batch of more than 10000 events"
-    assert msgspec.msgpack.decode(kept.raw, type=dict[bytes, bytes])[b"events"] == flood
-    assert streams.said() == [event]
+    (entry,) = queries.quarantine().rows
+    assert entry.reason == "a batch of more than 10000 events"
+    assert msgspec.msgpack.decode(entry.raw, type=dict[bytes, bytes])[b"events"] == flood
+    assert streams.events() == [event]
     assert batch in streams.confirmed(redis)
 
 
-def test_an_agent_is_not_believed_about_people(redis: Redis) -> None:
+def test_events_of_people_from_an_agent_are_quarantined(redis: Redis) -> None:
     latched = ApplicationLatched(reason="because", actor="ceo")
     resumed = TaskResumed(task="JFK", how=ResumeHow.RETRY, actor="ana")
-    said = [
+    sent = [
         histories.event(latched, run=None),
         replace(histories.event(resumed), instance=None),
-        # By hand, at the driver: it stands in the log as the instance's word.
+        # By hand, at the driver: it is logged as an event of the instance.
         histories.event(resumed),
-        # What a command led to is told by the command.
+        # The effect of a command is reported with the command.
         replace(histories.event(resumed), instance=None, caused_by=uuid4()),
     ]
-    streams.send(redis, said)
+    streams.send(redis, sent)
     drain.drain(APPLICATION)
     assert [each.event.type for each in streams.log()] == ["TaskResumed"] * 2
     reasons = [each.reason for each in queries.quarantine(APPLICATION).rows]
@@ -336,7 +345,7 @@ def test_an_agent_is_not_believed_about_people(redis: Redis) -> None:
     assert queries.application(APPLICATION).state.status is ApplicationStatus.OPEN
 
 
-def test_what_is_over_is_not_read_to_count_what_waits() -> None:
+def test_counting_waiting_entries_reads_no_handled_ones() -> None:
     now = datetime.now(UTC)
     with connection.cursor() as cursor:
         cursor.execute(
@@ -347,10 +356,10 @@ def test_what_is_over_is_not_read_to_count_what_waits() -> None:
             " FROM generate_series(1, 5000) AS number"
         )
         cursor.execute("ANALYZE quarantine")
-    with CaptureQueriesContext(connection) as asked:
+    with CaptureQueriesContext(connection) as captured:
         counted = store.count_waiting_entries(old_since=now - timedelta(days=1))
     assert counted == {"flights": store.WaitingEntries(not_understood=5, too_old=0)}
-    (query,) = asked.captured_queries
+    (query,) = captured.captured_queries
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN {query['sql']}")
         plan = "\n".join(line for (line,) in cursor.fetchall())

@@ -1,4 +1,4 @@
-"""What the clock does: instances lost and found, commands expired."""
+"""Timeouts: instances lost and found, commands expired."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 from msgspec.structs import replace
 from redis import Redis
 
-from arrester.controlplane import actions, queries
+from arrester.controlplane import actions, models, queries
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import CommandStatus, InstanceState
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.outbound import heartbeats
 from arrester.controlplane.views import projections, row_mapping
-from arrester.controlplane.views.bulk_upsert import upsert
+from arrester.controlplane.views.bulk_upsert import Upsert, upsert
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, INSTANCE, JFK, OTHER_INSTANCE
@@ -43,7 +43,9 @@ def instance() -> InstanceState:
     return state
 
 
-def test_silence_is_lost_and_hearing_is_found(redis: Redis, now: datetime) -> None:
+def test_an_instance_without_heartbeat_is_lost_and_found_with_the_next_one(
+    redis: Redis, now: datetime
+) -> None:
     watched_since(redis, now - timedelta(seconds=31), last=now - timedelta(seconds=5))
 
     assert actions.watch(now=now) == 1
@@ -57,29 +59,28 @@ def test_silence_is_lost_and_hearing_is_found(redis: Redis, now: datetime) -> No
     streams.assert_exact()
 
 
-def test_drivers_that_were_killed_and_replaced_are_asked_after_for_a_day(
-    redis: Redis, now: datetime
-) -> None:
-    """They never say that they have ended, and each click would load all there ever were."""
+def test_killed_and_replaced_instances_are_checked_for_a_day(redis: Redis, now: datetime) -> None:
+    """They never report their end, and each action would load all of them since creation."""
     long_ago, lately = now - timedelta(days=2), now - timedelta(hours=2)
     running = row_mapping.INSTANCES.load("id = %s", [INSTANCE])[0]
     killed = replace(running, id=uuid4(), lost=True, started_at=long_ago)
     new = replace(killed, id=uuid4(), started_at=lately)
-    never_told = replace(killed, id=uuid4(), started_at=None)
+    without_start = replace(killed, id=uuid4(), started_at=None)
     # The newest run of its pipeline is its own.
-    known = [replace(running, lost=True, started_at=long_ago), killed, new, never_told]
-    upsert([row_mapping.INSTANCES.saved(known)])
-    state = projections.standing(APPLICATION)
-    assert state.instances.keys() == {INSTANCE, new.id, never_told.id}
+    known = [replace(running, lost=True, started_at=long_ago), killed, new, without_start]
+    rows = [row_mapping.INSTANCES.row(each) for each in known]
+    upsert([Upsert(models.Instance, rows)])
+    state = projections.current_states(APPLICATION)
+    assert state.instances.keys() == {INSTANCE, new.id, without_start.id}
     assert instance().id == INSTANCE
     assert {each.id for each in queries.instances(APPLICATION, ended=True)} == {
         killed.id,
         new.id,
-        never_told.id,
+        without_start.id,
     }
 
 
-def test_an_instance_that_is_heard_is_not_lost(redis: Redis, now: datetime) -> None:
+def test_an_instance_with_a_heartbeat_is_not_lost(redis: Redis, now: datetime) -> None:
     watched_since(redis, now - timedelta(hours=1), last=now)
     redis.set(redis_keys.heartbeat(APPLICATION, INSTANCE), b"{}")
     assert actions.watch(now=now) == 0
@@ -88,23 +89,25 @@ def test_an_instance_that_is_heard_is_not_lost(redis: Redis, now: datetime) -> N
 @pytest.mark.parametrize(
     ("since", "last"),
     [(29, 5), (3600, 16)],
-    ids=["Redis has been there for too short", "nobody looked for a while"],
+    ids=["Redis is reachable for too short", "no check for a while"],
 )
-def test_nobody_is_lost_while_redis_was_away(
+def test_no_instance_is_lost_after_redis_was_unreachable(
     redis: Redis, now: datetime, since: int, last: int
 ) -> None:
     watched_since(redis, now - timedelta(seconds=since), last=now - timedelta(seconds=last))
     assert actions.watch(now=now) == 0
 
 
-def test_a_redis_that_lost_everything_begins_to_prove_again(redis: Redis, now: datetime) -> None:
+def test_an_emptied_redis_proves_nothing_until_it_was_reachable_for_a_while(
+    redis: Redis, now: datetime
+) -> None:
     redis.flushall()
     for seconds in range(0, 30, 5):
         assert actions.watch(now=now + timedelta(seconds=seconds)) == 0
     assert actions.watch(now=now + timedelta(seconds=30)) == 1
 
 
-def test_nobody_is_lost_while_events_wait_to_be_folded(redis: Redis, now: datetime) -> None:
+def test_no_instance_is_lost_while_events_wait_to_be_folded(redis: Redis, now: datetime) -> None:
     streams.send(redis, [histories.failed(9)])
     later = now + timedelta(seconds=60)
     watched_since(redis, now, last=later - timedelta(seconds=5))
@@ -113,27 +116,27 @@ def test_nobody_is_lost_while_events_wait_to_be_folded(redis: Redis, now: dateti
     assert actions.watch(now=later) == 1
 
 
-def test_an_instance_that_starts_while_the_others_are_asked_is_not_lost(
+def test_an_instance_that_starts_during_the_check_is_not_lost(
     redis: Redis, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched_since(redis, now - timedelta(hours=1), last=now)
-    ask = heartbeats.heard
+    check = heartbeats.with_heartbeat
 
-    def asked_slowly(application: str, instances: Collection[UUID]) -> set[UUID]:
-        answer = ask(application, instances)
+    def check_slowly(application: str, instances: Collection[UUID]) -> set[UUID]:
+        answer = check(application, instances)
         redis.set(redis_keys.heartbeat(APPLICATION, OTHER_INSTANCE), b"{}")
         streams.send(redis, [replace(histories.started()[0], instance=OTHER_INSTANCE)])
         drain.drain(APPLICATION)
         return answer
 
-    monkeypatch.setattr(heartbeats, "heard", asked_slowly)
+    monkeypatch.setattr(heartbeats, "with_heartbeat", check_slowly)
     actions.watch(now=now)
 
     lost = {each.id: each.lost for each in queries.instances(APPLICATION)}
     assert lost == {INSTANCE: True, OTHER_INSTANCE: False}
 
 
-def test_a_command_nobody_fetches_expires(redis: Redis, now: datetime) -> None:
+def test_a_command_that_no_instance_fetches_expires(redis: Redis, now: datetime) -> None:
     redis.set(redis_keys.heartbeat(APPLICATION, INSTANCE), b"{}")
     command = actions.resume_task(JFK.digest, actor="ana")
     assert redis.xlen(redis_keys.commands(APPLICATION)) == 1

@@ -1,4 +1,4 @@
-"""Legal erasure: one body goes for good, by the owner alone; nothing else changes."""
+"""Legal erasure: the owner erases one body permanently; nothing else changes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def three_failures(redis: Redis) -> list[Body | None]:
     """Fold a batch of three failed records; return their bodies."""
     streams.send(redis, [histories.failed(number) for number in range(3)])
     drain.drain(APPLICATION)
-    return [event.body for event in streams.said()]
+    return [event.body for event in streams.events()]
 
 
 def run(sequence: int, **options: str) -> str:
@@ -41,24 +41,26 @@ def run(sequence: int, **options: str) -> str:
     return out.getvalue()
 
 
-def test_a_body_is_erased_and_its_neighbours_stay(three_failures: list[Body | None]) -> None:
+def test_erasing_a_body_keeps_the_other_bodies_of_its_batch(
+    three_failures: list[Body | None],
+) -> None:
     assert run(2) == "flights @ 2: body erased; recorded as event 4\n"
-    first, second, third, said = streams.said()
+    first, second, third, erased = streams.events()
     assert (first.body, third.body) == (three_failures[0], three_failures[2])
     assert second.body == Body(erased=True)
-    assert said.data == BodyErased(sequence=2, **WHY)
+    assert erased.data == BodyErased(sequence=2, **WHY)
     with connection.cursor() as cursor:
         cursor.execute("SELECT bodies FROM batch WHERE bodies IS NOT NULL")
         ((packed,),) = cursor.fetchall()
     found = [codec.decode_body(bytes(packed), place) for place in range(3)]
     assert found == [three_failures[0], Body(erased=True), three_failures[2]]
     streams.assert_exact()
-    before = rebuild.live(APPLICATION)
+    before = rebuild.live_rows(APPLICATION)
     rebuild.rebuild(APPLICATION)
-    assert rebuild.live(APPLICATION) == before
+    assert rebuild.live_rows(APPLICATION) == before
 
 
-def test_what_is_not_there_cannot_be_erased(three_failures: list[Body | None]) -> None:
+def test_erasing_a_missing_body_is_refused(three_failures: list[Body | None]) -> None:
     run(2)
     for sequence, why in ((2, "has no body"), (4, "no event of its batch"), (9, "no event")):
         with pytest.raises(CommandError, match=why):
@@ -68,7 +70,7 @@ def test_what_is_not_there_cannot_be_erased(three_failures: list[Body | None]) -
     assert len(streams.log()) == 4
 
 
-def test_only_the_owner_erases(
+def test_only_the_owner_role_erases(
     three_failures: list[Body | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ProgrammingError, match="permission denied"):
@@ -76,12 +78,12 @@ def test_only_the_owner_erases(
     monkeypatch.setattr(settings, "MIGRATE_DATABASE_URL", settings.DATABASE_URL)
     with pytest.raises(CommandError, match="must connect as the owner"):
         run(1)
-    assert streams.said()[0].body == three_failures[0]
+    assert streams.events()[0].body == three_failures[0]
     assert store.read_stream(APPLICATION).sequence == 3
 
 
 @pytest.mark.parametrize("role", ["owner", "application"])
-def test_the_guard_stands_after_an_erasure(
+def test_the_log_is_append_only_after_an_erasure(
     three_failures: list[Body | None], fresh_database: embedded.Urls, role: str
 ) -> None:
     run(1)
@@ -97,6 +99,6 @@ def test_the_guard_stands_after_an_erasure(
                 connected.execute(sql.SQL(statement).format(sql.Identifier(table)))
 
 
-def test_a_batch_that_is_not_understood_is_left_alone() -> None:
+def test_an_unreadable_batch_is_not_erased() -> None:
     with pytest.raises(MalformedBatch):
         codec.without_body(b"what is that?", 0)

@@ -25,29 +25,29 @@ from arrester.controlplane.ingest import drain
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.chaos, pytest.mark.usefixtures("fresh_database")]
 NOW = datetime.now(UTC)
-PATIENCE_SECONDS = 60
 T = TypeVar("T")
 
 
 @pytest.fixture
 def six_days(monkeypatch: pytest.MonkeyPatch) -> rebuild.Derived:
-    """Put something into the log on each of six days; return the rows of the views."""
+    """Append events on each of six days; return the rows of the views."""
     monkeypatch.setattr(state_at_position, "EVENTS_PER_SNAPSHOT", 4)
     monkeypatch.setattr(rebuild, "NEAR", 2)
     store.ensure_partitions((NOW - timedelta(days=6)).date(), days=6)
     for number in range(6):
         events = [*histories.paused(number), histories.failed(number, key="EWR")]
         streams.append(events, received_at=NOW - timedelta(days=6 - number))
-        state_at_position.keep_if_due(APPLICATION)
+        state_at_position.make_snapshot_if_due(APPLICATION)
     streams.assert_exact()
-    return rebuild.live(APPLICATION)
+    return rebuild.live_rows(APPLICATION)
 
 
 def kills(work: Callable[[], object]) -> Iterator[int]:
-    """Do `work` in processes of which each is killed one step later, until one is not.
+    """Run `work` in processes that are killed one step later each time, until one completes.
 
     A step is a statement, a piece of what is copied, a commit, or an answer of Redis.
     """
@@ -94,7 +94,7 @@ def _die_behind(number: int, work: Callable[[], object]) -> None:
 
 
 def _wait_until_alone() -> None:
-    """Wait until PostgreSQL has noticed that nobody is there any more."""
+    """Wait until PostgreSQL has closed the lost connections."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     others = (
         "SELECT count(*) FROM pg_stat_activity"
@@ -111,7 +111,7 @@ def _wait_until_alone() -> None:
 
 
 @pytest.mark.long
-def test_a_fold_that_is_killed_behind_any_step(redis: Redis) -> None:
+def test_a_fold_is_killed_after_any_step(redis: Redis) -> None:
     store.open_stream(APPLICATION)
     batches = [streams.send(redis, histories.paused(0))]
     killed = 0
@@ -125,18 +125,18 @@ def test_a_fold_that_is_killed_behind_any_step(redis: Redis) -> None:
     assert redis.xlen(redis_keys.events(APPLICATION)) == 0
 
 
-def test_a_rebuild_that_is_killed_behind_any_statement(six_days: rebuild.Derived) -> None:
+def test_a_rebuild_is_killed_after_any_statement(six_days: rebuild.Derived) -> None:
     killed = 0
     for number in kills(lambda: rebuild.rebuild(APPLICATION)):
         killed = number
-        assert rebuild.live(APPLICATION) == six_days
+        assert rebuild.live_rows(APPLICATION) == six_days
     assert killed > 30
-    assert rebuild.live(APPLICATION) == six_days
+    assert rebuild.live_rows(APPLICATION) == six_days
     assert rebuild.differences(APPLICATION) == []
     assert not models.ShadowRow.objects.exists()
 
 
-def test_retention_that_is_killed_behind_any_statement(six_days: rebuild.Derived) -> None:
+def test_retention_is_killed_after_any_statement(six_days: rebuild.Derived) -> None:
     def retain() -> None:
         assert not retention.retain(days=3, replay_days=3, now=NOW).busy
 
@@ -147,7 +147,7 @@ def test_retention_that_is_killed_behind_any_statement(six_days: rebuild.Derived
         had = models.Base.objects.exists()
         for number in kills(retain):
             killed += 1
-            assert rebuild.live(APPLICATION) == six_days
+            assert rebuild.live_rows(APPLICATION) == six_days
             assert rebuild.differences(APPLICATION) == []
             if models.Base.objects.exists() != had:
                 break
@@ -155,4 +155,4 @@ def test_retention_that_is_killed_behind_any_statement(six_days: rebuild.Derived
     assert killed > 20
     assert store.base(APPLICATION).position == streams.log()[0].sequence - 1 > 0
     assert rebuild.differences(APPLICATION) == []
-    assert rebuild.live(APPLICATION) == six_days
+    assert rebuild.live_rows(APPLICATION) == six_days

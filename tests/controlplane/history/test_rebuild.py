@@ -1,4 +1,4 @@
-"""`arrester rebuild`: the views can be thrown away, and a wrong row is found."""
+"""`arrester rebuild`: views are derived again, and wrong rows are found."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.usefixtures("fresh_database")
 
 @pytest.fixture
 def before(redis: Redis) -> rebuild.Derived:
-    """Return the rows of an application with a bit of everything."""
+    """Return the rows of an application with all kinds of states."""
     streams.send(redis, [*histories.started(), *histories.paused(), histories.failed(8)])
     drain.drain(APPLICATION)
     actions.skip_record(JFK.digest, actor="ana", reason="bad")
     actions.shut_down_application(APPLICATION, actor="ben", reason="night")
-    rows = rebuild.live(APPLICATION)
+    rows = rebuild.live_rows(APPLICATION)
     assert all(rows.values())
     return rows
 
@@ -41,22 +41,22 @@ def run(*words: str) -> str:
     return out.getvalue()
 
 
-def test_rebuild_equals_live(before: rebuild.Derived) -> None:
+def test_a_rebuild_gives_the_live_rows(before: rebuild.Derived) -> None:
     for model in rebuild.VIEWS:
         model._default_manager.all().delete()
     assert run() == "flights @ 10: rebuilt\n"
-    assert rebuild.live(APPLICATION) == before
+    assert rebuild.live_rows(APPLICATION) == before
     assert run("--verify") == "flights: 0 rows differ\n"
 
 
-def test_verify_finds_what_differs_and_changes_nothing(before: rebuild.Derived) -> None:
+def test_verify_reports_differences_and_changes_nothing(before: rebuild.Derived) -> None:
     models.Task.objects.update(failed=999)
     models.Thread.objects.all().delete()
     with pytest.raises(CommandError, match="2 rows differ"):
         run(APPLICATION, "--verify")
     assert models.Task.objects.get().failed == 999
     run(APPLICATION)
-    assert rebuild.live(APPLICATION) == before
+    assert rebuild.live_rows(APPLICATION) == before
 
 
 def test_an_unknown_application_is_named() -> None:
@@ -64,7 +64,7 @@ def test_an_unknown_application_is_named() -> None:
         run("other")
 
 
-def test_folds_go_on_while_views_are_rebuilt(
+def test_folds_continue_during_a_rebuild(
     before: rebuild.Derived, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rebuild, "NEAR", 2)
@@ -76,10 +76,10 @@ def test_folds_go_on_while_views_are_rebuilt(
     save, folded = rebuild_swap.save, 0
 
     def save_while_more_comes(
-        application: str, wanted: rebuild_swap.Rows, *, gone: rebuild_swap.Rows
+        application: str, wanted: rebuild_swap.Rows, *, deleted: rebuild_swap.Rows
     ) -> None:
         nonlocal folded
-        save(application, wanted, gone=gone)
+        save(application, wanted, deleted=deleted)
         if not folded:
             beside = models.ShadowRow.objects.exclude(view="snapshot")
             assert {each.view for each in beside} == {"task", "-hour_count"}
@@ -98,7 +98,7 @@ def test_folds_go_on_while_views_are_rebuilt(
 
 
 def assert_kept_as_the_log_says() -> None:
-    """The states of each position that some are kept at are those of the log, and no others."""
+    """Check that each snapshot has exactly the states of the log."""
     for position in models.Snapshot.objects.values_list("position", flat=True).distinct():
         whole = rebuild.derive(APPLICATION, until=position).state
         assert set(store.states_at(APPLICATION, position)) == {
@@ -106,16 +106,16 @@ def assert_kept_as_the_log_says() -> None:
         }
 
 
-def test_a_live_row_that_changes_while_it_is_not_looked_at_is_put_right(
+def test_a_live_row_that_changes_during_a_rebuild_is_corrected(
     before: rebuild.Derived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save, changed = rebuild_swap.save, 0
 
     def save_and_change(
-        application: str, wanted: rebuild_swap.Rows, *, gone: rebuild_swap.Rows
+        application: str, wanted: rebuild_swap.Rows, *, deleted: rebuild_swap.Rows
     ) -> None:
         nonlocal changed
-        save(application, wanted, gone=gone)
+        save(application, wanted, deleted=deleted)
         if not changed:
             # As by a worker whose code folds an event otherwise, behind what was compared.
             changed = models.Task.objects.update(failed=999, sequence=11)
@@ -126,11 +126,11 @@ def test_a_live_row_that_changes_while_it_is_not_looked_at_is_put_right(
     monkeypatch.setattr(rebuild_swap, "save", save_and_change)
     rebuild.rebuild(APPLICATION)
     assert changed
-    assert rebuild.live(APPLICATION) == before
+    assert rebuild.live_rows(APPLICATION) == before
 
 
 def versions() -> dict[str, set[tuple[str, str]]]:
-    """Return which version of which rows there are."""
+    """Return the versions of all rows."""
     tables = [model._meta.db_table for model in rebuild.VIEWS]
     with connection.cursor() as cursor:
         found = {}
@@ -142,19 +142,19 @@ def versions() -> dict[str, set[tuple[str, str]]]:
 
 @pytest.fixture
 def kept(before: rebuild.Derived, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Keep states at some positions of that application's log; return these."""
+    """Make snapshots at some positions of the log; return the positions."""
     monkeypatch.setattr(rebuild, "NEAR", 1)
     monkeypatch.setattr(state_at_position, "EVENTS_PER_SNAPSHOT", 2)
     rebuild.rebuild(APPLICATION)
     streams.append(histories.paused(9, key="EWR"), received_at=histories.NOON)
-    state_at_position.keep_if_due(APPLICATION)
+    state_at_position.make_snapshot_if_due(APPLICATION)
     streams.append(histories.paused(3), received_at=histories.NOON)
     assert_kept_as_the_log_says()
     return [4, 8, 13]
 
 
 @pytest.mark.parametrize("near", [1, 2_000])
-def test_what_is_right_is_not_written_again(
+def test_correct_rows_are_not_written_again(
     kept: list[int], near: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rebuild, "NEAR", near)
@@ -169,7 +169,9 @@ def positions() -> list[tuple[int]]:
     return list(models.Snapshot.objects.values_list("position"))
 
 
-def test_states_on_the_way_are_put_right(kept: list[int], fresh_database: embedded.Urls) -> None:
+def test_snapshots_are_corrected_by_a_rebuild(
+    kept: list[int], fresh_database: embedded.Urls
+) -> None:
     for damage in (
         """UPDATE snapshot SET state = replace(state, '"failed":', '"failed":99')""",
         "UPDATE snapshot SET state = 'null' WHERE position = 8",
@@ -199,7 +201,7 @@ def test_states_on_the_way_are_put_right(kept: list[int], fresh_database: embedd
         }
 
 
-def test_to_verify_keeps_nothing(kept: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_makes_no_snapshots(kept: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     models.Snapshot.objects.all().delete()
     monkeypatch.setattr(rebuild_swap, "save_snapshot", None)
     assert rebuild.differences(APPLICATION) == []
@@ -207,7 +209,7 @@ def test_to_verify_keeps_nothing(kept: list[int], monkeypatch: pytest.MonkeyPatc
     assert not models.Snapshot.objects.exists()
 
 
-def test_a_rebuild_that_dies_leaves_the_live_views(
+def test_a_failed_rebuild_keeps_the_live_views(
     before: rebuild.Derived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(application: str, *, but: list[int]) -> None:
@@ -215,16 +217,16 @@ def test_a_rebuild_that_dies_leaves_the_live_views(
 
     monkeypatch.setattr(rebuild, "NEAR", 2)
     models.Task.objects.update(failed=999)
-    wrong = rebuild.live(APPLICATION)
+    wrong = rebuild.live_rows(APPLICATION)
     with monkeypatch.context() as patch:
         # Before the last step of the transaction.
         patch.setattr(store, "delete_snapshots", die)
         with pytest.raises(KeyboardInterrupt):
             rebuild.rebuild(APPLICATION)
     assert models.ShadowRow.objects.exists()
-    assert rebuild.live(APPLICATION) == wrong
+    assert rebuild.live_rows(APPLICATION) == wrong
     rebuild.rebuild(APPLICATION)
-    assert rebuild.live(APPLICATION) == before
+    assert rebuild.live_rows(APPLICATION) == before
     assert not models.ShadowRow.objects.exists()
 
 
@@ -248,7 +250,9 @@ def test_views_are_rebuilt_while_workers_fold(redis: Redis, before: rebuild.Deri
     streams.assert_exact()
 
 
-def test_progress_is_shown(before: rebuild.Derived, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rebuild_reports_its_progress(
+    before: rebuild.Derived, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rebuild, "PROGRESS_EVERY", 4)
     shown = run("--verify")
     assert shown == "flights: 10 of 10 events\nflights: 0 rows differ\n"

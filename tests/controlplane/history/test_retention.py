@@ -1,4 +1,4 @@
-"""Retention: what is dropped is covered by a verified base, and nothing else changes."""
+"""Retention: a verified base covers the dropped days, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from arrester.controlplane.ingest import drain
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, JFK
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
 NOW = datetime.now(UTC)
@@ -36,14 +37,14 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture(autouse=True, scope="module")
 def today() -> None:
-    """The day may be another one than when the tests were collected."""
+    """Return today; the tests may have been collected on another day."""
     global NOW
     NOW = datetime.now(UTC)
 
 
 @pytest.fixture
 def forty_days() -> rebuild.Derived:
-    """Put something into the log on each of forty days; return the rows of the views."""
+    """Append events on each of forty days; return the rows of the views."""
     first = (NOW - timedelta(days=40)).date()
     store.ensure_partitions(first, days=40)
     for number in range(40):
@@ -52,7 +53,7 @@ def forty_days() -> rebuild.Derived:
             events = [*histories.started(), *histories.paused(1, key="LGA"), *events]
         streams.append(events, received_at=NOW - timedelta(days=40 - number))
     streams.assert_exact()
-    return rebuild.live(APPLICATION)
+    return rebuild.live_rows(APPLICATION)
 
 
 def retain(days: int = 30) -> retention.Retained:
@@ -68,7 +69,7 @@ def partitions(table: str) -> set[str]:
         return {name.removeprefix(f"{table}_") for (name,) in cursor.fetchall()}
 
 
-def test_views_rebuild_and_past_are_the_same_after_retention(
+def test_retention_changes_no_view_no_rebuild_and_no_past_state(
     forty_days: rebuild.Derived,
 ) -> None:
     before = retain()
@@ -78,12 +79,12 @@ def test_views_rebuild_and_past_are_the_same_after_retention(
     assert before.dropped.bytes > 0
     assert streams.log()[0].sequence == 26
 
-    assert rebuild.live(APPLICATION) == forty_days
+    assert rebuild.live_rows(APPLICATION) == forty_days
     assert rebuild.differences(APPLICATION) == []
     for model in rebuild.VIEWS:
         model._default_manager.all().delete()
     rebuild.rebuild(APPLICATION)
-    assert rebuild.live(APPLICATION) == forty_days
+    assert rebuild.live_rows(APPLICATION) == forty_days
 
     now = queries.AsOf(moment=datetime.now(UTC))
     assert queries.as_of_state.task(JFK.digest, now).state == queries.task(JFK.digest).state
@@ -101,7 +102,7 @@ def test_views_rebuild_and_past_are_the_same_after_retention(
     assert retain() == retention.Retained(bases={}, dropped=store.Dropped(partitions=0, bytes=0))
 
 
-def test_what_is_left_is_read_from_before_its_beginning(
+def test_the_rest_of_the_log_can_be_read_from_position_0(
     forty_days: rebuild.Derived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     retain()
@@ -112,8 +113,10 @@ def test_what_is_left_is_read_from_before_its_beginning(
     assert list(store.read(APPLICATION, until=25)) == []
 
 
-def test_a_rebuild_is_not_waited_for_and_drops_nothing(forty_days: rebuild.Derived) -> None:
-    """A worker that waited for it would fold nothing, for any application."""
+def test_retention_drops_nothing_during_a_rebuild_and_does_not_wait(
+    forty_days: rebuild.Derived,
+) -> None:
+    """A worker that waits for a rebuild would fold no application."""
     streams.append([histories.failed(1)], application="other", received_at=NOW - timedelta(days=35))
     streams.append([histories.failed(2)], application="other", received_at=NOW)
     holding, go_on = threading.Event(), threading.Event()
@@ -121,13 +124,13 @@ def test_a_rebuild_is_not_waited_for_and_drops_nothing(forty_days: rebuild.Deriv
     def rebuild() -> None:
         with store.maintenance_lock(APPLICATION):
             holding.set()
-            go_on.wait(60)
+            go_on.wait(PATIENCE_SECONDS)
         connection.close()
 
     rebuilder = threading.Thread(target=rebuild)
     rebuilder.start()
     try:
-        assert holding.wait(60)
+        assert holding.wait(PATIENCE_SECONDS)
         with connection.cursor() as cursor:
             # Whoever waits all the same ends here.
             cursor.execute("SET lock_timeout = '5s'")
@@ -144,14 +147,14 @@ def test_a_rebuild_is_not_waited_for_and_drops_nothing(forty_days: rebuild.Deriv
     assert app.conf.beat_schedule["housekeeping"]["options"]["expires"] < 3600
 
 
-def test_a_beat_that_forgets_and_begins_again_each_20_minutes_keeps_house_each_hour() -> None:
+def test_housekeeping_runs_hourly_although_beat_restarts_every_20_minutes() -> None:
     schedule = app.conf.beat_schedule["housekeeping"]["schedule"]
     length = timedelta(minutes=20)
-    asked = 0
+    requests = 0
     for start in (NOW + number * length for number in range(72)):
         begun, wait, _ = schedule.remaining_delta(start)
-        asked += begun + wait < start + length
-    assert asked == 24
+        requests += begun + wait < start + length
+    assert requests == 24
 
 
 def test_one_housekeeping_runs_at_a_time(forty_days: rebuild.Derived) -> None:
@@ -169,10 +172,10 @@ def test_one_housekeeping_runs_at_a_time(forty_days: rebuild.Derived) -> None:
     assert Session.objects.get().session_key == "mine"
 
 
-def test_each_day_takes_the_base_on(forty_days: rebuild.Derived) -> None:
+def test_each_run_moves_the_base_by_a_day(forty_days: rebuild.Derived) -> None:
     for days in (38, 35, 20, 1):
         retain(days)
-        assert rebuild.live(APPLICATION) == forty_days
+        assert rebuild.live_rows(APPLICATION) == forty_days
         assert rebuild.differences(APPLICATION) == []
     assert models.Base.objects.count() == 1
     # One row for each state: what a newer base says has taken the older one's place.
@@ -180,7 +183,7 @@ def test_each_day_takes_the_base_on(forty_days: rebuild.Derived) -> None:
     assert len(kept) == len(set(kept)) == models.Task.objects.count()
 
 
-def test_the_disk_comes_back(forty_days: rebuild.Derived) -> None:
+def test_dropping_days_frees_disk_space(forty_days: rebuild.Derived) -> None:
     def sizes() -> list[int]:
         with connection.cursor() as cursor:
             cursor.execute(
@@ -201,7 +204,7 @@ def test_the_disk_comes_back(forty_days: rebuild.Derived) -> None:
     assert sum(before) - sum(after) == done.dropped.bytes
 
 
-def test_the_disk_comes_back_of_days_without_a_partition(redis: Redis) -> None:
+def test_dropping_days_of_the_default_partition_frees_disk_space(redis: Redis) -> None:
     old = NOW - timedelta(days=40)
     streams.append([histories.failed(number) for number in range(50)], received_at=old)
     streams.send(redis, [histories.failed(1)], batch=uuids.uuid7(old))
@@ -220,7 +223,7 @@ def test_the_disk_comes_back_of_days_without_a_partition(redis: Redis) -> None:
     assert pages() == [0, 0, 0]
 
 
-def test_what_no_base_covers_is_not_dropped(
+def test_days_without_a_base_are_not_dropped(
     forty_days: rebuild.Derived, fresh_database: embedded.Urls
 ) -> None:
     urls = [fresh_database.database, fresh_database.migrate_database]
@@ -236,7 +239,7 @@ def test_what_no_base_covers_is_not_dropped(
 
 
 @pytest.mark.parametrize("position", [25, 10**12])
-def test_a_base_that_somebody_made_up_covers_nothing(
+def test_a_forged_base_covers_nothing(
     forty_days: rebuild.Derived, fresh_database: embedded.Urls, position: int
 ) -> None:
     day = (NOW - timedelta(days=30)).date()
@@ -267,7 +270,7 @@ def test_a_base_that_somebody_made_up_covers_nothing(
     ],
     ids=["dropped", "made", "made where ids came early"],
 )
-def test_days_are_made_and_dropped_in_the_order_of_a_folds_locks(
+def test_creating_and_dropping_days_take_locks_in_the_order_of_a_fold(
     forty_days: rebuild.Derived, fresh_database: embedded.Urls, statement: str
 ) -> None:
     retained = retention._make_base(APPLICATION, (NOW - timedelta(days=30)).date(), now=NOW)
@@ -293,7 +296,7 @@ def test_days_are_made_and_dropped_in_the_order_of_a_folds_locks(
         other = threading.Thread(target=change)
         other.start()
         waits = "SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation'"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while admin.execute(waits).fetchone() is None:
             assert time.monotonic() < deadline
             assert not failed
@@ -305,7 +308,7 @@ def test_days_are_made_and_dropped_in_the_order_of_a_folds_locks(
     assert failed == []
 
 
-def test_where_nothing_is_due_no_fold_is_waited_for(fresh_database: embedded.Urls) -> None:
+def test_retention_waits_for_no_fold_if_nothing_is_due(fresh_database: embedded.Urls) -> None:
     with (
         psycopg.connect(fresh_database.database) as fold,
         psycopg.connect(fresh_database.database) as role,
@@ -318,7 +321,7 @@ def test_where_nothing_is_due_no_fold_is_waited_for(fresh_database: embedded.Url
     assert row == (0, 0)
 
 
-def test_old_states_are_forgotten_behind_the_drop_while_folds_go_on(
+def test_old_states_are_deleted_after_the_drop_while_folds_continue(
     forty_days: rebuild.Derived,
     fresh_database: embedded.Urls,
     monkeypatch: pytest.MonkeyPatch,
@@ -351,17 +354,17 @@ def test_old_states_are_forgotten_behind_the_drop_while_folds_go_on(
     assert not old_states()
     assert models.Base.objects.count() == 1
     assert rebuild.differences(APPLICATION) == []
-    assert rebuild.live(APPLICATION) == forty_days
+    assert rebuild.live_rows(APPLICATION) == forty_days
 
 
 def as_shown(application: str, position: int, kept: list[store.StoredState]) -> None:
-    """Keep a snapshot as if these states had been shown."""
+    """Store a snapshot as if the views had these states."""
     models.Snapshot.objects.filter(application=application).delete()
     for each in kept:
         models.Snapshot.objects.create(application=application, position=position, **each._asdict())
 
 
-def test_a_base_that_is_not_what_was_shown_drops_nothing(forty_days: rebuild.Derived) -> None:
+def test_a_base_that_differs_from_the_views_drops_nothing(forty_days: rebuild.Derived) -> None:
     # As if the views of then had been folded otherwise.
     application = state_at_position.packed(ApplicationState(name=APPLICATION, sequence=5))
     wrong = state_at_position.packed(TaskState(id=JFK, failed=999))
@@ -375,7 +378,7 @@ def test_a_base_that_is_not_what_was_shown_drops_nothing(forty_days: rebuild.Der
     assert retain().bases == {APPLICATION: 25}
 
 
-def test_a_base_that_cannot_be_read_keeps_no_other_back(forty_days: rebuild.Derived) -> None:
+def test_an_unreadable_base_blocks_no_other_base(forty_days: rebuild.Derived) -> None:
     old = NOW - timedelta(days=35)
     streams.append([histories.failed(1)], received_at=old, application="airport")
     as_shown("airport", 1, [store.StoredState("application", "airport", '{"severity": 1}')])
@@ -392,7 +395,7 @@ def test_a_base_that_cannot_be_read_keeps_no_other_back(forty_days: rebuild.Deri
     assert retain().bases == {"airport": 1}
 
 
-def test_a_refusal_is_shown_and_keeps_no_other_base_back(
+def test_a_refusal_is_shown_and_blocks_no_other_base(
     forty_days: rebuild.Derived, admin_client: Client
 ) -> None:
     old = NOW - timedelta(days=35)
@@ -409,14 +412,14 @@ def test_a_refusal_is_shown_and_keeps_no_other_base_back(
     (refusal,) = queries.storage().refusals
     assert (refusal.application, "rebuild" in refusal.reason) == ("airport", True)
     assert queries.metrics().refused == {"airport"}
-    assert "No day is dropped" in admin_client.get("/settings").content.decode()
+    assert "Retention paused" in admin_client.get("/settings").content.decode()
 
     rebuild.rebuild("airport")
     assert retain().dropped.partitions == 28
     assert queries.storage().refusals == ()
 
 
-def test_what_was_put_back_or_dismissed_is_forgotten_with_its_days(redis: Redis) -> None:
+def test_handled_quarantine_entries_are_deleted_with_their_days(redis: Redis) -> None:
     for number in range(4):
         streams.put(redis, {"hello": str(number)})
     drain.drain(APPLICATION)
@@ -433,7 +436,7 @@ def test_what_was_put_back_or_dismissed_is_forgotten_with_its_days(redis: Redis)
     assert list(models.Quarantine.objects.order_by("id")) == [third, fourth]
 
 
-def test_what_dies_between_the_base_and_the_drop_is_done_by_the_next_run(
+def test_the_next_run_completes_a_retention_that_died_before_the_drop(
     forty_days: rebuild.Derived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(before: date, *, batches_before: date) -> store.Dropped:
@@ -447,11 +450,11 @@ def test_what_dies_between_the_base_and_the_drop_is_done_by_the_next_run(
     assert rebuild.differences(APPLICATION) == []
     done = retain()
     assert (done.bases, done.dropped.partitions) == ({}, 28)
-    assert rebuild.live(APPLICATION) == forty_days
+    assert rebuild.live_rows(APPLICATION) == forty_days
     assert rebuild.differences(APPLICATION) == []
 
 
-def test_counts_are_forgotten_after_400_days_and_no_earlier() -> None:
+def test_counts_are_deleted_after_400_days() -> None:
     store.ensure_partitions((NOW - timedelta(days=40)).date(), days=40)
     for age in (1, 390, 401, 500):
         old = replace(histories.failed(1), occurred_at=NOW - timedelta(days=age))
@@ -469,7 +472,7 @@ def test_counts_are_forgotten_after_400_days_and_no_earlier() -> None:
     assert queries.application(APPLICATION).state.failed == 5
 
 
-def test_counts_of_a_retired_application_are_forgotten_too() -> None:
+def test_old_counts_of_a_retired_application_are_deleted() -> None:
     then = NOW - timedelta(days=500)
     events = [replace(each, occurred_at=then) for each in histories.paused(0)]
     streams.append(events, received_at=then)
@@ -489,7 +492,7 @@ def test_counts_of_a_retired_application_are_forgotten_too() -> None:
         assert rebuild.differences(APPLICATION) == []
 
 
-def test_nobody_forgets_counts_of_the_last_400_days(fresh_database: embedded.Urls) -> None:
+def test_counts_of_the_last_400_days_cannot_be_deleted(fresh_database: embedded.Urls) -> None:
     with (
         psycopg.connect(fresh_database.database) as role,
         pytest.raises(psycopg.errors.RaiseException, match="are not forgotten"),
@@ -497,7 +500,7 @@ def test_nobody_forgets_counts_of_the_last_400_days(fresh_database: embedded.Url
         role.execute("SELECT arrester_forget_buckets(%s, now())", [APPLICATION])
 
 
-def test_a_day_without_a_partition_is_dropped_too(fresh_database: embedded.Urls) -> None:
+def test_a_day_in_the_default_partition_is_dropped(fresh_database: embedded.Urls) -> None:
     streams.append([histories.failed(1)], received_at=NOW - timedelta(days=40))
     streams.append([histories.failed(2)], received_at=NOW)
     assert retain().bases == {APPLICATION: 1}
@@ -509,7 +512,7 @@ def test_a_day_without_a_partition_is_dropped_too(fresh_database: embedded.Urls)
                 owner.execute(f"DELETE FROM {table}")
 
 
-def test_a_batch_of_before_the_horizon_is_kept_aside_and_not_doubled(redis: Redis) -> None:
+def test_a_batch_older_than_the_horizon_is_quarantined_and_not_doubled(redis: Redis) -> None:
     old = uuids.uuid7(NOW - timedelta(days=31))
     new = uuids.uuid7(NOW - timedelta(days=29))
     for _ in range(2):
@@ -526,7 +529,7 @@ def test_a_batch_of_before_the_horizon_is_kept_aside_and_not_doubled(redis: Redi
     assert kept.too_old
     # It was understood: nothing puts it back that does not name it.
     assert queries.lag(APPLICATION).quarantined == 0
-    assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(put_back=0, waiting=0)
+    assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(requeued=0, invalid=0)
     assert run("requeue") == "flights: 0 requeued, 0 still invalid\n"
     assert run("requeue", "--batch", str(old)) == "flights: 1 requeued, 0 still invalid\n"
     assert run("requeue", "--old") == "flights: 0 requeued, 0 still invalid\n"
@@ -537,9 +540,7 @@ def test_a_batch_of_before_the_horizon_is_kept_aside_and_not_doubled(redis: Redi
 
 
 @pytest.mark.parametrize("of_its_own", [True, False], ids=["partition", "default"])
-def test_a_horizon_that_is_raised_remembers_no_more_ids_than_there_are(
-    redis: Redis, of_its_own: bool
-) -> None:
+def test_a_raised_horizon_is_limited_by_the_kept_ids(redis: Redis, of_its_own: bool) -> None:
     def sent_again() -> int:
         for batch in (dropped, kept):
             streams.send(redis, [histories.failed(1)], batch=batch)
@@ -562,9 +563,7 @@ def test_a_horizon_that_is_raised_remembers_no_more_ids_than_there_are(
     streams.assert_exact()
 
 
-def test_a_fast_clock_keeps_no_days_ids_in_the_default_partition(
-    redis: Redis, fresh_database: embedded.Urls
-) -> None:
+def test_ids_of_a_fast_clock_get_a_partition(redis: Redis, fresh_database: embedded.Urls) -> None:
     def in_default() -> int:
         with connection.cursor() as cursor:
             cursor.execute(
@@ -601,7 +600,7 @@ def test_a_fast_clock_keeps_no_days_ids_in_the_default_partition(
                     role.execute(f"DELETE FROM {table}")
 
 
-def test_a_system_that_has_dropped_no_ids_takes_all_of_its_horizon(redis: Redis) -> None:
+def test_the_whole_horizon_is_accepted_if_no_ids_were_dropped(redis: Redis) -> None:
     streams.send(redis, [histories.failed(1)], batch=uuids.uuid7(NOW - timedelta(days=29)))
     drain.drain(APPLICATION)
     retain()

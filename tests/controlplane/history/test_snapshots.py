@@ -1,4 +1,4 @@
-"""States are kept beside the folds, without the stream's lock, and are what the log gives there."""
+"""Snapshots: made during folds without the stream's lock, and equal to the log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redis import Redis
 from arrester.controlplane import models, store, tasks
 from arrester.controlplane.celery import HOUSEKEEPING
 from arrester.controlplane.domain.events import Event
-from arrester.controlplane.domain.state.keyed_states import Subjects
+from arrester.controlplane.domain.state.keyed_states import StateKeys
 from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from arrester.controlplane.history import rebuild as full_rebuild
 from arrester.controlplane.history import state_at_position
@@ -32,13 +32,13 @@ TRANSACTIONS, REBUILDS = 25, 4
 
 @pytest.fixture(autouse=True)
 def few_events_per_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let states be kept every few events."""
+    """Make a snapshot every few events."""
     monkeypatch.setattr(state_at_position, "EVENTS_PER_SNAPSHOT", 5)
     monkeypatch.setattr(full_rebuild, "NEAR", 2)
 
 
 def some(random: Random) -> list[Event]:
-    """Return events of a few tasks and causes, as many as are kept at once, or fewer."""
+    """Return events of a few tasks and causes, at most as many as between two snapshots."""
     found: list[Event] = []
     for _ in range(random.randint(1, 3)):
         key = random.choice(("JFK", "EWR", "LGA"))
@@ -50,21 +50,21 @@ def some(random: Random) -> list[Event]:
 
 
 def assert_kept_as_it_was() -> int:
-    """What is kept at each position is what the log gives up to it; return how many there are."""
+    """Check each snapshot against the log; return the number of snapshots."""
     whole = streams.log()
     positions = set(models.Snapshot.objects.values_list("position", flat=True))
     for position in positions:
-        kept = state_at_position.loaded(APPLICATION, store.states_at(APPLICATION, position))
+        kept = state_at_position.load_states(APPLICATION, store.states_at(APPLICATION, position))
         assert kept == alone(empty(APPLICATION).fold(whole[:position]))
     return len(positions)
 
 
 def alone(state: StreamState) -> StreamState:
-    state.touched = Subjects()
+    state.changed_keys = StateKeys()
     return state
 
 
-def test_what_is_kept_beside_writers_and_rebuilds_is_the_fold_up_to_there() -> None:
+def test_snapshots_made_during_writes_and_rebuilds_equal_the_fold() -> None:
     store.open_stream(APPLICATION)
     written = threading.Event()
 
@@ -76,7 +76,7 @@ def test_what_is_kept_beside_writers_and_rebuilds_is_the_fold_up_to_there() -> N
 
     def keep() -> None:
         while not written.is_set():
-            state_at_position.keep_if_due(APPLICATION)
+            state_at_position.make_snapshot_if_due(APPLICATION)
         connection.close()
 
     def rebuild() -> None:
@@ -98,7 +98,7 @@ def test_what_is_kept_beside_writers_and_rebuilds_is_the_fold_up_to_there() -> N
     assert assert_kept_as_it_was() > 5
 
 
-def test_a_rebuild_waits_for_who_keeps_states_and_no_fold_waits_for_it() -> None:
+def test_a_rebuild_waits_for_a_snapshot_and_no_fold_does() -> None:
     for number in range(6):
         streams.append(histories.paused(number), received_at=NOW)
     wrong = models.Task.objects.get()
@@ -114,7 +114,7 @@ def test_a_rebuild_waits_for_who_keeps_states_and_no_fold_waits_for_it() -> None
 
     with ThreadPoolExecutor() as pool:
         with transaction.atomic():
-            state_at_position.keep_if_due(APPLICATION)
+            state_at_position.make_snapshot_if_due(APPLICATION)
             rebuilt = pool.submit(rebuild)
             while not somebody_waits() and not rebuilt.done():
                 time.sleep(0.01)
@@ -131,36 +131,38 @@ def somebody_waits() -> bool:
         return bool(cursor.fetchall())
 
 
-def test_one_keeps_states_at_a_time() -> None:
+def test_one_snapshot_is_made_at_a_time() -> None:
     streams.append([histories.failed(number) for number in range(6)], received_at=NOW)
 
     def keep() -> None:
-        state_at_position.keep_if_due(APPLICATION)
+        state_at_position.make_snapshot_if_due(APPLICATION)
         connection.close()
 
     with ThreadPoolExecutor() as pool:
         with transaction.atomic():
-            state_at_position.keep_if_due(APPLICATION)
+            state_at_position.make_snapshot_if_due(APPLICATION)
             pool.submit(keep).result(60)
         assert store.nearest_snapshot(APPLICATION, 6) == 6
     assert set(models.Snapshot.objects.values_list("position", flat=True)) == {6}
 
 
-def test_who_is_asked_keeps_states_and_a_fold_itself_when_nobody_came() -> None:
-    asked: list[str] = []
+def test_a_fold_makes_a_requested_snapshot_that_is_late() -> None:
+    requests: list[str] = []
     looks = []
     for number in range(12):
         streams.append([histories.failed(number)], received_at=NOW)
-        looks.append(state_at_position.have_kept(APPLICATION, number + 1, ask=asked.append))
+        looks.append(
+            state_at_position.ensure_snapshot(APPLICATION, number + 1, ask=requests.append)
+        )
     assert looks[3] == 5
-    assert asked == [APPLICATION] * 5
+    assert requests == [APPLICATION] * 5
     assert looks[4:9] == [10, 11, 12, 13, 14]
     # Twice as many as are to be folded at most.
     assert (looks[9], store.nearest_snapshot(APPLICATION, 100)) == (15, 10)
     assert looks[10:] == [15, 15]
 
 
-def test_a_drain_has_states_kept_beside_it(redis: Redis) -> None:
+def test_a_drain_requests_snapshots(redis: Redis) -> None:
     streams.send(redis, [histories.failed(number) for number in range(6)])
     tasks.drain.apply(args=(APPLICATION,)).get()
     streams.assert_exact()
@@ -171,17 +173,17 @@ def test_a_drain_has_states_kept_beside_it(redis: Redis) -> None:
     assert store.nearest_snapshot(APPLICATION, 6) == 6
 
 
-def test_nobody_is_asked_who_does_not_come(redis: Redis) -> None:
-    redis.lpush(HOUSEKEEPING, *[b"waits"] * tasks.MOST_ASKED)
+def test_no_snapshot_is_requested_of_a_busy_housekeeper(redis: Redis) -> None:
+    redis.lpush(HOUSEKEEPING, *[b"waits"] * tasks.MAX_REQUESTS)
     streams.send(redis, [histories.failed(number) for number in range(6)])
     tasks.drain.apply(args=(APPLICATION,)).get()
-    assert redis.llen(HOUSEKEEPING) == tasks.MOST_ASKED
+    assert redis.llen(HOUSEKEEPING) == tasks.MAX_REQUESTS
     streams.send(redis, [histories.failed(number) for number in range(6, 12)])
     tasks.drain.apply(args=(APPLICATION,)).get()
     assert store.nearest_snapshot(APPLICATION, 12) == 12
 
 
-def test_a_drain_without_a_keeper_keeps_states_itself(redis: Redis) -> None:
+def test_a_drain_without_requests_makes_snapshots_itself(redis: Redis) -> None:
     streams.send(redis, [histories.failed(number) for number in range(6)])
     drain.drain(APPLICATION)
     assert store.nearest_snapshot(APPLICATION, 6) == 6

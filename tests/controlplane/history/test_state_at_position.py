@@ -1,4 +1,4 @@
-"""Time travel: any state as of any time or position is what the pure fold gives up to there."""
+"""As of: a state at any time or position equals the pure fold up to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from arrester.controlplane.domain.errors import (
     NotFound,
 )
 from arrester.controlplane.domain.events import Event
-from arrester.controlplane.domain.state.keyed_states import Subjects
+from arrester.controlplane.domain.state.keyed_states import StateKeys
 from arrester.controlplane.domain.state.states import TaskStatus
 from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from arrester.controlplane.history import state_at_position
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("fresh_database")
 
 @pytest.fixture
 def few_events_per_snapshot(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let states be kept every few events."""
+    """Make a snapshot every few events."""
     monkeypatch.setattr(state_at_position, "EVENTS_PER_SNAPSHOT", 5)
     yield
 
@@ -46,8 +46,8 @@ def at(position: int) -> queries.AsOf:
 
 
 def states(state: StreamState) -> StreamState:
-    """Return the states without what only the last fold touched."""
-    state.touched = Subjects()
+    """Return the states without the keys that the last fold changed."""
+    state.changed_keys = StateKeys()
     return state
 
 
@@ -57,7 +57,7 @@ def states(state: StreamState) -> StreamState:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(st.lists(histories.agent_events, max_size=8), max_size=6), st.randoms())
-def test_the_past_is_the_fold_up_to_there(
+def test_a_past_state_is_the_fold_up_to_its_position(
     redis: Redis,
     few_events_per_snapshot: None,
     batches: list[list[Event]],
@@ -85,7 +85,7 @@ def test_the_past_is_the_fold_up_to_there(
             assert found.state == group
 
 
-def test_as_of_now_is_what_the_views_say(redis: Redis, few_events_per_snapshot: None) -> None:
+def test_as_of_now_equals_the_views(redis: Redis, few_events_per_snapshot: None) -> None:
     streams.send(redis, [*histories.started(), *histories.paused(), histories.failed(8)])
     drain.drain(APPLICATION)
     actions.skip_record(JFK.digest, actor="ana", reason="bad")
@@ -107,14 +107,15 @@ def test_as_of_now_is_what_the_views_say(redis: Redis, few_events_per_snapshot: 
         APPLICATION, INSTANCE
     )
     assert queries.as_of_state.threads(APPLICATION, now) == queries.threads(APPLICATION)
-    assert queries.as_of_state.pipelines(APPLICATION, now) == queries.pipelines(APPLICATION)
+    detail = queries.as_of_state.application_detail(APPLICATION, now, tasks=500)
+    assert detail.pipelines == queries.pipelines(APPLICATION)
     lag = queries.lag(APPLICATION)
     then = [replace(each, lag=lag) for each in queries.as_of_state.applications(now)]
     assert tuple(then) == queries.applications()
     streams.assert_exact()
 
 
-def test_a_time_is_what_had_been_received_by_then() -> None:
+def test_as_of_a_time_includes_the_events_received_by_then() -> None:
     noon = datetime.now(UTC) - timedelta(days=40)
     days = [noon + timedelta(days=number) for number in range(3)]
     for number, day in enumerate(days):
@@ -135,7 +136,7 @@ def test_a_time_is_what_had_been_received_by_then() -> None:
         queries.as_of_state.task(JFK.digest, queries.as_of((noon - timedelta(days=1)).isoformat()))
 
 
-def test_a_clock_that_goes_back_moves_nothing_behind_what_came_before() -> None:
+def test_a_clock_that_goes_back_keeps_the_order_of_times() -> None:
     now = datetime.now(UTC)
     streams.append([histories.failed(1)], received_at=now)
     streams.append([histories.failed(2)], received_at=now - timedelta(days=2))
@@ -147,13 +148,13 @@ def test_a_paused_task_was_running_before(redis: Redis) -> None:
     drain.drain(APPLICATION)
     before = queries.as_of_state.task(JFK.digest, at(3)).state
     assert (before.status, before.held, before.failed) == (TaskStatus.RUNNING, 0, 1)
-    grid = queries.as_of_state.pipelines(APPLICATION, at(5))
-    assert [each.counts["PAUSED"] for each in grid] == [1]
+    detail = queries.as_of_state.application_detail(APPLICATION, at(5), tasks=500)
+    assert [each.counts["PAUSED"] for each in detail.pipelines] == [1]
     history = queries.as_of_state.task_history(JFK.digest, at(4))
     assert [each.sequence for each in history.rows] == [4, 3]
 
 
-def test_the_last_command_of_a_past_is_the_one_of_then(
+def test_the_last_command_is_the_one_as_of_then(
     redis: Redis, few_events_per_snapshot: None
 ) -> None:
     streams.send(redis, [*histories.started(), *histories.paused()])
@@ -164,7 +165,7 @@ def test_the_last_command_of_a_past_is_the_one_of_then(
         with pytest.raises(CommandRefused):
             actions.resume_task(JFK.digest, actor="ana")
         # States are kept behind the first one: it is in no event that is folded.
-        state_at_position.keep_if_due(APPLICATION)
+        state_at_position.make_snapshot_if_due(APPLICATION)
     then = store.nearest_snapshot(APPLICATION, issued + 15)
     assert then > issued
     for position in (issued, then):
@@ -176,7 +177,7 @@ def test_the_last_command_of_a_past_is_the_one_of_then(
 
 
 @pytest.mark.parametrize("position", [3, 7])
-def test_a_past_that_retention_drops_while_it_is_read_has_no_hole(position: int) -> None:
+def test_a_past_state_read_during_retention_is_complete(position: int) -> None:
     streams.append_late(5)
     # Between the look where the log begins, and what was kept there.
     with streams.retaining_before("DISTINCT ON"):
@@ -189,7 +190,7 @@ def test_a_past_that_retention_drops_while_it_is_read_has_no_hole(position: int)
     assert store.base(APPLICATION).position == 5
 
 
-def test_states_are_kept_so_that_few_events_are_folded(
+def test_snapshots_limit_the_number_of_folded_events(
     redis: Redis, few_events_per_snapshot: None
 ) -> None:
     for number in range(12):
@@ -210,12 +211,12 @@ def test_states_are_kept_so_that_few_events_are_folded(
 
 
 @pytest.mark.parametrize("text", ["", "@", "@x", "yesterday", "@-1", "2026-13-01", "9" * 30])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_an_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(InvalidValue, match="as_of"):
         queries.as_of(text)
 
 
-def test_a_position_is_of_one_application_and_has_been(redis: Redis) -> None:
+def test_a_position_must_exist_in_one_application(redis: Redis) -> None:
     streams.send(redis, [histories.failed(1)])
     drain.drain(APPLICATION)
     assert queries.as_of("@18,233") == at(18_233)
@@ -227,7 +228,7 @@ def test_a_position_is_of_one_application_and_has_been(redis: Redis) -> None:
         queries.as_of_state.application("other", at(0))
 
 
-def test_states_are_looked_for_ten_times_between_snapshots() -> None:
+def test_due_snapshots_are_checked_ten_times_between_two() -> None:
     looks = [
         state_at_position.may_be_due(position, position + 100) for position in range(0, 10_000, 100)
     ]

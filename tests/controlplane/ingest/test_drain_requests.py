@@ -1,4 +1,4 @@
-"""Who is asked to fold: one chain of messages for each application, whatever is lost or waits."""
+"""Drain requests: one chain of messages per application, whatever is lost or waits."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from redis import Redis
 from arrester.controlplane import queries, store, tasks
 from arrester.controlplane.celery import DRAINS, FOLDS, app
 from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.identity.redis_keys import WOKEN_SECONDS
+from arrester.controlplane.domain.identity.redis_keys import PENDING_DRAIN_SECONDS
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.management.commands.wake import POLL_SECONDS, SWEEP_SECONDS, Waker
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
-MARK = redis_keys.woken(APPLICATION)
+MARK = redis_keys.pending_drain(APPLICATION)
 
 
 @pytest.fixture
 def waker(redis: Redis) -> Waker:
-    """Return one that has asked for the application, and sweeps no more."""
+    """Return a waker that has requested a drain and does not sweep."""
     store.open_stream(APPLICATION)
     streams.send(redis, [histories.failed(1)])
     waker = Waker()
@@ -38,29 +39,29 @@ def waker(redis: Redis) -> Waker:
 
 
 def look(waker: Waker) -> None:
-    """Have a look, which comes each second; no sweep, which comes each five."""
+    """Run the check of each second, without the sweep of every five seconds."""
     waker.next_discovery, waker.next_sweep = 0.0, float("inf")
     waker.poll()
 
 
 def messages(redis: Redis) -> list[str]:
-    """Return the ids of the drains that wait, the next one last."""
+    """Return the ids of the queued drains, the next one last."""
     return [json.loads(text)["headers"]["id"] for text in redis.lrange(DRAINS, 0, -1)]
 
 
 def run(redis: Redis) -> None:
-    """Do what a worker does with the next drain."""
+    """Run the next drain like a worker."""
     id = messages(redis)[-1]
     redis.rpop(DRAINS)
     tasks.drain.apply(args=(APPLICATION,), task_id=id, throw=True)
 
 
-def test_what_waits_in_the_queue_is_asked_for_once_however_long(redis: Redis, waker: Waker) -> None:
+def test_a_queued_drain_is_not_requested_again(redis: Redis, waker: Waker) -> None:
     assert len(messages(redis)) == 1
     # As it is kept alive, it has an end again.
     redis.persist(MARK)
     look(waker)
-    assert 0 < redis.ttl(MARK) <= WOKEN_SECONDS
+    assert 0 < redis.ttl(MARK) <= PENDING_DRAIN_SECONDS
     assert len(messages(redis)) == 1
     # Nor does it expire.
     assert json.loads(redis.lrange(DRAINS, 0, -1)[0])["headers"]["expires"] is None
@@ -78,7 +79,7 @@ def kill_the_fold(redis: Redis) -> None:
     child = os.fork()
     if child == 0:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(drain, "_tell", die)
+            patch.setattr(drain, "_relay_if_needed", die)
             drain.drain(APPLICATION)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     redis.delete(DRAINS)
@@ -86,11 +87,11 @@ def kill_the_fold(redis: Redis) -> None:
 
 
 @pytest.mark.parametrize("harm", [lose_the_message, kill_the_fold])
-def test_a_fold_that_is_gone_is_asked_for_by_a_look(
+def test_a_lost_drain_is_requested_again(
     redis: Redis, waker: Waker, harm: Callable[[Redis], None]
 ) -> None:
     harm(redis)
-    assert 0 < redis.ttl(MARK) <= WOKEN_SECONDS
+    assert 0 < redis.ttl(MARK) <= PENDING_DRAIN_SECONDS
     redis.persist(MARK)
     look(waker)
     # Nobody keeps the mark alive.
@@ -99,14 +100,14 @@ def test_a_fold_that_is_gone_is_asked_for_by_a_look(
     look(waker)
     assert len(messages(redis)) == 1
     # The mark's life, a look that has just been, and the next.
-    assert WOKEN_SECONDS + 2 * POLL_SECONDS <= SWEEP_SECONDS
+    assert PENDING_DRAIN_SECONDS + 2 * POLL_SECONDS <= SWEEP_SECONDS
     run(redis)
     streams.assert_exact()
     look(waker)
     assert not waker.requested
 
 
-def test_there_is_one_chain_of_messages(
+def test_each_application_has_one_chain_of_messages(
     redis: Redis, waker: Waker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = drain.drain
@@ -130,7 +131,7 @@ def test_there_is_one_chain_of_messages(
     assert queries.positions()[APPLICATION] == 1
 
 
-def test_sweeps_are_taken_before_any_number_of_drains(redis: Redis) -> None:
+def test_sweeps_run_before_waiting_drains(redis: Redis) -> None:
     for number in range(20):
         tasks.drain.delay(f"noisy{number}")
     tasks.sweep.delay()
@@ -139,7 +140,7 @@ def test_sweeps_are_taken_before_any_number_of_drains(redis: Redis) -> None:
     connection: Connection
     with app.connection_for_read() as connection, connection.SimpleQueue(FOLDS) as queue:
         for _ in range(3):
-            message = queue.get(timeout=10)
+            message = queue.get(timeout=PATIENCE_SECONDS)
             taken.append(message.headers["task"])
             message.ack()
     assert taken == ["arrester.sweep", "arrester.watch", "arrester.drain"]

@@ -1,4 +1,4 @@
-"""Failed records that came as columns: folded, kept, read and told as if each had come alone."""
+"""Failed records received as columns: folded, stored and read like single events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from arrester.controlplane.domain.state.error_groups import GroupAct, GroupReque
 from arrester.controlplane.domain.state.states import GroupStatus
 from arrester.controlplane.domain.state.stream_state import empty
 from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.domain.wire.failure_columns import FailedRecords, in_columns
+from arrester.controlplane.domain.wire.failure_columns import FailedRecords, to_columns
 from arrester.controlplane.history import state_at_position
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.store.stream_entry import Entry
@@ -28,17 +28,17 @@ pytestmark = pytest.mark.usefixtures("fresh_database")
 
 
 def many(first: int, *, keys: str = "ABA") -> list[Event]:
-    """Return six failed records of some tasks, not in the order in which they occurred."""
+    """Return six failed records of some tasks, not in the order of their times."""
     order = [first + each for each in (5, 0, 1, 4, 2, 3)]
     found = [histories.failed(each, key=keys[each % len(keys)]) for each in order]
     heads = [replace(event, body=None) for event in found]
-    assert [type(each) for each in in_columns(heads)] == [FailedRecords]
+    assert [type(each) for each in to_columns(heads)] == [FailedRecords]
     return found
 
 
 @pytest.fixture
 def sent(redis: Redis) -> list[Event]:
-    """Return what was sent, in five batches: columns between much that they may not pass."""
+    """Send five batches, columns between events that depend on the order; return the events."""
     counted = FailuresCounted(
         task="A",
         failure=FAILURE,
@@ -66,14 +66,14 @@ def sent(redis: Redis) -> list[Event]:
     return [event for events in batches for event in events]
 
 
-def test_the_log_says_what_was_sent_and_the_views_what_the_log_gives(sent: list[Event]) -> None:
-    assert [event for event in streams.said() if event.type != "ErrorGroupResolved"] == sent
+def test_the_log_has_the_sent_events_and_the_views_their_fold(sent: list[Event]) -> None:
+    assert [event for event in streams.events() if event.type != "ErrorGroupResolved"] == sent
     streams.assert_exact()
     group = queries.group(APPLICATION, FAILURE.fingerprint).state
     assert (group.status, group.recurred) == (GroupStatus.UNRESOLVED, True)
 
 
-def test_the_past_may_end_within_columns(sent: list[Event]) -> None:
+def test_a_past_state_can_end_within_columns(sent: list[Event]) -> None:
     log = streams.log()
     for position in range(len(log) + 1):
         assert state_at_position.at(APPLICATION, position) == empty(APPLICATION).fold(
@@ -82,7 +82,7 @@ def test_the_past_may_end_within_columns(sent: list[Event]) -> None:
 
 
 @pytest.mark.parametrize("at_once", [store.log.EVENTS_PER_READ, 7])
-def test_any_stretch_of_the_log_can_be_read(
+def test_any_range_of_the_log_can_be_read(
     sent: list[Event], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = streams.log()
@@ -93,7 +93,7 @@ def test_any_stretch_of_the_log_can_be_read(
             assert list(store.read(APPLICATION, after=after, until=until)) == log[after:until]
 
 
-def test_columns_that_an_older_server_refused_are_put_back_whole(redis: Redis) -> None:
+def test_columns_that_an_older_server_quarantined_are_requeued(redis: Redis) -> None:
     events = [*many(0), histories.failed(6), *histories.paused(7)]
     batch = uuid4()
     # It cannot inflate them, so it kept the entry as it came.
@@ -103,14 +103,14 @@ def test_columns_that_an_older_server_refused_are_put_back_whole(redis: Redis) -
     }
     refused = Entry(application=APPLICATION, id="1-0", fields=fields, batch=batch).refused("old")
     store.open_stream(APPLICATION)
-    store.add_to_quarantine(refused.aside, received_at=datetime.now(UTC))
+    store.add_to_quarantine(refused.quarantined, received_at=datetime.now(UTC))
 
-    assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(put_back=1, waiting=0)
-    assert streams.said()[: len(events)] == events
+    assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(requeued=1, invalid=0)
+    assert streams.events()[: len(events)] == events
     streams.assert_exact()
 
 
-def test_a_transaction_takes_as_many_entries_as_are_enough(
+def test_a_transaction_takes_entries_up_to_its_limit(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drain, "EVENTS_PER_READ", 10)
@@ -118,12 +118,12 @@ def test_a_transaction_takes_as_many_entries_as_are_enough(
     for events in sent:
         streams.send(redis, events)
     drain.drain(APPLICATION)
-    assert streams.said() == [event for events in sent for event in events]
+    assert streams.events() == [event for events in sent for event in events]
     moments = Counter(models.BatchSeen.objects.values_list("received_at", flat=True))
     assert max(moments.values()) == 2
 
 
-def test_one_event_among_columns_that_is_not_understood_is_kept_aside(redis: Redis) -> None:
+def test_an_invalid_event_among_columns_is_quarantined(redis: Redis) -> None:
     good = many(0)
     data = good[2].data
     assert isinstance(data, RecordFailed)
@@ -131,6 +131,6 @@ def test_one_event_among_columns_that_is_not_understood_is_kept_aside(redis: Red
     strange = [*good[:2], replace(good[2], data=other), *good[3:]]
     streams.put(redis, streams.fields(uuid4(), codec.encode_batch(strange)))
     drain.drain(APPLICATION)
-    assert streams.said() == [*good[:2], *good[3:]]
+    assert streams.events() == [*good[:2], *good[3:]]
     assert queries.lag(APPLICATION).quarantined == 1
     streams.assert_exact()

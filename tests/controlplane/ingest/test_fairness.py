@@ -1,4 +1,4 @@
-"""Many applications at once: a noisy one starves nobody, and nobody is asked for nothing."""
+"""Many applications: a noisy one starves no other, and no drain is requested needlessly."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from arrester.controlplane.management.commands import wake
 from arrester.controlplane.management.commands.wake import Waker
 from tests import histories
 from tests.controlplane import streams
-from tests.controlplane.ingest.test_wake import WAKE, process, wait_until
+from tests.controlplane.ingest.test_wake import WAKE, process
 from tests.histories import APPLICATION, NOON
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
 ONE_WORKER = ["-m", "celery", "-A", "tests.controlplane.short_drains", "worker", "--pool", "solo"]
@@ -34,7 +35,7 @@ def length(application: str) -> int:
 
 
 @pytest.mark.chaos
-def test_a_quiet_application_has_its_turn_beside_a_noisy_one(
+def test_a_noisy_application_does_not_starve_a_quiet_one(
     redis: Redis, fresh_database: embedded.Urls, tmp_path: Path
 ) -> None:
     log = tmp_path / "worker.log"
@@ -55,18 +56,18 @@ def test_a_quiet_application_has_its_turn_beside_a_noisy_one(
 
 
 def messages(redis: Redis) -> int:
-    """Return how many drains are asked for."""
+    """Return the number of requested drains."""
     return redis.llen(DRAINS)
 
 
-def test_nobody_asks_for_a_fold_that_is_at_work(
+def test_a_running_drain_is_not_requested_again(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waker, looks = Waker(), []
 
     def something_comes(*_: object) -> None:
         """All is folded, the stream is still ours; twice, one more batch comes."""
-        looks.append(redis.exists(redis_keys.woken(APPLICATION)))
+        looks.append(redis.exists(redis_keys.pending_drain(APPLICATION)))
         if len(looks) < 3:
             streams.send(redis, [histories.failed(1 + len(looks))])
             waker.poll()
@@ -74,7 +75,7 @@ def test_nobody_asks_for_a_fold_that_is_at_work(
     streams.send(redis, [histories.failed(1)])
     waker.poll()
     assert messages(redis) == 1
-    monkeypatch.setattr(drain, "_tell", something_comes)
+    monkeypatch.setattr(drain, "_relay_if_needed", something_comes)
     assert drain.drain(APPLICATION).events == 3
     # It was said once, before; and what came as the drain gave the stream back is not lost.
     assert looks == [1, 1, 1] and messages(redis) == 1
@@ -85,13 +86,13 @@ def test_nobody_asks_for_a_fold_that_is_at_work(
     streams.assert_exact()
 
 
-def test_housekeeping_waits_behind_no_fold_and_before_none(redis: Redis) -> None:
+def test_housekeeping_and_folds_do_not_wait_for_each_other(redis: Redis) -> None:
     tasks.housekeeping.delay()
     tasks.drain.delay(APPLICATION)
     assert (redis.llen(HOUSEKEEPING), redis.llen(DRAINS), redis.llen(FOLDS)) == (1, 1, 0)
 
 
-def test_an_idle_wake_asks_redis_a_few_times_a_second(redis: Redis) -> None:
+def test_an_idle_wake_sends_few_commands_to_redis(redis: Redis) -> None:
     def commands() -> Counter[str]:
         found = redis.info("commandstats")
         return Counter(
@@ -109,10 +110,10 @@ def test_an_idle_wake_asks_redis_a_few_times_a_second(redis: Redis) -> None:
     for _ in range(TURNS):
         waker.next_discovery, waker.next_sweep = 0.0, math.inf
         waker.poll()
-    asked = commands() - before
+    requested = commands() - before
     # Each turn blocks for a second once, and looks once for new streams.
-    assert (asked["xread"], asked["scan"]) == (TURNS, TURNS)
-    assert asked.total() <= 8 * TURNS
+    assert (requested["xread"], requested["scan"]) == (TURNS, TURNS)
+    assert requested.total() <= 8 * TURNS
     assert redis.llen(FOLDS) == queued
     before = commands()
     waker.next_discovery = waker.next_sweep = 0.0
@@ -122,7 +123,7 @@ def test_an_idle_wake_asks_redis_a_few_times_a_second(redis: Redis) -> None:
     assert redis.llen(FOLDS) - queued <= 2 and not messages(redis)
 
 
-def test_a_redis_that_others_fill_is_gone_through_bit_by_bit(
+def test_a_redis_with_many_foreign_keys_is_scanned_in_steps(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def scans() -> int:
@@ -153,7 +154,7 @@ def test_a_redis_that_others_fill_is_gone_through_bit_by_bit(
     assert redis_keys.events("another") in waker.positions
 
 
-def test_each_stream_is_asked_for_once_however_often_there_is_something_to_see(
+def test_each_stream_is_requested_once_for_many_entries(
     redis: Redis,
 ) -> None:
     for name in ("alpha", "beta"):
@@ -164,7 +165,7 @@ def test_each_stream_is_asked_for_once_however_often_there_is_something_to_see(
     assert messages(redis) == 2
 
 
-def test_a_stream_is_folded_while_another_one_is_at_it(redis: Redis) -> None:
+def test_two_streams_are_folded_in_parallel(redis: Redis) -> None:
     for name in ("alpha", "beta"):
         streams.send(redis, [histories.failed(1)], application=name)
         store.open_stream(name)
@@ -174,13 +175,13 @@ def test_a_stream_is_folded_while_another_one_is_at_it(redis: Redis) -> None:
         with transaction.atomic():
             store.lock("alpha")
             held.set()
-            let_go.wait(60)
+            let_go.wait(PATIENCE_SECONDS)
         connection.close()
 
     other = threading.Thread(target=at_work)
     other.start()
     try:
-        assert held.wait(60)
+        assert held.wait(PATIENCE_SECONDS)
         with connection.cursor() as cursor:
             # Whoever waits for the other all the same ends here.
             cursor.execute("SET lock_timeout = '5s'")

@@ -1,4 +1,4 @@
-"""The fold of agents' batches: everything once, in order, whatever is said twice or lost."""
+"""The fold of agents' batches: each event once and in order, after repetition or loss."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from arrester.controlplane.domain.state.states import TaskStatus
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.history import rebuild
 from arrester.controlplane.ingest import drain
-from arrester.controlplane.ingest.fold_entries import Folded, Moved, fold
+from arrester.controlplane.ingest.fold_entries import Folded, StreamAdvanced, fold
 from arrester.controlplane.store.stream_entry import read_entry
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, JFK
+from tests.patience import PATIENCE_SECONDS
 
 
 @contextmanager
@@ -37,15 +38,15 @@ def held_by_another() -> Iterator[None]:
     taken, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with store.try_fold_lock(APPLICATION) as mine:
-            assert mine
+        with store.try_fold_lock(APPLICATION) as acquired:
+            assert acquired
             taken.set()
-            done.wait(30)
+            done.wait(PATIENCE_SECONDS)
         connection.close()
 
     with ThreadPoolExecutor(1) as pool:
         holding = pool.submit(hold)
-        assert taken.wait(30)
+        assert taken.wait(PATIENCE_SECONDS)
         yield
         done.set()
         holding.result(30)
@@ -61,7 +62,7 @@ def test_events_arrive_in_the_log_and_in_the_views(redis: Redis) -> None:
     done = drain.drain(APPLICATION)
 
     assert done == drain.Drained(events=len(events))
-    assert streams.said() == events
+    assert streams.events() == events
     state = streams.task(JFK.digest)
     assert (state.status, state.position, state.held) == (TaskStatus.PAUSED, 7, 3)
     assert streams.confirmed(redis) == {batch}
@@ -69,7 +70,7 @@ def test_events_arrive_in_the_log_and_in_the_views(redis: Redis) -> None:
     streams.assert_exact()
 
 
-def test_what_goes_on_failing_is_counted_within_its_pages(redis: Redis) -> None:
+def test_counts_of_a_failing_group_are_updated_within_their_pages(redis: Redis) -> None:
     for number in range(6):
         again = histories.failed(number)
         moment = again.occurred_at.replace(minute=0, microsecond=number)
@@ -100,7 +101,7 @@ def test_a_batch_delivered_twice_counts_once(redis: Redis) -> None:
     assert redis.xlen(redis_keys.events(APPLICATION)) == 0
 
 
-def test_what_was_committed_but_not_confirmed_is_confirmed_by_the_next_drain(redis: Redis) -> None:
+def test_an_unconfirmed_commit_is_confirmed_by_the_next_drain(redis: Redis) -> None:
     batch = streams.send(redis, [histories.failed(1)])
     ((id, fields),) = redis_client.entries(redis, redis_keys.events(APPLICATION))
     drain.drain(APPLICATION)
@@ -128,7 +129,7 @@ def test_batches_keep_the_order_of_the_stream(redis: Redis) -> None:
     streams.assert_exact()
 
 
-def test_a_redis_that_lost_everything_begins_a_new_generation(redis: Redis) -> None:
+def test_an_emptied_redis_begins_a_new_generation(redis: Redis) -> None:
     first = streams.send(redis, [histories.failed(1)])
     drain.drain(APPLICATION)
     redis.flushall()
@@ -145,7 +146,7 @@ def test_a_redis_that_lost_everything_begins_a_new_generation(redis: Redis) -> N
     streams.assert_exact()
 
 
-def test_a_redis_whose_clock_went_back_is_read_all_the_same(redis: Redis) -> None:
+def test_entries_of_a_redis_whose_clock_went_back_are_folded(redis: Redis) -> None:
     streams.send(redis, [histories.failed(1)])
     drain.drain(APPLICATION)
     redis.delete(redis_keys.events(APPLICATION))
@@ -158,7 +159,7 @@ def test_a_redis_whose_clock_went_back_is_read_all_the_same(redis: Redis) -> Non
     assert (stream.generation, stream.cursor, stream.sequence) == (1, "5-1", 2)
 
 
-def test_an_entry_below_the_cursor_is_not_passed_over(redis: Redis) -> None:
+def test_an_entry_before_the_cursor_is_folded(redis: Redis) -> None:
     streams.send(redis, [histories.failed(1)])
     drain.drain(APPLICATION)
     cursor = store.read_stream(APPLICATION).cursor
@@ -173,10 +174,10 @@ def test_an_entry_below_the_cursor_is_not_passed_over(redis: Redis) -> None:
     assert store.read_stream(APPLICATION).sequence == 3
 
 
-def test_what_an_emptied_redis_gives_the_id_of_a_folded_entry_is_folded_too(
+def test_an_entry_with_the_id_of_a_folded_one_is_folded_after_a_loss(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ids are milliseconds and a number: a Redis that is emptied within one gives them again."""
+    """Ids are milliseconds and a number: a Redis emptied within one millisecond repeats them."""
     before, after = ([histories.failed(each)] for each in range(2))
     again = [(uuid4(), before), (uuid4(), after)]
 
@@ -195,12 +196,14 @@ def test_what_an_emptied_redis_gives_the_id_of_a_folded_entry_is_folded_too(
     monkeypatch.setattr(drain, "fold", flushall)
     drain.drain(APPLICATION)
 
-    assert streams.said() == before + after
+    assert streams.events() == before + after
     assert redis.xlen(redis_keys.events(APPLICATION)) == 0
 
 
 @pytest.mark.parametrize("twice", ["x", "batch"])
-def test_an_entry_that_names_a_field_twice_is_taken_out_too(redis: Redis, twice: str) -> None:
+def test_an_entry_with_a_repeated_field_is_deleted_from_the_stream(
+    redis: Redis, twice: str
+) -> None:
     xadd = "redis.call('XADD', KEYS[1], '*', ARGV[1], 'one', ARGV[1], 'two')"
     redis.eval(xadd, 1, redis_keys.events(APPLICATION), twice)
     batch = streams.send(redis, [histories.failed(1)])
@@ -210,7 +213,7 @@ def test_an_entry_that_names_a_field_twice_is_taken_out_too(redis: Redis, twice:
     assert streams.confirmed(redis) == {batch}
 
 
-def test_a_second_worker_leaves_a_busy_stream_alone(redis: Redis) -> None:
+def test_a_second_worker_skips_a_busy_stream(redis: Redis) -> None:
     store.open_stream(APPLICATION)
     streams.send(redis, [histories.failed(1)])
     with held_by_another():
@@ -219,7 +222,7 @@ def test_a_second_worker_leaves_a_busy_stream_alone(redis: Redis) -> None:
 
 
 @pytest.mark.parametrize("by", ["another fold", "a new generation"])
-def test_who_reads_before_the_stream_is_moved_on_folds_nothing(redis: Redis, by: str) -> None:
+def test_entries_read_before_the_stream_advanced_are_not_folded(redis: Redis, by: str) -> None:
     streams.send(redis, [histories.failed(1)])
     drain.drain(APPLICATION)
     streams.send(redis, [histories.failed(2)])
@@ -233,7 +236,7 @@ def test_who_reads_before_the_stream_is_moved_on_folds_nothing(redis: Redis, by:
             store.reset_cursor(stream)
     now, log = store.read_stream(APPLICATION), streams.log()
 
-    with pytest.raises(Moved):
+    with pytest.raises(StreamAdvanced):
         fold(seen, read)
 
     assert store.read_stream(APPLICATION) == now
@@ -244,12 +247,12 @@ def test_who_reads_before_the_stream_is_moved_on_folds_nothing(redis: Redis, by:
     streams.assert_exact()
 
 
-def test_a_drain_whose_time_is_over_says_that_there_is_more(redis: Redis) -> None:
+def test_a_drain_reports_remaining_entries_at_its_deadline(redis: Redis) -> None:
     streams.send(redis, [histories.failed(1)])
     assert drain.drain(APPLICATION, budget_seconds=0) == drain.Drained(more=True)
 
 
-def test_a_count_beyond_the_columns_does_not_stop_the_fold(redis: Redis) -> None:
+def test_a_count_above_the_column_limit_is_folded(redis: Redis) -> None:
     most = 2**63 - 1
     huge = FailuresCounted(
         task="JFK",
@@ -271,7 +274,7 @@ def test_a_count_beyond_the_columns_does_not_stop_the_fold(redis: Redis) -> None
 
 
 def is_believed(event: Event) -> bool:
-    """Return whether it is an agent's to say."""
+    """Return whether an agent may send the event."""
     fields = streams.fields(uuid4(), codec.encode_batch([event]))
     packed = {name.encode(): str(value).encode() for name, value in fields.items()}
     packed[b"events"] = codec.encode_batch([event])
@@ -284,7 +287,7 @@ def is_believed(event: Event) -> bool:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(st.lists(histories.agent_events, max_size=8), max_size=6), st.randoms())
-def test_live_rows_are_the_rebuilt_rows_are_the_pure_fold(
+def test_live_rows_equal_rebuilt_rows_and_the_pure_fold(
     redis: Redis, batches: list[list[Event]], random: Random
 ) -> None:
     application = f"a{uuid4().hex}"
@@ -298,13 +301,13 @@ def test_live_rows_are_the_rebuilt_rows_are_the_pure_fold(
     drain.drain(application)
 
     # What the server itself does about it stands between.
-    said = [
+    logged = [
         store.read_one(application, each.sequence).event
         for each in streams.log(application)
         if each.batch in dict(sent)
     ]
-    assert said == [event for _, events in sent for event in events if is_believed(event)]
+    assert logged == [event for _, events in sent for event in events if is_believed(event)]
     streams.assert_exact(application)
-    before = rebuild.live(application)
+    before = rebuild.live_rows(application)
     rebuild.rebuild(application)
-    assert rebuild.live(application) == before
+    assert rebuild.live_rows(application) == before

@@ -1,4 +1,4 @@
-"""A key of another type in the place of one application's stream: the others go on."""
+"""A key of another type with the name of a stream: other applications continue."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ OTHERS = {"alpha", "gamma"}
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return what the waker asks for: applications to fold, or names of tasks."""
+def requested(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the requests of the waker: applications to drain, or names of tasks."""
     found: list[str] = []
     monkeypatch.setattr(
         wake.Waker, "_send", lambda _, task, *args, **__: found.append(*args or [task.name])
@@ -43,39 +43,39 @@ def send_to_all(redis: Redis) -> None:
 
 
 @pytest.fixture
-def waker(redis: Redis, asked: list[str]) -> wake.Waker:
-    """Return one that knows three streams, one of which is none any more; the others have news."""
+def waker(redis: Redis, requested: list[str]) -> wake.Waker:
+    """Return a waker with three known streams; one became another type, two have entries."""
     send_to_all(redis)
-    heartbeats.look(now=datetime.now(UTC))  # else it would sweep at once
+    heartbeats.check_redis(now=datetime.now(UTC))  # Otherwise it would sweep at once.
     waker = wake.Waker()
     waker.poll()
-    assert set(APPLICATIONS) < set(asked)
-    asked.clear()
+    assert set(APPLICATIONS) < set(requested)
+    requested.clear()
     redis.set(redis_keys.events("beta"), "whose?")
     for application in APPLICATIONS:
-        redis.delete(redis_keys.woken(application))
+        redis.delete(redis_keys.pending_drain(application))
     return waker
 
 
-def test_the_wake_looks_again_which_streams_there_are(
-    redis: Redis, waker: wake.Waker, asked: list[str]
+def test_wake_searches_for_streams_again(
+    redis: Redis, waker: wake.Waker, requested: list[str]
 ) -> None:
     waker.poll()
     assert waker.positions == {}
     waker.poll()
-    assert set(asked) == OTHERS
+    assert set(requested) == OTHERS
 
 
-def test_the_sweep_of_the_wake_leaves_it_alone(waker: wake.Waker, asked: list[str]) -> None:
+def test_the_sweep_of_wake_ignores_a_foreign_key(waker: wake.Waker, requested: list[str]) -> None:
     waker.next_sweep = 0.0
     waker.poll()
-    assert set(asked) == OTHERS | {"arrester.sweep", "arrester.watch"}
+    assert set(requested) == OTHERS | {"arrester.sweep", "arrester.watch"}
     assert set(map(redis_keys.application_of, waker.positions)) == OTHERS
 
 
 @pytest.fixture
 def folded(redis: Redis) -> Redis:
-    """Return a Redis beside three applications that are in the log."""
+    """Return a Redis client and store three applications."""
     send_to_all(redis)
     for application in APPLICATIONS:
         drain.drain(application)
@@ -83,13 +83,13 @@ def folded(redis: Redis) -> Redis:
     return redis
 
 
-def test_the_others_are_relayed(folded: Redis) -> None:
+def test_other_applications_are_relayed(folded: Redis) -> None:
     folded.set(redis_keys.commands("beta"), "whose?")
     tasks.sweep()
     assert all(folded.exists(redis_keys.state(application)) for application in OTHERS)
 
 
-def test_the_others_are_watched(folded: Redis) -> None:
+def test_timeouts_of_other_applications_are_checked(folded: Redis) -> None:
     folded.set(redis_keys.events("beta"), "whose?")
     now = datetime.now(UTC)
     watched = heartbeats.Watch(since=now - timedelta(hours=1), last=now)

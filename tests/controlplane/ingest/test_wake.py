@@ -23,13 +23,13 @@ from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.domain.events import CommandApplied
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import CommandStatus
-from tests import histories
+from tests import histories, scratch
 from tests import services as running_services
 from tests.controlplane import streams
 from tests.histories import APPLICATION, JFK
+from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.services import REPOSITORY
 
-PATIENCE_SECONDS = 60
 WAKE = ["manage.py", "wake"]
 WORKER = [
     "-m",
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.chaos
 def process(
     words: list[str], log: Path, *, env: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a process of the server; let it end cleanly unless it is dead by then.
+    """Run a process of the server; stop it at the end, unless it is dead.
 
     A test that fails meanwhile shows what the process has said.
     """
@@ -89,13 +89,6 @@ def server(
         yield worker
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def folded(count: int) -> Callable[[], bool]:
     """Whether the log has `count` events."""
 
@@ -124,7 +117,9 @@ def test_a_batch_becomes_a_row_and_a_command_is_answered(
     streams.assert_exact()
 
 
-def test_a_worker_keeps_its_connection(redis: Redis, server: subprocess.Popen[bytes]) -> None:
+def test_a_worker_keeps_its_database_connection(
+    redis: Redis, server: subprocess.Popen[bytes]
+) -> None:
     def opened() -> int:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_stat_clear_snapshot()")
@@ -137,26 +132,28 @@ def test_a_worker_keeps_its_connection(redis: Redis, server: subprocess.Popen[by
     wait_until(folded(1))
     before = opened()
     for position in range(1, 20):
-        wait_until(lambda: not redis.exists(redis_keys.woken(APPLICATION)))
+        wait_until(lambda: not redis.exists(redis_keys.pending_drain(APPLICATION)))
         streams.send(redis, [histories.failed(position)])
         wait_until(folded(position + 1))
     # Each of its processes has one; sweeps are folded beside.
     assert opened() - before < 10
 
 
-def test_the_sweep_repairs_a_lost_wake(redis: Redis, server: subprocess.Popen[bytes]) -> None:
+def test_a_sweep_repairs_a_lost_request(redis: Redis, server: subprocess.Popen[bytes]) -> None:
     streams.send(redis, [histories.failed(1)])
     wait_until(folded(1))
     redis.flushall()
     for position in range(2, 30):
         streams.send(redis, [histories.failed(position)])
         # Every message of the broker's, again and again, but not the streams.
-        redis.delete(FOLDS, DRAINS, "unacked", "unacked_index", redis_keys.woken(APPLICATION))
+        redis.delete(
+            FOLDS, DRAINS, "unacked", "unacked_index", redis_keys.pending_drain(APPLICATION)
+        )
     wait_until(folded(29))
     streams.assert_exact()
 
 
-def test_a_killed_worker_is_replaced_by_the_next(
+def test_the_next_worker_continues_after_a_kill(
     redis: Redis, server: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     streams.send(redis, [histories.failed(1)])
@@ -169,7 +166,7 @@ def test_a_killed_worker_is_replaced_by_the_next(
     streams.assert_exact()
 
 
-def test_a_postgres_that_cuts_all_connections_costs_a_sweep(
+def test_lost_postgresql_connections_cost_one_sweep(
     redis: Redis, server: subprocess.Popen[bytes], fresh_database: embedded.Urls
 ) -> None:
     with psycopg.connect(fresh_database.admin_database, autocommit=True) as admin:
@@ -187,11 +184,11 @@ def test_a_postgres_that_cuts_all_connections_costs_a_sweep(
 
 
 @pytest.mark.long
-def test_postgres_away_delays_and_loses_nothing(
+def test_an_unavailable_postgresql_delays_and_loses_nothing(
     redis: Redis, services: embedded.Urls, tmp_path: Path
 ) -> None:
     # A PostgreSQL of its own, which can be stopped without harm to the other tests.
-    with tempfile.TemporaryDirectory(prefix="arrester-away-", dir="/tmp") as folder:
+    with tempfile.TemporaryDirectory(prefix="arrester-away-", dir=scratch.FOLDER) as folder:
         Path(folder).chmod(0o711)
         with embedded.servers(Path(folder) / "home", redis=False, durable=False) as servers:
             (postgres,) = servers.running
@@ -217,9 +214,7 @@ def test_postgres_away_delays_and_loses_nothing(
                 assert found.fetchall() == [(1, 1), (2, 1)]
 
 
-def test_wake_ends_cleanly_when_it_is_told_to(
-    redis: Redis, fresh_database: embedded.Urls, tmp_path: Path
-) -> None:
+def test_wake_stops_at_sigterm(redis: Redis, fresh_database: embedded.Urls, tmp_path: Path) -> None:
     log = tmp_path / "wake.log"
     with process(WAKE, log) as wake:
         wait_until(lambda: b"wake started" in log.read_bytes())

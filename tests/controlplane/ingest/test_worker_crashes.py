@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,14 +28,14 @@ from tests import histories
 from tests.controlplane import streams
 from tests.controlplane.ingest.test_wake import WAKE, WORKER, process
 from tests.histories import APPLICATION
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.chaos
-PATIENCE_SECONDS = 120
 KILLS = 10
 
 
 class Spool:
-    """What an agent keeps until it is confirmed, and sends again when Redis has lost it."""
+    """The spool of an agent: batches are sent again until they are confirmed."""
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
@@ -78,7 +78,7 @@ class Spool:
 
 @contextmanager
 def worker() -> Iterator[subprocess.Popen[str]]:
-    """Run a process that folds, and kill it at the end."""
+    """Run a folding process, and kill it at the end."""
     child = subprocess.Popen(
         [sys.executable, "-m", "tests.controlplane.drain_process", APPLICATION],
         stdout=subprocess.PIPE,
@@ -97,26 +97,17 @@ def worker() -> Iterator[subprocess.Popen[str]]:
             child.stdout.close()
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def assert_all_once_and_in_order(redis: Redis, spool: Spool) -> None:
-    assert streams.said() == spool.sent
+    assert streams.events() == spool.sent
     streams.assert_exact()
     assert redis.xlen(redis_keys.events(APPLICATION)) == 0
-    before = rebuild.live(APPLICATION)
+    before = rebuild.live_rows(APPLICATION)
     rebuild.rebuild(APPLICATION)
-    assert rebuild.live(APPLICATION) == before
+    assert rebuild.live_rows(APPLICATION) == before
 
 
 @pytest.mark.long
-def test_kill_nine_of_workers_folds_exactly_once(
-    redis: Redis, fresh_database: embedded.Urls
-) -> None:
+def test_killed_workers_fold_exactly_once(redis: Redis, fresh_database: embedded.Urls) -> None:
     spool, in_flight = Spool(redis), 0
     for _ in range(KILLS):
         with worker():
@@ -132,7 +123,7 @@ def test_kill_nine_of_workers_folds_exactly_once(
     assert_all_once_and_in_order(redis, spool)
 
 
-def test_kill_nine_of_a_celery_child_within_a_fold_folds_exactly_once(
+def test_a_celery_child_killed_within_a_fold_folds_exactly_once(
     redis: Redis, fresh_database: embedded.Urls, tmp_path: Path
 ) -> None:
     spool = Spool(redis)
@@ -158,7 +149,7 @@ def test_kill_nine_of_a_celery_child_within_a_fold_folds_exactly_once(
     assert_all_once_and_in_order(redis, spool)
 
 
-def test_two_workers_fold_once(redis: Redis, fresh_database: embedded.Urls) -> None:
+def test_two_workers_fold_each_batch_once(redis: Redis, fresh_database: embedded.Urls) -> None:
     spool = Spool(redis)
     with worker(), worker():
         for _ in range(10):
@@ -171,7 +162,7 @@ def test_two_workers_fold_once(redis: Redis, fresh_database: embedded.Urls) -> N
     assert_all_once_and_in_order(redis, spool)
 
 
-def test_flushall_in_flight_loses_and_doubles_nothing(
+def test_emptying_redis_during_folds_loses_and_doubles_nothing(
     redis: Redis, fresh_database: embedded.Urls
 ) -> None:
     spool = Spool(redis)
@@ -188,10 +179,10 @@ def test_flushall_in_flight_loses_and_doubles_nothing(
 
 
 @pytest.mark.long
-def test_flushall_in_flight_of_wake_and_celery_loses_and_doubles_nothing(
+def test_emptying_redis_below_wake_and_celery_loses_and_doubles_nothing(
     redis: Redis, fresh_database: embedded.Urls, tmp_path: Path
 ) -> None:
-    """Queues, bindings, marks and streams, all at once, while real workers fold."""
+    """Empty all of Redis, queues included, while real workers fold."""
     spool, in_flight = Spool(redis), 0
     with process(WAKE, tmp_path / "wake.log"), process(WORKER, tmp_path / "worker.log"):
         for _ in range(4):
@@ -208,7 +199,7 @@ def test_flushall_in_flight_of_wake_and_celery_loses_and_doubles_nothing(
 
 
 @pytest.mark.long
-def test_a_postgresql_that_is_killed_in_flight_loses_and_doubles_nothing() -> None:
+def test_killing_postgresql_during_folds_loses_and_doubles_nothing() -> None:
     """A short `make chaos-fold`, with servers of its own."""
     storm = subprocess.run(
         [sys.executable, "-m", "tests.chaos_fold", "--kills", "3", "--crashes", "1"],

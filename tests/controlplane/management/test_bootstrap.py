@@ -1,4 +1,4 @@
-"""The first three users: made once, and never given back what was taken from them."""
+"""The first three users: created once, and roles that were removed stay removed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ pytestmark = pytest.mark.usefixtures("fresh_database")
 
 
 def bootstrap() -> str:
-    """Run the command; return what it said."""
-    said = StringIO()
-    call_command("bootstrap", stdout=said)
-    return said.getvalue()
+    """Run the command; return its output."""
+    output = StringIO()
+    call_command("bootstrap", stdout=output)
+    return output.getvalue()
 
 
 def roles(name: str) -> set[str]:
@@ -29,15 +29,15 @@ def roles(name: str) -> set[str]:
 
 def test_the_first_start_makes_three_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(password_variable("viewer"), "viewer-secret")
-    said = bootstrap()
-    assert "created user viewer, password from ARRESTER_VIEWER_PASSWORD" in said
-    assert "viewer-secret" not in said
+    output = bootstrap()
+    assert "created user viewer, password from ARRESTER_VIEWER_PASSWORD" in output
+    assert "viewer-secret" not in output
     assert User.objects.get(username="viewer").check_password("viewer-secret")
     assert {name: roles(name) for name in USERS} == {name: {name} for name in USERS}
     assert bootstrap() == ""
 
 
-def test_a_later_start_gives_no_role_back() -> None:
+def test_a_later_start_restores_no_removed_role() -> None:
     bootstrap()
     actions.change_role("operator", Role.VIEWER, actor="admin")
     User.objects.get(username="viewer").groups.clear()
@@ -48,14 +48,14 @@ def test_a_later_start_gives_no_role_back() -> None:
     assert not User.objects.get(username="viewer").is_active
 
 
-def test_somebody_who_has_the_name_already_becomes_no_admin() -> None:
-    User.objects.create_user("admin", password="mine and nobody else's")
+def test_an_existing_user_of_that_name_does_not_become_admin() -> None:
+    User.objects.create_user("admin", password="a password of the user")
     assert "created user admin" not in bootstrap()
     assert roles("admin") == set()
-    assert User.objects.get(username="admin").check_password("mine and nobody else's")
+    assert User.objects.get(username="admin").check_password("a password of the user")
 
 
-def test_an_account_is_made_whole_or_not_at_all() -> None:
+def test_an_account_is_created_completely_or_not_at_all() -> None:
     def interrupt(**_: object) -> None:
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""The history that pages are measured with is one that the product itself would have made."""
+"""The history for measurements of pages is the same as one made by the product."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from arrester.controlplane import queries, store
 from arrester.controlplane.domain.state.states import TaskStatus
 from arrester.controlplane.history import rebuild
 from benchmarks import seed
-from benchmarks.week import DAYS, DEAD, PAUSED, PIPELINE, Week
+from benchmarks.sample_history import DAYS, DEAD, PAUSED, PIPELINE, Week
 from tests.controlplane import streams
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
 EVENTS, TASKS = 4_200, 50
 
 
-def test_a_seeded_week_is_what_its_log_gives() -> None:
+def test_the_views_of_a_seeded_week_match_its_log() -> None:
     until = datetime.now(UTC)
     week = Week(application="seeded", events=EVENTS, tasks=TASKS, until=until)
 
@@ -34,7 +34,7 @@ def test_a_seeded_week_is_what_its_log_gives() -> None:
     assert (summary.paused, summary.dead) == (PAUSED, DEAD)
     assert summary.running == TASKS - PAUSED - DEAD + len(others)
     assert EVENTS <= summary.state.sequence <= EVENTS * 1.05
-    # Every day has its partition, and what was told in full has its record and trace.
+    # Every day has its partition, and failures reported in full have their record and trace.
     days = {each.received_at.date() for each in streams.log("seeded")}
     assert len(days) == DAYS + 1
     (paused,) = queries.tasks(queries.TaskFilter(state=TaskStatus.PAUSED), limit=1).rows

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import scratch
+from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port
 from tests.services import REPOSITORY
 
@@ -24,7 +26,7 @@ OVERRIDES = ("DATABASE_URL", "MIGRATE_DATABASE_URL", "REDIS_URL", "ARRESTER_SECR
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="arrester-", dir="/tmp") as folder:
+    with tempfile.TemporaryDirectory(prefix="arrester-", dir=scratch.FOLDER) as folder:
         Path(folder).chmod(0o711)
         yield Path(folder) / "home"
 
@@ -71,10 +73,12 @@ def test_up_starts_every_process_and_stops_them_on_a_signal(
         assert "user operator, password " in output
         for part in ("PostgreSQL", "Redis", "wake", "worker", "housekeeper", "beat", "web"):
             assert part in output
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{port}/healthz", timeout=PATIENCE_SECONDS
+        ) as answer:
             assert answer.status == 200
         process.send_signal(number)
-        rest, _ = process.communicate(timeout=120)
+        rest, _ = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0, rest
     parts = ("web", "beat", "housekeeper", "worker", "wake", "the serv")
     order = [rest.index(f"stopping {part}") for part in parts]
@@ -103,7 +107,7 @@ def test_no_process_outlives_a_killed_up(home: Path) -> None:
         read_until(process, "initial passwords")
         process.kill()
         process.wait()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while remaining_processes(home) and time.monotonic() < deadline:
             time.sleep(0.2)
         assert remaining_processes(home) == []
@@ -116,7 +120,7 @@ def test_a_second_up_reports_where_the_first_one_runs(home: Path) -> None:
     with up(home, port=port) as first:
         read_until(first, "initial passwords")
         with up(home, port=port) as second:
-            output, _ = second.communicate(timeout=30)
+            output, _ = second.communicate(timeout=PATIENCE_SECONDS)
         assert second.returncode == 1
         assert f"Arrester already runs in {home} (process {first.pid})" in output
         assert "Traceback" not in output
@@ -128,7 +132,7 @@ def test_a_port_in_use_is_reported_with_its_variable(home: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with up(home, port=port) as process:
-            output, _ = process.communicate(timeout=30)
+            output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1
     assert output == (
         f"ARRESTER_PORT='{port}' is not allowed: the port is not free"

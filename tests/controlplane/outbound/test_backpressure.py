@@ -1,9 +1,7 @@
-"""Overload: agents are asked to tell less in time, Redis stays bounded, and the sums are exact."""
+"""Overload: agents report counts in time, Redis stays bounded, and the sums are exact."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +10,7 @@ import pytest
 from django.conf import settings
 from redis import Redis
 
-from arrester.agents.transport.redis_client import Transport
+from arrester.agents.transport.redis_client import RedisClient
 from arrester.agents.transport.sender import Sender
 from arrester.agents.transport.spool import Spool
 from arrester.controlplane import embedded, queries, store
@@ -26,6 +24,7 @@ from arrester.controlplane.outbound import backpressure
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, INSTANCE
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
 NOW = datetime.now(UTC)
@@ -34,19 +33,14 @@ STREAM_LIMIT = 100
 
 @pytest.fixture
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let eight batches be too many, and 30 seconds too long."""
+    """Set the limits to eight batches and 30 seconds."""
     environment = replace(settings.ENVIRONMENT, overload_seconds=30, overload_batches=8)
     monkeypatch.setattr(settings, "ENVIRONMENT", environment)
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def test_agents_are_asked_above_a_limit_and_until_it_is_calm(redis: Redis, limits: None) -> None:
+def test_counts_are_requested_above_a_limit_until_the_backlog_is_small(
+    redis: Redis, limits: None
+) -> None:
     key = redis_keys.overload(APPLICATION)
     for _ in range(8):
         streams.send(redis, [histories.failed(1)])
@@ -55,7 +49,7 @@ def test_agents_are_asked_above_a_limit_and_until_it_is_calm(redis: Redis, limit
     assert backpressure.watch(APPLICATION, now=NOW)
     assert redis.get(key) == b"COUNTS"
     assert 0 < redis.ttl(key) <= redis_keys.OVERLOAD_SECONDS
-    # Less than the limit is not yet calm.
+    # The overload does not end just below the limit.
     redis.xtrim(redis_keys.events(APPLICATION), maxlen=3, approximate=False)
     assert backpressure.watch(APPLICATION, now=NOW)
     redis.xtrim(redis_keys.events(APPLICATION), maxlen=2, approximate=False)
@@ -63,7 +57,7 @@ def test_agents_are_asked_above_a_limit_and_until_it_is_calm(redis: Redis, limit
     assert not redis.exists(key)
 
 
-def test_what_waits_for_long_is_too_much_as_well(redis: Redis, limits: None) -> None:
+def test_a_long_wait_is_an_overload_too(redis: Redis, limits: None) -> None:
     streams.send(redis, [histories.failed(1)])
     now = datetime.now(UTC)
     assert not backpressure.watch(APPLICATION, now=now + timedelta(seconds=29))
@@ -72,7 +66,7 @@ def test_what_waits_for_long_is_too_much_as_well(redis: Redis, limits: None) -> 
     assert not backpressure.watch(APPLICATION, now=now + timedelta(seconds=5))
 
 
-def test_the_lag_says_how_far_the_fold_is_behind(redis: Redis) -> None:
+def test_the_lag_contains_the_delay_of_the_fold(redis: Redis) -> None:
     body = codec.encode_batch([histories.failed(1)])
     begin = int(datetime.now(UTC).timestamp() * 1000) - 100_000
     streams.put(redis, streams.fields(uuids.uuid7(NOW), body), id=f"{begin}-0")
@@ -87,7 +81,7 @@ def test_the_lag_says_how_far_the_fold_is_behind(redis: Redis) -> None:
 
 
 @pytest.mark.parametrize("id", ["253402300800000-0", "18446744073709551615-1"])
-def test_an_entry_of_a_year_that_no_clock_has_stops_nobody(redis: Redis, id: str) -> None:
+def test_an_entry_with_an_impossible_year_blocks_no_other(redis: Redis, id: str) -> None:
     body = codec.encode_batch([histories.failed(1)])
     streams.put(redis, streams.fields(uuids.uuid7(NOW), body), id=id)
     store.open_stream(APPLICATION)
@@ -98,7 +92,7 @@ def test_an_entry_of_a_year_that_no_clock_has_stops_nobody(redis: Redis, id: str
     assert (lag.sequence, lag.waiting, lag.fold_seconds) == (1, 0, 0)
 
 
-def test_a_key_of_another_type_hides_the_lag_of_its_application_alone(redis: Redis) -> None:
+def test_a_key_of_another_type_hides_the_lag_of_its_application_only(redis: Redis) -> None:
     for application in ("broken", APPLICATION):
         store.open_stream(application)
     redis.set(redis_keys.events("broken"), "no stream")
@@ -113,7 +107,7 @@ def test_a_flood_without_workers_is_bounded_and_the_sums_add_up(
     redis: Redis, limits: None, services: embedded.Urls, tmp_path: Path
 ) -> None:
     spool = Spool(tmp_path / "spool.sqlite", id=streams.SPOOL, limit_bytes=2**30)
-    transport = Transport(
+    transport = RedisClient(
         services.redis, application=APPLICATION, instance=INSTANCE, stream_limit=STREAM_LIMIT
     )
     sender = Sender(spool, transport, heartbeat=lambda: b"alive")
@@ -135,7 +129,7 @@ def test_a_flood_without_workers_is_bounded_and_the_sums_add_up(
         wait_until(is_obeyed)
         flood(120)
         spool.put(uuids.uuid7(datetime.now(UTC)), histories.paused())
-        # What changes a state is told all the same.
+        # Changes of states are reported in full.
         assert redis.xlen(stream) <= STREAM_LIMIT
 
         def is_folded() -> bool:
@@ -157,7 +151,7 @@ def test_a_flood_without_workers_is_bounded_and_the_sums_add_up(
     streams.assert_exact()
 
 
-def test_the_brokers_queue_is_bounded_while_nobody_works(redis: Redis) -> None:
+def test_the_queue_of_the_broker_is_bounded_without_workers(redis: Redis) -> None:
     store.open_stream(APPLICATION)
     streams.send(redis, [histories.failed(1)])
     for queue in (FOLDS, DRAINS):
@@ -165,7 +159,7 @@ def test_the_brokers_queue_is_bounded_while_nobody_works(redis: Redis) -> None:
     waker = Waker()
     waker.poll()
     assert redis.llen(FOLDS) == redis.llen(DRAINS) == MAXIMUM_MESSAGES
-    redis.delete(FOLDS, DRAINS, redis_keys.woken(APPLICATION))
+    redis.delete(FOLDS, DRAINS, redis_keys.pending_drain(APPLICATION))
     waker.next_sweep = 0.0
     waker.poll()
     # The sweep and the watch; one drain.

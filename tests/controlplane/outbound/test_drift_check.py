@@ -1,4 +1,4 @@
-"""An instance's heartbeats say how its tasks stand, and a view that differs is corrected."""
+"""Heartbeats contain a hash of the task states, and a view that differs is corrected."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture
 def paused(redis: Redis) -> Redis:
-    """Return a Redis beside a view in which JFK is PAUSED."""
+    """Return Redis, with a view in which JFK is PAUSED."""
     streams.send(redis, [*histories.started(), *histories.paused()])
     drain.drain(APPLICATION)
     return redis
 
 
 def beat(redis: Redis, number: int, *tasks: TaskState, epoch: int = 1) -> list[UUID]:
-    """Let the instance say that just `tasks` do not run; return who is asked for a report."""
+    """Send a heartbeat in which only `tasks` do not run; return who has to send a report."""
     at = NOW + timedelta(seconds=5 * number)
     run = msgspec.structs.replace(RUN, epoch=epoch)
-    standing = drift.standing([drift.weight(tasks)])
-    said = codec.Heartbeat(at=at, status="RUNNING", runs=(run,), standing=standing)
+    standing = drift.state_hash([drift.weight(tasks)])
+    heartbeat = codec.Heartbeat(at=at, status="RUNNING", runs=(run,), standing=standing)
     key = redis_keys.heartbeat(APPLICATION, INSTANCE)
-    redis.set(key, msgspec.json.encode(said), ex=redis_keys.LOST_AFTER_SECONDS)
-    return drift_check.look(APPLICATION, [INSTANCE], now=at)
+    redis.set(key, msgspec.json.encode(heartbeat), ex=redis_keys.LOST_AFTER_SECONDS)
+    return drift_check.check(APPLICATION, [INSTANCE], now=at)
 
 
-def test_a_view_that_stays_different_is_asked_about_and_healed(paused: Redis) -> None:
-    asked = [beat(paused, number) for number in range(5)]
-    assert asked == [[], [], [INSTANCE], [], []]
+def test_a_lasting_difference_is_repaired_by_a_requested_report(paused: Redis) -> None:
+    requested = [beat(paused, number) for number in range(5)]
+    assert requested == [[], [], [INSTANCE], [], []]
     assert paused.get(redis_keys.report(APPLICATION, INSTANCE)) is not None
 
     streams.send(paused, [histories.event(each) for each in drift.report([])])
@@ -59,16 +59,16 @@ def test_a_view_that_stays_different_is_asked_about_and_healed(paused: Redis) ->
     assert paused.get(redis_keys.drift(APPLICATION, INSTANCE)) is None
 
 
-def test_what_is_seen_alike_is_not_asked_about(paused: Redis) -> None:
+def test_no_report_is_requested_for_equal_states(paused: Redis) -> None:
     same = streams.task(JFK.digest)
     assert [beat(paused, number, same) for number in range(5)] == [[]] * 5
 
 
-def test_one_heartbeat_read_twice_is_no_second_word(paused: Redis) -> None:
+def test_one_heartbeat_read_twice_counts_once(paused: Redis) -> None:
     assert [beat(paused, 0) for _ in range(5)] == [[]] * 5
 
 
-def test_while_something_is_on_its_way_nobody_is_asked(paused: Redis) -> None:
+def test_no_report_is_requested_while_events_are_in_transit(paused: Redis) -> None:
     assert [beat(paused, number, epoch=2) for number in range(5)] == [[]] * 5
     streams.put(paused, {"of": "another"})
     assert [beat(paused, 1000 + number) for number in range(5)] == [[]] * 5

@@ -1,4 +1,4 @@
-"""An agent runs while `state` is absent in Redis: after a loss it has to be back soon."""
+"""An agent runs while its application's state is missing in Redis: it is restored soon."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("fresh_database")
 
 @pytest.fixture
 def latched(redis: Redis) -> Redis:
-    """Return an emptied Redis beside a LATCHED application."""
+    """Return an emptied Redis, with a LATCHED application."""
     actions.open_application(APPLICATION, actor="ana")
     actions.shut_down_application(APPLICATION, actor="ana", reason="because")
     assert redis.get(redis_keys.state(APPLICATION)) == b"LATCHED"
@@ -32,38 +32,38 @@ def latched(redis: Redis) -> Redis:
     return redis
 
 
-def test_an_emptied_redis_is_swept_at_the_next_look(
+def test_an_emptied_redis_is_swept_at_the_next_check(
     latched: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(wake.Waker, "_send", lambda _, task, *__, **___: asked.append(task.name))
+    sent: list[str] = []
+    monkeypatch.setattr(wake.Waker, "_send", lambda _, task, *__, **___: sent.append(task.name))
     monkeypatch.setattr(wake, "POLL_SECONDS", 0.0)
     waker = wake.Waker()
     waker.poll()
-    assert "arrester.sweep" in asked
+    assert "arrester.sweep" in sent
 
     tasks.sweep()
     actions.watch()
     assert latched.get(redis_keys.state(APPLICATION)) == b"LATCHED"
-    asked.clear()
+    sent.clear()
     waker.poll()
-    assert asked == []
+    assert sent == []
 
     latched.flushall()
     waker.poll()
-    assert "arrester.sweep" in asked
+    assert "arrester.sweep" in sent
 
 
-def test_an_instance_that_asks_shuts_all_others_down_and_once(redis: Redis) -> None:
+def test_a_shutdown_by_an_instance_ends_all_others_once(redis: Redis) -> None:
     started = histories.started()[0]
     other = uuid4()
     streams.send(redis, [started, replace(started, instance=other)])
-    asked = histories.event(ApplicationShutdownRequested(reason="it broke"), run=None)
-    asked = replace(asked, occurred_at=datetime.now(UTC))
-    batch = streams.send(redis, [asked])
+    requested = histories.event(ApplicationShutdownRequested(reason="it broke"), run=None)
+    requested = replace(requested, occurred_at=datetime.now(UTC))
+    batch = streams.send(redis, [requested])
     drain.drain(APPLICATION)
 
-    streams.send(redis, [asked], batch=batch)
+    streams.send(redis, [requested], batch=batch)
     drain.drain(APPLICATION)
 
     assert redis.get(redis_keys.state(APPLICATION)) == b"LATCHED"
@@ -71,12 +71,12 @@ def test_an_instance_that_asks_shuts_all_others_down_and_once(redis: Redis) -> N
     command = codec.decode_command(fields[b"body"])
     assert (command.kind, command.error) == (CommandKind.SHUT_DOWN_APPLICATION, True)
     assert command.instances == (other,)
-    told = [each.event.type for each in streams.log()]
-    assert told[2:] == ["ApplicationShutdownRequested", "CommandIssued", "ApplicationLatched"]
+    logged = [each.event.type for each in streams.log()]
+    assert logged[2:] == ["ApplicationShutdownRequested", "CommandIssued", "ApplicationLatched"]
     streams.assert_exact()
 
 
-def test_whoever_starts_has_the_state_said_again(latched: Redis) -> None:
+def test_the_state_is_published_again_for_a_starting_instance(latched: Redis) -> None:
     streams.send(latched, [replace(histories.started()[0], instance=uuid4())])
     drain.drain(APPLICATION)
     assert latched.get(redis_keys.state(APPLICATION)) == b"LATCHED"

@@ -1,4 +1,4 @@
-"""Failures by any filter: what a look at all of them would find, from a bounded part of the log."""
+"""Failures by any filter: the same as a scan of all, from a bounded part of the log."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from arrester.controlplane.domain.events import (
     Run,
     StoredEvent,
 )
+from arrester.controlplane.domain.identity.names import task_id
 from arrester.controlplane.domain.state import counters
-from arrester.controlplane.domain.state.states import GroupState, task_id
+from arrester.controlplane.domain.state.states import GroupState
 from arrester.controlplane.queries import FailureFilter
-from arrester.controlplane.queries.failure_history import search
-from arrester.controlplane.store import batches, failures, hash_keys
+from arrester.controlplane.queries.failure_history import failures as failure_queries
+from arrester.controlplane.store import batches, column_values, failures
 from arrester.controlplane.views import row_mapping
 from tests import histories
 from tests.controlplane import streams
@@ -37,10 +38,10 @@ pytestmark = pytest.mark.usefixtures("fresh_database")
 NAMES = ("alpha", "beta", "gamma")
 STAGES = ("deserialize", "process:validate", "produce")
 CLASSES = ("ValueError", "KeyError", "NumberFormat", "DateTime")
-#: How many rows of the log a page may read, whatever it has: the first attempts included.
+#: The most rows of the log that a page may read, including the first attempts.
 MOST_READ = 1.5 * failures.CANDIDATES
 LONG = 20_000
-#: Of receipt; what came on each occurred at any time of 48 hours.
+#: Days of receipt; events of each occurred at any time of 48 hours.
 DAYS = 12
 _READ = """
 SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables
@@ -51,13 +52,15 @@ SELECT FROM pg_class WHERE relname ~ '^event_' AND relkind = 'r' AND relallvisib
 """
 
 
-def told(failure: Failure, *, run: Run = RUN, key: str | None = "JFK", hours: float = 0) -> Event:
+def failed_record(
+    failure: Failure, *, run: Run = RUN, key: str | None = "JFK", hours: float = 0
+) -> Event:
     data = RecordFailed(task=key, position=1, failure=failure, response=Response.CONTINUE)
     return histories.event(data, run=run, minute=round(hours * 60))
 
 
 def causes(chance: random.Random, count: int) -> list[Failure]:
-    """Some of Spark's conditions come in exceptions of several classes, as one cause."""
+    """Some of Spark's conditions are raised as several classes, in one group."""
     found = []
     for number in range(count):
         cause = replace(
@@ -83,7 +86,7 @@ def random_logs(chance: random.Random) -> list[StoredEvent]:
     for number in range(40):
         run = replace(RUN, pipeline=chance.choice(("delays",) * 8 + ("gains", "arrivals")))
         events = [
-            told(
+            failed_record(
                 chance.choices(some, weights)[0],
                 run=run,
                 key=chance.choice(("JFK", "JFK", "EWR", None)),
@@ -101,22 +104,22 @@ def random_logs(chance: random.Random) -> list[StoredEvent]:
 
 
 def random_filter(chance: random.Random, every: list[StoredEvent]) -> FailureFilter:
-    """Ask for what some event has, or for what none has, in any combination."""
+    """Return a filter by values of some event, or of none, in any combination."""
     one, other = chance.choice(every), chance.choice(every)
 
     def maybe(value: Any, nothing: Any = "nothing", share: float = 0.35) -> Any:
         return None if chance.random() > share else value if chance.random() < 0.9 else nothing
 
     failure: Any = one.event.data
-    theirs: Any = chance.choice((one, other)).event.data
+    data: Any = chance.choice((one, other)).event.data
     moments = sorted(NOON + timedelta(hours=chance.randrange(-2, 50)) for _ in range(2))
     return FailureFilter(
         application=maybe(one.application, share=0.5),
         pipeline=maybe(other.event.run.pipeline if other.event.run else None),
         task=maybe(task_of(one), "0" * 32),
         stage=maybe(failure.failure.stage),
-        exception_class=maybe(theirs.failure.exception_class),
-        fingerprint=maybe(theirs.failure.fingerprint, share=0.2),
+        exception_class=maybe(data.failure.exception_class),
+        fingerprint=maybe(data.failure.fingerprint, share=0.2),
         since=maybe(moments[0], moments[1] + timedelta(days=9), share=0.2),
         until=maybe(moments[1], moments[0] - timedelta(days=9), share=0.2),
     )
@@ -133,7 +136,7 @@ def task_of(stored: StoredEvent) -> str:
 
 
 def naive(every: list[StoredEvent], wanted: FailureFilter) -> list[tuple[str, int]]:
-    """Return what a filter means, looked for in all events one by one."""
+    """Return the failures of a filter, searched in all events one by one."""
 
     def is_meant(stored: StoredEvent) -> bool:
         failure = getattr(stored.event.data, "failure")  # noqa: B009  # of any event
@@ -177,16 +180,16 @@ def all_pages(wanted: FailureFilter, *, limit: int) -> list[tuple[str, int]]:
 @pytest.mark.parametrize(
     ("few", "candidates", "least", "classes"), [(2, 9, 16, 20), (50, 1000, 1, 0), (50, 9, 2, 1)]
 )
-def test_any_filter_finds_what_a_look_at_all_of_them_would(
+def test_any_filter_finds_the_same_failures_as_a_scan_of_all(
     few: int, candidates: int, least: int, classes: int
 ) -> None:
     chance = random.Random(few)
-    with patch.object(counters, "MOST_CLASSES", classes):
+    with patch.object(counters, "MAX_CLASSES", classes):
         every = random_logs(chance)
     assert (None in {each.other_classes for each in groups()}) == (classes == 0)
     assert any(each.other_classes for each in groups()) == (classes > 0)
     with (
-        patch.object(search, "FEW", few),
+        patch.object(failure_queries, "FEW", few),
         patch.object(failures, "CANDIDATES", candidates),
         patch.object(failures, "_LEAST", least),
         patch.object(failures, "_SHARES", 1),
@@ -215,9 +218,14 @@ def long_log(urls: embedded.Urls) -> None:
     ]
     last = replace(FAILURE, stage="produce", exception_class="KeyError", fingerprint="1-b")
     seldom = replace(RUN, pipeline="seldom")
-    said = [told(each, key=f"T{number}") for number, each in enumerate(rare)]
-    said.append(told(replace(rare[0], exception_class="DateTime"), key="T0"))
-    events = [histories.failed(1), *said, told(last), told(FAILURE, run=seldom)]
+    rare_events = [failed_record(each, key=f"T{number}") for number, each in enumerate(rare)]
+    rare_events.append(failed_record(replace(rare[0], exception_class="DateTime"), key="T0"))
+    events = [
+        histories.failed(1),
+        *rare_events,
+        failed_record(last),
+        failed_record(FAILURE, run=seldom),
+    ]
     streams.append(events, received_at=datetime.now(UTC))
     with psycopg.connect(urls.migrate_database, autocommit=True) as database:
         names = {"pipeline": "delays", "stage": FAILURE.stage, "exception_class": "ValueError"}
@@ -230,27 +238,27 @@ def long_log(urls: embedded.Urls) -> None:
             [
                 store.read_stream(APPLICATION).id,
                 NOON,
-                hash_keys.of_text("RecordFailed"),
+                column_values.hash_text("RecordFailed"),
                 UUID(JFK.digest),
-                hash_keys.of_cause(APPLICATION, FAILURE.fingerprint),
-                *map(hash_keys.of_text, names.values()),
+                column_values.hash_group(APPLICATION, FAILURE.fingerprint),
+                *map(column_values.hash_text, names.values()),
                 LONG,
             ],
         )
         database.execute("ANALYZE event")
-    # As the views would have it.
+    # As in the views.
     models.ErrorGroup.objects.filter(fingerprint=FAILURE.fingerprint).update(count=LONG)
     models.Task.objects.filter(digest=JFK.digest).update(failed=LONG)
 
 
 def vacuum(urls: embedded.Urls) -> None:
-    """Do what is done to each day that grows: then an index alone tells what is in it."""
+    """Vacuum the days, as autovacuum does, so that an index is enough to read values."""
     with psycopg.connect(urls.migrate_database, autocommit=True) as database:
         for _ in range(100):
             database.execute("VACUUM event")
             if not database.execute(_NOT_SEEN_BY_ALL).fetchall():
                 return
-            # What another connection is at just now may not see it yet.
+            # A transaction of another connection may not see it yet.
             time.sleep(0.1)
     raise AssertionError("rows are not seen by all")
 
@@ -262,17 +270,17 @@ def rows_read(table: str = "event_") -> int:
 
 
 def as_of_large_tables() -> None:
-    """Let statements of this transaction be planned as where there are more rows than in a test."""
+    """Plan the statements of this transaction as if the tables were large."""
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
         cursor.execute("SET LOCAL enable_bitmapscan = off")
 
 
-def test_no_filter_reads_more_than_so_many_rows(fresh_database: embedded.Urls) -> None:
+def test_no_filter_reads_more_rows_than_the_limit(fresh_database: embedded.Urls) -> None:
     long_log(fresh_database)
     tomorrow = NOON + timedelta(days=1)
-    # Of each whether it is found at once, or that there is nothing.
-    asked = {
+    # For each filter, whether its failures are found at once, or that it has none.
+    filters = {
         FailureFilter(pipeline="never"): True,
         FailureFilter(pipeline="seldom"): False,
         FailureFilter(pipeline="seldom", exception_class="KeyError"): True,
@@ -292,7 +300,7 @@ def test_no_filter_reads_more_than_so_many_rows(fresh_database: embedded.Urls) -
             fingerprint=FAILURE.fingerprint, pipeline="delays", exception_class="KeyError"
         ): True,
     }
-    for wanted, at_once in asked.items():
+    for wanted, at_once in filters.items():
         for application in (None, APPLICATION):
             with transaction.atomic():
                 before = rows_read()
@@ -305,27 +313,27 @@ def test_no_filter_reads_more_than_so_many_rows(fresh_database: embedded.Urls) -
                 assert read == 0, wanted
 
 
-def test_what_an_index_has_is_found_without_the_rows_themselves(
+def test_values_of_an_index_are_found_without_reading_rows(
     fresh_database: embedded.Urls,
 ) -> None:
     long_log(fresh_database)
     vacuum(fresh_database)
     frequent = FAILURE.fingerprint
-    asked = {
+    filters = {
         FailureFilter(fingerprint=frequent): 51,
         FailureFilter(fingerprint=f"1-{2:016x}", pipeline="delays"): 1,
     }
-    for wanted, count in asked.items():
-        with transaction.atomic(), patch.object(batches, "at", return_value=[]) as at:
+    for wanted, count in filters.items():
+        with transaction.atomic(), patch.object(batches, "read_at", return_value=[]) as read_at:
             as_of_large_tables()
             before = rows_read()
             queries.failures(wanted, limit=50)
             assert rows_read() == before, wanted
-        (places,) = at.call_args.args
+        (places,) = read_at.call_args.args
         assert len(places) == count, wanted
 
 
-def test_the_causes_of_a_class_are_found_without_a_look_at_the_others(
+def test_the_groups_of_a_class_are_found_without_reading_the_others(
     fresh_database: embedded.Urls,
 ) -> None:
     long_log(fresh_database)
@@ -346,9 +354,9 @@ def test_the_causes_of_a_class_are_found_without_a_look_at_the_others(
                 before = rows_read("error_group")
                 assert len(queries.failures(wanted).rows) == causes
                 assert rows_read("error_group") - before == causes
-    # Of a group of before the classes are not known: it may have come in any.
+    # The classes of an older group are unknown: it may have been raised as any.
     models.ErrorGroup.objects.filter(fingerprint=f"1-{1:016x}").update(other_classes=["*"])
-    assert search._groups([APPLICATION], FailureFilter(exception_class="never")) == [
+    assert failure_queries._groups([APPLICATION], FailureFilter(exception_class="never")) == [
         (APPLICATION, f"1-{1:016x}")
     ]
 
@@ -364,8 +372,8 @@ def test_a_page_of_many_logs_reads_a_few_rows_of_each() -> None:
         assert len(queries.failures(FailureFilter(), limit=50).rows) == 50
         # 51 of each are 408.
         assert 0 < rows_read() - before <= 8 * 26
-    # And all of one, where a page has no others.
-    late = [told(FAILURE, hours=2 + minute / 60) for minute in range(60)]
+    # And all of one, if a page has no others.
+    late = [failed_record(FAILURE, hours=2 + minute / 60) for minute in range(60)]
     streams.append(late, received_at=datetime.now(UTC), application=names[3])
     page = queries.failures(FailureFilter(), limit=50)
     assert [each.application for each in page.rows] == names[3:4] * 50

@@ -1,4 +1,4 @@
-"""The feed: nothing ever appears behind a position already read, whoever writes meanwhile."""
+"""The feed: no event ever appears before a position already read, with any number of writers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from arrester.controlplane import queries, store
 from arrester.controlplane.domain.errors import BeforeHistory, InvalidValue
 from arrester.controlplane.domain.events import Event, StoredEvent
-from arrester.controlplane.queries.event_feed import feed_cursor
-from arrester.controlplane.store.column_limits import MOST
+from arrester.controlplane.queries import event_feed
+from arrester.controlplane.store.column_values import MAX_BIGINT
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
 NAMES = ["alpha", "beta", "gamma"]
@@ -32,7 +33,7 @@ TRANSACTIONS = 25
 
 
 class Undone(Exception):
-    """A writer changes its mind."""
+    """A writer rolls back."""
 
 
 def some(count: int) -> list[Event]:
@@ -93,7 +94,7 @@ def test_four_readers_beside_four_writers_miss_nothing() -> None:
             assert [each for each in events if each.application == name] == log
 
 
-def test_a_reader_by_time_would_miss_what_is_committed_late() -> None:
+def test_a_reader_by_time_would_miss_late_commits() -> None:
     for name in NAMES[:2]:
         store.open_stream(name)
     began, committed = threading.Event(), threading.Event()
@@ -102,12 +103,12 @@ def test_a_reader_by_time_would_miss_what_is_committed_late() -> None:
         with transaction.atomic():
             append("alpha")
             began.set()
-            assert committed.wait(30)
+            assert committed.wait(PATIENCE_SECONDS)
         connection.close()
 
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(slow)
-        assert began.wait(30)
+        assert began.wait(PATIENCE_SECONDS)
         append("beta")
         first = queries.feed()
         last = max(each.received_at for name in NAMES[:2] for each in store.read(name))
@@ -115,9 +116,9 @@ def test_a_reader_by_time_would_miss_what_is_committed_late() -> None:
         writing.result(30)
 
     late = [each for each in store.read("alpha") if each.received_at > last]
-    assert late == []  # That is what the naive reader has missed,
+    assert late == []  # The reader by time has missed it,
     (event,) = queries.feed(cursor=first.cursor).events
-    assert event.application == "alpha"  # and what the cursor finds.
+    assert event.application == "alpha"  # and the cursor finds it.
 
 
 def test_a_quiet_log_has_its_share_beside_a_noisy_one() -> None:
@@ -134,7 +135,7 @@ def test_a_quiet_log_has_its_share_beside_a_noisy_one() -> None:
     assert queries.feed(cursor=one.cursor).events == ()
 
 
-def test_a_cursor_of_what_is_gone_or_never_was_is_refused() -> None:
+def test_a_cursor_of_dropped_or_missing_events_is_refused() -> None:
     now = datetime.now(UTC)
     streams.append(some(5), received_at=now)
     begin = queries.feed(limit=1)
@@ -144,7 +145,7 @@ def test_a_cursor_of_what_is_gone_or_never_was_is_refused() -> None:
     assert [each.sequence for each in queries.feed().events] == [4, 5]
     wrongs = [{store.read_stream(APPLICATION).id: 9}, {1: 2**63}]
     for wrong in (
-        *map(feed_cursor.pack, wrongs),
+        *map(event_feed.pack_cursor, wrongs),
         "what is that?",
         "e30x",
         bomb(),
@@ -155,22 +156,22 @@ def test_a_cursor_of_what_is_gone_or_never_was_is_refused() -> None:
 
 
 def bomb() -> str:
-    """A cursor of a few thousand characters that says gigabytes."""
+    """A cursor of a few thousand characters that unpacks to gigabytes."""
     return base64.urlsafe_b64encode(zlib.compress(bytes(2**24), 9)).decode()
 
 
-@given(st.dictionaries(st.integers(1, 2**31), st.integers(0, MOST), max_size=50))
-def test_a_cursor_says_what_was_put_in(given_positions: dict[int, int]) -> None:
-    assert feed_cursor.unpack(feed_cursor.pack(given_positions)) == given_positions
+@given(st.dictionaries(st.integers(1, 2**31), st.integers(0, MAX_BIGINT), max_size=50))
+def test_a_cursor_contains_its_positions(given_positions: dict[int, int]) -> None:
+    assert event_feed.unpack_cursor(event_feed.pack_cursor(given_positions)) == given_positions
 
 
-def test_a_cursor_of_two_thousand_logs_fits_into_an_address() -> None:
+def test_a_cursor_of_two_thousand_logs_fits_into_a_url() -> None:
     chance = random.Random(1)
-    cursor = feed_cursor.pack({1 + id: chance.randrange(2_000_000) for id in range(2_000)})
+    cursor = event_feed.pack_cursor({1 + id: chance.randrange(2_000_000) for id in range(2_000)})
     assert len(cursor) < 8_100  # nginx takes a line of 8 KB, uvicorn one of 16.
 
 
-def test_what_is_dropped_while_the_feed_is_read_is_refused_not_passed_over() -> None:
+def test_events_dropped_while_the_feed_is_read_are_refused_not_skipped() -> None:
     streams.append_late(5)
     cursor = queries.feed(limit=2).cursor
     with streams.retaining_before("LATERAL"), pytest.raises(BeforeHistory):

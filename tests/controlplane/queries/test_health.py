@@ -1,4 +1,4 @@
-"""What answers, and since when the rest does not."""
+"""Health: which parts answer, and since when the others do not."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def redis_away(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def postgres_away(redis: Redis) -> Iterator[None]:
-    """Let new connections go where nobody is."""
-    there = dict(connection.settings_dict)
+    """Let new connections fail."""
+    before = dict(connection.settings_dict)
     connection.close()
     connection.settings_dict["HOST"] = "/nowhere"
     yield
-    connection.settings_dict.update(there)
+    connection.settings_dict.update(before)
 
 
-def test_all_is_well_when_everything_was_seen(redis: Redis) -> None:
-    actions.sighted("redis", "wake", "worker", "housekeeper")
+def test_all_parts_are_healthy_after_they_were_seen(redis: Redis) -> None:
+    actions.record_running("redis", "wake", "worker", "housekeeper")
     assert queries.health().well
 
 
-def test_a_process_that_was_not_seen_for_a_while_is_away(redis: Redis) -> None:
-    actions.sighted("wake", "worker")
+def test_a_process_without_a_sign_for_a_while_is_down(redis: Redis) -> None:
+    actions.record_running("wake", "worker")
     models.Sighting.objects.filter(name="worker").update(at=EARLIER)
     health = queries.health()
     assert health.wake.up
@@ -46,13 +46,13 @@ def test_a_process_that_was_not_seen_for_a_while_is_away(redis: Redis) -> None:
     assert not health.well
 
 
-def test_housekeeping_that_nobody_does_is_told_after_some_hours(redis: Redis) -> None:
-    actions.sighted("redis", "wake", "worker")
-    # Before it was ever done: the time of a new system begins with its first wake.
-    actions.expected("housekeeper")
+def test_missing_housekeeping_is_reported_after_some_hours(redis: Redis) -> None:
+    actions.record_running("redis", "wake", "worker")
+    # Before the first housekeeping, a new system counts from its first wake.
+    actions.expect("housekeeper")
     assert queries.health().well
     models.Sighting.objects.filter(name="housekeeper").update(at=EARLIER)
-    actions.expected("housekeeper")
+    actions.expect("housekeeper")
     health = queries.health()
     assert (health.housekeeper.up, health.housekeeper.last_seen) == (False, EARLIER)
     assert not health.well
@@ -60,7 +60,7 @@ def test_housekeeping_that_nobody_does_is_told_after_some_hours(redis: Redis) ->
     assert queries.health().well
 
 
-def test_a_redis_that_is_away_was_last_seen_by_postgres(redis_away: None) -> None:
+def test_postgres_has_the_last_sign_of_an_unreachable_redis(redis_away: None) -> None:
     models.Sighting.objects.create(name="redis", at=EARLIER)
     health = queries.health()
     assert health.postgres.up
@@ -68,14 +68,14 @@ def test_a_redis_that_is_away_was_last_seen_by_postgres(redis_away: None) -> Non
     assert health.redis.detail
 
 
-def test_without_redis_the_lag_is_not_known(redis_away: None) -> None:
+def test_without_redis_the_lag_is_unknown(redis_away: None) -> None:
     actions.open_application("flights", actor="up")
     lag = queries.lag("flights")
     assert (lag.sequence, lag.waiting, lag.waiting_seconds) == (1, None, None)
 
 
-def test_a_postgres_that_is_away_was_last_seen_by_redis(postgres_away: None) -> None:
-    heartbeats.note_postgres(now=EARLIER + timedelta(seconds=1))
+def test_redis_has_the_last_sign_of_an_unreachable_postgres(postgres_away: None) -> None:
+    heartbeats.record_postgres(now=EARLIER + timedelta(seconds=1))
     health = queries.health()
     assert health.redis.up
     assert not health.postgres.up
@@ -83,7 +83,9 @@ def test_a_postgres_that_is_away_was_last_seen_by_redis(postgres_away: None) -> 
     assert not health.wake.up
 
 
-def test_nothing_there_is_said_and_not_raised(postgres_away: None, redis_away: None) -> None:
+def test_health_without_any_server_is_reported_and_not_raised(
+    postgres_away: None, redis_away: None
+) -> None:
     health = queries.health()
     assert not any(each.up for each in (health.postgres, health.redis, health.wake, health.worker))
     assert health.postgres.last_seen is None

@@ -1,4 +1,4 @@
-"""Pages by cursor: every row once, in order, whatever comes meanwhile; and every filter."""
+"""Pages by cursor: every row once, in order, while rows are added; and every filter."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def fold(redis: Redis, events: list[Event], *, application: str = APPLICATION) -
     drain.drain(application)
 
 
-def test_failures_come_newest_first_and_each_once(redis: Redis) -> None:
-    # Many at the same moment: the sequence tells them apart.
+def test_failures_are_listed_newest_first_and_once(redis: Redis) -> None:
+    # Many at the same moment: the sequence distinguishes them.
     fold(redis, [histories.failed(position % 7) for position in range(100)])
     fold(redis, [histories.failed(3)], application="other")
 
@@ -70,7 +70,7 @@ def test_failures_come_newest_first_and_each_once(redis: Redis) -> None:
     assert sum(counts) == 101
 
 
-def test_what_comes_meanwhile_moves_no_page(redis: Redis) -> None:
+def test_new_failures_do_not_shift_later_pages(redis: Redis) -> None:
     fold(redis, [histories.failed(position) for position in range(10)])
     first = queries.failures(FailureFilter(), limit=5)
     fold(redis, [histories.failed(59)])
@@ -79,7 +79,7 @@ def test_what_comes_meanwhile_moves_no_page(redis: Redis) -> None:
     assert second.next is None
 
 
-def test_a_log_whose_clock_is_ahead_is_among_all(redis: Redis) -> None:
+def test_failures_of_a_clock_that_is_ahead_are_listed(redis: Redis) -> None:
     fold(redis, [histories.failed(1)])
     late = datetime.now(UTC) + timedelta(days=400)
     streams.append([histories.failed(2)], received_at=late, application="ahead")
@@ -90,7 +90,7 @@ def test_a_log_whose_clock_is_ahead_is_among_all(redis: Redis) -> None:
     ("wanted", "expected"),
     [
         (FailureFilter(application=APPLICATION), [4, 3, 2, 1]),
-        (FailureFilter(application="nobody"), []),
+        (FailureFilter(application="unknown"), []),
         (FailureFilter(pipeline="gains"), [2]),
         (FailureFilter(task=JFK.digest), [3, 1]),
         (FailureFilter(stage="deserialize"), [3]),
@@ -115,8 +115,8 @@ def test_failures_by_filter(redis: Redis, wanted: FailureFilter, expected: list[
     assert positions(queries.failures(wanted).rows) == expected
 
 
-def test_failures_of_a_task_come_as_they_were_told_each_once(redis: Redis) -> None:
-    # Clocks differ, and some were spooled for days: what occurred when says little of its place.
+def test_failures_of_a_task_are_listed_in_the_order_of_receipt_and_once(redis: Redis) -> None:
+    # Clocks differ, and some events were spooled for days: positions do not follow times.
     at = [NOON + timedelta(hours=hours) for hours in (9, 2, 30, 2, 5, 0, 50, 7, 40, 1)]
     for number, moment in enumerate(at):
         mine, other = (
@@ -130,35 +130,35 @@ def test_failures_of_a_task_come_as_they_were_told_each_once(redis: Redis) -> No
         def read(cursor: str | None, wanted: FailureFilter = wanted) -> Page[StoredEvent]:
             return queries.failures(wanted, cursor=cursor, limit=2)
 
-        told = [number for number, moment in enumerate(at) if until is None or moment < until]
-        assert positions(all_pages(read)) == told[::-1]
+        of_task = [number for number, moment in enumerate(at) if until is None or moment < until]
+        assert positions(all_pages(read)) == of_task[::-1]
     assert not queries.failures(FailureFilter(task=JFK.digest, application="other")).rows
 
 
 def test_a_condition_in_exceptions_of_two_classes_is_found_by_either(redis: Redis) -> None:
     failure = replace(FAILURE, condition="CAST_INVALID_INPUT", exception_class="NumberFormat")
-    said = [
+    failures = [
         RecordFailed(task="JFK", position=position, failure=each, response=Response.CONTINUE)
         for position, each in enumerate([failure, replace(failure, exception_class="DateTime")])
     ]
-    fold(redis, [histories.event(data) for data in said])
-    for position, data in enumerate(said):
+    fold(redis, [histories.event(data) for data in failures])
+    for position, data in enumerate(failures):
         wanted = FailureFilter(exception_class=data.failure.exception_class)
         assert positions(queries.failures(wanted).rows) == [position]
 
 
-def test_a_class_of_many_causes_is_found_page_by_page(redis: Redis) -> None:
+def test_a_class_of_many_groups_is_found_page_by_page(redis: Redis) -> None:
     failures = [replace(FAILURE, fingerprint=f"1-{number:04x}") for number in range(60)]
-    said = [
+    events = [
         RecordFailed(task="JFK", position=position, failure=each, response=Response.CONTINUE)
         for position, each in enumerate(failures)
     ]
-    fold(redis, [histories.event(data) for data in said])
+    fold(redis, [histories.event(data) for data in events])
     wanted = FailureFilter(exception_class=FAILURE.exception_class)
-    assert len(queries.failures(wanted, limit=100).rows) == len(said)
+    assert len(queries.failures(wanted, limit=100).rows) == len(events)
 
 
-def test_a_stage_too_long_for_its_column_is_found_all_the_same(redis: Redis) -> None:
+def test_a_stage_too_long_for_its_column_is_found(redis: Redis) -> None:
     long = replace(FAILURE, stage="process:" + "x" * 1000)
     data = RecordFailed(task="JFK", position=1, failure=long, response=Response.CONTINUE)
     fold(redis, [histories.event(data)])
@@ -166,7 +166,7 @@ def test_a_stage_too_long_for_its_column_is_found_all_the_same(redis: Redis) -> 
 
 
 @pytest.mark.parametrize("cursor", ["", "???", "bm90IGpzb24", "W10", "é"])
-def test_a_cursor_that_is_not_ours_is_refused(redis: Redis, cursor: str) -> None:
+def test_an_invalid_cursor_is_refused(redis: Redis, cursor: str) -> None:
     with pytest.raises(InvalidValue, match="cursor"):
         queries.failures(FailureFilter(), cursor=cursor)
 
@@ -211,7 +211,7 @@ def test_a_paused_task_shows_the_record_and_the_trace(redis: Redis) -> None:
         queries.task("nothing")
 
 
-def test_groups_with_their_example_and_what_stands_because_of_them(redis: Redis) -> None:
+def test_groups_have_an_example_and_their_stopped_tasks(redis: Redis) -> None:
     fold(
         redis,
         [
@@ -226,13 +226,14 @@ def test_groups_with_their_example_and_what_stands_because_of_them(redis: Redis)
     assert detail.example is not None
     assert detail.example.event.body == histories.failed(7).body
     assert [each.id for each in detail.stopped] == [JFK]
-    occurrences = queries.group_occurrences(APPLICATION, state.fingerprint).rows
+    of_group = FailureFilter(application=APPLICATION, fingerprint=state.fingerprint)
+    occurrences = queries.failures(of_group).rows
     assert positions(occurrences) == [7, 1]
     with pytest.raises(NotFound):
         queries.group(APPLICATION, "1-none")
 
 
-def test_a_text_is_looked_for_in_the_newest_message_of_each_group(redis: Redis) -> None:
+def test_text_is_searched_in_the_newest_message_of_each_group(redis: Redis) -> None:
     for position, delay in enumerate((1301, 1402)):
         failure = replace(FAILURE, message=f"delay of {delay} minutes")
         data = RecordFailed(
@@ -242,10 +243,11 @@ def test_a_text_is_looked_for_in_the_newest_message_of_each_group(redis: Redis) 
     assert [len(queries.groups(GroupFilter(text=text)).rows) for text in ("1402", "1301")] == [1, 0]
 
 
-def test_minutes_add_up_to_what_failed(redis: Redis) -> None:
+def test_counts_per_minute_add_up_to_the_failed_records(redis: Redis) -> None:
     fold(redis, [histories.failed(position) for position in (1, 1, 2)])
-    counts = queries.minutes(since=NOON, until=NOON + timedelta(hours=1))
-    assert [(each.minute, each.count) for each in counts] == [
+    until, step = NOON + timedelta(hours=1), timedelta(minutes=1)
+    counts = queries.failed_by_application(since=NOON, until=until, step=step)
+    assert [(each.moment, each.count) for each in counts] == [
         (NOON + timedelta(minutes=1), 2),
         (NOON + timedelta(minutes=2), 1),
     ]
@@ -289,7 +291,7 @@ def test_the_grid_shows_stopped_tasks_first(redis: Redis) -> None:
     assert [each.id for each in queries.held().rows] == [JFK]
 
 
-def test_lag_says_what_waits_and_for_how_long(redis: Redis) -> None:
+def test_lag_has_the_number_and_age_of_waiting_batches(redis: Redis) -> None:
     fold(redis, [histories.failed(1)])
     streams.send(redis, [histories.failed(2)])
     lag = queries.lag(APPLICATION)

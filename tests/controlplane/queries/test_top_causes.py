@@ -1,4 +1,4 @@
-"""The top causes: however they are found, they are the ones that failed most."""
+"""The top causes have most failed records, however they are found."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from arrester.controlplane import models, queries
 from arrester.controlplane.domain.events import Event, FailuresCounted, Response
-from arrester.controlplane.queries.failure_history import causes
+from arrester.controlplane.queries.failure_history import counts
 from tests import histories
 from tests.controlplane import streams
 
@@ -23,8 +23,8 @@ SINCE = UNTIL - 24 * HOUR
 Key = tuple[str, str]
 
 
-def counted(mark: str, count: int, *, ago: int) -> Event:
-    failure = replace(histories.FAILURE, fingerprint=mark)
+def counted(fingerprint: str, count: int, *, ago: int) -> Event:
+    failure = replace(histories.FAILURE, fingerprint=fingerprint)
     data = FailuresCounted(
         task="JFK",
         failure=failure,
@@ -37,7 +37,7 @@ def counted(mark: str, count: int, *, ago: int) -> Event:
 
 
 def some(random: Random, *, skew: float) -> Counter[Key]:
-    """Let causes of three applications fail; return how often each did within the day."""
+    """Append failures of three applications; return the number of each cause within the day."""
     total: Counter[Key] = Counter()
     for application in ("a", "b", "c"):
         events = []
@@ -53,8 +53,10 @@ def some(random: Random, *, skew: float) -> Counter[Key]:
 
 @pytest.mark.parametrize("few", [0, 10, 1000])
 @pytest.mark.parametrize("skew", [0.0, 1.5])
-def test_the_top_causes_failed_most(few: int, skew: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(causes, "FEW", few)
+def test_the_top_causes_have_most_failed_records(
+    few: int, skew: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counts, "FEW", few)
     total = some(Random(f"{few} {skew}"), skew=skew)
     loudest = max(total, key=lambda key: total[key])
     models.ErrorGroup.objects.filter(application=loudest[0], fingerprint=loudest[1]).update(
@@ -74,7 +76,7 @@ def test_the_top_causes_failed_most(few: int, skew: float, monkeypatch: pytest.M
             assert shown == best[:limit]
 
 
-def test_where_nothing_has_failed_there_is_no_cause() -> None:
+def test_without_failed_records_there_is_no_cause() -> None:
     assert queries.top_causes(since=SINCE, until=UNTIL) == ()
     streams.append([counted("1-only", 3, ago=20)], received_at=NOW, application="a")
     (only,) = queries.top_causes(since=SINCE, until=UNTIL)

@@ -1,4 +1,4 @@
-"""The log only grows, whoever tries; and a day is never missing."""
+"""The log is append-only for every role, and each day has a partition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redis import Redis
 
 from arrester.controlplane import embedded, store, tasks
 from arrester.controlplane.domain.events import Body, RecordsHeld
-from arrester.controlplane.domain.wire.failure_columns import each_stored
+from arrester.controlplane.domain.wire.failure_columns import expand_stored
 from arrester.controlplane.ingest import drain
 from tests import histories
 from tests.controlplane import streams
@@ -33,7 +33,7 @@ CHANGES: dict[str, LiteralString] = {
 def role(
     request: pytest.FixtureRequest, fresh_database: embedded.Urls, redis: Redis
 ) -> Iterator[psycopg.Connection]:
-    """Return a connection of a role to a database with something in its log."""
+    """Return a connection of a role to a database with events in its log."""
     streams.send(redis, [histories.failed(1)])
     drain.drain(APPLICATION)
     urls = {"owner": fresh_database.migrate_database, "application": fresh_database.database}
@@ -43,14 +43,14 @@ def role(
 
 @pytest.mark.parametrize("table", LOG)
 @pytest.mark.parametrize("statement", CHANGES, ids=CHANGES)
-def test_nobody_can_change_the_log(role: psycopg.Connection, table: str, statement: str) -> None:
+def test_the_log_cannot_be_changed(role: psycopg.Connection, table: str, statement: str) -> None:
     change = sql.SQL(CHANGES[statement]).format(sql.Identifier(table))
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         role.execute(change)
 
 
 @pytest.mark.parametrize("statement", CHANGES, ids=CHANGES)
-def test_nobody_can_change_a_partition(role: psycopg.Connection, statement: str) -> None:
+def test_a_partition_cannot_be_changed(role: psycopg.Connection, statement: str) -> None:
     found = role.execute(
         "SELECT relname FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE relkind = 'r'"
     )
@@ -62,7 +62,7 @@ def test_nobody_can_change_a_partition(role: psycopg.Connection, statement: str)
 
 
 @pytest.mark.usefixtures("fresh_database")
-def test_the_application_reads_its_migrations_and_changes_none() -> None:
+def test_the_application_role_reads_migrations_and_changes_none() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM django_migrations")
         with pytest.raises(Exception, match="permission denied"):
@@ -79,7 +79,7 @@ def days(table: str) -> set[str]:
 
 
 @pytest.mark.usefixtures("fresh_database")
-def test_housekeeping_makes_partitions_ahead_and_again_nothing() -> None:
+def test_housekeeping_creates_missing_partitions_once() -> None:
     first = date(2031, 12, 30)
     assert store.ensure_partitions(first, days=3) == 9
     assert store.ensure_partitions(first, days=3) == 0
@@ -92,22 +92,22 @@ def test_housekeeping_makes_partitions_ahead_and_again_nothing() -> None:
 
 
 @pytest.mark.usefixtures("fresh_database")
-def test_a_day_without_a_partition_is_kept_all_the_same() -> None:
+def test_events_of_a_day_without_a_partition_are_stored() -> None:
     store.open_stream(APPLICATION)
     far = datetime(2040, 1, 1, tzinfo=UTC)
     with streams.locked(APPLICATION) as stream:
         batch = store.Batch(id=streams.SPOOL, events=[histories.failed(1)])
         _, stored = store.append(stream, [batch], received_at=far)
-    assert streams.log() == [streams.without_body(each) for each in each_stored(stored)]
+    assert streams.log() == [streams.without_body(each) for each in expand_stored(stored)]
     # Its partition could not be attached beside it, and that is no error.
     assert store.ensure_partitions(far.date(), days=2) == 4
     assert "20400101" not in days("event")
 
 
 @pytest.mark.usefixtures("fresh_database")
-def test_what_a_batch_tells_stands_in_its_row() -> None:
+def test_a_row_describes_its_batch() -> None:
     now = datetime.now(UTC)
-    told = [
+    events = [
         histories.event(
             RecordsHeld(task=secrets.token_hex(24), held=1),
             body=Body(stack=secrets.token_hex(200)),
@@ -115,7 +115,7 @@ def test_what_a_batch_tells_stands_in_its_row() -> None:
         for _ in range(120)
     ]
     for received_at in (now, now + timedelta(days=2), datetime(2040, 1, 1, tzinfo=UTC)):
-        streams.append(told, received_at=received_at)
+        streams.append(events, received_at=received_at)
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT octet_length(heads) > 2100, pg_column_toast_chunk_id(heads) IS NULL,"

@@ -1,4 +1,4 @@
-"""What a fold sends without waiting for each answer arrives whole, or not at all."""
+"""Pipelined statements and copies take effect completely or not at all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 30
 
 @pytest.fixture
 def patience() -> Iterator[None]:
-    """End what waits for ever."""
+    """End a test that does not return."""
 
     def end(*_: object) -> None:
         connection.connection.pgconn.finish()
@@ -40,10 +40,10 @@ def patience() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("answer", ["%s::text", "length(%s::text)"])
-def test_more_is_sent_than_a_socket_holds(patience: None, answer: str) -> None:
+def test_a_pipeline_can_exceed_the_socket_buffer(patience: None, answer: str) -> None:
     text = "x" * 2**22
     with transaction.atomic():
-        with prepared_statements.together():
+        with prepared_statements.pipelined():
             cursors = [prepared_statements.cursor() for _ in range(4)]
             for cursor in cursors:
                 cursor.execute(f"SELECT {answer}", [text])
@@ -51,26 +51,26 @@ def test_more_is_sent_than_a_socket_holds(patience: None, answer: str) -> None:
         assert [cursor.fetchone() for cursor in cursors] == [(found,)] * 4
 
 
-def test_what_is_refused_undoes_all_and_is_named() -> None:
+def test_a_refused_statement_undoes_the_pipeline_and_is_named() -> None:
     store.open_stream(APPLICATION)
     before = store.read_stream(APPLICATION)
     with pytest.raises(DataError, match="malformed array"), transaction.atomic():
         store.move_cursor(store.lock(APPLICATION), cursor="1-0")
-        with prepared_statements.together(), prepared_statements.cursor() as cursor:
+        with prepared_statements.pipelined(), prepared_statements.cursor() as cursor:
             cursor.execute("SELECT 1")
             cursor.execute("SELECT %s::int4[]", ["no array"])
             cursor.execute("SELECT 2")
     assert store.read_stream(APPLICATION) == before
 
 
-def test_more_is_copied_than_a_socket_holds(patience: None) -> None:
+def test_a_copy_can_exceed_the_socket_buffer(patience: None) -> None:
     failed = [histories.failed(number) for number in range(10_000)]
     streams.append(failed, received_at=NOW)
     assert len(streams.log()) == len(failed)
 
 
 @pytest.mark.parametrize("rows", ["batches", "events"])
-def test_rows_that_are_refused_leave_nothing(rows: str) -> None:
+def test_refused_rows_are_undone(rows: str) -> None:
     streams.append([histories.failed(1)], received_at=NOW)
     before = connection.connection
     batch = store.Batch(id=uuid4(), events=[histories.failed(2)])
@@ -89,7 +89,7 @@ def test_rows_that_are_refused_leave_nothing(rows: str) -> None:
     assert len(streams.log()) == 2
 
 
-def test_a_batch_that_stands_there_already_leaves_nothing() -> None:
+def test_a_repeated_batch_is_undone() -> None:
     streams.append([histories.failed(1)], received_at=NOW)
     batch = store.Batch(id=uuid4(), events=[histories.failed(2)])
     with pytest.raises(IntegrityError), streams.locked(APPLICATION) as stream:
@@ -98,7 +98,7 @@ def test_a_batch_that_stands_there_already_leaves_nothing() -> None:
     assert len(streams.log()) == 1
 
 
-def test_a_fold_that_breaks_while_rows_are_copied_leaves_nothing() -> None:
+def test_a_fold_that_fails_during_a_copy_is_undone() -> None:
     store.open_stream(APPLICATION)
     batch = store.Batch(id=uuid4(), events=[histories.failed(1)])
     with (
@@ -114,7 +114,7 @@ def test_a_fold_that_breaks_while_rows_are_copied_leaves_nothing() -> None:
     streams.assert_exact()
 
 
-def test_nothing_is_copied_outside_of_a_transaction() -> None:
+def test_copying_requires_a_transaction() -> None:
     store.open_stream(APPLICATION)
     batch = store.Batch(id=uuid4(), events=[histories.failed(1)])
     layout = store.lay_out_rows(store.read_stream(APPLICATION), [batch], received_at=NOW)

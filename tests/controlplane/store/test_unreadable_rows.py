@@ -1,4 +1,4 @@
-"""A row of ours that cannot be read is no agent's fault: what is folded over it waits."""
+"""An unreadable row of a view: entries that are folded over it wait and are not quarantined."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def break_rows(table: str) -> None:
 
 
 @pytest.mark.parametrize("broken", ["task", "application", "error_group"])
-def test_a_row_that_cannot_be_read_blames_no_batch(
+def test_an_unreadable_row_quarantines_no_batch(
     redis: Redis, broken: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     streams.send(redis, [*histories.started(), *histories.paused()])
@@ -68,7 +68,11 @@ def test_a_row_that_cannot_be_read_blames_no_batch(
     assert len(streams.log()) == before
     assert queries.lag(APPLICATION).waiting == 2
     # Nobody asks for the fold before the mark of this one is over: it does not spin.
-    assert 0 < redis.pttl(redis_keys.woken(APPLICATION)) <= redis_keys.WOKEN_SECONDS * 1000
+    assert (
+        0
+        < redis.pttl(redis_keys.pending_drain(APPLICATION))
+        <= redis_keys.PENDING_DRAIN_SECONDS * 1000
+    )
 
     rebuild.rebuild(APPLICATION)
     assert drain.drain(APPLICATION).events == 2
@@ -76,7 +80,9 @@ def test_a_row_that_cannot_be_read_blames_no_batch(
     streams.assert_exact()
 
 
-def test_the_others_are_put_back_by_command(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_applications_are_rebuilt_by_command(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for application in (APPLICATION, OTHER):
         streams.send(redis, histories.started(), application=application)
         drain.drain(application)
@@ -95,7 +101,7 @@ def test_the_others_are_put_back_by_command(redis: Redis, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("turn", [tasks.sweep, actions.watch])
-def test_the_others_are_swept_and_watched(redis: Redis, turn: Callable[[], object]) -> None:
+def test_other_applications_are_swept_and_checked(redis: Redis, turn: Callable[[], object]) -> None:
     now = datetime.now(UTC)
     for application in (APPLICATION, OTHER):
         streams.send(redis, histories.started(), application=application)
@@ -114,12 +120,12 @@ def test_the_others_are_swept_and_watched(redis: Redis, turn: Callable[[], objec
 
 
 @pytest.mark.parametrize("broken", ["application", "thread"])
-def test_what_shows_all_applications_shows_the_others(
+def test_pages_of_all_applications_show_the_other_rows(
     redis: Redis, admin_client: Client, caplog: pytest.LogCaptureFixture, broken: str
 ) -> None:
     for application in (APPLICATION, OTHER):
-        told = [*histories.started(), *histories.paused()]
-        streams.send(redis, told, application=application)
+        events = [*histories.started(), *histories.paused()]
+        streams.send(redis, events, application=application)
         drain.drain(application)
     break_rows(broken)
 
@@ -130,7 +136,7 @@ def test_what_shows_all_applications_shows_the_others(
     assert f"not shown: a row of {broken} cannot be read" in caplog.text
 
 
-def test_a_list_that_would_leave_a_row_out_says_which(redis: Redis, admin_client: Client) -> None:
+def test_a_list_names_its_unreadable_row(redis: Redis, admin_client: Client) -> None:
     streams.send(redis, [*histories.started(), *histories.paused()])
     drain.drain(APPLICATION)
     break_rows("task")

@@ -1,4 +1,4 @@
-"""The web process keeps its connections: as good as new, or not at all."""
+"""The web process keeps idle connections for later requests, only if they are usable."""
 
 from __future__ import annotations
 
@@ -6,50 +6,51 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from django.db import NotSupportedError, OperationalError, connection
-from django.db.backends.postgresql import base as djangos
+from django.db.backends.postgresql import base as django_postgresql
 from django.db.backends.utils import CursorWrapper
 
 from arrester.controlplane import embedded
 from arrester.controlplane.settings import database_settings
-from arrester.controlplane.web import connection_pool
+from arrester.controlplane.web.connection_pool import base
 from arrester.controlplane.web.connection_pool.base import DatabaseWrapper
+from tests import scratch
 from tests.services import REPOSITORY
 
 Request = Callable[[], DatabaseWrapper]
 
 
 @pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[connection_pool.Pool]:
-    pool = connection_pool.Pool()
-    monkeypatch.setattr(DatabaseWrapper, "kept", pool)
-    yield pool
-    pool.close()
+def idle() -> Iterator[Collection[object]]:
+    """Return the idle connections."""
+    DatabaseWrapper.close_idle()
+    yield DatabaseWrapper.idle
+    DatabaseWrapper.close_idle()
 
 
 @pytest.fixture
-def tries(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Return what grows by one with each connection that is asked of PostgreSQL."""
-    tries: list[object] = []
-    connect = djangos.DatabaseWrapper.get_new_connection
+def attempts(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return a list with one item for each attempt to connect to PostgreSQL."""
+    attempts: list[object] = []
+    connect = django_postgresql.DatabaseWrapper.get_new_connection
 
-    def counted(self: djangos.DatabaseWrapper, conn_params: dict[str, Any]) -> object:
-        tries.append(None)
+    def counted(self: django_postgresql.DatabaseWrapper, conn_params: dict[str, Any]) -> object:
+        attempts.append(None)
         return connect(self, conn_params)
 
-    monkeypatch.setattr(djangos.DatabaseWrapper, "get_new_connection", counted)
-    return tries
+    monkeypatch.setattr(django_postgresql.DatabaseWrapper, "get_new_connection", counted)
+    return attempts
 
 
 @pytest.fixture
-def request_(fresh_database: embedded.Urls, pool: connection_pool.Pool) -> Iterator[Request]:
-    """Return what gives the connection that a request would have."""
+def request_(fresh_database: embedded.Urls, idle: Collection[object]) -> Iterator[Request]:
+    """Return a function that returns the connection of a new request."""
     requests: list[DatabaseWrapper] = []
 
     def begin() -> DatabaseWrapper:
@@ -74,7 +75,7 @@ def end(request: DatabaseWrapper) -> None:
 
 
 def prepare(request: DatabaseWrapper, statement: str) -> tuple[object, ...]:
-    """Ask as `prepared_statements` does."""
+    """Execute a statement as `prepared_statements` does."""
     request.ensure_connection()
     with CursorWrapper(psycopg.Cursor(request.connection), request) as cursor:
         cursor.execute(statement)
@@ -85,17 +86,17 @@ def plans(request: DatabaseWrapper) -> int:
     return ask(request, "SELECT count(*) FROM pg_prepared_statements")
 
 
-def test_requests_one_after_another_have_one_connection(
-    request_: Request, pool: connection_pool.Pool, tries: list[object]
+def test_consecutive_requests_share_one_connection(
+    request_: Request, idle: Collection[object], attempts: list[object]
 ) -> None:
     seen = set()
     for _ in range(5):
         request = request_()
         seen.add(ask(request))
-        assert len(pool) == 0
+        assert len(idle) == 0
         end(request)
-        assert len(pool) == 1
-    assert (len(seen), len(tries)) == (1, 1)
+        assert len(idle) == 1
+    assert (len(seen), len(attempts)) == (1, 1)
 
 
 def test_statements_stay_prepared_for_the_next_request(request_: Request) -> None:
@@ -107,7 +108,7 @@ def test_statements_stay_prepared_for_the_next_request(request_: Request) -> Non
     assert plans(second) == 1
 
 
-def test_plans_of_prepared_statements_are_for_any_values_from_the_first_one_on(
+def test_prepared_statements_have_generic_plans_from_the_first_execution(
     request_: Request,
 ) -> None:
     request = request_()
@@ -118,67 +119,66 @@ def test_plans_of_prepared_statements_are_for_any_values_from_the_first_one_on(
                 "SELECT generic_plans, custom_plans FROM pg_prepared_statements"
                 " WHERE statement LIKE '%planned once%'"
             )
-            # What is not `prepared_statements` is planned as ever: this is no such statement.
+            # Statements outside of `prepared_statements`, such as this one, are not prepared.
             assert cursor.fetchall() == [(many, 0)]
 
 
-def test_backends_that_were_ended_are_passed_over_at_once(
+def test_terminated_backends_are_skipped_without_a_wait(
     request_: Request,
-    pool: connection_pool.Pool,
-    tries: list[object],
+    idle: Collection[object],
+    attempts: list[object],
     fresh_database: embedded.Urls,
 ) -> None:
     requests = [request_() for _ in range(5)]
     before = {ask(each) for each in requests}
     for each in requests:
         end(each)
-    assert (len(pool), len(tries)) == (5, 5)
+    assert (len(idle), len(attempts)) == (5, 5)
     with psycopg.connect(fresh_database.admin_database, autocommit=True) as admin:
         for pid in before:
-            # Waits until it is gone.
+            # Waits until the backend has ended.
             assert admin.execute("SELECT pg_terminate_backend(%s, 20000)", [pid]).fetchone() == (
                 True,
             )
     again = {ask(each) for each in requests}
-    # One try each, the first behind five dead ones: no request was refused, and none tried twice.
+    # One attempt for each request, the first after five dead connections: none failed.
     assert not before & again
-    assert (len(pool), len(tries)) == (0, 10)
+    assert (len(idle), len(attempts)) == (0, 10)
 
 
-def test_postgres_started_again_beneath_kept_connections(
-    transactional_db: None, pool: connection_pool.Pool, tries: list[object]
+def test_a_restart_of_postgres_below_idle_connections(
+    transactional_db: None, idle: Collection[object], attempts: list[object]
 ) -> None:
     with (
-        tempfile.TemporaryDirectory(prefix="arrester-", dir="/tmp") as folder,
+        tempfile.TemporaryDirectory(prefix="arrester-", dir=scratch.FOLDER) as folder,
         embedded.servers(Path(folder) / "home", durable=False) as servers,
     ):
         there = database_settings("DATABASE_URL", servers.urls.database)
-        # What Django adds to what it is told.
-        alike = dict(connection.settings_dict) | there
-        requests = [DatabaseWrapper(alike, "default") for _ in range(3)]
+        # Django adds its defaults to the settings.
+        complete = dict(connection.settings_dict) | there
+        requests = [DatabaseWrapper(complete, "default") for _ in range(3)]
         for each in requests:
             ask(each)
         for each in requests:
             end(each)
         postgres = next(each for each in servers.running if "ostgres" in type(each).__name__)
         postgres.stop()
-        # Away: refused at the first try, not after a wait for somebody who tries again.
+        # PostgreSQL is stopped: the request fails at the first attempt, without a wait.
         with pytest.raises(OperationalError):
             ask(requests[0])
-        assert (len(pool), len(tries)) == (0, 4)
+        assert (len(idle), len(attempts)) == (0, 4)
         postgres.start()
         for each in requests:
             assert ask(each)
-        assert len(tries) == 7
+        assert len(attempts) == 7
         for each in requests:
             each.close()
-        pool.close()
 
 
 @pytest.mark.parametrize("in_a_transaction", [False, True])
-def test_a_plan_that_a_migration_made_wrong_fails_one_request(
+def test_a_plan_outdated_by_a_migration_fails_one_request_only(
     request_: Request,
-    pool: connection_pool.Pool,
+    idle: Collection[object],
     fresh_database: embedded.Urls,
     in_a_transaction: bool,
 ) -> None:
@@ -199,65 +199,57 @@ def test_a_plan_that_a_migration_made_wrong_fails_one_request(
                 hit.rollback()
                 hit.set_autocommit(True)
     end(hit)
-    assert len(pool) == 0
+    # A rollback discards all prepared statements, so the connection is as good as new.
+    assert len(idle) == int(in_a_transaction)
     assert prepare(after, "SELECT * FROM migrated") == (1, 2)
 
 
-def test_what_a_request_left_open_or_locked_goes_with_its_connection(
-    request_: Request, pool: connection_pool.Pool
+def test_an_open_transaction_and_its_locks_end_with_the_connection(
+    request_: Request, idle: Collection[object]
 ) -> None:
     left, after = request_(), request_()
     ask(left)
     assert left.connection is not None
     left.connection.autocommit = False
     left.connection.execute("SELECT pg_advisory_xact_lock(7)")
-    pool.give_back(left.connection)
-    left.connection = None
-    assert len(pool) == 0
+    left.close()
+    assert len(idle) == 0
     assert ask(after, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
 
 
-def test_the_end_within_a_transaction_leaves_nothing_behind(
-    request_: Request, pool: connection_pool.Pool
+def test_a_connection_closed_within_a_transaction_is_not_kept(
+    request_: Request, idle: Collection[object]
 ) -> None:
     request = request_()
     ask(request)
     request.set_autocommit(False)
     ask(request)
     request.close()
-    assert len(pool) == 0
+    assert len(idle) == 0
 
 
-def test_a_bounded_number_waits_and_not_for_long(
-    request_: Request, monkeypatch: pytest.MonkeyPatch
+def test_idle_connections_are_limited_in_number_and_age(
+    request_: Request, idle: Collection[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = [0.0]
-    pool = connection_pool.Pool(clock=lambda: now[0])
-    monkeypatch.setattr(DatabaseWrapper, "kept", pool)
-    requests = [request_() for _ in range(connection_pool.SIZE + 3)]
+    requests = [request_() for _ in range(base.SIZE + 3)]
     for each in requests:
-        # More than are kept at a time: nobody waits for another.
+        # More than are kept: no request waits for another.
         ask(each)
     for each in requests:
         end(each)
-    assert len(pool) == connection_pool.SIZE
-    now[0] += connection_pool.IDLE_SECONDS + 1
+    assert len(idle) == base.SIZE
     last = request_()
-    pid = ask(last)
+    ask(last)
+    monkeypatch.setattr(base, "LIFE_SECONDS", 0.0)
     end(last)
-    assert len(pool) == 1
-    now[0] += connection_pool.LIFE_SECONDS
-    assert ask(last) == pid
-    end(last)
-    assert len(pool) == 0
-    pool.close()
+    assert len(idle) == base.SIZE - 1
 
 
-def test_the_web_process_alone_keeps_connections(fresh_database: embedded.Urls) -> None:
-    said = {}
-    for frame in ("arrester.controlplane.web.asgi", "arrester.controlplane.celery"):
+def test_only_the_web_process_keeps_connections(fresh_database: embedded.Urls) -> None:
+    engines = {}
+    for module in ("arrester.controlplane.web.asgi", "arrester.controlplane.celery"):
         code = (
-            f"import {frame}; from django.db import connection\n"
+            f"import {module}; from django.db import connection\n"
             "connection.ensure_connection(); connection.close()\n"
             "print(type(connection.copy()).__module__)"
         )
@@ -269,10 +261,10 @@ def test_the_web_process_alone_keeps_connections(fresh_database: embedded.Urls) 
             text=True,
             check=True,
         )
-        # Nor is anything said of connections that are open at the end.
+        # Python reports no connection that is open at the end.
         assert done.stderr == ""
-        said[frame] = done.stdout.strip()
-    assert said == {
+        engines[module] = done.stdout.strip()
+    assert engines == {
         "arrester.controlplane.web.asgi": "arrester.controlplane.web.connection_pool.base",
         "arrester.controlplane.celery": "django.db.backends.postgresql.base",
     }

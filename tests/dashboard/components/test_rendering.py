@@ -1,4 +1,4 @@
-"""What is laid out without a database: records, traces, charts, states, times, colours."""
+"""Rendering without a database: records, traces, charts, states, times, colours."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from uuid import UUID
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,20 +30,15 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.state.states import (
     ApplicationStatus,
     CommandStatus,
+    InstanceState,
     InstanceStatus,
     TaskStatus,
     ThreadStatus,
 )
 from arrester.dashboard.components import chart, failure_rates
 from arrester.dashboard.components.state_timeline import strip
-from arrester.dashboard.templatetags.arrester import (
-    ICONS,
-    KIND_WORDS,
-    LOOKS,
-    large,
-    relative,
-    state,
-)
+from arrester.dashboard.templatetags.formats import large, relative
+from arrester.dashboard.templatetags.states import ICONS, KIND_WORDS, LOOKS, spark_ui, state
 from arrester.dashboard.text import record_text
 from tests.dashboard.story import TYPO
 
@@ -52,11 +48,35 @@ STATUSES = (TaskStatus, ThreadStatus, InstanceStatus, ApplicationStatus, Command
 
 
 @pytest.mark.parametrize("status", sorted({each.value for each in chain(*STATUSES)}))
-def test_every_state_has_colour_icon_and_word(status: str) -> None:
+def test_every_state_has_a_colour_an_icon_and_a_label(status: str) -> None:
     look = LOOKS[status]
     assert look.icon in ICONS
     assert f".{look.colour} {{" in CSS.read_text()
     assert re.search(r"</svg>[A-Z _]+</span>", state(status))
+
+
+@pytest.mark.parametrize("address", ["http://driver-1:4040", "https://host/proxy/a?b=<c>"])
+def test_the_spark_ui_of_a_live_driver_is_a_link(address: str) -> None:
+    live = InstanceState(application="a", id=UUID(int=1), spark_ui=address)
+    shown = address.replace("<", "&lt;").replace(">", "&gt;")
+    assert f'href="{shown}"' in spark_ui(live)
+
+
+@pytest.mark.parametrize(
+    ("address", "status"),
+    [
+        (None, InstanceStatus.RUNNING),
+        ("javascript:alert(1)", InstanceStatus.RUNNING),
+        ("file:///etc/passwd", InstanceStatus.RUNNING),
+        ("http:", InstanceStatus.RUNNING),
+        ("http://[", InstanceStatus.RUNNING),
+        ("http://driver-1:4040", InstanceStatus.NOT_RUNNING),
+    ],
+)
+def test_no_other_address_is_a_link(address: str | None, status: InstanceStatus) -> None:
+    given = msgspec.UNSET if address is None else address
+    other = InstanceState(application="a", id=UUID(int=1), status=status, spark_ui=given)
+    assert spark_ui(other) == ""
 
 
 def test_every_kind_of_command_has_a_name() -> None:
@@ -73,7 +93,7 @@ def test_every_kind_of_command_has_a_name() -> None:
         (timedelta(hours=49), "2 d ago"),
     ],
 )
-def test_times_are_said_in_the_largest_unit(ago: timedelta, words: str) -> None:
+def test_relative_times_have_the_largest_unit(ago: timedelta, words: str) -> None:
     assert relative(NOON - ago, now=NOON) == words
 
 
@@ -86,20 +106,20 @@ def test_times_are_said_in_the_largest_unit(ago: timedelta, words: str) -> None:
         (10**14, '<b title="100,000,000,000,000">100 tn</b>'),
     ],
 )
-def test_a_number_has_room_in_its_tile_and_is_exact_in_its_title(number: int, shown: str) -> None:
+def test_a_large_number_is_shortened_and_exact_in_its_title(number: int, shown: str) -> None:
     assert large(number) == shown
 
 
-def test_what_no_eye_would_see_in_a_record_is_shown() -> None:
+def test_invisible_characters_of_a_record_are_shown() -> None:
     turned = "paid \u202e00001\u202c now"
-    assert record_text.seen(f"{turned}\x00\x1b[31m\t\n") == (
+    assert record_text.visible(f"{turned}\x00\x1b[31m\t\n") == (
         "paid \\u202e00001\\u202c now\\u0000\\u001b[31m\t\n"
     )
-    # What is copied means the same.
+    # The copied text has the same meaning.
     assert json.loads(record_text.pretty({"text": turned})) == {"text": turned}
 
 
-def test_a_record_says_what_is_missing_and_why() -> None:
+def test_a_record_shows_which_fields_are_missing_and_why() -> None:
     body = Body(record={"a": None, "b": "", "c": {"d": [1]}}, redacted=("$.secret",))
     shown = [(field.name, field.missing) for field in record_text.fields(body)]
     assert shown == [
@@ -116,13 +136,13 @@ def test_a_trace_keeps_every_line(stack: str) -> None:
 
 
 @given(st.text())
-def test_a_folded_trace_keeps_every_line_in_its_place(stack: str) -> None:
+def test_a_folded_trace_keeps_all_lines_in_order(stack: str) -> None:
     folded = record_text.folds(stack)
     assert [line.text for fold in folded for line in fold.lines] == stack.splitlines()
     assert all(before.own is not after.own for before, after in pairwise(folded))
 
 
-def test_a_users_frame_of_the_jvm_is_told_from_the_platforms() -> None:
+def test_jvm_frames_of_the_user_and_of_the_platform_are_distinguished() -> None:
     stack = (
         "java.lang.IllegalStateException: no room\n"
         "\tat com.acme.Sink.send(Sink.scala:41)\n"
@@ -136,7 +156,7 @@ def test_a_users_frame_of_the_jvm_is_told_from_the_platforms() -> None:
 
 
 @given(st.lists(st.integers(0, 10**12), max_size=48))
-def test_a_sparkline_says_its_sum_and_stays_inside(values: list[int]) -> None:
+def test_a_sparkline_has_its_sum_as_text_and_stays_inside(values: list[int]) -> None:
     drawn = chart.spark(values)
     assert (drawn.total, drawn.most) == (sum(values), max(values, default=0))
     heights = [int(each) for each in re.findall(r"v-(\d+)h", drawn.path)]
@@ -158,7 +178,7 @@ CHANGES = st.sampled_from(
     st.lists(st.tuples(CHANGES, st.integers(-600, 600), st.integers(1, 3)), max_size=20),
     st.none() | st.integers(-60, 180),
 )
-def test_a_strip_of_states_has_no_gaps_and_ends_as_the_task_stands(
+def test_a_state_timeline_has_no_gaps_and_ends_with_the_current_state(
     changes: list[tuple[EventData, int, int]], stopped: int | None
 ) -> None:
     turns = [
@@ -168,7 +188,7 @@ def test_a_strip_of_states_has_no_gaps_and_ends_as_the_task_stands(
             received_at=NOON,
             batch=UUID(int=number),
             event=Event(
-                # A clock that is set back, and a run that speaks late.
+                # A clock that is set back, and late events of an older run.
                 occurred_at=NOON + timedelta(minutes=number, seconds=seconds),
                 data=data,
                 run=Run(pipeline="delays", checkpoint="c", epoch=epoch),
@@ -181,13 +201,16 @@ def test_a_strip_of_states_has_no_gaps_and_ends_as_the_task_stands(
     if drawn is None:
         assert all(isinstance(data, RecordsHeld) for data, _, _ in changes)
         return
-    # Before the first of them nothing is known; a run that has ended runs no task.
-    told = {each.sequence for each in turns}
-    assert {each.sequence for each in drawn.parts} <= told
+    # The timeline is empty before the first change, and after the end of the run.
+    sequences = {each.sequence for each in turns}
+    assert {each.sequence for each in drawn.parts} <= sequences
     assert all(drawn.start <= each.begin < each.end <= drawn.end for each in drawn.parts)
     if ended is None:
         assert drawn.parts[-1].end == drawn.end
-    elif drawn.parts and drawn.parts[-1].status is TaskStatus.RUNNING:
+    # If the clock put the last change after the end of its run, the last part ends at that change.
+    elif ended >= max(each.event.occurred_at for each in turns) and (
+        drawn.parts and drawn.parts[-1].status is TaskStatus.RUNNING
+    ):
         assert drawn.parts[-1].end == min(ended, drawn.end)
     for before, after in pairwise(drawn.parts):
         assert before.end == after.begin
@@ -208,20 +231,20 @@ def test_a_strip_of_states_has_no_gaps_and_ends_as_the_task_stands(
         ({"from": "2025-01-01T00:00", "to": "2026-11-20T11:00"}, 26, "4 weeks"),
     ],
 )
-def test_a_chart_s_time_is_cut_into_few_whole_steps(
+def test_a_chart_has_a_limited_number_of_equal_steps(
     asked: dict[str, str], columns: int, unit: str
 ) -> None:
     span = failure_rates.span(asked, now=NOON + timedelta(seconds=17))
     assert (span.columns, span.unit) == (columns, unit)
     assert span.start.timestamp() % span.step.total_seconds() == 0
-    # All that was asked for, and less than a step more at either end.
+    # The requested range, and less than a step more at either end.
     since = span.range.since
     assert since is not None and span.start <= since < span.start + span.step
     assert span.end - span.step < (span.range.until or NOON + timedelta(seconds=17)) <= span.end
 
 
 @given(st.datetimes(timezones=st.just(UTC)), st.datetimes(timezones=st.just(UTC)))
-def test_a_chart_of_any_time_is_drawn(one: datetime, other: datetime) -> None:
+def test_a_chart_of_any_time_range_is_drawn(one: datetime, other: datetime) -> None:
     since, until = sorted([one, other])
     asked = {"from": since.isoformat(), "to": until.isoformat()} if since < until else {}
     span = failure_rates.span(asked, now=NOON)
@@ -229,7 +252,7 @@ def test_a_chart_of_any_time_is_drawn(one: datetime, other: datetime) -> None:
 
 
 @given(st.binary(max_size=5000))
-def test_a_hexdump_is_bounded_and_true(raw: bytes) -> None:
+def test_a_hexdump_is_bounded_and_exact(raw: bytes) -> None:
     lines = record_text.hexdump(raw).splitlines()
     shown = bytes.fromhex("".join(line[10:57] for line in lines))
     assert shown == raw[: record_text.SHOWN_BYTES]
@@ -300,7 +323,7 @@ def test_texts_are_readable_in_both_themes(text: str, ground: str, theme: int) -
     assert _contrast(TOKENS[text][theme], TOKENS[ground][theme]) >= 4.5
 
 
-def test_no_rule_of_the_stylesheet_is_dead() -> None:
+def test_every_rule_of_the_stylesheet_is_used() -> None:
     used = "".join(
         path.read_text()
         for path in Path("dashboard").rglob("*")

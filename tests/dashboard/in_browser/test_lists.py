@@ -20,7 +20,7 @@ ERROR = ["flights", TYPO.fingerprint]
 
 @pytest.fixture
 def page(browser: Browser, server: str, story: Story) -> Iterator[Page]:
-    """Ana's window."""
+    """Open a window of the operator."""
     with window(browser, server, "ana") as page:
         yield page
 
@@ -29,13 +29,13 @@ def state() -> GroupStatus:
     return queries.group(*ERROR).state.status
 
 
-def test_resolved_with_a_click_and_back_by_the_next_failure(page: Page, story: Story) -> None:
+def test_a_resolved_group_is_reopened_by_the_next_failure(page: Page, story: Story) -> None:
     story.pauses("JFK")
     open_live(page, reverse("error", args=ERROR))
     page.get_by_role("button", name="Resolve").click()
     expect(page.locator("h1 .state")).to_have_text("RESOLVED")
     story.pauses("LGA")
-    expect(page.locator("h1")).to_contain_text("CAME BACK")
+    expect(page.locator("h1")).to_contain_text("RECURRED")
     page.get_by_role("link", name="Notes and history").click()
     page.get_by_label("Note").fill("the fix was not deployed")
     story.skips("EWR", 12)
@@ -46,14 +46,14 @@ def test_resolved_with_a_click_and_back_by_the_next_failure(page: Page, story: S
     expect(page.get_by_label("Note")).to_have_value("")
 
 
-def test_muted_in_a_dialog_and_unmuted(page: Page, story: Story) -> None:
+def test_a_group_is_muted_in_a_dialog_and_unmuted(page: Page, story: Story) -> None:
     story.pauses("JFK")
     open_live(page, reverse("error", args=ERROR))
     page.get_by_role("button", name="Mute").click()
     dialog = page.get_by_role("dialog")
     dialog.locator("[name=end][value=failures]").check()
     dialog.get_by_role("spinbutton").fill("40")
-    dialog.get_by_role("button", name="Mute", exact=True).click()
+    dialog.get_by_role("button", name="Mute group", exact=True).click()
     expect(dialog).to_be_hidden()
     expect(page.get_by_text("ends at 40 failed records within one hour")).to_be_visible()
     page.get_by_role("button", name="Unmute").click()
@@ -61,7 +61,7 @@ def test_muted_in_a_dialog_and_unmuted(page: Page, story: Story) -> None:
     expect_no_reload(page)
 
 
-def test_three_clicks_from_the_alarm_to_all_resumed(page: Page, story: Story) -> None:
+def test_all_tasks_of_an_error_are_resumed_with_three_clicks(page: Page, story: Story) -> None:
     for key in ("JFK", "LGA", "EWR"):
         story.pauses(key, held=3)
     page.goto(reverse("errors"))
@@ -70,11 +70,11 @@ def test_three_clicks_from_the_alarm_to_all_resumed(page: Page, story: Story) ->
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_text("Applies within about a second")).to_be_visible()
     dialog.get_by_role("button", name="Resume 3 tasks").click()
-    expect(page.get_by_text("3 tasks were asked to resume.")).to_be_visible()
+    expect(page.get_by_text("3 resume commands issued.")).to_be_visible()
     assert len(queries.open_commands("flights")) == 3
 
 
-def test_a_command_is_taken_back(page: Page, story: Story) -> None:
+def test_a_command_is_cancelled(page: Page, story: Story) -> None:
     command = actions.resume_task(story.pauses("JFK").digest, actor="ana").id
     open_live(page, reverse("command", args=[command]))
     page.get_by_role("button", name="Cancel command").click()
@@ -82,9 +82,9 @@ def test_a_command_is_taken_back(page: Page, story: Story) -> None:
     assert queries.command(command).status is CommandStatus.CANCELLED
 
 
-def test_a_test_error_appears_by_itself(page: Page, story: Story) -> None:
+def test_a_test_error_appears_without_reload(page: Page, story: Story) -> None:
     open_live(page, reverse("settings"))
-    page.get_by_role("button", name="Send a test error").click()
+    page.get_by_role("button", name="Send test error").click()
     expect(page.get_by_text("Test error sent")).to_be_visible()
     drain.drain("test")
     expect(page.get_by_role("link", name="TestError")).to_be_visible()
@@ -98,22 +98,20 @@ def test_an_account_is_made_and_its_password_shown_once(
         page.get_by_label("New account").fill("eve")
         page.get_by_role("button", name="Create account").click()
         expect(page.get_by_text("Password of eve")).to_be_visible()
-        # Nothing that a fold or the clock would refresh.
+        # Neither a fold nor the clock refreshes it.
         expect(page.locator("[data-live], [data-poll]")).to_have_count(0)
         page.reload()
         expect(page.get_by_role("cell", name="eve", exact=True)).to_be_visible()
         expect(page.get_by_text("Password of eve")).to_be_hidden()
 
 
-def test_where_room_is_short_the_header_cuts_the_name_and_not_the_lag(
-    page: Page, story: Story
-) -> None:
+def test_a_narrow_header_truncates_the_name_and_not_the_lag(page: Page, story: Story) -> None:
     page.set_viewport_size({"width": 1280, "height": 800})
     page.goto(reverse("tasks"))
     page.locator("#position").evaluate("each => { each.textContent = 'long-name '.repeat(40) }")
     ends = "each => Math.round(each.getBoundingClientRect().right)"
     assert page.locator("#position").evaluate("each => each.scrollWidth > each.clientWidth")
     lag = page.locator("#feed .lag")
-    expect(lag).to_contain_text("behind")
+    expect(lag).to_contain_text("fold lag")
     assert lag.evaluate(ends) <= page.locator("#feed").evaluate(ends)
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: live, dialogs, roles, sizes, themes; agents are a story."""
+"""Live pages, dialogs, roles, sizes and themes in a real browser."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from arrester.controlplane import queries
 from arrester.controlplane.domain.state.states import CommandStatus
 from tests.dashboard.browser import expect_no_reload, log_in, open_live, violations
 from tests.dashboard.story import NA, Story
+from tests.patience import PATIENCE_MS
 
 pytestmark = pytest.mark.e2e
 
@@ -18,7 +19,7 @@ def test_a_pause_appears_without_reload(page: Page, story: Story) -> None:
     open_live(page, "/")
     expect(page.get_by_text("Nothing needs attention")).to_be_visible()
     story.pauses("JFK", held=5)
-    expect(page.get_by_role("heading", name="1 thing needs attention")).to_be_visible()
+    expect(page.get_by_role("heading", name="1 item needs attention")).to_be_visible()
     expect(page.locator(".needs .state")).to_have_text("PAUSED")
     expect(page.locator("#position")).to_have_text("flights @ 6")
     expect_no_reload(page)
@@ -28,7 +29,7 @@ def test_resume_from_the_click_to_running(page: Page, story: Story) -> None:
     task = story.pauses("JFK", held=5)
     open_live(page, reverse("task", args=[task.digest]))
     expect(page.get_by_text("Applies within about a second: spark-driver-0")).to_be_visible()
-    page.get_by_role("button", name="Resume", exact=True).click()
+    page.get_by_role("button", name="Resume task", exact=True).click()
     expect(page.get_by_text("waiting for an instance")).to_be_visible()
     command = queries.commands().rows[0].id
     story.fetches(command)
@@ -36,11 +37,11 @@ def test_resume_from_the_click_to_running(page: Page, story: Story) -> None:
     story.resumes("JFK", command)
     expect(page.locator("h1 .state")).to_have_text("RUNNING")
     expect(page.locator("#actions .state")).to_have_text("APPLIED")
-    expect(page.get_by_role("button", name="Resume", exact=True)).to_be_disabled()
+    expect(page.get_by_role("button", name="Resume task", exact=True)).to_be_disabled()
     expect_no_reload(page)
 
 
-def test_what_is_typed_in_a_dialog_survives_the_news(page: Page, story: Story) -> None:
+def test_text_typed_in_a_dialog_survives_a_refresh(page: Page, story: Story) -> None:
     task = story.pauses("JFK", held=5)
     open_live(page, reverse("task", args=[task.digest]))
     page.get_by_role("button", name="Skip record and resume").click()
@@ -74,7 +75,7 @@ def test_closing_a_dialog_does_nothing(page: Page, story: Story) -> None:
     assert queries.commands().rows == ()
 
 
-def test_a_policy_is_set_on_its_tab_and_shown_with_who_and_when(page: Page, story: Story) -> None:
+def test_a_policy_is_set_on_its_tab_and_shown_with_user_and_time(page: Page, story: Story) -> None:
     open_live(page, reverse("application", args=["flights"]) + "?tab=policy")
     stage = page.locator(".policy tr", has_text="process:validate")
     stage.get_by_role("button", name="Set the answer of process:validate").click()
@@ -88,7 +89,7 @@ def test_a_policy_is_set_on_its_tab_and_shown_with_who_and_when(page: Page, stor
     expect(page.get_by_text("waiting for an instance")).to_be_visible()
     command = queries.commands().rows[0].id
     story.fetches(command)
-    story.answers_so(command)
+    story.applies_policy(command)
     expect(stage.locator(".state").first).to_have_text("PAUSE")
     expect(stage.get_by_text("command by ana")).to_be_visible()
     expect(stage.get_by_text("“a new carrier”")).to_be_visible()
@@ -96,7 +97,9 @@ def test_a_policy_is_set_on_its_tab_and_shown_with_who_and_when(page: Page, stor
     expect_no_reload(page)
 
 
-def test_shut_down_by_its_name_and_start_again(page: Page, story: Story) -> None:
+def test_an_application_is_shut_down_by_its_name_and_started_again(
+    page: Page, story: Story
+) -> None:
     open_live(page, reverse("application", args=["flights"]) + "?tab=instances")
     page.get_by_role("button", name="Shut down application").click()
     dialog = page.get_by_role("dialog")
@@ -118,17 +121,17 @@ def test_shut_down_by_its_name_and_start_again(page: Page, story: Story) -> None
     expect_no_reload(page)
 
 
-def test_a_viewer_reads_why_the_buttons_are_off(viewers_page: Page, story: Story) -> None:
+def test_a_viewer_sees_why_buttons_are_disabled(viewers_page: Page, story: Story) -> None:
     task = story.pauses("JFK")
     open_live(viewers_page, reverse("task", args=[task.digest]))
-    for name in ("Resume", "Skip record and resume…"):
+    for name in ("Resume task", "Skip record and resume…"):
         button = viewers_page.get_by_role("button", name=name, exact=True)
         expect(button).to_be_disabled()
         expect(button).to_have_attribute("title", "requires the role operator")
     expect(viewers_page.get_by_text("Not now: requires the role operator")).to_be_visible()
 
 
-def test_what_was_opened_and_typed_survives_a_refresh(page: Page, story: Story) -> None:
+def test_opened_details_and_typed_text_survive_a_refresh(page: Page, story: Story) -> None:
     story.skips("EWR", 3)
     open_live(page, "/errors")
     page.get_by_label("Class or message contains").fill("half a wo")
@@ -162,13 +165,15 @@ def test_the_live_switch_stops_and_catches_up(page: Page, story: Story) -> None:
 
 def test_without_the_stream_the_page_polls(browser: Browser, server: str, story: Story) -> None:
     context = browser.new_context(base_url=server)
+    # Playwright intercepts the requests of a page's own worker, and not those of a shared one.
+    context.add_init_script("delete window.SharedWorker")
     page = context.new_page()
     page.route("**/live?*", lambda route: route.abort())
     log_in(page, "ana")
     switch = page.locator("[data-live-switch]")
-    expect(switch).to_have_attribute("data-state", "polling", timeout=30_000)
+    expect(switch).to_have_attribute("data-state", "polling", timeout=PATIENCE_MS)
     story.pauses("JFK")
-    expect(page.locator("#needs").get_by_text("delays_JFK")).to_be_visible(timeout=30_000)
+    expect(page.locator("#needs").get_by_text("delays_JFK")).to_be_visible(timeout=PATIENCE_MS)
     context.close()
 
 

@@ -1,4 +1,4 @@
-"""Finding one's way in a real browser: empty pages, dialogs, filters, ticks, copies, and time."""
+"""Navigation in a real browser: empty pages, dialogs, filters, selection, copies, times."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from tests.dashboard import every_page
 from tests.dashboard.browser import expect_no_reload, log_in, open_dialog, open_live, web, window
 from tests.dashboard.conftest import make_user
 from tests.dashboard.story import TYPO, Story, failure
+from tests.patience import PATIENCE_MS
 
 pytestmark = pytest.mark.e2e
-PATIENCE_MS = 60_000
 
 
-def test_an_empty_page_says_which_of_four_it_is(
+def test_an_empty_page_names_its_reason(
     browser: Browser, server: str, fresh_database: embedded.Urls, redis: Redis
 ) -> None:
     make_user("ana", "operator")
     with window(browser, server, "ana") as page:
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-        # Nothing was heard yet.
+        # No application yet.
         expect(page.get_by_text("No applications yet")).to_be_visible()
         page.get_by_role("button", name="Copy").click()
         assert "agent.pipeline(" in copied(page)
-        expect(page.get_by_role("button", name="Send a test error")).to_be_visible()
-        # All is well.
+        expect(page.get_by_role("button", name="Send test error")).to_be_visible()
+        # No failures.
         story = Story()
         story.starts()
         page.goto("/errors")
@@ -45,7 +45,7 @@ def test_an_empty_page_says_which_of_four_it_is(
         expect(page.get_by_text("No matches")).to_be_visible()
         page.get_by_role("link", name="Clear").click()
         expect(page.get_by_role("link", name="SparkNumberFormatException")).to_be_visible()
-        # The fold is behind.
+        # Events wait in Redis.
         lag_behind(redis)
         page.goto("/")
         expect(page.get_by_text("Processing delay: flights has 1 batch waiting")).to_be_visible()
@@ -55,7 +55,7 @@ def test_an_empty_page_says_which_of_four_it_is(
 
 
 def copied(page: Page) -> str:
-    """Return what the clipboard has once something was copied, and empty it."""
+    """Return the text in the clipboard after a copy, and clear it."""
     for _ in range(PATIENCE_MS // 50):
         text = str(page.evaluate("navigator.clipboard.readText()"))
         if text:
@@ -66,7 +66,7 @@ def copied(page: Page) -> str:
 
 
 def lag_behind(redis: Redis) -> None:
-    """Leave a batch in Redis that has waited for a minute."""
+    """Put a batch into Redis that has waited for a minute."""
     seconds, _ = redis.time()
     batch = codec.encode_batch([])
     entry = f"{(seconds - 60) * 1000}-0"
@@ -79,10 +79,10 @@ def lag_behind(redis: Redis) -> None:
 def test_no_dialog_acts_when_it_is_closed_or_on_enter(
     browser: Browser, server: str, story: Story
 ) -> None:
-    told = every_page.tell(story)
+    scene = every_page.build(story)
     before = done()
     with window(browser, server, "ada") as page:
-        for name, (url, clicked) in every_page.dialogs(told).items():
+        for name, (url, clicked) in every_page.dialogs(scene).items():
             page.goto(url)
             for close in ("Escape", "Enter", "Cancel"):
                 open_dialog(page, clicked)
@@ -105,9 +105,7 @@ def done() -> int:
     return len(queries.audit(queries.AuditFilter(), limit=200).rows)
 
 
-def test_a_record_is_given_up_and_an_application_ended_only_with_a_reason(
-    page: Page, story: Story
-) -> None:
+def test_skipping_a_record_and_shutting_down_need_a_reason(page: Page, story: Story) -> None:
     task = story.pauses("JFK")
     page.goto(reverse("task", args=[task.digest]))
     page.locator("#skip").click()
@@ -149,25 +147,25 @@ def test_an_error_is_copied_as_markdown_json_and_curl(page: Page, story: Story) 
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     story.pauses("JFK")
     page.goto(reverse("error", args=["flights", TYPO.fingerprint]))
-    said = {}
+    copies = {}
     for form in ("Markdown", "JSON", "curl"):
-        page.get_by_text("Copy", exact=True).click()
+        page.get_by_text("Copy group", exact=True).click()
         page.get_by_role("button", name=f"as {form}").click()
-        said[form] = copied(page)
+        copies[form] = copied(page)
         page.goto(page.url)
-    assert "ImplausibleDelay" in said["Markdown"]
-    assert json.loads(said["JSON"])["fingerprint"] == TYPO.fingerprint
-    assert said["curl"].startswith("curl ")
+    assert "ImplausibleDelay" in copies["Markdown"]
+    assert json.loads(copies["JSON"])["fingerprint"] == TYPO.fingerprint
+    assert copies["curl"].startswith("curl ")
 
 
-def test_brackets_go_to_older_and_newer_examples(page: Page, story: Story) -> None:
+def test_brackets_open_older_and_newer_examples(page: Page, story: Story) -> None:
     for key in ("JFK", "LGA", "SEA"):
         story.pauses(key)
     page.goto(reverse("error", args=["flights", TYPO.fingerprint]))
     expect(page.get_by_text("Newest example")).to_be_visible()
     page.keyboard.press("[")
     page.wait_for_url("**at=*")
-    expect(page.get_by_text("One occurrence")).to_be_visible()
+    expect(page.get_by_text("Selected example")).to_be_visible()
     older = page.url
     page.keyboard.press("[")
     page.wait_for_url(lambda url: url != older)
@@ -175,13 +173,13 @@ def test_brackets_go_to_older_and_newer_examples(page: Page, story: Story) -> No
     page.wait_for_url(older)
 
 
-def test_how_long_ago_it_was_ticks_and_says_when_on_pointing(page: Page, story: Story) -> None:
+def test_relative_times_are_updated_and_have_the_time_as_title(page: Page, story: Story) -> None:
     task = story.pauses("JFK")
     page.goto(reverse("task", args=[task.digest]))
     since = page.locator(".under time:not([data-form=clock])").first
     expect(since).to_have_attribute("title", queries_clock(task.digest))
     first = since.text_content()
-    expect(since).not_to_have_text(first or "", timeout=30_000)
+    expect(since).not_to_have_text(first or "", timeout=PATIENCE_MS)
 
 
 def queries_clock(digest: str) -> str:
@@ -190,7 +188,7 @@ def queries_clock(digest: str) -> str:
     return f"{since:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def test_rows_are_ticked_by_key_and_resumed_together(page: Page, story: Story) -> None:
+def test_rows_are_selected_by_key_and_resumed_together(page: Page, story: Story) -> None:
     for key in ("JFK", "LGA", "SEA"):
         story.pauses(key, held=2)
     story.skips("EWR", 1)
@@ -202,7 +200,7 @@ def test_rows_are_ticked_by_key_and_resumed_together(page: Page, story: Story) -
     page.keyboard.press("x")
     button = page.get_by_role("button", name="Resume 2 selected")
     expect(button).to_be_enabled()
-    # Ticks stay where they are when there is news.
+    # The selection survives a refresh.
     story.pauses("LGA", held=77)
     expect(page.locator("#tasks")).to_contain_text("77")
     expect(page.locator("#tasks input:checked")).to_have_count(2)
@@ -210,12 +208,12 @@ def test_rows_are_ticked_by_key_and_resumed_together(page: Page, story: Story) -
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_role("heading", name="Resume 2 tasks")).to_be_visible()
     dialog.get_by_role("button", name="Resume 2 tasks").click()
-    expect(page.get_by_text("2 tasks were asked to resume.")).to_be_visible()
+    expect(page.get_by_text("2 resume commands issued.")).to_be_visible()
     assert len(queries.open_commands("flights")) == 2
     expect_no_reload(page)
 
 
-def test_all_that_stand_are_ticked_at_once(page: Page, story: Story) -> None:
+def test_all_paused_tasks_are_selected_at_once(page: Page, story: Story) -> None:
     for key in ("JFK", "LGA"):
         story.pauses(key)
     story.dies_alone("SEA", cause=failure("produce", "app.Full", "no room"))
@@ -226,21 +224,21 @@ def test_all_that_stand_are_ticked_at_once(page: Page, story: Story) -> None:
     expect(page.get_by_role("button", name="Resume selected")).to_be_disabled()
 
 
-def test_error_groups_are_ticked_and_muted_or_resolved_together(page: Page, story: Story) -> None:
+def test_error_groups_are_selected_and_muted_or_resolved_together(page: Page, story: Story) -> None:
     for name in ("Empty", "Full", "Late"):
         story.pauses(name, cause=failure("process:x", f"app.{name}", "so it is"))
     open_live(page, "/errors?application=flights")
     expect(page.get_by_role("button", name="Resolve selected")).to_be_disabled()
     page.get_by_label("Select Empty").check()
     page.get_by_label("Select Full").check()
-    # Focused by its key, and what it asks is asked in a dialog.
+    # The key opens the dialog.
     page.keyboard.press("m")
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_role("heading", name="Mute 2 groups")).to_be_visible()
     dialog.get_by_label("for 7 days").check()
     dialog.get_by_role("button", name="Mute 2 groups").click()
     expect(page.get_by_text("2 groups muted.")).to_be_visible()
-    # The list is filtered as it was, and so are its links.
+    # The filter of the list and of its links is kept.
     expect(page.locator("#groups > tr")).to_have_count(1)
     page.get_by_role("link", name="Muted").click()
     expect(page).to_have_url(re.compile("application=flights"))
@@ -254,7 +252,7 @@ def test_error_groups_are_ticked_and_muted_or_resolved_together(page: Page, stor
     assert {each.reason for each in resolved} == {"the feed is repaired"}
 
 
-def test_a_page_outlives_its_server_and_catches_up(browser: Browser, story: Story) -> None:
+def test_a_page_survives_a_server_restart_and_catches_up(browser: Browser, story: Story) -> None:
     with web() as url:
         context = browser.new_context(base_url=url)
         page = context.new_page()

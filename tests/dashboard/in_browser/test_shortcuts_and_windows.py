@@ -1,4 +1,4 @@
-"""Ways of working in a real browser: ten windows, waiting rows, keys, zones, what is remembered."""
+"""Shortcuts, many windows, waiting rows, time zones and remembered choices in a real browser."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_ten_windows_are_live_on_one_stream(browser: Browser, server: str, story
     for page in pages:
         expect(page.locator("#needs .state")).to_have_text("PAUSED")
         expect_no_reload(page)
-    # The one that opened the stream goes; the others stay live.
+    # The window that opened the stream is closed; the others stay live.
     pages[0].close()
     story.pauses("LGA")
     for page in pages[1:]:
@@ -48,17 +48,17 @@ def test_without_shared_workers_a_page_is_live_by_itself(
     context.close()
 
 
-def test_new_rows_wait_behind_a_pill(page: Page, story: Story) -> None:
+def test_new_rows_wait_behind_a_button(page: Page, story: Story) -> None:
     story.pauses("JFK")
     open_live(page, "/tasks")
     expect(page.locator("#tasks > tr")).to_have_count(1)
     story.pauses("LGA")
     story.pauses("SEA", held=7)
     story.pauses("JFK", held=99)
-    pill = page.get_by_role("button", name="2 new")
+    pill = page.get_by_role("button", name="2 changes")
     expect(pill).to_be_visible()
     expect(page.locator("#tasks > tr")).to_have_count(1)
-    # What a row says does not wait.
+    # The content of a row is updated at once.
     expect(page.locator("#tasks > tr").first).to_contain_text("99")
     pill.click()
     expect(page.locator("#tasks > tr")).to_have_count(3)
@@ -74,15 +74,15 @@ def test_nothing_moves_under_the_pointer(page: Page, story: Story) -> None:
     before = row.bounding_box()
     story.pauses("LGA", cause=failure("produce", "app.Full", "no room"))
     story.resumes("JFK", story.command(task))
-    expect(page.get_by_role("button", name="2 new")).to_be_visible()
-    expect(row).to_have_class("gone")
+    expect(page.get_by_role("button", name="2 changes")).to_be_visible()
+    expect(row).to_have_class("removed")
     assert row.bounding_box() == before
     page.mouse.move(5, 5)
     expect(page.locator("#needs > li")).to_have_count(1)
     expect(page.locator("#needs")).to_contain_text("delays_LGA")
 
 
-def test_opened_folds_and_the_scroll_survive_a_refresh(page: Page, story: Story) -> None:
+def test_opened_details_and_the_scroll_position_survive_a_refresh(page: Page, story: Story) -> None:
     task = story.pauses("JFK", held=5)
     open_live(page, reverse("task", args=[task.digest]))
     page.get_by_text("1 frame of Spark and Python").click()
@@ -94,7 +94,7 @@ def test_opened_folds_and_the_scroll_survive_a_refresh(page: Page, story: Story)
     expect_no_reload(page)
 
 
-def test_keys_move_open_and_go_but_never_act(page: Page, story: Story) -> None:
+def test_keys_move_and_open_but_never_act(page: Page, story: Story) -> None:
     task = story.pauses("JFK")
     story.pauses("LGA", cause=failure("produce", "app.Full", "no room"))
     open_live(page, "/")
@@ -131,7 +131,7 @@ def test_keys_move_open_and_go_but_never_act(page: Page, story: Story) -> None:
     assert page.url.endswith("/errors")
 
 
-def test_keys_reach_the_buttons_of_an_error(page: Page, story: Story) -> None:
+def test_keys_focus_the_buttons_of_an_error(page: Page, story: Story) -> None:
     story.skips("EWR", 3)
     open_live(page, reverse("error", args=["flights", NA.fingerprint]))
     page.keyboard.press("e")
@@ -183,11 +183,11 @@ def test_the_form_of_a_trace_and_of_a_record_is_remembered(page: Page, story: St
     expect(page.get_by_text("00000000").first).to_be_visible()
 
 
-def test_a_hidden_window_lets_go_of_the_stream_and_catches_up(page: Page, story: Story) -> None:
+def test_a_hidden_window_leaves_the_stream_and_catches_up(page: Page, story: Story) -> None:
     open_live(page, "/")
     hide = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true});"
     page.evaluate(hide % "true" + "document.dispatchEvent(new Event('visibilitychange'))")
-    # At once where a browser says that a page has gone; else its silence has to be waited for.
+    # At once if the browser reports a closed page, else after a timeout.
     for _ in range(300):
         if not listening():
             break
@@ -212,7 +212,7 @@ def listening() -> int:
         return int(cursor.fetchone()[0])
 
 
-def test_printed_pages_have_the_tables_behind_the_pictures(page: Page, story: Story) -> None:
+def test_printed_pages_have_the_tables_of_the_charts(page: Page, story: Story) -> None:
     story.skips("EWR", 12)
     page.goto(reverse("error", args=["flights", NA.fingerprint]))
     table = page.get_by_role("columnheader", name="From (UTC)")

@@ -22,31 +22,32 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from redis import Redis
 
 from arrester.controlplane import embedded, queries
-from arrester.controlplane.web.connection_pool import SIZE
+from arrester.controlplane.web.connection_pool.base import SIZE
 from arrester.dashboard.live import stream as live_stream
 from arrester.dashboard.live.hub import ALL, NAMES_LIMIT, Hub, Mailbox
 from tests.dashboard.browser import web
 from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import Story
+from tests.patience import PATIENCE_SECONDS
 from tests.services import DATABASE
 
 T = TypeVar("T")
 
 
 def run(story: Callable[[], Awaitable[T]]) -> T:
-    """Run a coroutine and leave no connection behind in the thread that served it."""
+    """Run a coroutine and close the connections of its thread."""
 
     async def whole() -> T:
         try:
-            return await asyncio.wait_for(story(), timeout=20)
+            return await asyncio.wait_for(story(), timeout=PATIENCE_SECONDS)
         finally:
             await sync_to_async(connections.close_all)()
 
     return asyncio.run(whole())
 
 
-async def heard(stream: AsyncIterator[str]) -> dict[str, str]:
-    """Return the next event as its fields, comments passed over."""
+async def next_event(stream: AsyncIterator[str]) -> dict[str, str]:
+    """Return the fields of the next event, without comments."""
     async for text in stream:
         fields = dict(line.split(": ", 1) for line in text.strip().splitlines())
         if "event" in fields:
@@ -61,13 +62,13 @@ def position() -> str:
 
 @pytest.mark.usefixtures("fresh_database")
 class TestStream:
-    def test_a_fold_is_heard_with_its_application_and_position(self, redis: Redis) -> None:
+    def test_a_fold_is_notified_with_its_application_and_position(self, redis: Redis) -> None:
         flights = Story()
         flights.starts()
 
         async def story() -> dict[str, str]:
             stream = live_stream.stream(Hub(), before)
-            first = asyncio.ensure_future(heard(stream))
+            first = asyncio.ensure_future(next_event(stream))
             await asyncio.sleep(0.5)
             await sync_to_async(flights.skips)("EWR", 3)
             event = await first
@@ -85,22 +86,22 @@ class TestStream:
 
         async def story() -> dict[str, str]:
             stream = live_stream.stream(Hub(), "1")
-            event = await heard(stream)
+            event = await next_event(stream)
             await stream.aclose()
             return event
 
         assert run(story)["data"] == ALL
 
-    def test_a_page_that_is_up_to_date_is_left_alone(self, redis: Redis) -> None:
+    def test_a_page_that_is_up_to_date_is_not_notified(self, redis: Redis) -> None:
         flights = Story()
         flights.starts()
         present = position()
 
         async def story() -> list[str]:
             stream = live_stream.stream(Hub(), present, heartbeat_seconds=0.2)
-            said = [await anext(stream) for _ in range(3)]
+            lines = [await anext(stream) for _ in range(3)]
             await stream.aclose()
-            return said
+            return lines
 
         assert run(story)[1:] == [": nothing new\n\n"] * 2
 
@@ -115,7 +116,7 @@ class TestStream:
             await asyncio.sleep(0.5)
             with_ten = await listeners()
             await sync_to_async(flights.starts)()
-            events = [await heard(stream) for stream in streams]
+            events = [await next_event(stream) for stream in streams]
             for stream in streams:
                 await stream.aclose()
             await asyncio.sleep(0.3)
@@ -123,7 +124,7 @@ class TestStream:
 
         assert run(story) == (1, 10, 0)
 
-    def test_the_view_wants_a_role(self, client: Client) -> None:
+    def test_the_stream_needs_a_role(self, client: Client) -> None:
         assert client.get(reverse("live")).status_code == 401
         user = make_user("ben", "viewer")
 
@@ -131,17 +132,17 @@ class TestStream:
             browser = AsyncClient()
             await browser.aforce_login(user)
             response: Any = await browser.get(reverse("live"), headers={"Last-Event-ID": "7"})
-            event = await heard(chunk.decode() async for chunk in response)
+            event = await next_event(chunk.decode() async for chunk in response)
             return response.headers["Content-Type"], event["data"]
 
         assert run(story) == ("text/event-stream", ALL)
 
     @pytest.mark.parametrize("end", ["log out", "no role", "deactivated"])
-    def test_a_stream_ends_soon_after_its_reader_may_see_no_more(
+    def test_a_stream_ends_soon_after_its_user_loses_access(
         self, redis: Redis, monkeypatch: pytest.MonkeyPatch, end: str
     ) -> None:
         monkeypatch.setattr(live_stream, "HEARTBEAT_SECONDS", 0.05)
-        monkeypatch.setattr(live_stream, "LOOK_AGAIN_SECONDS", 0.0)
+        monkeypatch.setattr(live_stream, "CHECK_SECONDS", 0.0)
         user = make_user("ben", "viewer")
 
         async def story() -> None:
@@ -169,7 +170,7 @@ class TestStream:
             for number in (2, 20):
                 for _ in range(number):
                     opened.append(streams.enter_context(closing(connected(url, cookie))))
-                # The listener, and waiting for the next request.
+                # The listener, and one that waits for the next request.
                 assert settled(most=1 + SIZE) <= 1 + SIZE
                 assert settled(most=1, saying="LISTEN%") == 1
             for each in opened:
@@ -178,7 +179,7 @@ class TestStream:
             assert settled(most=SIZE) <= SIZE
 
     @pytest.mark.parametrize("payload", [None, "hello", "flights x"])
-    def test_the_listener_survives(
+    def test_the_listener_reconnects(
         self,
         payload: str | None,
         redis: Redis,
@@ -190,21 +191,21 @@ class TestStream:
 
         async def story() -> str:
             stream = live_stream.stream(Hub(), "0", heartbeat_seconds=0.2)
-            await heard(stream)
+            await next_event(stream)
             await sync_to_async(disturb)(services, payload)
             await asyncio.sleep(0.5)
-            # What it missed it tells once it listens again, and then all that follows.
+            # It sends missed changes when it listens again, then all later ones.
             await sync_to_async(flights.skips)("EWR", 3)
-            await heard(stream)
+            await next_event(stream)
             await sync_to_async(flights.skips)("EWR", 3)
-            event = await heard(stream)
+            event = await next_event(stream)
             await stream.aclose()
             return event["data"]
 
         assert run(story) == "flights"
         assert "live pages poll for now" in caplog.text
 
-    def test_a_connection_that_dies_without_a_word_is_replaced(
+    def test_a_silently_dropped_connection_is_replaced(
         self, redis: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         flights = Story()
@@ -214,12 +215,12 @@ class TestStream:
             async with silenced() as (address, silence):
                 monkeypatch.setattr(settings, "DATABASE_URL", address)
                 stream = live_stream.stream(Hub(probe_seconds=0.3), "0", heartbeat_seconds=0.2)
-                await heard(stream)
-                # A few probes are answered, and nothing is read again for them.
+                await next_event(stream)
+                # Answered probes cause no event.
                 assert [await anext(stream) for _ in range(4)] == [": nothing new\n\n"] * 4
                 silence()
                 await sync_to_async(flights.skips)("EWR", 3)
-                event = await heard(stream)
+                event = await next_event(stream)
                 await stream.aclose()
                 return event["data"]
 
@@ -229,7 +230,7 @@ class TestStream:
 
 @asynccontextmanager
 async def silenced() -> AsyncIterator[tuple[str, Callable[[], None]]]:
-    """Stand between us and PostgreSQL; give the address, and what makes it silent."""
+    """Run a proxy to PostgreSQL; yield its address and a function that makes it silent."""
     real = conninfo_to_dict(settings.DATABASE_URL)
     there = Path(str(real["host"])) / f".s.PGSQL.{real.get('port', 5432)}"
     carrying: list[asyncio.Task[None]] = []
@@ -262,7 +263,7 @@ async def silenced() -> AsyncIterator[tuple[str, Callable[[], None]]]:
 
 
 def disturb(services: embedded.Urls, payload: str | None) -> None:
-    """Send a payload that is none of ours; without one, cut off everybody, as a restart does."""
+    """Send an unknown payload; without one, end all connections, as a restart does."""
     connections.close_all()
     if payload is not None:
         with connections["default"].cursor() as cursor:
@@ -275,8 +276,8 @@ def disturb(services: embedded.Urls, payload: str | None) -> None:
 
 
 def connected(url: str, cookie: str) -> http.client.HTTPConnection:
-    """Open a stream of a browser that is logged in, and read its first line."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)
+    """Open a stream as a logged-in user, and read its first line."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE_SECONDS)
     connection.request("GET", reverse("live"), headers={"Cookie": f"arrester_session={cookie}"})
     assert connection.getresponse().readline().startswith(b"retry:")
     return connection
@@ -285,7 +286,7 @@ def connected(url: str, cookie: str) -> http.client.HTTPConnection:
 def settled(*, most: int, saying: str = "%") -> int:
     """Return how many connections the web process has whose last statement is like that, once there
     are at most so many."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         with connections["default"].cursor() as cursor:
             cursor.execute(
@@ -314,21 +315,21 @@ async def listeners() -> int:
     return await sync_to_async(count)()
 
 
-def test_a_slow_client_is_told_to_reread() -> None:
+def test_a_slow_client_is_notified_of_all_applications() -> None:
     async def story() -> set[str]:
         mailbox = Mailbox()
         for number in range(NAMES_LIMIT + 50):
             mailbox.put(f"application-{number}")
-        return await mailbox.take(timeout=1)
+        return await mailbox.take(timeout=PATIENCE_SECONDS)
 
     assert asyncio.run(story()) == {ALL}
 
 
-def test_a_mailbox_gathers_what_moved() -> None:
+def test_a_mailbox_collects_changed_applications() -> None:
     async def story() -> list[set[str]]:
         mailbox = Mailbox()
         for name in ("flights", "orders", "flights"):
             mailbox.put(name)
-        return [await mailbox.take(timeout=1), await mailbox.take(timeout=0.01)]
+        return [await mailbox.take(timeout=PATIENCE_SECONDS), await mailbox.take(timeout=0.01)]
 
     assert asyncio.run(story()) == [{"flights", "orders"}, set()]

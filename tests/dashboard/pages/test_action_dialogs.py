@@ -1,4 +1,4 @@
-"""What people do on pages: every action by every role, once, and refused where it must be."""
+"""Actions on pages: by each role, once per form, and refused by state."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ HTMX = {"HX-Request": "true"}
 
 
 def press(client: Client, url: str, **form: object) -> tuple[int, str]:
-    """Press a button; return the status and the HTML of the answer."""
-    response = client.post(url, {"command": str(uuid4())} | form, headers=HTMX)
+    """Press a button; return the status and the HTML of the response."""
+    response = client.post(url, {"id": str(uuid4())} | form, headers=HTMX)
     return response.status_code, response.content.decode()
 
 
@@ -43,25 +43,25 @@ def test_resume_is_one_click_and_shows_its_progress(flights: Story, operator: Cl
 def test_a_double_click_is_one_command(flights: Story, operator: Client) -> None:
     url = reverse("resume", args=[flights.pauses("JFK").digest])
     command = str(uuid4())
-    assert press(operator, url, command=command)[0] == 200
-    assert press(operator, url, command=command)[0] == 200
+    assert press(operator, url, id=command)[0] == 200
+    assert press(operator, url, id=command)[0] == 200
     assert commands() == [("RESUME_TASK", "ISSUED")]
 
 
-def test_a_refresh_between_two_clicks_offers_the_same_command(
+def test_a_refresh_between_two_clicks_keeps_the_command_id(
     flights: Story, operator: Client
 ) -> None:
     task = flights.pauses("JFK").digest
 
     def offered() -> str:
         page = operator.get(reverse("task", args=[task]), headers=HTMX).content.decode()
-        return page.partition('name="command" value="')[2][:36]
+        return page.partition('name="id" value="')[2][:36]
 
     first = offered()
     flights.skips("JFK", 3)
     assert offered() == first
     UUID(first)
-    press(operator, reverse("resume", args=[task]), command=first)
+    press(operator, reverse("resume", args=[task]), id=first)
     flights.resumes("JFK", UUID(first))
     flights.pauses("JFK")
     assert offered() != first
@@ -78,7 +78,9 @@ def test_skip_shows_the_record_and_needs_a_reason(flights: Story, operator: Clie
     assert queries.commands().rows[0].reason == "a typo"
 
 
-def test_what_the_state_forbids_is_refused_and_in_the_log(flights: Story, operator: Client) -> None:
+def test_a_command_that_the_state_forbids_is_refused_and_in_the_log(
+    flights: Story, operator: Client
+) -> None:
     flights.skips("EWR", 2)
     task = flights.task("EWR").digest
     status, page = press(operator, reverse("resume", args=[task]))
@@ -87,14 +89,14 @@ def test_what_the_state_forbids_is_refused_and_in_the_log(flights: Story, operat
     assert commands() == [("RESUME_TASK", "REFUSED")]
 
 
-def test_the_button_says_why_it_is_disabled(flights: Story, operator: Client) -> None:
+def test_a_disabled_button_has_its_reason(flights: Story, operator: Client) -> None:
     flights.skips("EWR", 2)
     url = reverse("task", args=[flights.task("EWR").digest])
     page = operator.get(url).content.decode()
     assert 'disabled title="only a PAUSED task can resume; delays_EWR is RUNNING"' in page
 
 
-def test_a_viewer_sees_the_buttons_and_may_press_none(flights: Story, viewer: Client) -> None:
+def test_a_viewer_sees_disabled_buttons(flights: Story, viewer: Client) -> None:
     task = flights.pauses("JFK").digest
     page = viewer.get(reverse("task", args=[task])).content.decode()
     assert page.count('disabled title="requires the role operator"') == 3
@@ -121,7 +123,7 @@ def test_a_viewer_sees_the_buttons_and_may_press_none(flights: Story, viewer: Cl
     assert commands() == []
 
 
-def test_resume_at_needs_a_position_from_the_held_one_on_and_a_reason(
+def test_resume_at_needs_a_position_of_a_held_record_and_a_reason(
     flights: Story, operator: Client
 ) -> None:
     held = flights.pauses("JFK", held=12)
@@ -182,11 +184,11 @@ def test_a_pending_resume_does_not_hide_the_shutdown(flights: Story, operator: C
     assert 'id="shut-down" hx-get="/applications/flights/shut-down/ask"' in page
 
 
-def test_start_opens_what_was_shut_down(flights: Story, operator: Client) -> None:
+def test_start_opens_an_application_that_was_shut_down(flights: Story, operator: Client) -> None:
     flights.stops()
     actions.shut_down_application("flights", actor="ana", reason="maintenance")
     dialog = operator.get(reverse("start-dialog", args=["flights"])).content.decode()
-    assert "does not start the driver" in dialog
+    assert "does not start a driver" in dialog
     assert press(operator, reverse("start", args=["flights"]))[0] == 200
     assert queries.application("flights").state.status is ApplicationStatus.OPEN
     assert press(operator, reverse("start", args=["flights"]))[0] == 409
@@ -196,17 +198,19 @@ def test_actions_need_post_a_token_and_a_command_id(flights: Story, operator: Cl
     task = flights.pauses("JFK").digest
     url = reverse("resume", args=[task])
     assert operator.get(url).status_code == 405
-    assert press(operator, url, command="no id")[0] == 400
+    assert press(operator, url, id="no id")[0] == 400
     strict = Client(enforce_csrf_checks=True)
     strict.force_login(make_user("dora", "operator"))
-    assert strict.post(url, {"command": str(uuid4())}).status_code == 403
+    assert strict.post(url, {"id": str(uuid4())}).status_code == 403
     assert commands() == []
 
 
-def test_without_htmx_the_answer_is_the_command_s_page(flights: Story, operator: Client) -> None:
+def test_without_htmx_the_response_redirects_to_the_command(
+    flights: Story, operator: Client
+) -> None:
     command = str(uuid4())
     url = reverse("resume", args=[flights.pauses("JFK").digest])
-    response = operator.post(url, {"command": command})
+    response = operator.post(url, {"id": command})
     assert response.headers["Location"] == reverse("command", args=[command])
 
 
@@ -222,7 +226,7 @@ def test_a_superuser_is_an_operator(flights: Story) -> None:
 STAGE = {"pipeline": "delays", "stage": "process:validate"}
 
 
-def test_a_policy_is_set_for_a_stage_and_taken_back(flights: Story, operator: Client) -> None:
+def test_a_policy_is_set_for_a_stage_and_removed(flights: Story, operator: Client) -> None:
     own, url = reverse("application", args=["flights"]), reverse("set-policy", args=["flights"])
     ask = reverse("policy-dialog", args=["flights"])
     dialog = operator.get(ask, STAGE).content.decode()
@@ -241,7 +245,7 @@ def test_a_policy_is_set_for_a_stage_and_taken_back(flights: Story, operator: Cl
         "PAUSE",
     )
     flights.fetches(command.id)
-    flights.answers_so(command.id)
+    flights.applies_policy(command.id)
     page = operator.get(own, {"tab": "policy"}).content.decode()
     assert "command by <b>ana</b>" in page and "“a &lt;new&gt; carrier”" in page
     assert "in the code: HANDLER" in page
@@ -250,7 +254,7 @@ def test_a_policy_is_set_for_a_stage_and_taken_back(flights: Story, operator: Cl
     assert press(operator, url, **STAGE, answer="", reason="it is over")[0] == 200
     back = queries.commands().rows[0]
     assert back.answer is None
-    flights.answers_so(back.id)
+    flights.applies_policy(back.id)
     assert "command by" not in operator.get(own, {"tab": "policy"}).content.decode()
 
 

@@ -1,4 +1,4 @@
-"""Everything that people do, by each role: offered and done, or neither offered nor obeyed."""
+"""Every action by each role: offered and performed, or neither."""
 
 from __future__ import annotations
 
@@ -15,80 +15,80 @@ from arrester.controlplane.ingest import drain
 from arrester.controlplane.roles import Role
 from tests.dashboard.browser import window
 from tests.dashboard.conftest import logged_in, make_user
-from tests.dashboard.every_action import Deed, Offered, deeds, only_posts
+from tests.dashboard.every_action import Offered, UserAction, only_posts, user_actions
 from tests.dashboard.story import Story
+from tests.patience import PATIENCE_MS
 
-#: Forms that are no deeds of the control plane.
+#: Forms that are no actions of the control plane.
 SESSIONS = {"login", "logout"}
-#: The feed takes its cursor in a body where it is too long for an address.
+#: The feed accepts a long cursor in the body.
 READS = {"api-feed"}
-PATIENCE_MS = 15_000
 
 
 def done() -> int:
-    """Return how many things people have done, of which each leaves an event or a row."""
+    """Return the number of performed actions: each leaves an event or a row."""
     return len(queries.audit(queries.AuditFilter(), limit=200).rows)
 
 
-def offered(client: Client, deed: Deed) -> bool:
-    return deed.offered in Offered(client.get(deed.page).content.decode()).urls
+def offered(client: Client, action: UserAction) -> bool:
+    return action.offered in Offered(client.get(action.page).content.decode()).urls
 
 
-def ask(client: Client, deed: Deed) -> int:
-    assert deed.rest is not None
-    path, body = deed.rest
+def ask(client: Client, action: UserAction) -> int:
+    assert action.rest is not None
+    path, body = action.rest
     return client.post(path, body, content_type="application/json").status_code
 
 
-def allowed(deed: Deed, role: Role) -> bool:
-    return list(Role).index(role) >= list(Role).index(deed.least)
+def allowed(action: UserAction, role: Role) -> bool:
+    return list(Role).index(role) >= list(Role).index(action.least)
 
 
 @pytest.mark.parametrize("role", Role)
-def test_what_a_role_may_not_do_is_neither_offered_nor_obeyed(flights: Story, role: Role) -> None:
-    everything = deeds(flights)
+def test_forbidden_actions_are_neither_offered_nor_performed(flights: Story, role: Role) -> None:
+    everything = user_actions(flights)
     client = logged_in(make_user("zoe", role.value))
     before = done()
-    for deed in everything:
-        assert offered(client, deed) == allowed(deed, role), deed
-        if not allowed(deed, role):
-            assert client.post(deed.url, deed.form).status_code == 403, deed
-            assert client.get(deed.offered).status_code in (403, 405), deed
-            assert deed.rest is None or ask(client, deed) == 403, deed
+    for action in everything:
+        assert offered(client, action) == allowed(action, role), action
+        if not allowed(action, role):
+            assert client.post(action.url, action.form).status_code == 403, action
+            assert client.get(action.offered).status_code in (403, 405), action
+            assert action.rest is None or ask(client, action) == 403, action
     assert done() == before
 
 
 @pytest.mark.parametrize("role", [Role.OPERATOR, Role.ADMIN])
-def test_what_a_role_may_do_is_done_by_rest(flights: Story, role: Role) -> None:
+def test_allowed_actions_are_performed_by_rest(flights: Story, role: Role) -> None:
     client = logged_in(make_user("zoe", role.value))
-    for deed in deeds(flights):
-        if deed.rest is not None:
+    for action in user_actions(flights):
+        if action.rest is not None:
             before = done()
-            assert ask(client, deed) in (200, 201, 202), deed
-            assert done() > before, deed
+            assert ask(client, action) in (200, 201, 202), action
+            assert done() > before, action
 
 
-def test_nobody_else_does_anything(flights: Story, client: Client) -> None:
-    everything = deeds(flights)
+def test_other_accounts_cannot_act(flights: Story, client: Client) -> None:
+    everything = user_actions(flights)
     before = done()
     without_role = logged_in(make_user("cleo"))
-    for deed in everything:
-        assert client.post(deed.url, deed.form).status_code == 302
-        assert without_role.post(deed.url, deed.form).status_code == 403
-        if deed.rest is not None:
-            assert (ask(client, deed), ask(without_role, deed)) == (401, 403)
+    for action in everything:
+        assert client.post(action.url, action.form).status_code == 302
+        assert without_role.post(action.url, action.form).status_code == 403
+        if action.rest is not None:
+            assert (ask(client, action), ask(without_role, action)) == (401, 403)
     assert done() == before
 
 
-def test_a_form_that_another_site_sends_is_refused(flights: Story) -> None:
+def test_a_cross_site_form_is_refused(flights: Story) -> None:
     user = make_user("ana", "operator")
     strict = Client(enforce_csrf_checks=True)
     strict.force_login(user)
-    everything = deeds(flights)
+    everything = user_actions(flights)
     before = done()
-    for deed in everything:
-        assert strict.post(deed.url, deed.form).status_code == 403, deed
-        assert deed.rest is None or ask(strict, deed) == 403, deed
+    for action in everything:
+        assert strict.post(action.url, action.form).status_code == 403, action
+        assert action.rest is None or ask(strict, action) == 403, action
     assert done() == before
 
 
@@ -102,7 +102,7 @@ def test_a_form_that_another_site_sends_is_refused(flights: Story) -> None:
         pytest.param("ada", Role.ADMIN, (360, 740), "light", marks=pytest.mark.long),
     ],
 )
-def test_what_a_role_may_do_is_done_with_the_mouse(
+def test_allowed_actions_are_performed_with_the_mouse(
     browser: Browser,
     server: str,
     story: Story,
@@ -111,30 +111,31 @@ def test_what_a_role_may_do_is_done_with_the_mouse(
     size: tuple[int, int],
     scheme: Literal["light", "dark"],
 ) -> None:
-    everything = [deed for deed in deeds(story) if allowed(deed, role)]
+    everything = [action for action in user_actions(story) if allowed(action, role)]
     with window(browser, server, name, size=size, scheme=scheme) as page:
-        for deed in everything:
+        for action in everything:
             before = done()
-            deed.press(page)
-            if deed.name == "test-error":
+            action.press(page)
+            if action.name == "test-error":
                 page.wait_for_url("**/errors?application=test*")
                 continue
             for _ in range(PATIENCE_MS // 50):
                 if done() > before:
                     break
                 page.wait_for_timeout(50)
-            assert done() > before, deed
+            assert done() > before, action
             expect(page.get_by_role("dialog")).to_be_hidden()
     drain.drain("test")
     assert queries.application("test").state.failed == 1
 
 
+@pytest.mark.long
 @pytest.mark.e2e
-def test_a_viewer_can_press_nothing(browser: Browser, server: str, story: Story) -> None:
-    everything = deeds(story)
+def test_a_viewer_has_no_enabled_button(browser: Browser, server: str, story: Story) -> None:
+    everything = user_actions(story)
     before = done()
     with window(browser, server, "ben") as page:
-        for url in {deed.page for deed in everything}:
+        for url in {action.page for action in everything}:
             page.goto(url)
             for button in page.locator("main button:enabled").all():
                 text = button.inner_text()
@@ -144,8 +145,8 @@ def test_a_viewer_can_press_nothing(browser: Browser, server: str, story: Story)
     assert done() == before
 
 
-def test_no_deed_is_left_out(flights: Story) -> None:
-    everything = deeds(flights)
+def test_every_action_is_covered(flights: Story) -> None:
+    everything = user_actions(flights)
     named = {each.name for each in everything} | SESSIONS | READS
     endpoints = {each.rest[0] for each in everything if each.rest}
     for path, callback, name in _views(get_resolver(), ""):
@@ -165,7 +166,7 @@ def _views(resolver: URLResolver, before: str) -> list[tuple[str, Callable[..., 
 
 
 def _posts(view: Callable[..., Any]) -> bool:
-    """Return whether a view takes forms or bodies: one that says so, or REST with a `post`."""
+    """Return whether a view accepts POST."""
     rest = getattr(view, "cls", None)
     return only_posts(view) if rest is None else hasattr(rest, "post")
 

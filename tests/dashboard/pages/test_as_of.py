@@ -1,4 +1,4 @@
-"""Pages of the past: a task, an application and an error group as they stood."""
+"""Pages of past states: a task, an application, an error group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.history import retention
 from arrester.controlplane.queries import GroupFilter
-from arrester.controlplane.queries.event_feed import feed_cursor
+from arrester.controlplane.queries.event_feed import pack_cursor
 from tests import histories
 from tests.controlplane import streams
 from tests.dashboard.story import Story
@@ -36,7 +36,7 @@ def test_a_task_as_of_an_event_is_its_past(flights: Story, operator: Client) -> 
     url = reverse("task", args=[task.digest])
     now, then = text(operator, url), text(operator, f"{url}?as_of=@{paused}")
     assert f"{url}?as_of=@{paused}" in now
-    assert "Why paused" in then and "Back to now" in then and "N384HA" in then
+    assert "Cause" in then and "Back to now" in then and "N384HA" in then
     assert 'id="actions"' not in then and "data-live=" not in then
     wrong = text(operator, f"{url}?as_of=tomorrow-ish", status=400)
     assert 'name="as_of" value="tomorrow-ish"' in wrong and f'action="{url}"' in wrong
@@ -86,9 +86,7 @@ def test_an_error_as_of_an_event_is_its_past(flights: Story, operator: Client) -
 
 @pytest.mark.parametrize("as_of", ["@2", "2020-01-01T00:00:00Z"])
 @pytest.mark.usefixtures("fresh_database", "redis")
-def test_what_was_before_the_log_is_gone_and_the_oldest_there_is_is_told(
-    operator: Client, as_of: str
-) -> None:
+def test_a_state_before_the_log_is_410_with_the_oldest_time(operator: Client, as_of: str) -> None:
     streams.append_late(5)
     retention.retain(days=30, replay_days=30)
     base = store.base(APPLICATION)
@@ -113,12 +111,12 @@ def test_what_was_before_the_log_is_gone_and_the_oldest_there_is_is_told(
     assert text(operator, f"/tasks/{JFK.digest}?as_of=@5")
 
 
-def test_a_feed_that_is_behind_the_log_is_gone(
+def test_a_feed_cursor_before_the_log_is_410(
     fresh_database: embedded.Urls, redis: Redis, operator: Client
 ) -> None:
     streams.append_late(5)
     retention.retain(days=30, replay_days=30)
     response = operator.get(
-        "/api/feed", {"cursor": feed_cursor.pack({store.read_stream(APPLICATION).id: 1})}
+        "/api/feed", {"cursor": pack_cursor({store.read_stream(APPLICATION).id: 1})}
     )
     assert (response.status_code, response.json()["position"]) == (410, 5)

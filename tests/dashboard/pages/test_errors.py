@@ -1,4 +1,4 @@
-"""Error groups on pages: found by filters, worked with by operators, taken away as files."""
+"""Error groups: filters, actions, exports, REST."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def resolve(fingerprint: str) -> None:
     actions.act_on_group("flights", requested)
 
 
-def test_the_list_leaves_out_what_is_resolved_and_says_so(flights: Story, viewer: Client) -> None:
+def test_the_list_hides_resolved_groups_and_counts_them(flights: Story, viewer: Client) -> None:
     flights.pauses("JFK")
     flights.skips("EWR", 12)
     resolve(NA.fingerprint)
@@ -66,7 +66,7 @@ def test_the_list_leaves_out_what_is_resolved_and_says_so(flights: Story, viewer
     assert "ImplausibleDelay" in overview
 
 
-def test_the_overview_leaves_out_what_is_muted_and_says_so(flights: Story, viewer: Client) -> None:
+def test_the_overview_hides_muted_groups_and_counts_them(flights: Story, viewer: Client) -> None:
     flights.pauses("JFK")
     flights.pauses("LGA", cause=NA)
     requested = GroupRequest(
@@ -78,7 +78,7 @@ def test_the_overview_leaves_out_what_is_muted_and_says_so(flights: Story, viewe
     )
     actions.act_on_group("flights", requested)
     page = text(viewer, reverse("overview"))
-    assert "1 thing needs attention" in page and "delays_LGA" in page
+    assert "1 item needs attention" in page and "delays_LGA" in page
     assert "1 stopped task" in page and "1 muted" in page
     assert "ImplausibleDelay" not in page
     resolve(NA.fingerprint)
@@ -86,7 +86,7 @@ def test_the_overview_leaves_out_what_is_muted_and_says_so(flights: Story, viewe
     assert "delays_LGA" in page and "1 resolved" in page and "No unresolved error" in page
 
 
-def test_a_note_on_a_task_stands_in_its_history(flights: Story, operator: Client) -> None:
+def test_a_note_on_a_task_is_in_its_history(flights: Story, operator: Client) -> None:
     task = flights.pauses("JFK").digest
     url = reverse("note-on-task", args=[task])
     status, page = press(operator, url, text="asked the vendor")
@@ -103,7 +103,7 @@ def test_all_paused_tasks_of_an_application_are_resumed(
     assert 'id="resume-many" disabled' in text(viewer, url)
     form = {"task": tasks, "application": "flights"}
     status, page = press(operator, reverse("resume-many"), **form)
-    assert status == 200 and "2 tasks were asked to resume." in page
+    assert status == 200 and "2 resume commands issued." in page
     asked = operator.get(f"{reverse('resume-many-dialog')}?application=flights").content.decode()
     assert "Resume 0 tasks" in asked
 
@@ -173,7 +173,7 @@ def test_resolve_reopen_mute_and_note_as_an_operator(flights: Story, operator: C
         assert word in page
 
 
-def test_many_groups_are_acted_on_each_by_itself(flights: Story, operator: Client) -> None:
+def test_many_groups_are_acted_on_individually(flights: Story, operator: Client) -> None:
     flights.pauses("JFK", cause=TYPO)
     flights.pauses("LGA", cause=NA)
     groups = [f"flights/{each.fingerprint}" for each in (TYPO, NA)]
@@ -188,30 +188,30 @@ def test_many_groups_are_acted_on_each_by_itself(flights: Story, operator: Clien
     assert press(operator, verb("resolve"))[0] == 200
     for _ in range(2):
         status, page = press(operator, act, group=groups, **requested)
-        assert status == 200 and "1 group muted. 1 refused: a RESOLVED group is silent" in page
+        assert status == 200 and "1 group muted. 1 refused: a RESOLVED group is hidden" in page
     assert press(operator, act, act="RESOLVE", group=["flights/unknown"])[0] == 200
     for wrong in ({"act": "DELETE", "group": groups}, {"act": "RESOLVE"}):
         assert operator.get(ask, wrong).status_code == 400
         assert press(operator, act, **wrong)[0] == 400
 
 
-def test_pressing_twice_is_one_act(flights: Story, operator: Client) -> None:
+def test_a_double_click_is_one_act(flights: Story, operator: Client) -> None:
     flights.pauses("JFK")
     id = str(uuid4())
     assert [press(operator, verb("resolve"), id=id)[0] for _ in range(2)] == [200, 200]
     assert len(queries.group_history(*PAGE).rows) == 1
 
 
-def test_what_fails_again_comes_back_marked(flights: Story, operator: Client) -> None:
+def test_a_resolved_group_that_fails_again_is_marked(flights: Story, operator: Client) -> None:
     flights.pauses("JFK")
     resolve(TYPO.fingerprint)
     flights.pauses("LGA")
-    assert "CAME BACK" in text(operator, reverse("errors"))
+    assert "RECURRED" in text(operator, reverse("errors"))
     page = text(operator, reverse("error", args=PAGE), tab="notes")
     assert "Reopened by a new failure" in page and "failed again after it was resolved" in page
 
 
-def test_a_viewer_sees_all_and_may_do_nothing(flights: Story, viewer: Client) -> None:
+def test_a_viewer_sees_groups_and_cannot_act(flights: Story, viewer: Client) -> None:
     flights.pauses("JFK")
     page = text(viewer, reverse("error", args=PAGE))
     assert page.count('title="requires the role operator"') == 3
@@ -238,18 +238,16 @@ def test_each_tab_of_an_error(flights: Story, viewer: Client) -> None:
         assert copy in text(viewer, url)
 
 
-def test_an_error_says_in_which_other_classes_its_condition_came(
-    flights: Story, viewer: Client
-) -> None:
+def test_an_error_lists_the_other_classes_of_its_condition(flights: Story, viewer: Client) -> None:
     url = reverse("error", args=PAGE)
     failed = replace(TYPO, condition="CAST_INVALID_INPUT")
     flights.pauses("JFK", cause=failed)
-    assert "lso as" not in text(viewer, url) + text(viewer, url, tab="why")
+    assert "Other classes" not in text(viewer, url) + text(viewer, url, tab="why")
     others = ("org.spark.<Number>Format", "org.spark.DateTimeException")
     for name in reversed(others):
         flights.pauses("JFK", cause=replace(failed, exception_class=name))
-    assert "Also as &lt;Number&gt;Format, DateTimeException<" in text(viewer, url)
-    assert "Also as &lt;Number" in text(viewer, f"{url}?as_of=@{group().sequence}")
+    assert "Other classes: &lt;Number&gt;Format, DateTimeException<" in text(viewer, url)
+    assert "Other classes: &lt;Number" in text(viewer, f"{url}?as_of=@{group().sequence}")
     assert f"&lt;Number&gt;Format, {others[1]}<" in text(viewer, url, tab="why")
     rest = viewer.get(f"/api/errors/flights/{TYPO.fingerprint}").json()
     assert (rest["exception_class"], rest["other_classes"]) == (TYPO.exception_class, [*others])
@@ -268,13 +266,13 @@ def test_the_tasks_that_an_error_stopped_are_resumed_at_once(
     assert press(viewer, reverse("resume-many"), **form)[0] == 403
     id = str(uuid4())
     status, page = press(operator, reverse("resume-many"), id=id, **form)
-    assert status == 200 and "2 tasks were asked to resume." in page
+    assert status == 200 and "2 resume commands issued." in page
     assert press(operator, reverse("resume-many"), id=id, **form)[0] == 200
     assert {each.task.key for each in queries.open_commands("flights") if each.task} == {
         "JFK",
         "LGA",
     }
-    flights.falls_silent()
+    flights.loses_heartbeat()
     assert "No live instance" in operator.get(asked).content.decode()
 
 
@@ -282,7 +280,7 @@ def test_the_tasks_that_an_error_stopped_are_resumed_at_once(
 
 
 def exported(url: str, *, user: str) -> str:
-    """Return a file as a browser gets it, chunk by chunk."""
+    """Return the text of an exported file."""
 
     async def read() -> str:
         client = AsyncClient()
@@ -301,7 +299,7 @@ async def _user(name: str) -> Any:
     return await User.objects.aget(username=name)
 
 
-def test_an_export_is_what_the_page_shows(
+def test_an_export_has_the_rows_of_the_page(
     flights: Story, operator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("arrester.dashboard.pages.exports.ROWS_PER_PAGE", 2)
@@ -331,7 +329,7 @@ def test_each_list_is_exported_in_both_forms(flights: Story, operator: Client, w
     assert len(rows) == len(lines) > 0
     assert list(json.loads(lines[0])) == list(rows[0])
     if what != "history":
-        # Of nothing, a file says what it would have.
+        # An empty file has the heading.
         empty = exported(f"/export/{what}.csv?application=orders", user="ana").splitlines()
         assert empty == [",".join(rows[0])]
 
@@ -351,22 +349,22 @@ def post(client: Client, path: str, **body: object) -> tuple[int, Any]:
     return response.status_code, response.json()
 
 
-def test_rest_does_the_same_and_says_409_with_state_and_position(
+def test_rest_acts_alike_and_refuses_with_409_state_and_position(
     flights: Story, operator: Client, viewer: Client
 ) -> None:
     task = flights.pauses("JFK")
     acts = f"errors/flights/{TYPO.fingerprint}/acts"
     assert post(viewer, acts, act="RESOLVE")[0] == 403
-    status, said = post(operator, acts, act="RESOLVE", reason="fixed")
-    assert (status, said["status"], said["actor"]) == (200, "RESOLVED", "ana")
-    status, said = post(operator, acts, act="RESOLVE")
-    assert (status, said["state"], said["position"]) == (409, "RESOLVED", 7)
+    status, result = post(operator, acts, act="RESOLVE", reason="fixed")
+    assert (status, result["status"], result["actor"]) == (200, "RESOLVED", "ana")
+    status, result = post(operator, acts, act="RESOLVE")
+    assert (status, result["state"], result["position"]) == (409, "RESOLVED", 7)
     assert post(operator, acts, act="RESOLVE", failures=3)[0] == 400
     assert post(operator, acts, act="REOPEN")[0] == 200
-    status, said = post(operator, acts, act="MUTE")
-    assert (status, said["field"]) == (400, "until")
-    status, said = post(operator, acts, act="MUTE", failures=3, period_seconds=60)
-    assert (status, said["mute"]["failures"]) == (200, 3)
+    status, result = post(operator, acts, act="MUTE")
+    assert (status, result["field"]) == (400, "until")
+    status, result = post(operator, acts, act="MUTE", failures=3, period_seconds=60)
+    assert (status, result["mute"]["failures"]) == (200, 3)
     for about in (
         {"application": "flights", "fingerprint": TYPO.fingerprint},
         {"task": task.digest},
@@ -381,7 +379,7 @@ def test_rest_does_the_same_and_says_409_with_state_and_position(
     assert [each["fingerprint"] for each in found] == [TYPO.fingerprint]
 
 
-def test_rest_resumes_many_and_takes_back(flights: Story, operator: Client) -> None:
+def test_rest_resumes_many_tasks_and_cancels_commands(flights: Story, operator: Client) -> None:
     tasks = [flights.pauses(key).digest for key in ("JFK", "LGA")]
     status, dry = post(operator, "resume", application="flights", dry_run=True)
     assert status == 200 and {each["task"] for each in dry["results"]} == set(tasks)
@@ -392,13 +390,13 @@ def test_rest_resumes_many_and_takes_back(flights: Story, operator: Client) -> N
     assert status == 200 and [each["status"] for each in commands] == ["ISSUED"] * 2
     cancel, act = f"commands/{commands[0]['id']}/cancel", str(uuid4())
     for _ in range(2):
-        status, said = post(operator, cancel, reason="too early", id=act)
-        assert (status, said["status"], said["outcome"]) == (200, "CANCELLED", "too early")
-    status, said = post(operator, cancel)
-    assert (status, said["state"]) == (409, "CANCELLED")
+        status, result = post(operator, cancel, reason="too early", id=act)
+        assert (status, result["status"], result["outcome"]) == (200, "CANCELLED", "too early")
+    status, result = post(operator, cancel)
+    assert (status, result["state"]) == (409, "CANCELLED")
 
 
-def test_rest_resumes_none_where_none_are_chosen(flights: Story, operator: Client) -> None:
+def test_rest_resumes_no_task_if_none_is_chosen(flights: Story, operator: Client) -> None:
     flights.pauses("JFK")
     none = {"results": [], "left": 0}
     assert post(operator, "resume", tasks=[], application="flights") == (200, none)
@@ -407,9 +405,7 @@ def test_rest_resumes_none_where_none_are_chosen(flights: Story, operator: Clien
     assert post(operator, "resume", application="fligths")[0] == 404
 
 
-def test_rest_resumes_the_same_tasks_when_it_is_said_again(
-    flights: Story, operator: Client
-) -> None:
+def test_a_repeated_rest_resume_applies_to_the_same_tasks(flights: Story, operator: Client) -> None:
     for key in ("JFK", "LGA"):
         flights.pauses(key)
 
@@ -432,11 +428,11 @@ def test_rest_resumes_the_same_tasks_when_it_is_said_again(
     assert post(operator, "resume", application="flights") == (200, {"results": [], "left": 0})
 
 
-def test_rest_says_how_many_more_than_it_resumes_at_once(flights: Story, operator: Client) -> None:
-    flights.tell(*(TaskPaused(task=f"K{number:03}", position=1) for number in range(503)))
+def test_rest_reports_how_many_tasks_are_left_to_resume(flights: Story, operator: Client) -> None:
+    flights.report(*(TaskPaused(task=f"K{number:03}", position=1) for number in range(503)))
     for left in (3, 0):
-        status, said = post(operator, "resume", application="flights")
-        assert (status, said["left"]) == (200, left)
+        status, result = post(operator, "resume", application="flights")
+        assert (status, result["left"]) == (200, left)
     assert len(queries.open_commands("flights")) == 503
 
 
@@ -453,11 +449,11 @@ def test_an_id_is_for_one_act(flights: Story, operator: Client) -> None:
     for _ in range(2):
         assert say("/api/notes", {"text": "first", "task": task.digest}) == 201
     assert say("/api/notes", {"text": "second", "task": task.digest}) == 400
-    # A key is one of its address.
+    # An idempotency key belongs to one address.
     assert [say(acts, mute), say(acts, mute)] == [200, 200]
     assert say(acts, mute | {"failures": 4}) == 400
     assert group().status is GroupStatus.MUTED
-    told = [
+    events = [
         each.event.event.data for each in queries.audit(queries.AuditFilter()).rows if each.event
     ]
-    assert [type(each).__name__ for each in told] == ["ErrorGroupMuted", "NoteAdded"]
+    assert [type(each).__name__ for each in events] == ["ErrorGroupMuted", "NoteAdded"]

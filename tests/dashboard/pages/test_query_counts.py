@@ -1,4 +1,4 @@
-"""Each page, and each list over REST, asks PostgreSQL as many questions for much as for little."""
+"""The number of queries of each page and REST list does not grow with the data."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from arrester.dashboard.pages.tasks import VIEWS
 from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import TYPO, Story, failure
 
-#: What is no page: it acts, streams, or answers machines.
+#: Names without a page: actions, streams, endpoints for machines.
 NO_PAGES = {
     "act-on-group", "act-on-groups", "api-act-on-group", "api-act-on-groups",
     "api-act-on-quarantine", "api-cancel-command", "api-docs", "api-notes", "api-resume-many",
-    "api-unknown", "cancel-command", "change-account", "create-account", "dismiss-aside", "export",
+    "api-unknown", "cancel-command", "change-account", "create-account", "dismiss-entry", "export",
     "healthz",
     "live", "login", "logout", "metrics", "mute-group", "note-on-command", "note-on-group",
     "note-on-task", "pause", "put-back", "readyz", "restart", "resume", "resume-at",
@@ -40,7 +40,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
     """Yield the URL of every page and list, with its name; of each of its tabs, too."""
     app, cause = story.application, TYPO.fingerprint
     letter = queries.dead_letters(queries.DeadLetterFilter(application=app), limit=1).rows[0]
-    aside = queries.quarantine(limit=1).rows[0]
+    quarantined = queries.quarantine(limit=1).rows[0]
     arguments: Mapping[str, list[object]] = {
         "application": [app],
         "policy-dialog": [app],
@@ -54,7 +54,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "mute-dialog": [app, cause],
         "command": [command],
         "dead-letter": [app, letter.sequence],
-        "dismiss-aside-dialog": [aside.id],
+        "dismiss-entry-dialog": [quarantined.id],
         "api-application": [app],
         "api-instances": [app],
         "api-instance": [app, story.instance],
@@ -85,7 +85,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
 
 
 def asked(client: Client, found: Mapping[str, str]) -> dict[str, int]:
-    """Return how many statements each URL takes."""
+    """Return the number of statements of each URL."""
     counts = {}
     for name, url in found.items():
         with CaptureQueriesContext(connection) as captured:
@@ -95,7 +95,7 @@ def asked(client: Client, found: Mapping[str, str]) -> dict[str, int]:
     return counts
 
 
-def test_every_page_asks_as_many_questions_for_much_as_for_little(
+def test_the_number_of_queries_of_a_page_does_not_grow_with_the_data(
     flights: Story, viewer: Client
 ) -> None:
     admin = logged_in(make_user("ada", "admin"))
@@ -132,7 +132,7 @@ def scans(client: Client, url: str) -> int:
 
 
 def more(flights: Story) -> None:
-    """Let there be more of everything."""
+    """Add more of everything."""
     for number in range(6):
         gate = flights.pauses(f"gate-{number}", held=number + 1)
         actions.note_on_task(gate, actor="ana", text="hm")

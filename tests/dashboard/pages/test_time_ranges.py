@@ -1,4 +1,4 @@
-"""Time ranges in URLs: relative ones stay relative, wrong ones are named."""
+"""Time ranges in URLs: relative ones stay relative, invalid ones are named."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def test_a_relative_range_ends_now(name: str, length: timedelta) -> None:
     assert time_range.WORDS[name]
 
 
-def test_from_and_to_are_utc_unless_they_say_otherwise() -> None:
+def test_from_and_to_are_utc_without_an_offset() -> None:
     found = time_range.read({"from": "2026-11-20T10:00", "to": "2026-11-20T13:00+02:00"}, now=NOON)
     assert found[:] == (NOON - timedelta(hours=2), NOON - timedelta(hours=1), "custom")
     assert found.words == "from 2026-11-20 10:00 until 2026-11-20 11:00"
 
 
-def test_nothing_said_is_the_default_or_all_time() -> None:
+def test_an_empty_range_is_the_default_or_all_time() -> None:
     assert time_range.read({}, now=NOON) == (None, None, "")
     assert time_range.read({"range": "", "from": " "}, now=NOON, default="1h").name == "1h"
     assert time_range.read({"range": "all"}, now=NOON, default="1h").words == "all time"
@@ -42,7 +42,7 @@ def test_nothing_said_is_the_default_or_all_time() -> None:
         ("to", "0001-01-01T00:00+23:00", {}),
     ],
 )
-def test_what_is_wrong_is_named_with_what_is_allowed(
+def test_an_invalid_range_is_named_with_the_allowed_ones(
     name: str, value: str, more: dict[str, str]
 ) -> None:
     with pytest.raises(InvalidValue) as wrong:
@@ -51,6 +51,6 @@ def test_what_is_wrong_is_named_with_what_is_allowed(
     assert wrong.value.allowed
 
 
-def test_custom_needs_its_times() -> None:
+def test_a_custom_range_needs_its_times() -> None:
     with pytest.raises(InvalidValue, match="from"):
         time_range.read({"range": "custom"}, now=NOON)

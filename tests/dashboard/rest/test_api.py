@@ -1,4 +1,4 @@
-"""REST: reads, filters, cursors, commands, roles, and what each error is over HTTP."""
+"""REST: reads, filters, cursors, commands, roles, and the status of each error."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from rest_framework.authtoken.models import Token
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.errors import ArresterError
-from arrester.controlplane.queries.failure_history import search
+from arrester.controlplane.queries.failure_history import failures as failure_queries
 from arrester.controlplane.store import failures
 from arrester.dashboard.http_errors import STATUS_CODES, status_code
-from arrester.dashboard.rest.serializers import A_TIME
+from arrester.dashboard.rest.base import A_TIME
 from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import NA, TYPO, Story
 
@@ -31,7 +31,7 @@ JSON = "application/json"
 
 
 def read(client: Client, path: str, *, status: int = 200, **filters: Any) -> Any:
-    """Return what an endpoint answers."""
+    """Return the JSON of an endpoint."""
     response = client.get(f"/api/{path}?{urlencode(filters)}")
     assert response.status_code == status, response.content
     return response.json()
@@ -54,7 +54,9 @@ def command(client: Client, *, key: str = "", **body: Any) -> tuple[int, Any]:
     return response.status_code, response.json()
 
 
-def test_applications_and_tasks_are_as_the_pages_say(flights: Story, viewer: Client) -> None:
+def test_applications_and_tasks_have_the_values_of_the_pages(
+    flights: Story, viewer: Client
+) -> None:
     task = flights.pauses("JFK", held=12).digest
     flights.skips("EWR", 40)
     (application,) = read(viewer, "applications")
@@ -110,13 +112,13 @@ def test_failures_are_filtered(flights: Story, viewer: Client) -> None:
     assert row["failure"]["message"] == TYPO.message
 
 
-def test_a_page_of_failures_says_up_to_where_it_has_looked(
+def test_a_page_of_failures_reports_how_far_it_searched(
     flights: Story, viewer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flights.pauses("JFK", ago=timedelta(hours=2))
     for _ in range(3):
         flights.skips("EWR", 2)
-    monkeypatch.setattr(search, "FEW", 0)
+    monkeypatch.setattr(failure_queries, "FEW", 0)
     monkeypatch.setattr(failures, "CANDIDATES", 3)
     asked: dict[str, Any] = {"exception_class": TYPO.exception_class, "limit": 2}
     first = read(viewer, "failures", **asked)
@@ -168,19 +170,19 @@ def test_a_wrong_value_is_named_with_what_is_allowed(
         ),
     ],
 )
-def test_what_is_allowed_is_said_in_full(
+def test_the_allowed_values_are_listed_in_full(
     path: str, filters: dict[str, object], allowed: str, viewer: Client
 ) -> None:
     assert read(viewer, path, status=400, **filters)["allowed"] == allowed
 
 
-def test_a_filter_said_twice_is_named(viewer: Client) -> None:
+def test_a_repeated_filter_is_refused_and_named(viewer: Client) -> None:
     answer = viewer.get("/api/failures?application=a&application=b")
     assert (answer.status_code, answer.json()["field"]) == (400, "application")
     assert answer.json()["value"] == "a, b"
 
 
-def test_a_class_without_its_package_is_answered_with_the_whole_name(
+def test_a_class_without_its_package_is_refused_with_the_full_names(
     flights: Story, viewer: Client
 ) -> None:
     flights.pauses("JFK")
@@ -197,14 +199,12 @@ LISTS = ("tasks", "failures", "errors", "commands", "audit", "dead-letters", "he
 
 
 @pytest.mark.parametrize("path", LISTS)
-def test_an_application_never_heard_of_is_404_and_named(path: str, viewer: Client) -> None:
+def test_an_unknown_application_is_404_and_named(path: str, viewer: Client) -> None:
     problem = read(viewer, path, application="nowhere", status=404)
     assert problem["detail"] == "there is no application 'nowhere'"
 
 
-def test_an_error_group_that_there_is_not_has_no_failures_to_list(
-    flights: Story, viewer: Client
-) -> None:
+def test_failures_of_an_unknown_error_group_are_404(flights: Story, viewer: Client) -> None:
     orders = Story(application="orders")
     orders.starts()
     flights.pauses("JFK")
@@ -217,8 +217,8 @@ def test_an_error_group_that_there_is_not_has_no_failures_to_list(
         assert problem["detail"] == f"there is no error group {named}"
 
 
-def test_a_path_that_is_no_endpoint_is_answered_in_json(viewer: Client) -> None:
-    detail = "there is no /api/task; /api/docs/ has what there is"
+def test_an_unknown_path_is_404_in_json(viewer: Client) -> None:
+    detail = "no endpoint /api/task; see /api/docs/"
     assert read(viewer, "task", status=404)["detail"] == detail
     strict = Client(enforce_csrf_checks=True)
     assert strict.post("/api/task", "{}", content_type=JSON).json() == {"detail": detail}
@@ -237,7 +237,7 @@ def test_a_command_is_accepted_and_can_be_followed(flights: Story, operator: Cli
     assert [row["id"] for row in every(operator, "commands", task=task)] == [issued["id"]]
 
 
-def test_a_task_is_resumed_at_a_position_and_paused_by_hand(
+def test_a_task_is_resumed_at_a_position_and_paused_by_command(
     flights: Story, operator: Client
 ) -> None:
     task = flights.pauses("JFK").digest
@@ -252,7 +252,7 @@ def test_a_task_is_resumed_at_a_position_and_paused_by_hand(
     assert (status, issued["kind"], issued["target"]) == (202, "PAUSE_TASK", None)
 
 
-def test_a_policy_is_set_and_taken_back_by_programs(flights: Story, operator: Client) -> None:
+def test_a_policy_is_set_and_removed_by_rest(flights: Story, operator: Client) -> None:
     asked = {"kind": "SET_POLICY", "application": "flights", "pipeline": "delays", "reason": "x"}
     status, problem = command(operator, **asked, stage="produce")
     assert (status, problem["field"]) == (400, "answer")
@@ -262,15 +262,19 @@ def test_a_policy_is_set_and_taken_back_by_programs(flights: Story, operator: Cl
     assert (status, problem["state"]) == (409, "OPEN")
     status, issued = command(operator, **asked, stage="produce", answer="CONTINUE")
     assert (status, issued["stage"], issued["answer"]) == (202, "produce", "CONTINUE")
-    flights.answers_so(issued["id"])
+    flights.applies_policy(issued["id"])
     (thread,) = read(operator, "applications/flights/threads")
-    (said,) = thread["policy"]["commanded"]
-    assert (said["name"], said["answer"], said["actor"]) == ("produce", "CONTINUE", "ana")
+    (override,) = thread["policy"]["commanded"]
+    assert (override["name"], override["answer"], override["actor"]) == (
+        "produce",
+        "CONTINUE",
+        "ana",
+    )
     status, issued = command(operator, **asked, stage="produce", answer=None)
     assert (status, issued["answer"]) == (202, None)
 
 
-def test_a_command_said_twice_is_one(flights: Story, operator: Client) -> None:
+def test_a_repeated_command_is_one_command(flights: Story, operator: Client) -> None:
     task = flights.pauses("JFK").digest
     _, first = command(operator, key="again", kind="RESUME_TASK", task=task)
     _, second = command(operator, key="again", kind="RESUME_TASK", task=task)
@@ -281,7 +285,9 @@ def test_a_command_said_twice_is_one(flights: Story, operator: Client) -> None:
     assert len(list(every(operator, "commands"))) == 2
 
 
-def test_what_the_state_forbids_is_409_and_in_the_log(flights: Story, operator: Client) -> None:
+def test_a_command_that_the_state_forbids_is_409_and_in_the_log(
+    flights: Story, operator: Client
+) -> None:
     flights.skips("EWR", 3)
     task = flights.task("EWR").digest
     status, problem = command(operator, kind="RESUME_TASK", task=task)
@@ -296,7 +302,7 @@ def test_what_the_state_forbids_is_409_and_in_the_log(flights: Story, operator: 
     assert read(operator, f"tasks/{task}")["status"] == "RUNNING"
 
 
-def test_shutting_down_and_starting(flights: Story, operator: Client) -> None:
+def test_an_application_is_shut_down_and_started(flights: Story, operator: Client) -> None:
     flights.stops()
     shut_down = {"kind": "SHUT_DOWN_APPLICATION", "application": "flights", "reason": "night"}
     status, done = command(operator, **shut_down)
@@ -317,7 +323,7 @@ def test_shutting_down_and_starting(flights: Story, operator: Client) -> None:
         ({"kind": "START_APPLICATION", "application": "flights", "force": True}, "force"),
     ],
 )
-def test_a_wish_that_is_none_leaves_no_trace(
+def test_an_invalid_command_is_not_in_the_log(
     body: dict[str, Any], field: str, flights: Story, operator: Client
 ) -> None:
     status, problem = command(operator, **body)
@@ -326,7 +332,7 @@ def test_a_wish_that_is_none_leaves_no_trace(
 
 
 @pytest.mark.parametrize("body", ["[]", '"x"', "5", "null", "[1e999]"])
-def test_a_body_that_is_no_object_is_named(body: str, operator: Client) -> None:
+def test_a_body_that_is_not_an_object_is_refused(body: str, operator: Client) -> None:
     response = operator.post("/api/commands", body, content_type=JSON)
     assert (response.status_code, response.json()["field"]) == (400, "body")
 
@@ -343,7 +349,7 @@ def test_a_body_that_is_no_object_is_named(body: str, operator: Client) -> None:
         '{"kind": "RESUME_TASK", "task": "\\u0000"}',
     ],
 )
-def test_what_json_cannot_carry_is_echoed_all_the_same(
+def test_a_value_that_json_cannot_encode_is_refused_with_its_text(
     body: str, flights: Story, operator: Client
 ) -> None:
     response = operator.post("/api/commands", body, content_type=JSON)
@@ -361,7 +367,7 @@ def test_what_json_cannot_carry_is_echoed_all_the_same(
         "tasks/JFK",
     ],
 )
-def test_what_does_not_exist_is_404(path: str, viewer: Client) -> None:
+def test_an_unknown_id_is_404(path: str, viewer: Client) -> None:
     assert "there is no" in read(viewer, path, status=404)["detail"]
 
 
@@ -372,7 +378,9 @@ def test_viewers_read_and_do_not_act(flights: Story, viewer: Client) -> None:
     assert list(every(viewer, "commands")) == []
 
 
-def test_without_a_role_or_a_login_there_is_nothing_to_see(client: Client, db: None) -> None:
+def test_an_account_without_a_role_and_a_client_without_login_are_refused(
+    client: Client, db: None
+) -> None:
     wrong = {"Authorization": "Token made-up"}
     for headers in ({}, wrong):
         answer = client.get("/api/applications", headers=headers)
@@ -381,7 +389,7 @@ def test_without_a_role_or_a_login_there_is_nothing_to_see(client: Client, db: N
     assert client.get("/api/applications").status_code == 403
 
 
-def test_a_token_is_enough(flights: Story, client: Client) -> None:
+def test_a_token_authenticates(flights: Story, client: Client) -> None:
     token = Token.objects.create(user=make_user("robot", "operator"))
     task = flights.pauses("JFK").digest
     response = client.post(
@@ -404,12 +412,12 @@ def _errors(cls: type[ArresterError] = ArresterError) -> list[type[ArresterError
     return [each for sub in cls.__subclasses__() for each in (sub, *_errors(sub))]
 
 
-# An agent's own errors never reach a request; its classes are here when its tests are.
+# Errors of agents never reach a request; their classes are loaded by tests of agents.
 SERVERS_OWN = [error for error in _errors() if not error.__module__.startswith("arrester.agents.")]
 
 
 @pytest.mark.parametrize("error", SERVERS_OWN)
-def test_every_error_has_an_answer(error: type[ArresterError]) -> None:
+def test_every_error_has_a_status_code(error: type[ArresterError]) -> None:
     assert error in STATUS_CODES
     assert status_code(error.__new__(error)) == STATUS_CODES[error]
 
@@ -418,21 +426,21 @@ def test_the_schema_has_no_warning(tmp_path: Any) -> None:
     call_command("spectacular", "--validate", "--fail-on-warn", "--file", str(tmp_path / "api"))
 
 
-def test_schema_and_docs_are_served_by_us_alone(viewer: Client) -> None:
+def test_schema_and_docs_load_nothing_from_other_hosts(viewer: Client) -> None:
     assert viewer.get("/api/schema/").status_code == 200
     answer = viewer.get("/api/docs/")
     page = answer.content.decode()
     assert "swagger-ui" in page and "//cdn" not in page
-    # Not even here a script may stand in the page.
+    # This page has no inline script either.
     assert "script-src" not in answer.headers["Content-Security-Policy"]
     assert re.findall(r"<script(?![^>]* src=)", page) == []
     assert b"/api/schema/" in viewer.get("/api/docs/?script=").content
 
 
 def test_schema_and_docs_need_a_role(client: Client, db: None) -> None:
-    for nobody, status in ((client, 401), (logged_in(make_user("cleo")), 403)):
+    for refused, status in ((client, 401), (logged_in(make_user("cleo")), 403)):
         for path in ("/api/schema/", "/api/docs/", "/api/docs/?script="):
-            assert nobody.get(path).status_code == status
+            assert refused.get(path).status_code == status
 
 
 def test_probes_answer_without_a_login(client: Client, flights: Story) -> None:
@@ -441,18 +449,18 @@ def test_probes_answer_without_a_login(client: Client, flights: Story) -> None:
     assert (ready.status_code, ready.json()) == (200, {"ready": True, "away": []})
 
 
-def test_readyz_says_what_is_away(client: Client, db: None, settings: Any) -> None:
+def test_readyz_names_unreachable_services(client: Client, db: None, settings: Any) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     ready = client.get("/readyz")
     assert (ready.status_code, ready.json()["away"]) == (503, ["redis"])
 
 
-def test_pages_say_that_redis_is_away(operator: Client, settings: Any) -> None:
+def test_pages_report_that_redis_is_unreachable(operator: Client, settings: Any) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     assert b"Redis is unreachable" in operator.get("/").content
 
 
-def test_a_run_tells_its_policy_and_what_it_has_spent(flights: Story, viewer: Client) -> None:
+def test_a_run_has_its_policy_and_tolerance_usage(flights: Story, viewer: Client) -> None:
     (thread,) = read(viewer, "applications/flights/threads")
     assert thread["policy"]["stages"][2] == {
         "name": "process:validate",
@@ -471,7 +479,7 @@ def test_a_run_tells_its_policy_and_what_it_has_spent(flights: Story, viewer: Cl
     assert thread["spent"]["window_start"].endswith(":00:00Z")
 
 
-def test_what_there_was_is_asked_for_by_time_or_position(flights: Story, viewer: Client) -> None:
+def test_past_states_are_read_by_time_or_position(flights: Story, viewer: Client) -> None:
     before = read(viewer, "applications/flights")["position"]
     task = flights.pauses("JFK", held=12).digest
     paused = datetime.now(UTC).isoformat()
@@ -497,7 +505,7 @@ def test_what_there_was_is_asked_for_by_time_or_position(flights: Story, viewer:
     assert read(viewer, "applications", as_of="soon", status=400)["field"] == "as_of"
 
 
-def test_what_has_not_been_yet_is_no_past(flights: Story, viewer: Client) -> None:
+def test_a_time_in_the_future_is_refused_as_as_of(flights: Story, viewer: Client) -> None:
     for ahead, status in ((timedelta(minutes=1), 200), (timedelta(days=300), 400)):
         then = (datetime.now(UTC) + ahead).isoformat()
         assert viewer.get("/api/tasks", {"as_of": then}).status_code == status
@@ -548,7 +556,7 @@ def test_many_error_groups_are_acted_on_at_once(flights: Story, operator: Client
         assert (wrong.status_code, wrong.json()["field"]) == (400, named)
 
 
-def test_what_is_wrong_with_one_group_of_many_is_said_of_that_one(
+def test_an_invalid_value_of_one_group_of_many_names_the_group(
     flights: Story, operator: Client
 ) -> None:
     flights.pauses("JFK", cause=TYPO)
@@ -561,18 +569,18 @@ def test_what_is_wrong_with_one_group_of_many_is_said_of_that_one(
     first, second = operator.post("/api/errors/acts", other, content_type=JSON).json()
     assert first["group"]["status"] == "RESOLVED"
     assert (second["group"], "an id that no other act has" in second["refused"]) == (None, True)
-    # What is wrong with the request is said before anything is done.
+    # An invalid request has no effect.
     never = {"act": "MUTE", "groups": keys[1:]}
     assert operator.post("/api/errors/acts", never, content_type=JSON).status_code == 400
 
 
-def test_the_feed_is_followed_by_its_cursor(flights: Story, viewer: Client) -> None:
+def test_the_feed_continues_at_its_cursor(flights: Story, viewer: Client) -> None:
     first = read(viewer, "feed", limit=2)
     rest = read(viewer, "feed", cursor=first["cursor"])
     assert [each["sequence"] for each in first["events"]] == [1, 2]
     assert first["events"][0]["type"] == "InstanceStarted"
     assert first["events"][1]["run"]["pipeline"] == "delays"
-    # A cursor of thousands of applications does not fit into an address.
+    # A cursor of thousands of applications exceeds the URL limit.
     body = {"cursor": first["cursor"]}
     answer = viewer.post("/api/feed", body, content_type=JSON)
     assert (answer.status_code, answer.json()) == (200, rest)

@@ -17,7 +17,7 @@ from arrester.controlplane.domain.commands.decide import (
     decide,
     refusal,
 )
-from arrester.controlplane.domain.commands.timeouts import watch
+from arrester.controlplane.domain.commands.timeouts import timeout_events
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
     ApplicationLatched,
@@ -52,7 +52,7 @@ ID, OTHER_ID = UUID(int=1), UUID(int=2)
 PAUSED = [*histories.started(), *histories.paused()]
 
 
-def a_wish(kind: CommandKind, task: TaskId | None) -> CommandRequest:
+def request(kind: CommandKind, task: TaskId | None) -> CommandRequest:
     target = 9 if kind is CommandKind.RESUME_AT else None
     about = "x" if kind is CommandKind.SET_POLICY else None
     return CommandRequest(
@@ -68,13 +68,13 @@ def a_wish(kind: CommandKind, task: TaskId | None) -> CommandRequest:
 
 
 class Given:
-    """The state after some events, to be asked what follows from a request."""
+    """The state after some events, and the events that follow from a request."""
 
     def __init__(self, *events: Event) -> None:
         self.state: StreamState = empty(APPLICATION).fold(histories.stored(list(events)))
 
     def when(self, kind: CommandKind, *, task: TaskId | None = None) -> list[EventData]:
-        requested = a_wish(kind, task)
+        requested = request(kind, task)
         return decide(requested, self.state, now=NOON)
 
     def refuses(self, kind: CommandKind, *, task: TaskId | None = None) -> str:
@@ -82,7 +82,7 @@ class Given:
         issued, refused = self.when(kind, task=task)
         assert isinstance(issued, CommandIssued)
         assert isinstance(refused, CommandRefused)
-        assert refusal(a_wish(kind, task), self.state) == refused.reason
+        assert refusal(request(kind, task), self.state) == refused.reason
         return refused.reason
 
 
@@ -93,7 +93,7 @@ def server(data: EventData) -> Event:
 def issued(
     kind: CommandKind = CommandKind.RESUME_TASK, *, instances: tuple[UUID, ...] = (INSTANCE,)
 ) -> Event:
-    """Return another command, by ben, that is open."""
+    """Return another open command, of ben."""
     about_task = kind is not CommandKind.SHUT_DOWN_APPLICATION
     return server(
         CommandIssued(
@@ -125,7 +125,7 @@ def test_a_running_task_can_be_paused_by_hand() -> None:
     assert "only a task with a key" in Given().refuses(CommandKind.PAUSE_TASK, task=whole)
 
 
-def test_a_task_that_died_alone_is_restarted_and_no_other() -> None:
+def test_only_a_task_that_died_alone_can_be_restarted() -> None:
     failure = histories.FAILURE
     died = histories.event(TaskDied(task="JFK", position=7, failure=failure, alone=True))
     given = Given(*histories.started(), died)
@@ -136,7 +136,7 @@ def test_a_task_that_died_alone_is_restarted_and_no_other() -> None:
     paused = Given(*PAUSED).refuses(CommandKind.RESTART_TASK, task=JFK)
     assert paused == "only a DEAD task can be restarted; delays_JFK is PAUSED"
     ended = Given(*histories.started(), died, histories.event(ThreadDied(reason="boom")))
-    assert "takes delays_JFK up" in ended.refuses(CommandKind.RESTART_TASK, task=JFK)
+    assert "its next run restarts delays_JFK" in ended.refuses(CommandKind.RESTART_TASK, task=JFK)
 
 
 def test_a_task_that_was_paused_by_hand_has_no_record_to_skip() -> None:
@@ -146,7 +146,7 @@ def test_a_task_that_was_paused_by_hand_has_no_record_to_skip() -> None:
     assert len(given.when(CommandKind.RESUME_TASK, task=JFK)) == 1
 
 
-def test_a_task_goes_on_at_a_position_from_its_own_on() -> None:
+def test_a_task_resumes_at_its_own_position_or_a_later_one() -> None:
     (command,) = Given(*PAUSED).when(CommandKind.RESUME_AT, task=JFK)
     assert isinstance(command, CommandIssued)
     assert (command.position, command.target) == (7, 9)
@@ -156,7 +156,7 @@ def test_a_task_goes_on_at_a_position_from_its_own_on() -> None:
 
 
 @pytest.mark.parametrize("kind", [CommandKind.RESUME_TASK, CommandKind.SKIP_RECORD])
-def test_a_paused_task_can_go_on(kind: CommandKind) -> None:
+def test_a_paused_task_can_be_resumed(kind: CommandKind) -> None:
     assert Given(*PAUSED).when(kind, task=JFK) == [
         CommandIssued(
             command=ID,
@@ -173,7 +173,7 @@ def test_a_paused_task_can_go_on(kind: CommandKind) -> None:
     ]
 
 
-def test_only_a_paused_task_can_go_on() -> None:
+def test_only_a_paused_task_can_be_resumed() -> None:
     unknown = Given().refuses(CommandKind.RESUME_TASK, task=JFK)
     assert unknown == "only a PAUSED task can resume; delays_JFK is RUNNING"
     resumed = histories.event(TaskResumed(task="JFK", how=ResumeHow.RETRY))
@@ -185,7 +185,7 @@ def test_one_command_at_a_time_for_a_task() -> None:
     assert why == "RESUME_TASK by ben is already in progress for this task"
 
 
-def test_no_task_goes_on_in_a_latched_application() -> None:
+def test_no_task_is_resumed_in_a_latched_application() -> None:
     why = Given(*PAUSED, LATCHED).refuses(CommandKind.RESUME_TASK, task=JFK)
     assert why == "flights is LATCHED; start the application first"
 
@@ -203,7 +203,7 @@ def test_no_task_goes_on_in_a_latched_application() -> None:
     ],
     ids=["its thread died", "it is lost", "it ended", "another one runs it"],
 )  # fmt: skip
-def test_a_command_waits_for_whoever_runs_the_task(gone: Event) -> None:
+def test_a_command_waits_for_the_instance_that_runs_the_task(gone: Event) -> None:
     (command,) = Given(*PAUSED, gone).when(CommandKind.RESUME_TASK, task=JFK)
     assert isinstance(command, CommandIssued)
     assert command.instances == ()
@@ -212,7 +212,7 @@ def test_a_command_waits_for_whoever_runs_the_task(gone: Event) -> None:
 # ── application commands ─────────────────────────────────────────────────────────────────────
 
 
-def test_shutting_down_latches_cancels_and_asks_every_instance() -> None:
+def test_a_shutdown_latches_cancels_commands_and_addresses_every_instance() -> None:
     other = histories.event(InstanceStarted(host="h", pid=8), run=None, instance=OTHER_INSTANCE)
     command, *rest = Given(*PAUSED, other, issued()).when(CommandKind.SHUT_DOWN_APPLICATION)
     assert isinstance(command, CommandIssued)
@@ -223,14 +223,14 @@ def test_shutting_down_latches_cancels_and_asks_every_instance() -> None:
     ]
 
 
-def test_shutting_down_what_does_not_run_is_applied_by_latching() -> None:
+def test_a_shutdown_without_instances_is_applied_by_latching() -> None:
     assert Given().when(CommandKind.SHUT_DOWN_APPLICATION)[1:] == [
         ApplicationLatched(reason="because", actor="ana"),
         CommandApplied(command=ID, detail="no instance was running; latched"),
     ]
 
 
-def test_starting_opens() -> None:
+def test_starting_an_application_opens_it() -> None:
     assert Given(LATCHED).when(CommandKind.START_APPLICATION)[1:] == [
         ApplicationOpened(reason="because", actor="ana"),
         CommandApplied(command=ID, detail="instances may run again"),
@@ -245,7 +245,7 @@ def test_an_open_application_cannot_be_started_nor_a_latched_one_shut_down() -> 
 
 
 @pytest.mark.parametrize("kind", [CommandKind.START_APPLICATION, CommandKind.SHUT_DOWN_APPLICATION])
-def test_while_it_is_being_shut_down_nothing_else_happens_to_it(kind: CommandKind) -> None:
+def test_other_commands_are_refused_during_a_shutdown(kind: CommandKind) -> None:
     why = Given(*PAUSED, issued(CommandKind.SHUT_DOWN_APPLICATION), LATCHED).refuses(kind)
     assert why == "flights is still being shut down by ben"
 
@@ -273,13 +273,13 @@ def test_while_it_is_being_shut_down_nothing_else_happens_to_it(kind: CommandKin
         ),
     ],
 )
-def test_a_wish_without_what_it_needs_is_none(requested: CommandRequest) -> None:
+def test_an_incomplete_request_is_invalid(requested: CommandRequest) -> None:
     with pytest.raises(InvalidValue):
         decide(requested, Given(*PAUSED).state, now=NOON)
 
 
 @given(histories.histories, st.sampled_from(CommandKind))
-def test_every_wish_begins_with_its_command(events: list[Event], kind: CommandKind) -> None:
+def test_every_request_begins_with_its_command(events: list[Event], kind: CommandKind) -> None:
     task = JFK if kind in TASK_COMMANDS else None
     decided = Given(*events).when(kind, task=task)
     assert isinstance(decided[0], CommandIssued)
@@ -292,47 +292,49 @@ def test_every_wish_begins_with_its_command(events: list[Event], kind: CommandKi
 def passes(
     given_: Given,
     *,
-    heard: Sequence[UUID] = (),
+    alive: Sequence[UUID] = (),
     may_declare_lost: bool = True,
     now: datetime = NOON,
 ) -> list[tuple[UUID | None, EventData]]:
-    told = watch(given_.state, heard=set(heard), may_declare_lost=may_declare_lost, now=now)
-    return [(event.instance, event.data) for event in told]
+    events = timeout_events(
+        given_.state, alive=set(alive), may_declare_lost=may_declare_lost, now=now
+    )
+    return [(event.instance, event.data) for event in events]
 
 
-def test_a_silent_instance_is_lost_if_silence_proves_something() -> None:
+def test_an_instance_without_heartbeats_is_lost_if_redis_was_available() -> None:
     running = Given(*histories.started())
     later = NOON + timedelta(hours=1)
     not_heard_since = later - timedelta(seconds=LOST_AFTER_SECONDS)
     lost = InstanceLost(last_heard=not_heard_since)
     assert passes(running, now=later) == [(INSTANCE, lost)]
-    assert passes(running, heard=[INSTANCE]) == []
+    assert passes(running, alive=[INSTANCE]) == []
     assert passes(running, may_declare_lost=False) == []
 
 
-def test_what_has_ended_or_is_lost_is_not_lost_again() -> None:
+def test_an_ended_or_lost_instance_is_not_lost_again() -> None:
     ended = histories.event(InstanceStopped(reason="done"), run=None)
     assert passes(Given(*histories.started(), ended)) == []
     lost = histories.event(InstanceLost(last_heard=NOON), run=None)
     assert passes(Given(*histories.started(), lost)) == []
 
 
-def test_a_lost_instance_that_is_heard_is_found_also_when_nobody_may_be_lost() -> None:
+def test_a_lost_instance_with_a_heartbeat_is_found() -> None:
     lost = Given(*histories.started(), histories.event(InstanceLost(last_heard=NOON), run=None))
     found = [(INSTANCE, InstanceFound())]
-    assert passes(lost, heard=[INSTANCE], may_declare_lost=False) == found
+    assert passes(lost, alive=[INSTANCE], may_declare_lost=False) == found
 
 
 def test_a_command_expires_at_its_time_and_not_before() -> None:
     waiting = Given(*PAUSED, issued())
     end = NOON + COMMAND_EXPIRY
-    assert passes(waiting, heard=[INSTANCE], now=end - timedelta(microseconds=1)) == []
-    assert passes(waiting, heard=[INSTANCE], now=end) == [
+    assert passes(waiting, alive=[INSTANCE], now=end - timedelta(microseconds=1)) == []
+    assert passes(waiting, alive=[INSTANCE], now=end) == [
         (None, CommandExpired(command=OTHER_ID, reason="not applied within its time"))
     ]
 
 
-def test_a_command_expires_where_its_instance_is_gone() -> None:
+def test_a_command_expires_if_its_instance_ended() -> None:
     ended = histories.event(InstanceStopped(reason="done"), run=None)
     assert passes(Given(*PAUSED, issued(), ended)) == [
         (
@@ -351,8 +353,8 @@ def test_a_command_expires_where_its_instance_is_gone() -> None:
 
 
 @given(histories.histories, st.sets(st.sampled_from([INSTANCE, OTHER_INSTANCE])))
-def test_time_says_nothing_twice(events: list[Event], heard: set[UUID]) -> None:
+def test_timeouts_are_reported_once(events: list[Event], alive: set[UUID]) -> None:
     state = Given(*events).state
-    told = watch(state, heard=heard, may_declare_lost=True, now=NOON)
-    state.fold(histories.stored(told, after=len(events)))
-    assert watch(state, heard=heard, may_declare_lost=True, now=NOON) == []
+    events = timeout_events(state, alive=alive, may_declare_lost=True, now=NOON)
+    state.fold(histories.stored(events, after=len(events)))
+    assert timeout_events(state, alive=alive, may_declare_lost=True, now=NOON) == []

@@ -1,4 +1,4 @@
-"""What the server does by itself when an instance asks to shut the application down (KIP-671)."""
+"""Reactions of the server to a shutdown request of an instance (KIP-671)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.commands.reactions import FRESH, asks, follow
+from arrester.controlplane.domain.commands.reactions import (
+    MAX_REQUEST_AGE,
+    needing_reaction,
+    reactions_to,
+)
 from arrester.controlplane.domain.events import (
     ApplicationLatched,
     ApplicationShutdownRequested,
@@ -28,21 +32,21 @@ STARTED = histories.started()[0]
 OTHER = replace(STARTED, instance=OTHER_INSTANCE)
 
 
-def asked(
+def stored_request(
     *events: Event, after: timedelta = timedelta(seconds=1)
 ) -> tuple[StoredEvent, StreamState]:
-    """Return the request as it stands in the log behind `events`, and the state then."""
+    """Return the request as stored after `events`, and the state then."""
     *_, last = stored = histories.stored([*events, REQUEST])
     last = replace(last, received_at=REQUEST.occurred_at + after)
     return last, empty(APPLICATION).fold([*stored[:-1], last])
 
 
 def followed(*events: Event, after: timedelta = timedelta(seconds=1)) -> list[EventData]:
-    request, state = asked(*events, after=after)
-    return [each.data for each in follow(request, state, now=request.received_at)]
+    request, state = stored_request(*events, after=after)
+    return [each.data for each in reactions_to(request, state, now=request.received_at)]
 
 
-def test_all_other_instances_are_told_and_the_application_is_latched() -> None:
+def test_a_shutdown_request_addresses_other_instances_and_latches() -> None:
     issued, latched = followed(STARTED, OTHER)
     assert isinstance(issued, CommandIssued)
     assert (issued.kind, issued.error) == (CommandKind.SHUT_DOWN_APPLICATION, True)
@@ -51,14 +55,14 @@ def test_all_other_instances_are_told_and_the_application_is_latched() -> None:
     assert latched == ApplicationLatched(reason="it broke", actor=issued.actor)
 
 
-def test_alone_it_is_applied_by_latching() -> None:
+def test_a_shutdown_request_of_the_only_instance_is_applied_by_latching() -> None:
     issued, latched, applied = followed(STARTED)
     assert isinstance(issued, CommandIssued)
     assert isinstance(latched, ApplicationLatched)
     assert isinstance(applied, CommandApplied)
 
 
-def test_what_was_asked_of_its_tasks_is_cancelled() -> None:
+def test_open_task_commands_are_cancelled_by_a_shutdown_request() -> None:
     resume = CommandIssued(
         command=UUID(int=1),
         kind=CommandKind.RESUME_TASK,
@@ -69,14 +73,16 @@ def test_what_was_asked_of_its_tasks_is_cancelled() -> None:
         instances=(INSTANCE,),
         expires_at=histories.NOON,
     )
-    told = followed(STARTED, OTHER, *histories.paused(), histories.event(resume, run=None))
-    [cancelled] = [each for each in told if isinstance(each, CommandCancelled)]
+    events = followed(STARTED, OTHER, *histories.paused(), histories.event(resume, run=None))
+    [cancelled] = [each for each in events if isinstance(each, CommandCancelled)]
     assert cancelled.command == resume.command
 
 
 def test_the_same_request_is_always_the_same_command() -> None:
-    request, state = asked(STARTED, OTHER)
-    first, second = (follow(request, state, now=request.received_at)[0].data for _ in range(2))
+    request, state = stored_request(STARTED, OTHER)
+    first, second = (
+        reactions_to(request, state, now=request.received_at)[0].data for _ in range(2)
+    )
     assert isinstance(first, CommandIssued)
     assert isinstance(second, CommandIssued)
     assert first.command == second.command
@@ -87,18 +93,18 @@ def test_a_latched_application_is_not_latched_again() -> None:
     assert followed(STARTED, OTHER, latched) == []
 
 
-def test_a_late_request_spares_what_was_started_since() -> None:
+def test_a_late_request_has_no_effect_on_instances_started_since() -> None:
     since = replace(OTHER, occurred_at=REQUEST.occurred_at + timedelta(minutes=5))
-    assert followed(STARTED, since, after=FRESH + timedelta(hours=1)) == []
+    assert followed(STARTED, since, after=MAX_REQUEST_AGE + timedelta(hours=1)) == []
     third = replace(OTHER, instance=UUID(int=3))
-    assert followed(STARTED, since, third, after=FRESH + timedelta(hours=1)) == []
-    issued, *_ = followed(STARTED, OTHER, after=FRESH + timedelta(hours=1))
+    assert followed(STARTED, since, third, after=MAX_REQUEST_AGE + timedelta(hours=1)) == []
+    issued, *_ = followed(STARTED, OTHER, after=MAX_REQUEST_AGE + timedelta(hours=1))
     assert isinstance(issued, CommandIssued)
     assert issued.instances == (OTHER_INSTANCE,)
 
 
-def test_nothing_else_is_followed() -> None:
-    request, state = asked(STARTED)
+def test_other_events_have_no_reaction() -> None:
+    request, state = stored_request(STARTED)
     [other] = histories.stored([STARTED])
-    assert asks([other, request]) == [request]
-    assert follow(other, state, now=request.received_at) == []
+    assert needing_reaction([other, request]) == [request]
+    assert reactions_to(other, state, now=request.received_at) == []

@@ -51,7 +51,7 @@ def test_a_condition_covers_its_sub_conditions(condition: str, expected: Kind) -
     assert DEFAULT_TABLE.classify(cause).kind is expected
 
 
-def test_pysparks_condition_is_read_under_both_names() -> None:
+def test_the_error_condition_of_pyspark_is_read_under_both_names() -> None:
     class New(Exception):
         def getCondition(self) -> str:
             return "INTERNAL_ERROR"
@@ -67,7 +67,7 @@ def test_pysparks_condition_is_read_under_both_names() -> None:
     assert [kind(cls()) for cls in (New, Old, Unknown)] == [Kind.FATAL, Kind.FATAL, Kind.OTHER]
 
 
-def test_a_kafka_exception_is_known_by_its_code() -> None:
+def test_a_kafka_exception_is_classified_by_its_code() -> None:
     class KafkaError:
         def name(self) -> str:
             return "TOPIC_AUTHORIZATION_FAILED"
@@ -76,11 +76,11 @@ def test_a_kafka_exception_is_known_by_its_code() -> None:
     assert kind(Exception("no code")) is Kind.OTHER
 
 
-def test_a_time_out_that_send_itself_raises_is_a_full_buffer() -> None:
+def test_a_timeout_raised_by_send_is_a_full_buffer() -> None:
     cause = Cause(names=(KAFKA + "TimeoutException", KAFKA + "RetriableException"))
     assert DEFAULT_TABLE.classify(cause).kind is Kind.RETRIABLE
-    ruling = DEFAULT_TABLE.classify(cause, immediate=True)
-    assert (ruling.kind, ruling.reason) == (Kind.FATAL, failure_classes.FULL_BUFFER)
+    classification = DEFAULT_TABLE.classify(cause, immediate=True)
+    assert (classification.kind, classification.reason) == (Kind.FATAL, failure_classes.FULL_BUFFER)
 
 
 def test_users_extend_and_overrule_the_table() -> None:
@@ -94,7 +94,7 @@ def test_users_extend_and_overrule_the_table() -> None:
     assert DEFAULT_TABLE.classify(describe(PermissionError())).kind is Kind.FATAL
 
 
-def test_wrappers_are_looked_through_and_others_are_not() -> None:
+def test_only_wrappers_are_unwrapped() -> None:
     wrapper = Cause(names=("org.apache.spark.SparkException",), condition="TASK_WRITE_FAILED")
     inner = Cause(names=("java.net.ConnectException",))
     found = unwrapped([wrapper, wrapper, inner, Cause(names=("java.lang.IllegalStateException",))])
@@ -106,7 +106,7 @@ def test_wrappers_are_looked_through_and_others_are_not() -> None:
         assert kind(error) is Kind.OTHER
 
 
-def test_a_chain_of_causes_that_is_a_loop_ends() -> None:
+def test_a_cyclic_chain_of_causes_ends() -> None:
     error = ValueError()
     error.__cause__ = KeyError()
     error.__cause__.__cause__ = error

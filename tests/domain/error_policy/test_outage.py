@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arrester.controlplane.domain.error_policy.outage import OutagePolicy
+from arrester.controlplane.domain.error_policy.policy import OutagePolicy
 from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from arrester.controlplane.domain.events import Response
 
@@ -11,7 +11,7 @@ any_policy = st.builds(OutagePolicy, share=st.floats(0.001, 1.0), minimum=st.int
 
 
 @given(any_policy, st.integers(0, 10_000), st.integers(0, 10_000))
-def test_an_outage_has_a_minimum_and_more_than_its_share(
+def test_an_outage_needs_its_minimum_and_more_than_its_share(
     policy: OutagePolicy, failed: int, passed: int
 ) -> None:
     records = failed + passed
@@ -33,7 +33,7 @@ def test_without_a_share_nothing_is_an_outage() -> None:
     assert not OutagePolicy().is_outage(10**9, 10**9)
 
 
-def test_the_settings_are_read() -> None:
+def test_the_outage_settings_are_read() -> None:
     given = {"errors.outage.share": "0.5", "errors.outage.minimum": 7}
     read = ErrorSettings.read(given | {"errors.outage.response": "FAIL"})
     assert read.outage == OutagePolicy(share=0.5, minimum=7, response=Response.FAIL)

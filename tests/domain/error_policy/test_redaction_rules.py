@@ -1,4 +1,4 @@
-"""Names and JSON paths of fields: one spelling for each, and no rule that matches nothing."""
+"""Names and JSON paths of fields: normalised, and refused if they can match nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from arrester.controlplane.domain.error_policy.redaction_rules import fields
         ("$name", "$name"),
     ],
 )
-def test_ordinary_json_paths_are_understood(rule: str, means: str) -> None:
+def test_ordinary_json_paths_are_read(rule: str, means: str) -> None:
     assert fields()(rule) == (means,)
 
 
@@ -33,12 +33,12 @@ def test_ordinary_json_paths_are_understood(rule: str, means: str) -> None:
     "rule",
     ["$..pin", "$.*.pin", "$.a[?(@.b)].pin", "$.a[1:2].b", "$.a[-1]", "$.", "$[*]", "a..b", "a[b]"],
 )
-def test_what_would_match_nothing_is_refused(rule: str) -> None:
+def test_a_path_that_matches_nothing_is_refused(rule: str) -> None:
     with pytest.raises(ValueError, match=re.escape(rule)):
         fields()(rule)
 
 
-def test_one_item_of_a_list_is_no_rule_to_let_fields_pass_by() -> None:
+def test_rules_that_show_fields_refuse_item_numbers() -> None:
     with pytest.raises(ValueError, match="items"):
         fields(items=False)("$.items[0].name")
     assert fields(items=False)("$.items[*].name, pin") == ("$.items.name", "pin")

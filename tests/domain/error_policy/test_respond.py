@@ -7,17 +7,17 @@ from msgspec.structs import replace
 
 from arrester.controlplane.domain.error_policy.classify import describe
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
-from arrester.controlplane.domain.error_policy.log_levels import LEVELS, Saying
+from arrester.controlplane.domain.error_policy.log_levels import LEVELS, LogMessage
 from arrester.controlplane.domain.error_policy.policy import Answer, Policy, StageKind
 from arrester.controlplane.domain.error_policy.respond import (
-    UNASKED,
-    AskHandler,
-    Because,
+    NOT_CALLED,
+    CallHandler,
     Decided,
+    DecisionReason,
     FailedAttempt,
     HandlerRaised,
-    NotOurs,
     Outcome,
+    SelfHealingFailure,
     TaskRun,
     as_answer,
     respond,
@@ -61,15 +61,15 @@ def fate(
     policy: Policy = HANDLED,
     run: TaskRun = TaskRun(),  # noqa: B008 (frozen)
     *,
-    answer: object = UNASKED,
+    answer: object = NOT_CALLED,
     stopping: bool = False,
 ) -> Outcome:
     return respond(failed, policy, run, chance=lambda n: 0, answer=answer, stopping=stopping)
 
 
-def decided(outcome: Outcome) -> tuple[Response, Because]:
+def decided(outcome: Outcome) -> tuple[Response, DecisionReason]:
     assert isinstance(outcome, Decided)
-    return outcome.response, outcome.because
+    return outcome.response, outcome.reason
 
 
 any_policy = st.builds(
@@ -95,13 +95,13 @@ any_answer = st.sampled_from([*Answer, *Response, None, "CONTINUE", 3, HandlerRa
 
 
 @given(any_failure, any_policy, st.builds(TaskRun, failed=st.booleans()), any_answer)
-def test_every_failure_has_a_fate_and_an_answer_is_asked_for_once(
+def test_every_failure_is_decided_with_one_call_of_the_handler(
     failed: FailedAttempt, policy: Policy, run: TaskRun, answer: object
 ) -> None:
     first = fate(failed, policy, run)
     last = fate(failed, policy, run, answer=answer)
-    assert not isinstance(last, AskHandler)
-    if not isinstance(first, AskHandler):
+    assert not isinstance(last, CallHandler)
+    if not isinstance(first, CallHandler):
         assert first == last
     if isinstance(last, Decided):
         assert last.run.failed is (last.response is Response.FAIL)
@@ -116,33 +116,33 @@ def test_only_the_first_failure_decides(
     failed: FailedAttempt, policy: Policy, answer: object
 ) -> None:
     after = fate(failed, policy, TaskRun(failed=True), answer=answer)
-    assert decided(after) == (Response.FAIL, Because.ALREADY_FAILED)
+    assert decided(after) == (Response.FAIL, DecisionReason.ALREADY_FAILED)
     assert isinstance(after, Decided)
-    assert (after.decided, after.continued, after.said) == (0, 0, ())
+    assert (after.decided, after.continued, after.messages) == (0, 0, ())
 
 
-def test_self_healing_comes_before_everything() -> None:
-    assert isinstance(fate(failure(SUPERSEDED)), NotOurs)
+def test_self_healing_failures_are_never_decided() -> None:
+    assert isinstance(fate(failure(SUPERSEDED)), SelfHealingFailure)
 
 
-def test_fatal_asks_nobody_and_says_so_quietly() -> None:
+def test_a_fatal_failure_calls_no_handler_and_is_logged_at_debug() -> None:
     outcome = fate(failure(DENIED), RETRYING, answer=Answer.CONTINUE)
-    assert decided(outcome) == (Response.FAIL, Because.FATAL)
+    assert decided(outcome) == (Response.FAIL, DecisionReason.FATAL)
     assert isinstance(outcome, Decided)
-    assert [LEVELS[saying].name for saying in outcome.said] == ["DEBUG", "ERROR"]
+    assert [LEVELS[message].name for message in outcome.messages] == ["DEBUG", "ERROR"]
 
 
 @given(any_failure, any_policy, any_answer)
-def test_what_was_said_of_a_class_is_as_if_the_handler_had_answered_it(
+def test_a_declared_answer_for_a_class_replaces_the_handler(
     failed: FailedAttempt, policy: Policy, answer: object
 ) -> None:
-    said = policy.answer_for(failed.cause)
+    declared = policy.answer_for(failed.cause)
     outcome = fate(failed, policy, answer=answer)
-    if said is None:
+    if declared is None:
         assert outcome == fate(failed, replace(policy, by_class={}), answer=answer)
     else:
         handled = replace(policy, by_class={}, handled=True)
-        assert outcome == fate(failed, handled, answer=said)
+        assert outcome == fate(failed, handled, answer=declared)
 
 
 def test_the_most_specific_name_of_a_class_wins() -> None:
@@ -156,54 +156,54 @@ def test_the_most_specific_name_of_a_class_wins() -> None:
 
 def test_retries_come_before_the_handler() -> None:
     assert fate(failure(LATER), RETRYING, answer=Answer.CONTINUE) == RetryAfter(300)
-    assert fate(failure(LATER, made=3), RETRYING) == AskHandler()
+    assert fate(failure(LATER, made=3), RETRYING) == CallHandler()
     assert fate(failure(LATER), RETRYING, stopping=True) == Undecided()
 
 
 def test_native_expressions_are_not_retried_unless_the_handler_says_so() -> None:
     native = failure(LATER, stage=StageKind.DESERIALIZE)
-    assert fate(native, RETRYING) == AskHandler()
+    assert fate(native, RETRYING) == CallHandler()
     assert fate(native, RETRYING, answer=Answer.RETRY) == RetryAfter(300)
 
 
 @pytest.mark.parametrize(
-    ("failed", "because"),
+    ("failed", "reason"),
     [
-        (failure(), Because.NOT_RETRIABLE),
-        (failure(LATER, made=3), Because.RETRIES_SPENT),
+        (failure(), DecisionReason.NOT_RETRIABLE),
+        (failure(LATER, made=3), DecisionReason.RETRIES_EXHAUSTED),
     ],
 )
-def test_retry_is_fail_with_a_warning_where_it_is_not_valid(
-    failed: FailedAttempt, because: Because
+def test_an_invalid_retry_is_fail_with_a_warning(
+    failed: FailedAttempt, reason: DecisionReason
 ) -> None:
     outcome = fate(failed, RETRYING, answer=Answer.RETRY)
-    assert decided(outcome) == (Response.FAIL, because)
+    assert decided(outcome) == (Response.FAIL, reason)
     assert isinstance(outcome, Decided)
-    assert LEVELS[outcome.said[0]].name == "WARN"
+    assert LEVELS[outcome.messages[0]].name == "WARN"
 
 
 @pytest.mark.parametrize(
-    ("task", "position", "response", "because"),
+    ("task", "position", "response", "reason"),
     [
-        ("JFK", 7, Response.PAUSE, Because.HANDLER),
-        (None, 7, Response.FAIL, Because.GLOBAL_TASK),
-        ("JFK", None, Response.FAIL, Because.NO_POSITION),
+        ("JFK", 7, Response.PAUSE, DecisionReason.HANDLER),
+        (None, 7, Response.FAIL, DecisionReason.GLOBAL_TASK),
+        ("JFK", None, Response.FAIL, DecisionReason.NO_POSITION),
     ],
 )
 def test_pause_needs_a_task_and_a_position(
-    task: str | None, position: int | None, response: Response, because: Because
+    task: str | None, position: int | None, response: Response, reason: DecisionReason
 ) -> None:
     outcome = fate(failure(task=task, position=position), answer=Answer.PAUSE)
-    assert decided(outcome) == (response, because)
+    assert decided(outcome) == (response, reason)
 
 
 @pytest.mark.parametrize("answer", [None, "CONTINUE", 0, True, HandlerRaised("boom"), object()])
-def test_no_answer_is_fail(answer: object) -> None:
+def test_an_invalid_answer_is_fail(answer: object) -> None:
     outcome = fate(failure(), answer=answer)
-    assert decided(outcome) == (Response.FAIL, Because.HANDLER_BROKEN)
+    assert decided(outcome) == (Response.FAIL, DecisionReason.HANDLER_BROKEN)
 
 
-def test_resume_is_another_word_for_continue() -> None:
+def test_resume_is_an_alias_of_continue() -> None:
     assert Answer["RESUME"] is Answer.CONTINUE
     assert as_answer(Response.CONTINUE) is Answer.CONTINUE
 
@@ -211,35 +211,35 @@ def test_resume_is_another_word_for_continue() -> None:
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
-        (Policy(), (Response.FAIL, Because.NO_POLICY)),
-        (Policy(tolerance=Tolerance(limit=-1)), (Response.CONTINUE, Because.LIMIT_ALONE)),
-        (Policy(tolerance=Tolerance(limit=0)), (Response.FAIL, Because.TOLERANCE_EXCEEDED)),
-        (Policy(tolerance=Tolerance(rate_limit=0)), (Response.FAIL, Because.RATE_EXCEEDED)),
-        (HANDLED, (Response.CONTINUE, Because.HANDLER)),
+        (Policy(), (Response.FAIL, DecisionReason.NO_POLICY)),
+        (Policy(tolerance=Tolerance(limit=-1)), (Response.CONTINUE, DecisionReason.LIMIT_ALONE)),
+        (Policy(tolerance=Tolerance(limit=0)), (Response.FAIL, DecisionReason.TOLERANCE_EXCEEDED)),
+        (Policy(tolerance=Tolerance(rate_limit=0)), (Response.FAIL, DecisionReason.RATE_EXCEEDED)),
+        (HANDLED, (Response.CONTINUE, DecisionReason.HANDLER)),
         (
             Policy(handled=True, tolerance=Tolerance(limit=0)),
-            (Response.FAIL, Because.TOLERANCE_EXCEEDED),
+            (Response.FAIL, DecisionReason.TOLERANCE_EXCEEDED),
         ),
     ],
 )
-def test_handlers_and_limits_together_and_alone(
-    policy: Policy, expected: tuple[Response, Because]
+def test_handlers_and_limits_decide_together_and_alone(
+    policy: Policy, expected: tuple[Response, DecisionReason]
 ) -> None:
     assert decided(fate(failure(), policy, answer=Answer.CONTINUE)) == expected
 
 
-def test_output_without_a_handler_is_only_given_up_for_retriable_failures() -> None:
+def test_output_without_a_handler_is_only_skipped_for_retriable_failures() -> None:
     limit = Policy(tolerance=Tolerance(limit=-1))
     lost = fate(failure(LATER, stage=StageKind.PRODUCE), limit)
-    assert decided(lost) == (Response.CONTINUE, Because.LIMIT_ALONE)
+    assert decided(lost) == (Response.CONTINUE, DecisionReason.LIMIT_ALONE)
     kept = fate(failure(stage=StageKind.PRODUCE), limit)
-    assert decided(kept) == (Response.FAIL, Because.NOT_TOLERABLE)
+    assert decided(kept) == (Response.FAIL, DecisionReason.NOT_TOLERABLE)
 
 
-def test_a_source_blames_no_record() -> None:
+def test_a_source_failure_is_of_no_record() -> None:
     policy = Policy(handled=True, tolerance=Tolerance(limit=-1))
     outcome = fate(failure(stage=StageKind.SOURCE), policy, answer=Answer.CONTINUE)
-    assert decided(outcome) == (Response.FAIL, Because.SOURCE)
+    assert decided(outcome) == (Response.FAIL, DecisionReason.SOURCE)
     assert isinstance(outcome, Decided)
     assert outcome.continued == 0
     again = fate(failure(LATER, stage=StageKind.SOURCE), RETRYING)
@@ -254,16 +254,16 @@ def test_a_million_records_are_one_decision() -> None:
     assert outcome.run == TaskRun(tally=Tally(total=101, in_window=101), failed=True)
 
 
-def test_failing_while_stopping_is_said_less_loudly() -> None:
+def test_a_failure_while_stopping_is_logged_as_a_warning() -> None:
     outcome = fate(failure(), Policy(), stopping=True)
     assert isinstance(outcome, Decided)
-    assert outcome.said == (Saying.KILLED_WHILE_STOPPING,)
+    assert outcome.messages == (LogMessage.KILLED_WHILE_STOPPING,)
 
 
-def test_a_stage_is_known_by_its_name() -> None:
+def test_a_stage_kind_is_found_by_the_stage_name() -> None:
     assert StageKind.of("process:validate") is StageKind.PROCESS
     assert StageKind.of("produce") is StageKind.PRODUCE
 
 
-def test_everything_said_has_a_level() -> None:
-    assert set(LEVELS) == set(Saying)
+def test_every_log_message_has_a_level() -> None:
+    assert set(LEVELS) == set(LogMessage)

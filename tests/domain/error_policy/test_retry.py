@@ -10,9 +10,9 @@ from arrester.controlplane.domain.error_policy.retry import (
     SATURATED_MS,
     Attempts,
     Budget,
+    BudgetExhausted,
     RetryAfter,
     RetryPolicy,
-    Spent,
     Undecided,
     next_attempt,
     raw_wait_ms,
@@ -49,14 +49,14 @@ def test_a_wait_is_never_negative_never_past_the_deadline_and_never_above_the_ma
 
 
 @given(policies, attempts, st.booleans())
-def test_the_first_budget_spent_ends_it(
+def test_the_first_exhausted_budget_ends_the_retries(
     policy: RetryPolicy, made: Attempts, stopping: bool
 ) -> None:
     decision = next_attempt(policy, made, chance=lowest, stopping=stopping)
     no_retries = 0 <= policy.limit <= made.made - 1
     no_time = 0 <= policy.timeout_ms <= made.now_ms - made.started_ms
-    assert isinstance(decision, Spent) is (no_retries or no_time)
-    if not isinstance(decision, Spent):
+    assert isinstance(decision, BudgetExhausted) is (no_retries or no_time)
+    if not isinstance(decision, BudgetExhausted):
         assert isinstance(decision, Undecided) is stopping
 
 
@@ -66,28 +66,30 @@ def test_the_wait_doubles_until_it_saturates(attempt: int) -> None:
     assert raw_wait_ms(attempt + 1) == min(2 * raw_wait_ms(attempt), SATURATED_MS)
 
 
-def test_a_wait_equal_to_the_maximum_is_no_draw() -> None:
+def test_a_wait_equal_to_the_maximum_is_not_random() -> None:
     policy = RetryPolicy(limit=-1, delay_max_ms=600)
     assert wait_ms(policy, Attempts(made=2), chance=lowest) == 600
     assert wait_ms(policy, Attempts(made=3), chance=lowest) == 0
 
 
-def test_nothing_is_retried_without_a_word() -> None:
-    assert next_attempt(RetryPolicy(), Attempts(), chance=lowest) == Spent(Budget.RETRIES)
+def test_nothing_is_retried_by_default() -> None:
+    assert next_attempt(RetryPolicy(), Attempts(), chance=lowest) == BudgetExhausted(Budget.RETRIES)
 
 
 @pytest.mark.parametrize(
-    ("limit", "timeout_ms", "spent"),
+    ("limit", "timeout_ms", "exhausted"),
     [(3, 1000, Budget.TIME), (1, 1000, Budget.RETRIES), (-1, 0, Budget.TIME)],
 )
-def test_the_budget_that_is_spent_is_named(limit: int, timeout_ms: int, spent: Budget) -> None:
+def test_the_exhausted_budget_is_named(limit: int, timeout_ms: int, exhausted: Budget) -> None:
     policy = RetryPolicy(limit=limit, timeout_ms=timeout_ms)
-    assert next_attempt(policy, Attempts(made=2, now_ms=1000), chance=lowest) == Spent(spent)
+    assert next_attempt(policy, Attempts(made=2, now_ms=1000), chance=lowest) == BudgetExhausted(
+        exhausted
+    )
 
 
-def test_a_stop_request_leaves_the_record_undecided_only_where_it_would_wait() -> None:
+def test_a_stop_request_leaves_only_a_waiting_record_undecided() -> None:
     policy = RetryPolicy(limit=1)
     assert next_attempt(policy, Attempts(), chance=lowest, stopping=True) == Undecided()
     assert next_attempt(policy, Attempts(), chance=lowest) == RetryAfter(300)
-    spent = next_attempt(policy, Attempts(made=2), chance=lowest, stopping=True)
-    assert spent == Spent(Budget.RETRIES)
+    exhausted = next_attempt(policy, Attempts(made=2), chance=lowest, stopping=True)
+    assert exhausted == BudgetExhausted(Budget.RETRIES)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from arrester.controlplane.domain.error_policy.classify import Kind, describe
 from arrester.controlplane.domain.error_policy.policy import Answer, Scope, StageKind
 from arrester.controlplane.domain.error_policy.retry import RetryPolicy
-from arrester.controlplane.domain.error_policy.setting_definitions import KEYS, SPELLINGS
+from arrester.controlplane.domain.error_policy.setting_definitions import ALIASES, KEYS
 from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from arrester.controlplane.domain.error_policy.tolerance import Tolerance, Window
 from arrester.controlplane.domain.errors import InvalidConfiguration
@@ -22,7 +22,7 @@ ON: dict[str, object] = {"errors.dlq.enable": True}
 class Handler:
     """A handler by its shape."""
 
-    def handle(self, *asked: object) -> Answer:
+    def handle(self, *arguments: object) -> Answer:
         return Answer.FAIL
 
 
@@ -37,7 +37,7 @@ def faults(given: dict[str, object]) -> list[str]:
     return [str(fault) for fault in caught.value.faults]
 
 
-def test_the_defaults() -> None:
+def test_settings_have_the_documented_defaults() -> None:
     settings = ErrorSettings.read({})
     assert settings.retry == RetryPolicy(limit=0, timeout_ms=-1, delay_max_ms=60_000)
     assert settings.tolerance == Tolerance(limit=None, rate_limit=None, window=Window.MINUTE)
@@ -64,7 +64,7 @@ def test_either_budget_bounds_the_retries(
     assert (retry.limit, retry.timeout_ms) == expected
 
 
-def test_both_spellings_mean_the_same() -> None:
+def test_both_names_of_a_setting_are_equivalent() -> None:
     drafted = {
         "errors.retries.delay.max.ms": 7,
         "errors.tolerance.limit": -1,
@@ -97,7 +97,7 @@ def test_both_spellings_mean_the_same() -> None:
         ),
     ],
 )
-def test_spellings_that_mean_different_things_are_a_fault_that_names_both(
+def test_different_values_under_two_names_are_a_fault_that_names_both(
     one: dict[str, object], other: dict[str, object]
 ) -> None:
     (fault,) = faults(one | other)
@@ -133,7 +133,7 @@ def test_a_value_outside_its_domain_is_named_with_key_value_and_domain(
     assert fault.startswith(f"{name}: {value!r} is not allowed; allowed: ")
 
 
-def test_a_misspelt_key_is_answered_with_the_one_that_was_meant() -> None:
+def test_a_misspelt_key_is_answered_with_the_nearest_one() -> None:
     (fault,) = faults({"errors.tolerence.limit": 3})
     assert "allowed: did you mean errors.tolerance.limit? one of the keys " in fault
     (fault,) = faults({"retention.days": 3})
@@ -157,19 +157,19 @@ def test_every_fault_is_in_one_message() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", [*KEYS, *SPELLINGS])
-def test_every_key_refuses_nonsense_under_each_of_its_names(name: str) -> None:
+@pytest.mark.parametrize("name", [*KEYS, *ALIASES])
+def test_every_key_refuses_invalid_values_under_each_name(name: str) -> None:
     assert [fault.partition(":")[0] for fault in faults({name: object()})] == [name]
 
 
-@pytest.mark.parametrize("name", [*KEYS, *SPELLINGS])
+@pytest.mark.parametrize("name", [*KEYS, *ALIASES])
 def test_every_key_is_documented(name: str) -> None:
     assert f"`{name}`" in DOCS.read_text()
 
 
 @given(
     st.dictionaries(
-        st.sampled_from([*KEYS, *SPELLINGS]), st.text("aelnotu.,-019", max_size=6) | st.integers()
+        st.sampled_from([*KEYS, *ALIASES]), st.text("aelnotu.,-019", max_size=6) | st.integers()
     )
 )
 def test_any_configuration_is_read_or_refused(given: dict[str, object]) -> None:
@@ -179,7 +179,7 @@ def test_any_configuration_is_read_or_refused(given: dict[str, object]) -> None:
         assert refused.faults
 
 
-def test_dead_letters_need_a_place() -> None:
+def test_dead_letters_need_a_destination() -> None:
     (fault,) = faults({"errors.dlq.enable": "true"})
     assert fault.startswith("errors.dlq.path: None is not allowed")
     assert read(errors_dlq_enable=True, errors_dlq_path=Path("/data")).dead_letters.path == "/data"
@@ -209,22 +209,22 @@ def test_dead_letters_need_a_place() -> None:
         ({"errors.tolerance.rate.duration": "day"}, "errors.tolerance.rate.duration"),
     ],
 )
-def test_what_would_be_ignored_is_a_fault(given: dict[str, object], fault: str) -> None:
+def test_a_setting_that_would_be_ignored_is_a_fault(given: dict[str, object], fault: str) -> None:
     assert [each.partition(":")[0] for each in faults(given)] == [fault]
 
 
-def test_dead_letters_may_be_switched_off_with_all_they_need() -> None:
+def test_dead_letters_can_be_disabled_with_their_settings() -> None:
     off = {"errors.dlq.enable": False, "errors.dlq.path": "/x", "errors.dlq.producer.acks": "1"}
     assert not ErrorSettings.read(off).dead_letters.enable
     topic = {"errors.dlq.format": "kafka", "errors.dlq.topic.name": "t"}
     assert ErrorSettings.read(ON | topic).dead_letters.topic == "t"
 
 
-def test_handlers_are_kept_as_given_and_todays_name_wins() -> None:
-    mine, old = Handler(), Handler()
-    given = {"processing.exception.handler": mine, "default.processing.exception.handler": old}
+def test_handlers_are_not_imported_and_the_current_name_wins() -> None:
+    current, old = Handler(), Handler()
+    given = {"processing.exception.handler": current, "default.processing.exception.handler": old}
     settings = ErrorSettings.read(given)
-    assert settings.handlers == {StageKind.PROCESS: mine}
+    assert settings.handlers == {StageKind.PROCESS: current}
     assert settings.policy(StageKind.PROCESS).handled
     assert not settings.policy(StageKind.PRODUCE).handled
     found = ErrorSettings.read({"default.production.exception.handler": "my.module.Handler"})
@@ -236,7 +236,7 @@ def test_users_extend_the_table_by_configuration() -> None:
         {"errors.retriable.classes": "builtins.ValueError, my.Busy", "errors.fatal.classes": ["X"]}
     )
     assert settings.table.classify(describe(ValueError())).kind is Kind.RETRIABLE
-    assert settings.table.rulings["X"].kind is Kind.FATAL
+    assert settings.table.classifications["X"].kind is Kind.FATAL
 
 
 def test_every_configured_stage_has_a_handler_key() -> None:

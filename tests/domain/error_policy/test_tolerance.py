@@ -25,7 +25,7 @@ tallies = st.builds(
 
 
 @given(tolerances, tallies, st.integers(0, 10**13), st.integers(1, 60))
-def test_counting_many_at_once_is_counting_them_one_by_one(
+def test_counting_many_records_equals_counting_each(
     tolerance: Tolerance, tally: Tally, now_ms: int, records: int
 ) -> None:
     step = Counted(tally=tally, tolerated=0)
@@ -41,7 +41,7 @@ def test_counting_many_at_once_is_counting_them_one_by_one(
 
 
 @given(st.integers(0, 1000), st.integers(1, 3000))
-def test_with_limit_n_the_next_one_kills(limit: int, records: int) -> None:
+def test_the_record_after_the_limit_is_fail(limit: int, records: int) -> None:
     counted = count(Tolerance(limit=limit), Tally(), now_ms=0, records=records)
     assert counted.tolerated == min(limit, records)
     assert (counted.exceeded is Exceeded.TOTAL) is (records > limit)
@@ -66,14 +66,14 @@ def test_windows_tumble_and_are_aligned_to_the_epoch(window: Window, length: int
     assert count(tolerance, last.tally, now_ms=5 * length).exceeded is None
 
 
-def test_the_window_that_ends_does_not_forget_the_total() -> None:
+def test_the_end_of_a_window_keeps_the_total() -> None:
     tolerance = Tolerance(limit=2, rate_limit=1)
     tally = count(tolerance, Tally(), now_ms=0).tally
     tally = count(tolerance, tally, now_ms=60_000).tally
     assert count(tolerance, tally, now_ms=120_000).exceeded is Exceeded.TOTAL
 
 
-def test_the_limit_that_is_reached_first_is_named() -> None:
+def test_the_first_exceeded_limit_is_named() -> None:
     rate = count(Tolerance(limit=5, rate_limit=3), Tally(), now_ms=0, records=9)
     assert (rate.tolerated, rate.exceeded) == (3, Exceeded.RATE)
     both = count(Tolerance(limit=3, rate_limit=3), Tally(), now_ms=0, records=9)

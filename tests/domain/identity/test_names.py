@@ -1,4 +1,4 @@
-"""Names, identities and ids: two things never share one, one thing always has the same."""
+"""Names, identities and ids: unique per thing, and stable."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ task_ids = st.builds(
 
 
 @pytest.mark.parametrize("name", ["flights", "0", "a.b-c", "a" * 63])
-def test_a_name_is_a_name(name: str) -> None:
+def test_valid_names_are_accepted(name: str) -> None:
     assert check_name("application", name) == name
 
 
 @pytest.mark.parametrize("name", ["", "A", "-a", ".a", "a_b", "a/b", "a" * 64, "ä", "a\n"])
-def test_what_is_no_name_is_refused_with_the_rule(name: str) -> None:
+def test_an_invalid_name_is_refused_with_the_rule(name: str) -> None:
     with pytest.raises(InvalidValue) as refused:
         check_name("pipeline", name)
     assert (refused.value.name, refused.value.value) == ("pipeline", name)
@@ -55,14 +55,14 @@ def test_any_key_has_a_digest_that_fits_a_url(key: str | None) -> None:
     assert int(task.digest, 16) >= 0
 
 
-def test_the_global_task_is_not_the_one_with_an_empty_key() -> None:
+def test_the_global_task_differs_from_the_empty_key() -> None:
     nothing = TaskId(application="a", pipeline="p", checkpoint="c")
     empty = TaskId(application="a", pipeline="p", checkpoint="c", key="")
     assert nothing.digest != empty.digest
     assert (nothing.printed, empty.printed, JFK.printed) == ("p (no key)", "p_", "delays_JFK")
 
 
-def test_a_digest_is_the_same_for_ever() -> None:
+def test_a_digest_never_changes() -> None:
     assert JFK.digest == "b0ea044b54570557b3cc1d1cb6a585eb"
 
 
@@ -72,7 +72,7 @@ def test_long_keys_are_bounded_and_stay_different(one: str, other: str) -> None:
     assert (one == other) == (bounded_key(one) == bounded_key(other))
 
 
-def test_a_key_up_to_the_limit_is_itself() -> None:
+def test_a_key_up_to_the_limit_is_unchanged() -> None:
     assert bounded_key("k" * 512) == "k" * 512
     assert bounded_key("ü" * 257).startswith("ü" * 64 + "…")
 
@@ -87,7 +87,7 @@ def commit(at: datetime = NOON, **other: object) -> object:
     return uuids.commit_id(at, **(values | other))  # type: ignore[arg-type]  # each by its name
 
 
-def test_a_commit_has_one_id_wherever_it_is_sent_from() -> None:
+def test_a_commit_has_the_same_id_on_every_host() -> None:
     assert commit() == commit()
     assert str(commit()) == "01a1f8d3-ea00-806a-9864-d571923c2ce8"
 
@@ -102,7 +102,7 @@ def test_two_commits_never_share_an_id(other: dict[str, object]) -> None:
 
 
 @given(st.datetimes(datetime(1970, 1, 2), datetime(3000, 1, 1), timezones=st.just(UTC)))
-def test_ids_begin_with_their_time_and_say_their_version(at: datetime) -> None:
+def test_ids_begin_with_their_time_and_have_a_version(at: datetime) -> None:
     random = uuids.uuid7(at)
     named = uuids.commit_id(at, application="a", pipeline="p", checkpoint="c", entry=1)
     assert (random.version, named.version) == (7, 8)
@@ -131,7 +131,7 @@ def cause(
     )
 
 
-def test_what_differs_from_record_to_record_does_not_make_another_group() -> None:
+def test_values_of_a_record_do_not_change_the_fingerprint() -> None:
     assert cause() == cause(message="bad value  'x y' in row 4.5")
     assert normalised("id 0193476e-0000-7000-8000-000000000001 at 0x7f3a: 12") == (
         "id <uuid> at <hex>: <number>"
@@ -139,7 +139,7 @@ def test_what_differs_from_record_to_record_does_not_make_another_group() -> Non
     assert cause().startswith("1-")
 
 
-def test_another_cause_makes_another_group() -> None:
+def test_another_cause_has_another_fingerprint() -> None:
     causes = {
         cause(),
         cause("process:x"),
@@ -151,15 +151,15 @@ def test_another_cause_makes_another_group() -> None:
     assert len(causes) == 6
 
 
-def test_a_condition_or_a_frame_says_more_than_the_message() -> None:
+def test_a_condition_or_frame_replaces_the_message_in_the_fingerprint() -> None:
     assert cause(condition="C", message="one") == cause(condition="C", message="other")
     assert cause(frame="f:1", message="one") == cause(frame="f:1", message="other")
 
 
-def test_keys_of_redis_begin_with_their_application() -> None:
+def test_redis_keys_begin_with_their_application() -> None:
     made = [
         redis_keys.events("flights"), redis_keys.commands("flights"), redis_keys.state("flights"),
-        redis_keys.woken("flights"), redis_keys.heartbeat("flights", INSTANCE),
+        redis_keys.pending_drain("flights"), redis_keys.heartbeat("flights", INSTANCE),
         redis_keys.confirmed("flights", INSTANCE),
     ]  # fmt: skip
     assert all(key.startswith("arrester:flights:") for key in made)

@@ -1,4 +1,4 @@
-"""Agent and server see an instance's tasks alike, or one report makes them."""
+"""Drift: different task states of agent and server are corrected by one report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from arrester.controlplane.domain.events import Event, Run, StateReported, TaskDied, TaskPaused
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state import drift
-from arrester.controlplane.domain.state.drift import Difference, differing
+from arrester.controlplane.domain.state.drift import Difference, compare_hashes
 from arrester.controlplane.domain.state.states import TaskState, TaskStatus
 from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from tests import histories
@@ -39,19 +39,19 @@ def seen(tasks: list[TaskState]) -> set[tuple[TaskId, TaskStatus, int | None, in
 
 
 @given(histories.histories, histories.histories)
-def test_whatever_the_drift_one_report_heals(theirs: list[Event], ours: list[Event]) -> None:
-    truth = of_run(folded(*theirs))
-    view = folded(*ours)
+def test_one_report_corrects_any_drift(agent_hash: list[Event], server_hash: list[Event]) -> None:
+    truth = of_run(folded(*agent_hash))
+    view = folded(*server_hash)
     others = {id: each for id, each in view.tasks.items() if each not in of_run(view)}
-    told = [histories.event(each, run=LATER) for each in drift.report(truth)]
-    folded(*told, after=view)
+    reports = [histories.event(each, run=LATER) for each in drift.report(truth)]
+    folded(*reports, after=view)
     assert drift.weight(of_run(view)) == drift.weight(truth)
     assert seen(of_run(view)) == seen(truth)
     assert {id: view.tasks[id] for id in others} == others
 
 
 @given(st.permutations(range(450)))
-def test_a_long_report_comes_in_parts_that_speak_of_all_together(order: list[int]) -> None:
+def test_a_long_report_is_split_into_parts_that_cover_all_tasks(order: list[int]) -> None:
     ids = [replace(JFK, key=f"k{number}") for number in order]
     truth = [TaskState(id=id, status=TaskStatus.PAUSED, position=1) for id in ids[:400]]
     parts = drift.report(truth)
@@ -71,7 +71,7 @@ def test_a_report_of_an_older_run_changes_nothing() -> None:
     assert state.tasks == before
 
 
-def test_a_corrected_task_shows_the_failure_that_the_report_names() -> None:
+def test_a_corrected_task_has_the_failure_of_the_report() -> None:
     dead = folded(histories.event(TaskDied(task="JFK", position=9, failure=FAILURE)))
     view = folded(*histories.started())
     folded(*map(histories.event, drift.report(dead.tasks.values())), after=view)
@@ -80,34 +80,34 @@ def test_a_corrected_task_shows_the_failure_that_the_report_names() -> None:
     assert task.failed == 0
 
 
-def test_the_hash_is_free_of_order_and_blind_to_what_runs() -> None:
+def test_the_hash_ignores_order_and_running_tasks() -> None:
     first, second = (TaskState(id=replace(JFK, key=key), status=TaskStatus.DEAD) for key in "ab")
     runs = TaskState(id=JFK, held=7)
-    whole = drift.standing([drift.weight([first, runs, second])])
-    assert whole == drift.standing([drift.weight([second]), drift.weight([first])])
-    assert whole != drift.standing([drift.weight([first])])
-    assert whole != drift.standing([drift.weight([first, replace(second, position=1)])])
+    whole = drift.state_hash([drift.weight([first, runs, second])])
+    assert whole == drift.state_hash([drift.weight([second]), drift.weight([first])])
+    assert whole != drift.state_hash([drift.weight([first])])
+    assert whole != drift.state_hash([drift.weight([first, replace(second, position=1)])])
 
 
-def test_only_what_stays_different_is_asked_about_and_once() -> None:
+def test_a_lasting_difference_is_requested_once() -> None:
     def after(
-        before: Difference | None, beat: int, *, theirs: str = "t", ours: str = "o"
+        before: Difference | None, beat: int, *, agent_hash: str = "t", server_hash: str = "o"
     ) -> object:
         at = NOON + timedelta(seconds=5 * beat)
-        return differing(before, theirs=theirs, ours=ours, beat=at)
+        return compare_hashes(before, agent_hash=agent_hash, server_hash=server_hash, beat=at)
 
     first = after(None, 1)
     assert isinstance(first, Difference)
     assert after(first, 1) == first
     second = after(first, 2)
     assert isinstance(second, Difference)
-    assert not second.lasts
+    assert not second.is_report_due
     third = after(second, 3)
     assert isinstance(third, Difference)
-    assert third.lasts
-    assert not replace(third, asked=histories.INSTANCE).lasts
-    moved = after(second, 3, ours="other")
+    assert third.is_report_due
+    assert not replace(third, report_id=histories.INSTANCE).is_report_due
+    moved = after(second, 3, server_hash="other")
     assert isinstance(moved, Difference)
     assert moved.beats == 1
-    assert after(third, 4, theirs="o") is None
-    assert differing(third, theirs=None, ours="o", beat=NOON) is None
+    assert after(third, 4, agent_hash="o") is None
+    assert compare_hashes(third, agent_hash=None, server_hash="o", beat=NOON) is None

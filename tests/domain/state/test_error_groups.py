@@ -24,7 +24,7 @@ from arrester.controlplane.domain.events import (
     Response,
 )
 from arrester.controlplane.domain.state import error_groups
-from arrester.controlplane.domain.state.counters import MOST_CLASSES
+from arrester.controlplane.domain.state.counters import MAX_CLASSES
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus
 from arrester.controlplane.domain.state.stream_state import empty
@@ -35,7 +35,7 @@ MARK = FAILURE.fingerprint
 
 
 def group(*events: Event, minutes: Sequence[int] = ()) -> GroupState:
-    """Return the group of the failure that these histories are about, as received at `minutes`."""
+    """Return the group of the failure after `events`, received at `minutes`."""
     stored = histories.stored(list(events))
     for place, minute in enumerate(minutes):
         stored[place] = replace(stored[place], received_at=NOON + timedelta(minutes=minute))
@@ -43,7 +43,7 @@ def group(*events: Event, minutes: Sequence[int] = ()) -> GroupState:
 
 
 def by(data: EventData, *, minute: int = 0) -> Event:
-    """Return what a person does, as the server says it."""
+    """Return an action of a person as the server's event."""
     return histories.event(data, minute=minute, run=None, instance=None)
 
 
@@ -60,26 +60,26 @@ def more(count: int, *, minute: int = 0) -> Event:
 
 
 def came_in(*classes: str, condition: str | None = "CAST_INVALID_INPUT") -> list[Event]:
-    """Return a failure in each of some classes, by their fingerprint of one cause."""
+    """Return a failure of each class, with one fingerprint."""
     failures = [replace(FAILURE, condition=condition, exception_class=each) for each in classes]
-    said = (
+    payloads = (
         RecordFailed(task="JFK", position=number, failure=each, response=Response.CONTINUE)
         for number, each in enumerate(failures)
     )
-    return [histories.event(data) for data in said]
+    return [histories.event(data) for data in payloads]
 
 
 RESOLVED = by(ErrorGroupResolved(fingerprint=MARK, actor="ana", reason="fixed"))
 
 
-def test_a_resolved_group_says_who_and_why() -> None:
+def test_a_resolved_group_has_its_actor_and_reason() -> None:
     state = group(histories.failed(1), RESOLVED)
     assert (state.status, state.actor, state.reason) == (GroupStatus.RESOLVED, "ana", "fixed")
     assert state.status_sequence == 2
 
 
-def test_a_condition_knows_the_classes_that_it_came_in_however_it_is_folded() -> None:
-    many = [f"C{number:02}" for number in range(MOST_CLASSES + 2)]
+def test_a_condition_collects_its_classes_in_any_fold() -> None:
+    many = [f"C{number:02}" for number in range(MAX_CLASSES + 2)]
     for classes, expected in (
         (["B"] * 9, ()),
         (["B", "D", "A", "D", "B", "C"], ("A", "C", "D")),
@@ -93,23 +93,26 @@ def test_a_condition_knows_the_classes_that_it_came_in_however_it_is_folded() ->
         assert (state.exception_class, state.other_classes) == (classes[0], expected)
         for begin in (0, len(events) // 2):
             whole = empty(APPLICATION).fold(histories.stored(events[:begin]))
-            assert whole.fold(histories.told(events[begin:], after=begin)).groups[MARK] == state
+            assert (
+                whole.fold(histories.stored_elements(events[begin:], after=begin)).groups[MARK]
+                == state
+            )
         for at in range(len(events)):
             resolved = group(*events[:at], RESOLVED, *events[at:])
             assert resolved.other_classes == expected
 
 
-def test_what_has_no_condition_has_no_other_classes() -> None:
+def test_a_group_without_a_condition_has_no_other_classes() -> None:
     assert group(*came_in("A", "B", condition=None)).other_classes == ()
 
 
-def test_a_failure_reopens_what_was_resolved() -> None:
+def test_a_failure_reopens_a_resolved_group() -> None:
     state = group(histories.failed(1), RESOLVED, histories.failed(2))
     assert (state.status, state.recurred) == (GroupStatus.UNRESOLVED, True)
     assert (state.actor, state.reason, state.status_sequence) == (None, error_groups.RECURRED, 3)
 
 
-def test_the_same_record_that_fails_again_reopens_too() -> None:
+def test_a_recurrence_reopens_a_resolved_group() -> None:
     again = RecordFailed(
         task="JFK", position=1, failure=FAILURE, response=Response.PAUSE, recurrence=True
     )
@@ -124,7 +127,7 @@ def test_a_group_is_reopened_by_hand() -> None:
     assert (state.status, state.recurred, state.actor) == (GroupStatus.UNRESOLVED, False, "ben")
 
 
-def test_a_muted_group_speaks_when_so_many_fail_within_one_period() -> None:
+def test_a_mute_ends_after_its_failures_within_one_period() -> None:
     mute = by(ErrorGroupMuted(fingerprint=MARK, actor="ana", failures=10, period_seconds=3600))
     quiet = [histories.failed(1), mute, more(9), more(9)]
     state = group(*quiet, minutes=[0, 0, 1, 61])
@@ -135,7 +138,7 @@ def test_a_muted_group_speaks_when_so_many_fail_within_one_period() -> None:
     assert (state.mute, state.reason) == (None, "10 failed records within one hour")
 
 
-def test_an_agents_clock_neither_begins_nor_ends_a_period() -> None:
+def test_periods_of_a_mute_follow_the_servers_clock() -> None:
     mute = by(ErrorGroupMuted(fingerprint=MARK, actor="ana", failures=10, period_seconds=3600))
     # One agent's clock is years ahead: what the others say counts in the same hour nevertheless.
     ahead = [histories.failed(1), mute, more(5, minute=10**6), more(5, minute=1)]
@@ -145,15 +148,15 @@ def test_an_agents_clock_neither_begins_nor_ends_a_period() -> None:
     assert state.count == 11
 
 
-def test_a_mute_until_a_time_ends_with_it() -> None:
+def test_a_mute_until_a_time_ends_then() -> None:
     until = NOON + timedelta(hours=1)
     mute = by(ErrorGroupMuted(fingerprint=MARK, actor="ana", until=until))
     state = group(histories.failed(1), mute, more(10**6))
     assert state.status is GroupStatus.MUTED
-    assert error_groups.over([state], now=until - timedelta(seconds=1)) == []
-    [over] = error_groups.over([state], now=until)
-    assert over == ErrorGroupUnmuted(fingerprint=MARK, reason="its time is over")
-    assert group(histories.failed(1), mute, by(over)).status is GroupStatus.UNRESOLVED
+    assert error_groups.expired_mutes([state], now=until - timedelta(seconds=1)) == []
+    [unmuted] = error_groups.expired_mutes([state], now=until)
+    assert unmuted == ErrorGroupUnmuted(fingerprint=MARK, reason="its time is over")
+    assert group(histories.failed(1), mute, by(unmuted)).status is GroupStatus.UNRESOLVED
 
 
 def test_notes_are_counted_and_change_nothing_else() -> None:
@@ -162,7 +165,7 @@ def test_notes_are_counted_and_change_nothing_else() -> None:
     assert (state.status, state.notes) == (GroupStatus.RESOLVED, 1)
 
 
-def test_what_is_done_to_an_unknown_group_is_history_and_no_more() -> None:
+def test_actions_on_an_unknown_group_change_no_state() -> None:
     assert empty(APPLICATION).fold(histories.stored([RESOLVED])).groups == {}
 
 
@@ -173,7 +176,7 @@ def test_a_group_is_muted_exactly_while_it_has_an_end(events: list[Event]) -> No
         assert not (state.recurred and state.status is not GroupStatus.UNRESOLVED)
 
 
-def test_each_act_in_each_state_is_allowed_or_refused_with_a_reason() -> None:
+def test_each_action_in_each_status_is_allowed_or_refused_with_a_reason() -> None:
     failed = group(histories.failed(1))
     states = {
         "UNRESOLVED": failed,
@@ -206,7 +209,7 @@ def test_each_act_in_each_state_is_allowed_or_refused_with_a_reason() -> None:
         ("period_seconds", {"failures": 5, "period_seconds": 61}),
     ],
 )
-def test_a_mute_needs_an_end_that_can_come(name: str, end: dict[str, object]) -> None:
+def test_a_mute_needs_a_possible_end(name: str, end: dict[str, object]) -> None:
     requested = GroupRequest(
         id=UUID(int=1), act=GroupAct.MUTE, fingerprint=MARK, actor="ana", **end  # type: ignore[arg-type]  # by name
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`evolve` and the fold: they take any history, and what they promise holds for all of them."""
+"""`evolve` and the fold: their properties hold for any history."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from arrester.controlplane.domain.state.states import (
     TaskStatus,
     ThreadStatus,
 )
-from arrester.controlplane.domain.state.stream_state import StreamState, empty, subjects
+from arrester.controlplane.domain.state.stream_state import StreamState, empty, state_keys
 from tests import histories
 from tests.histories import APPLICATION, FAILURE, INSTANCE, JFK, NOON, OTHER_INSTANCE
 
@@ -67,7 +67,7 @@ def fold(*events: Event) -> StreamState:
 
 
 def task(*data: EventData) -> TaskState:
-    """Return the task JFK after its run has said `data`."""
+    """Return the task JFK after events with `data`."""
     return fold(*histories.started(), *(histories.event(each) for each in data)).tasks[JFK.digest]
 
 
@@ -81,7 +81,7 @@ def command(
     instances: tuple[UUID, ...] = (),
     kind: CommandKind = CommandKind.RESUME_TASK,
 ) -> CommandState:
-    """Return a command after it was answered: by an instance, or (None) by the server."""
+    """Return a command after answers of instances, or (None) of the server."""
     about_task = kind is CommandKind.RESUME_TASK
     issued = CommandIssued(
         command=COMMAND,
@@ -93,15 +93,15 @@ def command(
         instances=instances,
         expires_at=NOON,
     )
-    said = [histories.event(data, instance=by, run=None) for by, data in answers]
-    return fold(histories.event(issued, instance=None, run=None), *said).commands[COMMAND]
+    reported = [histories.event(data, instance=by, run=None) for by, data in answers]
+    return fold(histories.event(issued, instance=None, run=None), *reported).commands[COMMAND]
 
 
 # ── what holds for any history ───────────────────────────────────────────────────────────────
 
 
 @given(histories.histories)
-def test_the_fold_takes_any_history(events: list[Event]) -> None:
+def test_the_fold_accepts_any_history(events: list[Event]) -> None:
     state = fold(*events)
     assert state.application.sequence == len(events)
     touched = [*state.tasks.values(), *state.threads.values(), *state.instances.values()]
@@ -109,7 +109,7 @@ def test_the_fold_takes_any_history(events: list[Event]) -> None:
 
 
 @given(histories.histories, st.integers(0, 30))
-def test_it_does_not_matter_where_the_fold_was_interrupted(events: list[Event], cut: int) -> None:
+def test_an_interrupted_fold_gives_the_same_states(events: list[Event], cut: int) -> None:
     whole = fold(*events)
     first = fold(*events[:cut])
     both = first.fold(histories.stored(events[cut:], after=len(events[:cut])))
@@ -117,18 +117,18 @@ def test_it_does_not_matter_where_the_fold_was_interrupted(events: list[Event], 
 
 
 @given(histories.storms)
-def test_failures_that_are_added_up_are_counted_as_one_by_one(events: list[Event]) -> None:
+def test_the_bulk_fold_equals_the_fold_of_each_event(events: list[Event]) -> None:
     whole, run_step_by_step = fold(*events), fold()
     for each in histories.stored(events):
         run_step_by_step.fold([each])
     assert states_of(run_step_by_step) == states_of(whole)
-    assert run_step_by_step.touched == whole.touched
+    assert run_step_by_step.changed_keys == whole.changed_keys
 
 
 @given(histories.histories, st.integers(0, 30))
-def test_the_subjects_are_all_that_the_fold_looks_at(events: list[Event], cut: int) -> None:
+def test_the_state_keys_are_all_that_the_fold_uses(events: list[Event], cut: int) -> None:
     before, rest = fold(*events[:cut]), events[cut:]
-    needed = subjects(APPLICATION, rest)
+    needed = state_keys(APPLICATION, rest)
     few = StreamState(
         application=before.application,
         tasks={key: each for key, each in before.tasks.items() if key in needed.tasks},
@@ -157,7 +157,7 @@ def states_of(state: StreamState) -> list[Mapping[Any, AnyState]]:
 
 
 @given(histories.histories)
-def test_states_survive_their_rows(events: list[Event]) -> None:
+def test_states_are_equal_after_reading_their_rows(events: list[Event]) -> None:
     for states in states_of(fold(*events)):
         for state in states.values():
             text = msgspec.json.encode(state)
@@ -184,16 +184,16 @@ def test_a_late_run_changes_no_status(events: list[Event], data: TaskEvent) -> N
 
 
 @given(histories.histories)
-def test_failed_records_are_the_same_number_in_every_view(events: list[Event]) -> None:
+def test_every_view_counts_the_same_failed_records(events: list[Event]) -> None:
     state = fold(*events)
-    said = sum(
+    reported = sum(
         event.data.count
         for event in events
         if isinstance(event.data, RecordFailed | FailuresCounted)
     )
-    assert state.application.failed == said
-    assert sum(each.failed for each in state.tasks.values()) == said
-    assert sum(each.count for each in state.groups.values()) == said
+    assert state.application.failed == reported
+    assert sum(each.failed for each in state.tasks.values()) == reported
+    assert sum(each.count for each in state.groups.values()) == reported
 
 
 ANSWERS: list[EventData] = [
@@ -203,7 +203,7 @@ ANSWERS: list[EventData] = [
 
 
 @given(histories.histories, st.sampled_from(ANSWERS))
-def test_the_agents_word_is_final(events: list[Event], answer: EventData) -> None:
+def test_the_answer_of_an_instance_is_final(events: list[Event], answer: EventData) -> None:
     spoken = histories.event(answer, run=None, instance=INSTANCE)
     gave_up = CommandExpired(command=COMMAND, reason="late")
     state = fold(*events, spoken, histories.event(gave_up, run=None, instance=None))
@@ -235,7 +235,7 @@ def test_a_paused_task_shows_where_and_why() -> None:
     assert (state.failure_sequence, state.status_sequence) == (3, 4)
 
 
-def test_a_task_paused_by_hand_blames_no_record() -> None:
+def test_a_task_paused_by_hand_has_no_failure() -> None:
     state = task(
         *PAUSED, TaskResumed(task="JFK", how=ResumeHow.RETRY), TaskPaused(task="JFK", position=9)
     )
@@ -247,7 +247,7 @@ def test_a_task_paused_by_hand_blames_no_record() -> None:
     [TaskResumed(task="JFK", how=how) for how in ResumeHow] + [TaskRestarted(task="JFK")],
     ids=[*ResumeHow, "restarted"],
 )
-def test_a_task_that_goes_on_is_running(again: TaskResumed | TaskRestarted) -> None:
+def test_a_resumed_task_is_running(again: TaskResumed | TaskRestarted) -> None:
     state = task(*PAUSED, again)
     assert (state.status, state.position) == (TaskStatus.RUNNING, None)
     assert state.counters.records_skipped == (getattr(again, "how", None) is ResumeHow.SKIP)
@@ -281,7 +281,7 @@ def test_counters_are_those_of_the_connect_framework() -> None:
     assert counters.dlq_produce_failures == 8
 
 
-def test_a_record_that_fails_again_after_a_resume_is_one_failed_record() -> None:
+def test_a_recurrence_is_no_further_failed_record() -> None:
     again = RecordFailed(
         task="JFK", position=7, failure=FAILURE, response=Response.PAUSE, recurrence=True
     )
@@ -289,7 +289,7 @@ def test_a_record_that_fails_again_after_a_resume_is_one_failed_record() -> None
     assert (state.failed, state.counters.record_failures) == (1, 2)
 
 
-def test_a_record_that_is_skipped_when_it_fails_again_is_one_failed_and_one_skipped() -> None:
+def test_a_skipped_recurrence_is_one_failed_and_one_skipped_record() -> None:
     again = RecordFailed(
         task="JFK", position=7, failure=FAILURE, response=Response.CONTINUE, recurrence=True
     )
@@ -300,7 +300,7 @@ def test_a_record_that_is_skipped_when_it_fails_again_is_one_failed_and_one_skip
 # ── threads, instances, applications ─────────────────────────────────────────────────────────
 
 
-def test_a_newer_run_takes_over_and_an_older_one_is_history() -> None:
+def test_events_of_an_older_run_change_no_state() -> None:
     second = replace(histories.RUN, epoch=2)
     state = fold(
         *histories.started(),
@@ -313,7 +313,7 @@ def test_a_newer_run_takes_over_and_an_older_one_is_history() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "status"),
+    ("reported", "status"),
     [
         ([], InstanceStatus.RUNNING),
         ([InstanceStopping(reason="night")], InstanceStatus.PENDING_SHUTDOWN),
@@ -323,11 +323,11 @@ def test_a_newer_run_takes_over_and_an_older_one_is_history() -> None:
         ([InstanceStopped(reason="x"), InstanceStopping(reason="x")], InstanceStatus.NOT_RUNNING),
     ],
 )
-def test_the_states_of_an_instance(said: list[EventData], status: InstanceStatus) -> None:
-    assert instance(*said).status is status
+def test_the_states_of_an_instance(reported: list[EventData], status: InstanceStatus) -> None:
+    assert instance(*reported).status is status
 
 
-def test_lost_is_an_overlay_that_goes_away() -> None:
+def test_lost_is_an_overlay_that_ends() -> None:
     lost = InstanceLost(last_heard=NOON)
     assert instance(lost).lost
     assert instance(lost).status is InstanceStatus.RUNNING
@@ -368,7 +368,7 @@ CANCELLED = CommandCancelled(command=COMMAND, reason="shut down")
         ([(INSTANCE, APPLIED), (INSTANCE, DELIVERED)], CommandStatus.APPLIED),
     ],
 )
-def test_the_life_of_a_command(
+def test_a_command_goes_through_its_states(
     answers: list[tuple[UUID | None, EventData]], status: CommandStatus
 ) -> None:
     assert command(*answers, instances=(INSTANCE,)).status is status
@@ -376,7 +376,7 @@ def test_the_life_of_a_command(
         assert command(*answers).status is status
 
 
-def test_a_shutdown_of_two_is_as_good_as_its_worst_part() -> None:
+def test_a_shutdown_of_two_instances_has_the_worst_status() -> None:
     def shutdown(*answers: tuple[UUID | None, EventData]) -> CommandStatus:
         both = (INSTANCE, OTHER_INSTANCE)
         return command(*answers, instances=both, kind=CommandKind.SHUT_DOWN_APPLICATION).status
@@ -389,15 +389,15 @@ def test_a_shutdown_of_two_is_as_good_as_its_worst_part() -> None:
 
 
 @pytest.mark.parametrize("first_is", [EXPIRED, REFUSED, CANCELLED, DELIVERED])
-def test_whoever_applies_a_command_to_its_task_speaks_for_it(first_is: EventData) -> None:
-    """The checkpoint was taken over: the command was for the first, and the other applied it."""
+def test_the_instance_that_applies_a_task_command_decides(first_is: EventData) -> None:
+    """Another instance took over the checkpoint and applied the command."""
     taken_over = (OTHER_INSTANCE, replace(APPLIED, detail="goes on"))
     by = None if first_is in (EXPIRED, CANCELLED) else INSTANCE
     late = command((by, first_is), taken_over, instances=(INSTANCE,))
     assert (late.status, late.outcome) == (CommandStatus.APPLIED, "goes on")
 
 
-def test_a_command_applied_to_its_task_stays_so_when_the_first_instance_is_lost() -> None:
+def test_an_applied_task_command_stays_applied_if_another_instance_is_lost() -> None:
     taken_over = (OTHER_INSTANCE, replace(APPLIED, detail="goes on"))
     lost = replace(EXPIRED, of_instance=INSTANCE)
     for state in (

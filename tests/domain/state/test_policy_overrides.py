@@ -1,4 +1,4 @@
-"""A policy set by command: what forbids it, who answers, and what pages show of it."""
+"""Policies set by command: refusals, answering instances, and the resulting state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.histories import APPLICATION, INSTANCE, NOON, OTHER_INSTANCE, POLICY
 
 ID = UUID(int=1)
 STAGES = ("source", "deserialize", "process:check", "produce")
-TOLD = replace(
+DESCRIBED = replace(
     POLICY,
     stages=tuple(
         StageDescribed(name=name, kind="Step", answer="FAIL", origin="default") for name in STAGES
@@ -44,16 +44,16 @@ TOLD = replace(
 )
 
 
-def running(policy: PipelineDescribed | None = TOLD, *more: Event) -> StreamState:
-    told = [] if policy is None else [histories.event(policy)]
-    return state([*histories.started(), *told, *more])
+def running(policy: PipelineDescribed | None = DESCRIBED, *more: Event) -> StreamState:
+    described = [] if policy is None else [histories.event(policy)]
+    return state([*histories.started(), *described, *more])
 
 
 def state(events: list[Event]) -> StreamState:
     return empty(APPLICATION).fold(histories.stored(events))
 
 
-def a_wish(
+def request(
     *,
     stage: str | None = "process:check",
     answer: StageAnswer | None = "CONTINUE",
@@ -89,11 +89,11 @@ def test_every_instance_that_runs_the_pipeline_has_to_answer() -> None:
     second = [
         histories.event(begun, run=None, instance=OTHER_INSTANCE),
         histories.event(ThreadStarted(), run=other, instance=OTHER_INSTANCE),
-        histories.event(TOLD, run=other, instance=OTHER_INSTANCE),
+        histories.event(DESCRIBED, run=other, instance=OTHER_INSTANCE),
         histories.event(ThreadStarted(), run=elsewhere, instance=OTHER_INSTANCE),
     ]
-    known = running(TOLD, *second)
-    (issued,) = decide(a_wish(), known, now=NOON)
+    known = running(DESCRIBED, *second)
+    (issued,) = decide(request(), known, now=NOON)
     assert isinstance(issued, CommandIssued)
     assert set(issued.instances) == {INSTANCE, OTHER_INSTANCE}
     assert (issued.pipeline, issued.checkpoint, issued.task) == ("delays", None, None)
@@ -106,35 +106,35 @@ def test_every_instance_that_runs_the_pipeline_has_to_answer() -> None:
             for data in (CommandDelivered(command=ID), CommandApplied(command=ID))
         ],
     ]
-    known = running(TOLD, *second, *answers[:3])
+    known = running(DESCRIBED, *second, *answers[:3])
     assert known.commands[ID].status is CommandStatus.DELIVERED
-    known = running(TOLD, *second, *answers)
+    known = running(DESCRIBED, *second, *answers)
     command = known.commands[ID]
     assert (command.status, command.task) == (CommandStatus.APPLIED, None)
     assert (command.pipeline, command.stage) == ("delays", "process:check")
 
 
-def test_what_the_server_knows_to_be_wrong_is_refused() -> None:
-    assert "delays does not run" in refused(state([]), a_wish())
-    ended = running(TOLD, histories.event(ThreadDied(reason="stopped")))
-    assert "delays does not run" in refused(ended, a_wish())
-    assert "has not reported its policy" in refused(running(None), a_wish())
-    unknown = refused(running(), a_wish(stage="process:nope"))
+def test_an_invalid_override_is_refused_by_the_server() -> None:
+    assert "delays does not run" in refused(state([]), request())
+    ended = running(DESCRIBED, histories.event(ThreadDied(reason="stopped")))
+    assert "delays does not run" in refused(ended, request())
+    assert "has not reported its policy" in refused(running(None), request())
+    unknown = refused(running(), request(stage="process:nope"))
     assert unknown == f"delays has no stage process:nope; it has {', '.join(STAGES)}"
-    at_python = refused(running(), a_wish(answer="RETRY"))
+    at_python = refused(running(), request(answer="RETRY"))
     assert at_python.startswith("process:check has used its retries")
-    assert len(decide(a_wish(stage="deserialize", answer="RETRY"), running(), now=NOON)) == 1
-    poor = running(replace(TOLD, retries_limit=0))
-    assert "no budget" in refused(poor, a_wish(stage="deserialize", answer="RETRY"))
-    assert "as in the code already" in refused(running(), a_wish(answer=None))
+    assert len(decide(request(stage="deserialize", answer="RETRY"), running(), now=NOON)) == 1
+    poor = running(replace(DESCRIBED, retries_limit=0))
+    assert "no budget" in refused(poor, request(stage="deserialize", answer="RETRY"))
+    assert "as in the code already" in refused(running(), request(answer=None))
     latched = histories.event(ApplicationLatched(reason="night"), run=None)
-    assert "LATCHED" in refused(running(TOLD, latched), a_wish())
+    assert "LATCHED" in refused(running(DESCRIBED, latched), request())
 
 
 def test_one_command_at_a_time_for_a_stage() -> None:
-    (issued,) = decide(a_wish(), running(), now=NOON)
-    known = running(TOLD, histories.event(issued, run=None, instance=None))
-    again = replace(a_wish(answer="FAIL"), command=UUID(int=2))
+    (issued,) = decide(request(), running(), now=NOON)
+    known = running(DESCRIBED, histories.event(issued, run=None, instance=None))
+    again = replace(request(answer="FAIL"), command=UUID(int=2))
     assert "already in progress for this stage" in refused(known, again)
     assert len(decide(replace(again, stage="source"), known, now=NOON)) == 1
     assert known.commands[ID].expires_at == NOON + COMMAND_EXPIRY
@@ -142,10 +142,10 @@ def test_one_command_at_a_time_for_a_stage() -> None:
 
 @pytest.mark.parametrize(
     "requested",
-    [a_wish(reason=" "), a_wish(pipeline=None), a_wish(stage=""), a_wish(stage="\ud800")],
+    [request(reason=" "), request(pipeline=None), request(stage=""), request(stage="\ud800")],
     ids=["no reason", "no pipeline", "no stage", "no text"],
 )
-def test_a_wish_that_is_none_leaves_no_trace(requested: CommandRequest) -> None:
+def test_an_invalid_request_is_not_logged(requested: CommandRequest) -> None:
     with pytest.raises(InvalidValue):
         decide(requested, running(), now=NOON)
 
@@ -155,36 +155,36 @@ def commanded(known: StreamState) -> tuple[StageCommanded, ...]:
     return () if thread.policy is None else thread.policy.commanded
 
 
-def test_the_thread_shows_what_was_set_by_whom_and_since_when() -> None:
-    said = StageCommanded(
+def test_the_thread_has_the_override_with_actor_and_time() -> None:
+    override = StageCommanded(
         name="process:check",
         answer="CONTINUE",
         actor="ana",
         reason="because",
         since=NOON + timedelta(minutes=5),
     )
-    known = running(TOLD, changed())
-    assert commanded(known) == (said,)
+    known = running(DESCRIBED, changed())
+    assert commanded(known) == (override,)
     (thread,) = known.threads.values()
     assert thread.since == NOON
-    assert [each.answer for each in commanded(running(TOLD, changed(), changed("FAIL")))] == [
+    assert [each.answer for each in commanded(running(DESCRIBED, changed(), changed("FAIL")))] == [
         "FAIL"
     ]
-    assert commanded(running(TOLD, changed(), changed(None))) == ()
+    assert commanded(running(DESCRIBED, changed(), changed(None))) == ()
     assert commanded(running(None, changed())) == ()
 
 
-def test_a_new_run_says_itself_what_still_holds() -> None:
+def test_a_new_run_reports_its_overrides() -> None:
     later = Run(pipeline="delays", checkpoint="cp-1", epoch=2)
     begun = [
         histories.event(ThreadStarted(), run=later),
-        histories.event(TOLD, run=later),
+        histories.event(DESCRIBED, run=later),
     ]
-    assert commanded(running(TOLD, changed(), *begun)) == ()
+    assert commanded(running(DESCRIBED, changed(), *begun)) == ()
     late = changed()
-    assert commanded(running(TOLD, *begun, late)) == ()
+    assert commanded(running(DESCRIBED, *begun, late)) == ()
     keeps = replace(
-        TOLD, commanded=(StageCommanded(name="process:check", answer="PAUSE", since=NOON),)
+        DESCRIBED, commanded=(StageCommanded(name="process:check", answer="PAUSE", since=NOON),)
     )
     kept = [begun[0], histories.event(keeps, run=later)]
-    assert commanded(running(TOLD, changed(), *kept)) == keeps.commanded
+    assert commanded(running(DESCRIBED, changed(), *kept)) == keeps.commanded

@@ -1,4 +1,4 @@
-"""What the log says that tasks have spent of their tolerance is what their run has counted."""
+"""Tolerance usage from the log equals the count of the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from arrester.controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from arrester.controlplane.domain.state.states import MostSpent, ThreadState
+from arrester.controlplane.domain.state.states import MostToleranceUsed, ThreadState
 from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from arrester.controlplane.domain.state.tolerance_usage import in_window, window_end
 from tests.histories import FAILURE, NOON, POLICY, RUN
@@ -35,7 +35,7 @@ def folded(*events: Event) -> StreamState:
     )
 
 
-def said(
+def event_of(
     data: RecordFailed | FailuresCounted | PipelineDescribed | ThreadStarted | ThreadDied,
     *,
     minutes: float = 0,
@@ -63,7 +63,7 @@ def left_out(
 
 
 def begun(policy: PipelineDescribed = LIMITED, *, epoch: int = 1) -> list[Event]:
-    return [said(ThreadStarted(), epoch=epoch), said(policy, epoch=epoch)]
+    return [event_of(ThreadStarted(), epoch=epoch), event_of(policy, epoch=epoch)]
 
 
 def the_thread(state: StreamState) -> ThreadState:
@@ -79,9 +79,9 @@ def milliseconds(minutes: float) -> int:
     return int(at(minutes).timestamp() * 1_000)
 
 
-def test_a_gauge_shows_the_task_that_has_left_out_most() -> None:
+def test_the_thread_has_the_largest_usage_of_a_task() -> None:
     thread = the_thread(
-        folded(*begun(), said(left_out("JFK", 30)), said(left_out("EWR", 37), minutes=1))
+        folded(*begun(), event_of(left_out("JFK", 30)), event_of(left_out("EWR", 37), minutes=1))
     )
     assert (thread.spent.total, thread.spent.task) == (37, "EWR")
     assert in_window(thread, now=at(59)) == 37
@@ -89,39 +89,41 @@ def test_a_gauge_shows_the_task_that_has_left_out_most() -> None:
     assert window_end(LIMITED, now=at(59)) == at(60)
 
 
-def test_what_paused_or_killed_is_not_spent_and_a_record_that_failed_again_is() -> None:
+def test_only_skipped_records_and_recurrences_use_tolerance() -> None:
     again = RecordFailed(
         task="JFK", position=1, failure=FAILURE, response=Response.CONTINUE, recurrence=True
     )
     paused, failed = left_out("JFK", 5, Response.PAUSE), left_out("JFK", 5, Response.FAIL)
-    state = folded(*begun(), said(again), said(paused), said(failed))
+    state = folded(*begun(), event_of(again), event_of(paused), event_of(failed))
     assert the_thread(state).spent.total == 1
 
 
-def test_each_run_begins_at_zero_and_an_older_one_spends_nothing() -> None:
+def test_tolerance_usage_begins_at_zero_in_each_run() -> None:
     state = folded(
         *begun(),
-        said(left_out("JFK", 30)),
+        event_of(left_out("JFK", 30)),
         *begun(epoch=2),
-        said(left_out("JFK", 4), epoch=2),
-        said(left_out("EWR", 99)),
-        said(LIMITED),
-        said(ThreadDied(reason="stopped"), epoch=2),
+        event_of(left_out("JFK", 4), epoch=2),
+        event_of(left_out("EWR", 99)),
+        event_of(LIMITED),
+        event_of(ThreadDied(reason="stopped"), epoch=2),
     )
     thread = the_thread(state)
     assert thread.policy == LIMITED
     assert (thread.spent.total, thread.spent.task) == (4, "JFK")
 
 
-def test_a_run_that_says_nothing_of_itself_has_no_policy() -> None:
-    thread = the_thread(folded(*begun(), said(left_out("JFK")), said(ThreadStarted(), epoch=2)))
-    assert (thread.policy, thread.described_at, thread.spent) == (None, None, MostSpent())
+def test_a_run_without_a_description_has_no_policy() -> None:
+    thread = the_thread(
+        folded(*begun(), event_of(left_out("JFK")), event_of(ThreadStarted(), epoch=2))
+    )
+    assert (thread.policy, thread.described_at, thread.spent) == (None, None, MostToleranceUsed())
 
 
 def test_without_a_limit_nothing_is_counted() -> None:
     for policy in (POLICY, replace(POLICY, tolerance_limit=-1)):
-        state = folded(*begun(policy), said(left_out("JFK", 30)))
-        assert the_thread(state).spent == MostSpent()
+        state = folded(*begun(policy), event_of(left_out("JFK", 30)))
+        assert the_thread(state).spent == MostToleranceUsed()
         assert [task.spent for task in state.tasks.values()] == [None]
 
 
@@ -131,14 +133,14 @@ def test_without_a_limit_nothing_is_counted() -> None:
     ),
     st.sampled_from(Window),
 )
-def test_a_task_s_tally_is_the_one_that_its_run_keeps(
-    told: list[tuple[str, int, int]], window: Window
+def test_the_tally_of_a_task_equals_that_of_its_run(
+    skipped: list[tuple[str, int, int]], window: Window
 ) -> None:
-    told = sorted(told, key=lambda each: each[2])
+    skipped = sorted(skipped, key=lambda each: each[2])
     policy = replace(POLICY, tolerance_limit=10**9, rate_duration=window.value)
-    state = folded(*begun(policy), *(said(left_out(a, n), minutes=m) for a, n, m in told))
+    state = folded(*begun(policy), *(event_of(left_out(a, n), minutes=m) for a, n, m in skipped))
     tallies: dict[str, Tally] = {}
-    for task, records, minutes in told:
+    for task, records, minutes in skipped:
         tally = tallies.get(task, Tally())
         limits = Tolerance(limit=10**9, window=window)
         tallies[task] = count(limits, tally, now_ms=milliseconds(minutes), records=records).tally

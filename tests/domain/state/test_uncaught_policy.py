@@ -6,16 +6,16 @@ from hypothesis import strategies as st
 
 from arrester.controlplane.domain.state.states import ENDED, InstanceStatus, ThreadStatus
 from arrester.controlplane.domain.state.transitions import (
-    Move,
+    Transition,
+    instance_transition,
     may_start_thread,
-    move_instance,
-    move_thread,
+    thread_transition,
 )
 from arrester.controlplane.domain.state.uncaught_policy import (
     TO_ERROR,
     TO_NOT_RUNNING,
-    Because,
     Consequence,
+    OverrideReason,
     ReplacementPolicy,
     Replacements,
     UncaughtAnswer,
@@ -54,7 +54,7 @@ def react(
         (A.DEFAULT, (), False, True),
     ],
 )
-def test_what_each_answer_does(
+def test_each_answer_has_its_effect(
     answer: object, path: tuple[InstanceStatus, ...], application: bool, raises: bool
 ) -> None:
     found = react(answer)
@@ -63,13 +63,13 @@ def test_what_each_answer_does(
         application,
         raises,
     )
-    assert (found.replace_after_ms, found.because) == (None, None)
+    assert (found.replace_after_ms, found.reason) == (None, None)
 
 
 @pytest.mark.parametrize("answer", ["REPLACE_THREAD", 0, False, object()])
-def test_no_answer_shuts_the_instance_down(answer: object) -> None:
+def test_an_invalid_answer_shuts_the_instance_down(answer: object) -> None:
     found = react(answer)
-    assert (found.answer, found.because) == (A.SHUTDOWN_CLIENT, Because.NO_ANSWER)
+    assert (found.answer, found.reason) == (A.SHUTDOWN_CLIENT, OverrideReason.NO_ANSWER)
 
 
 def test_replacements_back_off_and_then_the_instance_shuts_down() -> None:
@@ -78,12 +78,15 @@ def test_replacements_back_off_and_then_the_instance_shuts_down() -> None:
         waits.append(found.replace_after_ms)
         at_ms, now_ms = found.replacements, now_ms + 1
     assert waits == [1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000, 60000, 60000]
-    assert (found.answer, found.because) == (A.SHUTDOWN_CLIENT, Because.BUDGET_SPENT)
+    assert (found.answer, found.reason) == (A.SHUTDOWN_CLIENT, OverrideReason.BUDGET_EXHAUSTED)
 
 
-def test_the_window_forgets() -> None:
+def test_replacements_before_the_window_do_not_count() -> None:
     old = tuple(range(10))
-    assert react(A.REPLACE_THREAD, at_ms=old, now_ms=HOUR - 1).because is Because.BUDGET_SPENT
+    assert (
+        react(A.REPLACE_THREAD, at_ms=old, now_ms=HOUR - 1).reason
+        is OverrideReason.BUDGET_EXHAUSTED
+    )
     found = react(A.REPLACE_THREAD, at_ms=old, now_ms=HOUR)
     assert found.replace_after_ms == 60_000
     assert len(found.replacements.at_ms) == 10
@@ -91,15 +94,15 @@ def test_the_window_forgets() -> None:
 
 
 @pytest.mark.parametrize("state", [s for s in InstanceStatus if s is not InstanceStatus.RUNNING])
-def test_only_a_running_instance_replaces(state: InstanceStatus) -> None:
+def test_only_a_running_instance_replaces_threads(state: InstanceStatus) -> None:
     found = react(A.REPLACE_THREAD, instance=state)
-    assert (found.answer, found.because) == (A.SHUTDOWN_THREAD, Because.NOT_RUNNING)
+    assert (found.answer, found.reason) == (A.SHUTDOWN_THREAD, OverrideReason.NOT_RUNNING)
     assert not may_start_thread(state)
 
 
 def test_the_thread_of_a_global_task_is_never_replaced() -> None:
     found = react(A.REPLACE_THREAD, global_task=True)
-    assert (found.answer, found.because) == (A.SHUTDOWN_CLIENT, Because.GLOBAL_TASK)
+    assert (found.answer, found.reason) == (A.SHUTDOWN_CLIENT, OverrideReason.GLOBAL_TASK)
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(1, 10**6))
@@ -110,10 +113,10 @@ def test_the_back_off_grows_within_its_bounds(first: int, longest: int, number: 
 
 
 @given(st.lists(st.sampled_from(list(InstanceStatus))))
-def test_an_ended_instance_never_moves(requests: list[InstanceStatus]) -> None:
+def test_an_ended_instance_never_changes_its_status(requests: list[InstanceStatus]) -> None:
     state, seen = InstanceStatus.CREATED, [InstanceStatus.CREATED]
     for to in requests:
-        if move_instance(state, to) is Move.DONE:
+        if instance_transition(state, to) is Transition.DONE:
             state = to
             seen.append(to)
     for ended in ENDED:
@@ -121,5 +124,5 @@ def test_an_ended_instance_never_moves(requests: list[InstanceStatus]) -> None:
 
 
 def test_a_dead_thread_stays_dead() -> None:
-    assert move_thread(ThreadStatus.RUNNING, ThreadStatus.DEAD) is Move.DONE
-    assert move_thread(ThreadStatus.DEAD, ThreadStatus.RUNNING) is Move.REFUSED
+    assert thread_transition(ThreadStatus.RUNNING, ThreadStatus.DEAD) is Transition.DONE
+    assert thread_transition(ThreadStatus.DEAD, ThreadStatus.RUNNING) is Transition.REFUSED

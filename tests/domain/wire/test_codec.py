@@ -1,4 +1,4 @@
-"""The wire: what is sent comes back equal, and nothing that comes can break the reader."""
+"""The wire format: batches are decoded unchanged, and invalid input is refused."""
 
 from __future__ import annotations
 
@@ -24,12 +24,9 @@ from arrester.controlplane.domain.events import (
     ThreadStarted,
 )
 from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.domain.wire.compression import (
-    BATCH_MAX_BYTES,
-    BATCH_MOST_EVENTS,
-    FORMAT,
-)
-from arrester.controlplane.domain.wire.failure_columns import FailedRecords, each_of, in_columns
+from arrester.controlplane.domain.wire.codec import BATCH_MAX_BYTES, FORMAT
+from arrester.controlplane.domain.wire.event_count import BATCH_EVENTS_LIMIT
+from arrester.controlplane.domain.wire.failure_columns import FailedRecords, expand, to_columns
 from tests import histories
 from tests.histories import FAILURE, RUN
 
@@ -39,7 +36,7 @@ def packed(*events: bytes) -> bytes:
 
 
 def unreadable(event: Event | bytes) -> str:
-    """Return why an event alone in its batch is not understood."""
+    """Return why an event, alone in its batch, is invalid."""
     raw = event if isinstance(event, bytes) else codec.encode_event(event)
     (read,) = codec.decode_batch(packed(raw))
     assert isinstance(read, codec.Unreadable)
@@ -49,19 +46,19 @@ def unreadable(event: Event | bytes) -> str:
 
 
 @given(histories.floods)
-def test_a_batch_comes_back_as_it_was_sent(events: list[Event]) -> None:
+def test_a_decoded_batch_equals_the_encoded_one(events: list[Event]) -> None:
     assert codec.decode_batch(codec.encode_batch(events)) == events
 
 
 @given(histories.floods)
-def test_heads_and_bodies_of_a_batch_can_be_read_apart(events: list[Event]) -> None:
+def test_heads_and_bodies_are_read_separately(events: list[Event]) -> None:
     packed = codec.encode_batch(events)
     heads = [replace(event, body=None) for event in events]
     found = codec.read_batch(packed)
     assert found is not None
-    assert found == (list(in_columns(heads)), codec.pack(events))
-    assert list(each_of(codec.decode_told(found[1].heads))) == heads
-    assert codec.decode_some(found[1].heads, range(len(events))) == dict(enumerate(heads))
+    assert found == (list(to_columns(heads)), codec.pack(events))
+    assert list(expand(codec.decode_elements(found[1].heads))) == heads
+    assert codec.decode_events_at(found[1].heads, range(len(events))) == dict(enumerate(heads))
     bodies = [event.body for event in events]
     if found[1].bodies is None:
         assert not any(bodies)
@@ -69,7 +66,7 @@ def test_heads_and_bodies_of_a_batch_can_be_read_apart(events: list[Event]) -> N
         assert [codec.decode_body(found[1].bodies, at) for at in range(len(events))] == bodies
 
 
-def test_a_batch_whose_events_hold_their_bodies_is_read_too() -> None:
+def test_a_batch_with_bodies_inside_its_events_is_read() -> None:
     event = histories.failed(1)
     whole = packed(codec.encode_event(event))
     assert event.body is not None
@@ -77,7 +74,7 @@ def test_a_batch_whose_events_hold_their_bodies_is_read_too() -> None:
     assert codec.read_batch(whole) is None
 
 
-def test_an_event_that_is_not_understood_is_kept_with_its_body() -> None:
+def test_an_invalid_event_is_stored_with_its_body() -> None:
     good, strange = (
         histories.failed(1),
         replace(histories.failed(2), schema_version=2),
@@ -90,7 +87,7 @@ def test_an_event_that_is_not_understood_is_kept_with_its_body() -> None:
 
 
 def changed(event: Event, **changes: Any) -> Event:
-    """Return a failed record whose data, or the failure in it, says something else."""
+    """Return a failed record with other values in its data or its failure."""
     data = event.data
     assert isinstance(data, RecordFailed)
     failure = {name: value for name, value in changes.items() if hasattr(data.failure, name)}
@@ -101,7 +98,7 @@ def changed(event: Event, **changes: Any) -> Event:
 @pytest.mark.parametrize(
     "changes", [{"position": 2**63}, {"fingerprint": "not a token"}, {"key": 7}, {"message": None}]
 )
-def test_a_strange_event_among_columns_spoils_no_other(changes: dict[str, Any]) -> None:
+def test_an_invalid_event_among_columns_affects_no_other(changes: dict[str, Any]) -> None:
     events = [histories.failed(position) for position in range(6)]
     strange = changed(events[3], **changes)
     batch = codec.encode_batch([*events[:3], strange, *events[4:]])
@@ -132,9 +129,9 @@ def test_a_strange_event_among_columns_spoils_no_other(changes: dict[str, Any]) 
         {"cause": [], "moments": [], "tasks": [], "positions": [], "keys": [], "messages": []},
     ],
 )
-def test_a_batch_with_columns_that_are_no_events_is_none(changes: dict[str, Any]) -> None:
+def test_a_batch_with_invalid_columns_is_refused(changes: dict[str, Any]) -> None:
     events = [replace(histories.failed(position), body=None) for position in range(6)]
-    (columns,) = in_columns(events)
+    (columns,) = to_columns(events)
     assert isinstance(columns, FailedRecords)
     raw = msgspec.msgpack.encode(columns._replace(**changes))
     batch = packed(raw, codec.encode_event(events[0]))
@@ -144,8 +141,8 @@ def test_a_batch_with_columns_that_are_no_events_is_none(changes: dict[str, Any]
         codec.decode_batch(batch)
 
 
-def test_columns_of_a_newer_agent_are_kept_for_a_newer_server() -> None:
-    (columns,) = in_columns(replace(histories.failed(each), body=None) for each in range(6))
+def test_columns_of_a_newer_agent_are_quarantined() -> None:
+    (columns,) = to_columns(replace(histories.failed(each), body=None) for each in range(6))
     assert isinstance(columns, FailedRecords)
     batch = packed(msgspec.msgpack.encode([*columns, "a column that nobody knows yet"]))
     assert codec.read_batch(batch) is None
@@ -156,20 +153,20 @@ def test_columns_of_a_newer_agent_are_kept_for_a_newer_server() -> None:
 def test_a_batch_of_another_format_is_refused() -> None:
     batch = codec.encode_batch([histories.failed(1)])
     for other in (batch[1:], b"\x02" + batch[1:]):
-        for read in (codec.read_batch, codec.decode_batch, codec.decode_told):
+        for read in (codec.read_batch, codec.decode_batch, codec.decode_elements):
             with pytest.raises(MalformedBatch, match="this version reads 01"):
                 read(other)
 
 
-def test_events_that_travel_each_for_themselves_are_read_too() -> None:
+def test_single_events_are_read() -> None:
     events = [replace(histories.failed(position), body=None) for position in range(6)]
     batch = packed(*map(codec.encode_event, events))
     assert codec.decode_batch(batch) == events
-    assert codec.decode_told(batch) == events
-    assert codec.decode_some(batch, [5, 0]) == {0: events[0], 5: events[5]}
+    assert codec.decode_elements(batch) == events
+    assert codec.decode_events_at(batch, [5, 0]) == {0: events[0], 5: events[5]}
 
 
-def test_bodies_that_are_cut_off_say_so() -> None:
+def test_truncated_bodies_are_refused() -> None:
     cut = codec.encode_batch([histories.failed(1)])[:-5]
     found = codec.read_batch(cut)
     assert found is not None
@@ -192,7 +189,7 @@ def test_events_come_back_from_json(event: Event) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_garbage_is_refused_or_read_but_never_breaks_the_reader(garbage: bytes) -> None:
+def test_random_bytes_are_refused_or_read(garbage: bytes) -> None:
     for data in (garbage, FORMAT + zlib.compress(garbage)):
         with suppress(MalformedBatch):
             codec.decode_batch(data)
@@ -200,14 +197,16 @@ def test_garbage_is_refused_or_read_but_never_breaks_the_reader(garbage: bytes) 
 
 
 @given(st.lists(histories.agent_events, min_size=1, max_size=3), st.data())
-def test_a_flipped_byte_never_breaks_the_reader(events: list[Event], data: st.DataObject) -> None:
+def test_a_batch_with_a_flipped_byte_is_refused_or_read(
+    events: list[Event], data: st.DataObject
+) -> None:
     raw = bytearray(msgspec.msgpack.encode(events))
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
     with suppress(MalformedBatch):
         codec.decode_batch(FORMAT + zlib.compress(bytes(raw)))
 
 
-def test_one_strange_event_spoils_no_other() -> None:
+def test_an_invalid_event_affects_no_other() -> None:
     good = histories.failed(1)
     plain: dict[str, Any] = msgspec.to_builtins(good)
     plain["data"]["type"] = "RecordVanished"
@@ -220,7 +219,7 @@ def test_one_strange_event_spoils_no_other() -> None:
 
 
 @pytest.mark.parametrize("head", [7, "RecordFailed", [1], {1: 2}, None])
-def test_a_head_that_is_no_map_spoils_no_other(head: object) -> None:
+def test_a_head_that_is_not_a_map_affects_no_other(head: object) -> None:
     good = histories.failed(1)
     bare = codec.encode_event(replace(good, body=None))
     heads = packed(bare, msgspec.msgpack.encode(head), bare)
@@ -232,7 +231,7 @@ def test_a_head_that_is_no_map_spoils_no_other(head: object) -> None:
 
 
 @pytest.mark.parametrize("field", ["mood", "schema_versions"])
-def test_a_field_that_we_do_not_know_is_kept_aside(field: str) -> None:
+def test_an_event_with_an_unknown_field_is_quarantined(field: str) -> None:
     plain: dict[str, Any] = msgspec.to_builtins(histories.failed(1))
     plain[field] = 1
     assert field in unreadable(msgspec.msgpack.encode(plain))
@@ -268,17 +267,17 @@ def test_a_field_that_we_do_not_know_is_kept_aside(field: str) -> None:
         ),
     ],
 )
-def test_an_event_that_lacks_something_is_kept_aside(event: Event, reason: str) -> None:
+def test_an_incomplete_event_is_quarantined(event: Event, reason: str) -> None:
     assert unreadable(event).startswith(reason)
 
 
-def test_a_moment_beyond_time_is_kept_aside() -> None:
+def test_an_event_with_an_impossible_time_is_quarantined() -> None:
     plain: dict[str, Any] = msgspec.to_builtins(histories.failed(1))
     plain["occurred_at"] = "0001-01-01T00:00:00+14:00"
     assert "out of range" in unreadable(msgspec.msgpack.encode(plain))
 
 
-def test_a_moment_has_one_spelling() -> None:
+def test_times_are_decoded_in_utc() -> None:
     east = datetime(2026, 11, 20, 13, tzinfo=timezone(timedelta(hours=1)))
     event = codec.decode_event(codec.encode_event(replace(histories.failed(1), occurred_at=east)))
     assert isinstance(event, Event)
@@ -290,13 +289,13 @@ def test_a_moment_has_one_spelling() -> None:
     "batch",
     [b"", b"{}", zlib.compress(b""), zlib.compress(msgspec.msgpack.encode({})), b"\x78\x9c"],
 )
-def test_bytes_that_are_no_batch_are_refused(batch: bytes) -> None:
+def test_bytes_that_are_not_a_batch_are_refused(batch: bytes) -> None:
     for each in (batch, FORMAT + batch):
         with pytest.raises(MalformedBatch):
             codec.decode_batch(each)
 
 
-def test_a_batch_does_not_unpack_without_end() -> None:
+def test_the_unpacked_size_of_a_batch_is_limited() -> None:
     with pytest.raises(MalformedBatch, match="unpacks to more"):
         codec.decode_batch(FORMAT + zlib.compress(b"\0" * (BATCH_MAX_BYTES + 1)))
 
@@ -308,17 +307,17 @@ _OTHER = histories.event(ThreadStarted())
 @pytest.mark.parametrize(
     "batch",
     [
-        codec.encode_batch([_PLAIN] * (BATCH_MOST_EVENTS + 1)),
+        codec.encode_batch([_PLAIN] * (BATCH_EVENTS_LIMIT + 1)),
         codec.encode_batch([*[_PLAIN] * 6000, _OTHER, *[_PLAIN] * 6000]),
         # A third of a million, and each column is short.
-        packed(*[msgspec.msgpack.encode(next(in_columns([_PLAIN] * 9000)))] * 37),
+        packed(*[msgspec.msgpack.encode(next(to_columns([_PLAIN] * 9000)))] * 37),
         codec.encode_batch([_PLAIN, _OTHER] * 6000),
-        FORMAT + zlib.compress(msgspec.msgpack.encode([None] * (BATCH_MOST_EVENTS + 1))),
+        FORMAT + zlib.compress(msgspec.msgpack.encode([None] * (BATCH_EVENTS_LIMIT + 1))),
         FORMAT + zlib.compress(b"\xdd\0\x98\x96\x80" + bytes(10_000_000)),
     ],
     ids=["columns", "two columns", "many columns", "events", "small", "ten million"],
 )
-def test_what_says_more_events_than_anybody_sends_is_no_batch(batch: bytes) -> None:
+def test_a_batch_of_too_many_events_is_refused(batch: bytes) -> None:
     assert len(batch) < 200_000
     with pytest.raises(MalformedBatch, match="more than 10000 events"):
         if codec.read_batch(batch) is None:
@@ -327,32 +326,32 @@ def test_what_says_more_events_than_anybody_sends_is_no_batch(batch: bytes) -> N
         codec.decode_batch(batch)
 
 
-def test_a_batch_of_as_many_events_as_may_be_is_one() -> None:
-    events = [_PLAIN] * BATCH_MOST_EVENTS
+def test_a_batch_of_the_most_allowed_events_is_read() -> None:
+    events = [_PLAIN] * BATCH_EVENTS_LIMIT
     found = codec.read_batch(codec.encode_batch(events))
     assert found is not None
-    assert list(each_of(found[0])) == events
+    assert list(expand(found[0])) == events
 
 
-def test_more_bodies_than_events_may_be_are_no_batch() -> None:
+def test_a_batch_of_too_many_bodies_is_refused() -> None:
     strange = packed(codec.encode_event(replace(_PLAIN, schema_version=2)))
-    bodies = zlib.compress(msgspec.msgpack.encode([None] * (BATCH_MOST_EVENTS + 1)))
+    bodies = zlib.compress(msgspec.msgpack.encode([None] * (BATCH_EVENTS_LIMIT + 1)))
     with pytest.raises(MalformedBatch, match="more than 10000"):
         codec.decode_batch(strange + bodies)
 
 
-def test_a_record_nested_without_end_is_kept_aside() -> None:
+def test_a_too_deeply_nested_record_is_quarantined() -> None:
     with pytest.raises(MalformedBatch):
         codec.decode_batch(packed(b"\x81\xa1a" * 100_000 + b"\x01"))
     assert isinstance(codec.decode_event(b"\x81\xa1a" * 100_000 + b"\x01"), codec.Unreadable)
 
 
 @given(histories.issued_commands)
-def test_commands_reach_the_agent_as_they_were_issued(command: CommandIssued) -> None:
+def test_a_decoded_command_equals_the_encoded_one(command: CommandIssued) -> None:
     assert codec.decode_command(codec.encode_command(command)) == command
 
 
 @pytest.mark.parametrize("text", [None, "", "7", b"\xff", b"no uuid"])
-def test_what_is_no_uuid_says_what_it_should_be(text: bytes | str | None) -> None:
+def test_an_invalid_uuid_is_refused_with_its_name(text: bytes | str | None) -> None:
     with pytest.raises(MalformedBatch, match="batch"):
         codec.parse_uuid(text, "batch")

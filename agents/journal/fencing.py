@@ -1,0 +1,101 @@
+"""Fencing: a run claims the checkpoint with the next epoch, by an atomic create.
+
+Each later entry of an older run is refused (`Journal.check_owned`, `Superseded`). The claim also
+restarts the tasks that a new run starts again.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from arrester.agents.journal.entries import Entry, Kind
+from arrester.agents.journal.journal import Journal, Superseded
+from arrester.agents.journal.state import Ledger
+from arrester.agents.journal.storage import Storage
+from arrester.controlplane.domain.events import (
+    Event,
+    EventData,
+    PipelineDescribed,
+    PolicyChanged,
+    ResumeHow,
+    Run,
+    StageCommanded,
+    TaskRestarted,
+    TaskResumed,
+    ThreadStarted,
+)
+from arrester.controlplane.domain.state.states import TaskStatus
+
+#: Other runs may claim at the same moment. Each attempt reads what the winner wrote.
+_ATTEMPTS = 20
+
+
+def claim(
+    files: Storage,
+    *,
+    application: str,
+    pipeline: str,
+    checkpoint: str,
+    instance: UUID,
+    policy: PipelineDescribed,
+    now: datetime,
+) -> tuple[Journal, Run]:
+    """Claim the checkpoint; return its journal and the run that owns it. An older run ends.
+
+    A new instance restarts tasks that a failure paused, and tasks that died alone, at the failed
+    record (KIP-990). Tasks that an operator paused stay PAUSED. A replacement thread changes
+    neither; it restarts the task that ended its predecessor. The start event carries `policy`.
+    Raises Superseded only if other runs keep winning.
+    """
+    for _ in range(_ATTEMPTS):
+        journal = Journal(files, application=application, pipeline=pipeline, checkpoint=checkpoint)
+        journal.load()
+        epoch = journal.ledger.epoch + 1
+        run = Run(pipeline=pipeline, checkpoint=checkpoint, epoch=epoch)
+        events = tuple(
+            Event(occurred_at=now, data=data, instance=instance, run=run)
+            for data in (
+                ThreadStarted(),
+                *_removed_overrides(journal.ledger, policy),
+                replace(policy, commanded=_active_overrides(journal.ledger, policy)),
+                *_restarts(journal.ledger, instance),
+            )
+        )
+        entry = Entry(kind=Kind.RUN, at=now, epoch=epoch, instance=instance, events=events)
+        try:
+            journal.append(entry)
+        except Superseded:
+            continue
+        return journal, run
+    raise Superseded(f"others claimed {files.root} {_ATTEMPTS} times while this run tried to")
+
+
+def _active_overrides(ledger: Ledger, policy: PipelineDescribed) -> tuple[StageCommanded, ...]:
+    """Return the policy overrides that are still in force."""
+    names = {stage.name for stage in policy.stages}
+    return tuple(each for each in ledger.overrides.values() if each.name in names)
+
+
+def _removed_overrides(ledger: Ledger, policy: PipelineDescribed) -> list[EventData]:
+    """Return the end of overrides for stages that the pipeline no longer has."""
+    names = {stage.name for stage in policy.stages}
+    reason = "the pipeline has no such stage any more"
+    return [PolicyChanged(stage=name, reason=reason) for name in ledger.overrides.keys() - names]
+
+
+def _restarts(ledger: Ledger, instance: UUID) -> list[EventData]:
+    """Return the changes that a new run makes to stopped tasks."""
+    is_new_instance = ledger.instance != instance
+    events: list[EventData] = []
+    for each in ledger.tasks.values():
+        state = each.state
+        if state.status is TaskStatus.DEAD and (is_new_instance or not each.alone):
+            events.append(TaskRestarted(task=state.id.key, position=state.position))
+        elif state.status is TaskStatus.PAUSED and state.failure is not None and is_new_instance:
+            events.append(
+                TaskResumed(task=state.id.key, how=ResumeHow.RESTART, position=state.position)
+            )
+    return events

@@ -1,0 +1,311 @@
+"""Apply commands of a run: resume, restart or pause a task, override a stage's error policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from arrester.agents.dead_letters.queue import DeadLetterQueue
+from arrester.agents.dead_letters.schema import DeadLetterContext
+from arrester.agents.decisions.events import EventFactory
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.executor.columns import ERROR, ERROR_TYPE, OUTCOME, POSITION, ROW, TASK
+from arrester.agents.failures.fingerprints import failure_at
+from arrester.agents.held.schema import HeldRowsMisfit, HeldRowsMissing
+from arrester.agents.held.store import HeldStore, PositionNotHeld
+from arrester.agents.journal.entries import NO_BATCH, Chunk, DeadLetters, Entry, Kind
+from arrester.agents.journal.journal import Journal
+from arrester.agents.journal.state import CommandAnswer, StoppingRecord, TaskLedger
+from arrester.agents.run.processor import Processor
+from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand
+from arrester.agents.spark.errors import Problem
+from arrester.controlplane.domain.commands.decide import pause_refusal, restart_refusal
+from arrester.controlplane.domain.events import (
+    CommandApplied,
+    CommandRefused,
+    EventData,
+    PolicyChanged,
+    RecordsHeld,
+    ResumeHow,
+    TaskPaused,
+    TaskRestarted,
+    TaskResumed,
+)
+from arrester.controlplane.domain.state.policy_overrides import retry_refusal, stage_refusal
+from arrester.controlplane.domain.state.states import TaskStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandHandler:
+    """Apply or refuse commands for one run. The caller holds the run lock."""
+
+    processor: Processor
+    pipeline: Pipeline
+    journal: Journal
+    held_store: HeldStore
+    dead_letters: DeadLetterQueue | None
+    event_factory: EventFactory
+    #: errors.retries.limit
+    retries: int
+
+    def apply(self, command: TaskCommand | PolicyCommand) -> CommandAnswer:
+        """Apply or refuse a command; a repeated command gets the first answer."""
+        known = self.journal.ledger.answers.get(str(command.command))
+        if known is not None:
+            return known
+        if isinstance(command, PolicyCommand):
+            self.journal.check_owned()
+            answer = self._set_policy(command, datetime.now(UTC))
+            self.processor.apply_overrides()
+            return answer
+        # Rows of a chunk that may be written must not be skipped as well.
+        self.processor.finish_open_chunk()
+        self.journal.check_owned()
+        return self._resume(command, datetime.now(UTC))
+
+    def _set_policy(self, requested: PolicyCommand, at: datetime) -> CommandAnswer:
+        """Record or refuse a policy override, which is kept across runs."""
+        refusal = stage_refusal(self.pipeline.name, self.pipeline.stages, requested.stage)
+        refusal = refusal or retry_refusal(requested.stage, requested.answer, retries=self.retries)
+        if refusal is not None:
+            return self._refuse(requested, at, refusal)
+        changed = PolicyChanged(
+            stage=requested.stage,
+            answer=requested.answer,
+            actor=requested.actor,
+            reason=requested.reason,
+        )
+        detail = _policy_detail(self.pipeline, requested)
+        return self._apply(Kind.POLICY, at, requested, [changed], detail)
+
+    def _resume(self, requested: TaskCommand, at: datetime) -> CommandAnswer:
+        """Apply or refuse a request for a task."""
+        task = self.journal.ledger.task(requested.key)
+        refusal = _resume_refusal(task, requested)
+        if refusal is None:
+            try:
+                return self._accept(task, requested, at)
+            except PositionNotHeld as exc:
+                refusal = f"{task.state.id.printed} cannot continue at {requested.target}: {exc}"
+            except HeldRowsMissing as exc:
+                refusal = f"{task.state.id.printed} cannot continue: {exc}"
+        return self._refuse(requested, at, refusal)
+
+    def hold(self, misfit: HeldRowsMisfit, at: datetime) -> bool:
+        """Pause the task whose held rows no longer fit the source; return False if it cannot be
+        paused.
+
+        An operator resumes it after these rows, or the source gets its former type and a new run
+        starts.
+        """
+        ledger = self.journal.ledger
+        task = ledger.drainable()
+        if task is None or task.state.id.key is None or ledger.open_chunk is not None:
+            return False
+        key = task.state.id.key
+        name = f"{type(misfit).__module__}.{type(misfit).__qualname__}"
+        why = failure_at("source", Problem(exception_class=name, message=str(misfit)))
+        position = self.held_store.first_position(ledger, key)
+        paused = TaskPaused(task=key, position=position, failure=why)
+        self._append(Kind.PAUSE, at, None, [paused])
+        return True
+
+    def _accept(self, task: TaskLedger, requested: TaskCommand, at: datetime) -> CommandAnswer:
+        if requested.how is None:
+            paused = TaskPaused(
+                task=requested.key, position=None, actor=requested.actor, reason=requested.reason
+            )
+            detail = "paused: later records are held"
+            # A micro-batch that may already be written is not changed.
+            begun, awaited = self.processor.begun_batch, self.processor.awaited_batch
+            after = begun if awaited is None else max(begun, awaited)
+            return self._apply(Kind.PAUSE, at, requested, [paused], detail, after=after)
+        chunk = self._skipped(task, requested)
+        resumed, detail = _resumed(task, requested, chunk), _resume_detail(task, requested, chunk)
+        if chunk is None:
+            return self._apply(Kind.RESUME, at, requested, [resumed], detail)
+        dead_letters, events = self._dead_letters(task, chunk, requested, at)
+        events += [RecordsHeld(task=requested.key, held=task.held - chunk.taken), resumed]
+        outcome = self._apply(
+            Kind.RESUME, at, requested, events, detail, chunk=chunk, dead_letters=dead_letters
+        )
+        if dead_letters is not None and self.dead_letters is not None:
+            self.dead_letters.deliver(dead_letters)
+        return outcome
+
+    def _skipped(self, task: TaskLedger, requested: TaskCommand) -> Chunk | None:
+        """Return the held records that the command skips; None if there are none."""
+        ledger = self.journal.ledger
+        if requested.how is ResumeHow.SKIP and task.stopped_by is not None:
+            return self.held_store.first_record(ledger, requested.key)
+        if requested.target is None:
+            return None
+        chunk = self.held_store.records_before(ledger, requested.key, requested.target)
+        return chunk if chunk.taken else None
+
+    def _dead_letters(
+        self, task: TaskLedger, chunk: Chunk, requested: TaskCommand, at: datetime
+    ) -> tuple[DeadLetters | None, list[EventData]]:
+        """Store skipped records as dead letters if those are enabled."""
+        if self.dead_letters is None:
+            return None, []
+        ledger, stopped_by = self.journal.ledger, task.stopped_by
+        # The error condition belongs to the failed record, not to others skipped with it.
+        failed = None if requested.target is not None else stopped_by
+        rows = self._with_error(self.held_store.skipped_rows(ledger, chunk), stopped_by)
+        number, epoch = self.journal.next_number, self.event_factory.run.epoch
+        context = DeadLetterContext(
+            name=f"{ledger.checkpoint}-{number:020d}-{epoch}",
+            at=at,
+            reason=requested.reason,
+            actor=requested.actor,
+            condition=None if failed is None else failed.failure.condition,
+        )
+        dead_letters, events = self.dead_letters.store(rows, (), context)
+        return dead_letters, [*events]
+
+    def _with_error(self, rows: DataFrame, stopped_by: StoppingRecord | None) -> DataFrame:
+        """Add the failure that paused the task to its record only."""
+        if stopped_by is None:
+            no_error = F.lit(None).cast(ERROR_TYPE).alias(ERROR)
+            return rows.select(
+                ROW, TASK, POSITION, F.lit(None).cast("int").alias(OUTCOME), no_error
+            )
+        failure = stopped_by.failure
+        stages = self.pipeline.stages
+        number = stages.index(failure.stage) if failure.stage in stages else None
+        values = {
+            "exception_class": failure.exception_class,
+            "message": failure.message,
+            "stack": None if stopped_by.body is None else stopped_by.body.stack,
+            "frame": failure.frame,
+            "names": None,
+            "condition": failure.condition,
+            "kind": None,
+            "attempts": failure.attempts,
+            "took_ms": None,
+        }
+        error = F.struct(*[F.lit(value).alias(name) for name, value in values.items()])
+        failed = F.col(POSITION).eqNullSafe(F.lit(stopped_by.position))
+        return rows.select(
+            ROW,
+            TASK,
+            POSITION,
+            F.when(failed, F.lit(number).cast("int")).alias(OUTCOME),
+            F.when(failed, error.cast(ERROR_TYPE)).alias(ERROR),
+        )
+
+    def _refuse(
+        self, requested: TaskCommand | PolicyCommand, at: datetime, reason: str
+    ) -> CommandAnswer:
+        if requested.command is not None:
+            refused = CommandRefused(command=requested.command, reason=reason)
+            self._append(Kind.REFUSED, at, requested.command, [refused])
+        return CommandAnswer(applied=False, reason=reason)
+
+    def _apply(
+        self,
+        kind: Kind,
+        at: datetime,
+        requested: TaskCommand | PolicyCommand,
+        events: list[EventData],
+        detail: str,
+        *,
+        after: int = NO_BATCH,
+        chunk: Chunk | None = None,
+        dead_letters: DeadLetters | None = None,
+    ) -> CommandAnswer:
+        if requested.command is not None:
+            events = [*events, CommandApplied(command=requested.command, detail=detail)]
+        self._append(
+            kind, at, requested.command, events, after=after, chunk=chunk, dead_letters=dead_letters
+        )
+        return CommandAnswer(applied=True, reason=detail)
+
+    def _append(
+        self,
+        kind: Kind,
+        at: datetime,
+        command: UUID | None,
+        events: list[EventData],
+        *,
+        after: int = NO_BATCH,
+        chunk: Chunk | None = None,
+        dead_letters: DeadLetters | None = None,
+    ) -> None:
+        self.journal.append(
+            Entry(
+                kind=kind,
+                at=at,
+                epoch=self.event_factory.run.epoch,
+                events=tuple(self.event_factory.event(e, at, caused_by=command) for e in events),
+                after=after,
+                chunk=chunk,
+                dead_letters=dead_letters,
+            )
+        )
+
+
+def _policy_detail(pipeline: Pipeline, requested: PolicyCommand) -> str:
+    """Return a description of what was done."""
+    if requested.answer is None:
+        return f"{requested.stage} is answered as in the code, from the next micro-batch on"
+    detail = f"{requested.stage} is answered {requested.answer} from the next micro-batch on"
+    if requested.answer == "PAUSE" and pipeline.task is None:
+        return f"{detail}; PAUSE of a task without a key is FAIL"
+    return detail
+
+
+def _resume_detail(task: TaskLedger, requested: TaskCommand, skipped: Chunk | None) -> str:
+    """Return a description of what was done."""
+    if requested.target is not None:
+        count = 0 if skipped is None else skipped.taken
+        return f"resumed at position {requested.target}, {count} records skipped"
+    done = "restarted" if requested.how is ResumeHow.RESTART else "resumed"
+    return f"{done} {'past' if skipped else 'from'} position {task.state.position}"
+
+
+def _resumed(
+    task: TaskLedger, requested: TaskCommand, skipped: Chunk | None
+) -> TaskResumed | TaskRestarted:
+    position = task.state.position
+    if requested.how is ResumeHow.RESTART:
+        return TaskRestarted(
+            task=requested.key, position=position, actor=requested.actor, reason=requested.reason
+        )
+    assert requested.how is not None
+    at = requested.target is not None
+    return TaskResumed(
+        task=requested.key,
+        how=requested.how,
+        position=requested.target if at else position,
+        actor=requested.actor,
+        reason=requested.reason,
+        skipped=skipped.taken if at and skipped is not None else 0,
+    )
+
+
+def _resume_refusal(task: TaskLedger, requested: TaskCommand) -> str | None:
+    """Return why the state forbids the command, or None."""
+    state = task.state
+    if requested.how is None:
+        return pause_refusal(state)
+    if requested.how is ResumeHow.RESTART:
+        forbidden = restart_refusal(state)
+        if forbidden is not None:
+            return forbidden
+    elif state.status is not TaskStatus.PAUSED:
+        return f"only a PAUSED task can resume; {state.id.printed} is {state.status}"
+    held_at = f"{state.id.printed} is held at position {state.position}"
+    if requested.position is not None and requested.position != state.position:
+        return f"{held_at}, not {requested.position}"
+    position = state.position
+    if requested.target is not None and position is not None and requested.target < position:
+        return f"{held_at}; {requested.target} is before it"
+    if requested.how is ResumeHow.SKIP and task.stopped_by is None:
+        return f"{state.id.printed} was not paused by a failed record; there is none to skip"
+    return None

@@ -1,0 +1,143 @@
+"""What the runtime and a pipeline's thread exchange: commands, events and the thread's end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Protocol
+from uuid import UUID
+
+from arrester.agents.journal.state import CommandAnswer
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import Event, Failure, ResumeHow, Run, StageAnswer
+from arrester.controlplane.domain.state.states import TaskState, ThreadStatus
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCommand:
+    """A command for one task, from an operator or the author's own code.
+
+    `how` is RETRY (a PAUSED task continues at the failed record), SKIP (after it: the record
+    becomes a dead letter with `actor` and `reason`), AT (at `target`: held records before it
+    become dead letters), RESTART (a DEAD task continues at the failed record), or None: a RUNNING
+    task is paused.
+    """
+
+    key: str | None
+    _: KW_ONLY
+    how: ResumeHow | None
+    #: The position at which the requester saw the task stopped; None: any.
+    position: int | None = None
+    target: int | None = None
+    command: UUID | None = None
+    actor: str | None = None
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.how is ResumeHow.AT) != (self.target is not None):
+            raise InvalidValue("target", self.target, "a position, with AT and with nothing else")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyCommand:
+    """A command to override the policy of a stage, kept by later runs.
+
+    An answer of None restores the policy of the author and the configuration.
+    """
+
+    stage: str
+    answer: StageAnswer | None
+    _: KW_ONLY
+    command: UUID | None = None
+    actor: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadDeath:
+    """How a run ended other than by `stop`; passed on once, after everything else."""
+
+    reason: str
+    _: KW_ONLY
+    exception: BaseException | None = None
+    failure: Failure | None = None
+    #: A newer run owns the checkpoint: no handler is called, no thread replaced.
+    superseded: bool = False
+    #: The query finished (`availableNow`) without a failure.
+    finished: bool = False
+
+
+class Outbox(Protocol):
+    """Where a thread puts its events: the spool.
+
+    Durable, ordered and idempotent by batch ID. Nothing after it can stop or slow a pipeline.
+    """
+
+    def put(self, batch_id: UUID, events: Sequence[Event]) -> None:
+        """Store `events` as one batch; the same ID again changes nothing."""
+        ...
+
+    def is_confirmed(self, batch_id: UUID) -> bool:
+        """Whether the server has confirmed the batch."""
+        ...
+
+    def is_stored(self, batch_id: UUID) -> bool:
+        """Whether the batch is stored and survives the process; False means unknown."""
+        ...
+
+
+class Thread(Protocol):
+    """One run of a pipeline, as the runtime uses it."""
+
+    @property
+    def pipeline_name(self) -> str: ...
+
+    @property
+    def checkpoint_id(self) -> str: ...
+
+    @property
+    def state(self) -> ThreadStatus: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def is_global(self) -> bool:
+        """Whether the pipeline has one task only, the global one."""
+        ...
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing happens any more without a command."""
+        ...
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it has ended, and `on_death`, if it had to be called, has returned."""
+        ...
+
+    def apply(self, command: TaskCommand | PolicyCommand) -> CommandAnswer:
+        """Apply or refuse a command; the answer is an event of the thread."""
+        ...
+
+    def answer_to(self, command: UUID) -> CommandAnswer | None:
+        """Return the earlier answer to a command, from any run of the checkpoint."""
+        ...
+
+    def stop(self, *, timeout_seconds: float) -> bool: ...
+
+    def task_weight(self) -> int | None:
+        """Return the weight of its tasks that are not RUNNING; None while events are
+        unpublished."""
+        ...
+
+    def report(self) -> None:
+        """Report the state of its tasks soon."""
+        ...
+
+    def tasks(self) -> list[TaskState]: ...
+
+
+def run_of(thread: Thread) -> Run:
+    """Return the run that a thread executes."""
+    return Run(pipeline=thread.pipeline_name, checkpoint=thread.checkpoint_id, epoch=thread.epoch)

@@ -1,0 +1,1 @@
+"""What Spark logs and shows about our jobs."""

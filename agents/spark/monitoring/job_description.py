@@ -1,0 +1,59 @@
+"""The description of our jobs in Spark's web UI: pipeline, input and phase."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+_DESCRIPTION: Final = "spark.job.description"
+_GROUP: Final = "spark.jobGroup.id"
+
+
+class JobDescription:
+    """Describes the jobs of a run as "movies: batch 12, evaluate". The run lock is held."""
+
+    def __init__(self, spark: SparkSession, pipeline: str) -> None:
+        self._context = spark.sparkContext
+        self._pipeline = pipeline
+        self._input = ""
+
+    @contextmanager
+    def of_batch(self, number: int) -> Iterator[None]:
+        """Describe the jobs of this thread inside the block, whose job group is Spark's.
+
+        Spark cancels the jobs of a micro-batch by that group.
+        """
+        with self._of(f"batch {number}"):
+            yield
+
+    @contextmanager
+    def of_held_records(self) -> Iterator[None]:
+        """Describe the jobs of this thread inside the block. Without a job group, they get one."""
+        if self._context.getLocalProperty(_GROUP) is not None:
+            with self._of("held records"):
+                yield
+            return
+        self._context.setLocalProperty(_GROUP, f"{self._pipeline}: held records")
+        try:
+            with self._of("held records"):
+                yield
+        finally:
+            self._context.setLocalProperty(_GROUP, None)  # type: ignore[arg-type]  # removes it
+
+    def phase(self, name: str) -> None:
+        """Describe the next jobs, inside a block, as a phase of it."""
+        text = f"{self._pipeline}: {self._input}, {name}"
+        self._context.setLocalProperty(_DESCRIPTION, text)
+
+    @contextmanager
+    def _of(self, input: str) -> Iterator[None]:
+        before, outer = self._context.getLocalProperty(_DESCRIPTION), self._input
+        self._input = input
+        try:
+            yield
+        finally:
+            self._input = outer
+            self._context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]  # None removes it

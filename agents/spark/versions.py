@@ -1,0 +1,159 @@
+"""Which versions of Spark the agent runs on, and what a JVM has."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from arrester.controlplane.domain.errors import ArresterError
+
+_log = logging.getLogger("arrester.agent")
+
+#: The minor versions that the tests run on, oldest first.
+TESTED: Final = ((3, 5), (4, 0), (4, 1), (4, 2), (4, 3))
+#: The private parts of PySpark that modules of this package and the executors' import.
+_PYTHON: Final = (
+    "pyspark.errors.exceptions.captured.CapturedException",
+    "pyspark.sql.classic.column.Column",
+    "pyspark.sql.pandas.types.to_arrow_schema",
+    "pyspark.sql.pandas.types.to_arrow_type",
+    "pyspark.sql.pandas.utils.require_minimum_pandas_version",
+    "pyspark.sql.pandas.utils.require_minimum_pyarrow_version",
+)
+_SQL = "org.apache.spark.sql"
+#: The class of DataFrames in the JVM, since 4.0.
+DATASET: Final = f"{_SQL}.classic.Dataset"
+_EXPRESSIONS = f"{_SQL}.catalyst.expressions"
+#: The classes of the JVM that modules of this package use, with the methods called on them.
+_JVM: Final[Mapping[str, tuple[str, ...]]] = {
+    "net.razorvine.pickle.Pickler": ("dumps",),
+    "org.apache.commons.io.IOUtils": ("toByteArray",),
+    "org.apache.spark.SparkStatusTracker": ("getActiveJobIds", "getJobIdsForTag", "getJobInfo"),
+    "org.apache.spark.SparkThrowable": ("getCondition",),
+    "org.apache.spark.api.python.PythonUtils": ("toScalaMap", "toSeq"),
+    "org.apache.spark.status.AppStatusStore": ("lastStageAttempt", "taskList"),
+    "org.apache.spark.storage.StorageLevel": ("MEMORY_AND_DISK",),
+    "org.apache.spark.util.LongAccumulator": ("add", "isZero", "register"),
+    "org.apache.spark.util.Utils": ("exceptionString",),
+    f"{_SQL}.catalyst.InternalRow": ("copy",),
+    f"{_SQL}.catalyst.analysis.UnresolvedAttribute": ("quoted",),
+    f"{_SQL}.catalyst.plans.logical.LocalRelation": ("data",),
+    f"{_SQL}.catalyst.plans.logical.Project": ("projectList", "withNewChildren"),
+    f"{_SQL}.catalyst.trees.TreePattern": ("PYTHON_UDF",),
+    DATASET: ("ofRows", "queryExecution"),
+    f"{_SQL}.classic.ExpressionUtils": ("column", "expression"),
+    f"{_SQL}.execution.QueryExecution": ("analyzed", "executedPlan", "optimizedPlan", "toRdd"),
+    f"{_SQL}.execution.SparkPlan": ("executeCollect",),
+    f"{_SQL}.execution.columnar.InMemoryRelation": ("cacheBuilder",),
+    f"{_SQL}.execution.datasources.DataSource": ("lookupDataSource",),
+    f"{_SQL}.types.ObjectType": (),
+    f"{_EXPRESSIONS}.Cast": ("canUpCast",),
+    f"{_EXPRESSIONS}.EquivalentExpressions": ("addExprTree", "getCommonSubexpressions"),
+    f"{_EXPRESSIONS}.InterpretedMutableProjection": ("apply", "initialize"),
+    f"{_EXPRESSIONS}.Literal": (),
+    f"{_EXPRESSIONS}.TryEval": (),
+    f"{_EXPRESSIONS}.objects.InitializeJavaBean": (),
+    f"{_EXPRESSIONS}.objects.Invoke": (),
+}
+#: On by default since 4.0.
+ANSI: Final = "spark.sql.ansi.enabled"
+
+
+class SparkRefused(ArresterError):
+    """The agent does not run on this Spark session; the message says what to use."""
+
+
+def require_supported(spark: SparkSession) -> None:
+    """Raise SparkRefused for a session that the agent does not run on."""
+    if not hasattr(spark, "_jvm"):
+        raise SparkRefused(
+            "Arrester needs a classic Spark session; this one is Spark Connect "
+            "(unset SPARK_REMOTE and build it without .remote())"
+        )
+    _require_version(spark._jvm, spark.version)
+    session: Any = spark._jsparkSession
+    # Since 4.0 it is on by default. Without it, Spark returns NULL where a record is to fail.
+    is_default = not has_jvm_class(spark._jvm, DATASET) and not (
+        session.sessionState().conf().contains(ANSI)
+    )
+    if is_default:
+        raise SparkRefused(
+            f"Spark {spark.version} returns NULL for an invalid cast or a division by zero: set "
+            f"{ANSI} to true, so that its record fails, or to false to keep the NULL"
+        )
+
+
+@lru_cache(maxsize=1)
+def _require_version(jvm: Any, version: str) -> None:
+    newest, oldest = TESTED[-1], TESTED[0]
+    found = re.match(r"(\d+)\.(\d+)", version)
+    # A version that is no number is checked like an unknown one.
+    minor = (newest[0] + 1, 0) if found is None else (int(found[1]), int(found[2]))
+    if minor < oldest:
+        raise SparkRefused(f"Arrester needs Spark {_text(oldest)} or newer; this is {version}")
+    if minor <= newest:
+        return
+    missing = missing_names(jvm)
+    if missing:
+        raise SparkRefused(
+            f"Arrester does not run on Spark {version}: it lacks {', '.join(missing)} "
+            f"(tested: {_text(oldest)} to {_text(newest)})"
+        )
+    _log.warning(
+        "Spark %s is newer than the tested versions (%s to %s); it has all that the agent uses",
+        *(version, _text(oldest), _text(newest)),
+    )
+
+
+def _text(minor: tuple[int, int]) -> str:
+    return f"{minor[0]}.{minor[1]}"
+
+
+@lru_cache(maxsize=64)
+def has_jvm_class(jvm: Any, name: str) -> bool:
+    """Whether the JVM has a class of this name."""
+    return _jvm_class(jvm, name) is not None
+
+
+@lru_cache(maxsize=64)
+def has_jvm_method(jvm: Any, name: str, method: str) -> bool:
+    """Whether the JVM's class `name` has such a public method."""
+    return method in _methods(_jvm_class(jvm, name))
+
+
+def missing_names(jvm: Any) -> list[str]:
+    """Return the private names that the agent uses and this Spark does not have."""
+    missing = [name for name in _PYTHON if not _has_python(*name.rsplit(".", 1))]
+    for name, methods in _JVM.items():
+        made = _jvm_class(jvm, name)
+        if made is None:
+            missing.append(name)
+            continue
+        found = _methods(made)
+        missing += [f"{name}.{each}" for each in methods if each not in found]
+    return missing
+
+
+def _has_python(module: str, name: str) -> bool:
+    try:
+        return hasattr(import_module(module), name)
+    except ImportError:
+        return False
+
+
+def _jvm_class(jvm: Any, name: str) -> Any | None:
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        return jvm.java.lang.Class.forName(name, False, loader)
+    except Exception:  # py4j's error; this module is to load with each PySpark
+        return None
+
+
+def _methods(made: Any) -> frozenset[str]:
+    return frozenset(str(method.getName()) for method in made.getMethods())

@@ -1,0 +1,306 @@
+"""States as of a time or position: the same results as for now, folded from the log.
+
+A time is the server's time of receipt. A position, `@18233`, belongs to one application. What did
+not exist yet raises NotFound; a point before the log raises BeforeHistory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from arrester.controlplane import store
+from arrester.controlplane.domain.errors import InvalidValue, NotFound
+from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.state.states import (
+    ENDED,
+    AnyState,
+    GroupState,
+    InstanceState,
+    TaskState,
+    TaskStatus,
+    ThreadState,
+)
+from arrester.controlplane.domain.state.stream_state import StreamState
+from arrester.controlplane.history import state_at_position
+from arrester.controlplane.queries import paging
+from arrester.controlplane.queries.as_of_position import AsOf, position
+from arrester.controlplane.queries.current_state import live_runs, task_grid
+from arrester.controlplane.queries.current_state.applications import Summary
+from arrester.controlplane.queries.current_state.task_grid import Pipeline
+from arrester.controlplane.queries.current_state.tasks import TaskDetail, TaskFilter
+from arrester.controlplane.queries.failure_history import history
+from arrester.controlplane.queries.failure_history.error_groups import GroupDetail
+from arrester.controlplane.queries.operation.health import Lag
+from arrester.controlplane.queries.paging import Page
+from arrester.controlplane.views import row_mapping
+
+S = TypeVar("S", bound=AnyState)
+Key = TypeVar("Key", tuple[datetime, UUID], tuple[datetime, str, str])
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+#: The commands for a task that are checked for its last one: clocks may go back a little.
+_COMMANDS = 10
+
+
+class ApplicationDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """An application at a past position, with its pipelines and live instances."""
+
+    summary: Summary
+    pipelines: tuple[Pipeline, ...]
+    instances: tuple[InstanceState, ...]
+
+
+def application(name: str, when: AsOf) -> Summary:
+    """Return one application as of then."""
+    return _summary(_existing(name, when), store.read_stream(name))
+
+
+def application_detail(name: str, when: AsOf, *, tasks: int) -> ApplicationDetail:
+    """Return one application with its pipelines, the first `tasks` of each, and its live
+    instances, all as of the same fold."""
+    state = _existing(name, when)
+    return ApplicationDetail(
+        summary=_summary(state, store.read_stream(name)),
+        pipelines=_pipelines(state, limit=tasks),
+        instances=_instances(state),
+    )
+
+
+def applications(when: AsOf) -> tuple[Summary, ...]:
+    """Return all applications that existed, by name, as of a time."""
+    states = [state for state in _states(None, when) if state.application.sequence]
+    streams = {each.application: each for each in store.all_streams()}
+    return tuple(_summary(each, streams[each.application.name]) for each in states)
+
+
+def task(digest: str, when: AsOf) -> TaskDetail:
+    """Return a task with its run and its commands."""
+    id = row_mapping.task_state(digest).id
+    uuid = UUID(digest)
+    until = position(id.application, when)
+    wanted: list[tuple[row_mapping.View[Any], str]] = [
+        (row_mapping.TASKS, str(uuid)),
+        (row_mapping.THREADS, f"{id.pipeline} {id.checkpoint}"),
+        *((row_mapping.COMMANDS, str(command)) for command in _commands(id, until)),
+    ]
+    then = state_at_position.at(id.application, until, states=wanted, tasks=[uuid])
+    state = then.tasks.get(digest)
+    if state is None:
+        raise NotFound(f"the task {id.printed!r} had no failure and no change as of {when}")
+    about_it = [each for each in then.commands.values() if each.task == id]
+    newest = sorted(about_it, key=lambda each: (each.issued_at, str(each.id)), reverse=True)
+    return TaskDetail(
+        state=state,
+        thread=then.threads.get((id.pipeline, id.checkpoint)),
+        failure=history.event_if_kept(id.application, state.failure_sequence),
+        open_command=next((each for each in newest if not each.status.final), None),
+        last_command=newest[0] if newest else None,
+    )
+
+
+def _commands(task: TaskId, until: int) -> set[UUID]:
+    """Return the newest commands for a task as of a position: those that may be its last one,
+    and the open one, however many were refused since."""
+    begin = store.base(task.application)
+    moment = begin.received_at
+    if until > begin.position:
+        moment = store.read_one(task.application, until).received_at
+    of_then = "application = %s AND task = %s AND issued_at <= %s"
+    order = "ORDER BY issued_at DESC, id DESC LIMIT %s"
+    return {
+        command.id
+        for which in (of_then, f"{of_then} AND status <> 'REFUSED'")
+        for command in row_mapping.COMMANDS.load(
+            f"{which} {order}", [task.application, UUID(task.digest), moment, _COMMANDS]
+        )
+    }
+
+
+def task_history(
+    digest: str, when: AsOf, *, cursor: str | None = None, limit: int = 50
+) -> Page[StoredEvent]:
+    """Return the events of a task up to then, newest first; see `history.task_history`."""
+    application = row_mapping.task_state(digest).id.application
+    until = position(application, when)
+    return history.task_history(digest, cursor=cursor, limit=limit, until=until)
+
+
+def tasks(
+    wanted: TaskFilter, when: AsOf, *, cursor: str | None = None, limit: int = 50
+) -> Page[TaskState]:
+    """Return tasks as of then, those with the newest change of status first."""
+    before = paging.unpack(cursor, tuple[datetime, UUID])
+    found = [each for state in _states(wanted.application, when) for each in _wanted(state, wanted)]
+    return _page(found, _task_order, before, limit)
+
+
+def groups(
+    application: str | None,
+    when: AsOf,
+    *,
+    text: str | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
+) -> Page[GroupState]:
+    """Return error groups as of then, the last failed first."""
+    before = paging.unpack(cursor, tuple[datetime, str, str])
+    part = None if text is None else text.lower()
+    found = [
+        each
+        for state in _states(application, when)
+        for each in state.groups.values()
+        if part is None or part in each.exception_class.lower() or part in each.message.lower()
+    ]
+    return _page(found, _group_order, before, limit)
+
+
+def group(application: str, fingerprint: str, when: AsOf) -> GroupDetail:
+    """Return an error group as of then, with the number of stopped tasks."""
+    then = state_at_position.at(application, position(application, when))
+    state = then.groups.get(fingerprint)
+    if state is None:
+        raise NotFound(f"there was no error group {application} {fingerprint!r} as of {when}")
+    stopped = [
+        each
+        for each in then.tasks.values()
+        if each.status is not TaskStatus.RUNNING
+        and each.failure is not None
+        and each.failure.fingerprint == fingerprint
+    ]
+    return GroupDetail(
+        state=state,
+        example=history.event_if_kept(application, state.example_sequence),
+        stopped=tuple(sorted(stopped, key=_task_order, reverse=True)[: paging.MAX_ROWS]),
+    )
+
+
+def instances(application: str, when: AsOf, *, ended: bool = False) -> tuple[InstanceState, ...]:
+    """Return the instances that were live, newest first; with `ended` the others."""
+    return _instances(state_at_position.at(application, position(application, when)), ended=ended)
+
+
+def _instances(then: StreamState, *, ended: bool = False) -> tuple[InstanceState, ...]:
+    found = [each for each in then.instances.values() if _lives(each, then) is not ended]
+    found.sort(key=lambda each: str(each.id))
+    found.sort(key=lambda each: each.started_at or _EARLIEST, reverse=True)
+    return tuple(found[: paging.MAX_ROWS])
+
+
+def instance(application: str, id: UUID, when: AsOf) -> InstanceState:
+    """Return an instance as of then."""
+    wanted = [(row_mapping.INSTANCES, str(id))]
+    then = state_at_position.at(application, position(application, when), states=wanted, tasks=[])
+    if id not in then.instances:
+        raise NotFound(f"there was no instance {id} of {application} as of {when}")
+    return then.instances[id]
+
+
+def threads(application: str, when: AsOf) -> tuple[ThreadState, ...]:
+    """Return the newest run of each pipeline on each checkpoint, as of then."""
+    then = state_at_position.at(application, position(application, when))
+    return tuple(sorted(then.threads.values(), key=lambda each: (each.pipeline, each.checkpoint)))
+
+
+def _pipelines(then: StreamState, *, limit: int) -> tuple[Pipeline, ...]:
+    threads = list(then.threads.values())
+    tasks: dict[live_runs.PipelineKey, list[TaskState]] = defaultdict(list)
+    for each in sorted(then.tasks.values(), key=_grid_order):
+        tasks[(each.id.application, each.id.pipeline, each.id.checkpoint)].append(each)
+    counts = {
+        key: Counter(each.status.value for each in some)
+        | Counter(held=sum(each.held for each in some))
+        for key, some in tasks.items()
+    }
+    first = {key: some[: paging.checked(limit)] for key, some in tasks.items()}
+    return task_grid.grid(live_runs.shown(threads), threads, first, counts)
+
+
+def _existing(name: str, when: AsOf) -> StreamState:
+    state = state_at_position.at(name, position(name, when))
+    if not state.application.sequence:
+        raise NotFound(f"there was no application {name!r} as of {when}")
+    return state
+
+
+def _states(application: str | None, when: AsOf) -> list[StreamState]:
+    if application is None and when.moment is None:
+        raise InvalidValue("as_of", str(when), "a time, unless one application is chosen")
+    names = (
+        [application]
+        if application is not None
+        else [each.application for each in store.all_streams()]
+    )
+    return [state_at_position.at(name, position(name, when)) for name in names]
+
+
+def _wanted(state: StreamState, wanted: TaskFilter) -> list[TaskState]:
+    shown = {live_runs.pipeline_key(each) for each in live_runs.shown(list(state.threads.values()))}
+    return [
+        each
+        for each in state.tasks.values()
+        if wanted.pipeline in (None, each.id.pipeline)
+        and wanted.state in (None, each.status.value)
+        and (
+            not wanted.live or (each.id.application, each.id.pipeline, each.id.checkpoint) in shown
+        )
+    ]
+
+
+def _page(found: list[S], order: Callable[[S], Key], before: Key | None, limit: int) -> Page[S]:
+    ordered = sorted(found, key=order, reverse=True)
+    rest = [each for each in ordered if before is None or order(each) < before]
+    return paging.page(rest[: paging.checked(limit) + 1], limit=limit, key=order)
+
+
+def _task_order(state: TaskState) -> tuple[datetime, UUID]:
+    return (state.since or _EARLIEST, UUID(state.id.digest))
+
+
+def _group_order(state: GroupState) -> tuple[datetime, str, str]:
+    return (state.last_seen or _EARLIEST, state.application, state.fingerprint)
+
+
+def _grid_order(state: TaskState) -> tuple[str, bool, str, str]:
+    # DEAD ones first, as in the current grid.
+    return (state.status.value, state.id.key is not None, state.id.key or "", state.id.digest)
+
+
+def _lives(state: InstanceState, then: StreamState) -> bool:
+    """Whether an instance was live: see `states.LIVES`."""
+    runs = any(thread.instance == state.id for thread in then.threads.values())
+    return state.status not in ENDED and not (state.lost and not runs)
+
+
+def _summary(then: StreamState, stream: store.Stream) -> Summary:
+    name = then.application.name
+    shown = _wanted(then, TaskFilter(application=name, live=True))
+    alive = [each for each in then.instances.values() if _lives(each, then)]
+    statuses = Counter(each.status for each in shown)
+    return Summary(
+        state=then.application,
+        running=statuses[TaskStatus.RUNNING],
+        paused=statuses[TaskStatus.PAUSED],
+        dead=statuses[TaskStatus.DEAD],
+        held=sum(each.held for each in shown),
+        instances=len(alive),
+        lost=sum(each.lost for each in alive),
+        groups=len(then.groups),
+        open_commands=sum(not each.status.final for each in then.commands.values()),
+        last_command=max(then.commands.values(), key=lambda each: each.issued_at, default=None),
+        # What waited then is not known.
+        lag=Lag(
+            application=name,
+            sequence=then.application.sequence,
+            generation=stream.generation,
+            waiting=None,
+            waiting_seconds=None,
+            quarantined=0,
+            too_old=0,
+        ),
+    )

@@ -1,0 +1,49 @@
+"""Commands: one, and lists."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from arrester.controlplane.domain.errors import NotFound
+from arrester.controlplane.domain.state.states import CommandState
+from arrester.controlplane.queries import paging, sql
+from arrester.controlplane.queries.paging import Page, task_id
+from arrester.controlplane.views import row_mapping
+
+
+def command(id: UUID) -> CommandState:
+    """Return a command; raise NotFound."""
+    for state in row_mapping.COMMANDS.load("id = %s", [id]):
+        return state
+    raise NotFound(f"there is no command {id}")
+
+
+def commands(
+    application: str | None = None,
+    *,
+    task: str | None = None,
+    state: str | None = None,
+    open: bool = False,
+    cursor: str | None = None,
+    limit: int = 50,
+) -> Page[CommandState]:
+    """Return commands (of an application, of the task with this digest), newest first.
+
+    With `open` only those without a final status.
+    """
+    before = paging.unpack(cursor, tuple[datetime, UUID])
+    digest = None if task is None else task_id(task)
+    equal = {"application": application, "task": digest, "status": state}
+    where, parameters = sql.where(equal, "issued_at, id", before)
+    found = row_mapping.COMMANDS.load(
+        f"{where}{' AND open' if open else ''} ORDER BY issued_at DESC, id DESC LIMIT %s",
+        [*parameters, paging.checked(limit) + 1],
+    )
+    return paging.page(found, limit=limit, key=lambda each: (each.issued_at, each.id))
+
+
+def open_commands(application: str) -> tuple[CommandState, ...]:
+    """Return the open commands of an application, newest first."""
+    where = "application = %s AND open ORDER BY issued_at DESC, id"
+    return tuple(row_mapping.COMMANDS.load(where, [application]))

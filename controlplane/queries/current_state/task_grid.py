@@ -1,0 +1,129 @@
+"""The task grid: pipelines on their checkpoints, with their runs, tasks and counts.
+
+Each query needs a fixed number of statements for any number of pipelines and tasks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from arrester.controlplane.domain.state.states import (
+    TaskState,
+    TaskStatus,
+    ThreadState,
+    ThreadStatus,
+)
+from arrester.controlplane.queries import paging, sql
+from arrester.controlplane.queries.current_state import live_runs
+from arrester.controlplane.views import row_mapping
+
+_FIRST_TASKS = f"""digest IN (
+    SELECT first.digest FROM {live_runs.TABLE} AS line (application, pipeline, checkpoint),
+    LATERAL (
+        SELECT digest FROM task WHERE task.application = line.application
+            AND task.pipeline = line.pipeline AND task.checkpoint = line.checkpoint
+            AND (%s = '' OR starts_with(task.key, %s))
+        ORDER BY status, key NULLS FIRST, digest LIMIT %s OFFSET %s) AS first)
+    ORDER BY status, key NULLS FIRST, digest"""
+# Each from an index alone: a task's state takes a kilobyte, and there may be very many.
+_COUNTS = """
+SELECT application, pipeline, checkpoint, status, count(*) FROM task
+WHERE application = ANY(%s::text[]) GROUP BY 1, 2, 3, 4
+UNION ALL
+SELECT application, pipeline, checkpoint, 'held', sum(held) FROM task
+WHERE application = ANY(%s::text[]) AND held > 0 GROUP BY 1, 2, 3
+"""
+
+
+class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
+    """A pipeline on a checkpoint with its tasks, as shown in the grid."""
+
+    thread: ThreadState
+    #: DEAD and PAUSED ones first, then by key; at most `limit`.
+    tasks: tuple[TaskState, ...]
+    #: The number of tasks with a row, by status.
+    counts: dict[str, int]
+    #: Their held records.
+    held: int = 0
+    #: Another checkpoint of the same pipeline is live too: probably a mistake.
+    twin: bool = False
+
+
+def threads(application: str) -> tuple[ThreadState, ...]:
+    """Return the newest run of each pipeline on each checkpoint, live ones first."""
+    where = "application = %s ORDER BY status DESC, pipeline, since DESC NULLS LAST, checkpoint"
+    return tuple(row_mapping.THREADS.load(where, [application]))
+
+
+def pipelines(
+    application: str,
+    *,
+    history: bool = False,
+    only: str | None = None,
+    key: str = "",
+    offset: int = 0,
+    limit: int = 500,
+) -> tuple[Pipeline, ...]:
+    """Return the task grid: each live checkpoint (with `history` each one) with its tasks.
+
+    A checkpoint is live while its newest run is RUNNING; the newest one of a pipeline is always
+    shown, so that a dead pipeline does not vanish from its page. `only` names one pipeline. Of each
+    pipeline it contains the tasks whose key begins with `key`, from `offset` on.
+    """
+    all_threads = threads(application)
+    shown = list(all_threads) if history else live_runs.shown(all_threads)
+    shown = [each for each in shown if only in (None, each.pipeline)]
+    tasks: dict[live_runs.PipelineKey, list[TaskState]] = defaultdict(list)
+    parameters = [*live_runs.columns(shown), key, key, paging.checked(limit), offset]
+    for task in row_mapping.TASKS.load(_FIRST_TASKS, parameters):
+        tasks[(task.id.application, task.id.pipeline, task.id.checkpoint)].append(task)
+    return grid(shown, all_threads, tasks, _counts([application]))
+
+
+def grid(
+    shown: Iterable[ThreadState],
+    all_threads: Iterable[ThreadState],
+    tasks: Mapping[live_runs.PipelineKey, Sequence[TaskState]],
+    counts: Mapping[live_runs.PipelineKey, Counter[str]],
+) -> tuple[Pipeline, ...]:
+    """Return the grid of `shown` threads, by name, with their tasks and counts."""
+    alive = Counter(each.pipeline for each in all_threads if each.status is ThreadStatus.RUNNING)
+    found = []
+    for thread in sorted(shown, key=lambda each: (each.pipeline, each.checkpoint)):
+        key = live_runs.pipeline_key(thread)
+        count = counts.get(key, Counter())
+        pipeline = Pipeline(
+            thread=thread,
+            tasks=tuple(tasks.get(key, ())),
+            counts={status.value: count[status] for status in TaskStatus},
+            held=count["held"],
+            twin=alive[thread.pipeline] > 1,
+        )
+        found.append(pipeline)
+    return tuple(found)
+
+
+def task_counts(
+    names: Sequence[str], threads: Sequence[ThreadState] | None = None
+) -> dict[str, Counter[str]]:
+    """Return the number of tasks by status, and `held`, of the shown checkpoints of each
+    application, whose threads may be all_threads."""
+    if threads is None:
+        threads = row_mapping.THREADS.load_readable("application = ANY(%s)", [names])
+    shown = {live_runs.pipeline_key(each) for each in live_runs.shown(threads)}
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for key, counts in _counts(names).items():
+        if key in shown:
+            found[key[0]].update(counts)
+    return found
+
+
+def _counts(names: Sequence[str]) -> dict[live_runs.PipelineKey, Counter[str]]:
+    """Return the number of tasks by status, and `held`, of each pipeline and checkpoint."""
+    found: dict[live_runs.PipelineKey, Counter[str]] = defaultdict(Counter)
+    for application, pipeline, checkpoint, what, count in sql.rows(_COUNTS, [list(names)] * 2):
+        found[(application, pipeline, checkpoint)].update({what: int(count)})
+    return found

@@ -1,0 +1,115 @@
+"""Tasks: one with what an operator needs, and lists."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from uuid import UUID
+
+import msgspec
+
+from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.domain.state.states import (
+    CommandState,
+    GroupState,
+    TaskState,
+    ThreadState,
+)
+from arrester.controlplane.queries import paging, sql
+from arrester.controlplane.queries.current_state import commands, live_runs
+from arrester.controlplane.queries.failure_history import history
+from arrester.controlplane.queries.paging import Page
+from arrester.controlplane.views import row_mapping
+
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+#: A task that never changed its status sorts last.
+_SINCE = "coalesce(since, to_timestamp(0))"
+
+
+class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """A filter of tasks; None means any."""
+
+    application: str | None = None
+    pipeline: str | None = None
+    #: A task's status.
+    state: str | None = None
+    #: The fingerprint of the error group at which a task is or was stopped.
+    cause: str | None = None
+    #: The beginning of a task's key.
+    key: str | None = None
+    #: Only tasks of the checkpoints that the task grid shows.
+    live: bool = False
+
+
+class TaskDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """A task with what an operator needs to decide."""
+
+    state: TaskState
+    #: Its pipeline's current run; None if none was reported.
+    thread: ThreadState | None
+    #: The failed record with its body; None if no record is the cause.
+    failure: StoredEvent | None
+    #: The open command for it.
+    open_command: CommandState | None
+    #: The newest command for it, open or not.
+    last_command: CommandState | None
+
+
+def task(digest: str) -> TaskDetail:
+    """Return a task by its digest; raise NotFound."""
+    state = row_mapping.task_state(digest)
+    id = state.id
+    lines = "application = %s AND pipeline = %s AND checkpoint = %s"
+    found = row_mapping.THREADS.load(lines, [id.application, id.pipeline, id.checkpoint])
+    newest = commands.commands(id.application, task=digest, limit=1).rows
+    # However many were refused since it was issued.
+    waiting = row_mapping.COMMANDS.load(
+        "application = %s AND task = %s AND open ORDER BY issued_at, id LIMIT 1",
+        [id.application, UUID(id.digest)],
+    )
+    return TaskDetail(
+        state=state,
+        thread=found[0] if found else None,
+        failure=history.event_if_kept(id.application, state.failure_sequence),
+        open_command=waiting[0] if waiting else None,
+        last_command=newest[0] if newest else None,
+    )
+
+
+def tasks(wanted: TaskFilter, *, cursor: str | None = None, limit: int = 50) -> Page[TaskState]:
+    """Return tasks, those with the newest change of status first."""
+    before = paging.unpack(cursor, tuple[datetime, UUID])
+    equal = {
+        "application": wanted.application,
+        "pipeline": wanted.pipeline,
+        "status": wanted.state,
+        "fingerprint": wanted.cause,
+    }
+    where, parameters = sql.where(equal, f"{_SINCE}, digest", before)
+    if wanted.key:
+        where, parameters = f"{where} AND starts_with(key, %s)", [*parameters, wanted.key]
+    if wanted.live:
+        shown = live_runs.shown(row_mapping.THREADS.load_readable("true", []))
+        where, parameters = (
+            f"{where} AND {live_runs.OF_THREADS}",
+            [*parameters, *live_runs.columns(shown)],
+        )
+    found = row_mapping.TASKS.load(
+        f"{where} ORDER BY {_SINCE} DESC, digest DESC LIMIT %s",
+        [*parameters, paging.checked(limit) + 1],
+    )
+    return paging.page(
+        found, limit=limit, key=lambda task: (task.since or _EARLIEST, UUID(task.id.digest))
+    )
+
+
+def stopped_by_group(groups: Iterable[GroupState]) -> Counter[tuple[str, str]]:
+    """Return the number of tasks stopped by each group, by application and fingerprint."""
+    applications = sorted({group.application for group in groups})
+    found = sql.rows(
+        "SELECT application, fingerprint, count(*) FROM task"
+        " WHERE status <> 'RUNNING' AND application = ANY(%s) GROUP BY 1, 2",
+        [applications],
+    )
+    return Counter({(name, cause): count for name, cause, count in found})

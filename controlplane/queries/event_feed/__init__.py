@@ -1,1 +1,0 @@
-"""The feed of events, and its cursor."""

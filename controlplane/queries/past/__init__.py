@@ -1,1 +1,0 @@
-"""States as of a position or a time in the past."""

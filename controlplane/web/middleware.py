@@ -1,0 +1,60 @@
+"""The middleware of the web process: host names, and the Content-Security-Policy header."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.http import HttpRequest, HttpResponseBase, HttpResponsePermanentRedirect
+from django.middleware.common import CommonMiddleware
+
+#: Health probes know the server by its address; their answers contain nothing of the request.
+PROBES: Final = frozenset({"/healthz", "/readyz"})
+#: Pages load only from this server.
+POLICY = (
+    "default-src 'self'; base-uri 'self'; form-action 'self'; frame-ancestors 'none';"
+    " img-src 'self' data:; object-src 'none'"
+)
+# Swagger UI sets style attributes from its own script.
+DOCS_POLICY = f"{POLICY}; style-src 'self' 'unsafe-inline'"
+DOCS_PREFIX = "/api/docs"
+
+Answer = HttpResponseBase | Awaitable[HttpResponseBase]
+
+
+class ContentSecurityPolicy:
+    """Add the header to each response, under WSGI and ASGI, without a change of threads."""
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: Callable[[HttpRequest], Answer]) -> None:
+        self.get_response = get_response
+        if iscoroutinefunction(get_response):
+            markcoroutinefunction(self)
+
+    def __call__(self, request: HttpRequest) -> Answer:
+        response = self.get_response(request)
+        if isinstance(response, HttpResponseBase):
+            return _with_header(request, response)
+        return self._later(request, response)
+
+    async def _later(
+        self, request: HttpRequest, response: Awaitable[HttpResponseBase]
+    ) -> HttpResponseBase:
+        return _with_header(request, await response)
+
+
+def _with_header(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+    policy = DOCS_POLICY if request.path.startswith(DOCS_PREFIX) else POLICY
+    response.headers.setdefault("Content-Security-Policy", policy)
+    return response
+
+
+class AllowedHosts(CommonMiddleware):
+    """Django's middleware that refuses other host names, except for probes."""
+
+    def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
+        """Refuse a request with a host name that is not allowed."""
+        return None if request.path_info in PROBES else super().process_request(request)

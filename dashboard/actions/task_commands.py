@@ -1,0 +1,87 @@
+"""Commands for one task, their dialogs, and notes on a task."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_POST
+
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.events import CommandKind
+from arrester.dashboard.components import commands, forms
+from arrester.dashboard.pages import tasks
+from arrester.dashboard.permissions import Person, for_operators
+from arrester.dashboard.text import record_text
+
+#: The templates of commands that skip records: they have a dialog, and need a reason.
+DIALOGS = {CommandKind.SKIP_RECORD: "skip", CommandKind.RESUME_AT: "resume_at"}
+
+
+@require_GET
+@for_operators
+def dialog(request: HttpRequest, who: Person, digest: str, kind: CommandKind) -> HttpResponse:
+    """Show the dialog of a command: record, recipient, and fields for position and reason."""
+    return _dialog(request, digest, kind)
+
+
+def _dialog(
+    request: HttpRequest, digest: str, kind: CommandKind, *, invalid: str = ""
+) -> HttpResponse:
+    detail = queries.task(digest)
+    live = commands.live_instances(detail.state.id.application)
+    context = record_text.context(detail.failure) | {
+        "task": detail.state,
+        "typed_position": request.POST.get("position", ""),
+        "recipient": commands.recipient(detail.thread, live),
+        "invalid": invalid,
+    }
+    return forms.dialog(request, DIALOGS[kind], context)
+
+
+@require_POST
+@for_operators
+def issue(request: HttpRequest, who: Person, digest: str, kind: CommandKind) -> HttpResponse:
+    """Issue a command for a task with the id of the form."""
+    reason, target = forms.reason(request), None
+    if kind is CommandKind.RESUME_AT:
+        target = _whole_number(request.POST.get("position", ""))
+        if target is None:
+            return _dialog(request, digest, kind, invalid="A position is a whole number.")
+    if kind in DIALOGS and reason is None:
+        return _dialog(request, digest, kind, invalid=forms.REASON_REQUIRED)
+    id = forms.act_id(request)
+    url = reverse("command", args=[id])
+    return forms.act_and_show(
+        request,
+        partial(
+            actions.command_task,
+            kind,
+            digest,
+            actor=who.name,
+            reason=reason,
+            target=target,
+            command=id,
+        ),
+        partial(tasks.show, request, who, digest),
+        redirect_to=url,
+        link=url,
+    )
+
+
+def _whole_number(text: str) -> int | None:
+    try:
+        return int(text.replace(",", ""))
+    except ValueError:
+        return None
+
+
+@require_POST
+@for_operators
+def note(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
+    """Add a note to a task, shown in its history."""
+    text, id = request.POST.get("text", "").strip(), forms.act_id(request)
+    actions.note_on_task(queries.task(digest).state.id, actor=who.name, text=text, id=id)
+    show = partial(tasks.show, request, who, digest)
+    return forms.page_after(request, show, redirect_to=reverse("task", args=[digest]))

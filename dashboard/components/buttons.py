@@ -1,0 +1,117 @@
+"""Which buttons of commands and error groups are enabled, and why others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+from uuid import UUID, uuid5
+
+from arrester.controlplane.domain.commands import decide
+from arrester.controlplane.domain.events import CommandKind
+from arrester.controlplane.domain.state import error_groups
+from arrester.controlplane.domain.state.error_groups import GroupAct
+from arrester.controlplane.domain.state.states import (
+    ApplicationState,
+    CommandState,
+    GroupState,
+    GroupStatus,
+)
+from arrester.controlplane.domain.state.stream_state import StreamState
+from arrester.controlplane.queries import TaskDetail
+from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person
+
+_COMMAND_FORMS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e21")
+_GROUP_FORMS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e23")
+
+
+class Button(NamedTuple):
+    """A button, disabled if there is a reason; `id` makes a double click one act."""
+
+    disabled: str
+    id: UUID | None = None
+
+
+class BulkButton(NamedTuple):
+    """A button for the selected groups of a list, and the past participle of its act."""
+
+    act: GroupAct
+    label: str
+    done: str
+    icon: str
+    key: str
+
+
+BULK = {
+    each.act: each
+    for each in (
+        BulkButton(GroupAct.RESOLVE, "Resolve", "resolved", "check", "e"),
+        BulkButton(GroupAct.REOPEN, "Reopen", "reopened", "again", "e"),
+        BulkButton(GroupAct.MUTE, "Mute", "muted", "mute", "m"),
+        BulkButton(GroupAct.UNMUTE, "Unmute", "unmuted", "bell", "m"),
+    )
+}
+
+
+def for_task(who: Person, detail: TaskDetail, application: ApplicationState) -> dict[str, Button]:
+    """Return the buttons of a task's page, by kind of command."""
+    state = StreamState(application=application)
+    state.tasks[detail.state.id.digest] = detail.state
+    if detail.thread is not None:
+        state.threads[detail.thread.pipeline, detail.thread.checkpoint] = detail.thread
+    if detail.open_command is not None:
+        state.commands[detail.open_command.id] = detail.open_command
+    return {kind.value: _button(who, kind, state, detail) for kind in decide.TASK_COMMANDS}
+
+
+def for_application(
+    who: Person, application: ApplicationState, open_commands: Iterable[CommandState]
+) -> dict[str, Button]:
+    """Return the buttons of an application's page, by kind of command."""
+    state = StreamState(application=application)
+    state.commands.update({command.id: command for command in open_commands})
+    kinds = (CommandKind.SHUT_DOWN_APPLICATION, CommandKind.START_APPLICATION)
+    return {kind.value: _button(who, kind, state) for kind in kinds}
+
+
+def _button(
+    who: Person, kind: CommandKind, state: StreamState, detail: TaskDetail | None = None
+) -> Button:
+    if not who.may_act:
+        return Button(NOT_AN_OPERATOR)
+    requested = decide.CommandRequest(
+        command=_COMMAND_FORMS,
+        kind=kind,
+        actor=who.name,
+        task=None if detail is None else detail.state.id,
+    )
+    return Button(decide.refusal(requested, state) or "")
+
+
+def command_id(who: Person, detail: TaskDetail) -> UUID:
+    """Return the id of the resume offered by this page: a double click is one command.
+
+    It changes only with the pause and with each command for the task, so that a refresh between two
+    clicks does not make two commands of them.
+    """
+    last = "" if detail.last_command is None else detail.last_command.id
+    name = f"{who.name}\0{detail.state.id.digest}\0{detail.state.status_sequence}\0{last}"
+    return uuid5(_COMMAND_FORMS, name)
+
+
+def for_groups(state: str | None) -> list[BulkButton]:
+    """Return the buttons of a list of groups that are all in one state; None: any state."""
+    if state is None:
+        return [*BULK.values()]
+    status = GroupStatus(state)
+    return [each for each in BULK.values() if error_groups.refusal(each.act, status) is None]
+
+
+def for_group(who: Person, group: GroupState) -> dict[str, Button]:
+    """Return the buttons of a group's page, by act."""
+    return {act.value: _group_button(who, act, group) for act in GroupAct}
+
+
+def _group_button(who: Person, act: GroupAct, group: GroupState) -> Button:
+    name = f"{who.name}\0{act}\0{group.application}\0{group.fingerprint}\0{group.status_sequence}"
+    disabled = error_groups.refusal(act, group.status) or "" if who.may_act else NOT_AN_OPERATOR
+    return Button(disabled, uuid5(_GROUP_FORMS, name))

@@ -1,0 +1,86 @@
+"""The recipients of a command, shown before it is issued, and its steps afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+from django.conf import settings
+
+from arrester.controlplane import queries
+from arrester.controlplane.domain.commands.decide import receives_commands
+from arrester.controlplane.domain.state.states import (
+    CommandState,
+    CommandStatus,
+    InstanceState,
+    ThreadState,
+    ThreadStatus,
+)
+
+_BAD = (CommandStatus.REFUSED, CommandStatus.EXPIRED, CommandStatus.CANCELLED)
+
+
+class Recipient(NamedTuple):
+    """An instance, and the time of its last heartbeat; None if unknown."""
+
+    instance: InstanceState
+    last_heartbeat: datetime | None
+
+
+def live_instances(*applications: str) -> list[Recipient]:
+    """Return the live instances of applications with the times of their last heartbeats."""
+    instances = [each for name in applications for each in queries.instances(name)]
+    heartbeats = queries.last_heartbeats(instances)
+    return [Recipient(each, heartbeats.get(each.id)) for each in instances]
+
+
+def recipients(live: Iterable[Recipient]) -> list[Recipient]:
+    """Return the instances that fetch commands, as far as is known."""
+    return [each for each in live if receives_commands(each.instance)]
+
+
+def recipient(thread: ThreadState | None, live: Iterable[Recipient]) -> Recipient | None:
+    """Return the instance that runs the thread, if it fetches commands."""
+    if thread is None or thread.status is ThreadStatus.DEAD:
+        return None
+    return next((each for each in recipients(live) if each.instance.id == thread.instance), None)
+
+
+def expiry_minutes() -> int:
+    """Return how long a command waits to be fetched."""
+    return int(settings.ENVIRONMENT.command_expiry_seconds) // 60
+
+
+class Step(NamedTuple):
+    """One step: `look` is done, now, bad, or empty for a future step."""
+
+    name: str
+    look: str
+    at: datetime | None = None
+    text: str = ""
+
+
+def steps(command: CommandState) -> list[Step]:
+    """Return the completed steps of the command and the one that it waits for."""
+    issued = Step("Issued", "done", command.issued_at, f"by {command.actor}")
+    return [issued, *_delivered(command), _end(command)]
+
+
+def _delivered(command: CommandState) -> list[Step]:
+    if command.delivered_at is not None:
+        fetched = sum(1 for each in command.deliveries if each.delivered_at is not None)
+        instances = "1 instance" if fetched == 1 else f"{fetched} instances"
+        return [Step("Delivered", "done", command.delivered_at, f"to {instances}")]
+    if command.status.final:
+        # Decided by the server alone, without a delivery.
+        return []
+    return [Step("Delivered", "now", None, "waiting for an instance")]
+
+
+def _end(command: CommandState) -> Step:
+    if not command.status.final:
+        look = "now" if command.status is CommandStatus.DELIVERED else ""
+        return Step("Applied", look, None, "waiting for an answer" if look else "")
+    look = "bad" if command.status in _BAD else "done"
+    return Step(command.status.capitalize(), look, command.finished_at, command.outcome or "")

@@ -1,0 +1,156 @@
+"""Forms of actions: their dialogs, their ids, the page after them, and the form of a mute."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+
+from arrester.controlplane.domain.errors import CommandRefused, GroupRefused, InvalidValue
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.state.error_groups import PERIODS, GroupAct, GroupRequest
+from arrester.dashboard.components import time_range
+from arrester.dashboard.components.commands import expiry_minutes
+from arrester.dashboard.page_frame import Notice
+from arrester.dashboard.permissions import Person, note_positions
+
+REASON_REQUIRED = "A reason is required."
+#: The reasons of refusals that a notice names.
+_NAMED_REASONS = 3
+#: The durations of the form with their names.
+MUTE_LENGTHS = {
+    "1h": ("1 hour", timedelta(hours=1)),
+    "24h": ("24 hours", timedelta(hours=24)),
+    "7d": ("7 days", timedelta(days=7)),
+    "30d": ("30 days", timedelta(days=30)),
+}
+
+
+def act_id(request: HttpRequest) -> UUID:
+    """Return the id that makes a repeated form one act; raises InvalidValue."""
+    text = request.POST.get("id", "")
+    try:
+        return UUID(text)
+    except ValueError:
+        raise InvalidValue("id", text, "a UUID, made once per form") from None
+
+
+def reason(request: HttpRequest) -> str | None:
+    """Return the reason of the form; None if it is empty."""
+    return request.POST.get("reason", "").strip() or None
+
+
+def refusals(reasons: Counter[str]) -> str:
+    """Return how many acts were refused, and the most frequent reasons; empty if none was."""
+    if not reasons:
+        return ""
+    named = "; ".join(each for each, _ in reasons.most_common(_NAMED_REASONS))
+    more = len(reasons) - _NAMED_REASONS
+    rest = f"; and {more} more" if more > 0 else ""
+    return f" {reasons.total():,} refused: {named}{rest}."
+
+
+def dialog(request: HttpRequest, name: str, context: dict[str, Any]) -> HttpResponse:
+    """Return a dialog; `invalid` in the context is the fault of a sent form, with status 400."""
+    now = timezone.now()
+    context = context | {
+        "id": request.POST.get("id") or uuid7(now),
+        "typed_reason": request.POST.get("reason", ""),
+        "expiry_minutes": expiry_minutes(),
+        "now": now,
+    }
+    invalid = bool(context.get("invalid"))
+    status = 400 if invalid else 200
+    answer = render(request, f"dashboard/dialogs/{name}.html", context, status=status)
+    if invalid:
+        answer["HX-Retarget"], answer["HX-Reswap"] = "#dialog", "innerHTML"
+    return answer
+
+
+def page_after(
+    request: HttpRequest, show: Callable[[], HttpResponse], *, redirect_to: str
+) -> HttpResponse:
+    """Return the response to a form: the page after the act, with the dialog closed.
+
+    Without JavaScript it redirects to the URL `redirect_to`, so that going back repeats no act.
+    """
+    if "HX-Request" not in request.headers:
+        return redirect(redirect_to)
+    note_positions(request)
+    answer = show()
+    answer["HX-Trigger"] = "arrester:done"
+    return answer
+
+
+def act_and_show(
+    request: HttpRequest,
+    act: Callable[[], object],
+    show: Callable[..., HttpResponse],
+    *,
+    redirect_to: str,
+    link: str = "",
+) -> HttpResponse:
+    """Act, and return the page after it; 409 with the reason and a link if the state refuses it."""
+    notice, status = None, 200
+    try:
+        act()
+    except (CommandRefused, GroupRefused) as refused:
+        label = "View command" if link else ""
+        notice = Notice(text=f"Refused: {refused}.", url=link, link=label, bad=True)
+        status = 409
+    return page_after(request, partial(show, notice=notice, status=status), redirect_to=redirect_to)
+
+
+def mute_options(request: HttpRequest) -> dict[str, Any]:
+    """Return the options of the form, and the chosen values."""
+    return {
+        "lengths": [(value, label) for value, (label, _) in MUTE_LENGTHS.items()],
+        "periods": PERIODS.items(),
+        "posted": request.POST,
+    }
+
+
+def mute_request(request: HttpRequest, who: Person, fingerprint: str) -> GroupRequest:
+    """Return the request of the form; raises InvalidValue for an invalid end."""
+    end = request.POST.get("end", "")
+    until, length, failures, period = None, None, None, None
+    if end == "failures":
+        failures = _whole_number("failures", request.POST.get("failures", ""))
+        period = _whole_number("period", request.POST.get("period", ""))
+    elif end == "until":
+        until = _moment(request.POST.get("until", ""))
+    elif end in MUTE_LENGTHS:
+        length = MUTE_LENGTHS[end][1]
+    else:
+        raise InvalidValue("end", end, ", ".join([*MUTE_LENGTHS, "until", "failures"]))
+    return GroupRequest(
+        id=act_id(request),
+        act=GroupAct.MUTE,
+        fingerprint=fingerprint,
+        actor=who.name,
+        reason=reason(request),
+        until=until,
+        length=length,
+        failures=failures,
+        period_seconds=period,
+    )
+
+
+def _whole_number(name: str, text: str) -> int:
+    if not text.isdecimal() or len(text) > 12:
+        raise InvalidValue(name, text[:50], "a whole number")
+    return int(text)
+
+
+def _moment(text: str) -> datetime:
+    found = time_range.moment("until", text)
+    if found is None:
+        raise InvalidValue("until", "", "a time")
+    return found

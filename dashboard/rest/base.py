@@ -1,0 +1,278 @@
+"""The base of all endpoints: permissions, parameters, pages, past states, ids of acts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, TypeVar
+from uuid import UUID, uuid5
+
+from django.http import QueryDict
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.permissions import SAFE_METHODS, BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.settings import api_settings
+from rest_framework.views import APIView
+
+from arrester.controlplane import queries
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.dashboard.permissions import NOT_AN_OPERATOR, person
+
+_KEYS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e22")
+#: The formats of a time.
+A_TIME = "2026-11-20T09:00:00Z, 2026-11-20T10:00+01:00, or without a zone in UTC"
+LIMIT, MOST = 50, 500
+A_LIMIT: dict[str, Any] = dict.fromkeys(
+    ("invalid", "min_value", "max_value"), f"a whole number from 1 to {MOST}"
+)
+AN_ID = "Repeating it has no further effect. Alternative: an Idempotency-Key."
+Row = type[serializers.Serializer[Any]]
+Found = TypeVar("Found")
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+
+def choices(enum: Any) -> list[str]:
+    """Return the values of an enumeration."""
+    return [member.value for member in enum]
+
+
+class Choice(serializers.ChoiceField):
+    """One of some values; the error for another value lists them."""
+
+    def __init__(self, allowed: Sequence[Any], **kwargs: Any) -> None:
+        super().__init__(allowed, **kwargs)
+        self.error_messages["invalid_choice"] = f"one of {', '.join(map(str, self.choices))}"
+
+
+class Moment(serializers.DateTimeField):
+    """A time; the error for an invalid one shows the formats."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.error_messages |= dict.fromkeys(
+            self.default_error_messages, "a time in ISO 8601: " + A_TIME
+        )
+
+
+class TaskIdField(serializers.RegexField):
+    """The id of a task, as the parameter of a list."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            r"^[0-9a-f]{32}$",
+            required=False,
+            help_text="The id of a task.",
+            error_messages={"invalid": "the id of a task, 32 hexadecimal digits"},
+        )
+
+
+class AsOfQuery(serializers.Serializer[Any]):
+    """A point in time: by default now."""
+
+    as_of = serializers.CharField(
+        required=False,
+        help_text="A time of the server, or a position in the log of one application: @18233.",
+    )
+
+
+class PageQuery(serializers.Serializer[Any]):
+    """The page of a list."""
+
+    cursor = serializers.CharField(required=False, help_text="`next` of the previous page.")
+    limit = serializers.IntegerField(
+        required=False, default=LIMIT, min_value=1, max_value=MOST, error_messages=A_LIMIT
+    )
+
+
+class ApplicationQuery(PageQuery):
+    """The filter of a list by application."""
+
+    application = serializers.CharField(required=False)
+
+
+class FailureField(serializers.Serializer[Any]):
+    """The cause of a failure."""
+
+    stage = serializers.CharField()
+    exception_class = serializers.CharField()
+    condition = serializers.CharField(allow_null=True)
+    message = serializers.CharField()
+    fingerprint = serializers.CharField()
+    frame = serializers.CharField(allow_null=True)
+    attempts = serializers.IntegerField()
+
+
+class Problem(serializers.Serializer[Any]):
+    """An error response."""
+
+    detail = serializers.CharField()
+    field = serializers.CharField(required=False, help_text="400: the name of the invalid value.")
+    value = serializers.JSONField(required=False, help_text="400: the invalid value.")
+    allowed = serializers.CharField(required=False, help_text="400: the allowed values.")
+    state = serializers.CharField(required=False, help_text="409: the state that forbids the act.")
+    oldest = serializers.DateTimeField(
+        required=False, allow_null=True, help_text="410: the oldest known time."
+    )
+    position = serializers.IntegerField(
+        required=False, help_text="409 and 410: the position in the log."
+    )
+
+
+PROBLEMS: dict[int, Row] = dict.fromkeys((400, 401, 403, 404), Problem)
+#: The responses of acts that the state may forbid.
+REFUSED = PROBLEMS | {409: Problem}
+#: The responses of endpoints with past states.
+PAST = PROBLEMS | {410: Problem}
+
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    str,
+    OpenApiParameter.HEADER,
+    description="In place of `id`: the same key by the same user at the same address is the same"
+    " act. 400 if it was another act. Known for `ARRESTER_REPLAY_DAYS`.",
+)
+
+
+class HasRole(BasePermission):
+    """Viewers read, operators also act; an account without a role does neither."""
+
+    message = NOT_AN_OPERATOR
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """Return whether the role suffices for the method."""
+        who = person(request.user)
+        return who is not None and (request.method in SAFE_METHODS or who.may_act)
+
+
+class MayRead(BasePermission):
+    """Every role may read, also by POST."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """Return whether there is a role."""
+        return person(request.user) is not None
+
+
+class View(APIView):
+    """Base of the views, with permissions."""
+
+    permission_classes: tuple[type[BasePermission], ...] = (HasRole,)
+
+
+@cache
+def page_of(row: Row) -> serializers.Serializer[Any]:
+    """Return the schema of a page of rows."""
+    return inline_serializer(
+        f"{row.__name__}Page",
+        {"results": row(many=True), "next": serializers.CharField(allow_null=True)},
+    )
+
+
+def lists(
+    query: Row, row: Row, problems: dict[int, Row] = PROBLEMS, operation_id: str | None = None
+) -> Callable[[Endpoint], Endpoint]:
+    """Describe an endpoint that lists rows by page."""
+    return extend_schema(
+        operation_id=operation_id, parameters=[query], responses={200: page_of(row)} | problems
+    )
+
+
+def acts(
+    form: Row, result: Any, problems: dict[int, Row] = PROBLEMS, operation_id: str | None = None
+) -> Callable[[Endpoint], Endpoint]:
+    """Describe an endpoint of an act: `result` is its response, or the responses by status."""
+    results = result if isinstance(result, dict) else {200: result}
+    return extend_schema(
+        operation_id=operation_id,
+        request=form,
+        parameters=[IDEMPOTENCY_KEY],
+        responses=results | problems,
+    )
+
+
+def values(form: Row, given: Any) -> dict[str, Any]:
+    """Return the values of a request; raise InvalidValue for the first invalid one.
+
+    An unknown name is refused too: a misspelt filter would return everything.
+    """
+    if not isinstance(given, Mapping):
+        raise InvalidValue("body", given, "a JSON object")
+    filled = form(data=given)
+    for name in given:
+        if name not in filled.fields:
+            raise InvalidValue(name, given[name], f"one of {', '.join(filled.fields)}")
+        if isinstance(given, QueryDict) and len(given.getlist(name)) > 1:
+            raise InvalidValue(name, ", ".join(given.getlist(name)), "one value, given once")
+    try:
+        filled.is_valid(raise_exception=True)
+    except ValidationError:
+        name, allowed = _first_invalid(filled.errors)
+        raise InvalidValue(name, given.get(name.partition("[")[0]), allowed) from None
+    found = dict(filled.validated_data)
+    since, until = found.get("since"), found.get("until")
+    if since is not None and until is not None and since > until:
+        raise InvalidValue("since", given["since"], f"a time before until, {given['until']}")
+    return found
+
+
+def _first_invalid(errors: Any, name: str = "") -> tuple[str, str]:
+    """Return the name of the first invalid value, `groups[0].application`, and the reason."""
+    if isinstance(errors, Mapping):
+        inner, problems = next(iter(errors.items()))
+        if isinstance(inner, int):
+            return _first_invalid(problems, f"{name}[{inner}]")
+        if inner == api_settings.NON_FIELD_ERRORS_KEY:
+            return _first_invalid(problems, name)
+        return _first_invalid(problems, f"{name}.{inner}" if name else inner)
+    return name, " ".join(str(problem) for problem in errors)
+
+
+def list_values(form: Row, request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the filter of a list, and its cursor and limit.
+
+    Raise NotFound for an unknown application: an empty list for a misspelt name would look like
+    success.
+    """
+    found = values(form, request.query_params)
+    if "application" in found:
+        queries.check_known(found["application"])
+    return found, {name: found.pop(name) for name in ("cursor", "limit") if name in found}
+
+
+def paged(page: queries.Page[Any], row: Row) -> Response:
+    """Return a page of rows as a response."""
+    return Response({"results": row(page.rows, many=True).data, "next": page.next})
+
+
+def pop_as_of(found: dict[str, Any]) -> queries.AsOf | None:
+    """Remove `as_of` from the parameters and return it; None means now."""
+    text = found.pop("as_of", None)
+    return None if text is None else queries.as_of(text)
+
+
+def read(
+    request: Request,
+    now: Callable[..., Found],
+    past: Callable[..., Found],
+    *key: object,
+    query: Row = AsOfQuery,
+) -> Found:
+    """Return the result of the query `now`, or of `past` if the URL has `as_of`."""
+    wanted = values(query, request.query_params)
+    when = pop_as_of(wanted)
+    return past(*key, when, **wanted) if when else now(*key, **wanted)
+
+
+def act_id(request: Request, given: dict[str, Any]) -> UUID:
+    """Return the id of an act, or one derived from its key, or a new one."""
+    if "id" in given:
+        id: UUID = given["id"]
+        return id
+    key = request.headers.get("Idempotency-Key")
+    if key:
+        return uuid5(_KEYS, f"{request.user.pk}\0{request.method} {request.path}\0{key}")
+    return uuid7(timezone.now())

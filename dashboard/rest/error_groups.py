@@ -1,0 +1,218 @@
+"""REST: error groups: list, read, resolve, reopen, mute and unmute them; their history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.domain.state.error_groups import PERIODS, GroupAct, GroupRequest
+from arrester.controlplane.domain.state.states import GroupState, GroupStatus
+from arrester.dashboard.rest import base
+from arrester.dashboard.rest.audit import Act
+
+
+class GroupQuery(base.ApplicationQuery, base.AsOfQuery):
+    """Filters of the list of error groups."""
+
+    state = base.Choice(base.choices(GroupStatus), required=False)
+    stage = serializers.CharField(required=False)
+    exception_class = serializers.CharField(
+        required=False, help_text="With or without its package."
+    )
+    text = serializers.CharField(
+        required=False,
+        help_text="In the class, or in the message of the group's newest example: other records of"
+        " the group may have failed with other values.",
+    )
+    since = base.Moment(required=False, help_text="Last seen at this time or later.")
+    until = base.Moment(required=False, help_text="First seen before this time.")
+    sort = base.Choice(
+        [f"{sign}{column}" for column in queries.SORTS for sign in ("-", "")],
+        required=False,
+        default=queries.NEWEST,
+    )
+
+
+class Mute(serializers.Serializer[Any]):
+    """The end of the mute of an error group."""
+
+    until = serializers.DateTimeField(allow_null=True)
+    failures = serializers.IntegerField(allow_null=True)
+    period_seconds = serializers.IntegerField(allow_null=True)
+    window_start = serializers.DateTimeField(allow_null=True)
+    window_count = serializers.IntegerField(help_text="Failed records of the current period.")
+
+
+class ErrorGroup(serializers.Serializer[Any]):
+    """Failed records of an application with one cause."""
+
+    application = serializers.CharField()
+    fingerprint = serializers.CharField()
+    pipeline = serializers.CharField(allow_null=True)
+    stage = serializers.CharField()
+    exception_class = serializers.CharField(help_text="Of the first failure.")
+    condition = serializers.CharField(allow_null=True)
+    other_classes = serializers.ListField(
+        child=serializers.CharField(),
+        allow_null=True,
+        help_text="Other exception classes with this condition; null: unknown.",
+    )
+    message = serializers.CharField(help_text="Of the newest example.")
+    frame = serializers.CharField(allow_null=True)
+    count = serializers.IntegerField()
+    estimated = serializers.IntegerField(help_text="The estimated part of `count`.")
+    first_seen = serializers.DateTimeField(allow_null=True)
+    last_seen = serializers.DateTimeField(allow_null=True)
+    status = serializers.ChoiceField(base.choices(GroupStatus), source="status.value")
+    since = serializers.DateTimeField(allow_null=True, help_text="The time of the status.")
+    actor = serializers.CharField(
+        allow_null=True, help_text="Who set the status; null: the server."
+    )
+    reason = serializers.CharField(allow_null=True)
+    mute = Mute(allow_null=True)
+    recurred = serializers.BooleanField(help_text="It failed again after it was resolved.")
+    notes = serializers.IntegerField()
+    sequence = serializers.IntegerField()
+
+
+class NewGroupAct(serializers.Serializer[Any]):
+    """An act on an error group; MUTE needs `until`, or `failures` per period, or both."""
+
+    id = serializers.UUIDField(required=False, help_text=base.AN_ID)
+    act = base.Choice(base.choices(GroupAct))
+    reason = serializers.CharField(required=False, allow_null=True, max_length=1000)
+    until = base.Moment(required=False)
+    failures = serializers.IntegerField(required=False, min_value=1)
+    period_seconds = base.Choice(
+        list(PERIODS.items()), required=False, help_text="Periods begin at multiples since 1970."
+    )
+
+
+class GroupKey(serializers.Serializer[Any]):
+    """The key of an error group."""
+
+    application = serializers.CharField()
+    fingerprint = serializers.CharField()
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Return the values; an unknown name is refused."""
+        unknown = [name for name in data if name not in self.fields] if data else []
+        if unknown and isinstance(data, dict):
+            raise serializers.ValidationError({unknown[0]: [f"one of {', '.join(self.fields)}"]})
+        return super().to_internal_value(data)
+
+
+class NewGroupsAct(NewGroupAct):
+    """An act on several error groups."""
+
+    groups = serializers.ListField(child=GroupKey(), min_length=1, max_length=actions.MAX_GROUPS)
+
+
+class ActedOn(serializers.Serializer[Any]):
+    """The result for one error group of many."""
+
+    application = serializers.CharField()
+    fingerprint = serializers.CharField()
+    group = ErrorGroup(allow_null=True)
+    refused = serializers.CharField(help_text="The reason of a refusal; empty if there is none.")
+
+
+class ErrorGroups(base.View):
+    """Failed records by cause."""
+
+    @base.lists(GroupQuery, ErrorGroup, base.PAST, "errors_list")
+    def get(self, request: Request) -> Response:
+        """List error groups, by default those with the newest failure first."""
+        wanted, page = base.list_values(GroupQuery, request)
+        sort = wanted.pop("sort")
+        if when := base.pop_as_of(wanted):
+            return base.paged(_past_groups(wanted, when, sort, page), ErrorGroup)
+        return base.paged(
+            queries.groups(queries.GroupFilter(**wanted), sort=sort, **page), ErrorGroup
+        )
+
+
+def _past_groups(
+    wanted: dict[str, Any], when: queries.AsOf, sort: str, page: dict[str, Any]
+) -> queries.Page[GroupState]:
+    if sort != queries.NEWEST or wanted.keys() - {"application", "text"}:
+        allowed = "only together with application, text, cursor and limit"
+        raise InvalidValue("as_of", str(when), allowed)
+    application = wanted.pop("application", None)
+    return queries.as_of_state.groups(application, when, **wanted, **page)
+
+
+class OneErrorGroup(base.View):
+    """One cause."""
+
+    @extend_schema(parameters=[base.AsOfQuery], responses={200: ErrorGroup} | base.PAST)
+    def get(self, request: Request, application: str, fingerprint: str) -> Response:
+        """Return one error group."""
+        found = base.read(
+            request, queries.group, queries.as_of_state.group, application, fingerprint
+        )
+        return Response(ErrorGroup(found.state).data)
+
+
+class ActOnGroup(base.View):
+    """Resolve, reopen, mute or unmute an error group."""
+
+    @base.acts(NewGroupAct, ErrorGroup, base.REFUSED)
+    def post(self, request: Request, application: str, fingerprint: str) -> Response:
+        """Act on an error group; return the group after the act.
+
+        409 with `state` and `position` if its state forbids it.
+        """
+        given = base.values(NewGroupAct, request.data)
+        group = actions.act_on_group(application, _request(request, given, fingerprint))
+        return Response(ErrorGroup(group).data)
+
+
+class ActOnGroups(base.View):
+    """Resolve, reopen, mute or unmute many error groups."""
+
+    @base.acts(NewGroupsAct, ActedOn(many=True), operation_id="errors_acts_many")
+    def post(self, request: Request) -> Response:
+        """Act on 1 to 100 error groups individually; return the result of each.
+
+        A refusal of one does not affect the others: its `group` is null, and `refused` has the
+        reason.
+        """
+        given = base.values(NewGroupsAct, request.data)
+        keys = [(each["application"], each["fingerprint"]) for each in given.pop("groups")]
+        done = actions.act_on_groups(keys, _request(request, given, fingerprint=""))
+        return Response(ActedOn(done, many=True).data)
+
+
+def _request(request: Request, given: dict[str, Any], fingerprint: str) -> GroupRequest:
+    id, act = base.act_id(request, given), GroupAct(given.pop("act"))
+    given.pop("id", None)
+    if act is not GroupAct.MUTE and given.keys() - {"reason"}:
+        name = sorted(given.keys() - {"reason"})[0]
+        raise InvalidValue(name, given[name], "only with the act MUTE")
+    actor = request.user.get_username()
+    return GroupRequest(id=id, act=act, fingerprint=fingerprint, actor=actor, **given)
+
+
+class GroupHistory(base.View):
+    """The history of an error group."""
+
+    @base.lists(base.PageQuery, Act)
+    def get(self, request: Request, application: str, fingerprint: str) -> Response:
+        """List the acts on an error group, the ends of its mutes, and its notes."""
+        page = base.values(base.PageQuery, request.query_params)
+        found = queries.group_history(application, fingerprint, **page)
+        rows = tuple(_act(each) for each in found.rows)
+        return base.paged(queries.Page(rows=rows, next=found.next), Act)
+
+
+def _act(stored: StoredEvent) -> queries.Act:
+    actor = getattr(stored.event.data, "actor", "")
+    return queries.Act(at=stored.event.occurred_at, actor=actor, event=stored)

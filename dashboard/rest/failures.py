@@ -1,0 +1,157 @@
+"""REST: failed records, and dead letters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from arrester.controlplane import queries
+from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.domain.identity.names import task_id
+from arrester.dashboard.rest import base
+
+
+class FailureQuery(base.ApplicationQuery):
+    """Filters of the list of failures; times are of occurrence, `until` is exclusive.
+
+    Failures are sorted by time of occurrence, those of a task by time of receipt.
+    """
+
+    pipeline = serializers.CharField(required=False)
+    task = base.TaskIdField()
+    stage = serializers.CharField(required=False)
+    exception_class = serializers.CharField(
+        required=False,
+        help_text="The full name, with its package. 400 lists the full names of a short one.",
+    )
+    fingerprint = serializers.CharField(required=False)
+    since = base.Moment(required=False)
+    until = base.Moment(required=False)
+
+
+class Failure(serializers.Serializer[Any]):
+    """One failed record reported in full, or several that were only counted.
+
+    The sum of `count` over all rows of a filter is exact: each failed record is in one row.
+    """
+
+    application = serializers.CharField()
+    sequence = serializers.IntegerField()
+    type = serializers.ChoiceField(["RecordFailed", "FailuresCounted"], source="event.type")
+    occurred_at = serializers.DateTimeField(source="event.occurred_at")
+    received_at = serializers.DateTimeField()
+    pipeline = serializers.CharField(source="event.run.pipeline")
+    checkpoint = serializers.CharField(source="event.run.checkpoint")
+    epoch = serializers.IntegerField(source="event.run.epoch")
+    task = serializers.SerializerMethodField(help_text="The id of the task.")
+    key = serializers.CharField(source="event.data.task", allow_null=True, allow_blank=True)
+    count = serializers.IntegerField(
+        source="event.data.count",
+        help_text="Failed records; 0 for a record that failed again after it was counted.",
+    )
+    first_position = serializers.SerializerMethodField()
+    last_position = serializers.SerializerMethodField()
+    response = serializers.CharField(source="event.data.response.value")
+    failure = base.FailureField(source="event.data.failure")
+
+    def get_task(self, stored: StoredEvent) -> str:
+        """Return the digest of the run's task."""
+        run, data = stored.event.run, stored.event.data
+        key: str | None = getattr(data, "task", None)
+        return "" if run is None else task_id(stored.application, run, key).digest
+
+    def get_first_position(self, stored: StoredEvent) -> int | None:
+        """Return the position of the only record, or of the first one."""
+        return _position(stored, "first_position")
+
+    def get_last_position(self, stored: StoredEvent) -> int | None:
+        """Return the position of the only record, or of the last one."""
+        return _position(stored, "last_position")
+
+
+def _position(stored: StoredEvent, name: str) -> int | None:
+    data = stored.event.data
+    value: int | None = getattr(data, name, getattr(data, "position", None))
+    return value
+
+
+class FailurePage(serializers.Serializer[Any]):
+    """Some failures, and the cursor to continue with."""
+
+    results = Failure(many=True, source="rows")
+    next = serializers.CharField(allow_null=True, help_text="Null: the list ends here.")
+    searched_until = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Of a page that is not full and has a `next`: the time of occurrence of the last"
+        " failure that was searched.",
+    )
+
+
+class DeadLetterQuery(base.ApplicationQuery):
+    """Filters of the list of dead letters; times are of occurrence, `until` is exclusive."""
+
+    pipeline = serializers.CharField(required=False)
+    task = base.TaskIdField()
+    since = base.Moment(required=False)
+    until = base.Moment(required=False)
+
+
+class DeadLetters(serializers.Serializer[Any]):
+    """Skipped records that were written as dead letters."""
+
+    application = serializers.CharField()
+    sequence = serializers.IntegerField()
+    occurred_at = serializers.DateTimeField(source="event.occurred_at")
+    pipeline = serializers.CharField(source="event.run.pipeline")
+    checkpoint = serializers.CharField(source="event.run.checkpoint")
+    key = serializers.CharField(source="event.data.task", allow_null=True)
+    count = serializers.IntegerField(source="event.data.count")
+    first_position = serializers.IntegerField(source="event.data.first_position", allow_null=True)
+    last_position = serializers.IntegerField(source="event.data.last_position", allow_null=True)
+    place = serializers.CharField(source="event.data.place", help_text="The destination.")
+    format = serializers.CharField(source="event.data.format")
+    actor = serializers.CharField(
+        source="event.data.actor", allow_null=True, help_text="Null: skipped by a handler."
+    )
+    reason = serializers.CharField(source="event.data.reason", allow_null=True)
+    ids = serializers.ListField(
+        source="event.data.ids",
+        child=serializers.CharField(),
+        help_text="The ids of the first dead letters at the destination.",
+    )
+
+
+class Failures(base.View):
+    """Failed records."""
+
+    @extend_schema(parameters=[FailureQuery], responses={200: FailurePage} | base.PROBLEMS)
+    def get(self, request: Request) -> Response:
+        """List failures, newest first.
+
+        Each row counts `count` failed records; their sum over all pages is exact. A page reads
+        a bounded part of the history: if few rows match, it may be short or empty and still have a
+        `next`.
+        """
+        wanted, page = base.list_values(FailureQuery, request)
+        if "exception_class" in wanted:
+            queries.check_class(wanted["exception_class"])
+        if "fingerprint" in wanted:
+            queries.check_group(wanted["fingerprint"], wanted.get("application"))
+        found = queries.failures(queries.FailureFilter(**wanted), **page)
+        return Response(FailurePage(found).data)
+
+
+class DeadLetterList(base.View):
+    """Dead letters."""
+
+    @base.lists(DeadLetterQuery, DeadLetters)
+    def get(self, request: Request) -> Response:
+        """List dead letters, newest first: their number, destination, and who skipped them."""
+        wanted, page = base.list_values(DeadLetterQuery, request)
+        return base.paged(
+            queries.dead_letters(queries.DeadLetterFilter(**wanted), **page), DeadLetters
+        )

@@ -1,0 +1,99 @@
+"""REST: the events of the logs, for programs that follow them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from arrester.controlplane import queries
+from arrester.controlplane.domain.events import StoredEvent
+from arrester.dashboard.rest import base
+
+
+class FeedQuery(serializers.Serializer[Any]):
+    """The events to follow, and the position to continue at."""
+
+    application = serializers.CharField(required=False, help_text="One log; all without it.")
+    cursor = serializers.CharField(required=False, help_text="`cursor` of the previous response.")
+    limit = serializers.IntegerField(
+        required=False,
+        default=100,
+        min_value=1,
+        max_value=base.MOST,
+        error_messages=base.A_LIMIT,
+        help_text="The approximate number of events, shared among the logs.",
+    )
+
+
+class StoredEventRow(serializers.Serializer[Any]):
+    """An event of the log, without its body."""
+
+    application = serializers.CharField()
+    sequence = serializers.IntegerField(help_text="The log position: 1, 2, 3, …")
+    received_at = serializers.DateTimeField()
+    type = serializers.CharField(source="event.type", help_text="See docs/reference/events.md.")
+    occurred_at = serializers.DateTimeField(source="event.occurred_at")
+    instance = serializers.UUIDField(source="event.instance", allow_null=True)
+    run = serializers.SerializerMethodField(help_text="Pipeline, checkpoint and epoch.")
+    caused_by = serializers.UUIDField(
+        source="event.caused_by", allow_null=True, help_text="The command that led to it."
+    )
+    data = serializers.SerializerMethodField(  # type: ignore[assignment]  # a name of DRF's, too
+        help_text="The fields of the event; see docs/reference/events.md."
+    )
+
+    def get_run(self, stored: StoredEvent) -> dict[str, Any] | None:
+        """Return the run of the event."""
+        found: dict[str, Any] | None = msgspec.to_builtins(stored.event.run)
+        return found
+
+    def get_data(self, stored: StoredEvent) -> dict[str, Any]:
+        """Return the fields of the event, without those at their defaults."""
+        fields = msgspec.to_builtins(stored.event.data)
+        return {name: value for name, value in fields.items() if name != "type"}
+
+
+class FeedPage(serializers.Serializer[Any]):
+    """Some events, and the cursor to continue with: no event is added before it."""
+
+    events = StoredEventRow(many=True)
+    cursor = serializers.CharField()
+    more = serializers.BooleanField(
+        help_text="True: more events are stored. False: repeat the request later."
+    )
+
+
+class Feed(base.View):
+    """All events."""
+
+    permission_classes = (base.MayRead,)
+
+    @extend_schema(
+        operation_id="feed", parameters=[FeedQuery], responses={200: FeedPage} | base.PAST
+    )
+    def get(self, request: Request) -> Response:
+        """Return the events after a cursor, of all applications or of one.
+
+        Nothing is missed or repeated, with any number of writers. 410 if retention has dropped
+        events after the cursor: start again without one.
+        """
+        return _feed(request.query_params)
+
+    @extend_schema(
+        operation_id="feed_by_body", request=FeedQuery, responses={200: FeedPage} | base.PAST
+    )
+    def post(self, request: Request) -> Response:
+        """Return the same for a request body: a cursor of thousands of applications exceeds the
+        URL limit of servers and proxies."""
+        return _feed(request.data)
+
+
+def _feed(given: Any) -> Response:
+    wanted = base.values(FeedQuery, given)
+    found = queries.feed(wanted.pop("application", None), **wanted)
+    return Response(FeedPage(found).data)

@@ -1,0 +1,59 @@
+"""REST: notes on error groups, tasks and commands."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.dashboard.rest import base
+
+
+class NewNote(serializers.Serializer[Any]):
+    """A note on an error group (`application` and `fingerprint`), a `task`, or a `command`."""
+
+    id = serializers.UUIDField(required=False, help_text=base.AN_ID)
+    text = serializers.CharField(max_length=2000)
+    application = serializers.CharField(required=False)
+    fingerprint = serializers.CharField(required=False)
+    task = serializers.CharField(required=False, help_text="The id of the task.")
+    command = serializers.UUIDField(required=False)
+
+
+class Note(serializers.Serializer[Any]):
+    """A note that was added."""
+
+    id = serializers.UUIDField()
+    actor = serializers.CharField()
+    text = serializers.CharField()
+
+
+class Notes(base.View):
+    """Notes."""
+
+    @base.acts(NewNote, {201: Note})
+    def post(self, request: Request) -> Response:
+        """Add a note to an error group, a task, or a command: name one of the three."""
+        given = base.values(NewNote, request.data)
+        id, actor = base.act_id(request, given), request.user.get_username()
+        _add(given, id, actor=actor)
+        return Response(Note({"id": id, "actor": actor, "text": given["text"]}).data, status=201)
+
+
+def _add(given: dict[str, Any], id: UUID, *, actor: str) -> None:
+    text = given["text"]
+    match given:
+        case {"application": application, "fingerprint": fingerprint}:
+            actions.note_on_group(application, fingerprint, actor=actor, text=text, id=id)
+        case {"task": digest}:
+            actions.note_on_task(queries.task(digest).state.id, actor=actor, text=text, id=id)
+        case {"command": command}:
+            actions.note_on_command(command, actor=actor, text=text, id=id)
+        case _:
+            allowed = "application with fingerprint, or task, or command"
+            raise InvalidValue("about", None, allowed)

@@ -1,0 +1,167 @@
+"""REST: tasks and their held records; resume many tasks at once."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.dashboard.rest import base
+from arrester.dashboard.rest.commands import Command
+
+
+class TaskQuery(base.ApplicationQuery, base.AsOfQuery):
+    """Filters of the list of tasks."""
+
+    pipeline = serializers.CharField(required=False)
+    state = base.Choice(base.choices(TaskStatus), required=False)
+
+
+class Counters(serializers.Serializer[Any]):
+    """The counters of a task, since creation."""
+
+    record_failures = serializers.IntegerField()
+    records_skipped = serializers.IntegerField()
+    total_retries = serializers.IntegerField()
+    failures_logged = serializers.IntegerField()
+    dlq_records_produced = serializers.IntegerField()
+    dlq_produce_failures = serializers.IntegerField()
+    last_failure_timestamp = serializers.DateTimeField(allow_null=True)
+
+
+class Task(serializers.Serializer[Any]):
+    """A task: one partition, or one key, of a pipeline on a checkpoint."""
+
+    id = serializers.CharField(
+        source="id.digest", help_text="32 hexadecimal digits; never changes."
+    )
+    name = serializers.CharField(source="id.printed", help_text="For people; not unique.")
+    application = serializers.CharField(source="id.application")
+    pipeline = serializers.CharField(source="id.pipeline")
+    checkpoint = serializers.CharField(source="id.checkpoint")
+    key = serializers.CharField(source="id.key", allow_null=True, allow_blank=True)
+    status = serializers.ChoiceField(base.choices(TaskStatus), source="status.value")
+    since = serializers.DateTimeField(allow_null=True)
+    position = serializers.IntegerField(
+        allow_null=True, help_text="The position of the record at which the task stopped."
+    )
+    held = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    failure = base.FailureField(allow_null=True)
+    counters = Counters()
+    sequence = serializers.IntegerField(help_text="The log position of this state.")
+
+
+class NewResume(serializers.Serializer[Any]):
+    """The tasks to resume: `tasks`, or the PAUSED ones of an `application`, or of one cause."""
+
+    id = serializers.UUIDField(required=False, help_text=base.AN_ID)
+    tasks = serializers.ListField(
+        child=serializers.CharField(), required=False, max_length=500, help_text="Ids of tasks."
+    )
+    application = serializers.CharField(required=False)
+    fingerprint = serializers.CharField(required=False)
+    reason = serializers.CharField(required=False, allow_null=True, max_length=1000)
+    dry_run = serializers.BooleanField(required=False, default=False)
+
+
+class Resumed(serializers.Serializer[Any]):
+    """The result for one task of many."""
+
+    task = serializers.CharField(source="task.digest")
+    command = Command(allow_null=True)
+    refused = serializers.CharField(help_text="The reason of a refusal; empty if there is none.")
+
+
+class ResumedMany(serializers.Serializer[Any]):
+    """The results for some tasks, and the number of further PAUSED ones that match."""
+
+    results = Resumed(many=True)
+    left = serializers.IntegerField()
+
+
+class Tasks(base.View):
+    """Tasks, from their first failure on."""
+
+    @base.lists(TaskQuery, Task, base.PAST, "tasks_list")
+    def get(self, request: Request) -> Response:
+        """List tasks of all checkpoints, including those that no run uses any more.
+
+        A task that never failed is RUNNING and has no row.
+        """
+        wanted, page = base.list_values(TaskQuery, request)
+        when = base.pop_as_of(wanted)
+        filter = queries.TaskFilter(**wanted)
+        found = (
+            queries.as_of_state.tasks(filter, when, **page)
+            if when
+            else queries.tasks(filter, **page)
+        )
+        return base.paged(found, Task)
+
+
+class OneTask(base.View):
+    """One task."""
+
+    @extend_schema(parameters=[base.AsOfQuery], responses={200: Task} | base.PAST)
+    def get(self, request: Request, digest: str) -> Response:
+        """Return one task by its id."""
+        found = base.read(request, queries.task, queries.as_of_state.task, digest)
+        return Response(Task(found.state).data)
+
+
+class Held(base.View):
+    """Tasks that hold records."""
+
+    @base.lists(base.ApplicationQuery, Task)
+    def get(self, request: Request) -> Response:
+        """List the tasks that hold records, most records first."""
+        wanted, page = base.list_values(base.ApplicationQuery, request)
+        return base.paged(queries.held(wanted.get("application"), **page), Task)
+
+
+class ResumeMany(base.View):
+    """Resume many tasks at once."""
+
+    @base.acts(NewResume, ResumedMany)
+    def post(self, request: Request) -> Response:
+        """Resume the PAUSED tasks of an application, or those stopped by one error.
+
+        With `dry_run` nothing is done: the response contains the tasks that would be resumed. Send
+        their ids as `tasks` to resume exactly these. A refusal of one task does not affect the
+        others.
+        A repetition with the same id applies to the tasks of the first request.
+        Up to 500 tasks are resumed at once; `left` is the number of further ones: repeat with a new
+        id until it is 0.
+        """
+        given = base.values(NewResume, request.data)
+        id = base.act_id(request, given)
+        digests, left = _chosen(given, id)
+        if given["dry_run"] or not digests:
+            some = [{"task": digest, "command": None, "refused": ""} for digest in digests]
+            return Response({"results": some, "left": left})
+        actor, reason = request.user.get_username(), given.get("reason")
+        done = actions.resume_tasks(digests, actor=actor, reason=reason, id=id)
+        return Response({"results": Resumed(done, many=True).data, "left": left})
+
+
+def _chosen(given: dict[str, Any], id: UUID) -> tuple[list[str], int]:
+    """Return the requested tasks, and the number of further ones."""
+    if "tasks" in given:
+        return given["tasks"], 0
+    application = given.get("application")
+    if application is None:
+        raise InvalidValue("application", None, "an application, or tasks by their ids")
+    found = queries.paused(application, fingerprint=given.get("fingerprint"))
+    repeated = [] if given["dry_run"] else queries.resumed_by(id, application)
+    if repeated:
+        # Some of these may be PAUSED again.
+        return repeated, found.more + sum(each.id.digest not in repeated for each in found.tasks)
+    return sorted(each.id.digest for each in found.tasks), found.more

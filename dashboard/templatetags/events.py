@@ -1,0 +1,56 @@
+"""The display of events, acts and commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from django import template
+
+from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.domain.identity.names import TaskId, task_id
+from arrester.controlplane.domain.state.states import GroupState
+from arrester.dashboard.components import commands
+from arrester.dashboard.text import audit_text, event_text
+
+register = template.Library()
+register.filter("act_about", audit_text.about)
+register.filter("act_details", audit_text.details)
+register.filter("act_url", audit_text.url)
+register.filter("cause", event_text.cause)
+register.filter("event_title", event_text.title)
+register.filter("sentence", event_text.sentence)
+register.filter("steps", commands.steps)
+_ACCOUNT_WORDS = {"ROLE_CHANGED": "given the role", "PASSWORD_RESET": "given a new password"}
+
+
+@register.filter
+def subject(stored: StoredEvent) -> TaskId | None:
+    """Return the task of an event; None if it has none."""
+    key: str | None = getattr(stored.event.data, "task", None)
+    if stored.event.run is None or not hasattr(stored.event.data, "task"):
+        return None
+    return task_id(stored.application, stored.event.run, key)
+
+
+@register.filter
+def printed(stored: StoredEvent) -> str:
+    """Return the display name of an event's task, or its pipeline."""
+    task = subject(stored)
+    if task is not None:
+        return task.printed
+    return stored.event.run.pipeline if stored.event.run else stored.application
+
+
+@register.simple_tag
+def about(stored: StoredEvent, causes: Mapping[tuple[str, str], GroupState]) -> str:
+    """Return the subject of an act; for an error its class, which is clearer than its
+    fingerprint."""
+    fingerprint = getattr(stored.event.data, "fingerprint", None)
+    cause = causes.get((stored.application, fingerprint)) if fingerprint else None
+    return audit_text.about(stored) if cause is None else event_text.short(cause.exception_class)
+
+
+@register.filter
+def account_word(act: str) -> str:
+    """Return the act on an account, as the end of a sentence."""
+    return _ACCOUNT_WORDS.get(act, act.lower())

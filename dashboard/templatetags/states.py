@@ -1,0 +1,193 @@
+"""The display of states: colour, icon and text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from django import template
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from arrester.controlplane.domain.state.states import InstanceState, ThreadState
+from arrester.controlplane.queries import Summary
+from arrester.dashboard.text import event_text
+
+register = template.Library()
+
+#: Drawn on 16 by 16; filled with the colour of the text around them.
+ICONS = {
+    "play": "M5 3.2v9.6c0 .4.4.6.7.4l7.4-4.8a.5.5 0 0 0 0-.8L5.7 2.8a.5.5 0 0 0-.7.4z",
+    "pause": "M4.5 3h2.3v10H4.5zM9.2 3h2.3v10H9.2z",
+    "cross": "M4.2 2.8 8 6.6l3.8-3.8 1.4 1.4L9.4 8l3.8 3.8-1.4 1.4L8 9.4l-3.8 3.8"
+    "-1.4-1.4L6.6 8 2.8 4.2z",
+    "check": "M6.3 12.6 2.2 8.5l1.5-1.5 2.6 2.6 6-6 1.5 1.5z",
+    "clock": "M8 1.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zm0 1.7a4.8 4.8 0 1 1 0 9.6"
+    " 4.8 4.8 0 0 1 0-9.6zm-.8 1.8v3.4l2.7 1.7.8-1.3-2-1.2V5z",
+    "lock": "M5 7V5.2a3 3 0 0 1 6 0V7h1v6.5H4V7zm1.6 0h2.8V5.2a1.4 1.4 0 0 0-2.8 0z",
+    "question": "M8 1.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zM7.2 10.5h1.6v1.6H7.2z"
+    "m-1.9-4C5.4 5 6.5 4 8 4s2.7 1 2.7 2.4c0 1.7-1.8 1.9-1.9 3.1H7.2"
+    "c0-2 1.9-2 1.9-3 0-.6-.4-1-1.1-1s-1.1.4-1.2 1z",
+    "stop": "M3.5 3.5h9v9h-9z",
+    "arrow": "M8.3 2.7 13.6 8l-5.3 5.3-1.3-1.3 3.1-3.1H2.5V7.1h7.6L7 4z",
+    "warning": "M8 1.6 15 14H1zM7.2 6v4h1.6V6zm0 5v1.5h1.6V11z",
+    "sun": "M8 4.6a3.4 3.4 0 1 0 0 6.8 3.4 3.4 0 0 0 0-6.8zM7.3 1h1.4v2H7.3zm0 12h1.4v2H7.3z"
+    "M1 7.3h2v1.4H1zm12 0h2v1.4h-2zM2.6 3.6l1-1L5 4 4 5zm8.4 8.4 1-1 1.4 1.4-1 1zM12 5l-1-1"
+    " 1.4-1.4 1 1zM4 11l1 1-1.4 1.4-1-1z",
+    "moon": "M6.2 1.7a6.5 6.5 0 1 0 8.1 8.1A5.4 5.4 0 0 1 6.2 1.7z",
+    "again": "M8 2.2a5.8 5.8 0 1 0 5.8 5.8h-1.7A4.1 4.1 0 1 1 8 3.9V6.2l4-3.1L8 0z",
+    "bell": "M8 1.3a4.3 4.3 0 0 0-4.3 4.3v3.1L2.3 11v.9h11.4V11l-1.4-2.3V5.6A4.3 4.3 0 0 0 8 1.3z"
+    "m-1.7 11.6a1.7 1.7 0 0 0 3.4 0z",
+    "mute": "M2.4 1.2 1.2 2.4l2.7 2.7-.2.5v3.1L2.3 11v.9h8.4l2.9 2.9 1.2-1.2z"
+    "M6.3 12.9a1.7 1.7 0 0 0 3.4 0zM12.3 9.2V5.6a4.3 4.3 0 0 0-6.6-3.6z",
+    "stack": "M8 1.8 14.5 5 8 8.2 1.5 5zM1.5 8 8 11.2 14.5 8v1.9L8 13.1 1.5 9.9z",
+    "down": "M3.4 5.6 8 10.2l4.6-4.6 1.2 1.2L8 12.6 2.2 6.8z",
+    "keys": "M1.5 3.5h13v9h-13zM3 5v6h10V5zm1 1h1.4v1.4H4zm2.3 0h1.4v1.4H6.3zm2.3 0H10v1.4H8.6z"
+    "m2.4 0h1.4v1.4H11zM5 8.6h6V10H5z",
+    "half": "M8 1.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zm0 1.6v9.8a4.9 4.9 0 0 1 0-9.8z",
+}
+
+
+class Look(NamedTuple):
+    """The display of a state: the class of its colour, its icon, and its text if it differs."""
+
+    colour: str
+    icon: str
+    word: str = ""
+
+
+LOOKS = {
+    "RUNNING": Look("is-running", "play"),
+    "PAUSED": Look("is-paused", "pause"),
+    "DEAD": Look("is-dead", "cross"),
+    "CREATED": Look("is-open", "clock"),
+    "PENDING_SHUTDOWN": Look("is-open", "clock", "PENDING SHUTDOWN"),
+    "PENDING_ERROR": Look("is-dead", "clock", "PENDING ERROR"),
+    "NOT_RUNNING": Look("is-quiet", "stop", "NOT RUNNING"),
+    "ERROR": Look("is-dead", "cross"),
+    "LOST": Look("is-lost", "question"),
+    "OPEN": Look("is-running", "check"),
+    "LATCHED": Look("is-quiet", "lock"),
+    "ISSUED": Look("is-open", "clock"),
+    "DELIVERED": Look("is-open", "arrow"),
+    "APPLIED": Look("is-running", "check"),
+    "REFUSED": Look("is-dead", "cross"),
+    "EXPIRED": Look("is-quiet", "clock"),
+    "CANCELLED": Look("is-quiet", "stop"),
+    "UNRESOLVED": Look("is-dead", "warning"),
+    "RESOLVED": Look("is-running", "check"),
+    "MUTED": Look("is-quiet", "mute"),
+    "QUARANTINED": Look("is-lost", "warning"),
+    "STOPPED": Look("is-quiet", "stop"),
+    "NOBODY": Look("is-lost", "stop", "NO LIVE INSTANCE"),
+    "TWO_CHECKPOINTS": Look("is-lost", "warning", "TWO CHECKPOINTS"),
+    "CONTINUE": Look("is-open", "arrow"),
+    "PAUSE": Look("is-paused", "pause"),
+    "FAIL": Look("is-dead", "cross"),
+    "RETRY": Look("is-open", "again"),
+    "AS_IN_THE_CODE": Look("is-quiet", "check", "AS IN THE CODE"),
+    "HANDLER": Look("is-quiet", "question"),
+}
+KIND_WORDS = {
+    "RESUME_TASK": "Resume task",
+    "SKIP_RECORD": "Skip record and resume",
+    "RESUME_AT": "Resume at position",
+    "PAUSE_TASK": "Pause task",
+    "RESTART_TASK": "Restart task",
+    "SET_POLICY": "Set policy",
+    "SHUT_DOWN_APPLICATION": "Shut down application",
+    "START_APPLICATION": "Start application",
+}
+
+
+@register.simple_tag
+def icon(name: str, size: int = 14) -> SafeString:
+    """Draw an icon; the text beside it means the same."""
+    return format_html(
+        '<svg width="{0}" height="{0}" viewBox="0 0 16 16" fill="currentColor" aria-hidden="true">'
+        '<path fill-rule="evenodd" d="{1}"/></svg>',
+        size,
+        ICONS[name],
+    )
+
+
+@register.simple_tag
+def state(status: str, stale: str = "") -> SafeString:
+    """Show a state as colour, icon and text; without colour if all is well or if it is `stale`
+    the last known one."""
+    look = LOOKS[str(status)]
+    word = look.word or str(status)
+    badge = "is-quiet" if stale and look.colour == "is-running" else look.colour
+    return format_html('<span class="state {}">{}{}</span>', badge, icon(look.icon), word)
+
+
+@register.simple_tag
+def run_state(thread: ThreadState, stale: str = "") -> SafeString:
+    """Show the state of a run; one that ended without a failure has no colour."""
+    badge: SafeString = state("STOPPED" if thread.stopped else thread.status, stale)
+    return badge
+
+
+@register.filter
+def stale(counts: Summary | Mapping[str, int]) -> str:
+    """Return why an application's states may be out of date: see `event_text.stale`."""
+    if isinstance(counts, Mapping):
+        return event_text.stale(counts["alive"], counts["lost"])
+    return event_text.stale(counts.instances, counts.lost)
+
+
+@register.simple_tag
+def recurred() -> SafeString:
+    """Mark a group that failed again after it was resolved."""
+    return format_html('<span class="state is-dead">{}RECURRED</span>', icon("again"))
+
+
+@register.simple_tag
+def state_parts(running: int, paused: int, dead: int, stale: str = "") -> SafeString:
+    """Draw the numbers of tasks by state as parts of one bar."""
+    run = "fill-quiet" if stale else "fill-running"
+    counts = (("fill-dead", dead), ("fill-paused", paused), (run, running))
+    total = running + paused + dead
+    rects, x = [], 0.0
+    for name, number in counts:
+        # One of ten thousand is stale visible.
+        width = max(3.0, 100 * number / total) if number else 0.0
+        rects.append((name, round(x, 2), round(width, 2)))
+        x += width
+    return format_html(
+        '<svg viewBox="0 0 {} 6" preserveAspectRatio="none">{}</svg>',
+        round(max(x, 100.0), 2),
+        format_html_join("", '<rect class="{}" x="{}" width="{}" height="6"/>', rects)
+        if total
+        else format_html('<rect class="{}" width="100" height="6"/>', run),
+    )
+
+
+@register.filter
+def colour(status: str) -> str:
+    """Return the class of a state's colour, for elements larger than its badge."""
+    return LOOKS[str(status)].colour
+
+
+@register.filter
+def kind(value: str) -> str:
+    """Return the display name of a kind of command."""
+    return KIND_WORDS[str(value)]
+
+
+@register.simple_tag
+def spark_ui(instance: InstanceState) -> SafeString:
+    """Link the Spark UI of a live driver, if its agent reported a web address."""
+    address = instance.spark_ui_address
+    if address is None or instance.ended or not _is_web_address(address):
+        return SafeString("")
+    return format_html(' <a class="small" href="{}" rel="noreferrer">Spark UI</a>', address)
+
+
+def _is_web_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.netloc)

@@ -1,0 +1,47 @@
+"""The terms of the product, as in docs/glossary.md."""
+
+from __future__ import annotations
+
+TERMS = {
+    "agent": "The `Agent` object in a Spark driver, with its threads.",
+    "application": "A name that groups instances, pipelines and tasks; one event log each.",
+    "as of": "The state at an earlier time or log position, such as `flights@283`.",
+    "atomic sink": "A sink whose failed call leaves nothing behind.",
+    "base": "Verified states at a log position; older events may be dropped.",
+    "body": "Record and stack trace of an event, stored apart so that they can be erased.",
+    "command": "A request of a person or program to an application: ISSUED, DELIVERED, then "
+    "APPLIED, REFUSED, EXPIRED or CANCELLED.",
+    "counted only": "A failure that is in the counters, without its record and trace.",
+    "dead letter": "A skipped record, stored with its error for later use.",
+    "drain": "Move the waiting batches of a stream from Redis into the log and the views.",
+    "error group": "Failures with the same fingerprint: class, stage and top frame.",
+    "failing record": "A record that fails when it is processed alone.",
+    "fast path": "Guard and sink run as one Spark plan; used while a pipeline is healthy.",
+    "fencing": "An older run of a checkpoint is refused when a newer run has claimed it.",
+    "fold": "Apply events to states; the only way in which a state changes.",
+    "held record": "A record of a paused or dead task, stored beside the checkpoint until it runs.",
+    "instance": "One `Agent` in one driver process.",
+    "journal": "Files beside the checkpoint with the decisions of each micro-batch.",
+    "latched": "The application is shut down; agents that start do not run.",
+    "log": "All events of an application, in order, in PostgreSQL.",
+    "outage": "Many records of one micro-batch fail with one cause.",
+    "outbox": "Journal entries whose events are not sent yet.",
+    "pause offset": "The position at which a task is PAUSED; that record and later ones are held.",
+    "pending-drain key": "The Redis key that says that a stream has to be drained.",
+    "policy": "What a stage answers to failures: CONTINUE, RETRY, PAUSE or FAIL.",
+    "quarantine": "Invalid or too old entries from agents, stored unchanged.",
+    "reported in full": "A failure with its record and trace.",
+    "run": "One execution of a pipeline at a checkpoint, with an epoch.",
+    "run lock": "The lock that serialises micro-batches, drains of held records and commands of a "
+    "run.",
+    "self-healing failure": "A failure that Spark repairs; no record is its cause.",
+    "sink probe": "A call of a sink without visible result, to find the records that it refuses.",
+    "slow path": "Evaluate, ask handlers, store the decision, then call the sink.",
+    "spool": "Local files with events that the server has not confirmed.",
+    "stage": "A step of a pipeline as policies name it: `source`, `deserialize`, `process:<name>`, "
+    "`produce`.",
+    "task": "The unit that pauses by itself, such as a partition or a customer.",
+    "thread": "A pipeline's run within an instance, as Kafka Streams' stream thread.",
+    "tolerance": "How many failed records of a task are skipped before FAIL.",
+    "view": "A table of states derived from the log.",
+}
