@@ -23,8 +23,8 @@ Lines = list[tuple[str, str]]
 
 #: Spark warns when any query starts.
 START = {("WARN", "ResolveWriteToStream"): 1}
-#: When a query stops between two jobs, Spark's scheduler finds no job to cancel. It warns of that in
-#: a thread of its own: once or twice, and sometimes only in the next scene.
+#: When a query stops between two jobs, Spark's scheduler finds no job to cancel. It warns of that
+#: in a thread of its own: once or twice, and sometimes only in the next scene.
 _NOTHING_TO_CANCEL = re.compile(r"^.* WARN DAGScheduler: Failed to cancel job group .*$", re.M)
 _LINE = re.compile(r"\d\d:\d\d:\d\d (WARN|ERROR|FATAL) (\S+): ")
 _OURS = re.compile(r"ours (\w+) (.*)")
