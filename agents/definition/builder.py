@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 
 from arrester.agents.definition.checks import (
     check_columns,
+    check_deterministic,
     check_position,
     check_source,
     empty_frame,
@@ -335,6 +336,8 @@ def define(
     columns = {"task": task, "position": position, "key": key, "value": value}
     resolved = {kind: dry_run_column(shape, kind, given) for kind, given in columns.items()}
     found = check_position(shape, position, resolved["position"])
+    for kind, given in columns.items():
+        check_deterministic(source, kind, given, resolved[kind])
     return PipelineBuilder(
         name=name,
         source=source,

@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 
 from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.executor.columns import PREFIX
+from arrester.agents.spark.determinism import non_deterministic_part
 from arrester.agents.spark.session_conf import can_carry, require_packages
 from arrester.controlplane.domain.error_policy.redaction_rules import RULE, fields
 from arrester.controlplane.domain.errors import InvalidValue
@@ -27,6 +28,29 @@ def check_position(shape: DataFrame, given: str | Column | None, resolved: Colum
     if not isinstance(kind, _POSITIONS):
         raise InvalidValue("position", given, f"an integer column; this is {kind.simpleString()}")
     return resolved
+
+
+def check_deterministic(
+    source: DataFrame, kind: str, given: str | Column | None, resolved: Column | None
+) -> None:
+    """Raise InvalidValue for a column that a repeated micro-batch would give other values.
+
+    Key and value are only shown, so the source may make them as it likes.
+    """
+    if resolved is None:
+        return
+    identifies = kind in ("task", "position")
+    part = non_deterministic_part(source, resolved, in_plan=identifies)
+    if part is None:
+        return
+    allowed = f"a deterministic expression; {part} has other values when a micro-batch is repeated"
+    if identifies:
+        allowed += (
+            ". Use a column that the input stores, such as an offset or a line number; the how-to "
+            "'Positions for files' has recipes: _metadata.row_index for Parquet, posexplode for "
+            "lines of text"
+        )
+    raise InvalidValue(kind, given, allowed)
 
 
 def check_source(source: DataFrame) -> None:
