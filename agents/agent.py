@@ -118,10 +118,12 @@ class Agent:
 
         `task` is the unit that pauses on its own, `position` a sortable integer that is unique
         within the task. For a Kafka source they default to the partition (with its topic, if there
-        may be several) and the offset. `key` and `value` are shown with a failed record. Fields in
-        `redact`, in addition to the configuration's, do not leave the driver; with `show`, only the
-        fields in it do. `on_error` decides about records whose task or position raises, or whose
-        position is NULL or not unique (stage `source`).
+        may be several) and the offset. `key` and `value` are shown with a failed record. A text is
+        the column of exactly this name, `dgraph.type` too; without one, it is resolved as Spark
+        does: `a.b` is a field of `a`, and backticks quote. Fields in `redact`, in addition to the
+        configuration's, do not leave the driver; with `show`, only the fields in it do. `on_error`
+        decides about records whose task or position raises, or whose position is NULL or not unique
+        (stage `source`).
         """
         from arrester.agents.definition.builder import define
 

@@ -28,6 +28,7 @@ from arrester.agents.executor.columns import (
     TASK,
 )
 from arrester.agents.failures.failure_set import has_failed, is_in
+from arrester.agents.spark.column_names import with_columns_named
 from arrester.agents.spark.local_checkpoint import releasing
 
 _SHARED = "__arrester_shared"
@@ -63,7 +64,7 @@ def _with_failed(frame: DataFrame, shared: DataFrame) -> DataFrame:
         OUTCOME: F.when(fails, F.lit(SOURCE)).otherwise(F.col(OUTCOME)),
         ERROR: F.when(fails, no_error).otherwise(F.col(ERROR)),
     }
-    return marked.withColumns(columns).select(*frame.columns)
+    return with_columns_named(marked.withColumns(columns), frame.columns)
 
 
 def _are_distinct(evaluated: Evaluated, pipeline: Pipeline, examples: int) -> bool:

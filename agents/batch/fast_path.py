@@ -20,8 +20,9 @@ from arrester.agents.definition.checks import empty_frame
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Sink
 from arrester.agents.definition.steps import Columns, Deserialize, Native, Process, Step, Transform
-from arrester.agents.execution.step_runner import python_schema, python_steps, quoted, segments
+from arrester.agents.execution.step_runner import python_schema, python_steps, segments
 from arrester.agents.executor.columns import SOURCE
+from arrester.agents.spark.column_names import map_in_arrow, quoted
 from arrester.agents.spark.monitoring.log_filter import LogFilter, abort_mark
 from arrester.agents.spark.ship_executor import shipped, shipped_rules
 from arrester.agents.spark.try_eval import VALUE, PreparedExpressions, reusable, try_eval
@@ -180,7 +181,7 @@ class _Plan:
             rules=shipped_rules(policy),
             abort_message=self._abort_message,
         )
-        self._add(lambda frame: frame.mapInArrow(steps, schema))
+        self._add(lambda frame: map_in_arrow(frame, steps, schema))
 
     def end(self, columns: Sequence[str]) -> None:
         """Reduce the columns to the sink's."""

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from arrester.agents.definition.coordinates import SourceCoordinates
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.steps import Process, Step, Transform
-from arrester.agents.execution.step_runner import is_internal, quoted, source_columns
+from arrester.agents.execution.step_runner import is_internal, source_columns
 from arrester.agents.executor.columns import (
     ENTRY,
     ERROR,
@@ -35,6 +35,7 @@ from arrester.agents.executor.columns import (
 )
 from arrester.agents.failures.pause_offsets import is_task_in
 from arrester.agents.spark.catalyst import is_valid_utf8
+from arrester.agents.spark.column_names import quoted, with_columns_named
 from arrester.agents.spark.errors import Problem, error_column, error_row
 from arrester.agents.spark.try_eval import VALUE, guarded
 from arrester.controlplane.domain.identity.names import KEY_MAX_BYTES
@@ -200,7 +201,7 @@ def make_atomic(frame: DataFrame) -> DataFrame:
         return failure.when(has_failed, other_rows).otherwise(F.col(name))
 
     columns = {OUTCOME: of_record(OUTCOME, F.lit(FILTERED)), ERROR: of_record(ERROR, F.lit(None))}
-    return joined.withColumns(columns).select(*frame.columns)
+    return with_columns_named(joined.withColumns(columns), frame.columns)
 
 
 def join_records(frame: DataFrame, records: DataFrame, how: str) -> DataFrame:

@@ -19,13 +19,13 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.steps import Transform
 from arrester.agents.execution.step_runner import (
     StepRunner,
-    in_quotes,
     run_final_transform,
     transformed,
     unchanged,
 )
 from arrester.agents.executor.columns import ENTRY, HELD, ORDINAL, OUTCOME, RETRIES, SOURCE
 from arrester.agents.failures.failure_set import FailureSet, fits_driver
+from arrester.agents.spark.column_names import with_columns_named
 from arrester.agents.spark.local_checkpoint import (
     Checkpoints,
     checkpointed,
@@ -100,7 +100,7 @@ class Evaluated:
         if transform is not None:
             return transformed(rows, transform)
         # As text: a Column of each name would take several JVM calls.
-        return rows.selectExpr(*[in_quotes(name) for name in pipeline.columns])
+        return with_columns_named(rows, pipeline.columns)
 
     def release(self) -> None:
         """Release the local checkpoints."""

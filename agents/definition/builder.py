@@ -19,7 +19,7 @@ from arrester.agents.definition.checks import (
     parsed_schema,
     require_arrow,
 )
-from arrester.agents.definition.coordinates import SourceCoordinates
+from arrester.agents.definition.coordinates import SourceCoordinates, column_name
 from arrester.agents.definition.dry_run import dry_run_column, dry_run_native, dry_run_transform
 from arrester.agents.definition.pipeline import Definition, Pipeline, PipelineInvalid, Runner
 from arrester.agents.definition.sinks import (
@@ -338,6 +338,9 @@ def define(
     found = check_position(shape, position, resolved["position"])
     for kind, given in columns.items():
         check_deterministic(source, kind, given, resolved[kind])
+    key_name = key if isinstance(key, str) else None
+    if key_name is not None and resolved["key"] is not None:
+        key_name = column_name(shape, resolved["key"]) or key_name
     return PipelineBuilder(
         name=name,
         source=source,
@@ -345,7 +348,7 @@ def define(
         position=found,
         key=resolved["key"],
         value=resolved["value"],
-        key_name=key if isinstance(key, str) else None,
+        key_name=key_name,
         key_names=names_in(shape, resolved["key"]),
         on_error=on_error,
         shape=shape,

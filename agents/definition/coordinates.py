@@ -26,7 +26,7 @@ class SourceCoordinates:
     ) -> SourceCoordinates | None:
         """Return the columns, None if one is an expression that needs a guard."""
         names = () if task is None else _task_names(source, task)
-        position_name = _column_name(source, position)
+        position_name = column_name(source, position)
         if position_name is None or names is None:
             return None
         return cls(task=names, position=position_name)
@@ -41,7 +41,7 @@ class SourceCoordinates:
 
 
 def _task_names(source: DataFrame, task: Column) -> tuple[str, ...] | None:
-    name = _column_name(source, task)
+    name = column_name(source, task)
     if name is not None:
         return (name,)
     if not set(source.columns) >= COORDINATES:
@@ -50,7 +50,8 @@ def _task_names(source: DataFrame, task: Column) -> tuple[str, ...] | None:
     return ("topic", "partition") if known.semanticEquals(failfast(source, task)) else None
 
 
-def _column_name(source: DataFrame, column: Column) -> str | None:
+def column_name(source: DataFrame, column: Column) -> str | None:
+    """Return the name of a plain column of the source, None for another expression."""
     expression = failfast(source, column)
     if expression.getClass().getSimpleName() != "AttributeReference":
         return None

@@ -12,6 +12,7 @@ from arrester.agents.definition.checks import check_columns, empty_frame, first_
 from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.executor.columns import LINK
 from arrester.agents.spark.catalyst import passes_column, why_not_row_by_row
+from arrester.agents.spark.column_names import column_of_text
 from arrester.agents.spark.try_eval import failfast
 from arrester.controlplane.domain.errors import InvalidValue
 
@@ -20,7 +21,7 @@ def dry_run_column(source: DataFrame, kind: str, given: str | Column | None) -> 
     """Return a column that the author named or gave as an expression, None for None."""
     if given is None:
         return None
-    column = F.col(given) if isinstance(given, str) else given
+    column = column_of_text(source, given) if isinstance(given, str) else given
     try:
         failfast(source, column)
     except PySparkException as exc:

@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 from arrester.agents.execution.bisection import Bisection, NoSingleRecord, evaluating
 from arrester.agents.executor.columns import ERROR, ERROR_TYPE, OUTCOME
 from arrester.agents.spark.catalyst import partition_count
+from arrester.agents.spark.column_names import with_columns_named
 from arrester.agents.spark.errors import (
     Problem,
     StepFailed,
@@ -171,7 +172,7 @@ class Isolation:
             ERROR: F.coalesce(known["error"], F.col(ERROR)),
         }
         joined = numbered(self._base).join(F.broadcast(found), ID, "left")
-        return joined.withColumns(columns).select(*self._base.columns)
+        return with_columns_named(joined.withColumns(columns), self._base.columns)
 
     def _marked_by_expressions(self) -> DataFrame:
         """Return the rows with a few isolated records marked without a join."""
@@ -181,7 +182,7 @@ class Isolation:
             outcome = F.when(here == each.id, F.lit(each.number)).otherwise(outcome)
             error = F.when(here == each.id, known).otherwise(error)
         marked = numbered(self._base).withColumns({OUTCOME: outcome, ERROR: error})
-        return marked.select(*self._base.columns)
+        return with_columns_named(marked, self._base.columns)
 
 
 def _evaluate(operation: Operation, frame: DataFrame, checkpoints: Checkpoints) -> DataFrame:

@@ -39,6 +39,7 @@ from arrester.agents.executor.columns import (
     TASK,
 )
 from arrester.agents.spark.catalyst import with_column_of
+from arrester.agents.spark.column_names import map_in_arrow, quoted, with_columns_named
 from arrester.agents.spark.errors import StepFailed, problem_of_job
 from arrester.agents.spark.job_attempts import is_cancelled
 from arrester.agents.spark.local_checkpoint import Checkpoints
@@ -266,7 +267,7 @@ def _after_python(
         T.StructField(field.name, field.dataType, True) for field in python_schema(segment).fields
     ]
     schema = T.StructType([*carried, *_PYTHON_RESULT.values(), *results])
-    return frame.mapInArrow(guarded_steps, schema)
+    return map_in_arrow(frame, guarded_steps, schema)
 
 
 def python_steps(segment: Sequence[tuple[int, Step]]) -> list[object]:
@@ -296,8 +297,7 @@ def python_schema(segment: Sequence[tuple[int, Step]]) -> T.StructType:
 
 def transformed(frame: DataFrame, step: Transform) -> DataFrame:
     """Return the function's result for the author's columns of `frame`."""
-    columns = _author_columns(frame)
-    return _call(step, _with_barrier(frame).select(*columns))
+    return _call(step, with_columns_named(_with_barrier(frame), _author_columns(frame)))
 
 
 def _after_transform(frame: DataFrame, step: Transform) -> DataFrame:
@@ -309,8 +309,7 @@ def _after_transform(frame: DataFrame, step: Transform) -> DataFrame:
     linked = _with_barrier(frame.where(F.col(OUTCOME).isNull())).withColumn(
         LINK, F.struct(*_RECORD)
     )
-    columns = _author_columns(frame)
-    result = _call(step, linked.select(*columns))
+    result = _call(step, with_columns_named(linked, _author_columns(frame)))
     # Another barrier: a later step's guard must not catch exceptions of the function's columns.
     rows = _with_barrier(with_column_of(result, linked, LINK)).select(
         *[F.col(LINK)[name].alias(name) for name in _RECORD],
@@ -355,22 +354,9 @@ def _call(step: Transform, rows: DataFrame) -> DataFrame:
 
 
 def _author_columns(frame: DataFrame) -> list[str]:
-    return [in_quotes(name) for name in frame.columns if not is_internal(name)]
-
-
-# Names of columns
+    return [name for name in frame.columns if not is_internal(name)]
 
 
 def is_internal(name: str) -> bool:
     """Whether a column is internal."""
     return name.startswith(PREFIX)
-
-
-def quoted(name: str) -> Column:
-    """Return the column of exactly this name, dots included."""
-    return F.col(in_quotes(name))
-
-
-def in_quotes(name: str) -> str:
-    """Return a quoted column name for SQL."""
-    return "`" + name.replace("`", "``") + "`"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,20 @@ from .columns import ERROR, ERROR_TYPE, FILTERED, ORDINAL, OUTCOME, RETRIES
 from .errors import RETRIABLE, Rules, bounded_fields, error_row, text
 from .step_runner import Failure, Results, Steps, UserFunction
 from .type_check import WrongType
+
+
+@dataclass(frozen=True)
+class Named:
+    """A function for `mapInArrow` whose batches get the columns' names back."""
+
+    function: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
+    names: list[str]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        """Yield what the function yields."""
+        return self.function(
+            pa.RecordBatch.from_arrays(batch.columns, names=self.names) for batch in batches
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,7 @@ from arrester.agents.executor.columns import (
     TASK,
 )
 from arrester.agents.failures.pause_offsets import is_record, is_task_in
+from arrester.agents.spark.column_names import map_in_arrow
 from arrester.agents.spark.errors import (
     Problem,
     StepFailed,
@@ -68,7 +69,7 @@ def in_task_order(rows: DataFrame, partitions: int | None = None) -> DataFrame:
 
 def send(rows: DataFrame, sender: Any) -> DataFrame:
     """Send rows on the executors; return the results, in a local checkpoint."""
-    return checkpointed(rows.mapInArrow(sender, RESULT_SCHEMA))
+    return checkpointed(map_in_arrow(rows, sender, RESULT_SCHEMA))
 
 
 @dataclass(slots=True, kw_only=True)

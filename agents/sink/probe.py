@@ -23,7 +23,7 @@ from arrester.agents.decisions.rules import SelfHealing
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Files, Sink
 from arrester.agents.execution.bisection import Bisection, FailingRecord, NoSingleRecord
-from arrester.agents.execution.step_runner import quoted, transformed
+from arrester.agents.execution.step_runner import transformed
 from arrester.agents.executor.columns import (
     ENTRY,
     ERROR,
@@ -35,6 +35,7 @@ from arrester.agents.executor.columns import (
 )
 from arrester.agents.failures.pause_offsets import is_record
 from arrester.agents.journal.scratch import Scratch
+from arrester.agents.spark.column_names import with_columns_named
 from arrester.agents.spark.errors import (
     Problem,
     StepFailed,
@@ -170,7 +171,7 @@ class SinkProbe:
         # Keeps the author's filters above this one: below it they would run on rows that are left
         # out.
         fenced = rows.where(F.spark_partition_id() >= 0)
-        return fenced.select(*[quoted(name) for name in self._pipeline.columns])
+        return with_columns_named(fenced, self._pipeline.columns)
 
     def _record(self, rows: DataFrame, failing: FailingRecord, problem: Problem) -> RejectedRecord:
         """Return the record of a row, with the sink's attempts at it."""

@@ -22,7 +22,6 @@ from arrester.agents.decisions.outage import ClassAndFrame, SinkProgress
 from arrester.agents.decisions.policies import StagePolicy
 from arrester.agents.decisions.rules import SelfHealing
 from arrester.agents.definition.sinks import Producer
-from arrester.agents.execution.step_runner import quoted
 from arrester.agents.executor.columns import (
     ENTRY,
     ERROR,
@@ -44,6 +43,7 @@ from arrester.agents.failures.pause_offsets import (
 from arrester.agents.journal.entries import Cursor
 from arrester.agents.sink.crash_isolation import CrashIsolation, in_task_order, is_crash, send
 from arrester.agents.sink.stage import SinkStage, UndeliveredRows, with_failures
+from arrester.agents.spark.column_names import quoted
 from arrester.agents.spark.errors import StepFailed
 from arrester.agents.spark.local_checkpoint import releasing
 from arrester.agents.spark.ship_executor import shipped, shipped_rules

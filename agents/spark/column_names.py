@@ -1,0 +1,50 @@
+"""References to columns by name: any name that Spark accepts, such as `dgraph.type` or `a b`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from arrester.agents.spark.ship_executor import shipped
+
+#: PySpark's mapInArrow refers to all columns without quotes, and these mean something there.
+_SPECIAL = (".", "`", "*")
+
+
+def in_quotes(name: str) -> str:
+    """Return a quoted column name for SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def quoted(name: str) -> Column:
+    """Return the column of exactly this name, dots included."""
+    return F.col(in_quotes(name))
+
+
+def with_columns_named(frame: DataFrame, names: Iterable[str]) -> DataFrame:
+    """Return the columns `names` of a frame, in this order."""
+    return frame.select(*[quoted(name) for name in names])
+
+
+def column_of_text(frame: DataFrame, text: str) -> Column:
+    """Return the column that an author's text means.
+
+    A column of exactly this name comes first. Any other text is Spark's: `a.b` is a field of a
+    struct, and backticks quote.
+    """
+    return quoted(text) if text in frame.columns else F.col(text)
+
+
+def map_in_arrow(
+    frame: DataFrame, function: Callable[..., Any], schema: T.StructType | str
+) -> DataFrame:
+    """Return `frame.mapInArrow(function, schema)` for columns of any name."""
+    names = frame.columns
+    if any(special in name for name in names for special in _SPECIAL):
+        frame = frame.toDF(*[f"_{number}" for number in range(len(names))])
+        function = shipped("map_in_arrow").Named(function, names)
+    return frame.mapInArrow(function, schema)
