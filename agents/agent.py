@@ -141,7 +141,12 @@ class Agent:
         )
 
     def start_pipeline(
-        self, pipeline: Pipeline, checkpoint: str, *, trigger: Trigger | None = None
+        self,
+        pipeline: Pipeline,
+        checkpoint: str,
+        *,
+        trigger: Trigger | None = None,
+        adopt: bool = False,
     ) -> PipelineThread:
         """Start one run of `pipeline` at `checkpoint`; its `start` and `run` call this.
 
@@ -161,7 +166,7 @@ class Agent:
                 on_death=on_death,
                 uncaught=self._uncaught,
             ),
-            lambda thread: thread.start(checkpoint, trigger=trigger),
+            lambda thread: thread.start(checkpoint, trigger=trigger, adopt=adopt),
         )
 
     def remove_thread(self, pipeline: str) -> bool:

@@ -26,7 +26,7 @@ class Runner(Protocol):
     """Starts finished pipelines: the agent."""
 
     def start_pipeline(
-        self, pipeline: Pipeline, checkpoint: str, *, trigger: Trigger | None
+        self, pipeline: Pipeline, checkpoint: str, *, trigger: Trigger | None, adopt: bool = False
     ) -> object:
         """Start one run of `pipeline` at `checkpoint`."""
         ...
@@ -95,31 +95,35 @@ class Pipeline(Definition):
             return False
         return isinstance(self.steps[number - 1], Deserialize | Columns)
 
-    def start(self, checkpoint: str, *, trigger: Trigger | None = None) -> object:
+    def start(
+        self, checkpoint: str, *, trigger: Trigger | None = None, adopt: bool = False
+    ) -> object:
         """Start the pipeline as a streaming query with its state at `checkpoint`.
 
-        `trigger` has the arguments of `DataStreamWriter.trigger`: `{"availableNow": True}`.
+        `trigger` has the arguments of `DataStreamWriter.trigger`: `{"availableNow": True}`. `adopt`
+        accepts a checkpoint of another name, which it renames with its held records and tasks, and
+        the checkpoint of a plain Spark query. Without it both raise CheckpointUnusable.
         """
         if not self.source.isStreaming:
             raise PipelineInvalid(
                 f"pipeline {self.name} has a static source: run(checkpoint=…) takes it once through"
             )
-        return self._runner().start_pipeline(self, checkpoint, trigger=trigger)
+        return self._runner().start_pipeline(self, checkpoint, trigger=trigger, adopt=adopt)
 
-    def run(self, checkpoint: str) -> object:
+    def run(self, checkpoint: str, *, adopt: bool = False) -> object:
         """Process a static source once, with the state at `checkpoint`.
 
         All of it is one micro-batch, decided as in a stream. Afterwards tasks with held records
         wait for an operator, and `agent.await_termination()` returns. A second run on the same
         checkpoint repeats an unfinished pass by the recorded decisions. After a finished pass it
         gives the sink no source rows, and only processes held records. New input needs a new
-        checkpoint.
+        checkpoint. `adopt` is that of `start`.
         """
         if self.source.isStreaming:
             raise PipelineInvalid(
                 f"pipeline {self.name} has a stream as its source: start(checkpoint=…) runs it"
             )
-        return self._runner().start_pipeline(self, checkpoint, trigger=None)
+        return self._runner().start_pipeline(self, checkpoint, trigger=None, adopt=adopt)
 
     def _runner(self) -> Runner:
         if self.runner is None:

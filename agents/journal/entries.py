@@ -99,6 +99,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: Assigned by the journal.
     number: int = 0
     instance: UUID | None = None
+    #: Of a `run` entry: the owner of the checkpoint from here on. 0.2.0 wrote none.
+    application: str | None = None
+    pipeline: str | None = None
     events: tuple[Event, ...] = ()
     #: The Spark micro-batch of a `batch` entry.
     batch: int | None = None

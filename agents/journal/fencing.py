@@ -11,10 +11,15 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from arrester.agents.journal.entries import Entry, Kind
-from arrester.agents.journal.journal import Journal, Superseded
+from arrester.agents.journal.entries import NO_BATCH, Entry, Kind
+from arrester.agents.journal.journal import FOLDER, Journal, Superseded
 from arrester.agents.journal.state import Ledger
-from arrester.agents.journal.storage import Storage
+from arrester.agents.journal.storage import (
+    CheckpointUnusable,
+    Storage,
+    last_committed,
+    last_planned,
+)
 from arrester.controlplane.domain.events import (
     Event,
     EventData,
@@ -42,17 +47,21 @@ def claim(
     instance: UUID,
     policy: PipelineDescribed,
     now: datetime,
+    adopt: bool = False,
 ) -> tuple[Journal, Run]:
     """Claim the checkpoint; return its journal and the run that owns it. An older run ends.
 
     A new instance restarts tasks that a failure paused, and tasks that died alone, at the failed
     record (KIP-990). Tasks that an operator paused stay PAUSED. A replacement thread changes
     neither; it restarts the task that ended its predecessor. The start event carries `policy`.
-    Raises Superseded only if other runs keep winning.
+    Raises CheckpointUnusable for a checkpoint of another application or pipeline, unless `adopt`
+    renames it, and Superseded only if other runs keep winning.
     """
     for _ in range(_ATTEMPTS):
         journal = Journal(files, application=application, pipeline=pipeline, checkpoint=checkpoint)
         journal.load()
+        if not adopt:
+            _check_owner(journal.ledger, files, application=application, pipeline=pipeline)
         epoch = journal.ledger.epoch + 1
         run = Run(pipeline=pipeline, checkpoint=checkpoint, epoch=epoch)
         events = tuple(
@@ -64,13 +73,46 @@ def claim(
                 *_restarts(journal.ledger, instance),
             )
         )
-        entry = Entry(kind=Kind.RUN, at=now, epoch=epoch, instance=instance, events=events)
+        entry = Entry(
+            kind=Kind.RUN,
+            at=now,
+            epoch=epoch,
+            instance=instance,
+            application=application,
+            pipeline=pipeline,
+            events=events,
+        )
         try:
             journal.append(entry)
         except Superseded:
             continue
         return journal, run
     raise Superseded(f"others claimed {files.root} {_ATTEMPTS} times while this run tried to")
+
+
+def check_journal(files: Storage, progress: Storage) -> None:
+    """Raise CheckpointUnusable if Spark planned micro-batches without a journal of ours.
+
+    `progress` has Spark's files. A run makes its first entry before its query starts.
+    """
+    planned = max(last_planned(progress), last_committed(progress))
+    if planned == NO_BATCH or files.names(FOLDER):
+        return
+    raise CheckpointUnusable(
+        f"{files.root} has micro-batches (the last is {planned}) but no {FOLDER}: the folder was "
+        "deleted or not copied, or a plain Spark query made the checkpoint. Restore the folder, or "
+        "pass adopt=True to continue without it: records that were held are then lost"
+    )
+
+
+def _check_owner(ledger: Ledger, files: Storage, *, application: str, pipeline: str) -> None:
+    if (ledger.application, ledger.pipeline) != (application, pipeline):
+        raise CheckpointUnusable(
+            f"{files.root} is the checkpoint of pipeline {ledger.pipeline!r} of application "
+            f"{ledger.application!r}, not of pipeline {pipeline!r} of application "
+            f"{application!r}. Use another checkpoint; or if the pipeline was renamed, pass "
+            "adopt=True: its held records, tasks and overrides continue under the new name"
+        )
 
 
 def _active_overrides(ledger: Ledger, policy: PipelineDescribed) -> tuple[StageCommanded, ...]:

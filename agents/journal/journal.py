@@ -205,11 +205,13 @@ class Journal:
         if entry is None:
             return []
         self._unpublished.pop(number, None)
+        # An entry of before a renaming keeps its ids: the server may have it already.
+        run = next((event.run for event in entry.events if event.run is not None), None)
         commit = partial(
             commit_id,
             entry.at,
             application=self.ledger.application,
-            pipeline=self.ledger.pipeline,
+            pipeline=self.ledger.pipeline if run is None else run.pipeline,
             checkpoint=self.ledger.checkpoint,
             entry=number,
         )

@@ -183,6 +183,8 @@ class Ledger(msgspec.Struct, kw_only=True):
         """Fold one entry."""
         self.number = entry.number
         self.epoch = max(self.epoch, entry.epoch)
+        if entry.kind is Kind.RUN:
+            self._rename(entry)
         for event in entry.events:
             self._apply_event(event, entry)
         for held in entry.held:
@@ -210,6 +212,20 @@ class Ledger(msgspec.Struct, kw_only=True):
                 self.open_chunk, self.open_saved_rows = None, []
             case Kind.RESUME if entry.chunk is not None:
                 self._take(entry.chunk)
+
+    def _rename(self, run: Entry) -> None:
+        """Give the checkpoint, with all its tasks, to the owner that a `run` entry names."""
+        # An entry of 0.2.0 has the pipeline in its events only.
+        reported = [event.run.pipeline for event in run.events if event.run is not None]
+        application = run.application or self.application
+        pipeline = run.pipeline or next(iter(reported), self.pipeline)
+        if (application, pipeline) == (self.application, self.pipeline):
+            return
+        self.application, self.pipeline = application, pipeline
+        before, self.tasks = self.tasks, {}
+        for task in before.values():
+            state = replace(task.state, id=self.task_id(task.state.id.key))
+            self._put(replace(task, state=state))
 
     def _apply_event(self, event: Event, entry: Entry) -> None:
         data = event.data

@@ -24,7 +24,7 @@ from arrester.agents.held.limits import HeldLimits
 from arrester.agents.held.schema import HeldRowsMisfit, RowSchemas
 from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.exclusive_create import check_exclusive_create
-from arrester.agents.journal.fencing import claim
+from arrester.agents.journal.fencing import check_journal, claim
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.scratch import Scratch
 from arrester.agents.journal.storage import checkpoint_id, last_committed, last_planned
@@ -64,6 +64,7 @@ class Engine:
         outbox: Outbox,
         config: AgentConfig,
         uncaught: str,
+        adopt: bool = False,
     ) -> None:
         """Claim the checkpoint. After this the run has begun and must be ended by `end`."""
         spark = pipeline.source.sparkSession
@@ -80,6 +81,8 @@ class Engine:
         check_exclusive_create(self.files)
         self._config = config
         self._outbox = outbox
+        if not adopt:
+            check_journal(self.files, self.progress)
         self.journal, self.run = claim(
             self.files,
             application=application,
@@ -88,6 +91,7 @@ class Engine:
             instance=instance,
             policy=policy,
             now=datetime.now(UTC),
+            adopt=adopt,
         )
         self.event_factory = EventFactory(
             pipeline=pipeline,

@@ -151,13 +151,15 @@ class PipelineThread:
 
     # ── start and stop ───────────────────────────────────────────────────────────────────────
 
-    def start(self, checkpoint: str, *, trigger: Trigger | None = None) -> None:
+    def start(
+        self, checkpoint: str, *, trigger: Trigger | None = None, adopt: bool = False
+    ) -> None:
         """Claim the checkpoint and start the query, or the pass over a static source.
 
         Failures are raised here and not passed to `on_death`.
         """
         self._trigger = trigger
-        self._engine = self._claim(checkpoint)
+        self._engine = self._claim(checkpoint, adopt=adopt)
         self._state = ThreadStatus.RUNNING
         try:
             self._engine.prepare(check=self._stop_signal.check, wait=self._stop_signal.wait)
