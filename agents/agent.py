@@ -50,7 +50,8 @@ class Agent:
             agent.await_termination()
 
     Inside the block, SIGTERM and Ctrl-C end it. Its end stops the pipelines at a micro-batch
-    boundary within `error.shutdown.timeout.ms`.
+    boundary within `error.shutdown.timeout.ms`. A failure of a pipeline that `await_termination`
+    has not raised or returned is raised at the end of the block.
     """
 
     def __init__(
@@ -193,20 +194,31 @@ class Agent:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop everything. An exception of the block reaches the caller."""
-        with self._block:
-            self._stop("the block ended" if kind is None else f"the block ended: {kind.__name__}")
+        """Stop everything. An exception of the block reaches the caller.
 
-    def await_termination(self, timeout_seconds: float | None = None) -> Ending | None:
+        Without one, raises a failure that ended a pipeline and that no caller has received.
+        """
+        with self._block:
+            if kind is None:
+                self._runtime.warn_unawaited()
+            self._stop("the block ended" if kind is None else f"the block ended: {kind.__name__}")
+        if kind is None:
+            self._runtime.raise_unseen()
+
+    def await_termination(
+        self, timeout_seconds: float | None = None, *, raises: bool = True
+    ) -> Ending | None:
         """Wait until the work is done and return how it ended; None after the timeout.
 
-        `on_uncaught` decides what follows a failure. By default (SHUTDOWN_CLIENT) it ends the
-        instance and is not raised here: the result is FAILED, and `exception` is the failure. To
-        make a script fail too, use `if agent.exception: raise agent.exception`, or answer DEFAULT:
-        then it is raised here, once for each failed thread, the other threads continue, and the
-        caller may wait again.
+        An exception that ended a pipeline is raised here, as by Spark's `awaitTermination`, so that
+        a script does not end with success; each is raised once, and later calls return FAILED. With
+        `raises=False` none is raised: the result is FAILED, and `exception` is the first failure.
+
+        `on_uncaught` decides what else follows. By default (SHUTDOWN_CLIENT) the instance ends.
+        With SHUTDOWN_THREAD the other pipelines continue, and the failure is raised after their
+        end; with DEFAULT it is raised at once, and the caller may wait again.
         """
-        return self._runtime.await_ending(timeout_seconds)
+        return self._runtime.await_ending(timeout_seconds, raises=raises)
 
     def stop(self) -> None:
         """Stop all pipelines at a micro-batch boundary, end the instance, and wait for it.

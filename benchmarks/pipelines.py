@@ -163,8 +163,6 @@ class World:
                     checkpoint, trigger={"availableNow": True}
                 )
                 agent.await_termination()
-            if agent.exception:
-                raise agent.exception
 
         return run
 

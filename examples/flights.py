@@ -80,8 +80,6 @@ def main() -> int:
     with agent:
         departures.start(checkpoint=str(folder / "checkpoint"), trigger=EVERY_SECOND)
         agent.await_termination()
-    if agent.exception is not None:
-        raise agent.exception
     return 0
 
 

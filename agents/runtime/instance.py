@@ -40,11 +40,13 @@ class Ending(StrEnum):
     #: An operator, or a failure of another instance, shut the application down, and it is latched:
     #: do not restart automatically.
     SHUT_DOWN = "SHUT_DOWN"
-    #: A failure ended a thread and with it the instance, or the whole application; see
-    #: `Agent.exception`.
+    #: A failure ended a pipeline, and by default the instance; see `Agent.exception`. By default
+    #: `await_termination` raises it instead.
     FAILED = "FAILED"
-    #: No pipeline has anything to do: each query finished, or ended by SHUTDOWN_THREAD, or a newer
-    #: run took over its checkpoint, or a static source is done and the rest is held.
+    #: No pipeline has anything to do, and a newer run took over the checkpoint of at least one.
+    SUPERSEDED = "SUPERSEDED"
+    #: No pipeline has anything to do: each query finished, or a static source is done and the rest
+    #: is held.
     FINISHED = "FINISHED"
 
 

@@ -68,6 +68,8 @@ class Runtime:
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._connection: Connection | None = None
+        #: When the last pipeline was started, and whether anybody has waited for the end.
+        self._started_at, self._awaited = 0.0, False
         #: Shutdown commands that are answered when the instance has ended.
         self._shutdowns: list[CommandIssued] = []
         self._dead_threads = DeadThreads(
@@ -112,6 +114,7 @@ class Runtime:
         """Start, with `launch`, the thread that `make` returns; exceptions are raised here."""
         self.open()
         slot = ThreadSlot(make=make, launch=launch)
+        self._started_at = time.monotonic()
         thread = self._launch(slot)
         with self._lock:
             self._slots = (*self._slots, slot)
@@ -173,23 +176,54 @@ class Runtime:
         """Return the threads that have not ended."""
         return [thread for thread in self.threads if thread.state is ThreadStatus.RUNNING]
 
-    def await_ending(self, timeout_seconds: float | None) -> Ending | None:
+    def await_ending(self, timeout_seconds: float | None, *, raises: bool = True) -> Ending | None:
         """Return how the instance ended; None if it has not ended in time.
 
-        Raises the exceptions for which the handler answered DEFAULT, each once.
+        With `raises`, each failure is raised once: at the end, or at once for the answer DEFAULT.
         """
+        self._awaited = True
         deadline = time.monotonic() + (math.inf if timeout_seconds is None else timeout_seconds)
         idle = False
         while not self._over.wait(max(0.0, min(WATCH_SECONDS, deadline - time.monotonic()))):
-            self._dead_threads.raise_next()
+            if raises:
+                self._dead_threads.raise_next(at_end=False)
             # A dead thread may be being replaced at this moment: check twice.
             if idle and self._nothing_left():
-                return Ending.FINISHED
+                return self._result(self._dead_threads.outcome, raises=raises)
             idle = self._nothing_left()
             if time.monotonic() >= deadline:
                 return None
-        self._dead_threads.raise_next()
-        return self.ending
+        return self._result(self.ending, raises=raises)
+
+    def _result(self, ending: Ending | None, *, raises: bool) -> Ending | None:
+        """Return `ending` to the caller, or raise a failure that no caller has received."""
+        if raises:
+            self._dead_threads.raise_next(at_end=True)
+        else:
+            self._dead_threads.mark_seen()
+        return ending
+
+    def raise_unseen(self) -> None:
+        """Raise a failure that no caller has received, after the instance has ended."""
+        deadline = time.monotonic() + GRACE_SECONDS
+        # A thread is DEAD before its handler has been called.
+        dead = [each for each in self.threads if each.state is ThreadStatus.DEAD]
+        while not all(each.is_answered for each in dead) and time.monotonic() < deadline:
+            time.sleep(WATCH_SECONDS)
+        self._dead_threads.raise_next(at_end=True)
+
+    def warn_unawaited(self) -> None:
+        """Log a WARNING if pipelines are at work whose end nobody has waited for."""
+        at_work = [each.pipeline_name for each in self.running() if not each.is_idle]
+        if not at_work or self._awaited or self.ending is not None:
+            return
+        log.warning(
+            "%s: the block ended %d ms after the start of %s, and nothing was awaited: unprocessed "
+            "records wait for the next run; call agent.await_termination() in the block",
+            self.config.application,
+            (time.monotonic() - self._started_at) * 1_000,
+            ", ".join(f"pipeline {name!r}" for name in at_work),
+        )
 
     def await_over(self) -> None:
         """Wait until the instance has ended, at most for as long as that may take."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from arrester.agents.config import dotted, loaded
 from arrester.agents.failure_log import log_failure
-from arrester.agents.runtime.instance import Instance
+from arrester.agents.runtime.instance import Ending, Instance
 from arrester.agents.runtime.thread_protocol import Outbox, Thread, ThreadDeath, run_of
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
@@ -113,9 +112,12 @@ class DeadThreads:
     ) -> None:
         #: The exception of the first thread that failed.
         self.exception: BaseException | None = None
-        #: Exceptions for which the handler answered DEFAULT, each for the next caller that waits
-        #: for the end.
-        self._to_raise: deque[BaseException] = deque()
+        #: Whether a thread failed and was not replaced.
+        self.failed = False
+        #: Whether a newer run took over the checkpoint of a thread.
+        self.superseded = False
+        #: Failures that no caller has received, and whether to raise them before the end.
+        self._unseen: list[tuple[Exception, bool]] = []
         #: Threads that are about to replace a dead one.
         self.replacing = 0
         self._handler = handler
@@ -126,21 +128,40 @@ class DeadThreads:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
 
+    @property
+    def outcome(self) -> Ending:
+        """How the work ended, once no thread has anything to do."""
+        if self.failed:
+            return Ending.FAILED
+        return Ending.SUPERSEDED if self.superseded else Ending.FINISHED
+
     def stop(self) -> None:
         """Start no further thread: the instance ends."""
         self._stopping.set()
 
-    def raise_next(self) -> None:
-        """Raise the exceptions for which the handler answered DEFAULT, each once, in order."""
-        try:
-            exception = self._to_raise.popleft()
-        except IndexError:
-            return
-        raise exception
+    def raise_next(self, *, at_end: bool) -> None:
+        """Raise the next failure that no caller has received; each is raised once, in order.
+
+        Before the end only those for which the handler answered DEFAULT.
+        """
+        with self._lock:
+            found = next((each for each in self._unseen if at_end or each[1]), None)
+            if found is None:
+                return
+            self._unseen.remove(found)
+        raise found[0]
+
+    def mark_seen(self) -> None:
+        """Raise none of the failures so far: the caller has received the ending."""
+        with self._lock:
+            self._unseen.clear()
 
     def died(self, slot: ThreadSlot[Any], death: ThreadDeath) -> None:
         """Receive the death of a thread, and do what the handler answers."""
-        if death.superseded or death.finished:
+        if death.superseded:
+            self.superseded = True
+            _log.warning("%s: a thread ended: %s", self._application, death.reason)
+        elif death.finished:
             _log.info("%s: a thread ended: %s", self._application, death.reason)
         else:
             self._failed(slot, death)
@@ -159,10 +180,12 @@ class DeadThreads:
         slot.replacements = result.replacements
         for message in result.messages:
             log_failure(message, f"{self._application}: {death.reason}", exception=exception)
-        if result.raises:
-            self._to_raise.append(exception or RuntimeError(death.reason))
         if result.replace_after_ms is not None and not slot.removed:
             self._replace_soon(slot, death.reason, wait_ms=result.replace_after_ms)
+        else:
+            self.failed = True
+            with self._lock:
+                self._unseen.append((_raisable(death), result.raises))
         if result.shuts_application:
             requested = ApplicationShutdownRequested(reason=death.reason, failure=death.failure)
             self._instance.emit(requested, run=_run(slot))
@@ -193,6 +216,15 @@ class DeadThreads:
         finally:
             with self._lock:
                 self.replacing -= 1
+
+
+def _raisable(death: ThreadDeath) -> Exception:
+    """Return what a caller receives; never SystemExit(0), which would end a script with success."""
+    if isinstance(death.exception, Exception):
+        return death.exception
+    raisable = RuntimeError(death.reason)
+    raisable.__cause__ = death.exception
+    return raisable
 
 
 def _run(slot: ThreadSlot[Any]) -> Run | None:

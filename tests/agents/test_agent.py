@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -229,7 +230,7 @@ def test_the_exception_of_a_sink_is_the_exception_of_the_agent(world: World) -> 
     with agent_of(world) as agent:
         source = world.source()
         agent.pipeline("copy", source, position="position").write(sink).start(world.checkpoint)
-        assert agent.await_termination(PATIENCE_SECONDS) is Ending.FAILED
+        assert agent.await_termination(PATIENCE_SECONDS, raises=False) is Ending.FAILED
     assert agent.exception is raised
     assert agent.state is InstanceStatus.NOT_RUNNING
 
@@ -240,7 +241,7 @@ def test_a_record_answered_fail_ends_the_instance(world: World) -> None:
         pipeline = agent.pipeline("strict", world.source(), task="origin", position="position")
         flight = F.from_csv("value", "dep_delay INT, arr_delay INT")
         pipeline.deserialize("flight", flight).write(world.sink).start(world.checkpoint)
-        assert agent.await_termination(PATIENCE_SECONDS) is Ending.FAILED
+        assert agent.await_termination(PATIENCE_SECONDS, raises=False) is Ending.FAILED
     assert isinstance(agent.exception, ArresterError)
     assert "deserialize failed at task 'LGA', position 1" in str(agent.exception)
     assert [task.status for task in agent.tasks()] == [TaskStatus.DEAD]
@@ -252,6 +253,60 @@ def test_a_finished_query_ends_the_wait(world: World) -> None:
         world.delays(agent).start(world.checkpoint, trigger={"availableNow": True})
         assert agent.await_termination(PATIENCE_SECONDS) is Ending.FINISHED
     assert world.written("EWR") == [0, 1, 2, 3, 4]
+
+
+def raising_sink(frame: DataFrame, number: int) -> None:
+    raise KeyError("no such table")
+
+
+def test_a_block_whose_pipeline_failed_unseen_raises_the_failure(world: World) -> None:
+    world.arrive("first", GOOD)
+    agent = agent_of(world)
+    with pytest.raises(KeyError, match="no such table"), agent:
+        pipeline = agent.pipeline("copy", world.source(), position="position").write(raising_sink)
+        pipeline.start(world.checkpoint)
+        wait_until(lambda: not agent.is_running)
+
+
+def test_an_exception_of_the_block_is_not_replaced_by_a_failure(world: World) -> None:
+    world.arrive("first", GOOD)
+    agent = agent_of(world)
+    with pytest.raises(ZeroDivisionError), agent:
+        pipeline = agent.pipeline("copy", world.source(), position="position").write(raising_sink)
+        pipeline.start(world.checkpoint)
+        wait_until(lambda: not agent.is_running)
+        raise ZeroDivisionError
+
+
+def unawaited(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.message for each in caplog.records if "nothing was awaited" in each.message]
+
+
+def test_a_block_that_ends_while_its_pipeline_works_unawaited_is_logged(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    with agent_of(world) as agent:
+        world.delays(agent).start(world.checkpoint)
+    [message] = unawaited(caplog)
+    assert re.search(r"ended \d+ ms after the start of pipeline 'delays'", message)
+    assert "call agent.await_termination()" in message
+
+
+def test_an_end_on_purpose_is_no_forgotten_wait(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    with agent_of(world) as agent:
+        world.delays(agent).start(world.checkpoint)
+        agent.stop()
+    with pytest.raises(SystemExit), agent_of(world) as agent:
+        world.delays(agent).start(world.checkpoint)
+        raise SystemExit(143)
+    with agent_of(world) as agent:
+        world.delays(agent).start(world.checkpoint)
+        agent.await_termination(0.0)
+    with agent_of(world):
+        pass
+    assert unawaited(caplog) == []
 
 
 def test_spark_connect_is_refused_in_one_line() -> None:

@@ -65,7 +65,7 @@ class Consequence(msgspec.Struct, frozen=True, kw_only=True):
     instance_path: tuple[InstanceStatus, ...] = ()
     #: Shut down every instance of the application, and latch it.
     shuts_application: bool = False
-    #: Raise the exception from `await_termination`.
+    #: Raise the exception from `await_termination` at once, not only after the other threads.
     raises: bool = False
     messages: tuple[LogMessage, ...] = ()
 

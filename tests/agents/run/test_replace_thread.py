@@ -108,7 +108,7 @@ def test_shutdown_thread_ends_one_run_only(bench: Bench) -> None:
     answer = UncaughtAnswer.SHUTDOWN_THREAD
     with Agent(bench.spark, application="tests", on_uncaught=answer) as agent:
         thread = begin(bench, agent)
-        assert agent.await_termination(PATIENCE_SECONDS) is Ending.FINISHED
+        assert agent.await_termination(PATIENCE_SECONDS, raises=False) is Ending.FAILED
         assert thread.state is ThreadStatus.DEAD
         assert agent.state is InstanceStatus.RUNNING
         assert "position 1" in str(agent.exception)

@@ -92,7 +92,7 @@ def slot_of(thread: FakeThread) -> ThreadSlot[FakeThread]:
 def test_without_a_handler_the_instance_ends(tmp_path: Path) -> None:
     instance = Instance(tmp_path, None)
     instance.begin().die(broken())
-    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FAILED
+    assert instance.runtime.await_ending(PATIENCE_SECONDS, raises=False) is Ending.FAILED
     assert instance.runtime.instance.status is InstanceStatus.NOT_RUNNING
 
 
@@ -154,7 +154,7 @@ def test_too_many_replacements_end_the_instance(tmp_path: Path) -> None:
     now_ms = int(time.time() * 1_000)
     slot.replacements = Replacements((now_ms,) * 10)
     thread.die(broken())
-    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FAILED
+    assert instance.runtime.await_ending(PATIENCE_SECONDS, raises=False) is Ending.FAILED
 
 
 def test_a_replacement_that_cannot_start_is_a_failure_for_the_handler(tmp_path: Path) -> None:
@@ -175,14 +175,14 @@ def test_a_replacement_that_cannot_start_is_a_failure_for_the_handler(tmp_path: 
 
     slot.launch = refuse
     thread.die(broken())
-    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FAILED
+    assert instance.runtime.await_ending(PATIENCE_SECONDS, raises=False) is Ending.FAILED
     assert calls == [BROKEN, cannot]
 
 
 def test_a_global_tasks_thread_is_not_replaced(tmp_path: Path) -> None:
     instance = Instance(tmp_path, UncaughtAnswer.REPLACE_THREAD)
     instance.begin(is_global=True).die(broken())
-    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FAILED
+    assert instance.runtime.await_ending(PATIENCE_SECONDS, raises=False) is Ending.FAILED
 
 
 def test_shutdown_thread_does_not_stop_the_others(tmp_path: Path) -> None:
@@ -208,11 +208,81 @@ def test_default_raises_in_await_termination(tmp_path: Path) -> None:
     instance.end()
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        UncaughtAnswer.SHUTDOWN_CLIENT,
+        UncaughtAnswer.SHUTDOWN_APPLICATION,
+        UncaughtAnswer.SHUTDOWN_THREAD,
+        UncaughtAnswer.DEFAULT,
+    ],
+)
+def test_what_ended_a_run_is_raised_once_in_the_caller(
+    tmp_path: Path, answer: UncaughtAnswer | None
+) -> None:
+    instance = Instance(tmp_path, answer)
+    instance.begin().die(broken())
+    with pytest.raises(ValueError, match="broken") as caught:
+        instance.runtime.await_ending(PATIENCE_SECONDS)
+    assert caught.value is BROKEN
+    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FAILED
+    instance.end()
+    instance.runtime.raise_unseen()
+
+
+def test_a_failure_that_nobody_received_is_raised_after_the_end(tmp_path: Path) -> None:
+    instance = Instance(tmp_path, UncaughtAnswer.SHUTDOWN_THREAD)
+    instance.begin(name="other")
+    instance.begin().die(broken())
+    assert instance.runtime.await_ending(0.1) is None
+    instance.end()
+    with pytest.raises(ValueError, match="broken"):
+        instance.runtime.raise_unseen()
+
+
+def test_a_caller_that_got_the_ending_gets_no_exception(tmp_path: Path) -> None:
+    instance = Instance(tmp_path, UncaughtAnswer.DEFAULT)
+    instance.begin().die(broken())
+    assert instance.runtime.await_ending(PATIENCE_SECONDS, raises=False) is Ending.FAILED
+    instance.end()
+    instance.runtime.raise_unseen()
+
+
+def test_a_replaced_thread_is_no_failure_of_the_run(tmp_path: Path) -> None:
+    instance = Instance(tmp_path, UncaughtAnswer.REPLACE_THREAD)
+    instance.begin().die(broken())
+    wait_until(lambda: len(instance.made) == 2 and instance.made[1].alive)
+    instance.made[1].die(ThreadDeath("the query has come to its end", finished=True))
+    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FINISHED
+    instance.end()
+
+
+def test_an_exit_in_a_function_of_the_pipeline_ends_no_script_with_success(tmp_path: Path) -> None:
+    instance = Instance(tmp_path, None)
+    left = SystemExit(0)
+    instance.begin().die(ThreadDeath("the sink raised SystemExit", exception=left))
+    with pytest.raises(RuntimeError, match="the sink raised SystemExit") as caught:
+        instance.runtime.await_ending(PATIENCE_SECONDS)
+    assert caught.value.__cause__ is left
+
+
+def test_a_superseded_run_has_its_own_ending(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    instance = Instance(tmp_path, None)
+    instance.begin().die(ThreadDeath("run 2 owns the checkpoint", superseded=True))
+    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.SUPERSEDED
+    assert "WARNING" in caplog.text
+    assert "run 2 owns the checkpoint" in caplog.text
+    instance.end()
+
+
 @pytest.mark.parametrize("answer", ["REPLACE", None, RuntimeError("handler"), 1])
 def test_an_invalid_answer_ends_the_instance(tmp_path: Path, answer: object) -> None:
     instance = Instance(tmp_path, Handler(answer))
     instance.begin().die(broken())
-    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FAILED
+    assert instance.runtime.await_ending(PATIENCE_SECONDS, raises=False) is Ending.FAILED
 
 
 def test_superseded_and_finished_threads_call_no_handler(tmp_path: Path) -> None:
@@ -220,7 +290,7 @@ def test_superseded_and_finished_threads_call_no_handler(tmp_path: Path) -> None
     instance = Instance(tmp_path, handler)
     instance.begin().die(ThreadDeath("newer", superseded=True, exception=BROKEN))
     instance.begin(name="other").die(ThreadDeath("done", finished=True))
-    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FINISHED
+    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.SUPERSEDED
     assert handler.calls == []
     instance.end()
 
@@ -231,7 +301,7 @@ def test_shutdown_application_ends_in_error_and_logs_unreached_instances(
     instance = Instance(tmp_path, UncaughtAnswer.SHUTDOWN_APPLICATION)
     other = instance.begin(name="other")
     instance.begin().die(broken())
-    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FAILED
+    assert instance.runtime.await_ending(PATIENCE_SECONDS, raises=False) is Ending.FAILED
     assert instance.runtime.instance.status is InstanceStatus.ERROR
     assert not other.alive
     assert "the other instances did not receive the shutdown: there is no server" in caplog.text
@@ -254,7 +324,7 @@ def test_waiting_continues_until_the_handler_has_returned(tmp_path: Path) -> Non
     instance = Instance(tmp_path, slow)
     instance.begin().die(broken())
     assert waited == [None]
-    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FINISHED
+    assert instance.runtime.await_ending(PATIENCE_SECONDS, raises=False) is Ending.FAILED
     assert instance.runtime.exception is BROKEN
     instance.end()
 
