@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+from arrester.agents.arguments import check_function, check_mapping
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.error_policy.respond import HandlerRaised, as_answer
 from arrester.controlplane.domain.error_policy.setting_types import class_names
@@ -29,6 +30,8 @@ _ON_RULE = (
     "exception classes, their dotted names or Spark error conditions, "
     "each with CONTINUE, RETRY, PAUSE or FAIL"
 )
+
+_HANDLE_RULE = "a function handle(context, record, exception) that returns a Response"
 
 
 class RecordError(ArresterError):
@@ -178,6 +181,8 @@ def check_handler(name: str, handler: Any) -> Handler:
     if not callable(getattr(handler, "handle", None)) or declares_nonsense:
         allowed = "an object with handle(context, record, exception) -> Response, not a class"
         raise InvalidValue(name, handler, allowed)
+    # A mock or a class with __getattr__ has any attribute; a class has the function unbound.
+    check_function(f"{name}.handle", handler.handle, _HANDLE_RULE, arguments=3)
     checked: Handler = handler
     return checked
 
@@ -190,6 +195,7 @@ def checked_answers(owner: str, on_error: Handler | None, on: OnClass | None) ->
     """
     if on_error is not None:
         check_handler(f"{owner}: on_error", on_error)
+    check_mapping(f"{owner}: on", on, _ON_RULE)
     found: dict[str, Answer] = {}
     for key, given in (on or {}).items():
         known, answer = _full_name(key), as_answer(given)

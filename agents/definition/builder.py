@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
+from arrester.agents.arguments import check_function
 from arrester.agents.definition.checks import (
     check_columns,
     check_deterministic,
@@ -124,8 +125,7 @@ class PipelineBuilder(Definition):
         `errors.retries.limit` and `errors.retry.timeout`.
         """
         answers = self._checked(name, on_error, on)
-        if not callable(fn):
-            raise InvalidValue(f"process {name!r}: fn", fn, "a function of one row")
+        check_function(f"process {name!r}: fn", fn, "a function of one row, a dict", arguments=1)
         returned = self.shape.schema if schema is None else parsed_schema(name, schema)
         require_arrow(f"process {name!r}", self.shape.schema, returned)
         step = Process(name=name, function=fn, schema=returned, on_error=on_error, on=answers)
@@ -150,8 +150,7 @@ class PipelineBuilder(Definition):
         mapInPandas does, must be the last step too.
         """
         answers = self._checked(name, on_error, on)
-        if not callable(fn):
-            raise InvalidValue(f"transform {name!r}: fn", fn, "a function of a DataFrame")
+        check_function(f"transform {name!r}: fn", fn, "a function of a DataFrame", arguments=1)
         if stateful and self.task is not None:
             # Positions are unique within a task only, not in the global task.
             raise PipelineInvalid(
@@ -199,10 +198,9 @@ class PipelineBuilder(Definition):
         table. After a failure of the sink, failing records are isolated with at most 400 calls of
         it, and `fn` gets the other records under the same number.
         """
-        if not callable(fn):
-            raise InvalidValue("write: fn", fn, "a function of a DataFrame and a number")
-        if probe is not None and not callable(probe):
-            raise InvalidValue("write: probe", probe, "a function of a DataFrame")
+        check_function("write: fn", fn, "a function of a DataFrame and a number", arguments=2)
+        if probe is not None:
+            check_function("write: probe", probe, "a function of a DataFrame", arguments=1)
         answers = checked_answers("write", on_error, on)
         return self._finished(
             Sink(function=fn, atomic=atomic, probe=probe, on_error=on_error, on=answers)
@@ -229,10 +227,11 @@ class PipelineBuilder(Definition):
         files = Files(
             path=path,
             format=format,
-            partition_by=tuple(partition_by),
+            partition_by=(partition_by,) if isinstance(partition_by, str) else tuple(partition_by),
             options=dict(options or {}),
             number_column=number_column,
         )
+        files.check_columns(self.shape.columns)
         return self._finished(Sink(function=files, atomic=True, on_error=on_error, on=answers))
 
     def produce(
@@ -259,9 +258,14 @@ class PipelineBuilder(Definition):
         to responses, before `on_error`; RETRY makes a class retriable. A `transform` before it is
         refused: its rows have no order to be sent in.
         """
-        if (send is None) == (connect is None) or not callable(send or connect):
-            allowed = "a function of a row, or connect=, a function that opens one"
+        if (send is None) == (connect is None):
+            allowed = "a function of a row, or connect=, a function that opens one, not both"
             raise InvalidValue("produce: send", send, allowed)
+        if send is not None:
+            check_function("produce: send", send, "a function of a row, a dict", arguments=1)
+        else:
+            allowed = "a function without arguments that returns a context manager"
+            check_function("produce: connect", connect, allowed, arguments=0)
         transforms = [step.name for step in self.steps if isinstance(step, Transform)]
         if transforms:
             # Its rows have no order to be sent in.

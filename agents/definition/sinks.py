@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
+from arrester.agents.arguments import nearest
 from arrester.agents.handlers import Handler
 from arrester.agents.spark.hadoop import hadoop_option
 from arrester.controlplane.domain.error_policy.policy import Answer
@@ -104,6 +105,27 @@ class Files:
             raise InvalidValue("write_files: format", self.format, allowed)
         if not self.path:
             raise InvalidValue("write_files: path", self.path, "a folder")
+
+    def check_columns(self, columns: Sequence[str]) -> None:
+        """Raise InvalidValue for partitions that are no column, and for a number that is one.
+
+        Spark resolves names without case.
+        """
+        known = {each.lower() for each in columns}
+        number = self.number_column
+        if number is not None and number.lower() in known:
+            allowed = (
+                "a name that is no column of the rows: the number of the micro-batch would replace "
+                "its values"
+            )
+            raise InvalidValue("write_files: number_column", number, allowed)
+        for each in self.partition_by:
+            if str(each).lower() not in known:
+                hint = nearest(str(each), columns) or f": {', '.join(columns)}"
+                raise InvalidValue("write_files: partition_by", each, f"a column of the rows{hint}")
+        if known <= {each.lower() for each in self.partition_by}:
+            allowed = "some of the columns: Spark writes no files without another column"
+            raise InvalidValue("write_files: partition_by", list(self.partition_by), allowed)
 
     def __call__(self, df: DataFrame, number: int) -> None:
         """Write one micro-batch, or one chunk of held records."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -15,6 +16,7 @@ from .arrow_reader import Row, Unreadable, records
 from .columns import ENTRY, ERROR, POSITION, RANK, RETRIES, STOPPED, TASK
 from .errors import RETRIABLE, SELF_HEALING, Failed, Rules, error_row, failure_from, now_ms
 from .progress import NO_RANK, Progress, open_progress
+from .type_check import refuse_awaitable
 
 Send = Callable[[Row], Any]
 #: Opens the sender of rows, once for each Spark partition.
@@ -170,6 +172,8 @@ class _Run:
         self._record_progress(record)
         try:
             answer = self.send(record.row)
+            if inspect.isawaitable(answer) and not hasattr(answer, "result"):
+                refuse_awaitable("send", answer)
         except BaseException as exc:  # the author's code may raise anything, SystemExit too
             self._fail(record, state, exc, immediate=True)
             return

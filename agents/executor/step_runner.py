@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from pyspark.sql.types import Row as SparkRow
 from .arrow_reader import Records, Row, Unreadable
 from .arrow_writer import Writer
 from .errors import RETRIABLE, SELF_HEALING, Failed, Rules, failure_from, now_ms, sleep, text
-from .type_check import Check, WrongType, preview, struct_check
+from .type_check import Check, WrongType, preview, refuse_awaitable, struct_check
 
 UserFunction = Callable[[Row], Row | Iterable[Row] | None]
 
@@ -283,6 +283,8 @@ def _rows_in(answer: object) -> list[Row]:
         return []
     if isinstance(answer, dict):
         return [dict(answer)]
+    if isinstance(answer, Awaitable | AsyncIterable):
+        refuse_awaitable("the step", answer)
     if isinstance(answer, str | bytes | SparkRow) or not isinstance(answer, Iterable):
         hint = ": row.asDict(recursive=True) is one" if isinstance(answer, SparkRow) else ""
         allowed = "a step returns dict, None or an iterable of dicts"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import inspect
 import math
 import numbers
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from pyspark.sql import types as T
 
@@ -224,3 +225,13 @@ def preview(value: object) -> str:
     except Exception as exc:
         return f"(its __repr__ raised {type(exc).__name__})"
     return text if len(text) <= 100 else f"{text[:100]}…"
+
+
+def refuse_awaitable(function: str, answer: object) -> NoReturn:
+    """Raise WrongType for the result of an async function, which nothing awaits."""
+    if inspect.iscoroutine(answer):
+        answer.close()
+    raise WrongType(
+        f"{function} returned an awaitable ({type(answer).__name__}), which is not awaited: it has "
+        "not run; do the work before the return"
+    )

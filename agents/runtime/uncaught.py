@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, Protocol, TypeVar
 
+from arrester.agents.arguments import check_function
 from arrester.agents.config import dotted, loaded
 from arrester.agents.failure_log import log_failure
 from arrester.agents.runtime.instance import Ending, Instance
@@ -66,6 +67,7 @@ class UncaughtHandler:
         handle = getattr(found, "handle", found)
         if not callable(handle):
             raise InvalidValue("on_uncaught", given, _ALLOWED)
+        check_function("on_uncaught", handle, _ALLOWED, arguments=1)
         self._handle = handle
 
     def answer(self, exception: BaseException) -> object:
@@ -158,10 +160,8 @@ class DeadThreads:
 
     def died(self, slot: ThreadSlot[Any], death: ThreadDeath) -> None:
         """Receive the death of a thread, and do what the handler answers."""
-        if death.superseded:
-            self.superseded = True
-            _log.warning("%s: a thread ended: %s", self._application, death.reason)
-        elif death.finished:
+        self.superseded |= death.superseded
+        if death.superseded or death.finished:
             _log.info("%s: a thread ended: %s", self._application, death.reason)
         else:
             self._failed(slot, death)

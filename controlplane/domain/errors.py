@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
+#: Longer values are cut in messages.
+_VALUE_CHARACTERS = 300
+
 
 class ArresterError(Exception):
     """Base of all exceptions of Arrester; its message is written for people."""
@@ -16,7 +19,7 @@ class InvalidValue(ArresterError):
         self, name: str, value: object, allowed: str, *, read_from: str | None = None
     ) -> None:
         where = "" if read_from is None else f" (read from {read_from})"
-        super().__init__(f"{name}: {value!r} is not allowed{where}; allowed: {allowed}")
+        super().__init__(f"{name}: {_shown(value)} is not allowed{where}; allowed: {allowed}")
         self.name = name
         self.value = value
         self.allowed = allowed
@@ -29,6 +32,15 @@ class InvalidConfiguration(InvalidValue):
         ArresterError.__init__(self, "\n".join(str(fault) for fault in faults))
         self.name, self.value, self.allowed = faults[0].name, faults[0].value, faults[0].allowed
         self.faults = faults
+
+
+def _shown(value: object) -> str:
+    """Return a value for a message, as one line; an object may fail to represent itself."""
+    try:
+        text = " ".join(repr(value).split()) if not isinstance(value, str) else repr(value)
+    except Exception:
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= _VALUE_CHARACTERS else f"{text[:_VALUE_CHARACTERS]}…"
 
 
 class MalformedBatch(ArresterError):

@@ -62,6 +62,8 @@ class Scene:
 
     def start(self, pipeline: Pipeline, *, trigger: Trigger | None = None) -> PipelineThread:
         self.thread = self.agent.start_pipeline(pipeline, str(self.checkpoint), trigger=trigger)
+        # A scene waits for its micro-batches. Without a wait the end of its block logs a WARNING.
+        self.agent.await_termination(0.0)
         return self.thread
 
     def add(self, *values: str) -> None:

@@ -107,6 +107,15 @@ def test_a_possible_outage_stops_each_failing_task() -> None:
     assert [row[STOPPED] for row in reported] == [False] * 4
 
 
+def test_a_row_whose_send_returned_an_awaitable_has_failed() -> None:
+    async def later(row: Row) -> None:
+        raise AssertionError("it is not awaited")
+
+    [failed] = run(lambda row: later(row), ("a", 1))
+    assert failed[ERROR]["exception_class"].endswith("WrongType")
+    assert "send returned an awaitable (coroutine)" in failed[ERROR]["message"]
+
+
 def test_a_tolerated_failure_does_not_stop_its_task_up_to_the_limit() -> None:
     sent: Sent = []
     failing = failing_at(sent, ("a", 0), ("a", 1), ("b", 2))
