@@ -130,6 +130,9 @@ class Judge:
     def _redacted(self, decision: Decision) -> Decision:
         """Remove the values of redacted fields from messages and traces; handlers received them."""
         fatal, outage = decision.fatal, decision.outage
+        if self.rules.unmatched is not None:
+            failed = [*decision.examples, *decision.stopping, *([] if fatal is None else [fatal])]
+            self.rules.unmatched.check([each.row.asDict() for each in failed])
         return replace(
             decision,
             fatal=fatal and self._redacted_record(fatal),

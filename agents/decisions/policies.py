@@ -66,8 +66,8 @@ def redaction_of(pipeline: Pipeline, config: AgentConfig) -> Redaction:
     if pipeline.show is not None:
         only = (*(only or ()), *pipeline.show)
     return Redaction(
-        drop=(*(settings.redact if settings.redact_given else ()), *pipeline.redact),
-        usual=() if settings.redact_given else settings.redact,
+        drop=(*settings.redact, *pipeline.redact),
+        usual=settings.redact_builtin,
         only=only,
         key=pipeline.key_name,
         key_names=pipeline.key_names,

@@ -14,7 +14,7 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.executor.columns import SOURCE
 from arrester.agents.failure_log import log_failure
 from arrester.agents.failures.failed_record import FailedRecord
-from arrester.agents.failures.payload import Redaction, location_of
+from arrester.agents.failures.payload import Redaction, UnmatchedRules, location_of
 from arrester.agents.handlers import ErrorContext, Record, RecordError, Stage, call_handler
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.kafka_source import COORDINATES
@@ -72,6 +72,8 @@ class FailureRules:
     settings: Mapping[str, str] = field(default_factory=dict)
     #: The redaction of reported records; handlers receive complete records.
     redaction: Redaction = field(default_factory=Redaction)
+    #: The redaction rules to warn of; None: warn of none.
+    unmatched: UnmatchedRules | None = None
     runs: dict[str | None, TaskRun] = field(default_factory=dict)
     #: The state as of the last durable decision.
     _saved: dict[str | None, TaskRun] = field(default_factory=dict)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,12 @@ _FOUND_CHARACTERS = 4
 #: than once.
 _JSON = re.compile(r"[\s\ufeff]*(?:\\*\"\s*)*[{\[]")
 _QUOTED = re.compile(r"[\s\ufeff]*\"")
+#: The wildcards of a rule that is a pattern of a whole name.
+_WILDCARD = re.compile(r"[*?]")
+#: A text this long may have been cut, within a value too.
+_CUT_TEXT_CHARACTERS = 4_000
+#: `repr` of a row whose text is JSON inside JSON.
+_NESTED_ESCAPES = 3
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 #: Paths reported per record, and characters of each: names may be data.
 PATHS, PATH_CHARACTERS = 100, 200
@@ -43,13 +50,16 @@ class Redactor:
         fields: Collection[str] = (),
     ) -> None:
         self._paths = _paths(rules)
-        self._names = [rule.lower() for rule in rules if "." not in rule]
+        names = [rule.lower() for rule in rules if "." not in rule]
+        self._names = [name for name in names if not _WILDCARD.search(name)]
+        self._pattern = _pattern(name for name in names if _WILDCARD.search(name))
         #: Words that a text must not contain if it is JSON for others and unreadable here.
-        self._words = [*self._names, *(path.rpartition(".")[2] for path in self._paths)]
+        self._words = [max(_WILDCARD.split(name), key=len) for name in names]
+        self._words += [path.rpartition(".")[2] for path in self._paths]
         self._only = only is not None
         self._only_paths = _paths(only or ())
         self._fields = frozenset(fields)
-        self._only_names = {rule.lower() for rule in only or () if "." not in rule}
+        self._only_names = _pattern(rule.lower() for rule in only or () if "." not in rule)
         self._dropped: list[str] = []
         #: The columns of dropped values, in order.
         self._columns: dict[str, None] = {}
@@ -63,7 +73,7 @@ class Redactor:
             self._column = name
             if name != key and self._drops(name, name, value):
                 continue
-            cleaned = self._clean(value, name, allowed=not self._only or self._allows(name))
+            cleaned = self._clean(value, name, allowed=not self._only or self._allows(name, name))
             if cleaned is not _DROPPED:
                 kept[name] = cleaned
         return kept
@@ -80,23 +90,36 @@ class Redactor:
 
     def names(self, name: str) -> bool:
         """Whether `only` names a column."""
-        return name.lower() in self._only_names | self._only_paths
+        low = name.lower()
+        return low in self._only_paths or self._only_names.fullmatch(low) is not None
 
     def forbids(self, name: str) -> bool:
         """Whether a rule names this field, at any depth."""
         low = name.lower()
         ends = (path.rpartition(".")[2] for path in self._paths)
-        return any(part in low for part in self._names) or low in ends
+        return self._is_named(low) or low in ends or low in self._paths
+
+    def _is_named(self, low: str) -> bool:
+        """Whether a rule that is a name or a pattern drops a field, whose name is in lower case."""
+        return any(part in low for part in self._names) or bool(self._pattern.fullmatch(low))
 
     def redact_text(self, text: str) -> str:
-        """Return a text without the dropped values that occur in it unchanged."""
-        for value in sorted(self._values, key=len, reverse=True):
-            text = text.replace(value, _HIDDEN)
-        return text
+        """Return a text without the dropped values that occur in it, plain or escaped.
+
+        Values may overlap: whatever belongs to one of them is hidden.
+        """
+        found = [span for value in self._values for span in _occurrences(text, value)]
+        if len(text) >= _CUT_TEXT_CHARACTERS:
+            found += [span for value in self._values for span in _at_the_ends(text, value)]
+        kept, end = [], 0
+        for start, stop in sorted(found):
+            if start >= end:
+                kept += [text[end:start], _HIDDEN]
+            end = max(end, stop)
+        return "".join([*kept, text[end:]])
 
     def _drops(self, name: str, path: str, value: Any) -> bool:
-        low = name.lower()
-        if path.lower() not in self._paths and not any(part in low for part in self._names):
+        if path.lower() not in self._paths and not self._is_named(name.lower()):
             return False
         self._drop(path, value)
         return True
@@ -104,11 +127,11 @@ class Redactor:
     def _drop(self, path: str, value: Any) -> None:
         self._dropped.append(path)
         self._columns[self._column] = None
-        self._values.update(_leaves(value))
+        self._values.update(spelled for leaf in _leaves(value) for spelled in _spellings(leaf))
 
-    def _allows(self, path: str) -> bool:
+    def _allows(self, name: str, path: str) -> bool:
         low = path.lower()
-        named = low.rpartition(".")[2] in self._only_names
+        named = self._only_names.fullmatch(name.lower()) is not None
         return named or any(low == each or low.startswith(f"{each}.") for each in self._only_paths)
 
     def _clean(self, value: Any, path: str, *, allowed: bool) -> Any:
@@ -132,16 +155,16 @@ class Redactor:
             inner = f"{path}.{name}"
             if self._drops(name, inner, item):
                 continue
-            inside = allowed or self._allows(inner)
+            inside = allowed or self._allows(name, inner)
             cleaned = self._clean(item, inner, allowed=inside)
             if cleaned is not _DROPPED:
                 shown = inside or name in self._fields or self._leads(inner)
-                kept[name if shown else self._unnamed(inner, kept)] = cleaned
+                kept[name if shown else self._unnamed(name, inner, kept)] = cleaned
         return kept if kept or allowed else _DROPPED
 
-    def _unnamed(self, path: str, kept: dict[str, Any]) -> str:
+    def _unnamed(self, name: str, path: str, kept: dict[str, Any]) -> str:
         """Return the placeholder of a name that is data: of a map's entry, or in JSON."""
-        self._drop(path, None)
+        self._drop(path, name)
         return f"…[name {len(kept) + 1}]"
 
     def _leads(self, path: str) -> bool:
@@ -200,8 +223,51 @@ def _shortened(path: str) -> str:
     return path if len(path) <= PATH_CHARACTERS else path[:PATH_CHARACTERS] + _CUT
 
 
+def _pattern(names: Iterable[str]) -> re.Pattern[str]:
+    """Return an expression for names in which `*` is any text and `?` any character."""
+    globs = [re.escape(name).replace(r"\*", ".*").replace(r"\?", ".") for name in names]
+    # Without names, it matches nothing.
+    return re.compile("|".join(globs) or r"(?!)", re.DOTALL)
+
+
+def _occurrences(text: str, value: str) -> Iterator[tuple[int, int]]:
+    """Yield the places of a value in a text, overlapping ones too."""
+    start = text.find(value)
+    while start >= 0:
+        yield start, start + len(value)
+        start = text.find(value, start + 1)
+
+
+def _at_the_ends(text: str, value: str) -> Iterator[tuple[int, int]]:
+    """Yield the places of a value that was cut with the text: its end first, its beginning last."""
+    for size in range(min(len(value), len(text)) - 1, _FOUND_CHARACTERS - 1, -1):
+        if text.startswith(value[-size:]):
+            yield 0, size
+        if text.endswith(value[:size]):
+            yield len(text) - size, len(text)
+
+
+def _spellings(value: str) -> set[str]:
+    """Return a value as it is in a text, in `repr` of a row, in JSON, and in these nested."""
+    spelled = {value}
+    for _ in range(_NESTED_ESCAPES):
+        spelled |= {escaped for each in spelled for escaped in _escaped(each)}
+    return spelled
+
+
+def _escaped(text: str) -> Iterator[str]:
+    yield json.dumps(text)[1:-1]
+    yield json.dumps(text, ensure_ascii=False)[1:-1]
+    yield repr(text)[1:-1]
+    # In a text that contains both quotes, `repr` escapes the single ones.
+    yield repr(f'{text}"')[1:-2]
+
+
 def _leaves(value: Any) -> Iterator[str]:
-    """Yield the texts of a value that are long enough to be searched for."""
+    """Yield the texts of a value that are long enough to be searched for.
+
+    Of a text that is JSON, the values inside it too: a step that parsed it quotes these.
+    """
     if isinstance(value, dict):
         for item in value.values():
             yield from _leaves(item)
@@ -210,6 +276,9 @@ def _leaves(value: Any) -> Iterator[str]:
             yield from _leaves(item)
     elif not isinstance(value, bool | None) and len(str(value)) >= _FOUND_CHARACTERS:
         yield str(value)
+        if isinstance(value, str) and (_JSON.match(value) or _QUOTED.match(value)):
+            with suppress(ValueError, RecursionError):
+                yield from _leaves(json.loads(value))
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -16,12 +17,14 @@ from decimal import Decimal
 from typing import Any
 
 from pyspark.sql import Row
+from pyspark.sql import types as T
 
 from arrester.agents.executor.redactor import Redactor
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.spark.kafka_source import COORDINATES
 from arrester.controlplane.domain.events import Body
 
+_log = logging.getLogger("arrester.thread")
 #: A longer record, in bytes, is cut, and the body says so.
 RECORD_BYTES = 16 * 1024
 _TRUNCATED = "…[cut]"
@@ -107,6 +110,72 @@ class Redaction:
         return redactor, redactor.row({name: jsonable(row[name]) for name in row}, self.shown_key)
 
 
+class UnmatchedRules:
+    """The redaction rules of a run that match no field: one warning, as soon as it is certain.
+
+    Texts may be JSON, and maps have names of their own: then the first failed records decide.
+    """
+
+    def __init__(self, pipeline: str, rules: Sequence[str], source: T.StructType) -> None:
+        self._pipeline = pipeline
+        self._columns = ", ".join(source.names)
+        self._rules = [rule for rule in rules if not _matches(rule, _sample(source))]
+        if not _may_have_more_names(source):
+            self._warn("")
+
+    def check(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Warn of rules that match nothing in the failed records of a micro-batch either."""
+        if not self._rules or not rows:
+            return
+        records = [{name: jsonable(row[name]) for name in row} for row in rows]
+        self._rules = [
+            rule for rule in self._rules if not any(_matches(rule, each) for each in records)
+        ]
+        self._warn(f", nor a field in the first failed records ({len(records)})")
+
+    def _warn(self, where: str) -> None:
+        if self._rules:
+            message = (
+                "pipeline %r: redaction of %s masks nothing: it matches no column or field of the "
+                "source (%s)%s. Check the spelling in errors.redact and redact="
+            )
+            names = ", ".join(map(repr, self._rules))
+            _log.warning(message, self._pipeline, names, self._columns, where)
+        self._rules = []
+
+
+def _matches(rule: str, row: dict[str, Any]) -> bool:
+    redactor = Redactor([rule])
+    redactor.row(row, None)
+    return bool(redactor.dropped_paths)
+
+
+def _sample(kind: T.DataType) -> Any:
+    """Return a value with all field names of a type."""
+    match kind:
+        case T.StructType():
+            return {field.name: _sample(field.dataType) for field in kind.fields}
+        case T.ArrayType():
+            return [_sample(kind.elementType)]
+        case T.MapType():
+            return {"": _sample(kind.valueType)}
+        case _:
+            return None
+
+
+def _may_have_more_names(kind: T.DataType) -> bool:
+    """Whether values have field names that are not in the type."""
+    match kind:
+        case T.StructType():
+            return any(_may_have_more_names(field.dataType) for field in kind.fields)
+        case T.ArrayType():
+            return _may_have_more_names(kind.elementType)
+        case _:
+            # By name: not every version of PySpark has VariantType.
+            names = ("MapType", "StringType", "BinaryType", "VariantType")
+            return type(kind).__name__ in names
+
+
 def jsonable(value: Any) -> Any:
     """Return `value` for JSON: times as ISO 8601; bytes (or `base64:…`), decimals, NaN as text."""
     if isinstance(value, Row):
@@ -126,6 +195,8 @@ def jsonable(value: Any) -> Any:
         return value.isoformat()
     if value is None or isinstance(value, str | bool | int):
         return value
+    if type(value).__name__ == "VariantVal":
+        return json.loads(value.toJson())
     return str(value) if isinstance(value, Decimal) else repr(value)
 
 

@@ -20,6 +20,7 @@ from arrester.agents.decisions.rules import FailureRules
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Producer
 from arrester.agents.definition.stages import stages_of
+from arrester.agents.failures.payload import UnmatchedRules
 from arrester.agents.held.limits import HeldLimits
 from arrester.agents.held.schema import HeldRowsMisfit, RowSchemas
 from arrester.agents.held.store import HeldStore
@@ -142,7 +143,8 @@ class Engine:
             scope=errors.scope,
             described=stages_of(pipeline),
             settings=config.shown,
-            redaction=redaction_of(pipeline, config),
+            redaction=(redaction := self.event_factory.redaction),
+            unmatched=UnmatchedRules(pipeline.name, redaction.drop, pipeline.source.schema),
         )
         held_store = HeldStore(
             spark=spark, root=files.root, schema=pipeline.source.schema, schemas=RowSchemas(files)

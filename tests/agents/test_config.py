@@ -35,7 +35,8 @@ def test_the_defaults_need_no_settings(tmp_path: Path) -> None:
     assert config.errors.spool_bytes == 2**30
     assert config.errors.examples_limit == 100
     assert config.shutdown_timeout_seconds == 60
-    assert config.errors.redact == ("password", "secret", "token", "key")
+    assert config.errors.redact == ()
+    assert config.errors.redact_builtin == ("password", "secret", "token", "key")
     assert not config.errors.dead_letters.enable
     assert config.handlers == {}
 
@@ -52,7 +53,10 @@ def test_values_may_be_text_as_in_a_properties_file() -> None:
     )
     assert config.errors.log.enable
     assert config.errors.dead_letters.path == "/data/dlq"
+    # Names are added to the built-in ones, which a key of its own switches off.
     assert config.errors.redact == ("pin", "$.card.number")
+    assert config.errors.redact_builtin == ("password", "secret", "token", "key")
+    assert read({"errors.redact.builtin": "false"}).errors.redact_builtin == ()
     assert config.shutdown_timeout_seconds == 1.5
 
 

@@ -1,4 +1,4 @@
-"""Names and JSON paths of fields in settings; those that can match nothing are refused."""
+"""Names, patterns and JSON paths of fields in settings; any that can match nothing is refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 from arrester.controlplane.domain.error_policy.setting_types import names
 
-RULE = "names and JSON paths ($.a.b, $.list[*].b, $['a']['b']), as a list or separated by commas"
+RULE = (
+    "names, patterns of whole names (card*) and JSON paths without patterns ($.a.b, $.list[*].b, "
+    "$['a']['b']), as a list or separated by commas"
+)
 _STEP = re.compile(r"\.?(?P<plain>[^.\[\]*?]+)|\[(?P<item>\*|\d+)\]|\[(['\"])(?P<quoted>.+?)\3\]")
 
 

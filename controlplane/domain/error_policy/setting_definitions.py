@@ -237,10 +237,16 @@ DLQ_INCLUDE_MESSAGES = _flag(
 DLQ_REDACT = _flag("errors.dlq.redact", "Apply the redaction rules to dead letters, too.")
 REDACT: Key[tuple[str, ...]] = Key(
     name="errors.redact",
-    meaning="Fields that never leave the driver. A name matches any field name that contains it.",
-    default=REDACTED_NAMES,
+    meaning="Fields that never leave the driver, in addition to `errors.redact.builtin`. A name "
+    "matches any field name that contains it.",
+    default=(),
     allowed=FIELDS_RULE,
     parse=fields(),
+)
+REDACT_BUILTIN = _flag(
+    "errors.redact.builtin",
+    f"Fields whose names contain {', '.join(REDACTED_NAMES)} do not leave the driver either.",
+    default=True,
 )
 REDACT_DEFAULT = _choice(
     "errors.redact.default",

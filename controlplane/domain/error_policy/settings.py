@@ -68,8 +68,8 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: DeadLetterSettings
     #: errors.redact, errors.examples.limit
     redact: tuple[str, ...]
-    #: Whether errors.redact was given: without it the column of `key=` is shown.
-    redact_given: bool
+    #: errors.redact.builtin: names that do not hide the column of `key=`.
+    redact_builtin: tuple[str, ...]
     #: errors.redact.default=deny: only the fields of errors.redact.show; None: all fields.
     show: tuple[str, ...] | None
     examples_limit: int
@@ -99,7 +99,7 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
             log=_log(reader),
             dead_letters=_dead_letters(reader),
             redact=reader.key(keys.REDACT),
-            redact_given=keys.REDACT.name in given,
+            redact_builtin=keys.REDACTED_NAMES if reader.key(keys.REDACT_BUILTIN) else (),
             show=_show(reader),
             examples_limit=reader.key(keys.EXAMPLES_LIMIT),
             held_records_limit=reader.key(keys.HELD_RECORDS_LIMIT),

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from arrester.agents.config import without_secrets
-from arrester.agents.executor.redactor import PATH_CHARACTERS, PATHS
-from arrester.agents.failures.payload import Redaction
+from arrester.agents.definition.builder import define
+from arrester.agents.executor.redactor import PATH_CHARACTERS, PATHS, RedactRow
+from arrester.agents.failures.payload import Redaction, UnmatchedRules
 from arrester.agents.handlers import ErrorContext, LogAndContinue, Record, RecordError
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.errors import InvalidConfiguration, InvalidValue
@@ -136,6 +139,161 @@ def test_values_of_dropped_fields_are_removed_from_texts() -> None:
     assert body.stack == "ValueError: …[redacted]"
 
 
+#: Every masked value begins so; the others do not contain it.
+MARK = "#masked"
+#: Rules, and whether they name a field at a path.
+RULES = {
+    "card": lambda path: any("card" in name for name in path),
+    "P?N": lambda path: any(len(name) == 3 and name[0] + name[2] == "pn" for name in path),
+    "$.trip.who": lambda path: ".".join(path).startswith("trip.who"),
+    "token": lambda path: any("token" in name for name in path),
+}
+fields = st.sampled_from(["card", "Card_2", "pin", "pan", "open", "who", "trip", "dgraph.token"])
+#: As a masked value these are searched for, with characters that `repr` and JSON escape.
+texts = st.text(st.sampled_from("ab0\"'\\\n é漢"), min_size=3, max_size=8)
+trees = st.recursive(
+    texts,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(fields, inner, max_size=3)
+        | st.dictionaries(fields, inner, max_size=3).map(json.dumps)
+    ),
+    max_leaves=10,
+)
+
+
+def marked(value: Any, path: tuple[str, ...], is_masked: Any, found: list[str]) -> Any:
+    """Return a value with a mark before each leaf that is masked; add these to `found`."""
+    if isinstance(value, dict):
+        return {
+            name: marked(item, (*path, name.lower()), is_masked, found)
+            for name, item in value.items()
+        }
+    if isinstance(value, list):
+        return [marked(item, path, is_masked, found) for item in value]
+    if value[:1] == "{":
+        return json.dumps(marked(json.loads(value), path, is_masked, found))
+    if is_masked(path):
+        found.append(MARK + value)
+        return found[-1]
+    return value
+
+
+@given(
+    st.dictionaries(fields, trees, max_size=4),
+    st.sets(st.sampled_from(list(RULES)), min_size=1),
+    st.data(),
+)
+def test_no_masked_value_is_in_a_body_or_in_texts_about_the_record(
+    row: dict[str, Any], rules: set[str], data: st.DataObject
+) -> None:
+    secrets: list[str] = []
+    row = marked(row, (), lambda path: any(RULES[rule](path) for rule in rules), secrets)
+    secrets += [secrets[0] + "more"] if secrets else []
+    row |= {"cards": secrets[-1:]} if "card" in rules else {}
+    quoted = data.draw(st.lists(st.sampled_from(secrets), max_size=4) if secrets else st.just([]))
+    quoted = quoted if "card" in rules else [each for each in quoted if each != secrets[-1]]
+    message = "".join([f"{quoted}", *quoted, json.dumps(quoted), f"{quoted[:1]}", repr(row)])
+    redaction = Redaction(drop=tuple(rules))
+
+    body = redaction.body(row, stack=message)
+    [text] = redaction.texts(row, message)
+
+    assert MARK not in repr(body)
+    assert MARK not in str(text)
+    executors = RedactRow(rules=tuple(rules), only=None, fields=(), key=None)
+    assert MARK not in repr(executors(json.dumps(row), message, message))
+
+
+def test_values_that_overlap_or_contain_one_another_are_hidden_whole() -> None:
+    row = {"card": ["4711-0815", "0815-4711-22", "4711-0815-99"]}
+    [text] = Redaction(drop=("card",)).texts(row, "a 4711-0815-4711-22 b 4711-0815-99 c")
+    assert text == "a …[redacted] b …[redacted] c"
+
+
+def test_a_value_that_was_cut_with_its_text_is_hidden() -> None:
+    value = "4711-0815-4711"
+    [head, tail] = Redaction(drop=("card",)).texts(
+        {"card": value}, ("." * 4_000 + value)[:4_009], (value + "." * 16_000)[-16_009:]
+    )
+    assert (str(head)[4_000:], str(tail)[:12]) == ("…[redacted]", "…[redacted].")
+
+
+def test_a_value_inside_a_masked_json_text_is_hidden_too() -> None:
+    row = {"payload": json.dumps({"id": 4711, "pin": SECRET})}
+    [text] = Redaction(drop=("payload",)).texts(row, f"refused {SECRET}")
+    assert text == "refused …[redacted]"
+
+
+@pytest.mark.parametrize(
+    ("rule", "masked"),
+    [
+        ("*", ["card", "Cargo", "n", "a.b"]),
+        ("ca*", ["card", "Cargo"]),
+        ("CAR?", ["card"]),
+        ("*r*", ["card", "Cargo"]),
+        ("car", ["card", "Cargo"]),
+        ("$.a.b", ["a.b"]),
+    ],
+)
+def test_a_rule_is_a_part_of_a_name_or_a_pattern_of_a_whole_name(
+    rule: str, masked: list[str]
+) -> None:
+    row = {"card": 1, "Cargo": 2, "n": 3, "a.b": 4}
+    body = Redaction(drop=(rule,)).body(row, stack=None)
+    assert list(body.redacted) == masked
+    unreadable = Redaction(drop=("pay*card",)).body({"v": '{"payment_card": '}, stack=None)
+    assert unreadable.redacted == ("v",)
+
+
+def test_a_pattern_shows_fields_where_everything_else_is_denied() -> None:
+    row = {"card": 1, "flight": 2, "flight_no": 3, "a.flight": 4}
+    body = Redaction(only=("flight*",)).body(row, stack=None)
+    assert body.record == {"flight": 2, "flight_no": 3}
+
+
+NESTED = T.StructType().add("who", "string")
+SCHEMAS = {
+    "closed": T.StructType().add("id", "long").add("trips", T.ArrayType(NESTED)),
+    "numbers": T.StructType().add("id", "long").add("fare", "double"),
+}
+
+
+@pytest.mark.parametrize(
+    ("rules", "schema", "rows", "warned"),
+    [
+        (("id", "f*"), "numbers", [], ""),
+        (("id", "crad"), "numbers", [], "'crad'"),
+        (("$.trips.who",), "closed", [], ""),
+        # A text may be JSON: the first failed records decide.
+        (("card",), "closed", [], ""),
+        (("card",), "closed", [{"trips": [{"who": '{"card": 1}'}]}], ""),
+        (("card", "pin"), "closed", [{"trips": [{"who": '{"card": 1}'}]}], "'pin'"),
+    ],
+)
+def test_a_rule_that_matches_nothing_is_one_warning(
+    rules: tuple[str, ...],
+    schema: str,
+    rows: list[dict[str, Any]],
+    warned: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    unmatched = UnmatchedRules("trips", rules, SCHEMAS[schema])
+    for _ in range(2):
+        unmatched.check(rows)
+
+    lines = [each.getMessage() for each in caplog.records]
+    assert len(lines) == bool(warned)
+    assert all(f"pipeline 'trips': redaction of {warned} masks nothing" in each for each in lines)
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(not hasattr(T, "VariantType"), reason="variants are there since Spark 4.0")
+def test_a_field_inside_a_variant_is_masked(spark: SparkSession) -> None:
+    [row] = spark.range(1).select(F.parse_json(F.lit(json.dumps({"card": SECRET})))).collect()
+    assert SECRET not in repr(Redaction(drop=("card",)).body({"v": row[0]}, stack=None))
+
+
 def test_a_redacted_key_column_stays_on_the_driver() -> None:
     row = {"email": "ann@x.org", "n": 1}
     for redaction in (
@@ -148,6 +306,7 @@ def test_a_redacted_key_column_stays_on_the_driver() -> None:
     body = redaction.body(row, stack="boom ann@x.org")
     assert (body.record, body.redacted) == ({"n": 1}, ("email",))
     assert redaction.texts(row, "boom ann@x.org") == ["boom …[redacted]"]
+    assert not Redaction(drop=("$.dgraph.type",), key="dgraph.type").shows_key
     # Default words do not drop the key that the author declared.
     usual = Redaction(usual=("key",), key="key", key_names=("key",))
     assert usual.shows_key
@@ -247,6 +406,55 @@ def test_redaction_settings_are_validated(tmp_path: Any) -> None:
         with pytest.raises(InvalidValue, match="show"):
             names_and_paths("show", rules)  # type: ignore[arg-type]  # the point
     assert names_and_paths("redact", ["$.items[0].pin", "pin"]) == ("$.items.pin", "pin")
+
+
+@pytest.mark.spark
+def test_masked_fields_at_any_depth_leave_neither_in_events_nor_logs_nor_dead_letters(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The fields are in a struct, an array, a map and JSON; the exceptions quote the whole row."""
+    kept = "it's open"
+    rows = [
+        {
+            "task": "a",
+            "position": number,
+            "card": f"{MARK} it's {number}",
+            "trip": {"who": f"{MARK}-{number}", "city": kept},
+            "many": [{"pin": f'{MARK}"{number}'}, {"pin": f"{MARK}{number}{MARK}"}],
+            "by_name": {"Card_2": f"{MARK}\\{number}"},
+            "payload": json.dumps({"api_token": f"{MARK}é\n{number}", "open": kept}),
+        }
+        for number in range(3)
+    ]
+
+    def check(row: dict[str, Any]) -> dict[str, Any]:
+        inner = json.loads(row["payload"])["api_token"]
+        raise ValueError(f"refused {row['card']}, {inner}, {row}: {json.dumps(row)}")
+
+    schema = (
+        "task STRING, position BIGINT, card STRING, trip STRUCT<who: STRING, city: STRING>, "
+        "many ARRAY<STRUCT<pin: STRING>>, by_name MAP<STRING, STRING>, payload STRING"
+    )
+    source = bench.spark.createDataFrame([tuple(row.values()) for row in rows], schema)
+    pipeline = (
+        define("lines", source, task="task", position="position", redact=["p?n", "$.trip.who"])
+        .process("charge", check, on={ValueError: Answer.CONTINUE})
+        .write(sink_to(bench.folder / "out"))
+    )
+    bench.start(
+        pipeline,
+        errors_redact="card, crad",
+        errors_dlq_redact=True,
+        errors_log_enable=True,
+        errors_log_include_messages=True,
+    )
+    wait_until(lambda: bool(bench.deaths))
+
+    assert len(bench.outbox.of(RecordFailed)) == len(bench.dead_letters()) == len(rows)
+    for shown in (bench.outbox.batches, caplog.text, bench.dead_letters()):
+        assert MARK not in repr(shown)
+        assert "open" in repr(shown)
+    assert levels_of("redaction of 'crad' masks nothing", caplog) == ["WARNING"]
 
 
 @pytest.mark.spark
