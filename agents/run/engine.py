@@ -31,6 +31,7 @@ from arrester.agents.journal.scratch import Scratch
 from arrester.agents.journal.storage import checkpoint_id, last_committed, last_planned
 from arrester.agents.run.commands import CommandHandler
 from arrester.agents.run.commit import Committer
+from arrester.agents.run.folders import check_folders
 from arrester.agents.run.policy_snapshot import described
 from arrester.agents.run.processor import SLOW_PATH_BATCHES, Processor, stopping_records
 from arrester.agents.run.publisher import Publisher
@@ -77,6 +78,7 @@ class Engine:
         self._destination = destination_of(pipeline, config)
         if self._destination is not None:
             self._destination.prepare()
+        check_folders(pipeline, checkpoint, self._destination)
         self.files = storage(spark, checkpoint)
         self.progress = progress_of(pipeline, self.files)
         check_exclusive_create(self.files)

@@ -45,6 +45,12 @@ def storage(spark: SparkSession, location: str) -> Storage:
     return HadoopStorage(spark, qualified)
 
 
+def qualified_uri(spark: SparkSession, location: str) -> tuple[Any, Any]:
+    """Return the complete URI of `location`, and its file system; a relative path is completed."""
+    files = _file_system(spark, location)
+    return files.makeQualified(_path(spark, location)).toUri(), files
+
+
 def folder_bytes(spark: SparkSession, location: str) -> int:
     """Return the size of all files in a folder, in bytes."""
     summary = _file_system(spark, location).getContentSummary(_path(spark, location))

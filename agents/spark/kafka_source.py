@@ -52,8 +52,8 @@ def default_task(source: DataFrame) -> Column:
     offsets are unique only within it. This also holds for a table of Kafka records.
     """
     found: set[str] = set()
-    for leaf in _leaves(source):
-        options = _options(source, leaf)
+    for leaf in leaves_of(source):
+        options = options_of(source, leaf)
         if BOOTSTRAP in options:
             read = _source(options)
             found |= read.topics
@@ -72,7 +72,7 @@ def topic_partition() -> Column:
 
 def kafka_sources(source: DataFrame) -> list[KafkaSource]:
     """Return the streaming and static Kafka sources that the plan of `source` reads."""
-    found = [_options(source, leaf) for leaf in _leaves(source)]
+    found = [options_of(source, leaf) for leaf in leaves_of(source)]
     return [_source(options) for options in found if BOOTSTRAP in options]
 
 
@@ -81,7 +81,8 @@ def servers_of(text: object) -> frozenset[str]:
     return frozenset(each.strip() for each in str(text or "").split(",") if each.strip())
 
 
-def _leaves(source: DataFrame) -> list[Any]:
+def leaves_of(source: DataFrame) -> list[Any]:
+    """Return the leaves of the source's plan."""
     return to_list(analysed(source).collectLeaves())
 
 
@@ -89,7 +90,7 @@ def _names(leaf: Any) -> list[str]:
     return list(leaf.schema().fieldNames())
 
 
-def _options(source: DataFrame, leaf: Any) -> Mapping[str, str]:
+def options_of(source: DataFrame, leaf: Any) -> Mapping[str, str]:
     """Return the options of a plan's leaf by lower-case name; empty if it keeps none."""
     match node_name(leaf):
         case "StreamingRelationV2":

@@ -1,0 +1,61 @@
+"""Refuse folders of a run that would feed its own output back to it."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from arrester.agents.dead_letters.destinations import (
+    DeadLettersUnusable,
+    Destination,
+    SparkDestination,
+)
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.sinks import Files
+from arrester.agents.journal.storage import CheckpointUnusable
+from arrester.agents.spark.folders import folder_read_at, is_inside
+from arrester.controlplane.domain.errors import InvalidValue
+
+
+def check_folders(pipeline: Pipeline, checkpoint: str, dead_letters: Destination | None) -> None:
+    """Raise if a destination or the checkpoint is in a folder that the source reads, or around it,
+    or if a destination is in the checkpoint."""
+    spark, source = pipeline.source.sparkSession, pipeline.source
+    written = None
+    if isinstance(pipeline.sink.function, Files):
+        written = pipeline.sink.function.path
+        read = folder_read_at(source, written)
+        if read is not None:
+            allowed = f"{_outside(read)}: its rows would come back as records"
+            raise InvalidValue("write_files: path", written, allowed)
+    path = _path_of(dead_letters)
+    read = None if path is None else folder_read_at(source, path)
+    if read is not None:
+        raise DeadLettersUnusable(
+            f"errors.dlq.path={path!r}: dead letters would come back as records; choose "
+            f"{_outside(read)}"
+        )
+    read = folder_read_at(source, checkpoint)
+    if read is not None and not is_inside(spark, read, checkpoint):
+        raise CheckpointUnusable(
+            f"{checkpoint}: files of the checkpoint would be read as records; choose "
+            f"{_outside(read)}"
+        )
+    _check_checkpoint(spark, checkpoint, written, path)
+
+
+def _check_checkpoint(
+    spark: SparkSession, checkpoint: str, written: str | None, dead_letters: str | None
+) -> None:
+    for name, path in (("write_files: path", written), ("errors.dlq.path", dead_letters)):
+        if path is not None and is_inside(spark, path, checkpoint):
+            raise InvalidValue(name, path, f"a folder outside of the checkpoint {checkpoint}")
+
+
+def _path_of(dead_letters: Destination | None) -> str | None:
+    if not isinstance(dead_letters, SparkDestination):
+        return None
+    return dead_letters.path or dead_letters.options.get("path")
+
+
+def _outside(read: str) -> str:
+    return f"a folder outside of {read}, which the source reads, and not around it"
