@@ -35,7 +35,7 @@ from arrester.agents.run.folders import check_folders
 from arrester.agents.run.policy_snapshot import described
 from arrester.agents.run.processor import SLOW_PATH_BATCHES, Processor, stopping_records
 from arrester.agents.run.publisher import Publisher
-from arrester.agents.run.query import progress_of
+from arrester.agents.run.query import check_source, progress_of
 from arrester.agents.run.termination import death_of, ending_entry, superseded
 from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
 from arrester.agents.sink.batch_writer import BatchWriter
@@ -86,6 +86,8 @@ class Engine:
         self._outbox = outbox
         if not adopt:
             check_journal(self.files, self.progress)
+        #: Whether an earlier run has finished the pass over a static source.
+        self.was_finished = check_source(pipeline, self.files.root, self.progress, adopt=adopt)
         self.journal, self.run = claim(
             self.files,
             application=application,
@@ -124,9 +126,20 @@ class Engine:
             event_factory=self.event_factory,
             retries=self._config.errors.retry.limit,
         )
+        self._log_held()
         if self.processor.dead_letters is not None:
             self.processor.dead_letters.deliver()
         self.read_progress()
+
+    def _log_held(self) -> None:
+        """Log what happens to held records, whose pipeline may have changed."""
+        held = [each.held for each in self.journal.ledger.tasks.values() if each.held]
+        if held:
+            _log.info(
+                "pipeline %r: %s records of %s tasks are held; when their task runs they pass the "
+                "present steps, under the task that held them, with the source's present columns",
+                *(self.pipeline.name, sum(held), len(held)),
+            )
 
     def _processor(self, check: Callable[[], None], wait: Callable[[int], None]) -> Processor:
         """Return the processor of the run; `wait` takes milliseconds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Protocol
 
+import msgspec
 from pyspark import InheritableThread
 from pyspark.sql import DataFrame
 
@@ -18,12 +19,17 @@ from arrester.agents.journal.storage import (
 from arrester.agents.spark.foreach_batch import ForeachBatchQuery, OnBatch
 from arrester.agents.spark.hadoop import storage
 from arrester.agents.spark.job_attempts import JobTag
+from arrester.agents.spark.source_identity import SourceIdentity, identity_of
 
 #: In the checkpoint of a static source: the progress that Spark stores for a streaming one.
 BATCH_FOLDER = "arrester/batch"
 _SPARK_FOLDERS = ("offsets", "commits", "sources")
 #: A static source is one micro-batch.
 _BATCH = 0
+#: Created when the pass begins, with the identity of the source.
+_OFFSETS = f"offsets/{_BATCH}"
+#: What 0.2.0 wrote there, without an identity.
+_NO_IDENTITY = b"static\n"
 
 
 class Query(Protocol):
@@ -55,6 +61,34 @@ def progress_of(pipeline: Pipeline, files: Storage) -> Storage:
             f"{files.root} is the checkpoint of a stream; a static source needs one of its own"
         )
     return storage(pipeline.source.sparkSession, f"{files.root}/{BATCH_FOLDER}")
+
+
+def check_source(pipeline: Pipeline, root: str, progress: Storage, *, adopt: bool) -> bool:
+    """Return whether an earlier run has finished the pass over a static source.
+
+    Raises CheckpointUnusable if the pass was begun over another source. With `adopt`, a finished
+    pass is accepted for its held records, whatever the source is now.
+    """
+    if pipeline.source.isStreaming:
+        return False
+    finished = is_committed(progress, _BATCH)
+    begun = progress.read(_OFFSETS)
+    if begun in (None, _NO_IDENTITY) or (finished and adopt):
+        return finished
+    earlier = msgspec.json.decode(begun, type=SourceIdentity)
+    difference = earlier.difference(identity_of(pipeline.source))
+    if difference is None:
+        return finished
+    remedy = (
+        "Use a checkpoint per run for new input, or a streaming source. To process only the "
+        "records that it holds, pass adopt=True"
+        if finished
+        else "Restore the source, or start again at a new checkpoint"
+    )
+    done = "finished" if finished else "began"
+    raise CheckpointUnusable(
+        f"{root} is the checkpoint of a run that {done} over another source: {difference}. {remedy}"
+    )
 
 
 def start_query(
@@ -108,8 +142,10 @@ class StaticQuery:
             if is_committed(self._progress, _BATCH):
                 return
             with self._jobs.set():
-                with suppress(FileExists):
-                    self._progress.create(f"offsets/{_BATCH}", b"static\n")
+                if not self._progress.exists(_OFFSETS):
+                    identity = msgspec.json.encode(identity_of(self._source))
+                    with suppress(FileExists):
+                        self._progress.create(_OFFSETS, identity)
                 self._on_batch(self._source, _BATCH)
                 with suppress(FileExists):
                     self._progress.create(f"commits/{_BATCH}", b"static\n")

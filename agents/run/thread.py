@@ -128,6 +128,11 @@ class PipelineThread:
         """Whether nothing happens without a command: a static source is done, the rest is held."""
         return self._source_done and not self._engine.has_work
 
+    @property
+    def was_finished(self) -> bool:
+        """Whether an earlier run had finished the pass over a static source."""
+        return self._engine.was_finished
+
     def tasks(self) -> list[TaskState]:
         """Return the tasks that ever failed or changed state here; all others are RUNNING."""
         return self._engine.tasks()
@@ -171,6 +176,14 @@ class PipelineThread:
             raise
         self._loop.start()
         self._started.set()
+        if self.was_finished:
+            _log.warning(
+                "pipeline %r: a run at %s has finished the pass over this source; no row of it is "
+                "read again, only held records run. For new input use a checkpoint per run, such "
+                "as a folder per date, or a streaming source",
+                self.pipeline.name,
+                self._engine.files.root,
+            )
 
     def _start_query(self) -> None:
         engine = self._engine

@@ -48,6 +48,9 @@ class Ending(StrEnum):
     #: No pipeline has anything to do: each query finished, or a static source is done and the rest
     #: is held.
     FINISHED = "FINISHED"
+    #: As FINISHED, but no source row was read: earlier runs at the checkpoints had finished the
+    #: passes over all static sources. New input needs a checkpoint per run.
+    ALREADY_FINISHED = "ALREADY_FINISHED"
 
 
 class Instance:

@@ -189,7 +189,7 @@ class Runtime:
                 self._dead_threads.raise_next(at_end=False)
             # A dead thread may be being replaced at this moment: check twice.
             if idle and self._nothing_left():
-                return self._result(self._dead_threads.outcome, raises=raises)
+                return self._result(self._outcome(), raises=raises)
             idle = self._nothing_left()
             if time.monotonic() >= deadline:
                 return None
@@ -224,6 +224,13 @@ class Runtime:
             (time.monotonic() - self._started_at) * 1_000,
             ", ".join(f"pipeline {name!r}" for name in at_work),
         )
+
+    def _outcome(self) -> Ending:
+        """Return the ending of an instance that has nothing left to do."""
+        outcome = self._dead_threads.outcome
+        if outcome is Ending.FINISHED and all(each.was_finished for each in self.threads):
+            return Ending.ALREADY_FINISHED
+        return outcome
 
     def await_over(self) -> None:
         """Wait until the instance has ended, at most for as long as that may take."""

@@ -112,6 +112,11 @@ class Thread(Protocol):
         ...
 
     @property
+    def was_finished(self) -> bool:
+        """Whether an earlier run had finished the pass over its static source."""
+        ...
+
+    @property
     def is_answered(self) -> bool:
         """Whether it has ended, and `on_death`, if it had to be called, has returned."""
         ...

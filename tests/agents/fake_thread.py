@@ -63,6 +63,7 @@ class FakeThread:
     is_answered: bool = False
     is_global: bool = False
     is_idle: bool = False
+    was_finished: bool = False
     #: The weight of its tasks, and how often a report was requested.
     weight: int | None = 0
     reports: int = 0
