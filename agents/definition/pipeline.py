@@ -116,8 +116,10 @@ class Pipeline(Definition):
         All of it is one micro-batch, decided as in a stream. Afterwards tasks with held records
         wait for an operator, and `agent.await_termination()` returns. A second run on the same
         checkpoint repeats an unfinished pass by the recorded decisions. After a finished pass it
-        gives the sink no source rows, and only processes held records. New input needs a new
-        checkpoint. `adopt` is that of `start`.
+        gives the sink no source rows, only processes held records, and ends as ALREADY_FINISHED.
+        A repeated run over another source raises CheckpointUnusable: new input needs a new
+        checkpoint. `adopt` is that of `start`; it also accepts another source after a finished
+        pass.
         """
         if self.source.isStreaming:
             raise PipelineInvalid(

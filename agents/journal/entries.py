@@ -90,6 +90,16 @@ class DeadLetters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     refused: bool = False
 
 
+class Decided(msgspec.Struct, frozen=True, kw_only=True):
+    """The records that an entry holds or skips, to recognize them in a replay."""
+
+    count: int
+    #: XOR of one hash per record.
+    checksum: int
+    #: Digest of the source columns in the hashes.
+    columns: str
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One commit of the journal: the decisions, and the events that report them."""
 
@@ -114,6 +124,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     held: tuple[Held, ...] = ()
     #: The skipped records, if they are few and no row is held. They need no folder.
     skipped: tuple[Skipped, ...] = ()
+    #: Of a `batch` entry that holds or skips records. 0.2.0 wrote none.
+    decided: Decided | None = None
     #: Of a `drain` entry; of a `resume` past a record, the rows that were skipped.
     chunk: Chunk | None = None
     dead_letters: DeadLetters | None = None

@@ -13,6 +13,7 @@ from arrester.agents.journal.entries import (
     Chunk,
     Cursor,
     DeadLetters,
+    Decided,
     Entry,
     Held,
     Kind,
@@ -81,6 +82,7 @@ class SavedRows(msgspec.Struct, frozen=True, kw_only=True):
     batch: int | None
     held: tuple[Held, ...] = ()
     skipped: tuple[Skipped, ...] = ()
+    decided: Decided | None = None
 
 
 class CommandAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,6 +198,7 @@ class Ledger(msgspec.Struct, kw_only=True):
                 batch=entry.batch,
                 held=entry.held,
                 skipped=entry.skipped,
+                decided=entry.decided,
             )
             self.saved_rows.append(saved)
             if entry.kind is Kind.DRAIN:

@@ -20,8 +20,17 @@ from arrester.agents.failures.aggregate import skipped_coordinates
 from arrester.agents.failures.failure_set import has_failed
 from arrester.agents.failures.pause_offsets import is_held, pause_offset_of
 from arrester.agents.held.limits import HeldLimitExceeded, HeldLimits
+from arrester.agents.held.replay_check import ReplayCheck
 from arrester.agents.held.store import HeldStore
-from arrester.agents.journal.entries import Chunk, DeadLetters, Entry, Held, Kind, Skipped
+from arrester.agents.journal.entries import (
+    Chunk,
+    DeadLetters,
+    Decided,
+    Entry,
+    Held,
+    Kind,
+    Skipped,
+)
 from arrester.agents.journal.journal import Journal
 from arrester.controlplane.domain.events import EventData, RecordsDeadLettered, RecordsHeld
 
@@ -50,6 +59,7 @@ class Committer:
     #: None if dead letters are not enabled.
     dead_letters: DeadLetterQueue | None
     limits: HeldLimits
+    replay_check: ReplayCheck
     clock: Callable[[], datetime]
 
     def commit(
@@ -92,6 +102,7 @@ class Committer:
                 row_folder=saved.name,
                 held=saved.held,
                 skipped=saved.skipped,
+                decided=None if batch is None else self._decided(evaluated, held),
                 chunk=chunk,
                 dead_letters=dead_letters,
             )
@@ -120,6 +131,12 @@ class Committer:
         number = self.journal.next_number if order is None else order
         left_out = failures.records.where(~held)
         return _Saved(name=self.held_store.save_skipped(left_out, order=number))
+
+    def _decided(self, evaluated: Evaluated, held: Column) -> Decided | None:
+        """Return what a replay is checked by, None if no record is held or skipped."""
+        if evaluated.clean:
+            return None
+        return self.replay_check.of(evaluated.frame, held | has_failed())
 
     def _check_limits(self, saved: _Saved) -> None:
         try:

@@ -22,6 +22,7 @@ from arrester.agents.definition.sinks import Producer
 from arrester.agents.definition.stages import stages_of
 from arrester.agents.failures.payload import UnmatchedRules
 from arrester.agents.held.limits import HeldLimits
+from arrester.agents.held.replay_check import ReplayCheck
 from arrester.agents.held.schema import HeldRowsMisfit, RowSchemas
 from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.exclusive_create import check_exclusive_create
@@ -211,6 +212,7 @@ class Engine:
                 held_store=held_store,
                 dead_letters=dead_letters,
                 limits=HeldLimits(spark, files.root, errors),
+                replay_check=ReplayCheck(pipeline.source),
                 clock=clock,
             ),
             fast_path=FastPath.of(pipeline, policy),

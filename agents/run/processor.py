@@ -245,9 +245,12 @@ class Processor:
                 is_large=input.is_large,
                 fails=input.expects_failures,
             )
-            if not evaluated.failed:
-                return evaluated
             with releasing_on_error(evaluated.blocks):
+                if saved and input.batch is not None:
+                    check = self.committer.replay_check
+                    check.check(evaluated.frame, saved, input.batch)
+                if not evaluated.failed:
+                    return evaluated
                 return fail_shared_positions(
                     evaluated, self.pipeline, examples=self.judge.examples_limit
                 )

@@ -9,10 +9,23 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import types as T
 
 from arrester.agents.spark.catalyst import analysed, children, node_name, nodes, to_list
 
 _NAME = "v"
+_SIMPLE = (
+    *(T.BinaryType, T.BooleanType, T.DateType, T.NumericType, T.StringType),
+    *(T.TimestampNTZType, T.TimestampType),
+)
+#: Expressions that Catalyst flags as deterministic although two evaluations may differ.
+_DIFFERING = frozenset(
+    {
+        *("AggregateExpression", "WindowExpression", "PythonUDF", "PythonUDAF", "ScalaUDF"),
+        *("CurrentDate", "CurrentTime", "CurrentTimestamp", "LocalTimestamp", "Now"),
+        *("Exists", "ListQuery", "ScalarSubquery", "LateralSubquery"),
+    }
+)
 
 
 def non_deterministic_part(source: DataFrame, expression: Column, *, in_plan: bool) -> str | None:
@@ -25,8 +38,31 @@ def non_deterministic_part(source: DataFrame, expression: Column, *, in_plan: bo
     root = project.projectList().apply(0)
     found = _flagged(root)
     if found is None and in_plan:
-        found = _flagged_in_plan(project.child(), _attributes(root))
+        made_from = _trace(project.child(), _attributes(root))
+        parts = (_flagged(each) for each in made_from if each is not None)
+        found = next((each for each in parts if each is not None), None)
     return None if found is None else str(found.sql())
+
+
+def repeatable_columns(source: DataFrame) -> tuple[str, ...]:
+    """Return the columns of simple types that certainly have the same values in each evaluation.
+
+    Values of aggregates, windows, functions in Python and the time of a query may differ.
+    """
+    plan = analysed(source)
+    simple = {field.name for field in source.schema.fields if isinstance(field.dataType, _SIMPLE)}
+    return tuple(
+        str(column.name())
+        for column in to_list(plan.output())
+        if column.name() in simple
+        and all(made is not None and not _may_differ(made) for made in _trace(plan, [column]))
+    )
+
+
+def _may_differ(expression: Any) -> bool:
+    if not expression.deterministic():
+        return True
+    return any(node_name(node) in _DIFFERING for node in nodes(expression))
 
 
 def _flagged(expression: Any) -> Any | None:
@@ -37,8 +73,11 @@ def _flagged(expression: Any) -> Any | None:
     return next((each for each in below if each is not None), expression)
 
 
-def _flagged_in_plan(plan: Any, attributes: list[Any]) -> Any | None:
-    """Return a non-deterministic part of the expressions that make `attributes` in a plan."""
+def _trace(plan: Any, attributes: list[Any]) -> Iterator[Any | None]:
+    """Yield the expressions that make `attributes` in a plan, and those that make their inputs.
+
+    None stands for an operator that does not show how it makes an attribute.
+    """
     operators = nodes(plan)
     seen: set[int] = set()
     waiting = list(attributes)
@@ -49,14 +88,11 @@ def _flagged_in_plan(plan: Any, attributes: list[Any]) -> Any | None:
         seen.add(attribute.exprId().id())
         for operator in operators:
             for made_from in _made_from(operator, attribute):
-                part = _flagged(made_from)
-                if part is not None:
-                    return part
-                waiting += _attributes(made_from)
-    return None
+                yield made_from
+                waiting += [] if made_from is None else _attributes(made_from)
 
 
-def _made_from(operator: Any, attribute: Any) -> Iterator[Any]:
+def _made_from(operator: Any, attribute: Any) -> Iterator[Any | None]:
     """Yield the expressions from which an operator makes an attribute, none if it passes it on."""
     if not operator.outputSet().contains(attribute):
         return
@@ -64,14 +100,13 @@ def _made_from(operator: Any, attribute: Any) -> Iterator[Any]:
         # Its output has the identities of the first child's columns.
         index = [_is(each, attribute) for each in to_list(operator.output())].index(True)
         yield from (child.output().apply(index) for child in children(operator))
-    elif operator.inputSet().contains(attribute):
+    elif operator.inputSet().contains(attribute) or not children(operator):
         return
     elif node_name(operator) == "Generate":
         yield operator.generator()
     else:
-        for each in to_list(operator.expressions()):
-            if node_name(each) == "Alias" and _is(each, attribute):
-                yield each.child()
+        named = [each for each in to_list(operator.expressions()) if node_name(each) == "Alias"]
+        yield next((each.child() for each in named if _is(each, attribute)), None)
 
 
 def _is(named: Any, attribute: Any) -> bool:

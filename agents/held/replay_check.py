@@ -1,0 +1,81 @@
+"""The check of a replay: each decision finds the records again that it was made about."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import xor
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from arrester.agents.executor.columns import DECIDED, ORDINAL, OUTCOME, POSITION, ROW, TASK
+from arrester.agents.journal.entries import Decided
+from arrester.agents.journal.state import SavedRows
+from arrester.agents.spark.determinism import repeatable_columns
+from arrester.controlplane.domain.errors import ArresterError
+
+
+class PositionsChanged(ArresterError):
+    """A repeated micro-batch has other records at its positions. Make task and position repeatable,
+    and start at a new checkpoint."""
+
+
+@dataclass(frozen=True)
+class ReplayCheck:
+    """Count and checksum of the records of a source that a decision is about."""
+
+    source: DataFrame
+
+    # Needed only after a failure: the search in the plan takes many calls to the JVM.
+    @cached_property
+    def _columns(self) -> tuple[str, ...]:
+        return repeatable_columns(self.source)
+
+    @cached_property
+    def _columns_digest(self) -> str:
+        types = [self.source.schema[name].simpleString() for name in self._columns]
+        return hashlib.sha256("\0".join(types).encode()).hexdigest()[:16]
+
+    def of(self, frame: DataFrame, which: Column) -> Decided:
+        """Return count and checksum of the records `which` of an evaluated frame."""
+        values = [F.col(ROW).getField(name) for name in self._columns]
+        found = (
+            frame.where((F.col(ORDINAL) == 0) & which)
+            .agg(
+                F.count(F.lit(1)).alias("count"),
+                F.bit_xor(F.xxhash64(TASK, POSITION, *values)).alias("checksum"),
+            )
+            .collect()[0]
+        )
+        checksum = found["checksum"] or 0
+        return Decided(count=found["count"], checksum=checksum, columns=self._columns_digest)
+
+    def check(self, frame: DataFrame, saved: Sequence[SavedRows], batch: int) -> None:
+        """Raise PositionsChanged if a replay does not find the records of the decisions in `saved`.
+
+        Decisions of 0.2.0 have no checksum and are not checked. With other columns than before,
+        the records are counted only.
+        """
+        decided = [each.decided for each in saved if each.decided is not None]
+        if len(decided) != len(saved):
+            return
+        now = self.of(frame, F.col(OUTCOME) == DECIDED)
+        count = sum(each.count for each in decided)
+        reason = None
+        if now.count != count:
+            reason = (
+                f"{count} records were held or skipped in it, and {now.count} are found at their"
+            )
+        elif all(each.columns == now.columns for each in decided):
+            checksum = reduce(xor, (each.checksum for each in decided))
+            if now.checksum != checksum:
+                reason = "other records than were held or skipped in it are at their"
+        if reason is not None:
+            raise PositionsChanged(
+                f"micro-batch {batch} is repeated, but {reason} tasks and positions: task= or "
+                "position= does not give a record the same value again, or the source has changed. "
+                "Make them repeatable (how-to 'Positions for files') and start at a new checkpoint"
+            )
