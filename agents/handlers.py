@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,12 +10,10 @@ from typing import Any, Final, Protocol
 
 from arrester.agents.arguments import check_function, check_mapping
 from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.error_policy.respond import HandlerRaised, as_answer
+from arrester.controlplane.domain.error_policy.respond import as_answer
 from arrester.controlplane.domain.error_policy.setting_types import class_names
 from arrester.controlplane.domain.errors import ArresterError, InvalidValue
 from arrester.controlplane.domain.events import Response
-
-_log = logging.getLogger("arrester.handlers")
 
 CONTINUE: Final = Answer.CONTINUE
 RETRY: Final = Answer.RETRY
@@ -219,15 +216,3 @@ def _full_name(key: object) -> str | None:
     except ValueError:
         return None
     return known
-
-
-def call_handler(
-    handler: Handler, context: ErrorContext, record: Record, exception: RecordError
-) -> object:
-    """Return the handler's answer, or HandlerRaised. The rules check whether the answer is
-    valid."""
-    try:
-        return handler.handle(context, record, exception)
-    except BaseException as exc:  # SystemExit in a handler must not hang the query
-        _log.exception("%s raised on %s", type(handler).__name__, context)
-        return HandlerRaised(type(exc).__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -12,6 +13,7 @@ from arrester.agents.decisions.constant_answers import ConstantAnswers
 from arrester.agents.decisions.handler_retries import HandlerRetries, Recovered
 from arrester.agents.decisions.outage import Outage, SinkProgress, detect_outage
 from arrester.agents.decisions.rules import FailureRules
+from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failure_log import log_failure
 from arrester.agents.failures.aggregate import Coordinates, FailureSummary
 from arrester.agents.failures.failed_record import FailedRecord
@@ -26,6 +28,8 @@ from arrester.controlplane.domain.events import Response
 
 #: Failed records that are loaded at a time when a handler must be called.
 _PAGE = 200
+#: Of a failure's message in a log line.
+_MESSAGE_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +92,7 @@ class Judge:
         `reported` are the coordinates of records reported earlier. They are always among the
         examples, so that they are not counted twice.
         """
+        self.rules.handler_faults.clear()
         # Rows of recovered records, until a decision owns them.
         with releasing() as blocks:
             decision = self._decision(failures, reported, blocks)
@@ -116,8 +121,9 @@ class Judge:
             decision = replace(self._with_examples(failures, answers, reported), outage=outage)
         if decision.fatal is not None:
             self._not_while_stopping(decision.fatal)
+        decision = self._redacted(decision)
         _log(decision, self.rules)
-        return self._redacted(decision)
+        return decision
 
     def _not_while_stopping(self, fatal: FailedRecord) -> None:
         """Kill nothing in a run that is stopping: the next run decides about the record."""
@@ -142,6 +148,7 @@ class Judge:
         )
 
     def _redacted_record(self, each: FailedRecord) -> FailedRecord:
+        each = self.rules.with_handler_fault(each)
         texts = each.problem.message, each.problem.stack, each.key
         message, stack, key = self.rules.redaction.texts(each.row.asDict(), *texts)
         return replace(
@@ -240,6 +247,22 @@ def _is_stop(each: FailedRecord, pause_offsets: Mapping[str, Cursor]) -> bool:
     return each.task is not None and pause_offsets.get(each.task) == at
 
 
+def _most_frequent(decision: Decision, pipeline: Pipeline, *, is_output: bool) -> str:
+    """Return stage, class and message of the most frequent cause of the skipped records."""
+    end = pipeline.produce_number
+    examples = [each for each in decision.examples if (each.number == end) is is_output]
+    if not examples:
+        return ""
+    # The class of a native failure is unknown where it is counted only.
+    counts = Counter((each.number, each.problem.exception_class) for each in examples)
+    for each in decision.counted:
+        counts[each.number, str(each.exception_class)] += each.records
+    first = max(examples, key=lambda each: counts[each.number, each.problem.exception_class])
+    problem = first.problem
+    message = problem.message.partition("\n")[0][:_MESSAGE_CHARACTERS]
+    return f", most of them at {first.stage}: {problem.exception_class}: {message}"
+
+
 def _log(decision: Decision, rules: FailureRules) -> None:
     """Log the decision in a bounded number of lines."""
     name = rules.pipeline.name
@@ -252,7 +275,10 @@ def _log(decision: Decision, rules: FailureRules) -> None:
         counts = [(task, n) for task, number, n in skipped if (number == end) is is_output]
         if counts:
             records, tasks = sum(n for _, n in counts), len({task for task, _ in counts})
-            log_failure(line, f"{name}: {records} failed records of {tasks} tasks are")
+            cause = _most_frequent(decision, rules.pipeline, is_output=is_output)
+            log_failure(
+                line, f"{name}: {records} failed records of {tasks} tasks are skipped{cause}"
+            )
     for each in decision.stopping:
         died = each.task in decision.dead
         line = LogMessage.TASK_KILLED if died else LogMessage.TASK_PAUSED

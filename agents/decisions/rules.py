@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as evolved
 from datetime import datetime
 
 from msgspec.structs import replace
 
+from arrester.agents.decisions.handler_calls import call_handler, fault_of
 from arrester.agents.decisions.policies import StagePolicy
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.executor.columns import SOURCE
 from arrester.agents.failure_log import log_failure
+from arrester.agents.failures.aggregate import Coordinates
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction, UnmatchedRules, location_of
-from arrester.agents.handlers import ErrorContext, Record, RecordError, Stage, call_handler
+from arrester.agents.handlers import ErrorContext, Record, RecordError, Stage
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.kafka_source import COORDINATES
 from arrester.controlplane.domain.error_policy.classify import Kind
@@ -27,6 +31,7 @@ from arrester.controlplane.domain.error_policy.respond import (
     Decided,
     DecisionReason,
     FailedAttempt,
+    HandlerRaised,
     SelfHealingFailure,
     TaskRun,
     respond,
@@ -35,6 +40,7 @@ from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
 from arrester.controlplane.domain.error_policy.tolerance import Counted, count
 from arrester.controlplane.domain.errors import ArresterError
 
+_log = logging.getLogger("arrester.handlers")
 #: Logged once per decision, not per record.
 _ONCE_PER_DECISION = (
     LogMessage.RECORD_SKIPPED,
@@ -75,6 +81,8 @@ class FailureRules:
     #: The redaction rules to warn of; None: warn of none.
     unmatched: UnmatchedRules | None = None
     runs: dict[str | None, TaskRun] = field(default_factory=dict)
+    #: By record of the present decision: what is wrong with the answer of its handler.
+    handler_faults: dict[Coordinates, str] = field(default_factory=dict)
     #: The state as of the last durable decision.
     _saved: dict[str | None, TaskRun] = field(default_factory=dict)
 
@@ -195,7 +203,17 @@ class FailureRules:
             raw_key=from_kafka.get("key"),
             raw_value=from_kafka.get("value"),
         )
-        return call_handler(handler, context, shown, record_error(problem))
+        answer = call_handler(handler, context, shown, record_error(problem))
+        fault = fault_of(handler, answer)
+        if fault is not None:
+            # The handler has seen the whole record and may quote it.
+            stack = answer.stack if isinstance(answer, HandlerRaised) else None
+            shown_fault, shown_stack = self.redaction.texts(row, fault, stack)
+            trace = f"\n{shown_stack}" if shown_stack else ""
+            _log.error("%s: FAIL, since %s%s", context, shown_fault, trace)
+            if record is not None:
+                self.handler_faults[record.task, record.position] = fault
+        return answer
 
     @property
     def limited(self) -> bool:
@@ -223,6 +241,15 @@ class FailureRules:
         """Return a failed record in one line for the log (KIP-990): coordinates and class."""
         place, error = location_of(each, self.redaction), each.problem.exception_class
         return f"{self.pipeline.name}: {each.stage} failed at {place}: {error}"
+
+    def with_handler_fault(self, each: FailedRecord) -> FailedRecord:
+        """Return a record that also says what is wrong with the answer of its handler."""
+        fault = self.handler_faults.get((each.task, each.position))
+        if fault is None:
+            return each
+        first, *more = each.problem.message.split("\n", 1)
+        message = "\n".join([f"{first} (FAIL, since {fault})", *more])
+        return evolved(each, problem=evolved(each.problem, message=message))
 
     def is_fatal(self, each: FailedRecord) -> bool:
         """Whether a failure affects every record; raises SelfHealing."""

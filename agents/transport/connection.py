@@ -41,6 +41,9 @@ class Connection:
         self._redis = (
             None if url is None else RedisClient(url, application=application, instance=instance)
         )
+        if url is None:
+            message = "%s: REDIS_URL is not set: no server shows this instance, events stay in %s"
+            log.info(message, application, self.spool.path)
         self._sender: Sender | None = None
         self._poller: Poller | None = None
 

@@ -79,6 +79,10 @@ class RedisUnavailable(ArresterError):
     """Redis cannot be reached or refuses; the operation may be repeated."""
 
 
+class RedisRefused(RedisUnavailable):
+    """Redis refuses the user, the password or a permission: waiting does not help."""
+
+
 class AppendStatus(StrEnum):
     """The result of an append."""
 
@@ -104,6 +108,7 @@ class RedisClient:
         self._application = application
         # Without a possible password: it is used in messages.
         self._server = url.rpartition("@")[2].partition("?")[0]
+        self._expects_tls = url.startswith("rediss://")
         self._heartbeat_key = redis_keys.heartbeat(application, instance)
         self._report_key = redis_keys.report(application, instance)
         self._limits = (stream_limit, stream_bytes, MEMORY_PERCENT)
@@ -199,13 +204,23 @@ class RedisClient:
             client.connection_pool.disconnect()
 
     def _call(self, operation: Callable[[], T]) -> T:
-        from redis import RedisError
+        from redis import AuthenticationError, ConnectionError, RedisError, TimeoutError
+        from redis.exceptions import NoPermissionError
 
+        at = f"Redis at {self._server}"
         try:
             return operation()
+        except (AuthenticationError, NoPermissionError) as exc:
+            raise RedisRefused(
+                f"{at} refuses the login or a command: {exc}; correct the user and the password in "
+                "REDIS_URL, or the permissions of the user"
+            ) from exc
+        except (ConnectionError, TimeoutError) as exc:
+            tls = " (rediss:// needs a TLS port; a plain port needs redis://)"
+            raise RedisUnavailable(f"{at}: {exc}{tls if self._expects_tls else ''}") from exc
         # A closed or foreign server may also send an answer that cannot be decoded.
         except (RedisError, OSError, ValueError, TypeError) as exc:
-            raise RedisUnavailable(f"Redis at {self._server}: {exc}") from exc
+            raise RedisUnavailable(f"{at}: {exc}") from exc
 
 
 def _uuid(text: bytes) -> UUID | None:

@@ -8,7 +8,12 @@ import threading
 import time
 from collections.abc import Callable
 
-from arrester.agents.transport.redis_client import AppendStatus, RedisClient, RedisUnavailable
+from arrester.agents.transport.redis_client import (
+    AppendStatus,
+    RedisClient,
+    RedisRefused,
+    RedisUnavailable,
+)
 from arrester.agents.transport.spool import Spool
 from arrester.controlplane.domain.identity.redis_keys import HEARTBEAT_SECONDS
 
@@ -64,6 +69,8 @@ class Sender:
         #: Rounds that failed for a reason other than Redis.
         self.internal_errors = 0
         self._failures = 0
+        #: Whether Redis refused the last round.
+        self._refused = False
 
     def start(self) -> None:
         """Start to send; batches left in the spool go first."""
@@ -178,8 +185,13 @@ class Sender:
         return self._confirm_wait
 
     def _wait_after(self, why: Exception | None) -> None:
-        if self.reachable is not False and why is not None:
-            log.warning("%s; the pipeline continues, events wait in %s", why, self._spool.path)
+        refused = isinstance(why, RedisRefused)
+        if why is not None and (self.reachable is not False or refused > self._refused):
+            # A refusal needs an operator, an outage may end by itself.
+            level = logging.ERROR if refused else logging.WARNING
+            message = "%s; the pipeline continues, events wait in %s"
+            log.log(level, message, why, self._spool.path)
+        self._refused = refused
         self.reachable = False
         # No server requests it any more.
         self._spool.counts_only = False

@@ -164,7 +164,12 @@ def test_a_handler_is_a_path_a_class_or_an_object(value: object) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["LogAndPause", "arrester.agents.handlers.Nobody", "arrester.agents.handlers.call_handler", 3],
+    [
+        "LogAndPause",
+        "arrester.agents.handlers.Nobody",
+        "arrester.agents.handlers.checked_answers",
+        3,
+    ],
 )
 def test_an_invalid_handler_is_refused(value: object) -> None:
     name = "deserialization.exception.handler"

@@ -37,7 +37,10 @@ RETRIED_STAGES = (StageKind.SOURCE, StageKind.PROCESS, StageKind.PRODUCE)
 class HandlerRaised(msgspec.Struct, frozen=True):
     """Stands for the answer of a handler that raised."""
 
+    #: Class and message of the exception.
     error: str
+    #: Its stack trace.
+    stack: str = ""
 
 
 #: Stands for the answer of a handler that has not been called.

@@ -16,11 +16,15 @@ from arrester.agents.decisions.rules import FailureRules, SelfHealing
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction
-from arrester.agents.handlers import ErrorContext, Record, RecordError
+from arrester.agents.handlers import ErrorContext, LogAndContinue, Record, RecordError
 from arrester.agents.spark.errors import Problem
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
 from arrester.controlplane.domain.error_policy.policy import Answer, Policy, StageKind
+from arrester.controlplane.domain.error_policy.respond import Decided, DecisionReason
+from arrester.controlplane.domain.events import RecordFailed
+from tests.agents.pipeline_bench import Bench, levels_of
+from tests.patience import wait_until
 
 COORDINATES = {"topic": "flights", "partition": 2, "offset": 8}
 NOTHING: Any = None
@@ -54,7 +58,7 @@ def pipeline_of() -> Pipeline:
     )
 
 
-def rules(handler: Reading) -> FailureRules:
+def rules(handler: Any) -> FailureRules:
     stage = StagePolicy(stage=StageKind.PROCESS, policy=Policy(handled=True), handler=handler)
     return FailureRules(
         application="tests",
@@ -116,6 +120,83 @@ def test_a_self_healing_failure_does_not_quote_the_record() -> None:
             decide()
         assert str(raised.value).startswith("ValueError (")
         assert "4711" not in str(raised.value)
+
+
+class Answering:
+    """Gives an answer of its own, or raises."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer_of_mine = answer
+
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Any:
+        if isinstance(self.answer_of_mine, BaseException):
+            raise self.answer_of_mine
+        return self.answer_of_mine
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        (None, "returned None, not CONTINUE, RETRY, PAUSE or FAIL"),
+        ("CONTINUE", "returned 'CONTINUE', not CONTINUE, RETRY, PAUSE or FAIL"),
+        (KeyError("limit"), "raised KeyError: 'limit'"),
+        (SystemExit(), "raised SystemExit"),
+    ],
+)
+def test_a_broken_handler_is_named_in_the_failure_and_in_the_log(
+    answer: object, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, each = rules(Answering(answer)), failed({"value": "x"})
+
+    outcome = broken.respond_to_record(each, now_ms=0)
+
+    assert isinstance(outcome, Decided) and outcome.reason is DecisionReason.HANDLER_BROKEN
+    message = broken.with_handler_fault(each).problem.message
+    assert message == f"card 4711 (FAIL, since its handler Answering {fault})"
+    text = f"tests/flights: produce at task 'a', position 8: FAIL, since its handler {fault}"
+    assert levels_of(text.replace("handler ", "handler Answering "), caplog) == ["ERROR"]
+
+
+def test_the_log_of_a_broken_handler_has_no_masked_value(caplog: pytest.LogCaptureFixture) -> None:
+    raising = rules(Answering(KeyError("4711-0815")))
+    masked = replace(raising, redaction=Redaction(drop=("card",)))
+    masked.respond_to_record(failed({"card": "4711-0815"}), now_ms=0)
+    assert levels_of("raised KeyError", caplog) == ["ERROR"]
+    assert "4711" not in caplog.text and "Traceback" in caplog.text
+
+
+@pytest.mark.spark
+def test_the_end_of_a_run_names_the_broken_handler(bench: Bench) -> None:
+    def check(row: dict[str, Any]) -> dict[str, Any]:
+        raise ValueError("five")
+
+    bench.add(("a", 0, "x"))
+    bench.start(bench.checking(check, Answering(None)))
+    wait_until(lambda: bool(bench.deaths))
+
+    fault = "five (FAIL, since its handler Answering returned None, not CONTINUE"
+    assert fault in bench.deaths[0].reason
+    [failed_record] = bench.outbox.of(RecordFailed)
+    assert failed_record.failure.message.startswith(fault)
+
+
+@pytest.mark.spark
+def test_the_log_of_skipped_records_has_the_most_frequent_cause(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    def check(row: dict[str, Any]) -> dict[str, Any]:
+        if row["value"] == "rare":
+            raise KeyError("rare")
+        raise ValueError("frequent\nand more")
+
+    bench.add(("a", 0, "rare"), ("a", 1, "x"), ("b", 0, "x"))
+    bench.start(bench.checking(check, LogAndContinue()), errors_examples_limit=1)
+    bench.wait_for_input()
+    wait_until(lambda: len(bench.outbox.of(RecordFailed)) == 2)
+
+    line = "3 failed records of 2 tasks are skipped, most of them at process:check: "
+    assert levels_of(f"{line}ValueError: frequent", caplog) == ["WARNING"]
+    assert "and more" not in caplog.text
 
 
 def test_a_row_may_have_columns_of_any_name() -> None:

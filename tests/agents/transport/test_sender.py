@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import logging
 import os
+import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,10 +13,13 @@ from uuid import UUID
 
 import pytest
 
+from arrester.agents.config import AgentConfig
+from arrester.agents.transport.connection import Connection
 from arrester.agents.transport.redis_client import AppendStatus, RedisClient, RedisUnavailable
 from arrester.agents.transport.sender import Sender
 from arrester.agents.transport.spool import Spool
 from arrester.controlplane.domain.identity import redis_keys
+from tests.agents.pipeline_bench import levels_of
 from tests.agents.redis_server import FoldingSide, Server
 from tests.agents.sample_events import INSTANCE, batch_id, failed, paused, some_events
 from tests.patience import PATIENCE_SECONDS, wait_until
@@ -394,6 +400,46 @@ def test_the_error_names_redis_without_its_password() -> None:
     with pytest.raises(RedisUnavailable, match=r"^Redis at 127\.0\.0\.1:1/0: ") as caught:
         transport.is_latched()
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_refused_login_is_one_error_and_an_outage_one_warning(
+    spool: Spool, redis_server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = replace(redis_server, url=redis_server.url.replace("only-for-tests", "wrong-one"))
+    with sending(spool, wrong) as sender:
+        wait_until(lambda: sender._failures >= 2)
+    assert levels_of("correct the user and the password in REDIS_URL", caplog) == ["ERROR"]
+    assert "wrong-one" not in caplog.text
+
+    redis_server.stop()
+    with sending(spool, redis_server) as sender:
+        wait_until(lambda: sender._failures >= 2)
+    assert levels_of("the pipeline continues, events wait", caplog) == ["ERROR", "WARNING"]
+
+
+def test_a_plain_port_in_place_of_tls_is_explained() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as plain:
+        closing = threading.Thread(target=lambda: plain.accept()[0].close())
+        closing.start()
+        url = f"rediss://127.0.0.1:{plain.getsockname()[1]}/0"
+        transport = RedisClient(url, application="flights", instance=INSTANCE)
+        with pytest.raises(RedisUnavailable, match=r"a plain port needs redis://"):
+            transport.is_latched()
+        closing.join()
+
+
+@pytest.mark.parametrize("url", [None, "redis://127.0.0.1:1/0"])
+def test_a_missing_redis_url_is_one_line_with_the_place_of_the_events(
+    url: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    config = AgentConfig.read(
+        "flights", {}, environment={"ARRESTER_SPOOL": str(tmp_path), "REDIS_URL": url or ""}
+    )
+    Connection(config, INSTANCE).close()
+    expected = ["INFO"] if url is None else []
+    line = f"REDIS_URL is not set: no server shows this instance, events stay in {tmp_path}"
+    assert levels_of(line, caplog) == expected
 
 
 def test_the_check_alone_appends_nothing(spool: Spool, redis_server: Server) -> None:
