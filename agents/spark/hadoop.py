@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial, reduce
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -55,6 +55,17 @@ def folder_bytes(spark: SparkSession, location: str) -> int:
     """Return the size of all files in a folder, in bytes."""
     summary = _file_system(spark, location).getContentSummary(_path(spark, location))
     return int(summary.getLength())
+
+
+def check_writable(spark: SparkSession, location: str) -> None:
+    """Create and delete a file in a folder, which is created; raises Py4JJavaError."""
+    files = _file_system(spark, location)
+    # Readers ignore such a name.
+    path = _path(spark, f"{location.rstrip('/')}/_arrester_{uuid.uuid4()}")
+    files.create(path, False).close()
+    # A store may allow to add files only.
+    with suppress(Py4JJavaError):
+        files.delete(path, False)
 
 
 def hadoop_option(spark: SparkSession, name: str, default: str) -> str:

@@ -199,6 +199,11 @@ class Bench:
         reader = self.spark.read.option("basePath", str(folder))
         return [row.asDict() for row in reader.parquet(*complete).collect()]
 
+    def block_dead_letters(self) -> None:
+        """Make the folder of dead letters unusable, after the start has checked it."""
+        (self.folder / "dlq").rmdir()
+        (self.folder / "dlq").write_text("a file, where a folder is to be")
+
     def stop(self) -> None:
         for thread in self.threads:
             if thread.state is ThreadStatus.RUNNING:

@@ -163,7 +163,8 @@ def freeze_checkpoint(place: Path) -> dict[str, Any]:
     bench = Bench(session, FOLDER)
     bench.add(*ROWS)
     # Dead letters cannot be written into a file: they wait in the checkpoint.
-    (FOLDER / "dlq").write_text("")
+    (FOLDER / "dlq").mkdir()
+    (FOLDER / "dlq" / f"day={datetime.now(UTC).date()}").write_text("")
     handler = "arrester.agents.handlers.LogAndContinue"
     thread = bench.start(pipeline_over(bench), default_production_exception_handler=handler)
     wait_until(lambda: thread.is_idle, what="rest")

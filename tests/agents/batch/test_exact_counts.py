@@ -109,8 +109,6 @@ def test_rows_in_are_rows_written_dead_lettered_and_held(bench: Bench) -> None:
 
 def test_the_seven_counters_of_one_task(bench: Bench) -> None:
     """KIP-298: a task that retries, skips, logs, and finally writes a dead letter."""
-    (bench.folder / "dlq").write_text("a file, where a folder is to be")
-    bench.add(("a", 0, "never"), ("a", 1, "1"), ("a", 2, "x"), ("b", 0, "x"))
     bench.start(
         bench.checking(flaky(bench.folder / "tries"), LogAndContinue()),
         errors_retries_limit=2,
@@ -118,6 +116,8 @@ def test_the_seven_counters_of_one_task(bench: Bench) -> None:
         errors_log_enable=True,
         default_production_exception_handler="arrester.agents.handlers.LogAndContinue",
     )
+    bench.block_dead_letters()
+    bench.add(("a", 0, "never"), ("a", 1, "1"), ("a", 2, "x"), ("b", 0, "x"))
     wait_until(lambda: sorted(bench.written()) == [("a", 1), ("a", 2), ("b", 0)])
     (bench.folder / "dlq").unlink()
     bench.add(("a", 3, "never"))

@@ -152,9 +152,9 @@ def test_temporary_failures_of_a_table_are_retried(
 def test_a_failed_dead_letter_ends_the_run_and_the_next_run_writes_it(
     bench: Bench,
 ) -> None:
-    (bench.folder / "dlq").write_text("a file, where a folder is to be")
-    bench.add(("a", 0, "bad"), ("a", 1, "x"))
     bench.start(bench.checking(check, LogAndContinue()))
+    bench.block_dead_letters()
+    bench.add(("a", 0, "bad"), ("a", 1, "x"))
     wait_until(lambda: bool(bench.deaths))
 
     [death] = bench.deaths
@@ -181,12 +181,12 @@ def test_a_failed_dead_letter_ends_the_run_and_the_next_run_writes_it(
 
 @pytest.mark.smoke
 def test_after_continue_a_dead_letter_stays_pending_until_the_next_one(bench: Bench) -> None:
-    (bench.folder / "dlq").write_text("a file, where a folder is to be")
-    bench.add(("a", 0, "bad"), ("a", 1, "x"))
     handler = "arrester.agents.handlers.LogAndContinue"
     bench.start(
         bench.checking(check, LogAndContinue()), default_production_exception_handler=handler
     )
+    bench.block_dead_letters()
+    bench.add(("a", 0, "bad"), ("a", 1, "x"))
     wait_until(lambda: bench.written() == [("a", 1)])
     assert len(waiting(bench)) == 1
 
@@ -206,3 +206,13 @@ def test_an_unknown_format_is_reported_at_the_start(bench: Bench) -> None:
     bench.add(("a", 0, "x"))
     with pytest.raises(DeadLettersUnusable, match=r"errors\.dlq\.format='nosuchformat'"):
         bench.start(bench.checking(check), errors_dlq_format="nosuchformat")
+
+
+def test_a_path_that_cannot_be_written_is_reported_at_the_start(bench: Bench) -> None:
+    bench.add(("a", 0, "x"))
+    (bench.folder / "file").write_text("")
+    with pytest.raises(DeadLettersUnusable, match=r"errors\.dlq\.path=.*no file can be written"):
+        bench.start(bench.checking(check), errors_dlq_path=str(bench.folder / "file" / "dlq"))
+
+    bench.start(bench.checking(check))
+    assert list((bench.folder / "dlq").iterdir()) == []
