@@ -119,7 +119,7 @@ def one_failing_record(scene: Scene, *, python: bool, files: bool) -> None:
         pipeline = pipeline.deserialize("number", number(), on_error=LogAndContinue())
     with scene.agent:
         if files:
-            scene.start(pipeline.write_files(str(scene.folder / "out"), number_column="number"))
+            scene.start(pipeline.write_files(str(scene.folder / "out"), number_column="batch"))
         else:
             scene.start(pipeline.write(scene.sink, atomic=True))
         scene.run("1")
