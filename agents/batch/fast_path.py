@@ -24,6 +24,7 @@ from arrester.agents.execution.step_runner import python_schema, python_steps, s
 from arrester.agents.executor.columns import SOURCE
 from arrester.agents.spark.column_names import map_in_arrow, quoted
 from arrester.agents.spark.monitoring.log_filter import LogFilter, abort_mark
+from arrester.agents.spark.rows_read import RowsUnread
 from arrester.agents.spark.ship_executor import shipped, shipped_rules
 from arrester.agents.spark.try_eval import VALUE, PreparedExpressions, reusable, try_eval
 from arrester.controlplane.domain.error_policy.policy import Policy
@@ -94,7 +95,8 @@ class FastPath:
         """Evaluate and write at once; return False, with nothing written, if anything failed.
 
         The fast path cannot tell whether the source, a step or the sink failed. The slow path can:
-        it evaluates before it writes. `check` raises if the run is to end.
+        it evaluates before it writes. `check` raises if the run is to end. Raises RowsUnread if the
+        sink returned before it had read all rows.
         """
         sink = self.pipeline.sink
         assert isinstance(sink, Sink)
@@ -104,6 +106,8 @@ class FastPath:
         except BaseException as exc:  # SystemExit would hang the query forever
             self.log_filter.end(self.abort_mark)
             check()
+            if isinstance(exc, RowsUnread):
+                raise
             failed = self._is_failed_record(exc)
             why = "a record failed" if failed else f"{type(exc).__name__} was raised"
             message = "pipeline %r, batch %s: %s on the fast path; repeating it on the slow path"

@@ -174,6 +174,7 @@ class PipelineBuilder(Definition):
         fn: SinkFunction,
         *,
         atomic: bool = False,
+        partial: bool = False,
         probe: ProbeFunction | None = None,
         on_error: Handler | None = None,
         on: OnClass | None = None,
@@ -184,10 +185,13 @@ class PipelineBuilder(Definition):
         Numbers strictly increase and are the same on every replay. A sink that is idempotent by
         number has exactly-once results, any other at-least-once.
 
-        `atomic` promises that a call that raises leaves nothing behind, that `fn` writes all rows
-        and columns of `df`, evaluates it once, and does not catch exceptions of its write. Healthy
-        micro-batches then take the fast path, at almost no cost. After a failure the write is
-        aborted, and the micro-batch is processed again on the slow path.
+        `fn` must read all rows of `df`, once or more, before it returns; otherwise the run ends
+        with RowsUnread. `partial` allows it to read a part, or nothing.
+
+        `atomic` promises that a call that raises leaves nothing behind, and that `fn` writes all
+        rows and columns of `df` and evaluates it once. Healthy micro-batches then take the fast
+        path, at almost no cost. After a failure the write is aborted, and the micro-batch is
+        processed again on the slow path.
 
         `on_error` is called once for a micro-batch at which the sink failed (KIP-210): CONTINUE
         skips all its records, PAUSE holds each of their tasks at its first record. `on` maps
@@ -203,7 +207,14 @@ class PipelineBuilder(Definition):
             check_function("write: probe", probe, "a function of a DataFrame", arguments=1)
         answers = checked_answers("write", on_error, on)
         return self._finished(
-            Sink(function=fn, atomic=atomic, probe=probe, on_error=on_error, on=answers)
+            Sink(
+                function=fn,
+                atomic=atomic,
+                partial=partial,
+                probe=probe,
+                on_error=on_error,
+                on=answers,
+            )
         )
 
     def write_files(

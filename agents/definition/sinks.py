@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from arrester.agents.arguments import nearest
 from arrester.agents.handlers import Handler
 from arrester.agents.spark.hadoop import hadoop_option
+from arrester.agents.spark.rows_read import call_with_all_rows
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.errors import InvalidValue
 
@@ -39,6 +40,8 @@ class Sink:
     function: SinkFunction
     #: Whether a call that raises has left nothing behind.
     atomic: bool = False
+    #: Whether the function may return without having read all rows.
+    partial: bool = False
     #: Tries rows independently of any number. None: `Files` have their own, other sinks have none.
     probe: ProbeFunction | None = None
     #: The production handler of the sink; None: the one of the configuration.
@@ -46,9 +49,16 @@ class Sink:
     #: Responses by class or condition, before `on_error`.
     on: Mapping[str, Answer] = field(default_factory=dict)
 
-    def __call__(self, df: DataFrame, number: int) -> object:
-        """Write `df` under its number. The caller interprets exceptions of the sink."""
-        return self.function(df, number)
+    def __call__(self, df: DataFrame, number: int) -> None:
+        """Write `df` under its number. The caller interprets exceptions of the sink.
+
+        Raises RowsUnread if the function returns before it has read all rows.
+        """
+        if self.partial or isinstance(self.function, Files):
+            # Spark's own writer reads all rows, or raises.
+            self.function(df, number)
+        else:
+            call_with_all_rows(lambda rows: self.function(rows, number), df)
 
     def check(self, spark: SparkSession) -> None:
         """Accept any session."""

@@ -12,7 +12,7 @@ from arrester.agents.batch.duplicate_positions import fail_shared_positions
 from arrester.agents.batch.fast_path import FastPath
 from arrester.agents.batch.slow_path import Evaluated, evaluate
 from arrester.agents.dead_letters.queue import DeadLetterQueue
-from arrester.agents.decisions.end_reasons import RecordFatal, check_replay
+from arrester.agents.decisions.end_reasons import RecordFatal, SinkFailed, check_replay
 from arrester.agents.decisions.handler_retries import with_recovered
 from arrester.agents.decisions.judge import Decision, Judge
 from arrester.agents.decisions.policies import StagePolicy, with_overrides
@@ -29,6 +29,7 @@ from arrester.agents.sink.stage import SinkStage
 from arrester.agents.spark.job_attempts import JobTag
 from arrester.agents.spark.local_checkpoint import releasing_on_error
 from arrester.agents.spark.monitoring.job_description import JobDescription
+from arrester.agents.spark.rows_read import RowsUnread
 from arrester.controlplane.domain.error_policy.policy import Policy
 
 #: Clean micro-batches on the slow path after a failure. Failures cluster, and a micro-batch that is
@@ -145,8 +146,11 @@ class Processor:
         assert self.fast_path is not None
         number = self._ledger.batch_number(batch)
         self.jobs.phase("fast path")
-        with self.stoppable.set():
-            wrote = self.fast_path.write(source, number, check=self.check)
+        try:
+            with self.stoppable.set():
+                wrote = self.fast_path.write(source, number, check=self.check)
+        except RowsUnread as exc:
+            raise SinkFailed(exc) from exc
         if not wrote:
             self.slow_batches = SLOW_PATH_BATCHES
         return wrote

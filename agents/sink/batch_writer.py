@@ -29,6 +29,7 @@ from arrester.agents.sink.stage import (
     with_failures,
 )
 from arrester.agents.spark.errors import Problem, problem_of
+from arrester.agents.spark.rows_read import RowsUnread
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
 from arrester.controlplane.domain.error_policy.respond import (
@@ -141,6 +142,9 @@ class BatchWriter(SinkStage):
                 return None
             # A job interrupted by a stop request is not a failure of the sink.
             self.check()
+            if isinstance(raised, RowsUnread):
+                # No record caused it, and a repeated call would return early, too.
+                raise SinkFailed(raised) from raised
             now_ms = self.rules.now_ms()
             problem = problem_of(rows.sparkSession, raised, attempts=made)
             problem = replace(problem, took_ms=now_ms - started_ms)

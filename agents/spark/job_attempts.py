@@ -15,12 +15,12 @@ from uuid import uuid4
 
 from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from arrester.agents.spark.catalyst import analysed, as_column, as_expression, has_classic, to_seq
+from arrester.agents.spark.catalyst import analysed, has_classic
 from arrester.agents.spark.errors import StepFailed, java_exception_of
 from arrester.agents.spark.local_checkpoint import ROW_INDEX_BITS
 from arrester.agents.spark.monitoring.log_filter import LogFilter, abort_mark
+from arrester.agents.spark.rows_read import row_counter, with_counter
 from arrester.agents.spark.try_eval import contains
 from arrester.controlplane.domain.errors import ArresterError
 
@@ -28,8 +28,6 @@ from arrester.controlplane.domain.errors import ArresterError
 _STATUS_SECONDS = 5.0
 #: The name of the accumulators in Spark's task status.
 _ROW_COUNTER = "arrester.returned_rows"
-_ONE = "__arrester_one"
-_ACCUMULATOR = "org.apache.spark.util.LongAccumulator"
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -185,23 +183,5 @@ def with_row_counter(frame: DataFrame) -> DataFrame:
     spark = frame.sparkSession
     if not contains(spark, analysed(frame), "PYTHON_UDF"):
         return frame
-    jvm: Any = spark._jvm
-    counter = jvm.org.apache.spark.util.LongAccumulator()
-    # Also count in failed tasks.
-    counter.register(spark.sparkContext._jsc.sc(), jvm.scala.Option.apply(_ROW_COUNTER), True)
-    catalyst, types = jvm.org.apache.spark.sql.catalyst.expressions, jvm.org.apache.spark.sql.types
-    to_map = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap
-    literal = catalyst.Literal(counter, types.ObjectType(jvm.java.lang.Class.forName(_ACCUMULATOR)))
-    # This expression, which calls bean setters, can call a method without a result in generated
-    # code.
-    added = catalyst.objects.InitializeJavaBean(
-        literal, to_map({"add": as_expression(spark, F.col(_ONE))})
-    )
-    boolean = as_expression(spark, F.lit(True)).dataType()
-    is_zero = catalyst.objects.Invoke(
-        added, "isZero", boolean, to_seq(spark, []), to_seq(spark, []), False, False, False
-    )
-    # A non-deterministic column keeps the optimizer from moving the count below Python.
-    one = F.when(F.spark_partition_id() >= 0, 1).otherwise(0).cast("long")
-    counted = frame.select("*", one.alias(_ONE)).where(~as_column(spark, is_zero))
-    return counted.drop(_ONE)
+    counter = row_counter(spark.sparkContext, name=_ROW_COUNTER, counts_failed_tasks=True)
+    return with_counter(frame, counter)
