@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from arrester.agents.dead_letters import schema
 from arrester.dashboard.text import glossary
 from scripts import check_language, configuration_reference, matrix
 
@@ -46,6 +47,14 @@ def test_the_versions_that_are_named_are_those_that_the_tests_have() -> None:
     assert set(run) <= {*older, pinned("pyspark")}
     kafka = (REPOSITORY / "docs" / "how-to" / "kafka.md").read_text()
     assert f"spark-sql-kafka-0-10_2.13:{pinned('pyspark')} " in kafka
+
+
+def test_the_columns_of_dead_letters_are_documented() -> None:
+    page = (REPOSITORY / "docs" / "reference" / "dead-letters.md").read_text()
+    table = page.partition("## Columns")[2].partition("##")[0]
+    rows = re.findall(r"^\| (`.+?`) \|", table, re.MULTILINE)
+    names = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert names == [*schema.COLUMNS, "day"]
 
 
 def test_links_and_pictures_lead_somewhere() -> None:
