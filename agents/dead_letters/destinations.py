@@ -6,15 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from arrester.agents.executor.errors import class_name
 from arrester.agents.journal.entries import DeadLetters
 from arrester.agents.spark.catalyst import has_data_source
-from arrester.agents.spark.errors import Problem, java_class_and_message
-from arrester.agents.spark.hadoop import check_writable, storage
+from arrester.agents.spark.errors import Problem
+from arrester.agents.spark.hadoop import storage, why_not_writable
 from arrester.controlplane.domain.errors import ArresterError
 
 #: Spark creates this file after all others of a folder.
@@ -105,14 +103,12 @@ class FolderDestination(SparkDestination):
     def prepare(self) -> None:
         """Check that Spark has the format, and that files can be written to the path."""
         super().prepare()
-        try:
-            check_writable(self.spark, self.path)
-        except Py4JJavaError as exc:
-            reason = ": ".join(java_class_and_message(exc) or (class_name(exc), str(exc)))
+        reason = why_not_writable(self.spark, self.path)
+        if reason is not None:
             raise DeadLettersUnusable(
                 f"errors.dlq.path={self.path!r}: no file can be written there ({reason}); give a "
                 "folder that the driver and the executors can write to"
-            ) from exc
+            )
 
     def location(self, dead_letters: DeadLetters) -> str:
         """Return the folder."""

@@ -57,15 +57,20 @@ def folder_bytes(spark: SparkSession, location: str) -> int:
     return int(summary.getLength())
 
 
-def check_writable(spark: SparkSession, location: str) -> None:
-    """Create and delete a file in a folder, which is created; raises Py4JJavaError."""
-    files = _file_system(spark, location)
-    # Readers ignore such a name.
-    path = _path(spark, f"{location.rstrip('/')}/_arrester_{uuid.uuid4()}")
-    files.create(path, False).close()
+def why_not_writable(spark: SparkSession, location: str) -> str | None:
+    """Return why no file can be created in a folder, None if one can; the folder is created."""
+    try:
+        files = _file_system(spark, location)
+        # Readers ignore such a name.
+        path = _path(spark, f"{location.rstrip('/')}/_arrester_{uuid.uuid4()}")
+        files.create(path, False).close()
+    except Py4JJavaError as exc:
+        cause = exc.java_exception
+        return f"{cause.getClass().getName()}: {cause.getMessage()}"
     # A store may allow to add files only.
     with suppress(Py4JJavaError):
         files.delete(path, False)
+    return None
 
 
 def hadoop_option(spark: SparkSession, name: str, default: str) -> str:
