@@ -10,6 +10,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from arrester.agents.arguments import (
+    check_flag,
+    check_mapping,
+    check_number,
+    check_text,
+    nearest,
+    wrong_type,
+)
 from arrester.agents.config import AgentConfig, Source
 from arrester.agents.handlers import Handler
 from arrester.agents.journal.journal import Superseded
@@ -37,6 +45,8 @@ if TYPE_CHECKING:
     from arrester.agents.definition.builder import PipelineBuilder
     from arrester.agents.definition.pipeline import Pipeline, Trigger
     from arrester.agents.run.thread import PipelineThread
+
+_REASON_RULE = "a reason, a text that is not empty"
 
 
 class Agent:
@@ -82,6 +92,13 @@ class Agent:
 
         require_supported(spark)
         handler, sources, faults = UncaughtHandler(), list[Source](), list[InvalidValue]()
+        try:
+            check_mapping("errors", errors, "a mapping of settings: {'errors.dlq.enable': True}")
+            for key in errors or {}:
+                check_text("errors", key, "keys that are texts")
+        except InvalidValue as fault:
+            errors = None
+            faults.append(fault)
         try:
             handler = UncaughtHandler(on_uncaught)
         except InvalidValue as fault:
@@ -154,8 +171,11 @@ class Agent:
         Raises ApplicationLatched if an operator shut the application down, and any exception that
         keeps the query from starting.
         """
+        from arrester.agents.definition.pipeline import checked_start
         from arrester.agents.run.thread import PipelineThread
 
+        checkpoint = checked_start(pipeline, checkpoint, trigger)
+        check_flag("adopt", adopt)
         config = self._runtime.config
         return self._runtime.start(
             lambda outbox, on_death: PipelineThread(
@@ -177,6 +197,7 @@ class Agent:
         other pipelines continue, also after the last removal. Raises InvalidValue inside a
         pipeline's functions.
         """
+        check_text("pipeline", pipeline, "the name of a pipeline")
         refuse_inside("remove_thread()")
         return self._runtime.remove(pipeline)
 
@@ -218,6 +239,9 @@ class Agent:
         With SHUTDOWN_THREAD the other pipelines continue, and the failure is raised after their
         end; with DEFAULT it is raised at once, and the caller may wait again.
         """
+        if timeout_seconds is not None:
+            check_number("timeout_seconds", timeout_seconds, "a number of seconds, or None")
+        check_flag("raises", raises)
         return self._runtime.await_ending(timeout_seconds, raises=raises)
 
     def stop(self) -> None:
@@ -275,25 +299,29 @@ class Agent:
         return [state for state in self.tasks() if state.status is TaskStatus.PAUSED]
 
     def resume(
-        self, task: TaskState | TaskId, *, actor: str | None = None, reason: str | None = None
+        self, task: TaskState | TaskId | str, *, actor: str | None = None, reason: str | None = None
     ) -> bool:
         """Resume a PAUSED task at the failed record; return True only from PAUSED (KIP-990).
 
-        Held records are processed first, in order. The call waits for the current micro-batch.
+        `task` may also be the key of a task that only one pipeline has. Held records are processed
+        first, in order. The call waits for the current micro-batch.
         Inside a pipeline's functions (a handler, a step or a sink) it raises InvalidValue, as do
         the methods below.
         """
         return self._apply(task, ResumeHow.RETRY, actor=actor, reason=reason)
 
-    def skip(self, task: TaskState | TaskId, *, reason: str, actor: str | None = None) -> bool:
+    def skip(
+        self, task: TaskState | TaskId | str, *, reason: str, actor: str | None = None
+    ) -> bool:
         """Resume a PAUSED task after the failed record; return True only from PAUSED.
 
         If dead letters are enabled, the record becomes one, with `reason` and `actor`.
         """
+        check_text("reason", reason, _REASON_RULE)
         return self._apply(task, ResumeHow.SKIP, actor=actor, reason=reason)
 
     def restart(
-        self, task: TaskState | TaskId, *, actor: str | None = None, reason: str | None = None
+        self, task: TaskState | TaskId | str, *, actor: str | None = None, reason: str | None = None
     ) -> bool:
         """Restart a DEAD task at the failed record; return True only from DEAD.
 
@@ -304,7 +332,7 @@ class Agent:
 
     def resume_at(
         self,
-        task: TaskState | TaskId,
+        task: TaskState | TaskId | str,
         position: int,
         *,
         reason: str,
@@ -316,10 +344,13 @@ class Agent:
         record; otherwise nothing happens and the result is False. Held records before it become
         dead letters, if enabled, with `reason` and `actor`.
         """
+        check_text("reason", reason, _REASON_RULE)
+        if isinstance(position, bool) or not isinstance(position, int):
+            raise wrong_type("position", position, "a position, an integer")
         return self._apply(task, ResumeHow.AT, target=position, actor=actor, reason=reason)
 
     def pause(
-        self, task: TaskState | TaskId, *, actor: str | None = None, reason: str | None = None
+        self, task: TaskState | TaskId | str, *, actor: str | None = None, reason: str | None = None
     ) -> bool:
         """Pause a RUNNING task until it is resumed; return True only from RUNNING.
 
@@ -344,6 +375,9 @@ class Agent:
         False if the pipeline does not run or has no such stage, or if RETRY would be FAIL: without
         a retry limit, and at stage `deserialize`. Raises InvalidValue for an invalid answer.
         """
+        check_text("pipeline", pipeline, "the name of a pipeline")
+        check_text("stage", stage, "source, deserialize, process:<name> or produce")
+        check_text("reason", reason, _REASON_RULE)
         known = None if answer is None else as_answer(answer)
         if answer is not None and known is None:
             raise InvalidValue(
@@ -355,14 +389,14 @@ class Agent:
 
     def _apply(
         self,
-        task: TaskState | TaskId,
+        task: TaskState | TaskId | str,
         how: ResumeHow | None,
         *,
         target: int | None = None,
         actor: str | None,
         reason: str | None,
     ) -> bool:
-        id = task.id if isinstance(task, TaskState) else task
+        id = self._task_id(task)
         command = TaskCommand(id.key, how=how, target=target, actor=actor, reason=reason)
         owners = [
             each
@@ -370,6 +404,21 @@ class Agent:
             if (each.pipeline_name, each.checkpoint_id) == (id.pipeline, id.checkpoint)
         ]
         return _apply(command, owners)
+
+    def _task_id(self, task: TaskState | TaskId | str) -> TaskId:
+        """Return the identity of a task that may be given by its key."""
+        if isinstance(task, TaskState):
+            return task.id
+        if isinstance(task, TaskId):
+            return task
+        allowed = "a task of agent.tasks(), or the key of one that only one pipeline has"
+        check_text("task", task, allowed)
+        known = [each.id for each in self.tasks() if each.id.key == task]
+        if len(known) == 1:
+            return known[0]
+        keys = [each.id.key for each in self.tasks() if each.id.key is not None]
+        why = f"; {len(known)} pipelines have it" if known else nearest(task, keys)
+        raise InvalidValue("task", task, allowed + why)
 
     def metrics(self) -> dict[str, int]:
         """Return counters: of all tasks by their KIP-298 names, then of the agent itself.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -34,6 +35,19 @@ def check_flag(name: str, value: object) -> None:
     """Raise InvalidValue unless `value` is True or False."""
     if not isinstance(value, bool):
         raise wrong_type(name, value, "True or False")
+
+
+def check_number(name: str, value: object, allowed: str) -> None:
+    """Raise InvalidValue unless `value` is a number; True and False are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong_type(name, value, allowed)
+
+
+def checked_path(name: str, value: object, allowed: str) -> str:
+    """Return a path as text; raises InvalidValue unless it is a text or a path of Python."""
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    check_text(name, path, allowed)
+    return str(path)
 
 
 def check_known(name: str, value: object, known: Iterable[str], allowed: str) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from os import PathLike
+from typing import Any, NoReturn
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
-from arrester.agents.arguments import check_function
+from arrester.agents.arguments import check_flag, check_function
 from arrester.agents.definition.checks import (
     check_columns,
     check_deterministic,
@@ -19,18 +20,19 @@ from arrester.agents.definition.checks import (
     names_and_paths,
     parsed_schema,
     require_arrow,
+    require_frame,
 )
 from arrester.agents.definition.coordinates import SourceCoordinates, column_name
 from arrester.agents.definition.dry_run import dry_run_column, dry_run_native, dry_run_transform
 from arrester.agents.definition.pipeline import Definition, Pipeline, PipelineInvalid, Runner
 from arrester.agents.definition.sinks import (
     Connect,
-    Files,
     ProbeFunction,
     Producer,
     Send,
     Sink,
     SinkFunction,
+    checked_files,
 )
 from arrester.agents.definition.steps import (
     Columns,
@@ -150,6 +152,7 @@ class PipelineBuilder(Definition):
         mapInPandas does, must be the last step too.
         """
         answers = self._checked(name, on_error, on)
+        check_flag(f"transform {name!r}: stateful", stateful)
         check_function(f"transform {name!r}: fn", fn, "a function of a DataFrame", arguments=1)
         if stateful and self.task is not None:
             # Positions are unique within a task only, not in the global task.
@@ -202,6 +205,7 @@ class PipelineBuilder(Definition):
         table. After a failure of the sink, failing records are isolated with at most 400 calls of
         it, and `fn` gets the other records under the same number.
         """
+        check_flag("write: atomic", atomic)
         check_function("write: fn", fn, "a function of a DataFrame and a number", arguments=2)
         if probe is not None:
             check_function("write: probe", probe, "a function of a DataFrame", arguments=1)
@@ -219,7 +223,7 @@ class PipelineBuilder(Definition):
 
     def write_files(
         self,
-        path: str,
+        path: str | PathLike[str],
         *,
         format: str = "parquet",
         partition_by: Sequence[str] = (),
@@ -235,14 +239,14 @@ class PipelineBuilder(Definition):
         exactly once. `options` are those of the format; `on_error` and `on` as in `write`.
         """
         answers = checked_answers("write_files", on_error, on)
-        files = Files(
+        files = checked_files(
+            self.shape.columns,
             path=path,
             format=format,
-            partition_by=(partition_by,) if isinstance(partition_by, str) else tuple(partition_by),
-            options=dict(options or {}),
+            partition_by=partition_by,
+            options=options,
             number_column=number_column,
         )
-        files.check_columns(self.shape.columns)
         return self._finished(Sink(function=files, atomic=True, on_error=on_error, on=answers))
 
     def produce(
@@ -288,6 +292,15 @@ class PipelineBuilder(Definition):
         require_arrow("produce", self.shape.schema)
         producer = Producer(send=send, connect=connect, on_error=on_error, on=answers)
         return self._finished(producer)
+
+    def start(self, *args: object, **kwargs: object) -> NoReturn:
+        """Raise PipelineInvalid: there is no sink yet."""
+        raise PipelineInvalid(
+            f"pipeline {self.name} has no sink: finish it with .write, .write_files or .produce, "
+            "and start what that returns"
+        )
+
+    run = start
 
     def _checked(
         self, name: Any, on_error: Handler | None, on: OnClass | None, *, native: bool = False
@@ -337,6 +350,7 @@ def define(
 ) -> PipelineBuilder:
     """Begin a pipeline over `source`, with the arguments of `Agent.pipeline`."""
     check_name("pipeline", name)
+    require_frame(source)
     require_supported(source.sparkSession)
     check_source(source)
     if set(source.columns) >= COORDINATES:

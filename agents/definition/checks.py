@@ -8,6 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
+from arrester.agents.arguments import wrong_type
 from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.executor.columns import PREFIX
 from arrester.agents.spark.determinism import non_deterministic_part
@@ -51,6 +52,14 @@ def check_deterministic(
             "lines of text"
         )
     raise InvalidValue(kind, given, allowed)
+
+
+def require_frame(source: object) -> None:
+    """Raise InvalidValue for a source that is no DataFrame."""
+    # Those of Spark Connect are refused with their session.
+    if not isinstance(source, DataFrame) and "connect" not in type(source).__module__:
+        allowed = "a DataFrame, such as spark.readStream.text(path) or spark.read.text(path)"
+        raise wrong_type("source", source, allowed)
 
 
 def check_source(source: DataFrame) -> None:
@@ -118,7 +127,10 @@ def empty_frame(source: DataFrame) -> DataFrame:
     return source.sparkSession.createDataFrame([], source.schema)
 
 
-def parsed_schema(name: str, schema: str | T.StructType) -> T.StructType:
+def parsed_schema(name: str, schema: object) -> T.StructType:
+    if not isinstance(schema, str | T.StructType):
+        allowed = "columns: a text such as 'a INT, b STRING', or a StructType"
+        raise wrong_type(f"process {name!r}: schema", schema, allowed)
     try:
         parsed = schema if isinstance(schema, T.StructType) else T.StructType.fromDDL(schema)
     except PySparkException as exc:
@@ -151,7 +163,9 @@ def require_arrow(step: str, *schemas: T.StructType) -> None:
 
 
 def first_line(exc: BaseException) -> str:
-    return str(exc).splitlines()[0] if str(exc) else type(exc).__name__
+    """Return the first line of a message that is not empty, else the exception's class."""
+    lines = (line.strip() for line in str(exc).splitlines())
+    return next(filter(None, lines), type(exc).__name__)
 
 
 def differs(wanted: T.StructType, found: T.StructType) -> str | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from arrester.agents.arguments import wrong_type
 from arrester.agents.definition.checks import check_columns, empty_frame, first_line
 from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.executor.columns import LINK
@@ -17,10 +19,12 @@ from arrester.agents.spark.try_eval import failfast
 from arrester.controlplane.domain.errors import InvalidValue
 
 
-def dry_run_column(source: DataFrame, kind: str, given: str | Column | None) -> Column | None:
+def dry_run_column(source: DataFrame, kind: str, given: object) -> Column | None:
     """Return a column that the author named or gave as an expression, None for None."""
     if given is None:
         return None
+    if not isinstance(given, str | Column):
+        raise wrong_type(kind, given, "a column of the source: its name or a Column")
     column = column_of_text(source, given) if isinstance(given, str) else given
     try:
         failfast(source, column)
@@ -29,10 +33,13 @@ def dry_run_column(source: DataFrame, kind: str, given: str | Column | None) -> 
     return column
 
 
-def dry_run_native(shape: DataFrame, step: str, expressions: Mapping[str, Column]) -> DataFrame:
+def dry_run_native(shape: DataFrame, step: str, expressions: Mapping[str, Any]) -> DataFrame:
     """Return `shape` with the columns of a native step; raises for what a guard cannot hold."""
     try:
         for name, expression in expressions.items():
+            if not isinstance(expression, Column):
+                allowed = "a Column, such as F.col(...) or F.from_json(...)"
+                raise wrong_type(f"{step}: {name}", expression, allowed)
             failfast(shape, expression, named=f"{step}: {name}")
         return shape.withColumns(dict(expressions))
     except PySparkException as exc:

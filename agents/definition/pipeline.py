@@ -8,18 +8,45 @@ from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame
 
+from arrester.agents.arguments import check_known, check_mapping, checked_path, wrong_type
 from arrester.agents.definition.coordinates import SourceCoordinates
 from arrester.agents.definition.sinks import Producer, Sink
 from arrester.agents.definition.steps import Columns, Deserialize, Step, Transform
 from arrester.agents.handlers import Handler
-from arrester.controlplane.domain.errors import ArresterError
+from arrester.controlplane.domain.errors import ArresterError, InvalidValue
 
 #: Keyword arguments of Spark's `DataStreamWriter.trigger`.
 Trigger = Mapping[str, Any]
+#: The triggers with which Spark calls a function for each micro-batch.
+TRIGGERS = ("processingTime", "availableNow", "once")
 
 
 class PipelineInvalid(ArresterError):
     """The definition of a pipeline is inconsistent. The message names the step and the reason."""
+
+
+def checked_start(pipeline: object, checkpoint: object, trigger: object) -> str:
+    """Return the checkpoint as text; raises PipelineInvalid or InvalidValue for an argument of a
+    start."""
+    if not isinstance(pipeline, Pipeline):
+        allowed = "a pipeline that .write, .write_files or .produce has returned"
+        raise wrong_type("pipeline", pipeline, allowed)
+    if trigger is not None:
+        _check_trigger(pipeline.source, trigger)
+    return checked_path("checkpoint", checkpoint, "a folder of its own for each pipeline")
+
+
+def _check_trigger(source: DataFrame, trigger: object) -> None:
+    allowed = 'a mapping: {"processingTime": "10 seconds"} or {"availableNow": True}'
+    check_mapping("trigger", trigger, allowed)
+    given: Any = trigger
+    for name in given:
+        check_known("trigger", name, TRIGGERS, f"one of the keys {', '.join(TRIGGERS)}")
+    try:
+        source.writeStream.trigger(**given)
+    except Exception as exc:  # PySpark's own checks and Java's
+        reason = next(filter(None, str(exc).splitlines()), type(exc).__name__)
+        raise InvalidValue("trigger", trigger, f"{allowed} ({reason})") from exc
 
 
 class Runner(Protocol):

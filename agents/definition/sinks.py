@@ -9,7 +9,14 @@ from typing import Any
 
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-from arrester.agents.arguments import nearest
+from arrester.agents.arguments import (
+    check_known,
+    check_mapping,
+    check_text,
+    checked_path,
+    nearest,
+    wrong_type,
+)
 from arrester.agents.handlers import Handler
 from arrester.agents.spark.hadoop import hadoop_option
 from arrester.agents.spark.rows_read import call_with_all_rows
@@ -110,11 +117,8 @@ class Files:
     number_column: str | None = None
 
     def __post_init__(self) -> None:
-        if self.format not in FILE_FORMATS:
-            allowed = f"one of {', '.join(FILE_FORMATS)}; for others, .write(fn, atomic=...)"
-            raise InvalidValue("write_files: format", self.format, allowed)
-        if not self.path:
-            raise InvalidValue("write_files: path", self.path, "a folder")
+        allowed = f"one of {', '.join(FILE_FORMATS)}; for others, .write(fn, atomic=...)"
+        check_known("write_files: format", self.format, FILE_FORMATS, allowed)
 
     def check_columns(self, columns: Sequence[str]) -> None:
         """Raise InvalidValue for partitions that are no column, and for a number that is one.
@@ -163,3 +167,31 @@ class Files:
         """
         algorithm = self.options.get(_ALGORITHM) or hadoop_option(spark, _ALGORITHM, "1")
         return algorithm == "1" and spark.conf.get(_PROTOCOL, _OWN_PROTOCOL) == _OWN_PROTOCOL
+
+
+def checked_files(
+    columns: Sequence[str],
+    *,
+    path: object,
+    format: str,
+    partition_by: object,
+    options: Mapping[str, Any] | None,
+    number_column: str | None,
+) -> Files:
+    """Return the sink of `.write_files` for rows with `columns`; raises InvalidValue."""
+    check_mapping("write_files: options", options, "a mapping of the format's options")
+    if number_column is not None:
+        allowed = "the name of a further column, whose value is the number of the micro-batch"
+        check_text("write_files: number_column", number_column, allowed)
+    names = (partition_by,) if isinstance(partition_by, str) else partition_by
+    if not isinstance(names, list | tuple):
+        raise wrong_type("write_files: partition_by", names, "names of columns, in a list")
+    files = Files(
+        path=checked_path("write_files: path", path, "a folder"),
+        format=format,
+        partition_by=tuple(names),
+        options=dict(options or {}),
+        number_column=number_column,
+    )
+    files.check_columns(columns)
+    return files

@@ -83,9 +83,12 @@ def require_supported(spark: SparkSession) -> None:
     """Raise SparkRefused for a session that the agent does not run on."""
     if not hasattr(spark, "_jvm"):
         raise SparkRefused(
-            "Arrester needs a classic Spark session; this one is Spark Connect "
-            "(unset SPARK_REMOTE and build it without .remote())"
+            "Arrester needs a classic Spark session, not Spark Connect (unset SPARK_REMOTE and "
+            f"build it without .remote()); this is of type {type(spark).__name__}"
         )
+    context = getattr(spark, "sparkContext", spark)
+    if getattr(context, "_jsc", context) is None:
+        raise SparkRefused("the Spark session is stopped; build a new one")
     _require_version(spark._jvm, spark.version)
     session: Any = spark._jsparkSession
     # Since 4.0 it is on by default. Without it, Spark returns NULL where a record is to fail.

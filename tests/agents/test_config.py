@@ -134,10 +134,11 @@ def test_a_password_is_never_shown() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_an_unknown_key_is_refused_with_the_known_keys() -> None:
+def test_an_unknown_key_is_refused_with_the_nearest_keys() -> None:
     with pytest.raises(InvalidConfiguration) as caught:
         read({"errors.retrys.limit": 3})
-    assert all(name in str(caught.value) for name in KEYS)
+    assert "the nearest are errors.retries.limit, " in str(caught.value)
+    assert len(str(caught.value)) < 250
 
 
 @pytest.mark.parametrize("name", KEYS)
@@ -253,7 +254,7 @@ def test_a_fault_names_the_place_that_it_was_read_from() -> None:
     unknown, value, *rest = sorted(str(caught.value).splitlines(), key=len, reverse=True)
     assert unknown.startswith(
         "errors: 'errors.tolerence' is not allowed (read from spark.arrester.errors.tolerence); "
-        "allowed: did you mean errors.tolerance? one of the keys "
+        "allowed: did you mean errors.tolerance? the documented keys; "
     )
     assert "spool.folder" in unknown
     assert {value, *rest} == {

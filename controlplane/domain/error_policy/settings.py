@@ -133,14 +133,15 @@ class _Reader:
 
     def __post_init__(self) -> None:
         known = sorted(keys.KEYS | keys.ALIASES)
-        allowed = f"one of the keys {', '.join(known)}"
         prefixes = (keys.DLQ_OPTIONS, keys.DLQ_PRODUCER)
         for name in self.given:
             if name in keys.KEYS or name in keys.ALIASES or name.startswith(prefixes):
                 continue
             meant = "".join(get_close_matches(name, known, n=1))
             hint = f"did you mean {meant}? " if meant else ""
-            self.faults.append(InvalidValue("errors", name, f"{hint}{allowed}"))
+            nearest = ", ".join(get_close_matches(name, known, n=3, cutoff=0.0))
+            allowed = f"{hint}the documented keys; the nearest are {nearest}"
+            self.faults.append(InvalidValue("errors", name, allowed))
 
     def key(self, key: Key[T]) -> T:
         """Return the key's value under its current name, Connect's, or a former one."""
