@@ -5,7 +5,7 @@ The analysis answers: does it work row by row, and does a further column pass it
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark.errors import PySparkException
@@ -13,12 +13,19 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from arrester.agents.spark.jvm import jvm_class
 from arrester.agents.spark.versions import DATASET, has_jvm_class
 
 try:
     from pyspark.sql.classic.column import Column as ClassicColumn
 except ImportError:  # before 4.0, there is one class of columns
     ClassicColumn = Column  # type: ignore[misc,assignment]
+
+#: The logical plan of a selection of columns.
+PROJECT: Final = "org.apache.spark.sql.catalyst.plans.logical.Project"
+_EXPRESSION_UTILS = "org.apache.spark.sql.classic.ExpressionUtils"
+_DATA_SOURCE = "org.apache.spark.sql.execution.datasources.DataSource"
+_ARRAY_SEQ = "scala.collection.immutable.ArraySeq"
 
 #: Each result row depends on one input row only, and further columns pass.
 _CARRYING = frozenset(
@@ -38,26 +45,23 @@ _JOINS_RIGHT = ("Inner", "Cross", "RightOuter")
 def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
     """Return the DataFrame of a logical plan."""
     jvm: Any = spark._jvm
-    sql = jvm.org.apache.spark.sql
-    dataset = sql.classic.Dataset if has_classic(jvm) else sql.Dataset
-    return DataFrame(dataset.ofRows(spark._jsparkSession, plan), spark)
+    made = jvm_class(jvm, DATASET if has_classic(jvm) else "org.apache.spark.sql.Dataset")
+    return DataFrame(made.ofRows(spark._jsparkSession, plan), spark)
 
 
 def as_column(spark: SparkSession, expression: Any) -> Column:
     """Return a Column for a JVM expression."""
     jvm: Any = spark._jvm
-    sql = jvm.org.apache.spark.sql
     if has_classic(jvm):
-        return ClassicColumn(sql.classic.ExpressionUtils.column(expression))
-    return ClassicColumn(sql.Column(expression))
+        return ClassicColumn(jvm_class(jvm, _EXPRESSION_UTILS).column(expression))
+    return ClassicColumn(jvm_class(jvm, "org.apache.spark.sql.Column")(expression))
 
 
-def as_expression(spark: SparkSession, column: Column) -> Any:
+def as_expression(jvm: Any, column: Column) -> Any:
     """Return the JVM expression of a Column."""
-    jvm: Any = spark._jvm
     made: Any = column._jc
     if has_classic(jvm):
-        return jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(made)
+        return jvm_class(jvm, _EXPRESSION_UTILS).expression(made)
     return made.expr()
 
 
@@ -75,16 +79,17 @@ def collected(frame: DataFrame) -> Any:
     """Return the rows of the JVM as an array of Java objects, in the order of partitions."""
     jvm: Any = frame.sparkSession._jvm
     rows = frame._jdf.queryExecution().executedPlan().executeCollect()
-    return array_as_seq(frame.sparkSession, rows).toArray(jvm.scala.reflect.ClassTag.AnyRef())
+    return array_as_seq(frame.sparkSession, rows).toArray(
+        jvm_class(jvm, "scala.reflect.ClassTag").AnyRef()
+    )
 
 
 def array_as_seq(spark: SparkSession, array: Any) -> Any:
     """Return a Scala Seq over a Java array of objects."""
     jvm: Any = spark._jvm
-    collection = jvm.scala.collection
-    if has_jvm_class(jvm, "scala.collection.immutable.ArraySeq"):
-        return collection.immutable.ArraySeq.unsafeWrapArray(array)
-    return collection.mutable.WrappedArray.make(array)  # Scala 2.12
+    if has_jvm_class(jvm, _ARRAY_SEQ):
+        return jvm_class(jvm, _ARRAY_SEQ).unsafeWrapArray(array)
+    return jvm_class(jvm, "scala.collection.mutable.WrappedArray").make(array)  # Scala 2.12
 
 
 def partition_count(frame: DataFrame) -> int:
@@ -92,10 +97,9 @@ def partition_count(frame: DataFrame) -> int:
     return int(frame._jdf.queryExecution().toRdd().getNumPartitions())
 
 
-def to_seq(spark: SparkSession, items: list[Any]) -> Any:
+def to_seq(jvm: Any, items: list[Any]) -> Any:
     """Return a Scala Seq of Java objects."""
-    jvm: Any = spark._jvm
-    return jvm.org.apache.spark.api.python.PythonUtils.toSeq(items)
+    return jvm_class(jvm, "org.apache.spark.api.python.PythonUtils").toSeq(items)
 
 
 def to_list(seq: Any) -> list[Any]:
@@ -117,7 +121,7 @@ def can_upcast(spark: SparkSession, stored: T.DataType, wanted: T.DataType) -> b
     """Whether each value of one type is a value of the other, without loss."""
     jvm: Any = spark._jvm
     types = [spark._jsparkSession.parseDataType(each.json()) for each in (stored, wanted)]
-    return bool(jvm.org.apache.spark.sql.catalyst.expressions.Cast.canUpCast(*types))
+    return bool(jvm_class(jvm, "org.apache.spark.sql.catalyst.expressions.Cast").canUpCast(*types))
 
 
 def is_valid_utf8(text: Column) -> Column:
@@ -134,9 +138,7 @@ def has_data_source(spark: SparkSession, name: str) -> bool:
     jvm: Any = spark._jvm
     session: Any = spark._jsparkSession
     try:
-        jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(
-            name, session.sessionState().conf()
-        )
+        jvm_class(jvm, _DATA_SOURCE).lookupDataSource(name, session.sessionState().conf())
     except (Py4JJavaError, PySparkException):
         return False
     return True
@@ -172,14 +174,14 @@ def _carried(spark: SparkSession, node: Any, column: Any) -> Any:
     before = children(node)
     after = [_carried(spark, child, column) for child in before]
     if any(new is not old for new, old in zip(after, before, strict=True)):
-        node = node.withNewChildren(to_seq(spark, after))
+        node = node.withNewChildren(to_seq(spark._jvm, after))
     if node_name(node) != "Project" or node.outputSet().contains(column):
         return node
     if not after[0].outputSet().contains(column):
         return node
     jvm: Any = spark._jvm
-    columns = to_seq(spark, [*to_list(node.projectList()), column])
-    return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(columns, after[0])
+    columns = to_seq(jvm, [*to_list(node.projectList()), column])
+    return jvm_class(jvm, PROJECT)(columns, after[0])
 
 
 def _refused(node: Any, leaf: Any) -> str | None:

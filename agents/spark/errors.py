@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from arrester.agents.executor.columns import ERROR_TYPE
 from arrester.agents.executor.errors import class_name, error_fields
 from arrester.agents.executor.progress import PROGRESS
+from arrester.agents.spark.jvm import jvm_class
 from arrester.agents.spark.jvm_exceptions import JavaException, class_names, java_inspector
 from arrester.controlplane.domain.error_policy.classify import describe, unwrapped
 from arrester.controlplane.domain.error_policy.exception_identity import Cause, known_as
@@ -239,7 +240,8 @@ def _user_frame(frames: list[tuple[str, str, str]]) -> str | None:
 def problem_of_jvm(spark: SparkSession, thrown: Any) -> Problem:
     """Return the problem of a Java exception: its class, its message and those of its causes."""
     jvm: Any = spark._jvm
-    [problem] = problems_of_jvm(spark, jvm.java.util.List.of(thrown).toArray())
+    objects = jvm_class(jvm, "java.util.List").of(thrown).toArray()
+    [problem] = problems_of_jvm(spark, objects)
     assert problem is not None
     return problem
 

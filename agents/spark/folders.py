@@ -11,7 +11,8 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j 
 from pyspark.sql import DataFrame, SparkSession
 
 from arrester.agents.spark.catalyst import node_name, to_list
-from arrester.agents.spark.hadoop import qualified_uri
+from arrester.agents.spark.hadoop import hadoop_path, qualified_uri
+from arrester.agents.spark.jvm import jvm_class
 from arrester.agents.spark.kafka_source import leaves_of, options_of
 
 _GLOB = "*?[{\\"
@@ -76,7 +77,7 @@ def _matches(spark: SparkSession, pattern: str, name: str) -> bool:
     if pattern == name or not _has_glob(pattern):
         return pattern == name
     jvm: Any = spark._jvm
-    return bool(jvm.org.apache.hadoop.fs.GlobPattern(pattern).matches(name))
+    return bool(jvm_class(jvm, "org.apache.hadoop.fs.GlobPattern")(pattern).matches(name))
 
 
 def _expanded(spark: SparkSession, path: str) -> list[_Folder]:
@@ -85,7 +86,7 @@ def _expanded(spark: SparkSession, path: str) -> list[_Folder]:
         found = [_folder(spark, path)]
     else:
         jvm: Any = spark._jvm
-        patterns = list(jvm.org.apache.hadoop.fs.GlobExpander.expand(path))
+        patterns = list(jvm_class(jvm, "org.apache.hadoop.fs.GlobExpander").expand(path))
         found = [_folder(spark, str(each)) for each in patterns]
         # A match may be a symbolic link to another place.
         found += [_folder(spark, each) for each in _local_matches(spark, path)]
@@ -96,8 +97,7 @@ def _local_matches(spark: SparkSession, path: str) -> Sequence[str]:
     uri, files = qualified_uri(spark, path)
     if uri.getScheme() != "file":
         return ()
-    jvm: Any = spark._jvm
-    statuses = files.globStatus(jvm.org.apache.hadoop.fs.Path(path)) or ()
+    statuses = files.globStatus(hadoop_path(spark, path)) or ()
     return [str(each.getPath().toString()) for each in statuses if each.isDirectory()]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -18,7 +18,9 @@ from arrester.agents.journal.storage import (
     LocalStorage,
     Storage,
 )
+from arrester.agents.spark.jvm import jvm_class
 
+_HADOOP = "org.apache.hadoop.fs"
 #: The server of these file systems renames in one step, and never onto an existing file.
 _RENAMING = ("hdfs", "abfs", "abfss")
 #: Option of Hadoop's `createFile`, from 3.4.2: the file appears on close, unless one exists then.
@@ -39,7 +41,9 @@ _REMEDY = "Put the checkpoint on HDFS, abfss://, gs://, s3a:// (Hadoop 3.4.2) or
 
 def storage(spark: SparkSession, location: str) -> Storage:
     """Return the storage for `location`: a local disk, or a Hadoop file system."""
-    qualified = str(_file_system(spark, location).makeQualified(_path(spark, location)).toString())
+    qualified = str(
+        _file_system(spark, location).makeQualified(hadoop_path(spark, location)).toString()
+    )
     if urlsplit(qualified).scheme == "file":
         return LocalStorage(unquote(urlsplit(qualified).path) if ":" in location else location)
     return HadoopStorage(spark, qualified)
@@ -48,12 +52,12 @@ def storage(spark: SparkSession, location: str) -> Storage:
 def qualified_uri(spark: SparkSession, location: str) -> tuple[Any, Any]:
     """Return the complete URI of `location`, and its file system; a relative path is completed."""
     files = _file_system(spark, location)
-    return files.makeQualified(_path(spark, location)).toUri(), files
+    return files.makeQualified(hadoop_path(spark, location)).toUri(), files
 
 
 def folder_bytes(spark: SparkSession, location: str) -> int:
     """Return the size of all files in a folder, in bytes."""
-    summary = _file_system(spark, location).getContentSummary(_path(spark, location))
+    summary = _file_system(spark, location).getContentSummary(hadoop_path(spark, location))
     return int(summary.getLength())
 
 
@@ -62,7 +66,7 @@ def why_not_writable(spark: SparkSession, location: str) -> str | None:
     try:
         files = _file_system(spark, location)
         # Readers ignore such a name.
-        path = _path(spark, f"{location.rstrip('/')}/_arrester_{uuid.uuid4()}")
+        path = hadoop_path(spark, f"{location.rstrip('/')}/_arrester_{uuid.uuid4()}")
         files.create(path, False).close()
     except Py4JJavaError as exc:
         cause = exc.java_exception
@@ -85,12 +89,13 @@ def hadoop_conf(spark: SparkSession) -> Any:
 
 
 def _file_system(spark: SparkSession, location: str) -> Any:
-    return _path(spark, location).getFileSystem(hadoop_conf(spark))
+    return hadoop_path(spark, location).getFileSystem(hadoop_conf(spark))
 
 
-def _path(spark: SparkSession, location: str) -> Any:
+def hadoop_path(spark: SparkSession, location: str) -> Any:
+    """Return Hadoop's path of `location`."""
     jvm: Any = spark._jvm
-    return jvm.org.apache.hadoop.fs.Path(location)
+    return jvm_class(jvm, f"{_HADOOP}.Path")(location)
 
 
 class HadoopStorage:
@@ -105,17 +110,18 @@ class HadoopStorage:
         scheme = urlsplit(self.root).scheme
         self.remedy = _REMEDIES.get(scheme, _REMEDY)
         jvm: Any = spark._jvm
-        self._jvm = jvm
+        self._paths = jvm_class(jvm, f"{_HADOOP}.Path")
+        self._streams = jvm_class(jvm, "org.apache.commons.io.IOUtils")
         conf = hadoop_conf(spark)
         path = self._at("")
         self._files = path.getFileSystem(conf)
         manager = str(conf.get(_MANAGER, ""))
         self._open: Callable[[str], tuple[Any, Callable[[], None]]] = self._open_conditional
         if scheme in _RENAMING:
-            self._context = jvm.org.apache.hadoop.fs.FileContext.getFileContext(path.toUri(), conf)
-            rename = jvm.org.apache.hadoop.fs.Options.Rename
+            contexts = jvm_class(jvm, f"{_HADOOP}.FileContext")
+            self._context = contexts.getFileContext(path.toUri(), conf)
             gateway: Any = spark.sparkContext._gateway
-            self._no_options = gateway.new_array(rename, 0)
+            self._no_options = gateway.new_array(jvm_class(jvm, f"{_HADOOP}.Options$Rename"), 0)
             self._open = self._open_draft
         # Spark's own classes look first and then rename or write: they add nothing.
         elif manager and not manager.startswith("org.apache.spark."):
@@ -126,7 +132,7 @@ class HadoopStorage:
         try:
             stream = self._files.open(self._at(path))
             try:
-                return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+                return bytes(self._streams.toByteArray(stream))
             finally:
                 stream.close()
         except Py4JJavaError as exc:
@@ -197,12 +203,12 @@ class HadoopStorage:
         self._files.delete(self._at(path), True)
 
     def _at(self, path: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(f"{self.root}/{path}" if path else self.root)
+        return self._paths(f"{self.root}/{path}" if path else self.root)
 
 
 def _created(jvm: Any, manager: str, path: Any, conf: Any) -> Any:
     try:
-        return reduce(getattr, manager.split("."), jvm)(path, conf)
+        return jvm_class(jvm, manager)(path, conf)
     except (Py4JError, TypeError) as exc:
         raise CheckpointUnusable(
             f"{_MANAGER}={manager}: the class cannot be created for {path}: {exc}"

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
+from arrester.agents.spark.jvm import jvm_class
 from arrester.agents.spark.versions import has_jvm_method
 
 #: The longest chain of causes that is read.
@@ -41,9 +42,9 @@ class JavaInspector:
 
     def __init__(self, jvm: Any) -> None:
         self._jvm = jvm
-        self.handles = jvm.java.lang.invoke.MethodHandles
+        self.handles = jvm_class(jvm, "java.lang.invoke.MethodHandles")
         self.lookup = self.handles.publicLookup()
-        self._type = jvm.java.lang.invoke.MethodType.methodType
+        self._type = jvm_class(jvm, "java.lang.invoke.MethodType").methodType
         #: By class name.
         self._names: dict[str, tuple[str, ...]] = {}
         self._object = self.class_named("java.lang.Object")
@@ -71,8 +72,9 @@ class JavaInspector:
 
     def class_named(self, name: str) -> Any:
         """Return a class as Spark's threads load it."""
-        loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        return self._jvm.java.lang.Class.forName(name, True, loader)
+        thread = jvm_class(self._jvm, "java.lang.Thread").currentThread()
+        loader = thread.getContextClassLoader()
+        return jvm_class(self._jvm, "java.lang.Class").forName(name, True, loader)
 
     def method(self, owner: Any, name: str, result: Any) -> Any:
         """Return the handle of a method without parameters."""
@@ -82,7 +84,8 @@ class JavaInspector:
         """Return a Java function that calls a handle of one parameter."""
         function = self.class_named("java.util.function.Function")
         typed = handle.asType(self._type(self._object, self._object))
-        return self._jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(function, typed)
+        proxies = jvm_class(self._jvm, "java.lang.invoke.MethodHandleProxies")
+        return proxies.asInterfaceInstance(function, typed)
 
     def catching(self, handle: Any, parameter: Any) -> Any:
         """Return a handle that takes a `parameter` and returns the other handle's result or
@@ -121,21 +124,23 @@ class JavaInspector:
 
     def map(self, objects: Any, function: Any) -> Any:
         """Return a Java array of a function's results for each element of another array."""
-        return self._jvm.java.util.Arrays.stream(objects).map(function).toArray()
+        return jvm_class(self._jvm, "java.util.Arrays").stream(objects).map(function).toArray()
 
     def _strings(self, objects: Any, function: Any) -> Sequence[str | None]:
-        pickler = self._jvm.net.razorvine.pickle.Pickler()
+        pickler = jvm_class(self._jvm, "net.razorvine.pickle.Pickler")()
         found: Sequence[str | None] = pickle.loads(pickler.dumps(self.map(objects, function)))
         return found
 
     def _if_instance(self, kind: Any, handle: Any) -> Any:
         """Return a function that calls the handle for objects of one type, and else returns
         null."""
-        boolean = self._jvm.java.lang.Boolean.TYPE
+        boolean = jvm_class(self._jvm, "java.lang.Boolean").TYPE
         is_one = self.lookup.bind(kind, "isInstance", self._type(boolean, self._object))
         one_to_one = self._type(self._object, self._object)
         nothing = self.handles.dropArguments(
-            self.handles.constant(self._object, None), 0, self._jvm.java.util.List.of(self._object)
+            self.handles.constant(self._object, None),
+            0,
+            jvm_class(self._jvm, "java.util.List").of(self._object),
         )
         return self.function(self.handles.guardWithTest(is_one, handle.asType(one_to_one), nothing))
 

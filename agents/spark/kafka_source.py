@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.spark.catalyst import analysed, node_name, to_list
+from arrester.agents.spark.jvm import jvm_class
 from arrester.controlplane.domain.errors import InvalidValue
 
 #: Spark's Kafka source requires this option, so it identifies such a source.
@@ -106,7 +107,7 @@ def options_of(source: DataFrame, leaf: Any) -> Mapping[str, str]:
 
 def _java_map(source: DataFrame, options: Any) -> Any:
     jvm: Any = source.sparkSession._jvm
-    return jvm.scala.collection.JavaConverters.mapAsJavaMap(options)
+    return jvm_class(jvm, "scala.collection.JavaConverters").mapAsJavaMap(options)
 
 
 def _source(options: Mapping[str, str]) -> KafkaSource:
@@ -133,7 +134,7 @@ def _matches(spark: SparkSession, pattern: str, topic: str) -> bool:
     """Whether a Java regular expression matches a complete topic name."""
     jvm: Any = spark._jvm
     try:
-        return bool(jvm.java.util.regex.Pattern.matches(pattern, topic))
+        return bool(jvm_class(jvm, "java.util.regex.Pattern").matches(pattern, topic))
     except IllegalArgumentException as exc:
         reason = str(exc).partition("\n")[0]
         allowed = f"a regular expression of Java ({reason})"

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.spark.catalyst import analysed, array_as_seq, frame_of, has_classic, node_name
+from arrester.agents.spark.jvm import jvm_class
 from arrester.agents.spark.session_conf import conf
 
 _LEVEL: Final = StorageLevel.MEMORY_AND_DISK_DESER
@@ -40,6 +41,8 @@ _CACHED_TYPES: Final = (
 )
 #: Whether the storage level of a local checkpoint can be chosen, as since 4.0.
 _TAKES_LEVEL = "storageLevel" in signature(DataFrame.localCheckpoint).parameters
+_IN_MEMORY_RELATION = "org.apache.spark.sql.execution.columnar.InMemoryRelation"
+_LOCAL_RELATION = "org.apache.spark.sql.catalyst.plans.logical.LocalRelation"
 #: Compression takes 1.5 times as long as storing.
 _UNCOMPRESSED: Final = {"spark.sql.inMemoryColumnarStorage.compressed": "false"}
 
@@ -143,13 +146,13 @@ def lazy_checkpoint(frame: DataFrame, *, columnar: bool = False) -> DataFrame:
         return _local_checkpoint(frame, eager=False, level=_LEVEL)
     spark = frame.sparkSession
     jvm: Any = spark._jvm
-    sql = jvm.org.apache.spark.sql
     # "Deserialized" for the JVM: in memory, columns are byte arrays anyway.
-    level = jvm.org.apache.spark.storage.StorageLevel.MEMORY_AND_DISK()
+    level = jvm_class(jvm, "org.apache.spark.storage.StorageLevel").MEMORY_AND_DISK()
     with conf(spark, _UNCOMPRESSED):
         # Each plan class has its own method `apply`, which hides that of the companion object.
-        made = getattr(getattr(sql.execution.columnar, "InMemoryRelation$"), "MODULE$")
-        relation = made.apply(level, frame._jdf.queryExecution(), jvm.scala.Option.empty())
+        made = getattr(jvm_class(jvm, f"{_IN_MEMORY_RELATION}$"), "MODULE$")
+        nothing = jvm_class(jvm, "scala.Option").empty()
+        relation = made.apply(level, frame._jdf.queryExecution(), nothing)
         columns = relation.cacheBuilder().cachedColumnBuffers()
     # Lost blocks are not evaluated again: the result could differ.
     columns.localCheckpoint()
@@ -166,8 +169,8 @@ def to_driver(frame: DataFrame) -> DataFrame:
     execution = frame._jdf.queryExecution()
     rows = execution.executedPlan().executeCollect()
     # Since 4.0, it can be the data of a stream.
-    no_stream = [jvm.scala.Option.empty()] if has_classic(jvm) else []
-    relation = jvm.org.apache.spark.sql.catalyst.plans.logical.LocalRelation(
+    no_stream = [jvm_class(jvm, "scala.Option").empty()] if has_classic(jvm) else []
+    relation = jvm_class(jvm, _LOCAL_RELATION)(
         execution.analyzed().output(), array_as_seq(spark, rows), False, *no_stream
     )
     return frame_of(spark, relation)

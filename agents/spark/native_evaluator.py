@@ -10,8 +10,11 @@ from pyspark.sql import Column, DataFrame
 
 from arrester.agents.spark.catalyst import as_column, node_name
 from arrester.agents.spark.errors import Problem, problems_of_jvm
+from arrester.agents.spark.jvm import jvm_class
 from arrester.agents.spark.jvm_exceptions import JavaInspector, java_inspector
 from arrester.agents.spark.try_eval import failfast
+
+_PROJECTION = "org.apache.spark.sql.catalyst.expressions.InterpretedMutableProjection"
 
 
 class NativeEvaluator:
@@ -52,7 +55,7 @@ class NativeEvaluator:
     def problems_of(self, rows: Sequence[Any]) -> list[Problem | None]:
         """Return the exception of the step for each of some rows, None if it succeeds."""
         jvm: Any = self._spark._jvm
-        return self.problems(jvm.java.util.ArrayList(list(rows)).toArray())
+        return self.problems(jvm_class(jvm, "java.util.ArrayList")(list(rows)).toArray())
 
 
 def _evaluation(inspector: JavaInspector, jvm: Any, projections: Sequence[tuple[Any, Any]]) -> Any:
@@ -61,12 +64,10 @@ def _evaluation(inspector: JavaInspector, jvm: Any, projections: Sequence[tuple[
     If it raised into Python, py4j would query each exception dozens of times.
     """
     row = inspector.class_named("org.apache.spark.sql.catalyst.InternalRow")
-    one_to_one = jvm.java.lang.invoke.MethodType.methodType(row, row)
+    one_to_one = jvm_class(jvm, "java.lang.invoke.MethodType").methodType(row, row)
     made = inspector.handles.identity(row)
     for expressions, below in projections:
-        projection = jvm.org.apache.spark.sql.catalyst.expressions.InterpretedMutableProjection(
-            expressions, below
-        )
+        projection = jvm_class(jvm, _PROJECTION)(expressions, below)
         projection.initialize(0)
         apply = inspector.lookup.bind(projection, "apply", one_to_one)
         # The projection writes the next row into the same object.

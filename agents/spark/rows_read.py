@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from uuid import uuid4
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from arrester.agents.spark.catalyst import as_column, as_expression, to_seq
+from arrester.agents.spark.catalyst import PROJECT, analysed, frame_of, to_list, to_seq
+from arrester.agents.spark.jvm import jvm_class
 from arrester.agents.spark.local_checkpoint import row_count
 from arrester.controlplane.domain.errors import ArresterError
 
@@ -28,6 +31,8 @@ _ENDED = frozenset({"SUCCEEDED", "FAILED"})
 _STATUS_SECONDS = 0.1
 _STATUS_TICK_SECONDS = 0.002
 _ONE = "__arrester_one"
+_CATALYST = "org.apache.spark.sql.catalyst"
+_EXPRESSIONS = f"{_CATALYST}.expressions"
 _ACCUMULATOR = "org.apache.spark.util.LongAccumulator"
 
 
@@ -66,8 +71,9 @@ def call_with_all_rows(function: Callable[[DataFrame], object], frame: DataFrame
 def row_counter(context: Any, *, name: str | None, counts_failed_tasks: bool) -> Any:
     """Return a new accumulator; with a name, Spark's status of tasks contains it."""
     jvm = context._jvm
-    counter = jvm.org.apache.spark.util.LongAccumulator()
-    counter.register(context._jsc.sc(), jvm.scala.Option.apply(name), counts_failed_tasks)
+    counter = jvm_class(jvm, _ACCUMULATOR)()
+    named = jvm_class(jvm, "scala.Option").apply(name)
+    counter.register(context._jsc.sc(), named, counts_failed_tasks)
     return counter
 
 
@@ -75,22 +81,68 @@ def with_counter(frame: DataFrame, counter: Any) -> DataFrame:
     """Return the same rows, each counted when it is read."""
     spark = frame.sparkSession
     jvm: Any = spark._jvm
-    catalyst, types = jvm.org.apache.spark.sql.catalyst.expressions, jvm.org.apache.spark.sql.types
-    to_map = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap
-    literal = catalyst.Literal(counter, types.ObjectType(jvm.java.lang.Class.forName(_ACCUMULATOR)))
+    parts = _parts(jvm)
+    plan = analysed(frame)
+    filter_ = jvm_class(jvm, f"{_CATALYST}.plans.logical.Filter")
+    project = jvm_class(jvm, PROJECT)
+    numbered = project(parts.columns, plan)
+    return frame_of(spark, project(plan.output(), filter_(parts.counted(jvm, counter), numbered)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """The parts of a counting plan that are the same for each frame.
+
+    Each is a call to the JVM, and some take several.
+    """
+
+    #: That any row is counted.
+    condition: Any
+    #: All columns, and a column of ones.
+    columns: Any
+    #: What a "bean" is initialized with: each one is added.
+    setters: Any
+    #: The type of an accumulator.
+    object_type: Any
+    #: The type of a condition.
+    boolean: Any
+    no_items: Any
+
+    def counted(self, jvm: Any, counter: Any) -> Any:
+        """Return a condition that holds for each row, and adds 1 to the accumulator `counter`."""
+        literal = jvm_class(jvm, f"{_EXPRESSIONS}.Literal")(counter, self.object_type)
+        # This expression, which calls bean setters, can call a method without a result in generated
+        # code.
+        added = jvm_class(jvm, f"{_EXPRESSIONS}.objects.InitializeJavaBean")(literal, self.setters)
+        is_zero = jvm_class(jvm, f"{_EXPRESSIONS}.objects.Invoke")(
+            *(added, "isZero", self.boolean, self.no_items, self.no_items, False, False, False)
+        )
+        is_counted = jvm_class(jvm, f"{_EXPRESSIONS}.Not")(is_zero)
+        return jvm_class(jvm, f"{_EXPRESSIONS}.And")(self.condition, is_counted)
+
+
+@lru_cache(maxsize=1)
+def _parts(jvm: Any) -> _Parts:
+    partition_id = F.spark_partition_id()
     # Non-deterministic: the optimizer moves the count neither below Python nor into other filters.
-    one = F.when(F.spark_partition_id() >= 0, 1).otherwise(0).cast("long")
-    # This expression, which calls bean setters, can call a method without a result in generated
-    # code.
-    added = catalyst.objects.InitializeJavaBean(
-        literal, to_map({"add": as_expression(spark, F.col(_ONE))})
+    one = F.when(partition_id >= 0, 1).otherwise(0).cast("long").alias(_ONE)
+    ones = SparkSession.active().range(0).select(one)
+    # Analysed once.
+    condition = analysed(ones.where(partition_id >= 0)).condition()
+    [one_expression] = to_list(analysed(ones).projectList())
+    all_columns = jvm_class(jvm, f"{_CATALYST}.analysis.UnresolvedStar")(
+        jvm_class(jvm, "scala.Option").empty()
     )
-    boolean = as_expression(spark, F.lit(True)).dataType()
-    is_zero = catalyst.objects.Invoke(
-        added, "isZero", boolean, to_seq(spark, []), to_seq(spark, []), False, False, False
+    setters = {"add": one_expression.toAttribute()}
+    accumulator = jvm_class(jvm, "java.lang.Class").forName(_ACCUMULATOR)
+    return _Parts(
+        condition=condition,
+        columns=to_seq(jvm, [all_columns, one_expression]),
+        setters=jvm_class(jvm, "org.apache.spark.api.python.PythonUtils").toScalaMap(setters),
+        object_type=jvm_class(jvm, "org.apache.spark.sql.types.ObjectType")(accumulator),
+        boolean=condition.dataType(),
+        no_items=to_seq(jvm, []),
     )
-    counted = (F.spark_partition_id() >= 0) & ~as_column(spark, is_zero)
-    return frame.select("*", one.alias(_ONE)).where(counted).drop(_ONE)
 
 
 def _reads_all(frame: DataFrame, tag: str) -> bool:

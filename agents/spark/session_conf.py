@@ -19,6 +19,7 @@ from pyspark.sql.pandas.utils import (
 
 from arrester.agents.config import Given, Source
 from arrester.agents.executor.arrow_types import arrow_schema
+from arrester.agents.spark.jvm import jvm_class
 from arrester.controlplane.domain.errors import InvalidValue
 
 #: The keys of Spark's configuration that are settings of the agent.
@@ -110,9 +111,10 @@ def agent_settings(spark: SparkSession) -> list[Source]:
 def _properties(spark: SparkSession, file: Given) -> Source:
     """Return a file of Java properties, the syntax of Kafka Connect, in UTF-8."""
     jvm: Any = spark._jvm
-    properties = jvm.java.util.Properties()
+    properties = jvm_class(jvm, "java.util.Properties")()
     try:
-        properties.load(jvm.java.io.StringReader(Path(file.value).read_text("utf-8")))
+        text = Path(file.value).read_text("utf-8")
+        properties.load(jvm_class(jvm, "java.io.StringReader")(text))
     # A wrong escape is an IllegalArgumentException of Java.
     except (OSError, UnicodeError, PySparkException) as exc:
         allowed = f"the path of a properties file in UTF-8 that the driver can read ({exc})"

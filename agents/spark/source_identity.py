@@ -72,8 +72,8 @@ def _files(source: DataFrame, scan: Any) -> dict[str, tuple[int, int]]:
         for each in to_list(scan.partitionFilters())
         if not any("Subquery" in node_name(node) for node in nodes(each))
     ]
-    no_filters = to_seq(spark, [])
-    folders = scan.relation().location().listFiles(to_seq(spark, filters), no_filters)
+    no_filters = to_seq(spark._jvm, [])
+    folders = scan.relation().location().listFiles(to_seq(spark._jvm, filters), no_filters)
     return {
         str(file.getPath().toString()): (int(file.getLen()), int(file.getModificationTime()))
         for folder in to_list(folders)

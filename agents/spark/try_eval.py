@@ -26,6 +26,7 @@ from arrester.agents.spark.catalyst import (
     to_list,
     to_seq,
 )
+from arrester.agents.spark.jvm import jvm_class
 from arrester.controlplane.domain.errors import InvalidValue
 
 _log = logging.getLogger("arrester.thread")
@@ -39,6 +40,7 @@ VALUE = "v"
 #: The struct column of the common subexpressions; NULL: one of them raised.
 SHARED: Final = "__arrester_shared"
 _ATTEMPT = "__arrester_attempt"
+_CATALYST = "org.apache.spark.sql.catalyst"
 #: As cheap to compute again as to store.
 _CHEAP = "GetStructField"
 #: It catches exceptions from below, so nothing below it may be computed earlier.
@@ -76,8 +78,8 @@ def try_eval(
     """Return a struct of `values`, which are FAILFAST already, NULL if one of them raised."""
     jvm: Any = spark._jvm
     struct = F.struct(*[value.alias(name) for name, value in values.items()])
-    inner = as_expression(spark, struct)
-    attempt = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(inner)
+    inner = as_expression(jvm, struct)
+    attempt = jvm_class(jvm, f"{_CATALYST}.expressions.TryEval")(inner)
     may_run = F.spark_partition_id() >= 0
     may_run = may_run if unless is None else may_run & ~unless
     return F.when(may_run, as_column(spark, attempt))
@@ -95,7 +97,7 @@ def reusable(source: DataFrame, expression: Column) -> Column:
 def by_name(spark: SparkSession, expression: Any) -> Any:
     """Return an analysed expression with columns by name, for any frame that has them."""
     jvm: Any = spark._jvm
-    unresolved = jvm.org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute
+    unresolved = jvm_class(jvm, f"{_CATALYST}.analysis.UnresolvedAttribute")
 
     def named(node: Any) -> Any:
         if node_name(node) != "AttributeReference":
@@ -150,7 +152,7 @@ def _named(node: Any) -> str | None:
 def contains(spark: SparkSession, node: Any, pattern: str) -> bool:
     """Whether a plan or an expression contains Spark's TreePattern `pattern`."""
     jvm: Any = spark._jvm
-    patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    patterns = jvm_class(jvm, f"{_CATALYST}.trees.TreePattern")
     return bool(node.containsPattern(getattr(patterns, pattern)()))
 
 
@@ -159,7 +161,7 @@ def rebuilt(spark: SparkSession, node: Any, change: Callable[[Any], Any]) -> Any
     before = children(node)
     after = [rebuilt(spark, child, change) for child in before]
     if any(new is not old for new, old in zip(after, before, strict=True)):
-        node = node.withNewChildren(to_seq(spark, after))
+        node = node.withNewChildren(to_seq(spark._jvm, after))
     return change(node)
 
 
@@ -247,7 +249,7 @@ def _common(spark: SparkSession, expressions: list[Any]) -> list[Any]:
         return []
     jvm: Any = spark._jvm
     # True: operands of AND and OR after the first may never be computed.
-    found = jvm.org.apache.spark.sql.catalyst.expressions.EquivalentExpressions(True)
+    found = jvm_class(jvm, f"{_CATALYST}.expressions.EquivalentExpressions")(True)
     for each in expressions:
         found.addExprTree(each, getattr(found, "addExprTree$default$2")())
     common = [
@@ -267,7 +269,7 @@ def _without(spark: SparkSession, expression: Any, shared: Mapping[str, Any]) ->
             return node
         for name, part in shared.items():
             if node.semanticEquals(part):
-                return as_expression(spark, F.col(SHARED).getField(name))
+                return as_expression(spark._jvm, F.col(SHARED).getField(name))
         return node
 
     return rebuilt(spark, expression, from_shared) if shared else expression

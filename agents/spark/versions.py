@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from arrester.agents.spark.jvm import jvm_class
 from arrester.controlplane.domain.errors import ArresterError
 
 _log = logging.getLogger("arrester.agent")
@@ -47,7 +48,9 @@ _JVM: Final[Mapping[str, tuple[str, ...]]] = {
     "org.apache.spark.util.Utils": ("exceptionString",),
     f"{_SQL}.catalyst.InternalRow": ("copy",),
     f"{_SQL}.catalyst.analysis.UnresolvedAttribute": ("quoted",),
+    f"{_SQL}.catalyst.analysis.UnresolvedStar": (),
     f"{_SQL}.catalyst.plans.QueryPlan": ("expressions", "inputSet", "outputSet"),
+    f"{_SQL}.catalyst.plans.logical.Filter": ("condition",),
     f"{_SQL}.catalyst.plans.logical.LocalRelation": ("data",),
     f"{_SQL}.catalyst.plans.logical.Project": ("projectList", "withNewChildren"),
     f"{_SQL}.catalyst.trees.TreePattern": ("PYTHON_UDF",),
@@ -63,10 +66,13 @@ _JVM: Final[Mapping[str, tuple[str, ...]]] = {
     f"{_SQL}.execution.ui.SQLExecutionUIData": ("details", "physicalPlanDescription"),
     f"{_SQL}.execution.datasources.DataSource": ("lookupDataSource",),
     f"{_SQL}.types.ObjectType": (),
+    f"{_EXPRESSIONS}.Alias": ("toAttribute",),
+    f"{_EXPRESSIONS}.And": (),
     f"{_EXPRESSIONS}.Cast": ("canUpCast",),
     f"{_EXPRESSIONS}.EquivalentExpressions": ("addExprTree", "getCommonSubexpressions"),
     f"{_EXPRESSIONS}.InterpretedMutableProjection": ("apply", "initialize"),
     f"{_EXPRESSIONS}.Literal": (),
+    f"{_EXPRESSIONS}.Not": (),
     f"{_EXPRESSIONS}.TryEval": (),
     f"{_EXPRESSIONS}.objects.InitializeJavaBean": (),
     f"{_EXPRESSIONS}.objects.Invoke": (),
@@ -161,9 +167,9 @@ def _has_python(module: str, name: str) -> bool:
 
 
 def _jvm_class(jvm: Any, name: str) -> Any | None:
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    loader = jvm_class(jvm, "java.lang.Thread").currentThread().getContextClassLoader()
     try:
-        return jvm.java.lang.Class.forName(name, False, loader)
+        return jvm_class(jvm, "java.lang.Class").forName(name, False, loader)
     except Exception:  # py4j's error; this module is to load with each PySpark
         return None
 

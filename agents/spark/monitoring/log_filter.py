@@ -16,6 +16,8 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
+from arrester.agents.spark.jvm import jvm_class
+
 _log = logging.getLogger("arrester.thread")
 
 #: How texts identify an abort. It is in the message of the exception, or in the tag of the jobs.
@@ -205,8 +207,9 @@ def _attached(spark: SparkSession) -> Any:
     """Return the filter in log4j's present configuration, attached if it is not there yet."""
     try:
         jvm: Any = spark._jvm
-        loader = jvm.org.apache.spark.util.Utils.getSparkClassLoader()
-        context = jvm.org.apache.logging.log4j.LogManager.getContext(loader, False)
+        loader = jvm_class(jvm, "org.apache.spark.util.Utils").getSparkClassLoader()
+        manager = jvm_class(jvm, "org.apache.logging.log4j.LogManager")
+        context = manager.getContext(loader, False)
         configuration = context.getConfiguration()
         with _attaching:
             known = configuration.getComponent(_COMPONENT)
@@ -225,7 +228,7 @@ def _attached(spark: SparkSession) -> Any:
 
 
 def _compiled(jvm: Any, loader: Any) -> Any:
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler = jvm_class(jvm, "org.codehaus.janino.SimpleCompiler")()
     compiler.setParentClassLoader(loader)
     compiler.cook(_SOURCE)
     return compiler.getClassLoader().loadClass(_CLASS).newInstance()
