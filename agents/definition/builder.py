@@ -21,6 +21,7 @@ from arrester.agents.definition.checks import (
     parsed_schema,
     require_arrow,
     require_frame,
+    require_shippable,
 )
 from arrester.agents.definition.coordinates import SourceCoordinates, column_name
 from arrester.agents.definition.dry_run import dry_run_column, dry_run_native, dry_run_transform
@@ -128,6 +129,7 @@ class PipelineBuilder(Definition):
         """
         answers = self._checked(name, on_error, on)
         check_function(f"process {name!r}: fn", fn, "a function of one row, a dict", arguments=1)
+        require_shippable(self.source.sparkSession, f"process {name!r}: fn", fn)
         returned = self.shape.schema if schema is None else parsed_schema(name, schema)
         require_arrow(f"process {name!r}", self.shape.schema, returned)
         step = Process(name=name, function=fn, schema=returned, on_error=on_error, on=answers)
@@ -278,9 +280,11 @@ class PipelineBuilder(Definition):
             raise InvalidValue("produce: send", send, allowed)
         if send is not None:
             check_function("produce: send", send, "a function of a row, a dict", arguments=1)
+            require_shippable(self.source.sparkSession, "produce: send", send)
         else:
             allowed = "a function without arguments that returns a context manager"
             check_function("produce: connect", connect, allowed, arguments=0)
+            require_shippable(self.source.sparkSession, "produce: connect", connect)
         transforms = [step.name for step in self.steps if isinstance(step, Transform)]
         if transforms:
             # Its rows have no order to be sent in.

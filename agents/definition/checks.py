@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from arrester.agents.arguments import wrong_type
@@ -13,6 +17,7 @@ from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.executor.columns import PREFIX
 from arrester.agents.spark.determinism import non_deterministic_part
 from arrester.agents.spark.session_conf import can_carry, require_packages
+from arrester.agents.spark.ship_executor import pickle_error
 from arrester.controlplane.domain.error_policy.redaction_rules import RULE, fields
 from arrester.controlplane.domain.errors import InvalidValue
 
@@ -160,6 +165,50 @@ def require_arrow(step: str, *schemas: T.StructType) -> None:
                 f"{step}: column {field.name} has the type {kind}, which no Python step can have: "
                 "drop it before, or cast it"
             )
+
+
+def require_shippable(spark: SparkSession, argument: str, fn: Callable[..., object]) -> None:
+    """Raise InvalidValue for a function that cannot be sent to executors; names what it uses.
+
+    A session, a DataFrame, an agent, a lock or a connection exists in one process only.
+    """
+    context = spark.sparkContext
+    error = pickle_error(context, fn)
+    if error is None:
+        return
+    parts = [
+        f"{name}, {_kind_of(value)}"
+        for name, value in _used_by(fn)
+        if pickle_error(context, value) is not None
+    ]
+    used = (
+        f"this one uses {'; '.join(parts)}"
+        if parts
+        else f"{type(error).__name__}: {first_line(error)}"
+    )
+    allowed = (
+        f"a function that can be sent to executors; {used}. Use plain values, and open locks and "
+        "connections inside the function"
+    )
+    raise InvalidValue(argument, fn, allowed)
+
+
+def _used_by(fn: Any) -> Iterator[tuple[str, object]]:
+    """Yield the variables outside a function that it uses, and what it is bound to."""
+    while isinstance(fn, partial):
+        yield from ((f"argument {number}", value) for number, value in enumerate(fn.args, 1))
+        yield from fn.keywords.items()
+        fn = fn.func
+    # Of a method its object, of an object that is called the object itself.
+    yield from getattr(getattr(fn, "__self__", fn), "__dict__", {}).items()
+    with suppress(TypeError):  # no function of Python
+        found = inspect.getclosurevars(inspect.unwrap(getattr(fn, "__func__", fn)))
+        yield from {**found.globals, **found.nonlocals}.items()
+
+
+def _kind_of(value: object) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[:1] in 'AEIO' else 'a'} {name}"
 
 
 def first_line(exc: BaseException) -> str:

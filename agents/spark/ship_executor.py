@@ -1,4 +1,7 @@
-"""Send `agents/executor` to the executors under a private name that hides no other package."""
+"""Send `agents/executor` to the executors under a private name that hides no other package.
+
+Functions of the author are sent by PySpark's pickler.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pyspark import SparkContext
+from pyspark import SparkContext, cloudpickle
 
 from arrester.agents import executor
 from arrester.controlplane.domain.error_policy import exception_identity, retry
@@ -54,6 +57,18 @@ def shipped_rules(policy: Policy) -> object:
         kinds={name: ruling.kind.value for name, ruling in policy.table.classifications.items()},
         retries=policy.retry.limit != 0,
     )
+
+
+def pickle_error(context: Any, value: object) -> Exception | None:
+    """Return why `value` cannot be sent to executors, None if it can."""
+    try:
+        cloudpickle.dumps(value)
+    except Exception as exc:  # each type raises its own
+        return exc
+    finally:
+        # Spark would send its broadcast variables with the next function of any kind.
+        context._pickled_broadcast_vars.clear()
+    return None
 
 
 def _archive(context: Any) -> Path:

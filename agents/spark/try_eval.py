@@ -122,9 +122,8 @@ def failfast(source: DataFrame, expression: Column, *, named: str = "expr") -> A
         )
     made = plan.projectList().apply(0).child()
     if contains(spark, made, "PYTHON_UDF"):
-        raise InvalidValue(
-            named, str(expression), "no Python function inside; use .process(name, fn) for those"
-        )
+        allowed = "no Python function inside; use .process(name, fn) for those"
+        raise InvalidValue(named, str(made.sql()), allowed)
     return rebuilt(spark, made, _forced)
 
 

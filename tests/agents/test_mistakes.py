@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,6 +72,28 @@ class Scene:
 
 def write(df: DataFrame, number: int) -> None:
     """Write nothing."""
+
+
+def using(value: object) -> Callable[..., Any]:
+    """Return a function whose closure has a value."""
+
+    def fn(*args: object) -> object:
+        return value
+
+    return fn
+
+
+class Locked:
+    """An object of an author, with a lock."""
+
+    def __init__(self) -> None:
+        self.guard = threading.Lock()
+
+    def __call__(self, row: Row) -> Row:
+        return row
+
+    def method(self, row: Row) -> Row:
+        return row
 
 
 Mistake = Callable[[Any], object]
@@ -461,6 +484,52 @@ MISTAKES: Mapping[str, tuple[Mistake, str]] = {
     "on_uncaught is async": (
         lambda it: made(it.spark, application="a", on_uncaught=later),
         f"on_uncaught: …{ASYNC}",
+    ),
+    # What exists in one process only.
+    "step that uses the session": (
+        lambda it: it.define().process("check", using(it.spark)),
+        "process 'check': fn: …a function that can be sent to executors; this one uses value, "
+        "a SparkSession. Use plain values",
+    ),
+    "step that uses a DataFrame": (
+        lambda it: it.define().process("check", using(it.source)),
+        "process 'check': fn: …this one uses value, a DataFrame",
+    ),
+    "step that uses the agent": (
+        lambda it: it.define().process("check", using(it.agent)),
+        "process 'check': fn: …this one uses value, an Agent",
+    ),
+    "step that uses a lock": (
+        lambda it: it.define().process("check", using(threading.Lock())),
+        "process 'check': fn: …this one uses value, a lock",
+    ),
+    "step that uses a list with a lock": (
+        lambda it: it.define().process("check", using([threading.Lock()])),
+        "process 'check': fn: …this one uses value, a list",
+    ),
+    "method of an object with a lock": (
+        lambda it: it.define().process("check", Locked().method),
+        "process 'check': fn: …this one uses guard, a lock",
+    ),
+    "object with a lock": (
+        lambda it: it.define().process("check", Locked()),
+        "process 'check': fn: …this one uses guard, a lock",
+    ),
+    "partial of a lock": (
+        lambda it: it.define().process("check", functools.partial(using(1), threading.Lock())),
+        "process 'check': fn: …this one uses argument 1, a lock",
+    ),
+    "send that uses the session": (
+        lambda it: it.define().produce(using(it.spark)),
+        "produce: send: …this one uses value, a SparkSession",
+    ),
+    "connect that uses a lock": (
+        lambda it: it.define().produce(connect=using(threading.Lock())),
+        "produce: connect: …this one uses value, a lock",
+    ),
+    "function of Python in deserialize": (
+        lambda it: it.define().deserialize("loud", F.udf(str.upper)(F.col("value"))),
+        "deserialize 'loud': loud: 'upper(value)' is not allowed; allowed: no Python function",
     ),
     "resume an unknown task": (
         lambda it: it.agent.resume("nope"),
