@@ -34,9 +34,11 @@ class RecordFatal(ArresterError):
 class SinkFailed(ArresterError):
     """The sink raised: the run ends, and the replay obeys the decisions."""
 
-    def __init__(self, raised: BaseException) -> None:
-        super().__init__(f"the sink raised {type(raised).__name__}: {raised}")
+    def __init__(self, raised: BaseException, *, handler_fault: str | None = None) -> None:
         self.raised = raised
+        #: In parentheses: what is wrong with the answer of the sink's handler.
+        self.why = "" if handler_fault is None else f" (FAIL, since {handler_fault})"
+        super().__init__(f"the sink raised {type(raised).__name__}: {raised}{self.why}")
 
 
 class DecisionBroken(ArresterError):
@@ -61,7 +63,8 @@ def reason_of(exc: BaseException) -> str:
         raised = exc.raised
         of_java = java_class_and_message(raised) is not None
         name = "" if of_java else f"{type(raised).__name__}: "
-        return f"the sink raised {name}{reason_of(raised)}"[:_CHARACTERS]
+        text = f"the sink raised {name}{reason_of(raised)}"
+        return f"{text[: _CHARACTERS - len(exc.why)]}{exc.why}"
     java = java_class_and_message(exc)
     return first_line(str(exc)) if java is None else ": ".join(java)[:_CHARACTERS]
 

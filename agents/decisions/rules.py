@@ -81,8 +81,9 @@ class FailureRules:
     #: The redaction rules to warn of; None: warn of none.
     unmatched: UnmatchedRules | None = None
     runs: dict[str | None, TaskRun] = field(default_factory=dict)
-    #: By record of the present decision: what is wrong with the answer of its handler.
-    handler_faults: dict[Coordinates, str] = field(default_factory=dict)
+    #: By record of the present decision: what is wrong with the answer of its handler. None: the
+    #: answer about a whole batch.
+    handler_faults: dict[Coordinates | None, str] = field(default_factory=dict)
     #: The state as of the last durable decision.
     _saved: dict[str | None, TaskRun] = field(default_factory=dict)
 
@@ -211,8 +212,8 @@ class FailureRules:
             shown_fault, shown_stack = self.redaction.texts(row, fault, stack)
             trace = f"\n{shown_stack}" if shown_stack else ""
             _log.error("%s: FAIL, since %s%s", context, shown_fault, trace)
-            if record is not None:
-                self.handler_faults[record.task, record.position] = fault
+            about = None if record is None else (record.task, record.position)
+            self.handler_faults[about] = fault
         return answer
 
     @property

@@ -191,7 +191,8 @@ class BatchWriter(SinkStage):
             if line not in _LOGGED_WITH_RECORDS:
                 log_failure(line, self._log_line(problem))
         if outcome.response is Response.FAIL:
-            raise SinkFailed(raised) from raised
+            fault = self.rules.handler_faults.pop(None, None)
+            raise SinkFailed(raised, handler_fault=fault) from raised
         return Answer(outcome.response.value)
 
     def _is_answered(self, failure: FailedAttempt) -> bool:

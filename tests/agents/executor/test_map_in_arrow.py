@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
-from arrester.agents.executor.columns import ORDINAL, OUTCOME
+from arrester.agents.executor.columns import ERROR, ORDINAL, OUTCOME
 from arrester.agents.executor.errors import Rules
 from arrester.agents.executor.map_in_arrow import Aborted, FastPathSteps, GuardedSteps, Step
 from arrester.agents.executor.step_runner import UserFunction
@@ -139,3 +139,12 @@ def test_a_generator_may_yield_the_same_dict_repeatedly() -> None:
     result = guarded(steps(one_dict_of_a_generator()), 1, 2)
     assert result.column("n").to_pylist() == [1, 11, 2, 12]
     assert result.column(ORDINAL).to_pylist() == [0, 1, 0, 1]
+
+
+def test_a_row_whose_step_returned_an_awaitable_has_failed() -> None:
+    async def later(row: Row) -> Row:
+        raise AssertionError("it is not awaited")
+
+    [error] = guarded(steps(lambda row: later(row)), 1).column(ERROR).to_pylist()
+    assert error["exception_class"].endswith("WrongType")
+    assert "the step returned an awaitable (coroutine)" in error["message"]

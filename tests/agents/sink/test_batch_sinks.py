@@ -317,6 +317,24 @@ def test_a_rejected_batch_is_retried_under_one_number_and_then_skipped(
     assert levels_of("lines waits 300 ms before another attempt", caplog) == ["DEBUG"]
 
 
+def test_a_broken_handler_of_a_sink_is_named_in_the_reason_of_the_end(
+    bench: Bench, sink: Flaky
+) -> None:
+    class Broken:
+        def handle(self, *args: object) -> Any:
+            raise KeyError("limit")
+
+    bench.add(("a", 0, "x"))
+    sink.raising = [ValueError("no such column")]
+    bench.start(writing(bench, sink, Broken()))
+    wait_until(lambda: bool(bench.deaths))
+
+    assert bench.deaths[0].reason == (
+        "the sink raised ValueError: no such column (FAIL, since its handler Broken raised "
+        "KeyError: 'limit')"
+    )
+
+
 @pytest.mark.long
 def test_a_replay_obeys_decisions_made_after_the_sink_failed(bench: Bench, sink: Flaky) -> None:
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("b", 0, "x"))
