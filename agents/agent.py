@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -46,7 +47,15 @@ if TYPE_CHECKING:
     from arrester.agents.definition.pipeline import Pipeline, Trigger
     from arrester.agents.run.thread import PipelineThread
 
+_log = logging.getLogger("arrester.agent")
+
 _REASON_RULE = "a reason, a text that is not empty"
+_METHODS = {
+    ResumeHow.RETRY: "resume",
+    ResumeHow.SKIP: "skip",
+    ResumeHow.AT: "resume_at",
+    ResumeHow.RESTART: "restart",
+}
 
 
 class Agent:
@@ -385,7 +394,8 @@ class Agent:
             )
         runs = [each for each in self._runtime.running() if each.pipeline_name == pipeline]
         given: StageAnswer | None = None if known is None else known.value
-        return _apply(PolicyCommand(stage, given, actor=actor, reason=reason), runs)
+        command = PolicyCommand(stage, given, actor=actor, reason=reason)
+        return _apply("set_policy", pipeline, command, runs)
 
     def _apply(
         self,
@@ -403,7 +413,8 @@ class Agent:
             for each in self._runtime.running()
             if (each.pipeline_name, each.checkpoint_id) == (id.pipeline, id.checkpoint)
         ]
-        return _apply(command, owners)
+        method = "pause" if how is None else _METHODS[how]
+        return _apply(method, id.pipeline, command, owners)
 
     def _task_id(self, task: TaskState | TaskId | str) -> TaskId:
         """Return the identity of a task that may be given by its key."""
@@ -430,13 +441,24 @@ class Agent:
         return _counts(tasks) | {"tasks-paused": paused} | self._runtime.metrics()
 
 
-def _apply(command: TaskCommand | PolicyCommand, threads: Sequence[Thread]) -> bool:
-    """Apply the command in each thread; return whether there are any and all applied it."""
-    try:
-        answers = [thread.apply(command) for thread in threads]
-    except Superseded:
-        return False
-    return bool(answers) and all(each.applied for each in answers)
+def _apply(
+    method: str, pipeline: str, command: TaskCommand | PolicyCommand, threads: Sequence[Thread]
+) -> bool:
+    """Apply the command in each thread; return whether there are any and all applied it.
+
+    Log why it was not applied.
+    """
+    if threads:
+        try:
+            answers = [thread.apply(command) for thread in threads]
+            refusals = [each.reason for each in answers if not each.applied]
+        except Superseded as exc:
+            refusals = [str(exc)]
+    else:
+        refusals = ["it has no RUNNING run in this instance"]
+    for reason in refusals:
+        _log.warning("pipeline %r: %s was not applied: %s", pipeline, method, reason)
+    return not refusals
 
 
 def _counts(tasks: Sequence[TaskState]) -> dict[str, int]:

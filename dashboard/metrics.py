@@ -110,6 +110,12 @@ class Everything(Collector):
             found.lost,
         )
         yield _gauge(
+            "arrester_in_progress_seconds",
+            "Time for which the oldest micro-batch or chunk of held records in progress has run.",
+            found.in_progress_seconds,
+            ("application", "pipeline"),
+        )
+        yield _gauge(
             "arrester_commands", "Commands since creation, by status.", found.commands, by_status
         )
         yield _counter("arrester_failed_records", "Failed records since creation.", found.failed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -167,7 +167,7 @@ def require_arrow(step: str, *schemas: T.StructType) -> None:
             )
 
 
-def require_shippable(spark: SparkSession, argument: str, fn: Callable[..., object]) -> None:
+def require_shippable(spark: SparkSession, argument: str, fn: object) -> None:
     """Raise InvalidValue for a function that cannot be sent to executors; names what it uses.
 
     A session, a DataFrame, an agent, a lock or a connection exists in one process only.

@@ -28,6 +28,7 @@ from arrester.agents.stop_signal import BatchEnded, BatchStopped, StopRequested,
 from arrester.controlplane.domain.error_policy.policy import StageKind
 from arrester.controlplane.domain.state.states import TaskState, TaskStatus, ThreadStatus
 from arrester.controlplane.domain.state.transitions import Transition, thread_transition
+from arrester.controlplane.domain.wire.codec import InProgress
 
 _log = logging.getLogger("arrester.thread")
 
@@ -127,6 +128,11 @@ class PipelineThread:
     def is_idle(self) -> bool:
         """Whether nothing happens without a command: a static source is done, the rest is held."""
         return self._source_done and not self._engine.has_work
+
+    @property
+    def in_progress(self) -> InProgress | None:
+        """What it processes now; None between two inputs, and during its start."""
+        return self._engine.processor.jobs.in_progress if self._loop.is_alive() else None
 
     @property
     def was_finished(self) -> bool:

@@ -14,6 +14,12 @@ from arrester.controlplane.domain.state.states import InstanceStatus
 from arrester.controlplane.domain.wire import codec
 
 
+def in_progress(running: Sequence[Thread]) -> tuple[codec.InProgress, ...]:
+    """Return what the threads process now."""
+    found = (each.in_progress for each in running)
+    return tuple(each for each in found if each is not None)
+
+
 def heartbeat(status: InstanceStatus, running: Sequence[Thread], spool: Spool) -> bytes:
     """Return the heartbeat, packed."""
     weights = [each.task_weight() for each in running]
@@ -23,6 +29,7 @@ def heartbeat(status: InstanceStatus, running: Sequence[Thread], spool: Spool) -
             at=datetime.now(UTC),
             status=status.value,
             runs=tuple(map(run_of, running)),
+            in_progress=in_progress(running),
             spooled=spool.events,
             counted_only=spool.counted_only,
             spool_bytes=spool.size_bytes,

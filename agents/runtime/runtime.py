@@ -17,7 +17,7 @@ from uuid import UUID
 
 from arrester.agents.config import AgentConfig
 from arrester.agents.runtime.command_dispatch import Commands
-from arrester.agents.runtime.heartbeat import heartbeat
+from arrester.agents.runtime.heartbeat import heartbeat, in_progress
 from arrester.agents.runtime.instance import Ending, Instance
 from arrester.agents.runtime.shutdown import GRACE_SECONDS, stop_all
 from arrester.agents.runtime.thread_protocol import Outbox, Thread, ThreadDeath
@@ -300,7 +300,12 @@ class Runtime:
         """Return counts of the agent itself; none before it is opened."""
         if self._connection is None:
             return {}
-        return self._connection.metrics() | {"command-errors": self._commands.internal_errors}
+        now = datetime.now(UTC)
+        ages = [(now - each.since).total_seconds() for each in in_progress(self.running())]
+        return self._connection.metrics() | {
+            "command-errors": self._commands.internal_errors,
+            "in-progress-seconds": int(max(ages, default=0)),
+        }
 
     @property
     def _opened(self) -> Connection:

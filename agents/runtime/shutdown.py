@@ -4,14 +4,35 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from arrester.agents.runtime.thread_protocol import Thread
 
 log = logging.getLogger("arrester.agent")
 
+#: How long a stop may take before the log says what it waits for.
+SOON_SECONDS = 2.0
 #: What cancelling the jobs of a thread may take after its timeout.
 GRACE_SECONDS = 10.0
+
+
+def _join(helpers: Sequence[threading.Thread], deadline: float) -> None:
+    for helper in helpers:
+        helper.join(max(0.0, deadline - time.monotonic()))
+
+
+def _log_waiting(thread: Thread, timeout_seconds: float) -> None:
+    """Log what a stop waits for, if a thread still processes something."""
+    current = thread.in_progress
+    if current is not None:
+        seconds = (datetime.now(UTC) - current.since).total_seconds()
+        log.warning(
+            "pipeline %r: the stop waits for %s, phase %s, which has run for %d s; its jobs are "
+            "cancelled after %d s (error.shutdown.timeout.ms)",
+            *(thread.pipeline_name, current.input, current.phase, seconds, timeout_seconds),
+        )
 
 
 def stop_all(stopping: Sequence[Thread], *, timeout_seconds: float) -> bool:
@@ -30,7 +51,10 @@ def stop_all(stopping: Sequence[Thread], *, timeout_seconds: float) -> bool:
             helper.start()
         except RuntimeError:  # Python 3.12 starts no threads once it is about to exit
             stop(thread)
-    for helper in helpers:
-        if helper.ident is not None:
-            helper.join(timeout_seconds + GRACE_SECONDS)
+    waiting = [helper for helper in helpers if helper.ident is not None]
+    began = time.monotonic()
+    _join(waiting, began + SOON_SECONDS)
+    for thread in stopping:
+        _log_waiting(thread, timeout_seconds)
+    _join(waiting, began + timeout_seconds + GRACE_SECONDS)
     return len(graceful) == len(stopping) and all(graceful)

@@ -11,6 +11,7 @@ from arrester.agents.journal.state import CommandAnswer
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import Event, Failure, ResumeHow, Run, StageAnswer
 from arrester.controlplane.domain.state.states import TaskState, ThreadStatus
+from arrester.controlplane.domain.wire.codec import InProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,11 @@ class Thread(Protocol):
     @property
     def is_idle(self) -> bool:
         """Whether nothing happens any more without a command."""
+        ...
+
+    @property
+    def in_progress(self) -> InProgress | None:
+        """What it processes now; None between two inputs."""
         ...
 
     @property

@@ -62,7 +62,7 @@ def shipped_rules(policy: Policy) -> object:
 def pickle_error(context: Any, value: object) -> Exception | None:
     """Return why `value` cannot be sent to executors, None if it can."""
     try:
-        cloudpickle.dumps(value)
+        cloudpickle.dumps(value)  # type: ignore[no-untyped-call]  # PySpark has no types for it
     except Exception as exc:  # each type raises its own
         return exc
     finally:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 from django.http import HttpRequest, HttpResponse
 
 from arrester.controlplane import queries
@@ -12,6 +14,8 @@ from arrester.dashboard.permissions import Person, for_people
 
 #: A larger difference between the clocks of an instance and the server is marked.
 SKEW_SECONDS = 5.0
+#: What has run for longer is shown.
+LONG = timedelta(seconds=60)
 FIELDS = ("application", "show")
 #: By the value in the URL.
 SHOWN = {"": "live", "lost": "LOST", "ended": "ended"}
@@ -29,11 +33,16 @@ def instances(request: HttpRequest, who: Person) -> HttpResponse:
         lost=requested["show"] == "lost",
         cursor=request.GET.get("after"),
     )
+    now = datetime.now(UTC)
     context = filters.form(request.GET, FIELDS) | {
         "found": found,
         "shown": SHOWN.items(),
         "rows": [
-            (each, each.skew_seconds is not None and abs(each.skew_seconds) > SKEW_SECONDS)
+            (
+                each,
+                each.skew_seconds is not None and abs(each.skew_seconds) > SKEW_SECONDS,
+                [work for work in each.in_progress if now - work.since > LONG],
+            )
             for each in found.rows
         ],
     }

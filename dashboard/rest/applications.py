@@ -75,6 +75,15 @@ class InstanceQuery(base.AsOfQuery):
     ended = serializers.BooleanField(required=False, default=False)
 
 
+class InProgress(serializers.Serializer[Any]):
+    """The micro-batch or the chunk of held records that a run processes now."""
+
+    pipeline = serializers.CharField()
+    input = serializers.CharField(help_text="Such as `batch 7` or `held records`.")
+    phase = serializers.CharField(allow_null=True, help_text="Such as `evaluate` or `write`.")
+    since = serializers.DateTimeField(help_text="When its processing began.")
+
+
 class Running(serializers.Serializer[Any]):
     """An instance with its heartbeat; null without one."""
 
@@ -97,6 +106,7 @@ class Running(serializers.Serializer[Any]):
     counted_only = serializers.IntegerField(
         allow_null=True, help_text="Failed records counted only, without details."
     )
+    in_progress = InProgress(many=True)
 
 
 class RunningQuery(base.PageQuery):

@@ -24,6 +24,7 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.states import TaskState, ThreadStatus
+from arrester.controlplane.domain.wire.codec import InProgress
 from tests.agents.sample_events import INSTANCE, NOW
 from tests.patience import PATIENCE_SECONDS
 
@@ -64,6 +65,7 @@ class FakeThread:
     is_global: bool = False
     is_idle: bool = False
     was_finished: bool = False
+    in_progress: InProgress | None = None
     #: The weight of its tasks, and how often a report was requested.
     weight: int | None = 0
     reports: int = 0

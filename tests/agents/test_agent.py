@@ -34,6 +34,7 @@ from arrester.controlplane.domain.state.states import InstanceStatus, TaskStatus
 from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from arrester.controlplane.domain.wire import codec
 from tests.agents.flights import World
+from tests.agents.pipeline_bench import levels_of
 from tests.agents.redis_server import FoldingSide, Server
 from tests.histories import POLICY
 from tests.patience import PATIENCE_SECONDS, wait_until
@@ -85,7 +86,7 @@ def folded(folding: FoldingSide) -> StreamState:
     )
 
 
-def test_an_agent_works_without_a_server(world: World) -> None:
+def test_an_agent_works_without_a_server(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.arrive("first", [*GOOD, *DIRTY, *LATE])
     agent = agent_of(world)
     with agent:
@@ -101,6 +102,8 @@ def test_an_agent_works_without_a_server(world: World) -> None:
         assert world.written("JFK") == [0]
         assert agent.skip(task, reason="a typing error", actor="ana")
         assert not agent.skip(task, reason="again")
+        refusal = "'delays': skip was not applied: only a PAUSED task can resume"
+        assert levels_of(refusal, caplog) == ["WARNING"]
         wait_until(lambda: world.written("JFK") == [0, 2, 3, 4])
         assert agent.paused_tasks() == []
     assert world.written("LGA") == [0, 2]

@@ -1,12 +1,16 @@
-"""The description of our jobs in Spark's web UI: pipeline, input and phase."""
+"""What a run processes now: pipeline, input and phase, also as the description of Spark's jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Final
 
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
+
+from arrester.controlplane.domain.wire.codec import InProgress
 
 _DESCRIPTION: Final = "spark.job.description"
 _GROUP: Final = "spark.jobGroup.id"
@@ -18,7 +22,8 @@ class JobDescription:
     def __init__(self, spark: SparkSession, pipeline: str) -> None:
         self._context = spark.sparkContext
         self._pipeline = pipeline
-        self._input = ""
+        #: None between two inputs. Readable without the lock.
+        self.in_progress: InProgress | None = None
 
     @contextmanager
     def of_batch(self, number: int) -> Iterator[None]:
@@ -45,15 +50,17 @@ class JobDescription:
 
     def phase(self, name: str) -> None:
         """Describe the next jobs, inside a block, as a phase of it."""
-        text = f"{self._pipeline}: {self._input}, {name}"
-        self._context.setLocalProperty(_DESCRIPTION, text)
+        if self.in_progress is not None:
+            self.in_progress = replace(self.in_progress, phase=name)
+            text = f"{self._pipeline}: {self.in_progress.input}, {name}"
+            self._context.setLocalProperty(_DESCRIPTION, text)
 
     @contextmanager
     def _of(self, input: str) -> Iterator[None]:
-        before, outer = self._context.getLocalProperty(_DESCRIPTION), self._input
-        self._input = input
+        before, outer = self._context.getLocalProperty(_DESCRIPTION), self.in_progress
+        self.in_progress = InProgress(pipeline=self._pipeline, input=input, since=datetime.now(UTC))
         try:
             yield
         finally:
-            self._input = outer
+            self.in_progress = outer
             self._context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]  # None removes it

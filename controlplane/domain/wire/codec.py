@@ -68,12 +68,26 @@ class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class InProgress(Data, frozen=True, kw_only=True):
+    """The micro-batch or the chunk of held records that a run processes now."""
+
+    pipeline: str
+    #: `batch 7` or `held records`, as in the descriptions of Spark's jobs.
+    input: str
+    #: `fast path`, `evaluate`, `decide`, `store decision`, `write`; None: not begun.
+    phase: str | None = None
+    #: When its processing began, by the clock of the instance.
+    since: Moment
+
+
 class Heartbeat(Data, frozen=True, kw_only=True):
     """The report of an instance every 5 s, in a key that expires; not an event."""
 
     at: Moment
     status: str
     runs: tuple[Run, ...] = ()
+    #: One at most of each run.
+    in_progress: tuple[InProgress, ...] = ()
     #: Events that the server has not confirmed yet.
     spooled: Count = 0
     #: Failed records that were only counted so far.

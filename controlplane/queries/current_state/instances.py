@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.domain.state.states import ENDED, InstanceState
+from arrester.controlplane.domain.wire.codec import InProgress
 from arrester.controlplane.outbound import heartbeats
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.paging import Page
@@ -36,6 +38,8 @@ class RunningInstance(msgspec.Struct, frozen=True, kw_only=True):
     spool_since: datetime | None = None
     #: Failed records that it has only counted.
     counted_only: int | None = None
+    #: What its runs process now, with times by the server's clock.
+    in_progress: tuple[InProgress, ...] = ()
 
 
 def instance(application: str, id: UUID) -> InstanceState:
@@ -114,4 +118,28 @@ def _running(state: InstanceState, beat: heartbeats.ReceivedHeartbeat | None) ->
         spool_bytes=beat.heartbeat.spool_bytes,
         spool_since=beat.heartbeat.spool_since,
         counted_only=beat.heartbeat.counted_only,
+        in_progress=_in_progress(beat),
     )
+
+
+def in_progress_seconds() -> dict[tuple[str, str], float]:
+    """Return for how long the oldest input in progress has run, by application and pipeline.
+
+    Empty while Redis is unreachable.
+    """
+    live = list(row_mapping.INSTANCES.load(_LIVE, [_ENDED]))
+    names = {each.id: each.application for each in live}
+    found: dict[tuple[str, str], float] = {}
+    now = datetime.now(UTC)
+    for id, beat in heartbeats.read([(each.application, each.id) for each in live]).items():
+        for each in _in_progress(beat):
+            key = names[id], each.pipeline
+            found[key] = max((now - each.since).total_seconds(), found.get(key, 0.0))
+    return found
+
+
+def _in_progress(beat: heartbeats.ReceivedHeartbeat) -> tuple[InProgress, ...]:
+    """Return what a heartbeat reports, with times by the server's clock."""
+    if beat.heartbeat is None or beat.skew is None:
+        return ()
+    return tuple(replace(each, since=each.since - beat.skew) for each in beat.heartbeat.in_progress)

@@ -16,7 +16,10 @@ from arrester.controlplane.domain.state.states import (
     TaskStatus,
 )
 from arrester.controlplane.queries.current_state import task_grid
-from arrester.controlplane.queries.current_state.instances import instance_counts
+from arrester.controlplane.queries.current_state.instances import (
+    in_progress_seconds,
+    instance_counts,
+)
 from arrester.controlplane.queries.operation import health
 from arrester.controlplane.queries.operation.health import Health, Lag
 from arrester.controlplane.views import row_mapping
@@ -39,6 +42,8 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     #: By application: live instances, and those of them without a heartbeat.
     alive: Mapping[str, int]
     lost: Mapping[str, int]
+    #: By application and pipeline: for how long the oldest input in progress has run.
+    in_progress_seconds: Counted
     #: The applications for which retention is refused.
     refused: frozenset[str]
 
@@ -60,6 +65,7 @@ def metrics() -> Metrics:
         refused=frozenset(each.application for each in health.refusals()),
         alive={name: instances[name]["alive"] for name in names},
         lost={name: instances[name]["lost"] for name in names},
+        in_progress_seconds={key: int(age) for key, age in in_progress_seconds().items()},
     )
 
 

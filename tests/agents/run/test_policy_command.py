@@ -26,7 +26,7 @@ from arrester.controlplane.domain.events import (
     TaskPaused,
 )
 from arrester.controlplane.domain.state.states import TaskStatus, ThreadStatus
-from tests.agents.pipeline_bench import Bench, server_state, sink_to
+from tests.agents.pipeline_bench import Bench, levels_of, server_state, sink_to
 from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
@@ -204,7 +204,7 @@ def test_an_override_of_the_sink_stage(bench: Bench) -> None:
 
 
 def test_the_authors_code_may_set_an_override(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("ARRESTER_SPOOL", str(bench.folder / "spool"))
     monkeypatch.delenv("REDIS_URL", raising=False)
@@ -214,6 +214,12 @@ def test_the_authors_code_may_set_an_override(
         assert agent.set_policy("lines", CHECK, CONTINUE, reason="a test")
         assert not agent.set_policy("lines", "process:nope", PAUSE, reason="a test")
         assert not agent.set_policy("nowhere", CHECK, PAUSE, reason="a test")
+        refused = "set_policy was not applied: "
+        assert levels_of(f"'lines': {refused}lines has no stage process:nope", caplog) == [
+            "WARNING"
+        ]
+        no_run = f"'nowhere': {refused}it has no RUNNING run in this instance"
+        assert levels_of(no_run, caplog) == ["WARNING"]
         with pytest.raises(InvalidValue, match="answer"):
             agent.set_policy("lines", CHECK, "SKIP", reason="x")  # type: ignore[arg-type]  # wrong on purpose
         bench.add(("a", 0, "bad"), ("a", 1, "x"))

@@ -21,7 +21,7 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import InstanceStatus
 from arrester.controlplane.domain.wire import codec
-from tests.agents.pipeline_bench import SCHEMA, sink_to, write_batch
+from tests.agents.pipeline_bench import SCHEMA, levels_of, sink_to, write_batch
 from tests.agents.redis_server import FoldingSide, Server
 from tests.patience import PATIENCE_SECONDS, wait_until
 
@@ -85,12 +85,24 @@ def agent_threads() -> list[str]:
     return sorted(each.name for each in threading.enumerate() if each.name.startswith("arrester-"))
 
 
-def test_a_graceful_end_waits_for_a_running_sink(world: World) -> None:
+def test_a_graceful_end_waits_for_a_running_sink_and_logs_it(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arrester.agents.runtime.shutdown.SOON_SECONDS", 0.1)
+
+    def leave_when_logged() -> None:
+        wait_until(lambda: levels_of("the stop waits for batch 0, phase write", caplog) != [])
+        world.leave.set()
+
     world.add("slow", "x")
     with world.agent(PATIENT) as agent:
         world.start(agent, "slow")
         assert world.entered.wait(PATIENCE_SECONDS)
-        threading.Timer(0.3, world.leave.set).start()
+        [thread] = agent._runtime.threads
+        assert thread.in_progress is not None
+        assert (thread.in_progress.input, thread.in_progress.phase) == ("batch 0", "write")
+        assert agent.metrics()["in-progress-seconds"] >= 0
+        threading.Thread(target=leave_when_logged, daemon=True).start()
     assert agent.await_termination() is Ending.STOPPED
     assert world.written("slow") == 1
 

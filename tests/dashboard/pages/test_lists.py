@@ -186,7 +186,7 @@ def test_account_changes_are_append_only(db: None) -> None:
         models.AccountChange.objects.all().delete()
 
 
-def test_instances_show_clock_spool_and_counted_only_failures(
+def test_instances_show_clock_spool_counted_only_failures_and_long_work(
     flights: Story, viewer: Client
 ) -> None:
     now = datetime.now(UTC)
@@ -197,6 +197,16 @@ def test_instances_show_clock_spool_and_counted_only_failures(
         spool_bytes=4096,
         spool_since=now - timedelta(minutes=9),
         counted_only=77,
+        # By its own clock.
+        in_progress=(
+            codec.InProgress(
+                pipeline="delays",
+                input="batch 7",
+                phase="write",
+                since=now + timedelta(seconds=42, minutes=-12),
+            ),
+            codec.InProgress(pipeline="arrivals", input="held records", since=now),
+        ),
     )
     key = redis_keys.heartbeat("flights", flights.instance)
     redis_client.client().set(key, msgspec.json.encode(beat), ex=redis_keys.LOST_AFTER_SECONDS)
@@ -205,6 +215,16 @@ def test_instances_show_clock_spool_and_counted_only_failures(
     assert 'href="http://spark-driver-0:4040"' in page
     assert "42 s ahead" in page or "41 s ahead" in page
     assert "1,200 events" in page and "9 min ago" in page and "77" in page
+    assert "delays: batch 7, write, in progress since" in page and "12 min ago" in page
+    assert "arrivals" not in page
+    (row,) = viewer.get("/api/instances").json()["results"]
+    assert [(each["pipeline"], each["phase"]) for each in row["in_progress"]] == [
+        ("delays", "write"),
+        ("arrivals", None),
+    ]
+    seconds = queries.metrics().in_progress_seconds
+    assert 700 <= seconds["flights", "delays"] <= 800
+    assert seconds["flights", "arrivals"] <= 60
     flights.stops()
     assert 'class="empty"' in text(viewer, reverse("instances"))
     assert "spark-driver-0" in text(viewer, f"{reverse('instances')}?show=ended")
