@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from arrester.agents.dead_letters import schema
+from arrester.controlplane.domain.events import CommandKind
 from arrester.dashboard.text import glossary
 from scripts import check_language, configuration_reference, matrix
 
@@ -55,6 +56,12 @@ def test_the_columns_of_dead_letters_are_documented() -> None:
     rows = re.findall(r"^\| (`.+?`) \|", table, re.MULTILINE)
     names = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     assert names == [*schema.COLUMNS, "day"]
+
+
+def test_the_kinds_of_commands_are_documented() -> None:
+    page = (REPOSITORY / "docs" / "reference" / "rest.md").read_text()
+    table = page.partition("## Commands")[2]
+    assert re.findall(r"^\| `([A-Z_]+)` \|", table, re.MULTILINE) == list(CommandKind)
 
 
 def test_links_and_pictures_lead_somewhere() -> None:

@@ -36,6 +36,8 @@ PACKAGE_ROOT = Path(arrester.__file__).parent.parent
 class Command(BaseCommand):
     help = (
         "Run the product on this machine until Ctrl-C. The first start creates servers and users."
+        " Variables: ARRESTER_HOME, the folder of data, passwords and logs (.arrester);"
+        " ARRESTER_PORT, the port of the dashboard (8000)."
     )
     requires_system_checks = []  # noqa: RUF012  # Django's own form
 

@@ -1,0 +1,117 @@
+"""The examples of README, tutorial and how-tos run as they stand, in other folders."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from arrester import Agent
+from arrester.agents.definition.builder import define
+from arrester.examples.flights import SCHEMA, plausible
+from tests.agents.pipeline_bench import Bench
+from tests.patience import wait_until
+from tests.services import REPOSITORY
+
+pytestmark = pytest.mark.spark
+
+
+def examples(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (REPOSITORY / page).read_text(), re.DOTALL)
+
+
+@pytest.fixture
+def bench(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setenv("ARRESTER_SPOOL", str(bench.folder / "spool"))
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    return bench
+
+
+def run(example: str, stop_when: Callable[[Agent], bool], **given: Any) -> dict[str, Any]:
+    """Run a script until a condition holds; return its variables."""
+    # As in a script: its functions travel to executors by value.
+    variables: dict[str, Any] = {"__name__": "__main__", **given}
+    found: list[BaseException | None] = []
+
+    def stop() -> None:
+        try:
+            wait_until(lambda: "agent" in variables and stop_when(variables["agent"]))
+            found.append(None)
+        except BaseException as exc:
+            found.append(exc)
+        finally:
+            variables["agent"].stop()
+
+    stopper = threading.Thread(target=stop, daemon=True)
+    stopper.start()
+    exec(compile(example, "example", "exec"), variables)
+    stopper.join()
+    assert found == [None]
+    return variables
+
+
+def paused(agent: Agent) -> list[tuple[str | None, int | None]]:
+    return [(task.id.key, task.position) for task in agent.paused_tasks()]
+
+
+def test_the_example_of_the_readme(bench: Bench) -> None:
+    [example] = examples("README.md")
+    (bench.folder / "flights").mkdir()
+    rows = [("JFK", 0, "12"), ("JFK", 1, "901"), ("JFK", 2, "3"), ("EWR", 0, "NA"), ("EWR", 1, "7")]
+    lines = [
+        json.dumps(dict(zip(("airport", "position", "delay"), row, strict=True))) for row in rows
+    ]
+    (bench.folder / "flights" / "all.json").write_text("\n".join(lines))
+
+    run(example.replace("/data", str(bench.folder)), lambda agent: paused(agent) == [("JFK", 1)])
+
+    written = bench.spark.read.parquet(str(bench.folder / "delays")).collect()
+    assert sorted((row["airport"], row["position"]) for row in written) == [("EWR", 1), ("JFK", 0)]
+
+
+def test_the_script_of_the_tutorial(bench: Bench) -> None:
+    [script] = examples("docs/tutorial/first-pipeline.md")
+    faster = script.replace('"rowsPerSecond", 5', '"rowsPerSecond", 200')
+    faster = faster.replace("/tmp/first", str(bench.folder))
+    assert faster.count("200") == 1
+
+    run(faster, lambda agent: paused(agent) == [("shop-1", 100)])
+
+
+def test_the_examples_of_the_guide(bench: Bench, spark: SparkSession) -> None:
+    pipeline, connect, answers, probe = examples("docs/how-to/guard-a-pipeline.md")
+    folder, letters = bench.folder / "flights", bench.folder / "dlq" / "flights"
+    folder.mkdir()
+    row = {"origin": "JFK", "position": 0, "flight": "UA 1", "value": "no csv"}
+    (folder / "all.json").write_text(json.dumps(row))
+    source = spark.readStream.schema("origin STRING, position BIGINT, flight STRING, value STRING")
+
+    run(
+        pipeline.replace("/data", str(bench.folder)),
+        lambda agent: list(letters.glob("day=*/*/_SUCCESS")) != [],
+        spark=spark,
+        source=source.json(str(folder)),
+        SCHEMA=SCHEMA,
+        plausible=plausible,
+    )
+
+    assert [row["task"] for row in spark.read.parquet(str(letters)).collect()] == ["JFK"]
+    names = {
+        "builder": define("lines", bench.source(), task="task", position="position"),
+        "requests": SimpleNamespace(Session=SimpleNamespace),
+        "URL": "http://localhost",
+        "LOGIN": {},
+        "F": F,
+        "enrich": dict,
+        "number": F.col("value").cast("int"),
+    }
+    exec("from arrester import LogAndContinue, LogAndPause", names)
+    for example in (connect, answers, probe):
+        exec(example, names)
