@@ -21,9 +21,9 @@ class Kind(StrEnum):
     RUN = "run"
     #: Decisions of a Spark micro-batch, made before its sink.
     BATCH = "batch"
-    #: The sink of that chunk has returned.
+    #: Decisions of a chunk of held records, made before its sink.
     DRAIN = "drain"
-    #: That chunk's sink has returned.
+    #: The sink of the last chunk of held records has returned.
     DRAINED = "drained"
     #: A resume was accepted.
     RESUME = "resume"

@@ -81,11 +81,11 @@ def current_states(
     for found_group in row_mapping.GROUPS.load(muted, [application, group]):
         state.groups[found_group.fingerprint] = found_group
     if tasks:
-        apply_command = StateKeys(
+        of_tasks = StateKeys(
             tasks={task.digest: task for task in tasks},
             threads={(task.pipeline, task.checkpoint) for task in tasks},
         )
-        for each in query_together([*_states(application, apply_command)])():
+        for each in query_together([*_states(application, of_tasks)])():
             state.put(each)
     if pipelines:
         of_pipelines = "application = %s AND pipeline = ANY(%s::text[])"

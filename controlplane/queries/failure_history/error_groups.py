@@ -64,7 +64,7 @@ class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """An error group with its newest example, and the number of stopped tasks."""
+    """An error group with its newest example, and the tasks that it stopped."""
 
     state: GroupState
     example: StoredEvent | None

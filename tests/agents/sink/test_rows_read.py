@@ -250,19 +250,27 @@ def _sinks(folder: Path) -> dict[str, Callable[[DataFrame, int], object]]:
     return {"early": early, "swallows": caught, "half": caught_half, "twice": twice, "all": write}
 
 
+#: A sink, whether it is atomic, the kind of the step, and the values.
+Form = tuple[str, bool, str, list[str]]
 FORMS = st.tuples(
     st.sampled_from(["early", "swallows", "half", "twice", "all"]),
     st.booleans(),
+    # Fewer of the steps that start workers of Python.
+    st.sampled_from(["native", "native", "native", "python"]),
     st.lists(st.sampled_from(["1", "2", "bad"]), min_size=1, max_size=12),
 )
 
 
-def check_form(spark: SparkSession, folder: Path, form: tuple[str, bool, list[str]]) -> None:
+def check_form(spark: SparkSession, folder: Path, form: Form) -> None:
     """Run one micro-batch; check that a run without an end has delivered all records."""
-    name, atomic, values = form
+    name, atomic, kind, values = form
     bench = Bench(spark, folder)
     bench.add(*[("ab"[n % 2], n, value) for n, value in enumerate(values)])
-    step = bench.define().process("number", number, on_error=LogAndContinue())
+    builder = bench.define()
+    if kind == "native":
+        step = builder.deserialize("n", F.col("value").cast("int"), on_error=LogAndContinue())
+    else:
+        step = builder.process("number", number, on_error=LogAndContinue())
     bench.start(step.write(_sinks(folder / "out")[name], atomic=atomic))
     bench.wait_for_input()
     bench.stop()
@@ -283,7 +291,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(form=FORMS)
 def test_no_run_ends_well_without_a_record(
-    spark: SparkSession, folders: Iterator[Path], form: tuple[str, bool, list[str]]
+    spark: SparkSession, folders: Iterator[Path], form: Form
 ) -> None:
     check_form(spark, next(folders), form)
 
@@ -292,6 +300,6 @@ def test_no_run_ends_well_without_a_record(
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(form=FORMS)
 def test_no_run_of_many_ends_well_without_a_record(
-    spark: SparkSession, folders: Iterator[Path], form: tuple[str, bool, list[str]]
+    spark: SparkSession, folders: Iterator[Path], form: Form
 ) -> None:
     check_form(spark, next(folders), form)
