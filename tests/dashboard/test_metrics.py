@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime
 from uuid import uuid4
 
+import msgspec
 import pytest
 from django.conf import settings
 from django.db import connection
@@ -14,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 
-from arrester.controlplane import actions, queries, store
+from arrester.controlplane import actions, queries, redis_client, store
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.outbound import backpressure
@@ -122,6 +123,12 @@ def test_waiting_batches_are_reported_in_seconds(
 
 
 def test_every_metric_is_documented(flights: Story, viewer: Client) -> None:
+    now = datetime.now(UTC)
+    current = codec.InProgress(pipeline="delays", input="batch 7", since=now)
+    beat = codec.Heartbeat(at=now, status="RUNNING", in_progress=(current,))
+    key = redis_keys.heartbeat("flights", flights.instance)
+    redis_client.client().set(key, msgspec.json.encode(beat), ex=redis_keys.LOST_AFTER_SECONDS)
+
     documented = set(re.findall(r"^\| `(arrester_\w+)`", DOCUMENT.read_text(), re.MULTILINE))
     assert set(scrape(viewer)) == documented
 
