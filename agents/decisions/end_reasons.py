@@ -36,8 +36,9 @@ class SinkFailed(ArresterError):
 
     def __init__(self, raised: BaseException, *, handler_fault: str | None = None) -> None:
         self.raised = raised
-        #: In parentheses: what is wrong with the answer of the sink's handler.
-        self.why = "" if handler_fault is None else f" (FAIL, since {handler_fault})"
+        #: What is wrong with the answer of the sink's handler, in parentheses and one line.
+        fault = None if handler_fault is None else first_line(handler_fault)[:_CHARACTERS]
+        self.why = "" if fault is None else f" (FAIL, since {fault})"
         super().__init__(f"the sink raised {type(raised).__name__}: {raised}{self.why}")
 
 
@@ -63,8 +64,7 @@ def reason_of(exc: BaseException) -> str:
         raised = exc.raised
         of_java = java_class_and_message(raised) is not None
         name = "" if of_java else f"{type(raised).__name__}: "
-        text = f"the sink raised {name}{reason_of(raised)}"
-        return f"{text[: _CHARACTERS - len(exc.why)]}{exc.why}"
+        return f"the sink raised {name}{reason_of(raised)}"[:_CHARACTERS] + exc.why
     java = java_class_and_message(exc)
     return first_line(str(exc)) if java is None else ": ".join(java)[:_CHARACTERS]
 

@@ -29,8 +29,8 @@ def _log_waiting(thread: Thread, timeout_seconds: float) -> None:
     if current is not None:
         seconds = (datetime.now(UTC) - current.since).total_seconds()
         log.warning(
-            "pipeline %r: the stop waits for %s, phase %s, which has run for %d s; its jobs are "
-            "cancelled after %d s (error.shutdown.timeout.ms)",
+            "pipeline %r: the stop waits for %s, phase %s, which has run for %d s; it waits for at "
+            "most %d s (error.shutdown.timeout.ms)",
             *(thread.pipeline_name, current.input, current.phase, seconds, timeout_seconds),
         )
 

@@ -85,8 +85,8 @@ def with_counter(frame: DataFrame, counter: Any) -> DataFrame:
     plan = analysed(frame)
     filter_ = jvm_class(jvm, f"{_CATALYST}.plans.logical.Filter")
     project = jvm_class(jvm, PROJECT)
-    numbered = project(parts.columns, plan)
-    return frame_of(spark, project(plan.output(), filter_(parts.counted(jvm, counter), numbered)))
+    with_ones = project(parts.columns, plan)
+    return frame_of(spark, project(plan.output(), filter_(parts.counted(jvm, counter), with_ones)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

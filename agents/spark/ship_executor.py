@@ -63,7 +63,7 @@ def pickle_error(context: Any, value: object) -> Exception | None:
     """Return why `value` cannot be sent to executors, None if it can."""
     try:
         cloudpickle.dumps(value)  # type: ignore[no-untyped-call]  # PySpark has no types for it
-    except Exception as exc:  # each type raises its own
+    except Exception as exc:  # the pickling code of a class may raise anything
         return exc
     finally:
         # Spark would send its broadcast variables with the next function of any kind.

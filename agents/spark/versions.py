@@ -137,20 +137,20 @@ def _text(minor: tuple[int, int]) -> str:
 @lru_cache(maxsize=64)
 def has_jvm_class(jvm: Any, name: str) -> bool:
     """Whether the JVM has a class of this name."""
-    return _jvm_class(jvm, name) is not None
+    return _loaded_class(jvm, name) is not None
 
 
 @lru_cache(maxsize=64)
 def has_jvm_method(jvm: Any, name: str, method: str) -> bool:
     """Whether the JVM's class `name` has such a public method."""
-    return method in _methods(_jvm_class(jvm, name))
+    return method in _methods(_loaded_class(jvm, name))
 
 
 def missing_names(jvm: Any) -> list[str]:
     """Return the private names that the agent uses and this Spark does not have."""
     missing = [name for name in _PYTHON if not _has_python(*name.rsplit(".", 1))]
     for name, methods in _JVM.items():
-        made = _jvm_class(jvm, name)
+        made = _loaded_class(jvm, name)
         if made is None:
             missing.append(name)
             continue
@@ -166,7 +166,8 @@ def _has_python(module: str, name: str) -> bool:
         return False
 
 
-def _jvm_class(jvm: Any, name: str) -> Any | None:
+def _loaded_class(jvm: Any, name: str) -> Any | None:
+    """Return the class of this name as an object of Java; None if there is none."""
     loader = jvm_class(jvm, "java.lang.Thread").currentThread().getContextClassLoader()
     try:
         return jvm_class(jvm, "java.lang.Class").forName(name, False, loader)

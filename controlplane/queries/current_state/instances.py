@@ -127,11 +127,11 @@ def in_progress_seconds() -> dict[tuple[str, str], float]:
 
     Empty while Redis is unreachable.
     """
-    live = list(row_mapping.INSTANCES.load(_LIVE, [_ENDED]))
-    names = {each.id: each.application for each in live}
+    live = sql.rows(f"SELECT application, id FROM instance WHERE {_LIVE}", [_ENDED])
+    names = {id: application for application, id in live}
     found: dict[tuple[str, str], float] = {}
     now = datetime.now(UTC)
-    for id, beat in heartbeats.read([(each.application, each.id) for each in live]).items():
+    for id, beat in heartbeats.read(live).items():
         for each in _in_progress(beat):
             key = names[id], each.pipeline
             found[key] = max((now - each.since).total_seconds(), found.get(key, 0.0))
