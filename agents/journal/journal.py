@@ -127,9 +127,11 @@ class Journal:
     def _check_format(self) -> None:
         """Write the format version into a new checkpoint, and refuse any other version."""
         found = self._files.read(_FORMAT_FILE)
-        if found is None and not self._files.names(FOLDER):
-            with suppress(FileExists):
-                self._files.create(_FORMAT_FILE, _FORMAT)
+        if found is None:
+            if not self._files.names(FOLDER):
+                with suppress(FileExists):
+                    self._files.create(_FORMAT_FILE, _FORMAT)
+            # Another driver may have made the file, and entries, since the first read.
             found = self._files.read(_FORMAT_FILE)
         if found != _FORMAT:
             written = "a version before 0.2.0" if found is None else f"format {found!r:.20}"

@@ -118,12 +118,16 @@ class Commands:
         return command.kind in _HOW and bool(self._threads_for(command))
 
     def _keep_unclaimed(self, fetched: _Fetched) -> None:
-        self._unclaimed = {
-            id: each
-            for id, each in self._unclaimed.items()
-            if not _is_expired(each.command, each.ahead)
-        }
-        if fetched.command.kind in _HOW and len(self._unclaimed) < UNCLAIMED:
+        if fetched.command.kind not in _HOW:
+            return
+        if len(self._unclaimed) >= UNCLAIMED:
+            # An expired one is kept while there is room: an earlier instance may have applied it.
+            self._unclaimed = {
+                id: each
+                for id, each in self._unclaimed.items()
+                if not _is_expired(each.command, each.ahead)
+            }
+        if len(self._unclaimed) < UNCLAIMED:
             self._unclaimed[fetched.command.command] = fetched
 
     def _enqueue(self, fetched: _Fetched) -> None:

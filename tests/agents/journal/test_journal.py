@@ -406,6 +406,22 @@ def test_a_journal_of_another_format_is_refused(
         claimed(files)
 
 
+def test_a_new_checkpoint_is_opened_while_another_driver_makes_its_first_entries(
+    files: LocalStorage,
+) -> None:
+    class Racing(LocalStorage):
+        rivals = 1
+
+        def read(self, path: str) -> bytes | None:
+            found = super().read(path)
+            if self.rivals:
+                self.rivals -= 1
+                claimed(files)
+            return found
+
+    assert claimed(Racing(files.root)).ledger.epoch == 2
+
+
 def test_a_missing_entry_is_named(files: LocalStorage) -> None:
     journal = claimed(files)
     history(journal)

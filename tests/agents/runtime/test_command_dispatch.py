@@ -166,8 +166,9 @@ def test_a_command_delivered_twice_is_applied_once(runtime: Runtime, operator: O
 
 
 @pytest.mark.parametrize("age", [timedelta(0), timedelta(hours=5)])
+@pytest.mark.parametrize("fetched_before", [False, True])
 def test_a_command_that_an_earlier_instance_applied_is_answered_again(
-    runtime: Runtime, operator: Operator, age: timedelta
+    runtime: Runtime, operator: Operator, age: timedelta, fetched_before: bool
 ) -> None:
     resume = operator.requested(expires_in=timedelta(minutes=15) - age)
     rejected = operator.requested(expires_in=timedelta(minutes=15) - age)
@@ -176,6 +177,9 @@ def test_a_command_that_an_earlier_instance_applied_is_answered_again(
         thread.journal[resume.command] = applied("resumed from position 7")
         thread.journal[rejected.command] = refused("JFK is RUNNING")
 
+    if fetched_before:
+        runtime.open()
+        operator.answered(operator.requested(to=runtime, checkpoint="c2"))
     thread = begin(runtime, answered_before)
     assert operator.answered(resume) == [
         delivered(resume),
