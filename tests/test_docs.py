@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import yaml
+
 from arrester.agents.dead_letters import schema
 from arrester.controlplane.domain.events import CommandKind
 from arrester.dashboard.text import glossary
@@ -69,6 +71,16 @@ def test_links_and_pictures_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_index_lists_the_pages_as_the_navigation_does() -> None:
+    navigation = yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text())["nav"]
+    index = (REPOSITORY / "docs" / "index.md").read_text()
+    listed = [
+        {section.partition("\n")[0]: re.findall(r"\]\((\S+\.md)\)", section)}
+        for section in index.split("\n## ")[1:]
+    ]
+    assert ["index.md", *listed] == navigation
 
 
 def test_files_that_the_pages_name_exist() -> None:
