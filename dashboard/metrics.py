@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from rest_framework.request import Request
 
 from arrester.controlplane import queries
-from arrester.dashboard.rest.base import View
+from arrester.dashboard.rest.base import RestView
 
 #: Gauges of the processing of an application's events.
 LAG_GAUGES: tuple[tuple[str, str, Callable[[queries.Lag], float | None]], ...] = (
@@ -54,7 +54,7 @@ LAG_GAUGES: tuple[tuple[str, str, Callable[[queries.Lag], float | None]], ...] =
 )
 
 
-class Metrics(View):
+class Metrics(RestView):
     """The endpoint of Prometheus."""
 
     @extend_schema(exclude=True)

@@ -27,7 +27,7 @@ from arrester.dashboard.page_frame import (
     restore_query,
 )
 from arrester.dashboard.permissions import Person, for_people
-from arrester.dashboard.rest.error_groups import ErrorGroup
+from arrester.dashboard.rest.error_groups import ErrorGroupSerializer
 from arrester.dashboard.text import issue_markdown, record_text
 
 RECENT = 20
@@ -141,7 +141,7 @@ def show(
         ),
         "buttons": buttons.for_group(who, group.state),
         "markdown": issue_markdown.markdown(group.state, example, request.build_absolute_uri(url)),
-        "json": json.dumps(ErrorGroup(group.state).data, indent=2, ensure_ascii=False),
+        "json": json.dumps(ErrorGroupSerializer(group.state).data, indent=2, ensure_ascii=False),
         "curl": f'curl -H "Authorization: Token $ARRESTER_TOKEN" {shlex.quote(rest)}',
         "tabs": [
             (name, word, f"{url}?{_tab_query(request, tab=name)}") for name, word in TABS.items()

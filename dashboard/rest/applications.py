@@ -25,7 +25,7 @@ from arrester.controlplane.domain.state.tolerance_usage import moment
 from arrester.dashboard.rest import base
 
 
-class Application(serializers.Serializer[Any]):
+class ApplicationSerializer(serializers.Serializer[Any]):
     """An application: its state and counts."""
 
     name = serializers.CharField(source="state.name")
@@ -47,7 +47,7 @@ class Application(serializers.Serializer[Any]):
     )
 
 
-class Instance(serializers.Serializer[Any]):
+class InstanceSerializer(serializers.Serializer[Any]):
     """A driver process."""
 
     id = serializers.UUIDField()
@@ -65,17 +65,17 @@ class Instance(serializers.Serializer[Any]):
         help_text="The address of the driver's Spark UI, as reported.",
     )
     reason = serializers.CharField(allow_null=True)
-    failure = base.FailureField(allow_null=True)
+    failure = base.FailureFieldSerializer(allow_null=True)
     sequence = serializers.IntegerField()
 
 
-class InstanceQuery(base.AsOfQuery):
+class InstanceQuerySerializer(base.AsOfQuerySerializer):
     """Filters of the instances of an application."""
 
     ended = serializers.BooleanField(required=False, default=False)
 
 
-class InProgress(serializers.Serializer[Any]):
+class InProgressSerializer(serializers.Serializer[Any]):
     """The micro-batch or the chunk of held records that a run processes now."""
 
     pipeline = serializers.CharField()
@@ -84,7 +84,7 @@ class InProgress(serializers.Serializer[Any]):
     since = serializers.DateTimeField(help_text="When its processing began.")
 
 
-class Running(serializers.Serializer[Any]):
+class RunningSerializer(serializers.Serializer[Any]):
     """An instance with its heartbeat; null without one."""
 
     id = serializers.UUIDField(source="state.id")
@@ -106,17 +106,17 @@ class Running(serializers.Serializer[Any]):
     counted_only = serializers.IntegerField(
         allow_null=True, help_text="Failed records counted only, without details."
     )
-    in_progress = InProgress(many=True)
+    in_progress = InProgressSerializer(many=True)
 
 
-class RunningQuery(base.PageQuery):
+class RunningQuerySerializer(base.PageQuerySerializer):
     """Filters of the list of instances."""
 
     application = serializers.CharField(required=False)
     ended = serializers.BooleanField(required=False, default=False)
 
 
-class StagePolicy(serializers.Serializer[Any]):
+class StagePolicySerializer(serializers.Serializer[Any]):
     """The error policy of one stage."""
 
     name = serializers.CharField(help_text="source, deserialize, process:<name> or produce.")
@@ -132,7 +132,7 @@ class StagePolicy(serializers.Serializer[Any]):
     )
 
 
-class StageCommanded(serializers.Serializer[Any]):
+class StageCommandedSerializer(serializers.Serializer[Any]):
     """A stage whose policy a person has overridden."""
 
     name = serializers.CharField()
@@ -142,11 +142,13 @@ class StageCommanded(serializers.Serializer[Any]):
     since = serializers.DateTimeField()
 
 
-class Policy(serializers.Serializer[Any]):
+class PolicySerializer(serializers.Serializer[Any]):
     """The error policy of a run, as reported at its start."""
 
-    stages = StagePolicy(many=True)
-    commanded = StageCommanded(many=True, help_text="Operator override; it takes precedence.")
+    stages = StagePolicySerializer(many=True)
+    commanded = StageCommandedSerializer(
+        many=True, help_text="Operator override; it takes precedence."
+    )
     sink = serializers.CharField()
     atomic = serializers.BooleanField()
     tolerance_limit = serializers.IntegerField(
@@ -172,7 +174,7 @@ class Policy(serializers.Serializer[Any]):
     uncaught = serializers.CharField(help_text="The answer to the end of the run by an exception.")
 
 
-class Spent(serializers.Serializer[Any]):
+class SpentSerializer(serializers.Serializer[Any]):
     """The most records that one task of the run has skipped; 0 without a limit."""
 
     total = serializers.IntegerField(help_text="Since the start of the run.")
@@ -188,7 +190,7 @@ class Spent(serializers.Serializer[Any]):
         return moment(spent.window_start_ms) if spent.in_window else None
 
 
-class Thread(serializers.Serializer[Any]):
+class ThreadSerializer(serializers.Serializer[Any]):
     """A pipeline on a checkpoint: its newest run."""
 
     application = serializers.CharField()
@@ -199,85 +201,93 @@ class Thread(serializers.Serializer[Any]):
     instance = serializers.UUIDField(allow_null=True)
     since = serializers.DateTimeField(allow_null=True)
     reason = serializers.CharField(allow_null=True)
-    failure = base.FailureField(allow_null=True)
-    policy = Policy(allow_null=True, help_text="Null: the agent does not report it.")
+    failure = base.FailureFieldSerializer(allow_null=True)
+    policy = PolicySerializer(allow_null=True, help_text="Null: the agent does not report it.")
     described_at = serializers.DateTimeField(allow_null=True)
-    spent = Spent()
+    spent = SpentSerializer()
     sequence = serializers.IntegerField()
 
 
-class Applications(base.View):
+class ApplicationsView(base.RestView):
     """All applications."""
 
     @extend_schema(
         operation_id="applications_list",
-        parameters=[base.AsOfQuery],
-        responses={200: Application(many=True)} | base.PAST,
+        parameters=[base.AsOfQuerySerializer],
+        responses={200: ApplicationSerializer(many=True)} | base.PAST,
     )
     def get(self, request: Request) -> Response:
         """List all applications by name."""
         found = base.read(request, queries.applications, queries.as_of_state.applications)
-        return Response(Application(found, many=True).data)
+        return Response(ApplicationSerializer(found, many=True).data)
 
 
-class OneApplication(base.View):
+class OneApplicationView(base.RestView):
     """One application."""
 
-    @extend_schema(parameters=[base.AsOfQuery], responses={200: Application} | base.PAST)
+    @extend_schema(
+        parameters=[base.AsOfQuerySerializer], responses={200: ApplicationSerializer} | base.PAST
+    )
     def get(self, request: Request, name: str) -> Response:
         """Return one application."""
         found = base.read(request, queries.application, queries.as_of_state.application, name)
-        return Response(Application(found).data)
+        return Response(ApplicationSerializer(found).data)
 
 
-class Instances(base.View):
+class InstancesView(base.RestView):
     """Driver processes of an application."""
 
     @extend_schema(
         operation_id="instances_list",
-        parameters=[InstanceQuery],
-        responses={200: Instance(many=True)} | base.PAST,
+        parameters=[InstanceQuerySerializer],
+        responses={200: InstanceSerializer(many=True)} | base.PAST,
     )
     def get(self, request: Request, name: str) -> Response:
         """List the live instances of an application, or with `ended` the others."""
         queries.check_known(name)
         found = base.read(
-            request, queries.instances, queries.as_of_state.instances, name, query=InstanceQuery
+            request,
+            queries.instances,
+            queries.as_of_state.instances,
+            name,
+            query=InstanceQuerySerializer,
         )
-        return Response(Instance(found, many=True).data)
+        return Response(InstanceSerializer(found, many=True).data)
 
 
-class OneInstance(base.View):
+class OneInstanceView(base.RestView):
     """One driver process."""
 
-    @extend_schema(parameters=[base.AsOfQuery], responses={200: Instance} | base.PAST)
+    @extend_schema(
+        parameters=[base.AsOfQuerySerializer], responses={200: InstanceSerializer} | base.PAST
+    )
     def get(self, request: Request, name: str, id: UUID) -> Response:
         """Return one instance of an application, live or ended."""
         found = base.read(request, queries.instance, queries.as_of_state.instance, name, id)
-        return Response(Instance(found).data)
+        return Response(InstanceSerializer(found).data)
 
 
-class RunningInstances(base.View):
+class RunningInstancesView(base.RestView):
     """Instances of all applications."""
 
-    @base.lists(RunningQuery, Running)
+    @base.lists(RunningQuerySerializer, RunningSerializer)
     def get(self, request: Request) -> Response:
         """List instances with their heartbeats: clock, spool, counted-only failures."""
-        wanted, page = base.list_values(RunningQuery, request)
+        wanted, page = base.list_values(RunningQuerySerializer, request)
         found = queries.instance_page(wanted.pop("application", None), **wanted, **page)
-        return base.paged(found, Running)
+        return base.paged(found, RunningSerializer)
 
 
-class Threads(base.View):
+class ThreadsView(base.RestView):
     """Runs of pipelines."""
 
     @extend_schema(
         operation_id="threads_list",
-        parameters=[base.AsOfQuery],
-        responses={200: Thread(many=True)} | base.PAST,
+        parameters=[base.AsOfQuerySerializer],
+        responses={200: ThreadSerializer(many=True)} | base.PAST,
     )
     def get(self, request: Request, name: str) -> Response:
         """List the newest run of each pipeline on each checkpoint of an application."""
         queries.check_known(name)
         found = base.read(request, queries.threads, queries.as_of_state.threads, name)
-        return Response(Thread(found, many=True).data)
+        return Response(ThreadSerializer(found, many=True).data)

@@ -14,16 +14,16 @@ from arrester.dashboard.rest import base
 from arrester.dashboard.text import audit_text
 
 
-class AuditQuery(base.ApplicationQuery):
+class AuditQuerySerializer(base.ApplicationQuerySerializer):
     """Filters of the audit; times are of occurrence, `until` is exclusive."""
 
     actor = serializers.CharField(required=False)
-    kind = base.Choice(list(queries.ACT_KINDS), required=False)
-    since = base.Moment(required=False)
-    until = base.Moment(required=False)
+    kind = base.ListedChoiceField(list(queries.ACT_KINDS), required=False)
+    since = base.MomentField(required=False)
+    until = base.MomentField(required=False)
 
 
-class Act(serializers.Serializer[Any]):
+class ActSerializer(serializers.Serializer[Any]):
     """An act of a person; for an account, `application` and `position` are null."""
 
     at = serializers.DateTimeField()
@@ -48,11 +48,11 @@ class Act(serializers.Serializer[Any]):
         return super().to_representation(audit_text.row(act))
 
 
-class Audit(base.View):
+class AuditView(base.RestView):
     """The audit."""
 
-    @base.lists(AuditQuery, Act)
+    @base.lists(AuditQuerySerializer, ActSerializer)
     def get(self, request: Request) -> Response:
         """List acts of people, newest first."""
-        wanted, page = base.list_values(AuditQuery, request)
-        return base.paged(queries.audit(queries.AuditFilter(**wanted), **page), Act)
+        wanted, page = base.list_values(AuditQuerySerializer, request)
+        return base.paged(queries.audit(queries.AuditFilter(**wanted), **page), ActSerializer)

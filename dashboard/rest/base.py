@@ -31,7 +31,7 @@ A_LIMIT: dict[str, Any] = dict.fromkeys(
     ("invalid", "min_value", "max_value"), f"a whole number from 1 to {MOST}"
 )
 AN_ID = "Repeating it has no further effect. Alternative: an Idempotency-Key."
-Row = type[serializers.Serializer[Any]]
+SerializerClass = type[serializers.Serializer[Any]]
 Found = TypeVar("Found")
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
@@ -41,7 +41,7 @@ def choices(enum: Any) -> list[str]:
     return [member.value for member in enum]
 
 
-class Choice(serializers.ChoiceField):
+class ListedChoiceField(serializers.ChoiceField):
     """One of some values; the error for another value lists them."""
 
     def __init__(self, allowed: Sequence[Any], **kwargs: Any) -> None:
@@ -49,7 +49,7 @@ class Choice(serializers.ChoiceField):
         self.error_messages["invalid_choice"] = f"one of {', '.join(map(str, self.choices))}"
 
 
-class Moment(serializers.DateTimeField):
+class MomentField(serializers.DateTimeField):
     """A time; the error for an invalid one shows the formats."""
 
     def __init__(self, **kwargs: Any) -> None:
@@ -71,7 +71,7 @@ class TaskIdField(serializers.RegexField):
         )
 
 
-class AsOfQuery(serializers.Serializer[Any]):
+class AsOfQuerySerializer(serializers.Serializer[Any]):
     """A point in time: by default now."""
 
     as_of = serializers.CharField(
@@ -80,7 +80,7 @@ class AsOfQuery(serializers.Serializer[Any]):
     )
 
 
-class PageQuery(serializers.Serializer[Any]):
+class PageQuerySerializer(serializers.Serializer[Any]):
     """The page of a list."""
 
     cursor = serializers.CharField(required=False, help_text="`next` of the previous page.")
@@ -89,13 +89,13 @@ class PageQuery(serializers.Serializer[Any]):
     )
 
 
-class ApplicationQuery(PageQuery):
+class ApplicationQuerySerializer(PageQuerySerializer):
     """The filter of a list by application."""
 
     application = serializers.CharField(required=False)
 
 
-class FailureField(serializers.Serializer[Any]):
+class FailureFieldSerializer(serializers.Serializer[Any]):
     """The cause of a failure."""
 
     stage = serializers.CharField()
@@ -107,7 +107,7 @@ class FailureField(serializers.Serializer[Any]):
     attempts = serializers.IntegerField()
 
 
-class Problem(serializers.Serializer[Any]):
+class ProblemSerializer(serializers.Serializer[Any]):
     """An error response."""
 
     detail = serializers.CharField()
@@ -123,11 +123,11 @@ class Problem(serializers.Serializer[Any]):
     )
 
 
-PROBLEMS: dict[int, Row] = dict.fromkeys((400, 401, 403, 404), Problem)
+PROBLEMS: dict[int, SerializerClass] = dict.fromkeys((400, 401, 403, 404), ProblemSerializer)
 #: The responses of acts that the state may forbid.
-REFUSED = PROBLEMS | {409: Problem}
+REFUSED = PROBLEMS | {409: ProblemSerializer}
 #: The responses of endpoints with past states.
-PAST = PROBLEMS | {410: Problem}
+PAST = PROBLEMS | {410: ProblemSerializer}
 
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
@@ -157,23 +157,26 @@ class MayRead(BasePermission):
         return person(request.user) is not None
 
 
-class View(APIView):
+class RestView(APIView):
     """Base of the views, with permissions."""
 
     permission_classes: tuple[type[BasePermission], ...] = (HasRole,)
 
 
 @cache
-def page_of(row: Row) -> serializers.Serializer[Any]:
+def page_of(row: SerializerClass) -> serializers.Serializer[Any]:
     """Return the schema of a page of rows."""
     return inline_serializer(
-        f"{row.__name__}Page",
+        f"{row.__name__.removesuffix('Serializer')}Page",
         {"results": row(many=True), "next": serializers.CharField(allow_null=True)},
     )
 
 
 def lists(
-    query: Row, row: Row, problems: dict[int, Row] = PROBLEMS, operation_id: str | None = None
+    query: SerializerClass,
+    row: SerializerClass,
+    problems: dict[int, SerializerClass] = PROBLEMS,
+    operation_id: str | None = None,
 ) -> Callable[[Endpoint], Endpoint]:
     """Describe an endpoint that lists rows by page."""
     return extend_schema(
@@ -182,7 +185,10 @@ def lists(
 
 
 def acts(
-    form: Row, result: Any, problems: dict[int, Row] = PROBLEMS, operation_id: str | None = None
+    form: SerializerClass,
+    result: Any,
+    problems: dict[int, SerializerClass] = PROBLEMS,
+    operation_id: str | None = None,
 ) -> Callable[[Endpoint], Endpoint]:
     """Describe an endpoint of an act: `result` is its response, or the responses by status."""
     results = result if isinstance(result, dict) else {200: result}
@@ -194,7 +200,7 @@ def acts(
     )
 
 
-def values(form: Row, given: Any) -> dict[str, Any]:
+def values(form: SerializerClass, given: Any) -> dict[str, Any]:
     """Return the values of a request; raise InvalidValue for the first invalid one.
 
     An unknown name is refused too: a misspelt filter would return everything.
@@ -231,7 +237,7 @@ def _first_invalid(errors: Any, name: str = "") -> tuple[str, str]:
     return name, " ".join(str(problem) for problem in errors)
 
 
-def list_values(form: Row, request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
+def list_values(form: SerializerClass, request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the filter of a list, and its cursor and limit.
 
     Raise NotFound for an unknown application: an empty list for a misspelt name would look like
@@ -243,7 +249,7 @@ def list_values(form: Row, request: Request) -> tuple[dict[str, Any], dict[str, 
     return found, {name: found.pop(name) for name in ("cursor", "limit") if name in found}
 
 
-def paged(page: queries.Page[Any], row: Row) -> Response:
+def paged(page: queries.Page[Any], row: SerializerClass) -> Response:
     """Return a page of rows as a response."""
     return Response({"results": row(page.rows, many=True).data, "next": page.next})
 
@@ -259,7 +265,7 @@ def read(
     now: Callable[..., Found],
     past: Callable[..., Found],
     *key: object,
-    query: Row = AsOfQuery,
+    query: SerializerClass = AsOfQuerySerializer,
 ) -> Found:
     """Return the result of the query `now`, or of `past` if the URL has `as_of`."""
     wanted = values(query, request.query_params)

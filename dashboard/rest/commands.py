@@ -18,13 +18,13 @@ from arrester.controlplane.domain.state.states import CommandState, CommandStatu
 from arrester.dashboard.rest import base
 
 
-class CommandQuery(base.ApplicationQuery):
+class CommandQuerySerializer(base.ApplicationQuerySerializer):
     """Filters of the list of commands."""
 
     task = base.TaskIdField()
 
 
-class Delivery(serializers.Serializer[Any]):
+class DeliverySerializer(serializers.Serializer[Any]):
     """The state of a command at one instance."""
 
     instance = serializers.UUIDField()
@@ -34,7 +34,7 @@ class Delivery(serializers.Serializer[Any]):
     reason = serializers.CharField(allow_null=True)
 
 
-class Command(serializers.Serializer[Any]):
+class CommandSerializer(serializers.Serializer[Any]):
     """A command and its result."""
 
     id = serializers.UUIDField()
@@ -60,15 +60,15 @@ class Command(serializers.Serializer[Any]):
     finished_at = serializers.DateTimeField(allow_null=True)
     expires_at = serializers.DateTimeField()
     outcome = serializers.CharField(allow_null=True)
-    deliveries = Delivery(many=True)
+    deliveries = DeliverySerializer(many=True)
     sequence = serializers.IntegerField()
 
 
-class NewCommand(serializers.Serializer[Any]):
+class NewCommandSerializer(serializers.Serializer[Any]):
     """The fields of a new command: `task` for a command to a task, else `application`."""
 
     id = serializers.UUIDField(required=False, help_text=base.AN_ID)
-    kind = base.Choice(base.choices(CommandKind))
+    kind = base.ListedChoiceField(base.choices(CommandKind))
     application = serializers.CharField(required=False)
     task = serializers.CharField(required=False, help_text="The id of the task.")
     position = serializers.IntegerField(
@@ -82,7 +82,7 @@ class NewCommand(serializers.Serializer[Any]):
         required=False,
         help_text="SET_POLICY: source, deserialize, process:<name> or produce.",
     )
-    answer = base.Choice(
+    answer = base.ListedChoiceField(
         get_args(StageAnswer),
         required=False,
         allow_null=True,
@@ -96,55 +96,55 @@ class NewCommand(serializers.Serializer[Any]):
     )
 
 
-class NewCancel(serializers.Serializer[Any]):
+class NewCancelSerializer(serializers.Serializer[Any]):
     """The reason for cancelling a command."""
 
     id = serializers.UUIDField(required=False, help_text=base.AN_ID)
     reason = serializers.CharField(required=False, allow_null=True, max_length=1000)
 
 
-class Commands(base.View):
+class CommandsView(base.RestView):
     """Commands."""
 
-    @base.lists(CommandQuery, Command, operation_id="commands_list")
+    @base.lists(CommandQuerySerializer, CommandSerializer, operation_id="commands_list")
     def get(self, request: Request) -> Response:
         """List commands, newest first."""
-        wanted, page = base.list_values(CommandQuery, request)
+        wanted, page = base.list_values(CommandQuerySerializer, request)
         return base.paged(
-            queries.commands(wanted.pop("application", None), **wanted, **page), Command
+            queries.commands(wanted.pop("application", None), **wanted, **page), CommandSerializer
         )
 
-    @base.acts(NewCommand, {201: Command, 202: Command}, base.REFUSED)
+    @base.acts(NewCommandSerializer, {201: CommandSerializer, 202: CommandSerializer}, base.REFUSED)
     def post(self, request: Request) -> Response:
         """Issue a command: 202 while it waits for an answer, 201 if it is already done.
 
         409 if the state forbids it; the refused command is in the log too.
         """
-        state = _issue(request, base.values(NewCommand, request.data))
-        return Response(Command(state).data, status=201 if state.status.final else 202)
+        state = _issue(request, base.values(NewCommandSerializer, request.data))
+        return Response(CommandSerializer(state).data, status=201 if state.status.final else 202)
 
 
-class OneCommand(base.View):
+class OneCommandView(base.RestView):
     """One command."""
 
-    @extend_schema(responses={200: Command} | base.PROBLEMS)
+    @extend_schema(responses={200: CommandSerializer} | base.PROBLEMS)
     def get(self, request: Request, id: UUID) -> Response:
         """Return one command: poll it until its status is final."""
-        return Response(Command(queries.command(id)).data)
+        return Response(CommandSerializer(queries.command(id)).data)
 
 
-class CancelCommand(base.View):
+class CancelCommandView(base.RestView):
     """Cancel a command."""
 
-    @base.acts(NewCancel, Command, base.REFUSED)
+    @base.acts(NewCancelSerializer, CommandSerializer, base.REFUSED)
     def post(self, request: Request, id: UUID) -> Response:
         """Cancel a command that no instance has fetched; 409 if it is too late."""
-        given = base.values(NewCancel, request.data)
+        given = base.values(NewCancelSerializer, request.data)
         actor, reason = request.user.get_username(), given.get("reason")
         state = actions.cancel_command(
             id, actor=actor, reason=reason, id=base.act_id(request, given)
         )
-        return Response(Command(state).data)
+        return Response(CommandSerializer(state).data)
 
 
 def _issue(request: Request, given: dict[str, Any]) -> CommandState:

@@ -15,13 +15,13 @@ from arrester.controlplane.domain.events import StoredEvent
 from arrester.controlplane.domain.state.error_groups import PERIODS, GroupAct, GroupRequest
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus
 from arrester.dashboard.rest import base
-from arrester.dashboard.rest.audit import Act
+from arrester.dashboard.rest.audit import ActSerializer
 
 
-class GroupQuery(base.ApplicationQuery, base.AsOfQuery):
+class GroupQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySerializer):
     """Filters of the list of error groups."""
 
-    state = base.Choice(base.choices(GroupStatus), required=False)
+    state = base.ListedChoiceField(base.choices(GroupStatus), required=False)
     stage = serializers.CharField(required=False)
     exception_class = serializers.CharField(
         required=False, help_text="With or without its package."
@@ -31,16 +31,16 @@ class GroupQuery(base.ApplicationQuery, base.AsOfQuery):
         help_text="In the class, or in the message of the group's newest example: other records of"
         " the group may have failed with other values.",
     )
-    since = base.Moment(required=False, help_text="Last seen at this time or later.")
-    until = base.Moment(required=False, help_text="First seen before this time.")
-    sort = base.Choice(
+    since = base.MomentField(required=False, help_text="Last seen at this time or later.")
+    until = base.MomentField(required=False, help_text="First seen before this time.")
+    sort = base.ListedChoiceField(
         [f"{sign}{column}" for column in queries.SORTS for sign in ("-", "")],
         required=False,
         default=queries.NEWEST,
     )
 
 
-class Mute(serializers.Serializer[Any]):
+class MuteSerializer(serializers.Serializer[Any]):
     """The end of the mute of an error group."""
 
     until = serializers.DateTimeField(allow_null=True)
@@ -50,7 +50,7 @@ class Mute(serializers.Serializer[Any]):
     window_count = serializers.IntegerField(help_text="Failed records of the current period.")
 
 
-class ErrorGroup(serializers.Serializer[Any]):
+class ErrorGroupSerializer(serializers.Serializer[Any]):
     """Failed records of an application with one cause."""
 
     application = serializers.CharField()
@@ -76,26 +76,26 @@ class ErrorGroup(serializers.Serializer[Any]):
         allow_null=True, help_text="Who set the status; null: the server."
     )
     reason = serializers.CharField(allow_null=True)
-    mute = Mute(allow_null=True)
+    mute = MuteSerializer(allow_null=True)
     recurred = serializers.BooleanField(help_text="It failed again after it was resolved.")
     notes = serializers.IntegerField()
     sequence = serializers.IntegerField()
 
 
-class NewGroupAct(serializers.Serializer[Any]):
+class NewGroupActSerializer(serializers.Serializer[Any]):
     """An act on an error group; MUTE needs `until`, or `failures` per period, or both."""
 
     id = serializers.UUIDField(required=False, help_text=base.AN_ID)
-    act = base.Choice(base.choices(GroupAct))
+    act = base.ListedChoiceField(base.choices(GroupAct))
     reason = serializers.CharField(required=False, allow_null=True, max_length=1000)
-    until = base.Moment(required=False)
+    until = base.MomentField(required=False)
     failures = serializers.IntegerField(required=False, min_value=1)
-    period_seconds = base.Choice(
+    period_seconds = base.ListedChoiceField(
         list(PERIODS.items()), required=False, help_text="Periods begin at multiples since 1970."
     )
 
 
-class GroupKey(serializers.Serializer[Any]):
+class GroupKeySerializer(serializers.Serializer[Any]):
     """The key of an error group."""
 
     application = serializers.CharField()
@@ -109,33 +109,35 @@ class GroupKey(serializers.Serializer[Any]):
         return super().to_internal_value(data)
 
 
-class NewGroupsAct(NewGroupAct):
+class NewGroupsActSerializer(NewGroupActSerializer):
     """An act on several error groups."""
 
-    groups = serializers.ListField(child=GroupKey(), min_length=1, max_length=actions.MAX_GROUPS)
+    groups = serializers.ListField(
+        child=GroupKeySerializer(), min_length=1, max_length=actions.MAX_GROUPS
+    )
 
 
-class ActedOn(serializers.Serializer[Any]):
+class ActedOnSerializer(serializers.Serializer[Any]):
     """The result for one error group of many."""
 
     application = serializers.CharField()
     fingerprint = serializers.CharField()
-    group = ErrorGroup(allow_null=True)
+    group = ErrorGroupSerializer(allow_null=True)
     refused = serializers.CharField(help_text="The reason of a refusal; empty if there is none.")
 
 
-class ErrorGroups(base.View):
+class ErrorGroupsView(base.RestView):
     """Failed records by cause."""
 
-    @base.lists(GroupQuery, ErrorGroup, base.PAST, "errors_list")
+    @base.lists(GroupQuerySerializer, ErrorGroupSerializer, base.PAST, "errors_list")
     def get(self, request: Request) -> Response:
         """List error groups, by default those with the newest failure first."""
-        wanted, page = base.list_values(GroupQuery, request)
+        wanted, page = base.list_values(GroupQuerySerializer, request)
         sort = wanted.pop("sort")
         if when := base.pop_as_of(wanted):
-            return base.paged(_past_groups(wanted, when, sort, page), ErrorGroup)
+            return base.paged(_past_groups(wanted, when, sort, page), ErrorGroupSerializer)
         return base.paged(
-            queries.groups(queries.GroupFilter(**wanted), sort=sort, **page), ErrorGroup
+            queries.groups(queries.GroupFilter(**wanted), sort=sort, **page), ErrorGroupSerializer
         )
 
 
@@ -149,46 +151,50 @@ def _past_groups(
     return queries.as_of_state.groups(application, when, **wanted, **page)
 
 
-class OneErrorGroup(base.View):
+class OneErrorGroupView(base.RestView):
     """One cause."""
 
-    @extend_schema(parameters=[base.AsOfQuery], responses={200: ErrorGroup} | base.PAST)
+    @extend_schema(
+        parameters=[base.AsOfQuerySerializer], responses={200: ErrorGroupSerializer} | base.PAST
+    )
     def get(self, request: Request, application: str, fingerprint: str) -> Response:
         """Return one error group."""
         found = base.read(
             request, queries.group, queries.as_of_state.group, application, fingerprint
         )
-        return Response(ErrorGroup(found.state).data)
+        return Response(ErrorGroupSerializer(found.state).data)
 
 
-class ActOnGroup(base.View):
+class ActOnGroupView(base.RestView):
     """Resolve, reopen, mute or unmute an error group."""
 
-    @base.acts(NewGroupAct, ErrorGroup, base.REFUSED)
+    @base.acts(NewGroupActSerializer, ErrorGroupSerializer, base.REFUSED)
     def post(self, request: Request, application: str, fingerprint: str) -> Response:
         """Act on an error group; return the group after the act.
 
         409 with `state` and `position` if its state forbids it.
         """
-        given = base.values(NewGroupAct, request.data)
+        given = base.values(NewGroupActSerializer, request.data)
         group = actions.act_on_group(application, _request(request, given, fingerprint))
-        return Response(ErrorGroup(group).data)
+        return Response(ErrorGroupSerializer(group).data)
 
 
-class ActOnGroups(base.View):
+class ActOnGroupsView(base.RestView):
     """Resolve, reopen, mute or unmute many error groups."""
 
-    @base.acts(NewGroupsAct, ActedOn(many=True), operation_id="errors_acts_many")
+    @base.acts(
+        NewGroupsActSerializer, ActedOnSerializer(many=True), operation_id="errors_acts_many"
+    )
     def post(self, request: Request) -> Response:
         """Act on 1 to 100 error groups individually; return the result of each.
 
         A refusal of one does not affect the others: its `group` is null, and `refused` has the
         reason.
         """
-        given = base.values(NewGroupsAct, request.data)
+        given = base.values(NewGroupsActSerializer, request.data)
         keys = [(each["application"], each["fingerprint"]) for each in given.pop("groups")]
         done = actions.act_on_groups(keys, _request(request, given, fingerprint=""))
-        return Response(ActedOn(done, many=True).data)
+        return Response(ActedOnSerializer(done, many=True).data)
 
 
 def _request(request: Request, given: dict[str, Any], fingerprint: str) -> GroupRequest:
@@ -201,16 +207,16 @@ def _request(request: Request, given: dict[str, Any], fingerprint: str) -> Group
     return GroupRequest(id=id, act=act, fingerprint=fingerprint, actor=actor, **given)
 
 
-class GroupHistory(base.View):
+class GroupHistoryView(base.RestView):
     """The history of an error group."""
 
-    @base.lists(base.PageQuery, Act)
+    @base.lists(base.PageQuerySerializer, ActSerializer)
     def get(self, request: Request, application: str, fingerprint: str) -> Response:
         """List the acts on an error group, the ends of its mutes, and its notes."""
-        page = base.values(base.PageQuery, request.query_params)
+        page = base.values(base.PageQuerySerializer, request.query_params)
         found = queries.group_history(application, fingerprint, **page)
         rows = tuple(_act(each) for each in found.rows)
-        return base.paged(queries.Page(rows=rows, next=found.next), Act)
+        return base.paged(queries.Page(rows=rows, next=found.next), ActSerializer)
 
 
 def _act(stored: StoredEvent) -> queries.Act:

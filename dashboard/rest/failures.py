@@ -15,7 +15,7 @@ from arrester.controlplane.domain.identity.names import task_id
 from arrester.dashboard.rest import base
 
 
-class FailureQuery(base.ApplicationQuery):
+class FailureQuerySerializer(base.ApplicationQuerySerializer):
     """Filters of the list of failures; times are of occurrence, `until` is exclusive.
 
     Failures are sorted by time of occurrence, those of a task by time of receipt.
@@ -29,11 +29,11 @@ class FailureQuery(base.ApplicationQuery):
         help_text="The full name, with its package. 400 lists the full names of a short one.",
     )
     fingerprint = serializers.CharField(required=False)
-    since = base.Moment(required=False)
-    until = base.Moment(required=False)
+    since = base.MomentField(required=False)
+    until = base.MomentField(required=False)
 
 
-class Failure(serializers.Serializer[Any]):
+class FailureSerializer(serializers.Serializer[Any]):
     """One failed record reported in full, or several that were only counted.
 
     The sum of `count` over all rows of a filter is exact: each failed record is in one row.
@@ -56,7 +56,7 @@ class Failure(serializers.Serializer[Any]):
     first_position = serializers.SerializerMethodField()
     last_position = serializers.SerializerMethodField()
     response = serializers.CharField(source="event.data.response.value")
-    failure = base.FailureField(source="event.data.failure")
+    failure = base.FailureFieldSerializer(source="event.data.failure")
 
     def get_task(self, stored: StoredEvent) -> str:
         """Return the digest of the run's task."""
@@ -79,10 +79,10 @@ def _position(stored: StoredEvent, name: str) -> int | None:
     return value
 
 
-class FailurePage(serializers.Serializer[Any]):
+class FailurePageSerializer(serializers.Serializer[Any]):
     """Some failures, and the cursor to continue with."""
 
-    results = Failure(many=True, source="rows")
+    results = FailureSerializer(many=True, source="rows")
     next = serializers.CharField(allow_null=True, help_text="Null: the list ends here.")
     searched_until = serializers.DateTimeField(
         allow_null=True,
@@ -91,16 +91,16 @@ class FailurePage(serializers.Serializer[Any]):
     )
 
 
-class DeadLetterQuery(base.ApplicationQuery):
+class DeadLetterQuerySerializer(base.ApplicationQuerySerializer):
     """Filters of the list of dead letters; times are of occurrence, `until` is exclusive."""
 
     pipeline = serializers.CharField(required=False)
     task = base.TaskIdField()
-    since = base.Moment(required=False)
-    until = base.Moment(required=False)
+    since = base.MomentField(required=False)
+    until = base.MomentField(required=False)
 
 
-class DeadLetters(serializers.Serializer[Any]):
+class DeadLettersSerializer(serializers.Serializer[Any]):
     """Skipped records that were written as dead letters."""
 
     application = serializers.CharField()
@@ -125,10 +125,12 @@ class DeadLetters(serializers.Serializer[Any]):
     )
 
 
-class Failures(base.View):
+class FailuresView(base.RestView):
     """Failed records."""
 
-    @extend_schema(parameters=[FailureQuery], responses={200: FailurePage} | base.PROBLEMS)
+    @extend_schema(
+        parameters=[FailureQuerySerializer], responses={200: FailurePageSerializer} | base.PROBLEMS
+    )
     def get(self, request: Request) -> Response:
         """List failures, newest first.
 
@@ -136,22 +138,22 @@ class Failures(base.View):
         a bounded part of the history: if few rows match, it may be short or empty and still have a
         `next`.
         """
-        wanted, page = base.list_values(FailureQuery, request)
+        wanted, page = base.list_values(FailureQuerySerializer, request)
         if "exception_class" in wanted:
             queries.check_class(wanted["exception_class"])
         if "fingerprint" in wanted:
             queries.check_group(wanted["fingerprint"], wanted.get("application"))
         found = queries.failures(queries.FailureFilter(**wanted), **page)
-        return Response(FailurePage(found).data)
+        return Response(FailurePageSerializer(found).data)
 
 
-class DeadLetterList(base.View):
+class DeadLetterListView(base.RestView):
     """Dead letters."""
 
-    @base.lists(DeadLetterQuery, DeadLetters)
+    @base.lists(DeadLetterQuerySerializer, DeadLettersSerializer)
     def get(self, request: Request) -> Response:
         """List dead letters, newest first: their number, destination, and who skipped them."""
-        wanted, page = base.list_values(DeadLetterQuery, request)
+        wanted, page = base.list_values(DeadLetterQuerySerializer, request)
         return base.paged(
-            queries.dead_letters(queries.DeadLetterFilter(**wanted), **page), DeadLetters
+            queries.dead_letters(queries.DeadLetterFilter(**wanted), **page), DeadLettersSerializer
         )

@@ -15,7 +15,7 @@ from arrester.controlplane.domain.events import StoredEvent
 from arrester.dashboard.rest import base
 
 
-class FeedQuery(serializers.Serializer[Any]):
+class FeedQuerySerializer(serializers.Serializer[Any]):
     """The events to follow, and the position to continue at."""
 
     application = serializers.CharField(required=False, help_text="One log; all without it.")
@@ -30,7 +30,7 @@ class FeedQuery(serializers.Serializer[Any]):
     )
 
 
-class StoredEventRow(serializers.Serializer[Any]):
+class StoredEventRowSerializer(serializers.Serializer[Any]):
     """An event of the log, without its body."""
 
     application = serializers.CharField()
@@ -58,23 +58,25 @@ class StoredEventRow(serializers.Serializer[Any]):
         return {name: value for name, value in fields.items() if name != "type"}
 
 
-class FeedPage(serializers.Serializer[Any]):
+class FeedPageSerializer(serializers.Serializer[Any]):
     """Some events, and the cursor to continue with: no event is added before it."""
 
-    events = StoredEventRow(many=True)
+    events = StoredEventRowSerializer(many=True)
     cursor = serializers.CharField()
     more = serializers.BooleanField(
         help_text="True: more events are stored. False: repeat the request later."
     )
 
 
-class Feed(base.View):
+class FeedView(base.RestView):
     """All events."""
 
     permission_classes = (base.MayRead,)
 
     @extend_schema(
-        operation_id="feed", parameters=[FeedQuery], responses={200: FeedPage} | base.PAST
+        operation_id="feed",
+        parameters=[FeedQuerySerializer],
+        responses={200: FeedPageSerializer} | base.PAST,
     )
     def get(self, request: Request) -> Response:
         """Return the events after a cursor, of all applications or of one.
@@ -85,7 +87,9 @@ class Feed(base.View):
         return _feed(request.query_params)
 
     @extend_schema(
-        operation_id="feed_by_body", request=FeedQuery, responses={200: FeedPage} | base.PAST
+        operation_id="feed_by_body",
+        request=FeedQuerySerializer,
+        responses={200: FeedPageSerializer} | base.PAST,
     )
     def post(self, request: Request) -> Response:
         """Return the same for a request body: a cursor of thousands of applications exceeds the
@@ -94,6 +98,6 @@ class Feed(base.View):
 
 
 def _feed(given: Any) -> Response:
-    wanted = base.values(FeedQuery, given)
+    wanted = base.values(FeedQuerySerializer, given)
     found = queries.feed(wanted.pop("application", None), **wanted)
-    return Response(FeedPage(found).data)
+    return Response(FeedPageSerializer(found).data)

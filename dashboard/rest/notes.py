@@ -14,7 +14,7 @@ from arrester.controlplane.domain.errors import InvalidValue
 from arrester.dashboard.rest import base
 
 
-class NewNote(serializers.Serializer[Any]):
+class NewNoteSerializer(serializers.Serializer[Any]):
     """A note on an error group (`application` and `fingerprint`), a `task`, or a `command`."""
 
     id = serializers.UUIDField(required=False, help_text=base.AN_ID)
@@ -25,7 +25,7 @@ class NewNote(serializers.Serializer[Any]):
     command = serializers.UUIDField(required=False)
 
 
-class Note(serializers.Serializer[Any]):
+class NoteSerializer(serializers.Serializer[Any]):
     """A note that was added."""
 
     id = serializers.UUIDField()
@@ -33,16 +33,18 @@ class Note(serializers.Serializer[Any]):
     text = serializers.CharField()
 
 
-class Notes(base.View):
+class NotesView(base.RestView):
     """Notes."""
 
-    @base.acts(NewNote, {201: Note})
+    @base.acts(NewNoteSerializer, {201: NoteSerializer})
     def post(self, request: Request) -> Response:
         """Add a note to an error group, a task, or a command: name one of the three."""
-        given = base.values(NewNote, request.data)
+        given = base.values(NewNoteSerializer, request.data)
         id, actor = base.act_id(request, given), request.user.get_username()
         _add(given, id, actor=actor)
-        return Response(Note({"id": id, "actor": actor, "text": given["text"]}).data, status=201)
+        return Response(
+            NoteSerializer({"id": id, "actor": actor, "text": given["text"]}).data, status=201
+        )
 
 
 def _add(given: dict[str, Any], id: UUID, *, actor: str) -> None:

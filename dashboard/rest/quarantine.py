@@ -13,7 +13,7 @@ from arrester.controlplane import actions, queries
 from arrester.dashboard.rest import base
 
 
-class QuarantinedEntry(serializers.Serializer[Any]):
+class QuarantinedEntrySerializer(serializers.Serializer[Any]):
     """An invalid entry of a stream, or an invalid event of a batch."""
 
     id = serializers.IntegerField()
@@ -37,38 +37,40 @@ class QuarantinedEntry(serializers.Serializer[Any]):
         return base64.b64encode(entry.raw).decode()
 
 
-class NewQuarantineAct(serializers.Serializer[Any]):
+class NewQuarantineActSerializer(serializers.Serializer[Any]):
     """An act on a quarantined entry; DISMISS needs a reason."""
 
     id = serializers.UUIDField(required=False, help_text=base.AN_ID)
-    act = base.Choice(["REQUEUE", "DISMISS"])
+    act = base.ListedChoiceField(["REQUEUE", "DISMISS"])
     reason = serializers.CharField(required=False, max_length=1000)
 
 
-class Quarantine(base.View):
+class QuarantineView(base.RestView):
     """The quarantine."""
 
-    @base.lists(base.ApplicationQuery, QuarantinedEntry, operation_id="quarantine_list")
+    @base.lists(
+        base.ApplicationQuerySerializer, QuarantinedEntrySerializer, operation_id="quarantine_list"
+    )
     def get(self, request: Request) -> Response:
         """List quarantined entries, newest first."""
-        wanted = base.values(base.ApplicationQuery, request.query_params)
+        wanted = base.values(base.ApplicationQuerySerializer, request.query_params)
         page = queries.quarantine(wanted.pop("application", None), **wanted)
-        return base.paged(page, QuarantinedEntry)
+        return base.paged(page, QuarantinedEntrySerializer)
 
 
-class ActOnQuarantine(base.View):
+class ActOnQuarantineView(base.RestView):
     """Requeue or dismiss an entry."""
 
-    @base.acts(NewQuarantineAct, QuarantinedEntry)
+    @base.acts(NewQuarantineActSerializer, QuarantinedEntrySerializer)
     def post(self, request: Request, number: int) -> Response:
         """Act on one entry; return it after the act.
 
         If a requeued entry is still invalid, it stays quarantined: `requeued_at` stays null.
         """
-        given = base.values(NewQuarantineAct, request.data)
+        given = base.values(NewQuarantineActSerializer, request.data)
         id, actor = base.act_id(request, given), request.user.get_username()
         if given["act"] == "REQUEUE":
             actions.requeue_one(number, actor=actor, id=id)
         else:
             actions.dismiss_one(number, actor=actor, reason=given.get("reason", ""), id=id)
-        return Response(QuarantinedEntry(queries.quarantined(number)).data)
+        return Response(QuarantinedEntrySerializer(queries.quarantined(number)).data)

@@ -14,17 +14,17 @@ from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.state.states import TaskStatus
 from arrester.dashboard.rest import base
-from arrester.dashboard.rest.commands import Command
+from arrester.dashboard.rest.commands import CommandSerializer
 
 
-class TaskQuery(base.ApplicationQuery, base.AsOfQuery):
+class TaskQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySerializer):
     """Filters of the list of tasks."""
 
     pipeline = serializers.CharField(required=False)
-    state = base.Choice(base.choices(TaskStatus), required=False)
+    state = base.ListedChoiceField(base.choices(TaskStatus), required=False)
 
 
-class Counters(serializers.Serializer[Any]):
+class CountersSerializer(serializers.Serializer[Any]):
     """The counters of a task, since creation."""
 
     record_failures = serializers.IntegerField()
@@ -36,7 +36,7 @@ class Counters(serializers.Serializer[Any]):
     last_failure_timestamp = serializers.DateTimeField(allow_null=True)
 
 
-class Task(serializers.Serializer[Any]):
+class TaskSerializer(serializers.Serializer[Any]):
     """A task: one partition, or one key, of a pipeline on a checkpoint."""
 
     id = serializers.CharField(
@@ -54,12 +54,12 @@ class Task(serializers.Serializer[Any]):
     )
     held = serializers.IntegerField()
     failed = serializers.IntegerField()
-    failure = base.FailureField(allow_null=True)
-    counters = Counters()
+    failure = base.FailureFieldSerializer(allow_null=True)
+    counters = CountersSerializer()
     sequence = serializers.IntegerField(help_text="The log position of this state.")
 
 
-class NewResume(serializers.Serializer[Any]):
+class NewResumeSerializer(serializers.Serializer[Any]):
     """The tasks to resume: `tasks`, or the PAUSED ones of an `application`, or of one cause."""
 
     id = serializers.UUIDField(required=False, help_text=base.AN_ID)
@@ -72,31 +72,31 @@ class NewResume(serializers.Serializer[Any]):
     dry_run = serializers.BooleanField(required=False, default=False)
 
 
-class Resumed(serializers.Serializer[Any]):
+class ResumedSerializer(serializers.Serializer[Any]):
     """The result for one task of many."""
 
     task = serializers.CharField(source="task.digest")
-    command = Command(allow_null=True)
+    command = CommandSerializer(allow_null=True)
     refused = serializers.CharField(help_text="The reason of a refusal; empty if there is none.")
 
 
-class ResumedMany(serializers.Serializer[Any]):
+class ResumedManySerializer(serializers.Serializer[Any]):
     """The results for some tasks, and the number of further PAUSED ones that match."""
 
-    results = Resumed(many=True)
+    results = ResumedSerializer(many=True)
     left = serializers.IntegerField()
 
 
-class Tasks(base.View):
+class TasksView(base.RestView):
     """Tasks, from their first failure on."""
 
-    @base.lists(TaskQuery, Task, base.PAST, "tasks_list")
+    @base.lists(TaskQuerySerializer, TaskSerializer, base.PAST, "tasks_list")
     def get(self, request: Request) -> Response:
         """List tasks of all checkpoints, including those that no run uses any more.
 
         A task that never failed is RUNNING and has no row.
         """
-        wanted, page = base.list_values(TaskQuery, request)
+        wanted, page = base.list_values(TaskQuerySerializer, request)
         when = base.pop_as_of(wanted)
         filter = queries.TaskFilter(**wanted)
         found = (
@@ -104,33 +104,35 @@ class Tasks(base.View):
             if when
             else queries.tasks(filter, **page)
         )
-        return base.paged(found, Task)
+        return base.paged(found, TaskSerializer)
 
 
-class OneTask(base.View):
+class OneTaskView(base.RestView):
     """One task."""
 
-    @extend_schema(parameters=[base.AsOfQuery], responses={200: Task} | base.PAST)
+    @extend_schema(
+        parameters=[base.AsOfQuerySerializer], responses={200: TaskSerializer} | base.PAST
+    )
     def get(self, request: Request, digest: str) -> Response:
         """Return one task by its id."""
         found = base.read(request, queries.task, queries.as_of_state.task, digest)
-        return Response(Task(found.state).data)
+        return Response(TaskSerializer(found.state).data)
 
 
-class Held(base.View):
+class HeldView(base.RestView):
     """Tasks that hold records."""
 
-    @base.lists(base.ApplicationQuery, Task)
+    @base.lists(base.ApplicationQuerySerializer, TaskSerializer)
     def get(self, request: Request) -> Response:
         """List the tasks that hold records, most records first."""
-        wanted, page = base.list_values(base.ApplicationQuery, request)
-        return base.paged(queries.held(wanted.get("application"), **page), Task)
+        wanted, page = base.list_values(base.ApplicationQuerySerializer, request)
+        return base.paged(queries.held(wanted.get("application"), **page), TaskSerializer)
 
 
-class ResumeMany(base.View):
+class ResumeManyView(base.RestView):
     """Resume many tasks at once."""
 
-    @base.acts(NewResume, ResumedMany)
+    @base.acts(NewResumeSerializer, ResumedManySerializer)
     def post(self, request: Request) -> Response:
         """Resume the PAUSED tasks of an application, or those stopped by one error.
 
@@ -141,7 +143,7 @@ class ResumeMany(base.View):
         Up to 500 tasks are resumed at once; `left` is the number of further ones: repeat with a new
         id until it is 0.
         """
-        given = base.values(NewResume, request.data)
+        given = base.values(NewResumeSerializer, request.data)
         id = base.act_id(request, given)
         digests, left = _chosen(given, id)
         if given["dry_run"] or not digests:
@@ -149,7 +151,7 @@ class ResumeMany(base.View):
             return Response({"results": some, "left": left})
         actor, reason = request.user.get_username(), given.get("reason")
         done = actions.resume_tasks(digests, actor=actor, reason=reason, id=id)
-        return Response({"results": Resumed(done, many=True).data, "left": left})
+        return Response({"results": ResumedSerializer(done, many=True).data, "left": left})
 
 
 def _chosen(given: dict[str, Any], id: UUID) -> tuple[list[str], int]:
