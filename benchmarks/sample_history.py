@@ -31,7 +31,7 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.identity import uuids
 from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.store import Batch
+from arrester.controlplane.store import NewBatch
 from benchmarks.events import EVENTS_PER_BATCH, TRACES, batches
 
 DAYS = 7
@@ -125,7 +125,7 @@ class Week:
         }
         self._instance = UUID(int=self._random.getrandbits(128), version=4)
 
-    def pieces(self) -> Iterator[tuple[datetime, list[Batch]]]:
+    def pieces(self) -> Iterator[tuple[datetime, list[NewBatch]]]:
         """Yield the time of receipt of each piece, and its batches."""
         length = timedelta(days=DAYS) / PIECES
         begin = self.until - timedelta(days=DAYS)
@@ -142,11 +142,11 @@ class Week:
             yield end, [*self._failures_of(begin, length, size), *self._state_changes(number, end)]
             begin = end
 
-    def _run_starts(self, moment: datetime) -> Iterator[Batch]:
+    def _run_starts(self, moment: datetime) -> Iterator[NewBatch]:
         for run in self._runs.values():
             yield self._batch(moment, [ThreadStarted()], run=run)
 
-    def _failures_of(self, begin: datetime, length: timedelta, size: int) -> Iterator[Batch]:
+    def _failures_of(self, begin: datetime, length: timedelta, size: int) -> Iterator[NewBatch]:
         """Yield batches of failures and dead letters, as agents send them."""
         step = length / max(1, size)
         for at in range(0, size, EVENTS_PER_BATCH):
@@ -171,7 +171,7 @@ class Week:
             packed = codec.pack(events)
             if count == EVENTS_PER_BATCH:
                 packed = packed._replace(bodies=self._random.choice(_bodies()))
-            yield Batch(id=uuids.uuid7(moment), events=events, packed=packed)
+            yield NewBatch(id=uuids.uuid7(moment), events=events, packed=packed)
 
     def _record(self, failure: Failure, pipeline: str) -> RecordFailed:
         self._failed += 1
@@ -186,7 +186,7 @@ class Week:
     def _task(self, number: int, pipeline: str = PIPELINE) -> str:
         return f"T{number % (self.tasks if pipeline == PIPELINE else OTHER_TASKS):05d}"
 
-    def _state_changes(self, piece: int, moment: datetime) -> Iterator[Batch]:
+    def _state_changes(self, piece: int, moment: datetime) -> Iterator[NewBatch]:
         """Yield changes of states: more tasks are PAUSED and hold records, one resume fails."""
         paused = max(PAUSED, self.tasks // 100) * (piece + 1) // PIECES
         while len(self._paused) < paused:
@@ -204,7 +204,7 @@ class Week:
         if piece == PIECES - 1:
             yield self._batch(moment, [self._task_died(number) for number in range(DEAD)])
 
-    def _resumed(self, task: str, moment: datetime) -> Iterator[Batch]:
+    def _resumed(self, task: str, moment: datetime) -> Iterator[NewBatch]:
         command = uuids.uuid7(moment)
         issued = CommandIssued(
             command=command,
@@ -217,7 +217,7 @@ class Week:
             expires_at=moment + timedelta(minutes=15),
         )
         event = Event(occurred_at=moment, data=issued)
-        yield Batch(id=uuids.uuid7(moment), events=[event])
+        yield NewBatch(id=uuids.uuid7(moment), events=[event])
         resumed = TaskResumed(task=task, how=ResumeHow.RETRY, actor="ana")
         answers: list[EventData] = [resumed, CommandApplied(command=command), self._paused[task]]
         yield self._batch(moment, answers, caused_by=command)
@@ -233,9 +233,9 @@ class Week:
         *,
         caused_by: UUID | None = None,
         run: Run | None = None,
-    ) -> Batch:
+    ) -> NewBatch:
         events = [self._event(moment, each, caused_by=caused_by, run=run) for each in data]
-        return Batch(id=uuids.uuid7(moment), events=events)
+        return NewBatch(id=uuids.uuid7(moment), events=events)
 
     def _event(
         self,

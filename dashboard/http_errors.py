@@ -16,8 +16,8 @@ from arrester.controlplane.domain.errors import (
     ArresterError,
     BeforeHistory,
     BrokenState,
-    CommandRefused,
-    GroupRefused,
+    CommandForbidden,
+    GroupActForbidden,
     InvalidConfiguration,
     InvalidValue,
     MalformedBatch,
@@ -30,8 +30,8 @@ STATUS_CODES: dict[type[ArresterError], int] = {
     ApplicationLatched: 409,
     BeforeHistory: 410,
     BrokenState: 503,
-    CommandRefused: 409,
-    GroupRefused: 409,
+    CommandForbidden: 409,
+    GroupActForbidden: 409,
     InvalidConfiguration: 400,
     InvalidValue: 400,
     MalformedBatch: 400,
@@ -77,7 +77,7 @@ def _problem(error: ArresterError) -> dict[str, Any]:
         case BeforeHistory():
             oldest = None if error.moment is None else error.moment.isoformat()
             problem |= {"oldest": oldest, "position": error.position}
-        case CommandRefused() | GroupRefused():
+        case CommandForbidden() | GroupActForbidden():
             problem |= {"state": error.state, "position": error.sequence}
     return problem
 

@@ -54,21 +54,21 @@ LAG_GAUGES: tuple[tuple[str, str, Callable[[queries.Lag], float | None]], ...] =
 )
 
 
-class Metrics(RestView):
+class MetricsView(RestView):
     """The endpoint of Prometheus."""
 
     @extend_schema(exclude=True)
     def get(self, request: Request) -> HttpResponse:
         """Return all current metrics; a viewer's token is enough."""
         registry = CollectorRegistry()
-        registry.register(Everything(queries.metrics()))
+        registry.register(MetricsCollector(queries.metrics()))
         return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
 
 
-class Everything(Collector):
+class MetricsCollector(Collector):
     """The samples of one result of `queries.metrics`."""
 
-    def __init__(self, found: queries.Metrics) -> None:
+    def __init__(self, found: queries.MetricValues) -> None:
         self._found = found
 
     def collect(self) -> Iterator[Metric]:

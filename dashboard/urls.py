@@ -167,6 +167,6 @@ urlpatterns = [
     path("logout", for_anybody(LogoutView.as_view()), name="logout"),
     path("healthz", health_probes.healthz, name="healthz"),
     path("readyz", health_probes.readyz, name="readyz"),
-    path("metrics", metrics.Metrics.as_view(), name="metrics"),
+    path("metrics", metrics.MetricsView.as_view(), name="metrics"),
     path("api/", include(rest_urls)),
 ]

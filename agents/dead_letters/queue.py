@@ -28,7 +28,7 @@ from arrester.agents.decisions.rules import FailureRules, SelfHealing, record_er
 from arrester.agents.failure_log import log_failure
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.fingerprints import failure_at
-from arrester.agents.journal.entries import DeadLetters, Entry, Kind
+from arrester.agents.journal.entries import DeadLetters, Entry, EntryKind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import Storage
 from arrester.agents.spark.errors import Problem, problem_of
@@ -307,7 +307,7 @@ class DeadLetterQueue:
         ]
         self._journal.append(
             Entry(
-                kind=Kind.DEAD_LETTERS,
+                kind=EntryKind.DEAD_LETTERS,
                 at=at,
                 epoch=self._event_factory.run.epoch,
                 events=tuple(self._event_factory.event(each, at) for each in events),

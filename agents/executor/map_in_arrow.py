@@ -16,7 +16,7 @@ from .arrow_reader import Row, Unreadable, records
 from .arrow_types import arrow_schema
 from .columns import ERROR, ERROR_TYPE, FILTERED, ORDINAL, OUTCOME, RETRIES
 from .errors import RETRIABLE, Rules, bounded_fields, error_row, text
-from .step_runner import Failure, Results, Steps, UserFunction
+from .step_runner import Results, StepFailure, Steps, UserFunction
 from .type_check import WrongType
 
 
@@ -163,7 +163,9 @@ class GuardedSteps(_Python):
         arrays = [column.take(take) for column in results.arrays]
         return self._assembled(batch, internal, arrays, types, pa.array(origins, pa.int32()))
 
-    def _outcome(self, failure: Failure | None, *, passed: bool) -> tuple[int | None, Row | None]:
+    def _outcome(
+        self, failure: StepFailure | None, *, passed: bool
+    ) -> tuple[int | None, Row | None]:
         if failure is None:
             return (None if passed else FILTERED), None
         step = self._steps[failure.step]
@@ -210,7 +212,7 @@ def _rules(step: Step, rules: Rules) -> Rules:
     return replace(rules, kinds={**rules.kinds, **dict.fromkeys(step.retriable, RETRIABLE)})
 
 
-def _error_row(failure: Failure, step: Step) -> Row:
+def _error_row(failure: StepFailure, step: Step) -> Row:
     exc, fields = failure.failed.error, None
     if isinstance(exc, WrongType | Unreadable):
         # The row does not have the schema of its step: the frame is the function.

@@ -32,7 +32,7 @@ _IN_FLIGHT = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class PlacedRow:
     """A row and its coordinates."""
 
     task: str | None
@@ -129,7 +129,7 @@ class _TaskState:
     place: Place
     ok: bool = True
     #: The row that was sent last and is awaited, with its future.
-    waiting: Record | None = None
+    waiting: PlacedRow | None = None
     future: Any = None
     #: When it was sent.
     began_ms: int = 0
@@ -152,7 +152,7 @@ class _Run:
         #: Records that failed.
         self._failures = 0
 
-    def send_row(self, record: Record) -> None:
+    def send_row(self, record: PlacedRow) -> None:
         """Send a row after everything before it in its task has arrived."""
         state = self._states.setdefault(
             record.task, _TaskState(first=record.place, place=record.place)
@@ -198,7 +198,7 @@ class _Run:
         if results:
             yield pa.RecordBatch.from_pylist(results, schema=schema)
 
-    def _await(self, record: Record, state: _TaskState, future: Any) -> None:
+    def _await(self, record: PlacedRow, state: _TaskState, future: Any) -> None:
         state.waiting, state.future = record, future
         self._in_flight[record.task] = state
         if len(self._in_flight) > _IN_FLIGHT:
@@ -218,7 +218,7 @@ class _Run:
         except BaseException as exc:
             self._fail(record, state, exc, immediate=False)
 
-    def _record_progress(self, record: Record) -> None:
+    def _record_progress(self, record: PlacedRow) -> None:
         """Record which record is being sent; what opens a sender may also have to close it."""
         if record.rank is not None:
             open_ended = self._by.connect is not None or self._by.made or self._failures
@@ -235,7 +235,7 @@ class _Run:
         return self._by.made.get(task, 0) if state.place == state.first else 0
 
     def _fail(
-        self, record: Record, state: _TaskState, exc: BaseException, *, immediate: bool
+        self, record: PlacedRow, state: _TaskState, exc: BaseException, *, immediate: bool
     ) -> None:
         failed, is_full = self._failed(exc, immediate=immediate)
         if failed.kind == SELF_HEALING:
@@ -285,7 +285,7 @@ class _Run:
         self._results.append({**place_and_error, RETRIES: retries, STOPPED: stopped})
 
 
-def _records(batch: pa.RecordBatch) -> Iterator[Record]:
+def _records(batch: pa.RecordBatch) -> Iterator[PlacedRow]:
     """Yield the rows of a batch; an unreadable one has the reason."""
     coordinates = [
         batch.column(batch.schema.get_field_index(name)).to_pylist()
@@ -296,7 +296,7 @@ def _records(batch: pa.RecordBatch) -> Iterator[Record]:
     read = records(batch)
     for number, (task, entry, position, rank) in enumerate(zip(*coordinates, ranks, strict=True)):
         row = read.unreadable.get(number, read.rows[number])
-        yield Record(task=task, entry=entry, position=position, row=row, rank=rank)
+        yield PlacedRow(task=task, entry=entry, position=position, row=row, rank=rank)
 
 
 def _result_schema(batch: pa.RecordBatch) -> pa.Schema:

@@ -24,7 +24,7 @@ from .type_check import Check, WrongType, preview, refuse_awaitable, struct_chec
 UserFunction = Callable[[Row], Row | Iterable[Row] | None]
 
 
-class Failure(NamedTuple):
+class StepFailure(NamedTuple):
     """The failure of a record: the step's index, the last exception, the attempts."""
 
     step: int
@@ -53,11 +53,11 @@ class Results:
     record_of: Sequence[int]
     #: The columns of the rows.
     arrays: list[Any] = field(default_factory=list)
-    failures: dict[int, Failure] = field(default_factory=dict)
+    failures: dict[int, StepFailure] = field(default_factory=dict)
     #: Attempts after the first.
     retries: dict[int, int] = field(default_factory=dict)
 
-    def fail(self, record: int, failure: Failure) -> None:
+    def fail(self, record: int, failure: StepFailure) -> None:
         """Keep the first failure of a record."""
         self.failures.setdefault(record, failure)
 
@@ -165,7 +165,7 @@ class Steps:
         if result.attempts > 1:
             results.retries[record] = results.retries.get(record, 0) + result.attempts - 1
         if result.failed is not None:
-            failure = Failure(number, result.failed, result.attempts, result.took_ms)
+            failure = StepFailure(number, result.failed, result.attempts, result.took_ms)
             results.fail(record, failure)
         return result.rows
 
@@ -208,8 +208,8 @@ class Steps:
             results.drop_failed()
         return _arrays(results.rows, self._last)
 
-    def _mismatch(self, exc: WrongType | Unreadable, number: int) -> Failure:
-        return Failure(number, failure_from(exc, self._rules[number]), 1)
+    def _mismatch(self, exc: WrongType | Unreadable, number: int) -> StepFailure:
+        return StepFailure(number, failure_from(exc, self._rules[number]), 1)
 
 
 def call_with_retries(

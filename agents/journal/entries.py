@@ -14,7 +14,7 @@ from arrester.controlplane.domain.events import Event
 NO_BATCH = -1
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     """Why an entry was made."""
 
     #: A run has claimed the checkpoint.
@@ -103,7 +103,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One commit of the journal: the decisions, and the events that report them."""
 
-    kind: Kind
+    kind: EntryKind
     at: datetime
     epoch: int
     #: Assigned by the journal.

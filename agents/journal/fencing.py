@@ -11,7 +11,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from arrester.agents.journal.entries import NO_BATCH, Entry, Kind
+from arrester.agents.journal.entries import NO_BATCH, Entry, EntryKind
 from arrester.agents.journal.journal import FOLDER, Journal, Superseded
 from arrester.agents.journal.state import Ledger
 from arrester.agents.journal.storage import (
@@ -74,7 +74,7 @@ def claim(
             )
         )
         entry = Entry(
-            kind=Kind.RUN,
+            kind=EntryKind.RUN,
             at=now,
             epoch=epoch,
             instance=instance,

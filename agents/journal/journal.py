@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from arrester.agents.journal.entries import Entry, Kind
+from arrester.agents.journal.entries import Entry, EntryKind
 from arrester.agents.journal.state import TASK_EVENTS, Ledger, SavedRows
 from arrester.agents.journal.storage import CheckpointUnusable, FileExists, Storage
 from arrester.controlplane.domain.errors import ArresterError
@@ -302,7 +302,7 @@ class Journal:
         """Delete settled entries except `run`: it occupies the number where an older run would
         write next."""
         for entry in self.unsettled:
-            if entry.number <= settled and entry.kind is not Kind.RUN:
+            if entry.number <= settled and entry.kind is not EntryKind.RUN:
                 self._files.delete(f"{FOLDER}/{_file_name(entry.number)}")
         self.unsettled = [entry for entry in self.unsettled if entry.number > settled]
 

@@ -15,8 +15,8 @@ from arrester.agents.journal.entries import (
     DeadLetters,
     Decided,
     Entry,
+    EntryKind,
     Held,
-    Kind,
     Skipped,
 )
 from arrester.controlplane.domain.events import (
@@ -185,7 +185,7 @@ class Ledger(msgspec.Struct, kw_only=True):
         """Fold one entry."""
         self.number = entry.number
         self.epoch = max(self.epoch, entry.epoch)
-        if entry.kind is Kind.RUN:
+        if entry.kind is EntryKind.RUN:
             self._rename(entry)
         for event in entry.events:
             self._apply_event(event, entry)
@@ -201,19 +201,19 @@ class Ledger(msgspec.Struct, kw_only=True):
                 decided=entry.decided,
             )
             self.saved_rows.append(saved)
-            if entry.kind is Kind.DRAIN:
+            if entry.kind is EntryKind.DRAIN:
                 self.open_saved_rows.append(saved)
         if entry.dead_letters is not None:
             self.pending_dead_letters[entry.dead_letters.name] = entry.dead_letters
         match entry.kind:
-            case Kind.RUN:
+            case EntryKind.RUN:
                 self.instance = entry.instance
-            case Kind.DRAIN if entry.chunk is not None:
+            case EntryKind.DRAIN if entry.chunk is not None:
                 self._open(entry.chunk)
-            case Kind.DRAINED if self.open_chunk is not None:
+            case EntryKind.DRAINED if self.open_chunk is not None:
                 self._take(self.open_chunk)
                 self.open_chunk, self.open_saved_rows = None, []
-            case Kind.RESUME if entry.chunk is not None:
+            case EntryKind.RESUME if entry.chunk is not None:
                 self._take(entry.chunk)
 
     def _rename(self, run: Entry) -> None:
@@ -261,7 +261,7 @@ class Ledger(msgspec.Struct, kw_only=True):
                 )
             if isinstance(data, TaskDied | TaskRestarted):
                 task = replace(task, alone=isinstance(data, TaskDied) and data.alone)
-            if entry.kind is Kind.PAUSE and isinstance(data, TaskPaused):
+            if entry.kind is EntryKind.PAUSE and isinstance(data, TaskPaused):
                 task = replace(task, paused_after_batch=entry.after)
             self._put(task)
 

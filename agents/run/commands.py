@@ -17,7 +17,7 @@ from arrester.agents.executor.columns import ERROR, ERROR_TYPE, OUTCOME, POSITIO
 from arrester.agents.failures.fingerprints import failure_at
 from arrester.agents.held.schema import HeldRowsMisfit, HeldRowsMissing
 from arrester.agents.held.store import HeldStore, PositionNotHeld
-from arrester.agents.journal.entries import NO_BATCH, Chunk, DeadLetters, Entry, Kind
+from arrester.agents.journal.entries import NO_BATCH, Chunk, DeadLetters, Entry, EntryKind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.state import CommandAnswer, StoppingRecord, TaskLedger
 from arrester.agents.run.processor import Processor
@@ -80,7 +80,7 @@ class CommandHandler:
             reason=requested.reason,
         )
         detail = _policy_detail(self.pipeline, requested)
-        return self._apply(Kind.POLICY, at, requested, [changed], detail)
+        return self._apply(EntryKind.POLICY, at, requested, [changed], detail)
 
     def _resume(self, requested: TaskCommand, at: datetime) -> CommandAnswer:
         """Apply or refuse a request for a task."""
@@ -111,7 +111,7 @@ class CommandHandler:
         why = failure_at("source", Problem(exception_class=name, message=str(misfit)))
         position = self.held_store.first_position(ledger, key)
         paused = TaskPaused(task=key, position=position, failure=why)
-        self._append(Kind.PAUSE, at, None, [paused])
+        self._append(EntryKind.PAUSE, at, None, [paused])
         return True
 
     def _accept(self, task: TaskLedger, requested: TaskCommand, at: datetime) -> CommandAnswer:
@@ -123,15 +123,15 @@ class CommandHandler:
             # A micro-batch that may already be written is not changed.
             begun, awaited = self.processor.begun_batch, self.processor.awaited_batch
             after = begun if awaited is None else max(begun, awaited)
-            return self._apply(Kind.PAUSE, at, requested, [paused], detail, after=after)
+            return self._apply(EntryKind.PAUSE, at, requested, [paused], detail, after=after)
         chunk = self._skipped(task, requested)
         resumed, detail = _resumed(task, requested, chunk), _resume_detail(task, requested, chunk)
         if chunk is None:
-            return self._apply(Kind.RESUME, at, requested, [resumed], detail)
+            return self._apply(EntryKind.RESUME, at, requested, [resumed], detail)
         dead_letters, events = self._dead_letters(task, chunk, requested, at)
         events += [RecordsHeld(task=requested.key, held=task.held - chunk.taken), resumed]
         outcome = self._apply(
-            Kind.RESUME, at, requested, events, detail, chunk=chunk, dead_letters=dead_letters
+            EntryKind.RESUME, at, requested, events, detail, chunk=chunk, dead_letters=dead_letters
         )
         if dead_letters is not None and self.dead_letters is not None:
             self.dead_letters.deliver(dead_letters)
@@ -204,12 +204,12 @@ class CommandHandler:
     ) -> CommandAnswer:
         if requested.command is not None:
             refused = CommandRefused(command=requested.command, reason=reason)
-            self._append(Kind.REFUSED, at, requested.command, [refused])
+            self._append(EntryKind.REFUSED, at, requested.command, [refused])
         return CommandAnswer(applied=False, reason=reason)
 
     def _apply(
         self,
-        kind: Kind,
+        kind: EntryKind,
         at: datetime,
         requested: TaskCommand | PolicyCommand,
         events: list[EventData],
@@ -228,7 +228,7 @@ class CommandHandler:
 
     def _append(
         self,
-        kind: Kind,
+        kind: EntryKind,
         at: datetime,
         command: UUID | None,
         events: list[EventData],

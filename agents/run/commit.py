@@ -27,8 +27,8 @@ from arrester.agents.journal.entries import (
     DeadLetters,
     Decided,
     Entry,
+    EntryKind,
     Held,
-    Kind,
     Skipped,
 )
 from arrester.agents.journal.journal import Journal
@@ -93,7 +93,7 @@ class Committer:
         ]
         self.journal.append(
             Entry(
-                kind=Kind.BATCH if chunk is None else Kind.DRAIN,
+                kind=EntryKind.BATCH if chunk is None else EntryKind.DRAIN,
                 at=at,
                 epoch=self.event_factory.run.epoch,
                 events=(*decided, *(self.event_factory.event(each, at) for each in rest)),
@@ -168,4 +168,4 @@ class Committer:
         rest = RecordsHeld(task=chunk.task, held=ledger.task(chunk.task).held - chunk.taken)
         events = (self.event_factory.event(rest, at),)
         epoch = self.event_factory.run.epoch
-        self.journal.append(Entry(kind=Kind.DRAINED, at=at, epoch=epoch, events=events))
+        self.journal.append(Entry(kind=EntryKind.DRAINED, at=at, epoch=epoch, events=events))

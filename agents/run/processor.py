@@ -21,7 +21,7 @@ from arrester.agents.executor.columns import ENTRY, ROW
 from arrester.agents.failures.aggregate import Coordinates
 from arrester.agents.failures.pause_offsets import held_after
 from arrester.agents.held.store import HeldStore
-from arrester.agents.journal.entries import NO_BATCH, Chunk, Kind
+from arrester.agents.journal.entries import NO_BATCH, Chunk, EntryKind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.state import Ledger, SavedRows, TaskLedger
 from arrester.agents.run.commit import Committer
@@ -119,7 +119,8 @@ class Processor:
         ledger = self._ledger
         # Spark has not committed the micro-batch, but there is a decision about it.
         is_replayed = any(
-            entry.kind is Kind.BATCH and entry.batch == batch for entry in self.journal.unsettled
+            entry.kind is EntryKind.BATCH and entry.batch == batch
+            for entry in self.journal.unsettled
         )
         blocked = ledger.blocked(batch)
         takes_fast_path = self.fast_path is not None and not (

@@ -10,7 +10,7 @@ from datetime import datetime
 from uuid import UUID
 
 from arrester.agents.held.store import is_needed
-from arrester.agents.journal.entries import Entry, Kind
+from arrester.agents.journal.entries import Entry, EntryKind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import Storage, is_committed, last_committed
 from arrester.agents.runtime.thread_protocol import Outbox
@@ -24,7 +24,7 @@ _SLICES_AT_END = 50
 #: The wait before a refused put is tried again, doubled up to the maximum; logged once a minute.
 _WAIT_SECONDS, _WAIT_SECONDS_MAX, _LOG_SECONDS = 0.05, 5.0, 60.0
 #: Entries that report the start or the end of a run.
-_OF_RUNS = (Kind.RUN, Kind.STOPPED, Kind.DIED)
+_OF_RUNS = (EntryKind.RUN, EntryKind.STOPPED, EntryKind.DIED)
 
 
 class Publisher:

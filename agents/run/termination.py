@@ -14,7 +14,7 @@ from arrester.agents.decisions.end_reasons import (
 from arrester.agents.decisions.events import EventFactory
 from arrester.agents.failures.fingerprints import failure_at, failure_of
 from arrester.agents.held.limits import HeldLimitExceeded
-from arrester.agents.journal.entries import Entry, Kind
+from arrester.agents.journal.entries import Entry, EntryKind
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.state import Ledger
 from arrester.agents.runtime.thread_protocol import ThreadDeath
@@ -67,7 +67,7 @@ def ending_entry(
         ]
     ended = ThreadDied(reason=death.reason, failure=death.failure)
     return Entry(
-        kind=Kind.STOPPED if exc is None else Kind.DIED,
+        kind=EntryKind.STOPPED if exc is None else EntryKind.DIED,
         at=at,
         epoch=event_factory.run.epoch,
         events=(*events, event_factory.event(ended, at)),

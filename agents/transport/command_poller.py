@@ -11,7 +11,8 @@ from uuid import UUID
 
 import msgspec
 
-from arrester.agents.transport.redis_client import BLOCK_SECONDS, RedisClient, RedisUnavailable
+from arrester.agents.transport.redis_client import BLOCK_SECONDS, RedisClient
+from arrester.controlplane.domain.errors import RedisUnavailable
 from arrester.controlplane.domain.events import CommandIssued, CommandKind
 from arrester.controlplane.domain.wire import codec
 

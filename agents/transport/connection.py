@@ -10,9 +10,10 @@ from uuid import UUID
 
 from arrester.agents.config import AgentConfig
 from arrester.agents.transport.command_poller import Poller
-from arrester.agents.transport.redis_client import RedisClient, RedisUnavailable
+from arrester.agents.transport.redis_client import RedisClient
 from arrester.agents.transport.sender import Sender
 from arrester.agents.transport.spool_ownership import open_spool
+from arrester.controlplane.domain.errors import RedisUnavailable
 from arrester.controlplane.domain.events import CommandIssued
 
 log = logging.getLogger("arrester.agent")

@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar, cast
 from uuid import UUID
 
-from arrester.agents.transport.spool import Batch, Sent
-from arrester.controlplane.domain.errors import ArresterError
+from arrester.agents.transport.spool import Sent, SpooledBatch
+from arrester.controlplane.domain.errors import RedisUnavailable
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import ApplicationStatus
 
@@ -75,10 +75,6 @@ return answer
 """
 
 
-class RedisUnavailable(ArresterError):
-    """Redis cannot be reached or refuses; the operation may be repeated."""
-
-
 class RedisRefused(RedisUnavailable):
     """Redis refuses the user, the password or a permission: waiting does not help."""
 
@@ -117,7 +113,7 @@ class RedisClient:
         self._append = self._client.register_script(_APPEND)
 
     def append(
-        self, spool: UUID, batches: Sequence[Batch], *, last: Sent | None
+        self, spool: UUID, batches: Sequence[SpooledBatch], *, last: Sent | None
     ) -> tuple[AppendStatus, list[str]]:
         """Append `batches` in order, unless Redis lost `last`, which it had accepted.
 

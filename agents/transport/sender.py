@@ -12,9 +12,9 @@ from arrester.agents.transport.redis_client import (
     AppendStatus,
     RedisClient,
     RedisRefused,
-    RedisUnavailable,
 )
 from arrester.agents.transport.spool import Spool
+from arrester.controlplane.domain.errors import RedisUnavailable
 from arrester.controlplane.domain.identity.redis_keys import HEARTBEAT_SECONDS
 
 log = logging.getLogger("arrester.sender")

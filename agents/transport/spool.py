@@ -57,7 +57,7 @@ CREATE TABLE IF NOT EXISTS confirmed (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class SpooledBatch:
     """Events as they are sent, under one id; `number` orders them in their spool."""
 
     number: int
@@ -148,20 +148,20 @@ class Spool:
 
     # ── for the sender ───────────────────────────────────────────────────────────────────────
 
-    def unsent(self, *, most: int, most_bytes: int) -> list[Batch]:
+    def unsent(self, *, most: int, most_bytes: int) -> list[SpooledBatch]:
         """Return the oldest batches that Redis does not have, in order; at least one if any."""
         query = (
             "SELECT number, id, events FROM batch"
             " WHERE number > (SELECT coalesce(max(number), 0) FROM sent) ORDER BY number"
         )
-        batches: list[Batch] = []
+        batches: list[SpooledBatch] = []
         size = 0
         with self._lock, closing(self._database.execute(query)) as rows:
             for number, id, events in rows:
                 size += len(events)
                 if batches and (len(batches) == most or size > most_bytes):
                     break
-                batches.append(Batch(number=number, id=UUID(bytes=id), events=events))
+                batches.append(SpooledBatch(number=number, id=UUID(bytes=id), events=events))
         return batches
 
     def last_sent(self) -> Sent | None:
@@ -171,7 +171,7 @@ class Spool:
             row = self._database.execute(query).fetchone()
         return None if row is None else Sent(entry=row[0], batch=UUID(bytes=row[1]))
 
-    def mark_sent(self, batches: Iterable[Batch], entries: Iterable[str]) -> None:
+    def mark_sent(self, batches: Iterable[SpooledBatch], entries: Iterable[str]) -> None:
         """Record the stream entries of `batches`."""
         rows = [(batch.number, entry) for batch, entry in zip(batches, entries, strict=False)]
         with self._lock, self._transaction():

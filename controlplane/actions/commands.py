@@ -15,7 +15,7 @@ from django.conf import settings
 from arrester.controlplane import store
 from arrester.controlplane.actions.transaction import advance, check_text, new_id
 from arrester.controlplane.domain.commands.decide import CommandRequest, cancel_refusal, decide
-from arrester.controlplane.domain.errors import CommandRefused, InvalidValue, NotFound
+from arrester.controlplane.domain.errors import CommandForbidden, InvalidValue, NotFound
 from arrester.controlplane.domain.events import (
     ApplicationOpened,
     CommandCancelled,
@@ -92,7 +92,7 @@ start_application = partial(command_application, CommandKind.START_APPLICATION)
 
 
 def issue_command(application: str, requested: CommandRequest) -> CommandState:
-    """Issue any command; raise CommandRefused if the state forbids it."""
+    """Issue any command; raise CommandForbidden if the state forbids it."""
     state = _issue_all(application, [requested])
     command = state.commands[requested.command]
     if command.status is CommandStatus.REFUSED:
@@ -100,7 +100,9 @@ def issue_command(application: str, requested: CommandRequest) -> CommandState:
         if requested.task is not None:
             task = state.tasks.get(requested.task.digest)
             status = TaskStatus.RUNNING if task is None else task.status
-        raise CommandRefused(command.outcome or "refused", state=status, sequence=command.sequence)
+        raise CommandForbidden(
+            command.outcome or "refused", state=status, sequence=command.sequence
+        )
     return command
 
 
@@ -161,7 +163,7 @@ def _digest(text: str) -> str:
 def cancel_command(
     command: UUID, *, actor: str, reason: str | None = None, id: UUID | None = None
 ) -> CommandState:
-    """Cancel a command that no instance has fetched yet; raise CommandRefused if it is too late.
+    """Cancel a command that no instance has fetched yet; raise CommandForbidden if it is too late.
 
     An instance may have fetched it without an answer yet: its later answer is final.
     """
@@ -174,7 +176,7 @@ def cancel_command(
         current = state.commands[command]
         late = cancel_refusal(current)
         if late is not None:
-            raise CommandRefused(late, state=current.status, sequence=current.sequence)
+            raise CommandForbidden(late, state=current.status, sequence=current.sequence)
         data = CommandCancelled(
             command=command, reason=reason or f"cancelled by {actor}", actor=actor
         )

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from arrester.controlplane.actions.transaction import advance, check_text, new_id
 from arrester.controlplane.domain.commands.decide import TEXT_MAX
-from arrester.controlplane.domain.errors import GroupRefused, InvalidValue, NotFound
+from arrester.controlplane.domain.errors import GroupActForbidden, InvalidValue, NotFound
 from arrester.controlplane.domain.events import Event, NoteAdded
 from arrester.controlplane.domain.identity import uuids
 from arrester.controlplane.domain.identity.names import TaskId
@@ -40,8 +40,8 @@ class ActedOn(msgspec.Struct, frozen=True, kw_only=True):
 def act_on_group(application: str, requested: GroupRequest) -> GroupState:
     """Resolve, reopen, mute or unmute an error group; a repeated id changes nothing.
 
-    Raises GroupRefused (with `state` and `sequence`) if its state forbids it, InvalidValue for a
-    mute without an end, NotFound; then nothing is logged.
+    Raises GroupActForbidden (with `state` and `sequence`) if its state forbids it, InvalidValue for
+    a mute without an end, NotFound; then nothing is logged.
     """
     check_text(actor=requested.actor, reason=requested.reason)
 
@@ -49,7 +49,7 @@ def act_on_group(application: str, requested: GroupRequest) -> GroupState:
         group = _group(state, requested.fingerprint)
         forbidden = error_groups.refusal(requested.act, group.status)
         if forbidden is not None:
-            raise GroupRefused(forbidden, state=group.status, sequence=group.status_sequence)
+            raise GroupActForbidden(forbidden, state=group.status, sequence=group.status_sequence)
         now = datetime.now(UTC)
         return [Event(occurred_at=now, data=error_groups.decide(requested, now=now))]
 
@@ -82,7 +82,7 @@ def _act(application: str, fingerprint: str, requested: GroupRequest) -> ActedOn
     id = uuids.part_of(requested.id, f"{application}/{fingerprint}")
     try:
         group = act_on_group(application, replace(requested, id=id, fingerprint=fingerprint))
-    except (GroupRefused, NotFound, InvalidValue, DataError) as refused:
+    except (GroupActForbidden, NotFound, InvalidValue, DataError) as refused:
         return ActedOn(
             application=application, fingerprint=fingerprint, group=None, refused=str(refused)
         )

@@ -19,7 +19,7 @@ from arrester.controlplane.domain.commands.decide import TEXT_MAX
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import Event, QuarantineDismissed, QuarantineRequeued
 from arrester.controlplane.outbound import command_outbox
-from arrester.controlplane.store.stream_entry import ENTRY_ERRORS, Entry, reread_entry
+from arrester.controlplane.store.stream_entry import ENTRY_ERRORS, DecodedEntry, reread_entry
 from arrester.controlplane.views import projections
 
 log = logging.getLogger(__name__)
@@ -141,13 +141,13 @@ def dismiss_one(number: int, *, actor: str, reason: str, id: UUID) -> None:
 
 
 def _record(
-    stream: store.Stream,
+    stream: store.LogStream,
     data: QuarantineDismissed | QuarantineRequeued,
     id: UUID | None,
     *,
     at: datetime,
 ) -> None:
-    batch = store.Batch(id=id or new_id(), events=[Event(occurred_at=at, data=data)])
+    batch = store.NewBatch(id=id or new_id(), events=[Event(occurred_at=at, data=data)])
     if id is not None:
         store.record_batches(stream, [batch], received_at=at)
     _, stored = store.append(stream, [batch], received_at=at)
@@ -155,11 +155,13 @@ def _record(
 
 
 @transaction.atomic
-def _append(stream: store.Stream, entry: Entry, *, received_at: datetime) -> store.Stream:
+def _append(
+    stream: store.LogStream, entry: DecodedEntry, *, received_at: datetime
+) -> store.LogStream:
     """Append the decodable part of an entry, and quarantine the rest of it."""
     if not entry.events:
         return stream
-    batch = store.Batch(id=entry.batch or new_id(), events=entry.events, packed=entry.packed)
+    batch = store.NewBatch(id=entry.batch or new_id(), events=entry.events, packed=entry.packed)
     stream, stored = store.append(stream, [batch], received_at=received_at)
     projections.project(stream.application, stored)
     store.add_to_quarantine(entry.quarantined, received_at=received_at)

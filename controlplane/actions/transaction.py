@@ -53,7 +53,7 @@ def advance(
     if not events:
         return state
     now = datetime.now(UTC)
-    batch = store.Batch(id=id or new_id(), events=events)
+    batch = store.NewBatch(id=id or new_id(), events=events)
     if id is not None:
         store.record_batches(stream, [batch], received_at=now)
     _, stored = store.append(stream, [batch], received_at=now)

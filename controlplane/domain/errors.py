@@ -47,7 +47,7 @@ class MalformedBatch(ArresterError):
     """The bytes are not a batch of events; quarantine them, do not read them again."""
 
 
-class CommandRefused(ArresterError):
+class CommandForbidden(ArresterError):
     """The state forbids this command; nothing was changed."""
 
     def __init__(self, reason: str, *, state: str, sequence: int = 0) -> None:
@@ -57,7 +57,7 @@ class CommandRefused(ArresterError):
         self.sequence = sequence
 
 
-class GroupRefused(ArresterError):
+class GroupActForbidden(ArresterError):
     """The error group's state forbids this; nothing was changed."""
 
     def __init__(self, reason: str, *, state: str, sequence: int) -> None:
@@ -68,7 +68,7 @@ class GroupRefused(ArresterError):
 
 
 class RedisUnavailable(ArresterError):
-    """Redis does not answer, and this cannot wait for it; try again when it is back."""
+    """Redis cannot be reached or refuses; try again when it answers."""
 
 
 class NotFound(ArresterError):

@@ -45,7 +45,7 @@ def erase(application: str, sequence: int, *, actor: str, reason: str) -> int:
         event = Event(
             occurred_at=now, data=BodyErased(sequence=sequence, actor=actor, reason=reason)
         )
-        batch = store.Batch(id=uuids.uuid7(now), events=[event])
+        batch = store.NewBatch(id=uuids.uuid7(now), events=[event])
         stream, stored = store.append(stream, [batch], received_at=now)
         projections.project(application, stored)
     # The former row stays on the disk until it is overwritten.

@@ -26,8 +26,10 @@ from arrester.controlplane.views import row_mapping
 #: The cost of a past state: events that are folded for any answer, and the multiple of it if no
 #: keeper was available.
 EVENTS_PER_SNAPSHOT, LATE = 10_000, 2
-_VIEWS: Mapping[str, row_mapping.View[Any]] = {view.table: view for view in row_mapping.STATES}
-_VIEW_OF: Mapping[type[Any], row_mapping.View[Any]] = {
+_VIEWS: Mapping[str, row_mapping.ViewMapping[Any]] = {
+    view.table: view for view in row_mapping.STATES
+}
+_VIEW_OF: Mapping[type[Any], row_mapping.ViewMapping[Any]] = {
     view.state: view for view in row_mapping.STATES
 }
 
@@ -36,7 +38,7 @@ def at(
     application: str,
     position: int,
     *,
-    states: Iterable[tuple[row_mapping.View[Any], str]] | None = None,
+    states: Iterable[tuple[row_mapping.ViewMapping[Any], str]] | None = None,
     tasks: Collection[UUID] | None = None,
 ) -> StreamState:
     """Return the states of an application as they were at `position`.

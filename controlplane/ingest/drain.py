@@ -29,7 +29,7 @@ from arrester.controlplane.gc_pause import not_collecting
 from arrester.controlplane.history import state_at_position
 from arrester.controlplane.ingest.fold_entries import StreamAdvanced, fold, order
 from arrester.controlplane.outbound import command_outbox
-from arrester.controlplane.store.stream_entry import Entry, read_entry
+from arrester.controlplane.store.stream_entry import DecodedEntry, read_entry
 
 log = logging.getLogger(__name__)
 CONFIRMED_SECONDS = 7 * 24 * 3600
@@ -126,9 +126,9 @@ def _drain_until(
     return events, True
 
 
-def _read(application: str, found: Iterable[redis_client.StreamEntry]) -> list[Entry]:
+def _read(application: str, found: Iterable[redis_client.StreamEntry]) -> list[DecodedEntry]:
     """Return the entries of one transaction, in order."""
-    entries: list[Entry] = []
+    entries: list[DecodedEntry] = []
     events = 0
     for id, fields in found:
         entries.append(read_entry(application, id, fields))
@@ -157,7 +157,7 @@ def _reset_cursor_after_loss(redis: redis_client.Redis, application: str) -> Non
 
 
 def _confirm(
-    redis: redis_client.Redis, application: str, entries: Sequence[Entry], *, count: int
+    redis: redis_client.Redis, application: str, entries: Sequence[DecodedEntry], *, count: int
 ) -> list[redis_client.StreamEntry]:
     """Confirm committed batches to their senders and delete them from Redis in one step; return
     the entries that follow."""

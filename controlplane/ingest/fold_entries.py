@@ -17,7 +17,7 @@ from arrester.controlplane.domain.errors import BrokenState
 from arrester.controlplane.domain.identity import uuids
 from arrester.controlplane.domain.wire.failure_columns import Stored
 from arrester.controlplane.store import prepared_statements
-from arrester.controlplane.store.stream_entry import ENTRY_ERRORS, Entry
+from arrester.controlplane.store.stream_entry import ENTRY_ERRORS, DecodedEntry
 from arrester.controlplane.views import projections
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class StreamAdvanced(Exception):
 class Folded(NamedTuple):
     """The appended events, and the stream after them."""
 
-    stream: store.Stream
+    stream: store.LogStream
     stored: list[Stored]
 
 
@@ -42,7 +42,7 @@ def order(entry: str) -> tuple[int, int]:
     return int(milliseconds), int(number)
 
 
-def fold(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
+def fold(seen: store.LogStream, entries: Sequence[DecodedEntry]) -> Folded:
     """Append `entries` to a stream and fold them into its views; senders are confirmed later.
 
     If a value breaks the fold, only its entry is quarantined. Raises StreamAdvanced if the stream
@@ -67,7 +67,7 @@ def fold(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
     return Folded(seen, stored)
 
 
-def _fold_all(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
+def _fold_all(seen: store.LogStream, entries: Sequence[DecodedEntry]) -> Folded:
     """Append and project the new batches of `entries`, and advance the cursor, in one
     transaction."""
     application = seen.application
@@ -88,7 +88,7 @@ def _fold_all(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
         horizon = _horizon(unknown, now=now)
         fresh = [_within_horizon(entry, horizon) for entry in unknown]
         batches = [
-            store.Batch(id=entry.batch, events=entry.events, packed=entry.packed)
+            store.NewBatch(id=entry.batch, events=entry.events, packed=entry.packed)
             for entry in fresh
             if entry.batch is not None
         ]
@@ -114,14 +114,16 @@ def _fold_all(seen: store.Stream, entries: Sequence[Entry]) -> Folded:
     return Folded(stream, stored)
 
 
-def _append_reactions(stream: store.Stream, stored: Sequence[Stored], *, now: datetime) -> Folded:
+def _append_reactions(
+    stream: store.LogStream, stored: Sequence[Stored], *, now: datetime
+) -> Folded:
     """Append and project the server's own reactions in the same transaction."""
     followed: list[Stored] = []
     expiry = timedelta(seconds=settings.ENVIRONMENT.command_expiry_seconds)
     for each in needing_reaction(stored):
         state = projections.current_states(stream.application)
         events = reactions_to(each, state, now=now, expiry=expiry)
-        batch = store.Batch(id=uuid5(each.batch, f"follows {each.sequence}"), events=events)
+        batch = store.NewBatch(id=uuid5(each.batch, f"follows {each.sequence}"), events=events)
         stream, appended = store.append(stream, [batch], received_at=now)
         if appended:
             projections.project(stream.application, appended)
@@ -129,7 +131,7 @@ def _append_reactions(stream: store.Stream, stored: Sequence[Stored], *, now: da
     return Folded(stream, followed)
 
 
-def _unseen(entries: Iterable[Entry], known: set[UUID]) -> list[Entry]:
+def _unseen(entries: Iterable[DecodedEntry], known: set[UUID]) -> list[DecodedEntry]:
     """Return the entries whose batch is not `known`; of a repeated one, the first."""
     fresh = []
     for entry in entries:
@@ -141,7 +143,7 @@ def _unseen(entries: Iterable[Entry], known: set[UUID]) -> list[Entry]:
     return fresh
 
 
-def _horizon(entries: Iterable[Entry], *, now: datetime) -> float:
+def _horizon(entries: Iterable[DecodedEntry], *, now: datetime) -> float:
     """Return the time, in milliseconds, before which an id may have been forgotten.
 
     Ids forgotten under a shorter setting stay forgotten. Ids of today and yesterday never are, so
@@ -156,7 +158,7 @@ def _horizon(entries: Iterable[Entry], *, now: datetime) -> float:
     return horizon.timestamp() * 1000
 
 
-def _batch_time(entry: Entry) -> int | None:
+def _batch_time(entry: DecodedEntry) -> int | None:
     """Return the milliseconds of an entry's batch, if it has a time and events."""
     if not entry.events or entry.batch is None or entry.batch.version not in (7, 8):
         return None
@@ -164,7 +166,7 @@ def _batch_time(entry: Entry) -> int | None:
     return uuids.milliseconds(entry.batch)
 
 
-def _within_horizon(entry: Entry, horizon: float) -> Entry:
+def _within_horizon(entry: DecodedEntry, horizon: float) -> DecodedEntry:
     """Quarantine an entry whose batch is so old that its id may be forgotten."""
     at = _batch_time(entry)
     if entry.batch is None or at is None or at >= horizon:

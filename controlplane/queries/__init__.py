@@ -41,7 +41,7 @@ from arrester.controlplane.queries.current_state.policies import (
     runs,
     task_gauges,
 )
-from arrester.controlplane.queries.current_state.task_grid import Pipeline, pipelines, threads
+from arrester.controlplane.queries.current_state.task_grid import GridPipeline, pipelines, threads
 from arrester.controlplane.queries.current_state.tasks import (
     TaskDetail,
     TaskFilter,
@@ -107,7 +107,7 @@ from arrester.controlplane.queries.operation.health import (
     quarantine,
     storage,
 )
-from arrester.controlplane.queries.operation.metrics import Metrics, metrics
+from arrester.controlplane.queries.operation.metrics import MetricValues, metrics
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.store import QuarantinedEntry
 from arrester.controlplane.store import read_quarantined_entry as quarantined
@@ -115,17 +115,17 @@ from arrester.controlplane.store import read_stream as check_known
 
 __all__ = [
     "ACT_KINDS", "NEWEST", "SORTS", "Act", "ApplicationBrief", "AsOf", "AuditFilter",
-    "DeadLetterFilter", "FailureFilter", "Gauge", "GroupDetail", "GroupFilter", "Health", "Lag",
-    "Metrics", "Overview", "Page", "Pipeline", "PipelinePolicy", "QuarantinedEntry", "Stop",
-    "Summary", "TaskDetail", "TaskFilter", "accounts", "affected", "application",
+    "DeadLetterFilter", "FailureFilter", "Gauge", "GridPipeline", "GroupDetail", "GroupFilter",
+    "Health", "Lag", "MetricValues", "Overview", "Page", "PipelinePolicy", "QuarantinedEntry",
+    "Stop", "Summary", "TaskDetail", "TaskFilter", "accounts", "affected", "application",
     "application_page", "applications", "as_of", "as_of_state", "audit", "check_class",
     "check_group", "check_known", "command", "commands", "dead_letters", "event", "examples",
     "failed_by_application", "failed_by_group", "failures", "feed", "group", "group_counts",
     "group_history", "groups", "groups_by_key", "groups_of", "health", "held", "held_in_all",
     "held_over_time", "instance", "instance_counts", "instance_page", "instances", "lag", "lags",
     "last_heartbeats", "metrics", "neighbours", "notes_on_command", "open_commands", "overview",
-    "paused", "paused_of", "people", "pipelines", "policies", "position", "positions",
-    "quarantine", "quarantined", "quiet_groups", "resumed_by", "runs", "stages", "state_changes",
+    "paused", "paused_of", "people", "pipelines", "policies", "position", "positions", "quarantine",
+    "quarantined", "quiet_groups", "resumed_by", "runs", "stages", "state_changes",
     "stopped_by_group", "storage", "task", "task_gauges", "task_history", "task_state_changes",
     "tasks", "threads", "top_causes",
 ]  # fmt: skip

@@ -33,7 +33,7 @@ from arrester.controlplane.queries import paging
 from arrester.controlplane.queries.as_of_position import AsOf, position
 from arrester.controlplane.queries.current_state import live_runs, task_grid
 from arrester.controlplane.queries.current_state.applications import Summary
-from arrester.controlplane.queries.current_state.task_grid import Pipeline
+from arrester.controlplane.queries.current_state.task_grid import GridPipeline
 from arrester.controlplane.queries.current_state.tasks import TaskDetail, TaskFilter
 from arrester.controlplane.queries.failure_history import history
 from arrester.controlplane.queries.failure_history.error_groups import GroupDetail
@@ -52,7 +52,7 @@ class ApplicationDetail(msgspec.Struct, frozen=True, kw_only=True):
     """An application at a past position, with its pipelines and live instances."""
 
     summary: Summary
-    pipelines: tuple[Pipeline, ...]
+    pipelines: tuple[GridPipeline, ...]
     instances: tuple[InstanceState, ...]
 
 
@@ -84,7 +84,7 @@ def task(digest: str, when: AsOf) -> TaskDetail:
     id = row_mapping.task_state(digest).id
     uuid = UUID(digest)
     until = position(id.application, when)
-    wanted: list[tuple[row_mapping.View[Any], str]] = [
+    wanted: list[tuple[row_mapping.ViewMapping[Any], str]] = [
         (row_mapping.TASKS, str(uuid)),
         (row_mapping.THREADS, f"{id.pipeline} {id.checkpoint}"),
         *((row_mapping.COMMANDS, str(command)) for command in _commands(id, until)),
@@ -207,7 +207,7 @@ def threads(application: str, when: AsOf) -> tuple[ThreadState, ...]:
     return tuple(sorted(then.threads.values(), key=lambda each: (each.pipeline, each.checkpoint)))
 
 
-def _pipelines(then: StreamState, *, limit: int) -> tuple[Pipeline, ...]:
+def _pipelines(then: StreamState, *, limit: int) -> tuple[GridPipeline, ...]:
     threads = list(then.threads.values())
     tasks: dict[live_runs.PipelineKey, list[TaskState]] = defaultdict(list)
     for each in sorted(then.tasks.values(), key=_grid_order):
@@ -277,7 +277,7 @@ def _lives(state: InstanceState, then: StreamState) -> bool:
     return state.status not in ENDED and not (state.lost and not runs)
 
 
-def _summary(then: StreamState, stream: store.Stream) -> Summary:
+def _summary(then: StreamState, stream: store.LogStream) -> Summary:
     name = then.application.name
     shown = _wanted(then, TaskFilter(application=name, live=True))
     alive = [each for each in then.instances.values() if _lives(each, then)]

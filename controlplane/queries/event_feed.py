@@ -44,7 +44,7 @@ def feed(application: str | None = None, *, cursor: str | None = None, limit: in
     bases = store.bases()
     read = {
         stream.application: _begin(
-            stream, bases.get(stream.application, store.Base()), positions.get(stream.id)
+            stream, bases.get(stream.application, store.LogBeginning()), positions.get(stream.id)
         )
         for stream in streams
     }
@@ -64,7 +64,7 @@ def feed(application: str | None = None, *, cursor: str | None = None, limit: in
     )
 
 
-def _begin(stream: store.Stream, base: store.Base, position: int | None) -> int:
+def _begin(stream: store.LogStream, base: store.LogBeginning, position: int | None) -> int:
     if position is None:
         return base.position
     if position < base.position:

@@ -8,8 +8,8 @@ a reader never misses an event.
 from __future__ import annotations
 
 from arrester.controlplane.store.appending import (
-    Batch,
     Dropped,
+    NewBatch,
     advance_stream,
     append,
     copying,
@@ -61,7 +61,7 @@ from arrester.controlplane.store.quarantine import (
     read_waiting_entries,
 )
 from arrester.controlplane.store.snapshot_rows import (
-    Base,
+    LogBeginning,
     StoredState,
     base,
     base_states,
@@ -79,7 +79,7 @@ from arrester.controlplane.store.snapshot_rows import (
 )
 from arrester.controlplane.store.streams import (
     BEGINNING,
-    Stream,
+    LogStream,
     all_streams,
     batch_ids_since,
     copy_in,
@@ -101,9 +101,9 @@ from arrester.controlplane.store.streams import (
 )
 
 __all__ = [
-    "BEGINNING", "CANDIDATES", "INVALID_ENTRIES", "ActionQuery", "Base", "Batch",
-    "DeadLetterQuery", "Dropped", "EntrySelection", "FailureQuery", "Newest", "QuarantinedEntry",
-    "StoredState", "Stream", "WaitingEntries", "add_to_quarantine", "advance_stream",
+    "BEGINNING", "CANDIDATES", "INVALID_ENTRIES", "ActionQuery", "DeadLetterQuery", "Dropped",
+    "EntrySelection", "FailureQuery", "LogBeginning", "LogStream", "NewBatch", "Newest",
+    "QuarantinedEntry", "StoredState", "WaitingEntries", "add_to_quarantine", "advance_stream",
     "all_streams", "append", "base", "base_states", "bases", "batch_ids_since", "copy_in",
     "copying", "count_by_task", "count_waiting_entries", "delete_base_buckets",
     "delete_handled_entries", "delete_old_states", "delete_snapshots", "dismiss_entries",

@@ -27,7 +27,7 @@ from arrester.controlplane.domain.wire.failure_columns import (
 )
 from arrester.controlplane.store import copy_rows, prepared_statements
 from arrester.controlplane.store.batches import with_positions
-from arrester.controlplane.store.streams import Stream
+from arrester.controlplane.store.streams import LogStream
 
 CHANNEL = "arrester"
 #: Both in one message: PostgreSQL continues with the second after the rows of the first.
@@ -37,7 +37,7 @@ _COPY = "; ".join(
 ).encode()
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
+class NewBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Events, and the id of the batch that they were sent in."""
 
     id: UUID
@@ -46,7 +46,9 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     packed: codec.Packed | None = None
 
 
-def record_batches(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) -> None:
+def record_batches(
+    stream: LogStream, batches: Iterable[NewBatch], *, received_at: datetime
+) -> None:
     """Store the ids of batches that follow the end of the log."""
     first, ids, firsts, counts = stream.sequence + 1, [], [], []
     for batch in batches:
@@ -64,8 +66,12 @@ def record_batches(stream: Stream, batches: Iterable[Batch], *, received_at: dat
 
 
 def append(
-    stream: Stream, batches: Iterable[Batch], *, received_at: datetime, cursor: str | None = None
-) -> tuple[Stream, list[Stored]]:
+    stream: LogStream,
+    batches: Iterable[NewBatch],
+    *,
+    received_at: datetime,
+    cursor: str | None = None,
+) -> tuple[LogStream, list[Stored]]:
     """Append batches to a locked stream; return it with its new length, and what was stored.
 
     With events the stream's cursor moves to `cursor`, too.
@@ -78,7 +84,7 @@ def append(
     return advance_stream(stream, layout, cursor=cursor), layout.stored
 
 
-def advance_stream(stream: Stream, layout: Layout, *, cursor: str | None = None) -> Stream:
+def advance_stream(stream: LogStream, layout: Layout, *, cursor: str | None = None) -> LogStream:
     """Update the length of the log, and the cursor of its Redis stream."""
     stream = replace(
         stream,
@@ -98,13 +104,13 @@ def advance_stream(stream: Stream, layout: Layout, *, cursor: str | None = None)
     return stream
 
 
-def notify(stream: Stream) -> None:
+def notify(stream: LogStream) -> None:
     """Notify live pages of the application's new position, when the transaction commits."""
     with prepared_statements.cursor() as cursor:
         cursor.execute("SELECT pg_notify(%s, %s)", _notice(stream))
 
 
-def _notice(stream: Stream) -> list[str]:
+def _notice(stream: LogStream) -> list[str]:
     return [CHANNEL, f"{stream.application} {stream.sequence}"]
 
 
@@ -121,7 +127,9 @@ class Layout:
     events: list[bytes]
 
 
-def lay_out_rows(stream: Stream, batches: Iterable[Batch], *, received_at: datetime) -> Layout:
+def lay_out_rows(
+    stream: LogStream, batches: Iterable[NewBatch], *, received_at: datetime
+) -> Layout:
     """Return the rows of all batches, ready for COPY."""
     received_at = stream.moment(received_at)
     name, day = stream.application, received_at.astimezone(UTC).date()

@@ -24,12 +24,12 @@ from arrester.controlplane.domain.wire.failure_columns import (
 from arrester.controlplane.store import prepared_statements
 
 log = logging.getLogger(__name__)
-#: The columns of `Row`, as SQL; of `batch` and `stream`.
+#: The columns of `BatchRow`, as SQL; of `batch` and `stream`.
 COLUMNS = "stream.application, batch.sequence, batch.id, batch.received_at, batch.heads"
 _STREAM = "(SELECT id FROM stream WHERE application = %(application)s)"
 
 
-class Row(NamedTuple):
+class BatchRow(NamedTuple):
     """A batch as read: its application, first position, and packed events."""
 
     application: str
@@ -119,7 +119,7 @@ def read_at(places: Sequence[Place]) -> list[StoredEvent]:
     return [found[each] for each in places]
 
 
-def _rows(keys: Sequence[tuple[int, date, int]]) -> Iterator[tuple[tuple[int, date], Row]]:
+def _rows(keys: Sequence[tuple[int, date, int]]) -> Iterator[tuple[tuple[int, date], BatchRow]]:
     if not keys:
         return
     streams, days, sequences = zip(*keys, strict=True)
@@ -136,7 +136,7 @@ def _rows(keys: Sequence[tuple[int, date, int]]) -> Iterator[tuple[tuple[int, da
         yield (stream, day), _row(row)
 
 
-def read(application: str, *, after: int, until: int) -> list[Row]:
+def read(application: str, *, after: int, until: int) -> list[BatchRow]:
     """Return the batches with the positions after `after` up to `until`, in order."""
     found = prepared_statements.rows(
         "SELECT %(application)s::text, sequence, id, received_at, heads FROM batch"
@@ -159,7 +159,7 @@ def next_begin(application: str, *, after: int) -> int | None:
     return None if found is None else int(found)
 
 
-def read_after(positions: Mapping[str, int], *, share: int) -> list[Row]:
+def read_after(positions: Mapping[str, int], *, share: int) -> list[BatchRow]:
     """Return the batches with the next `share` positions after one position of each log."""
     found = prepared_statements.rows(
         f"SELECT {COLUMNS} FROM unnest(%s::text[], %s::bigint[]) AS wanted (name, after)"
@@ -174,7 +174,7 @@ def read_after(positions: Mapping[str, int], *, share: int) -> list[Row]:
     return [_row(row) for row in found]
 
 
-def read_containing(application: str, sequence: int) -> Row | None:
+def read_containing(application: str, sequence: int) -> BatchRow | None:
     """Return the batch that contains a position."""
     found = prepared_statements.rows(
         f"SELECT {COLUMNS}, batch.count"
@@ -189,9 +189,9 @@ def read_containing(application: str, sequence: int) -> Row | None:
     return _row(found[0][:-1])
 
 
-def _row(values: Sequence[Any]) -> Row:
+def _row(values: Sequence[Any]) -> BatchRow:
     application, sequence, id, received_at, heads = values
-    return Row(application, sequence, id, received_at, bytes(heads))
+    return BatchRow(application, sequence, id, received_at, bytes(heads))
 
 
 class _BatchBodies(NamedTuple):

@@ -35,7 +35,7 @@ _BOTH = (
 )
 
 
-class Base(msgspec.Struct, frozen=True, kw_only=True):
+class LogBeginning(msgspec.Struct, frozen=True, kw_only=True):
     """Where the log of an application begins; before its first base, at position 0."""
 
     position: int = 0
@@ -51,7 +51,7 @@ class StoredState(NamedTuple):
     state: str
 
 
-def base(application: str) -> Base:
+def base(application: str) -> LogBeginning:
     """Return the position after which the log can be read."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -60,10 +60,10 @@ def base(application: str) -> Base:
             [application],
         )
         row = cursor.fetchone()
-    return Base() if row is None else Base(position=row[0], received_at=row[1])
+    return LogBeginning() if row is None else LogBeginning(position=row[0], received_at=row[1])
 
 
-def bases() -> dict[str, Base]:
+def bases() -> dict[str, LogBeginning]:
     """Return the newest base of each application that has one."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -71,7 +71,7 @@ def bases() -> dict[str, Base]:
             " ORDER BY application, position DESC"
         )
         return {
-            name: Base(position=position, received_at=received_at)
+            name: LogBeginning(position=position, received_at=received_at)
             for name, position, received_at in cursor.fetchall()
         }
 

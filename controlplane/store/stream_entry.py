@@ -66,7 +66,7 @@ ENTRY_ERRORS = (
 )  # fmt: skip
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class DecodedEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An entry, decoded as far as possible."""
 
     application: str
@@ -81,7 +81,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     packed: codec.Packed | None = None
     quarantined: tuple[QuarantinedEntry, ...] = ()
 
-    def refused(self, reason: str, *, too_old: bool = False) -> Entry:
+    def refused(self, reason: str, *, too_old: bool = False) -> DecodedEntry:
         """Return the entry with all of it quarantined."""
         entry = QuarantinedEntry(
             application=self.application,
@@ -95,9 +95,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, events=(), packed=None, quarantined=(entry,))
 
 
-def read_entry(application: str, id: str, fields: Mapping[bytes, bytes]) -> Entry:
+def read_entry(application: str, id: str, fields: Mapping[bytes, bytes]) -> DecodedEntry:
     """Return an entry of the application's stream; invalid parts are quarantined, never raised."""
-    entry = Entry(application=application, id=id, fields=fields)
+    entry = DecodedEntry(application=application, id=id, fields=fields)
     try:
         entry = replace(
             entry,
@@ -119,16 +119,20 @@ def read_entry(application: str, id: str, fields: Mapping[bytes, bytes]) -> Entr
     return _with_events(entry, dict(enumerate(decoded)))
 
 
-def reread_entry(stored: QuarantinedEntry) -> Entry:
+def reread_entry(stored: QuarantinedEntry) -> DecodedEntry:
     """Return a quarantined entry, decoded again as far as possible."""
-    entry = Entry(application=stored.application, id=stored.entry, fields={}, batch=stored.batch)
+    entry = DecodedEntry(
+        application=stored.application, id=stored.entry, fields={}, batch=stored.batch
+    )
     if stored.index is not None:
         return _with_events(entry, {stored.index: codec.decode_event(stored.raw)})
     fields = msgspec.msgpack.decode(stored.raw, type=dict[bytes, bytes])
     return read_entry(stored.application, stored.entry, fields)
 
 
-def _with_events(entry: Entry, decoded: Mapping[int, Event | codec.Unreadable]) -> Entry:
+def _with_events(
+    entry: DecodedEntry, decoded: Mapping[int, Event | codec.UnreadableEvent]
+) -> DecodedEntry:
     checked = {index: _checked(each) for index, each in decoded.items()}
     quarantined = [
         QuarantinedEntry(
@@ -140,15 +144,15 @@ def _with_events(entry: Entry, decoded: Mapping[int, Event | codec.Unreadable]) 
             raw=each.raw,
         )
         for index, each in checked.items()
-        if isinstance(each, codec.Unreadable)
+        if isinstance(each, codec.UnreadableEvent)
     ]
     events = [each for each in checked.values() if isinstance(each, Event)]
     return replace(entry, events=tuple(events), quarantined=tuple(quarantined))
 
 
-def _checked(event: Event | codec.Unreadable) -> Event | codec.Unreadable:
+def _checked(event: Event | codec.UnreadableEvent) -> Event | codec.UnreadableEvent:
     if isinstance(event, Event) and (reason := _refusal(event)):
-        return codec.Unreadable(raw=codec.encode_event(event), reason=reason)
+        return codec.UnreadableEvent(raw=codec.encode_event(event), reason=reason)
     return event
 
 

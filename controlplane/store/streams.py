@@ -21,7 +21,7 @@ BEGINNING = "0-0"
 _FOLD_LOCK, _MAINTENANCE_LOCK, _HOUSEKEEPING_LOCK, _SNAPSHOT_LOCK = 0x4152, 0x414D, 0x4148, 0x414B
 
 
-class Stream(msgspec.Struct, frozen=True, kw_only=True):
+class LogStream(msgspec.Struct, frozen=True, kw_only=True):
     """An application's log when it was read; see the table's description."""
 
     #: Used in place of the name in tables with many rows.
@@ -52,17 +52,17 @@ def open_stream(application: str) -> None:
         )
 
 
-def read_stream(application: str) -> Stream:
+def read_stream(application: str) -> LogStream:
     """Return the stream without a lock; raise NotFound."""
     return _query_stream(application, f"SELECT {_COLUMNS} FROM stream WHERE application = %s")()
 
 
-def lock(application: str) -> Stream:
+def lock(application: str) -> LogStream:
     """Return the stream, locked until the transaction ends; raise NotFound."""
     return send_lock(application)()
 
 
-def send_lock(application: str) -> Callable[[], Stream]:
+def send_lock(application: str) -> Callable[[], LogStream]:
     """Lock the stream in a pipeline; the returned function gives it afterwards, or raises
     NotFound."""
     return _query_stream(
@@ -70,7 +70,7 @@ def send_lock(application: str) -> Callable[[], Stream]:
     )
 
 
-def all_streams() -> list[Stream]:
+def all_streams() -> list[LogStream]:
     """Return all streams by name."""
     return list(
         map(
@@ -79,13 +79,13 @@ def all_streams() -> list[Stream]:
     )
 
 
-def move_cursor(stream: Stream, *, cursor: str) -> Stream:
+def move_cursor(stream: LogStream, *, cursor: str) -> LogStream:
     """Advance the cursor of a locked stream: entries up to it are in the log."""
     _set_cursor(stream.application, cursor, generation=stream.generation)
     return replace(stream, cursor=cursor)
 
 
-def reset_cursor(stream: Stream) -> Stream:
+def reset_cursor(stream: LogStream) -> LogStream:
     """Begin a new generation of a locked stream: Redis has lost the entry of the cursor."""
     _set_cursor(stream.application, BEGINNING, generation=stream.generation + 1)
     return replace(stream, cursor=BEGINNING, generation=stream.generation + 1)
@@ -226,11 +226,11 @@ def _unlock(lock_class: int, key: int) -> None:
         connection.close()
 
 
-def _query_stream(application: str, statement: str) -> Callable[[], Stream]:
+def _query_stream(application: str, statement: str) -> Callable[[], LogStream]:
     cursor = prepared_statements.cursor()
     cursor.execute(statement, [application])
 
-    def answer() -> Stream:
+    def answer() -> LogStream:
         row = cursor.fetchone()
         if row is None:
             raise NotFound(f"there is no application {application!r}")
@@ -239,9 +239,9 @@ def _query_stream(application: str, statement: str) -> Callable[[], Stream]:
     return answer
 
 
-def _stream(row: tuple[int, str, str, int, int, datetime | None]) -> Stream:
+def _stream(row: tuple[int, str, str, int, int, datetime | None]) -> LogStream:
     id, application, cursor, generation, sequence, received_at = row
-    return Stream(
+    return LogStream(
         id=id,
         application=application,
         cursor=cursor,

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View(Generic[S]):
+class ViewMapping(Generic[S]):
     """A view's table, the state of its rows, and the other columns."""
 
     model: type[models.View]
@@ -107,7 +107,7 @@ class View(Generic[S]):
 class RowQuery(NamedTuple):
     """The rows of a view that `where` selects."""
 
-    view: View[Any]
+    view: ViewMapping[Any]
     where: str
     parameters: list[Any]
 
@@ -265,7 +265,7 @@ def _other_classes(state: GroupState) -> list[str] | None:
     return [fit(each) for each in state.other_classes] or None
 
 
-APPLICATIONS = View(
+APPLICATIONS = ViewMapping(
     model=models.Application,
     state=ApplicationState,
     columns=_application,
@@ -275,7 +275,7 @@ APPLICATIONS = View(
     changed=lambda stream: [stream.application.name],
     parse_key=str,
 )
-INSTANCES = View(
+INSTANCES = ViewMapping(
     model=models.Instance,
     state=InstanceState,
     columns=_instance,
@@ -285,7 +285,7 @@ INSTANCES = View(
     changed=lambda stream: stream.changed_keys.instances,
     parse_key=UUID,
 )
-THREADS = View(
+THREADS = ViewMapping(
     model=models.Thread,
     state=ThreadState,
     columns=_thread,
@@ -296,7 +296,7 @@ THREADS = View(
     changed=lambda stream: stream.changed_keys.threads,
     parse_key=lambda key: tuple(key.split(" ")),
 )
-TASKS = View(
+TASKS = ViewMapping(
     model=models.Task,
     state=TaskState,
     columns=_task,
@@ -306,7 +306,7 @@ TASKS = View(
     changed=lambda stream: stream.changed_keys.tasks,
     parse_key=lambda key: UUID(key).hex,
 )
-COMMANDS = View(
+COMMANDS = ViewMapping(
     model=models.Command,
     state=CommandState,
     columns=_command,
@@ -316,7 +316,7 @@ COMMANDS = View(
     changed=lambda stream: stream.changed_keys.commands,
     parse_key=UUID,
 )
-GROUPS = View(
+GROUPS = ViewMapping(
     model=models.ErrorGroup,
     state=GroupState,
     columns=_group,
@@ -327,7 +327,7 @@ GROUPS = View(
     parse_key=str,
 )
 #: Every view that holds states.
-STATES: tuple[View[Any], ...] = (APPLICATIONS, INSTANCES, THREADS, TASKS, COMMANDS, GROUPS)
+STATES: tuple[ViewMapping[Any], ...] = (APPLICATIONS, INSTANCES, THREADS, TASKS, COMMANDS, GROUPS)
 
 
 def task_state(digest: str) -> TaskState:

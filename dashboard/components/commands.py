@@ -52,7 +52,7 @@ def expiry_minutes() -> int:
     return int(settings.ENVIRONMENT.command_expiry_seconds) // 60
 
 
-class Step(NamedTuple):
+class CommandStep(NamedTuple):
     """One step: `look` is done, now, bad, or empty for a future step."""
 
     name: str
@@ -61,26 +61,28 @@ class Step(NamedTuple):
     text: str = ""
 
 
-def steps(command: CommandState) -> list[Step]:
+def steps(command: CommandState) -> list[CommandStep]:
     """Return the completed steps of the command and the one that it waits for."""
-    issued = Step("Issued", "done", command.issued_at, f"by {command.actor}")
+    issued = CommandStep("Issued", "done", command.issued_at, f"by {command.actor}")
     return [issued, *_delivered(command), _end(command)]
 
 
-def _delivered(command: CommandState) -> list[Step]:
+def _delivered(command: CommandState) -> list[CommandStep]:
     if command.delivered_at is not None:
         fetched = sum(1 for each in command.deliveries if each.delivered_at is not None)
         instances = "1 instance" if fetched == 1 else f"{fetched} instances"
-        return [Step("Delivered", "done", command.delivered_at, f"to {instances}")]
+        return [CommandStep("Delivered", "done", command.delivered_at, f"to {instances}")]
     if command.status.final:
         # Decided by the server alone, without a delivery.
         return []
-    return [Step("Delivered", "now", None, "waiting for an instance")]
+    return [CommandStep("Delivered", "now", None, "waiting for an instance")]
 
 
-def _end(command: CommandState) -> Step:
+def _end(command: CommandState) -> CommandStep:
     if not command.status.final:
         look = "now" if command.status is CommandStatus.DELIVERED else ""
-        return Step("Applied", look, None, "waiting for an answer" if look else "")
+        return CommandStep("Applied", look, None, "waiting for an answer" if look else "")
     look = "bad" if command.status in _BAD else "done"
-    return Step(command.status.capitalize(), look, command.finished_at, command.outcome or "")
+    return CommandStep(
+        command.status.capitalize(), look, command.finished_at, command.outcome or ""
+    )

@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 
-from arrester.controlplane.domain.errors import CommandRefused, GroupRefused, InvalidValue
+from arrester.controlplane.domain.errors import CommandForbidden, GroupActForbidden, InvalidValue
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.error_groups import PERIODS, GroupAct, GroupRequest
 from arrester.dashboard.components import time_range
@@ -101,7 +101,7 @@ def act_and_show(
     notice, status = None, 200
     try:
         act()
-    except (CommandRefused, GroupRefused) as refused:
+    except (CommandForbidden, GroupActForbidden) as refused:
         label = "View command" if link else ""
         notice = Notice(text=f"Refused: {refused}.", url=link, link=label, bad=True)
         status = 409

@@ -20,7 +20,7 @@ from arrester.controlplane.domain.state.states import TaskStatus
 LEAST = timedelta(hours=1)
 
 
-class Part(NamedTuple):
+class TimelinePart(NamedTuple):
     """A period in one state, with the event that began it."""
 
     status: TaskStatus
@@ -34,7 +34,7 @@ class Part(NamedTuple):
 class Strip(NamedTuple):
     """The parts on a width of 100, oldest first."""
 
-    parts: list[Part]
+    parts: list[TimelinePart]
     start: datetime
     end: datetime
 
@@ -57,7 +57,7 @@ def strip(
     ends = [*(begin for begin, _, _ in found[1:]), end]
     return Strip(
         parts=[
-            Part(
+            TimelinePart(
                 status=status,
                 begin=begin,
                 end=end,

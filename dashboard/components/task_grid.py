@@ -8,7 +8,7 @@ from typing import NamedTuple
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.state.states import TaskStatus
-from arrester.controlplane.queries import Pipeline
+from arrester.controlplane.queries import GridPipeline
 
 #: Cells of one pipeline on one page, and the number from which on they are small.
 CELLS, DENSE_FROM = 400, 48
@@ -16,10 +16,10 @@ CELLS, DENSE_FROM = 400, 48
 MOST_PAGES = 100_000
 
 
-class Part(NamedTuple):
+class GridPart(NamedTuple):
     """A pipeline, and its tasks on this page."""
 
-    pipeline: Pipeline
+    pipeline: GridPipeline
     #: The number of tasks with a row.
     total: int
     first: int
@@ -60,7 +60,7 @@ def requested(pipeline: str, key: str, page: str) -> GridPage:
     return GridPage(pipeline, key, int(page))
 
 
-def parts(application: str, wanted: GridPage) -> list[Part]:
+def parts(application: str, wanted: GridPage) -> list[GridPart]:
     """Return the pipelines of an application with the tasks of the requested page."""
     found = queries.pipelines(
         application,
@@ -72,10 +72,10 @@ def parts(application: str, wanted: GridPage) -> list[Part]:
     return [_part(each, wanted) for each in found]
 
 
-def parts_then(pipelines: Iterable[Pipeline]) -> list[Part]:
+def parts_then(pipelines: Iterable[GridPipeline]) -> list[GridPart]:
     """Return past pipelines, each with its first tasks."""
     return [
-        Part(
+        GridPart(
             pipeline=each,
             total=sum(each.counts[status] for status in TaskStatus),
             first=1,
@@ -87,12 +87,12 @@ def parts_then(pipelines: Iterable[Pipeline]) -> list[Part]:
     ]
 
 
-def _part(pipeline: Pipeline, wanted: GridPage) -> Part:
+def _part(pipeline: GridPipeline, wanted: GridPage) -> GridPart:
     total = sum(pipeline.counts[status] for status in TaskStatus)
     before = (wanted.page - 1) * CELLS
     shown = len(pipeline.tasks)
     more = shown == CELLS if wanted.key else before + shown < total
-    return Part(
+    return GridPart(
         pipeline=pipeline,
         total=total,
         first=before + 1,

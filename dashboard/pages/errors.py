@@ -41,7 +41,7 @@ TABS = {
 }
 
 
-class Choice(NamedTuple):
+class StateChoice(NamedTuple):
     """A state to filter by, and its number of groups."""
 
     value: str
@@ -87,13 +87,15 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
     return page(request, who, "errors", context, url=url, shows=shows, notice=notice)
 
 
-def _choices(wanted: queries.GroupFilter, counts: dict[str, int]) -> list[Choice]:
+def _choices(wanted: queries.GroupFilter, counts: dict[str, int]) -> list[StateChoice]:
     every = sum(counts.values())
     found = [
-        Choice(each.value, each.value.capitalize(), counts[each.value], wanted.state == each.value)
+        StateChoice(
+            each.value, each.value.capitalize(), counts[each.value], wanted.state == each.value
+        )
         for each in GroupStatus
     ]
-    return [*found, Choice(filters.ALL, "All", every, wanted.state is None)]
+    return [*found, StateChoice(filters.ALL, "All", every, wanted.state is None)]
 
 
 @for_people

@@ -30,7 +30,7 @@ NEARLY = 0.75
 _UNTIL = {"minute": "this minute", "hour": "this hour", "day": "today"}
 
 
-class Row(NamedTuple):
+class StageRow(NamedTuple):
     """A stage of a pipeline."""
 
     stage: StageDescribed
@@ -44,7 +44,7 @@ class Row(NamedTuple):
     commanded: StageCommanded | None = None
 
 
-class Choice(NamedTuple):
+class AnswerChoice(NamedTuple):
     """An answer that a person may set; without a value it removes the override."""
 
     value: str
@@ -54,11 +54,11 @@ class Choice(NamedTuple):
 
 
 _CHOICES = (
-    Choice("CONTINUE", "CONTINUE", "skip the record; store a dead letter if enabled"),
-    Choice("PAUSE", "PAUSE", "pause the task at the record; FAIL if there is no task column"),
-    Choice("FAIL", "FAIL", "end the run, or only the task if errors.failure.scope=task"),
+    AnswerChoice("CONTINUE", "CONTINUE", "skip the record; store a dead letter if enabled"),
+    AnswerChoice("PAUSE", "PAUSE", "pause the task at the record; FAIL if there is no task column"),
+    AnswerChoice("FAIL", "FAIL", "end the run, or only the task if errors.failure.scope=task"),
 )
-_RETRY = Choice("RETRY", "RETRY", "retry within the budget, then FAIL")
+_RETRY = AnswerChoice("RETRY", "RETRY", "retry within the budget, then FAIL")
 
 
 class Meter(NamedTuple):
@@ -81,7 +81,7 @@ class PipelineText(NamedTuple):
     """A pipeline on the page; without rows its policy is unknown."""
 
     policy: queries.PipelinePolicy
-    rows: list[Row]
+    rows: list[StageRow]
     meters: list[Meter]
     #: Further settings, as pairs of a term and a sentence.
     facts: list[tuple[str, str]]
@@ -114,7 +114,7 @@ def commanded(policy: PipelineDescribed, stage: str) -> StageCommanded | None:
     return next((each for each in policy.commanded if each.name == stage), None)
 
 
-def choices(runs: Iterable[ThreadState], pipeline: str, stage: str) -> list[Choice]:
+def choices(runs: Iterable[ThreadState], pipeline: str, stage: str) -> list[AnswerChoice]:
     """Return the answers that may be set for a stage; empty if none may."""
     found = list(runs)
     offered = [
@@ -123,7 +123,9 @@ def choices(runs: Iterable[ThreadState], pipeline: str, stage: str) -> list[Choi
         if policy_refusal(found, pipeline, stage, cast("StageAnswer", each.value)) is None
     ]
     if policy_refusal(found, pipeline, stage, None) is None:
-        offered.append(Choice("", "As in the code", "as set by on=, on_error= and configuration"))
+        offered.append(
+            AnswerChoice("", "As in the code", "as set by on=, on_error= and configuration")
+        )
     return offered
 
 
@@ -132,8 +134,8 @@ def refusal(runs: Iterable[ThreadState], pipeline: str, stage: str) -> str:
     return policy_refusal(list(runs), pipeline, stage, "FAIL") or ""
 
 
-def _row(stage: StageDescribed, override: StageCommanded | None) -> Row:
-    return Row(
+def _row(stage: StageDescribed, override: StageCommanded | None) -> StageRow:
+    return StageRow(
         stage=stage,
         answer=stage.answer or "HANDLER",
         origin=_ORIGINS[stage.origin],

@@ -62,7 +62,7 @@ def append(
     """Append events to the log as if they had come at a time."""
     store.open_stream(application)
     with locked(application) as stream:
-        batch = store.Batch(id=uuids.uuid7(received_at), events=events)
+        batch = store.NewBatch(id=uuids.uuid7(received_at), events=events)
         _, stored = store.append(stream, [batch], received_at=received_at)
         projections.project(application, stored)
 
@@ -111,7 +111,7 @@ def assert_exact(application: str = APPLICATION) -> None:
 
 
 @contextmanager
-def locked(application: str) -> Iterator[store.Stream]:
+def locked(application: str) -> Iterator[store.LogStream]:
     """Hold a stream's lock in a transaction, as whoever appends does."""
     with transaction.atomic():
         yield store.lock(application)

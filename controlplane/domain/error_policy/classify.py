@@ -36,7 +36,7 @@ class Classification(msgspec.Struct, frozen=True, kw_only=True):
 OTHER = Classification(kind=Kind.OTHER, reason="one record's failure")
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
+class ClassificationTable(msgspec.Struct, frozen=True, kw_only=True):
     """Rulings by the full dotted name of a class, or by a Spark error condition."""
 
     classifications: Mapping[str, Classification]
@@ -51,15 +51,15 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
             return Classification(kind=classification.immediate, reason=failure_classes.FULL_BUFFER)
         return classification
 
-    def extended(self, kind: Kind, names: tuple[str, ...]) -> Table:
+    def extended(self, kind: Kind, names: tuple[str, ...]) -> ClassificationTable:
         """Return the table with `names` classified as `kind`, replacing earlier rulings."""
         classification = Classification(kind=kind, reason="configured")
-        return Table(
+        return ClassificationTable(
             classifications={**self.classifications, **dict.fromkeys(names, classification)}
         )
 
 
-def _default_table() -> Table:
+def _default_table() -> ClassificationTable:
     classifications: dict[str, Classification] = {}
     for kind, rows in (
         (Kind.RETRIABLE, failure_classes.RETRIABLE),
@@ -69,7 +69,7 @@ def _default_table() -> Table:
         for reason, names in rows.items():
             classifications |= dict.fromkeys(names, Classification(kind=kind, reason=reason))
     timeout = Classification(kind=Kind.RETRIABLE, reason="time-out", immediate=Kind.FATAL)
-    return Table(
+    return ClassificationTable(
         classifications=classifications | dict.fromkeys(failure_classes.TIMEOUTS_OF_SEND, timeout)
     )
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Table
+from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, ClassificationTable
 from arrester.controlplane.domain.error_policy.exception_identity import Cause, known_as
 from arrester.controlplane.domain.error_policy.retry import RetryPolicy
 from arrester.controlplane.domain.error_policy.tolerance import Tolerance
@@ -53,7 +53,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     handled: bool = False
     retry: RetryPolicy = RetryPolicy()
     tolerance: Tolerance = Tolerance()
-    table: Table = DEFAULT_TABLE
+    table: ClassificationTable = DEFAULT_TABLE
     #: Answers by the name of a class or condition, before any handler is called.
     by_class: Mapping[str, Answer] = {}
 

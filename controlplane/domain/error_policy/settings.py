@@ -13,7 +13,11 @@ from typing import TypeVar
 import msgspec
 
 from arrester.controlplane.domain.error_policy import setting_definitions as keys
-from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind, Table
+from arrester.controlplane.domain.error_policy.classify import (
+    DEFAULT_TABLE,
+    ClassificationTable,
+    Kind,
+)
 from arrester.controlplane.domain.error_policy.policy import OutagePolicy, Policy, Scope, StageKind
 from arrester.controlplane.domain.error_policy.retry import UNLIMITED, RetryPolicy
 from arrester.controlplane.domain.error_policy.setting_types import Key
@@ -57,7 +61,7 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     retry: RetryPolicy
     tolerance: Tolerance
-    table: Table
+    table: ClassificationTable
     #: errors.failure.scope
     scope: Scope
     #: errors.outage.*
@@ -218,7 +222,7 @@ def _tolerance(reader: _Reader) -> Tolerance:
     return Tolerance(limit=meant, rate_limit=rate_limit, window=window)
 
 
-def _table(reader: _Reader) -> Table:
+def _table(reader: _Reader) -> ClassificationTable:
     retriable = DEFAULT_TABLE.extended(Kind.RETRIABLE, reader.key(keys.RETRIABLE_CLASSES))
     fatal = retriable.extended(Kind.FATAL, reader.key(keys.FATAL_CLASSES))
     return fatal.extended(Kind.SELF_HEALING, reader.key(keys.SELF_HEALING_CLASSES))

@@ -61,7 +61,7 @@ _from_json = msgspec.json.Decoder(Event)
 _command = msgspec.json.Decoder(CommandIssued)
 
 
-class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
+class UnreadableEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event that cannot be decoded: to be quarantined with the reason, never dropped."""
 
     raw: bytes
@@ -219,7 +219,7 @@ def decode_events_at(heads: bytes, indexes: Iterable[int]) -> dict[int, Event]:
     return found
 
 
-def decode_batch(packed: bytes) -> list[Event | Unreadable]:
+def decode_batch(packed: bytes) -> list[Event | UnreadableEvent]:
     """Return the events of a batch one by one: an invalid event does not affect the others.
 
     Raises MalformedBatch if the bytes are not a batch, or of more than BATCH_EVENTS_LIMIT.
@@ -299,14 +299,14 @@ def encode_event(event: Event) -> bytes:
     return _pack.encode(event)
 
 
-def decode_event(packed: bytes) -> Event | Unreadable:
+def decode_event(packed: bytes) -> Event | UnreadableEvent:
     """Return one event of a batch."""
     try:
         event = _in_utc(_unpack_event.decode(packed))
     except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as exc:
-        return Unreadable(raw=packed, reason=str(exc))
+        return UnreadableEvent(raw=packed, reason=str(exc))
     missing = incomplete(event)
-    return event if missing is None else Unreadable(raw=packed, reason=missing)
+    return event if missing is None else UnreadableEvent(raw=packed, reason=missing)
 
 
 def _in_utc(event: Event) -> Event:

@@ -41,19 +41,19 @@ class Command(BaseCommand):
         if different:
             raise CommandError(f"{different} rows differ from the log")
 
-    def _rebuild(self, stream: store.Stream) -> int:
+    def _rebuild(self, stream: store.LogStream) -> int:
         sequence = rebuild.rebuild(stream.application, progress=self._progress(stream))
         self._print(f"{stream.application} @ {sequence:,}: rebuilt")
         return 0
 
-    def _verify(self, stream: store.Stream) -> int:
+    def _verify(self, stream: store.LogStream) -> int:
         found = rebuild.differences(stream.application, progress=self._progress(stream))
         for line in found[:PRINTED_DIFFERENCES]:
             self._print(f"{stream.application} {line}")
         self._print(f"{stream.application}: {len(found)} rows differ")
         return len(found)
 
-    def _progress(self, stream: store.Stream) -> Callable[[int], None]:
+    def _progress(self, stream: store.LogStream) -> Callable[[int], None]:
         return lambda count: self._print(
             f"{stream.application}: {count:,} of {stream.sequence:,} events"
         )

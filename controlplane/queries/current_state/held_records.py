@@ -14,7 +14,7 @@ from uuid import UUID
 from arrester.controlplane.domain.state.states import TaskState
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.current_state import live_runs
-from arrester.controlplane.queries.failure_history.counts import Tally
+from arrester.controlplane.queries.failure_history.counts import IntervalCount
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import row_mapping
 
@@ -63,7 +63,7 @@ def held_over_time(
     step: timedelta,
     application: str | None = None,
     max_names: int | None = None,
-) -> tuple[Tally, ...]:
+) -> tuple[IntervalCount, ...]:
     """Return the held records of each application at the end of each step of [since, until).
 
     Steps are whole hours. If more than `max_names` applications hold any, all but the largest
@@ -99,7 +99,7 @@ def _levels(
     since: datetime,
     until: datetime,
     step: timedelta,
-) -> Iterable[Tally]:
+) -> Iterable[IntervalCount]:
     steps = -(-(until - since) // step)
     for name in sorted(now.keys() | changes.keys()):
         changed = changes[name]
@@ -107,7 +107,7 @@ def _levels(
         for number in reversed(range(steps)):
             moment = since + step * number
             if level > 0:
-                yield Tally(moment=moment, application=name, fingerprint=None, count=level)
+                yield IntervalCount(moment=moment, application=name, fingerprint=None, count=level)
             level -= changed[moment]
 
 

@@ -38,7 +38,7 @@ WHERE application = ANY(%s::text[]) AND held > 0 GROUP BY 1, 2, 3
 """
 
 
-class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
+class GridPipeline(msgspec.Struct, frozen=True, kw_only=True):
     """A pipeline on a checkpoint with its tasks, as shown in the grid."""
 
     thread: ThreadState
@@ -66,7 +66,7 @@ def pipelines(
     key: str = "",
     offset: int = 0,
     limit: int = 500,
-) -> tuple[Pipeline, ...]:
+) -> tuple[GridPipeline, ...]:
     """Return the task grid: each live checkpoint (with `history` each one) with its tasks.
 
     A checkpoint is live while its newest run is RUNNING; the newest one of a pipeline is always
@@ -88,14 +88,14 @@ def grid(
     all_threads: Iterable[ThreadState],
     tasks: Mapping[live_runs.PipelineKey, Sequence[TaskState]],
     counts: Mapping[live_runs.PipelineKey, Counter[str]],
-) -> tuple[Pipeline, ...]:
+) -> tuple[GridPipeline, ...]:
     """Return the grid of `shown` threads, by name, with their tasks and counts."""
     alive = Counter(each.pipeline for each in all_threads if each.status is ThreadStatus.RUNNING)
     found = []
     for thread in sorted(shown, key=lambda each: (each.pipeline, each.checkpoint)):
         key = live_runs.pipeline_key(thread)
         count = counts.get(key, Counter())
-        pipeline = Pipeline(
+        pipeline = GridPipeline(
             thread=thread,
             tasks=tuple(tasks.get(key, ())),
             counts={status.value: count[status] for status in TaskStatus},

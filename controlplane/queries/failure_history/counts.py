@@ -50,7 +50,7 @@ CROSS JOIN {_ONE_BY_ONE} WHERE {_NOT_QUIET} ORDER BY number DESC, 1, 2 LIMIT %s
 """
 
 
-class Tally(msgspec.Struct, frozen=True, kw_only=True):
+class IntervalCount(msgspec.Struct, frozen=True, kw_only=True):
     """Failed or held records of a step of time: of an application, or of an error group."""
 
     moment: datetime
@@ -59,7 +59,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
+class GroupCount(msgspec.Struct, frozen=True, kw_only=True):
     """An error group, and its failed records in the requested time range."""
 
     group: GroupState
@@ -74,7 +74,7 @@ def failed_by_application(
     application: str | None = None,
     fingerprint: str | None = None,
     max_names: int | None = None,
-) -> tuple[Tally, ...]:
+) -> tuple[IntervalCount, ...]:
     """Return failed records by application and step of [since, until), without empty ones.
 
     Steps begin at `since`; steps of whole hours are read from the counts per hour. If more than
@@ -100,7 +100,7 @@ def failed_by_application(
 
 def failed_by_group(
     groups: Iterable[GroupState], *, since: datetime, until: datetime
-) -> tuple[Tally, ...]:
+) -> tuple[IntervalCount, ...]:
     """Return failed records per hour of [since, until) of some error groups."""
     wanted = list(groups)
     return _tallies(
@@ -117,7 +117,7 @@ def failed_by_group(
 
 def top_causes(
     *, since: datetime, until: datetime, application: str | None = None, limit: int = 8
-) -> tuple[Cause, ...]:
+) -> tuple[GroupCount, ...]:
     """Return the UNRESOLVED groups with most failed records in the hours of [since, until)."""
     bounded = paging.checked(limit)
     if application is not None:
@@ -130,7 +130,7 @@ def top_causes(
             found = _of_these(candidates, since, until, limit=bounded)
     groups = groups_by_key(found)
     return tuple(
-        Cause(group=groups[key], count=count) for key, count in found.items() if key in groups
+        GroupCount(group=groups[key], count=count) for key, count in found.items() if key in groups
     )
 
 
@@ -185,9 +185,9 @@ def _hours(since: datetime, until: datetime) -> list[datetime]:
     return [since + HOUR * number for number in range(-(-(until - since) // HOUR))]
 
 
-def _tallies(statement: str, parameters: Sequence[object]) -> tuple[Tally, ...]:
+def _tallies(statement: str, parameters: Sequence[object]) -> tuple[IntervalCount, ...]:
     """Return the rows of a statement: times, applications, fingerprints and counts."""
     return tuple(
-        Tally(moment=moment, application=name, fingerprint=fingerprint, count=int(count))
+        IntervalCount(moment=moment, application=name, fingerprint=fingerprint, count=int(count))
         for moment, name, fingerprint, count in sql.rows(statement, parameters)
     )

@@ -65,7 +65,7 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
 
 
-class AccountChange(msgspec.Struct, frozen=True, kw_only=True):
+class AccountChangeRow(msgspec.Struct, frozen=True, kw_only=True):
     """An act on an account."""
 
     id: int
@@ -80,7 +80,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     actor: str
     event: StoredEvent | None = None
-    change: AccountChange | None = None
+    change: AccountChangeRow | None = None
     #: For an issued command: its current status.
     status: CommandStatus | None = None
 
@@ -171,7 +171,7 @@ def _of_accounts(wanted: AuditFilter, before: Key | None, limit: int) -> list[Ac
         Act(
             at=each.at,
             actor=each.actor,
-            change=AccountChange(
+            change=AccountChangeRow(
                 id=each.id, account=each.account, act=each.act, detail=each.detail
             ),
         )

@@ -83,7 +83,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Storage(msgspec.Struct, frozen=True, kw_only=True):
+class StorageUsage(msgspec.Struct, frozen=True, kw_only=True):
     """The stored amounts; sizes include indexes."""
 
     #: Since creation, including dropped ones.
@@ -114,7 +114,7 @@ def lag(application: str) -> Lag:
     return found[0]
 
 
-def _lags(streams: Sequence[store.Stream]) -> tuple[Lag, ...]:
+def _lags(streams: Sequence[store.LogStream]) -> tuple[Lag, ...]:
     now = datetime.now(UTC)
     counts = store.count_waiting_entries(old_since=now - OLD_FOR)
     loads = _loads([each.application for each in streams])
@@ -179,7 +179,7 @@ def health() -> Health:
     )
 
 
-def storage() -> Storage:
+def storage() -> StorageUsage:
     """Return the number of events, their stored sizes, and the retention time."""
     partitions = sql.rows(
         "SELECT parent.relname, sum(pg_total_relation_size(part.oid)),"
@@ -196,7 +196,7 @@ def storage() -> Storage:
         [[*(each.table for each in row_mapping.STATES), *_BUCKETS]],
     )
     event_bytes, oldest = logs.get("batch", (0, None))
-    return Storage(
+    return StorageUsage(
         events=sum(stream.sequence for stream in store.all_streams()),
         event_bytes=int(event_bytes),
         finding_bytes=int(logs.get("event", (0, None))[0]),

@@ -27,7 +27,7 @@ from arrester.controlplane.views import row_mapping
 Counted = Mapping[tuple[str, str], int]
 
 
-class Metrics(msgspec.Struct, frozen=True, kw_only=True):
+class MetricValues(msgspec.Struct, frozen=True, kw_only=True):
     """All states in numbers; counts are keyed by application and status."""
 
     lags: tuple[Lag, ...]
@@ -48,13 +48,13 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     refused: frozenset[str]
 
 
-def metrics() -> Metrics:
+def metrics() -> MetricValues:
     """Return the current values."""
     # Applications first: each of them has a lag by then.
     states = row_mapping.APPLICATIONS.load_readable("true ORDER BY name", [])
     names = [each.name for each in states]
     tasks, instances = task_grid.task_counts(names), instance_counts(names)
-    return Metrics(
+    return MetricValues(
         lags=health.lags(),
         health=health.health(),
         latched={each.name: each.status is ApplicationStatus.LATCHED for each in states},

@@ -20,7 +20,7 @@ from arrester.agents.handlers import (
     Record,
     RecordError,
 )
-from arrester.agents.journal.entries import Entry, Kind
+from arrester.agents.journal.entries import Entry, EntryKind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.run.policy_snapshot import described
 from arrester.agents.runtime.thread_protocol import TaskCommand
@@ -232,7 +232,7 @@ def test_a_decision_that_was_not_committed_is_not_counted(
     lost: list[Entry] = []
 
     def losing(self: Journal, entry: Entry) -> Entry:
-        if entry.kind is Kind.BATCH and not lost:
+        if entry.kind is EntryKind.BATCH and not lost:
             lost.append(entry)
             raise ConnectionResetError("the store is away")
         return append(self, entry)

@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from arrester.agents.executor.columns import ENTRY, POSITION, ROW, TASK
 from arrester.agents.held.schema import RowSchemas
 from arrester.agents.held.store import CHUNK_FOLDERS, HeldStore
-from arrester.agents.journal.entries import Entry, Held, Kind
+from arrester.agents.journal.entries import Entry, EntryKind, Held
 from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.agents.journal.state import Ledger
 from arrester.agents.journal.storage import LocalStorage
@@ -41,7 +41,7 @@ def test_a_chunk_has_a_bounded_number_of_folders_and_the_next_chunk_has_the_rest
         pq.write_table(table, place / "part-0.parquet")
         held = (Held(task="a", count=1),)
         ledger.apply(
-            Entry(kind=Kind.BATCH, at=NOW, epoch=1, number=number, row_folder=name, held=held)
+            Entry(kind=EntryKind.BATCH, at=NOW, epoch=1, number=number, row_folder=name, held=held)
         )
     # A new run: it has read none of them.
     fresh = RowSchemas(LocalStorage(str(tmp_path)))
@@ -51,5 +51,5 @@ def test_a_chunk_has_a_bounded_number_of_folders_and_the_next_chunk_has_the_rest
     assert first.taken == CHUNK_FOLDERS
     assert held_store.rows(ledger, first).count() == CHUNK_FOLDERS
     assert held_store.first_position(ledger, "a") == 1
-    ledger.apply(Entry(kind=Kind.RESUME, at=NOW, epoch=1, number=FOLDERS + 1, chunk=first))
+    ledger.apply(Entry(kind=EntryKind.RESUME, at=NOW, epoch=1, number=FOLDERS + 1, chunk=first))
     assert held_store.next_chunk(ledger, "a", limit=10_000).taken == FOLDERS - CHUNK_FOLDERS

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 
-from arrester.agents.journal.entries import Kind
+from arrester.agents.journal.entries import EntryKind
 from arrester.agents.journal.exclusive_create import check_exclusive_create
 from arrester.agents.journal.journal import FOLDER, Journal, Superseded
 from arrester.agents.journal.storage import (
@@ -49,7 +49,7 @@ def drive(open_checkpoint: Callable[[int], Storage], wait: Callable[[], Any]) ->
                 numbers.add(journal.ledger.number)
                 continue
             try:
-                made = journal.append(entry(Kind.BATCH, epoch=journal.ledger.epoch))
+                made = journal.append(entry(EntryKind.BATCH, epoch=journal.ledger.epoch))
                 numbers.add(made.number)
             except Superseded:
                 journal = None
@@ -201,7 +201,7 @@ def test_a_run_whose_entry_was_replaced_is_superseded(tmp_path: Path) -> None:
     journal = claimed(files)
     files.content = b"{}"
     with pytest.raises(Superseded, match="a newer run than 1 owns"):
-        journal.append(entry(Kind.BATCH, *paused("JFK", 7), batch=0))
+        journal.append(entry(EntryKind.BATCH, *paused("JFK", 7), batch=0))
     assert not journal.ledger.task("JFK").blocked
 
 
@@ -209,7 +209,7 @@ def test_entries_that_a_listing_omits_are_read_by_their_number() -> None:
     store = ObjectStore()
     journal = claimed(store)
     for _ in range(3):
-        journal.append(entry(Kind.BATCH, *paused("JFK", 7)))
+        journal.append(entry(EntryKind.BATCH, *paused("JFK", 7)))
     store.late = 2
     assert store.names(FOLDER) == [f"{number:020d}.json" for number in (1, 2)]
 

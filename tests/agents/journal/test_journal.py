@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from arrester.agents.journal.entries import Chunk, Cursor, DeadLetters, Entry, Held, Kind
+from arrester.agents.journal.entries import Chunk, Cursor, DeadLetters, Entry, EntryKind, Held
 from arrester.agents.journal.fencing import claim
 from arrester.agents.journal.journal import (
     FOLDER,
@@ -73,7 +73,9 @@ def claimed(files: Storage, instance: UUID | None = None) -> Journal:
     return journal
 
 
-def entry(kind: Kind, *data: EventData, seconds: int = 0, epoch: int = 1, **more: object) -> Entry:
+def entry(
+    kind: EntryKind, *data: EventData, seconds: int = 0, epoch: int = 1, **more: object
+) -> Entry:
     at = NOW + timedelta(seconds=seconds)
     run = Run(pipeline="delays", checkpoint=CHECKPOINT, epoch=epoch)
     events = tuple(Event(occurred_at=at, data=each, run=run) for each in data)
@@ -96,14 +98,14 @@ def files(tmp_path: Path) -> LocalStorage:
 
 def test_the_second_run_with_an_entry_number_is_superseded(files: LocalStorage) -> None:
     older = claimed(files)
-    older.append(entry(Kind.BATCH, *paused("JFK", 7), batch=0))
+    older.append(entry(EntryKind.BATCH, *paused("JFK", 7), batch=0))
     newer = claimed(files)
 
     assert newer.ledger.epoch == 2
     with pytest.raises(Superseded):
         older.check_owned()
     with pytest.raises(Superseded):
-        older.append(entry(Kind.STOPPED))
+        older.append(entry(EntryKind.STOPPED))
     newer.check_owned()
 
 
@@ -131,13 +133,13 @@ def test_an_entry_created_by_a_call_that_raised_supersedes_no_run(tmp_path: Path
     files = Slow(str(tmp_path))
     journal = claimed(files)
     files.raises = True
-    assert journal.append(entry(Kind.BATCH, *paused("JFK", 7), batch=0)).number == 2
+    assert journal.append(entry(EntryKind.BATCH, *paused("JFK", 7), batch=0)).number == 2
     assert journal.ledger.task("JFK").blocked
 
     # The same if this becomes known only later.
     files.raises = files.blind = True
     with pytest.raises(TimeoutError):
-        journal.append(entry(Kind.BATCH, *paused("EWR", 7), batch=1))
+        journal.append(entry(EntryKind.BATCH, *paused("EWR", 7), batch=1))
     assert not journal.ledger.task("EWR").blocked
     journal.check_owned()
     assert journal.ledger.task("EWR").blocked
@@ -146,10 +148,10 @@ def test_an_entry_created_by_a_call_that_raised_supersedes_no_run(tmp_path: Path
     # A decision made without it is not appended after it.
     files.raises = files.blind = True
     with pytest.raises(TimeoutError):
-        journal.append(entry(Kind.BATCH, *paused("LGA", 7), batch=2))
+        journal.append(entry(EntryKind.BATCH, *paused("LGA", 7), batch=2))
     with pytest.raises(EntryAlreadyMade):
-        journal.append(entry(Kind.BATCH, *paused("LGA", 7), batch=2, seconds=1))
-    journal.append(entry(Kind.STOPPED))
+        journal.append(entry(EntryKind.BATCH, *paused("LGA", 7), batch=2, seconds=1))
+    journal.append(entry(EntryKind.STOPPED))
 
     files.raises = True
     with pytest.raises(TimeoutError):
@@ -181,7 +183,7 @@ def test_a_new_instance_resumes_paused_tasks_and_the_same_instance_does_not(
     files: LocalStorage,
 ) -> None:
     first = uuid4()
-    claimed(files, first).append(entry(Kind.BATCH, *paused("JFK", 7), batch=0))
+    claimed(files, first).append(entry(EntryKind.BATCH, *paused("JFK", 7), batch=0))
 
     same = claimed(files, first).ledger.task("JFK").state
     other = claimed(files).ledger.task("JFK").state
@@ -191,14 +193,14 @@ def test_a_new_instance_resumes_paused_tasks_and_the_same_instance_does_not(
 
 
 def test_a_task_paused_by_an_operator_stays_paused(files: LocalStorage) -> None:
-    claimed(files).append(entry(Kind.RESUME, TaskPaused(task="JFK", position=None)))
+    claimed(files).append(entry(EntryKind.RESUME, TaskPaused(task="JFK", position=None)))
 
     assert claimed(files).ledger.task("JFK").state.status is TaskStatus.PAUSED
 
 
 def test_a_pause_by_an_operator_holds_later_records_only(files: LocalStorage) -> None:
     journal = claimed(files)
-    journal.append(entry(Kind.PAUSE, TaskPaused(task="JFK", position=None), after=4))
+    journal.append(entry(EntryKind.PAUSE, TaskPaused(task="JFK", position=None), after=4))
 
     for ledger in (journal.ledger, claimed(files).ledger):
         assert [ledger.blocked(batch) for batch in (3, 4, 5)] == [[], [], ["JFK"]]
@@ -209,12 +211,12 @@ def history(journal: Journal) -> None:
     held = (Held(task="JFK", count=3),)
     command = uuid4()
     journal.append(
-        entry(Kind.BATCH, *paused("JFK", 7), batch=4, row_folder="one", held=held, seconds=1)
+        entry(EntryKind.BATCH, *paused("JFK", 7), batch=4, row_folder="one", held=held, seconds=1)
     )
-    journal.append(entry(Kind.BATCH, batch=5, row_folder="two", held=held, seconds=2))
+    journal.append(entry(EntryKind.BATCH, batch=5, row_folder="two", held=held, seconds=2))
     resumed = TaskResumed(task="JFK", how=ResumeHow.RETRY)
     applied = CommandApplied(command=command, detail="resumed")
-    journal.append(entry(Kind.RESUME, resumed, applied, seconds=3))
+    journal.append(entry(EntryKind.RESUME, resumed, applied, seconds=3))
     chunk = Chunk(
         task="JFK",
         start=Cursor(entry=2),
@@ -222,8 +224,8 @@ def history(journal: Journal) -> None:
         taken=2,
         after=5,
     )
-    journal.append(entry(Kind.DRAIN, chunk=chunk, seconds=4))
-    journal.append(entry(Kind.DRAINED, RecordsHeld(task="JFK", held=4), seconds=5))
+    journal.append(entry(EntryKind.DRAIN, chunk=chunk, seconds=4))
+    journal.append(entry(EntryKind.DRAINED, RecordsHeld(task="JFK", held=4), seconds=5))
 
 
 def test_the_folded_entries_equal_the_state_of_the_writer(files: LocalStorage) -> None:
@@ -255,7 +257,7 @@ def test_a_snapshot_equals_the_fold_and_run_entries_are_kept_as_a_fence(
     assert again.ledger == before
     assert [each.number for each in again.unsettled] == [6, 7]
     with pytest.raises(Superseded):
-        older.append(entry(Kind.STOPPED))
+        older.append(entry(EntryKind.STOPPED))
 
 
 def test_confirmed_entries_are_compacted_within_days_without_new_ones(
@@ -352,7 +354,7 @@ def test_a_run_that_froze_while_compacting_deletes_no_newer_snapshot(tmp_path: P
     assert opened(frozen).ledger == newer[0].ledger
     assert opened(frozen).ledger.task("JFK").held == 8
     with pytest.raises(Superseded):
-        older.append(entry(Kind.STOPPED))
+        older.append(entry(EntryKind.STOPPED))
 
 
 def test_an_entry_deleted_by_an_older_run_has_no_events(
@@ -375,16 +377,16 @@ def test_waiting_dead_letters_block_no_entry_and_are_remembered(
 ) -> None:
     journal = claimed(files)
     letters = DeadLetters(name="one", day="2026-11-20")
-    journal.append(entry(Kind.BATCH, batch=0, dead_letters=letters))
-    journal.append(entry(Kind.BATCH, batch=1))
+    journal.append(entry(EntryKind.BATCH, batch=0, dead_letters=letters))
+    journal.append(entry(EntryKind.BATCH, batch=1))
     refused = msgspec.structs.replace(letters, refused=True)
-    journal.append(entry(Kind.DEAD_LETTERS, dead_letters=refused))
+    journal.append(entry(EntryKind.DEAD_LETTERS, dead_letters=refused))
     release = Publisher(journal, MemoryOutbox(confirming=True), progress=files)
     for name in ("offsets/1", "commits/1"):
         files.create(name, b"")
     assert not release.put_ready()
     for _ in range(SNAPSHOT_EVERY):
-        journal.append(entry(Kind.STOPPED))
+        journal.append(entry(EntryKind.STOPPED))
     assert not release.put_ready()
     release.compact(now=NOW)
 
@@ -427,7 +429,7 @@ def test_a_missing_entry_is_named(files: LocalStorage) -> None:
     history(journal)
     compact(journal, settled=2)
     for _ in range(3):
-        journal.append(entry(Kind.STOPPED))
+        journal.append(entry(EntryKind.STOPPED))
     files.delete(f"{FOLDER}/{8:020d}.json")
 
     with pytest.raises(JournalDamaged, match=r"entry 8 is missing"):
@@ -447,7 +449,7 @@ def test_a_load_restarts_after_a_concurrent_compaction(tmp_path: Path) -> None:
     journal = claimed(files)
     history(journal)
     compact(journal, settled=2)
-    journal.append(entry(Kind.STOPPED))
+    journal.append(entry(EntryKind.STOPPED))
     racing = Compacting(str(tmp_path))
     racing.journals = [journal]
 
@@ -475,7 +477,7 @@ def test_the_next_run_deletes_only_folders_that_no_entry_names(files: LocalStora
         (folder / name).mkdir(parents=True)
     first = claimed(files)
     held = (Held(task="a", count=1),)
-    first.append(entry(Kind.BATCH, *paused("a", 7), row_folder="named", held=held))
+    first.append(entry(EntryKind.BATCH, *paused("a", 7), row_folder="named", held=held))
     second = claimed(files)
     # The older run continues: it must not delete folders of the newer one.
     with pytest.raises(Superseded):
@@ -488,7 +490,7 @@ def test_the_next_run_deletes_only_folders_that_no_entry_names(files: LocalStora
 def test_batch_ids_are_the_same_from_every_host_and_never_shared(files: LocalStorage) -> None:
     journal = claimed(files)
     many = [RecordsHeld(task="JFK", held=n) for n in range(BATCH_MAX_EVENTS + 1)]
-    journal.append(entry(Kind.BATCH, *many, batch=0))
+    journal.append(entry(EntryKind.BATCH, *many, batch=0))
 
     batches = [batch for each in journal.unsettled for batch in journal.event_batches(each.number)]
     other = opened(files)
@@ -501,15 +503,15 @@ def test_batch_ids_are_the_same_from_every_host_and_never_shared(files: LocalSto
 
 def test_a_stopping_record_that_is_skipped_later_no_longer_stops_its_task() -> None:
     ledger = Ledger(application="flights", pipeline="delays", checkpoint=CHECKPOINT)
-    ledger.apply(entry(Kind.BATCH, *paused("JFK", 7), number=1))
+    ledger.apply(entry(EntryKind.BATCH, *paused("JFK", 7), number=1))
     skipped = RecordFailed(task="JFK", position=6, failure=FAILURE, response=Response.CONTINUE)
-    ledger.apply(entry(Kind.DRAIN, skipped, number=2))
+    ledger.apply(entry(EntryKind.DRAIN, skipped, number=2))
     blame = ledger.task("JFK").stopped_by
     assert blame is not None
     assert blame.position == 7
 
     again = msgspec.structs.replace(skipped, position=7, recurrence=True)
-    ledger.apply(entry(Kind.DRAIN, again, number=3))
+    ledger.apply(entry(EntryKind.DRAIN, again, number=3))
 
     assert ledger.task("JFK").stopped_by is None
 
@@ -522,9 +524,9 @@ def test_numbers_of_the_sink_increase_strictly_and_are_the_same_on_a_replay() ->
         nonlocal number
         number += 1
         chunk = Chunk(task="a", start=Cursor(entry=0), end=Cursor(entry=0), taken=0, after=after)
-        ledger.apply(entry(Kind.DRAIN, chunk=chunk, number=number))
+        ledger.apply(entry(EntryKind.DRAIN, chunk=chunk, number=number))
         numbers.append(ledger.chunk_number(after))
-        ledger.apply(entry(Kind.DRAINED, number=number))
+        ledger.apply(entry(EntryKind.DRAINED, number=number))
 
     drain(-1)
     for batch in range(3):

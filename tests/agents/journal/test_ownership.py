@@ -15,7 +15,7 @@ import pytest
 from arrester import Agent, Ending
 from arrester.agents.definition.builder import define
 from arrester.agents.handlers import LogAndPause
-from arrester.agents.journal.entries import Entry, Held, Kind
+from arrester.agents.journal.entries import Entry, EntryKind, Held
 from arrester.agents.journal.fencing import claim
 from arrester.agents.journal.journal import FOLDER, Journal
 from arrester.agents.journal.storage import CheckpointUnusable, LocalStorage
@@ -67,7 +67,7 @@ def hold(journal: Journal, key: str) -> None:
     ]
     journal.append(
         Entry(
-            kind=Kind.BATCH,
+            kind=EntryKind.BATCH,
             at=NOW,
             epoch=run.epoch,
             events=tuple(Event(occurred_at=NOW, data=each, run=run) for each in data),

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from arrester.agents.journal.entries import Kind
+from arrester.agents.journal.entries import EntryKind
 from arrester.agents.journal.journal import FOLDER, SNAPSHOT_EVERY, Journal
 from arrester.agents.journal.storage import LocalStorage
 from arrester.agents.run.publisher import SLICE, Publisher
@@ -40,7 +40,7 @@ def commit(files: LocalStorage, batch: int) -> None:
 
 def decided(journal: Journal, files: LocalStorage, count: int, *, first: int = 0) -> None:
     for batch in range(first, first + count):
-        journal.append(entry(Kind.BATCH, RecordsHeld(task="JFK", held=1), batch=batch))
+        journal.append(entry(EntryKind.BATCH, RecordsHeld(task="JFK", held=1), batch=batch))
         commit(files, batch)
 
 
@@ -57,7 +57,7 @@ def test_a_long_journal_is_put_in_slices(files: LocalStorage) -> None:
 
     # A run that ends puts all entries, and then its end.
     journal, outbox = claimed(files), MemoryOutbox()
-    ended = journal.append(entry(Kind.STOPPED, ThreadDied(reason="stopped"), epoch=3))
+    ended = journal.append(entry(EntryKind.STOPPED, ThreadDied(reason="stopped"), epoch=3))
     Publisher(journal, outbox, progress=files).put_ending(ended)
     assert len(outbox.batches) == 2 * SLICE + 4
 
@@ -101,8 +101,8 @@ def skipped(position: int) -> RecordFailed:
 def test_the_next_run_is_reported_while_the_batch_before_it_waits(files: LocalStorage) -> None:
     """Its sink may be retried for hours: the server would see a dead thread meanwhile."""
     dead = claimed(files)
-    dead.append(entry(Kind.BATCH, skipped(7), batch=0))
-    dead.append(entry(Kind.DIED, ThreadDied(reason="its sink")))
+    dead.append(entry(EntryKind.BATCH, skipped(7), batch=0))
+    dead.append(entry(EntryKind.DIED, ThreadDied(reason="its sink")))
     outbox = MemoryOutbox()
     release = Publisher(claimed(files), outbox, progress=files)
     for _ in range(2):
@@ -120,8 +120,8 @@ def test_waiting_entries_with_task_states_are_not_overtaken(files: LocalStorage)
     """The server would ignore them as those of an older run, and leave the task RUNNING."""
     instance = uuid4()
     dead = claimed(files, instance)
-    dead.append(entry(Kind.BATCH, *paused("JFK", 7), batch=0))
-    dead.append(entry(Kind.DIED, ThreadDied(reason="its sink")))
+    dead.append(entry(EntryKind.BATCH, *paused("JFK", 7), batch=0))
+    dead.append(entry(EntryKind.DIED, ThreadDied(reason="its sink")))
     outbox = MemoryOutbox()
     release = Publisher(claimed(files, instance), outbox, progress=files)
     assert release.put_ready()

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from arrester.agents.definition.builder import define
-from arrester.agents.journal.entries import Entry, Kind
+from arrester.agents.journal.entries import Entry, EntryKind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.controlplane.domain.events import RecordFailed, ResumeHow, TaskDied, ThreadStarted
@@ -134,7 +134,11 @@ def test_successful_held_records_reset_the_retry_budget(
     append, places = Journal.append, set()
 
     def losing(self: Journal, entry: Entry) -> Entry:
-        if entry.kind is Kind.DRAIN and entry.chunk is not None and entry.chunk.start not in places:
+        if (
+            entry.kind is EntryKind.DRAIN
+            and entry.chunk is not None
+            and entry.chunk.start not in places
+        ):
             places.add(entry.chunk.start)
             raise ConnectionResetError("the store is away")
         return append(self, entry)

@@ -15,7 +15,7 @@ from arrester import Agent, Ending
 from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline, PipelineInvalid
 from arrester.agents.handlers import LogAndContinue, LogAndPause
-from arrester.agents.journal.entries import Kind
+from arrester.agents.journal.entries import EntryKind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import CheckpointUnusable
 from arrester.agents.run.thread import PipelineThread
@@ -115,7 +115,7 @@ def test_a_rerun_after_a_crash_obeys_earlier_decisions(
 
     def dying(self: Journal, entry: Any) -> Any:
         made = append(self, entry)
-        if entry.kind is Kind.BATCH:
+        if entry.kind is EntryKind.BATCH:
             raise Killed
         return made
 

@@ -15,9 +15,10 @@ import pytest
 
 from arrester.agents.config import AgentConfig
 from arrester.agents.transport.connection import Connection
-from arrester.agents.transport.redis_client import AppendStatus, RedisClient, RedisUnavailable
+from arrester.agents.transport.redis_client import AppendStatus, RedisClient
 from arrester.agents.transport.sender import Sender
 from arrester.agents.transport.spool import Spool
+from arrester.controlplane.domain.errors import RedisUnavailable
 from arrester.controlplane.domain.identity import redis_keys
 from tests.agents.pipeline_bench import levels_of
 from tests.agents.redis_server import FoldingSide, Server

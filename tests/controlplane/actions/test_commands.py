@@ -14,7 +14,7 @@ from redis import Redis
 
 from arrester.controlplane import actions, queries, redis_client, tasks
 from arrester.controlplane.domain.commands.decide import CommandRequest
-from arrester.controlplane.domain.errors import CommandRefused, InvalidValue, NotFound
+from arrester.controlplane.domain.errors import CommandForbidden, InvalidValue, NotFound
 from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandDelivered,
@@ -111,7 +111,7 @@ def test_a_running_task_refuses_to_resume(paused: Redis) -> None:
     answer(paused, actions.resume_task(JFK.digest, actor="ana"))
     before = streams.task(JFK.digest)
 
-    with pytest.raises(CommandRefused) as refused:
+    with pytest.raises(CommandForbidden) as refused:
         actions.resume_task(JFK.digest, actor="ben")
 
     assert str(refused.value) == "only a PAUSED task can resume; delays_JFK is RUNNING"
@@ -130,7 +130,7 @@ def test_a_repeated_command_id_has_the_same_result_and_changes_nothing(paused: R
 
     other = uuid4()
     for _ in range(2):
-        with pytest.raises(CommandRefused, match="already in progress"):
+        with pytest.raises(CommandForbidden, match="already in progress"):
             actions.resume_task(JFK.digest, actor="ben", command=other)
     assert types().count("CommandRefused") == 1
 
@@ -167,7 +167,7 @@ def test_a_shutdown_latches_cancels_and_is_applied_when_the_instance_ends(paused
     assert paused.get(redis_keys.state(APPLICATION)) == b"LATCHED"
     assert queries.command(pending.id).status is CommandStatus.CANCELLED
     assert [each.command for each in relayed(paused)] == [command.id]
-    with pytest.raises(CommandRefused, match="still being shut down by ben"):
+    with pytest.raises(CommandForbidden, match="still being shut down by ben"):
         actions.start_application(APPLICATION, actor="ana")
 
     stopped = InstanceStopped(reason="shut down by ben")
@@ -183,7 +183,7 @@ def test_a_shutdown_latches_cancels_and_is_applied_when_the_instance_ends(paused
     assert queries.command(command.id).status is CommandStatus.APPLIED
     (instance,) = queries.instances(APPLICATION, ended=True)
     assert instance.status is InstanceStatus.NOT_RUNNING
-    with pytest.raises(CommandRefused, match="start the application first"):
+    with pytest.raises(CommandForbidden, match="start the application first"):
         actions.resume_task(JFK.digest, actor="ana")
     opened = actions.start_application(APPLICATION, actor="ana")
     assert opened.status is CommandStatus.APPLIED
@@ -283,7 +283,7 @@ def test_a_policy_is_relayed_as_requested_and_shown_as_applied(redis: Redis) -> 
     [override] = policy.thread.policy.commanded
     assert (override.name, override.answer, override.actor) == ("produce", "PAUSE", "ana")
     assert relayed(redis) == []
-    with pytest.raises(CommandRefused, match="has no stage process:nope"):
+    with pytest.raises(CommandForbidden, match="has no stage process:nope"):
         set_policy(stage="process:nope")
     call_command("rebuild", verify=True, stdout=StringIO())
 

@@ -10,7 +10,12 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.errors import CommandRefused, GroupRefused, InvalidValue, NotFound
+from arrester.controlplane.domain.errors import (
+    CommandForbidden,
+    GroupActForbidden,
+    InvalidValue,
+    NotFound,
+)
 from arrester.controlplane.domain.events import RecordFailed, Response
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.domain.state.states import (
@@ -104,7 +109,7 @@ def test_a_repeated_act_with_the_same_id_is_done_once(failed: Redis) -> None:
 
 def test_an_act_that_the_state_forbids_is_not_logged(failed: Redis) -> None:
     before = len(streams.log())
-    with pytest.raises(GroupRefused) as refused:
+    with pytest.raises(GroupActForbidden) as refused:
         act(GroupAct.REOPEN)
     assert (refused.value.state, refused.value.sequence) == ("UNRESOLVED", 0)
     with pytest.raises(InvalidValue):
@@ -138,10 +143,10 @@ def test_notes_are_in_the_history_of_a_task_and_of_a_command(failed: Redis) -> N
 def test_a_command_can_be_cancelled_until_an_instance_has_fetched_it(failed: Redis) -> None:
     command = actions.resume_task(JFK.digest, actor="ana").id
     assert actions.cancel_command(command, actor="ben").status is CommandStatus.CANCELLED
-    with pytest.raises(CommandRefused, match="it is CANCELLED"):
+    with pytest.raises(CommandForbidden, match="it is CANCELLED"):
         actions.cancel_command(command, actor="ben")
     down = actions.shut_down_application(APPLICATION, actor="ana", reason="night").id
-    with pytest.raises(CommandRefused, match="start the application instead"):
+    with pytest.raises(CommandForbidden, match="start the application instead"):
         actions.cancel_command(down, actor="ben")
     with pytest.raises(NotFound):
         actions.cancel_command(uuid4(), actor="ben")

@@ -275,7 +275,7 @@ def test_creating_and_dropping_days_take_locks_in_the_order_of_a_fold(
 ) -> None:
     retained = retention._make_base(APPLICATION, (NOW - timedelta(days=30)).date(), now=NOW)
     assert retained == 25
-    early = store.Batch(id=uuids.uuid7(datetime.now(UTC) + timedelta(days=60)), events=[])
+    early = store.NewBatch(id=uuids.uuid7(datetime.now(UTC) + timedelta(days=60)), events=[])
     with streams.locked(APPLICATION) as stream:
         store.record_batches(stream, [early], received_at=NOW)
     failed: list[Exception] = []
@@ -620,12 +620,12 @@ def test_ids_of_batches_are_unique_across_days_and_dropped_after_the_horizon() -
     store.open_stream(APPLICATION)
     made = [uuids.uuid7(NOW - timedelta(days=number)) for number in (0, 1, 20, 39)] + [uuid4()]
     with streams.locked(APPLICATION) as stream:
-        batches = [store.Batch(id=id, events=[]) for id in made]
+        batches = [store.NewBatch(id=id, events=[]) for id in made]
         store.record_batches(stream, batches, received_at=NOW)
     assert store.seen_batches(APPLICATION, made) == set(made)
     assert f"{first:%Y%m%d}" in partitions("batch_seen")
     with pytest.raises(Exception, match="duplicate key"), streams.locked(APPLICATION) as stream:
-        store.record_batches(stream, [store.Batch(id=made[2], events=[])], received_at=NOW)
+        store.record_batches(stream, [store.NewBatch(id=made[2], events=[])], received_at=NOW)
 
     retain()
 

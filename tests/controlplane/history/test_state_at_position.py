@@ -16,7 +16,7 @@ from redis import Redis
 from arrester.controlplane import actions, models, queries, store
 from arrester.controlplane.domain.errors import (
     BeforeHistory,
-    CommandRefused,
+    CommandForbidden,
     InvalidValue,
     NotFound,
 )
@@ -162,7 +162,7 @@ def test_the_last_command_is_the_one_as_of_then(
     early = actions.resume_task(JFK.digest, actor="ana")
     issued = queries.positions()[APPLICATION]
     for _ in range(30):
-        with pytest.raises(CommandRefused):
+        with pytest.raises(CommandForbidden):
             actions.resume_task(JFK.digest, actor="ana")
         # States are kept behind the first one: it is in no event that is folded.
         state_at_position.make_snapshot_if_due(APPLICATION)

@@ -19,7 +19,7 @@ from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.domain.wire.failure_columns import FailedRecords, to_columns
 from arrester.controlplane.history import state_at_position
 from arrester.controlplane.ingest import drain
-from arrester.controlplane.store.stream_entry import Entry
+from arrester.controlplane.store.stream_entry import DecodedEntry
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, FAILURE
@@ -101,7 +101,9 @@ def test_columns_that_an_older_server_quarantined_are_requeued(redis: Redis) -> 
         name.encode(): value if isinstance(value, bytes) else value.encode()
         for name, value in streams.fields(batch, codec.encode_batch(events)).items()
     }
-    refused = Entry(application=APPLICATION, id="1-0", fields=fields, batch=batch).refused("old")
+    refused = DecodedEntry(application=APPLICATION, id="1-0", fields=fields, batch=batch).refused(
+        "old"
+    )
     store.open_stream(APPLICATION)
     store.add_to_quarantine(refused.quarantined, received_at=datetime.now(UTC))
 

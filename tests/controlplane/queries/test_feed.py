@@ -42,7 +42,7 @@ def some(count: int) -> list[Event]:
 
 def append(name: str, count: int = 1) -> None:
     with streams.locked(name) as stream:
-        batch = store.Batch(
+        batch = store.NewBatch(
             id=uuid4(), events=[histories.failed(number) for number in range(count)]
         )
         store.append(stream, [batch], received_at=datetime.now(UTC))

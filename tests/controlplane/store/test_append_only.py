@@ -96,7 +96,7 @@ def test_events_of_a_day_without_a_partition_are_stored() -> None:
     store.open_stream(APPLICATION)
     far = datetime(2040, 1, 1, tzinfo=UTC)
     with streams.locked(APPLICATION) as stream:
-        batch = store.Batch(id=streams.SPOOL, events=[histories.failed(1)])
+        batch = store.NewBatch(id=streams.SPOOL, events=[histories.failed(1)])
         _, stored = store.append(stream, [batch], received_at=far)
     assert streams.log() == [streams.without_body(each) for each in expand_stored(stored)]
     # Its partition could not be attached beside it, and that is no error.

@@ -73,7 +73,7 @@ def test_a_copy_can_exceed_the_socket_buffer(patience: None) -> None:
 def test_refused_rows_are_undone(rows: str) -> None:
     streams.append([histories.failed(1)], received_at=NOW)
     before = connection.connection
-    batch = store.Batch(id=uuid4(), events=[histories.failed(2)])
+    batch = store.NewBatch(id=uuid4(), events=[histories.failed(2)])
     with pytest.raises(DataError, match="field count is 1"), streams.locked(APPLICATION) as stream:
         layout = store.lay_out_rows(stream, [batch], received_at=NOW)
         odd = [BEGIN, b"\0\1"]
@@ -91,7 +91,7 @@ def test_refused_rows_are_undone(rows: str) -> None:
 
 def test_a_repeated_batch_is_undone() -> None:
     streams.append([histories.failed(1)], received_at=NOW)
-    batch = store.Batch(id=uuid4(), events=[histories.failed(2)])
+    batch = store.NewBatch(id=uuid4(), events=[histories.failed(2)])
     with pytest.raises(IntegrityError), streams.locked(APPLICATION) as stream:
         store.append(replace(stream, sequence=0), [batch], received_at=NOW)
     streams.assert_exact()
@@ -100,7 +100,7 @@ def test_a_repeated_batch_is_undone() -> None:
 
 def test_a_fold_that_fails_during_a_copy_is_undone() -> None:
     store.open_stream(APPLICATION)
-    batch = store.Batch(id=uuid4(), events=[histories.failed(1)])
+    batch = store.NewBatch(id=uuid4(), events=[histories.failed(1)])
     with (
         pytest.raises(ArithmeticError),
         streams.locked(APPLICATION) as stream,
@@ -116,7 +116,7 @@ def test_a_fold_that_fails_during_a_copy_is_undone() -> None:
 
 def test_copying_requires_a_transaction() -> None:
     store.open_stream(APPLICATION)
-    batch = store.Batch(id=uuid4(), events=[histories.failed(1)])
+    batch = store.NewBatch(id=uuid4(), events=[histories.failed(1)])
     layout = store.lay_out_rows(store.read_stream(APPLICATION), [batch], received_at=NOW)
     with pytest.raises(InterfaceError, match="lock"), store.copying(layout):
         pass

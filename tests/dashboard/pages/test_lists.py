@@ -18,7 +18,7 @@ from redis import Redis
 from rest_framework.authtoken.models import Token
 
 from arrester.controlplane import actions, models, queries, redis_client
-from arrester.controlplane.domain.errors import CommandRefused
+from arrester.controlplane.domain.errors import CommandForbidden
 from arrester.controlplane.domain.events import RecordsDeadLettered, ResumeHow, TaskResumed
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
@@ -157,7 +157,7 @@ def test_the_audit_has_each_act_of_a_person_once(
 def test_the_audit_shows_the_status_of_each_command(flights: Story, operator: Client) -> None:
     flights.skips("EWR", 3)
     running, paused = flights.task("EWR"), flights.pauses("JFK")
-    with pytest.raises(CommandRefused):
+    with pytest.raises(CommandForbidden):
         actions.resume_task(running.digest, actor="ana")
     command = actions.resume_task(paused.digest, actor="ana").id
     actions.note_on_task(paused, actor="ana", text="the vendor is informed")

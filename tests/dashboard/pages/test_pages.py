@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import actions, models, queries
-from arrester.controlplane.domain.errors import CommandRefused
+from arrester.controlplane.domain.errors import CommandForbidden
 from arrester.controlplane.domain.events import (
     RecordFailed,
     RecordsHeld,
@@ -271,7 +271,7 @@ def test_an_open_command_is_shown_after_many_refused_ones(flights: Story, operat
     task = flights.pauses("JFK")
     under_way = flights.command(task)
     for _ in range(11):
-        with pytest.raises(CommandRefused):
+        with pytest.raises(CommandForbidden):
             actions.resume_task(task.digest, actor="ana")
     end = queries.positions()["flights"]
     for seen in (

@@ -39,7 +39,7 @@ def unreadable(event: Event | bytes) -> str:
     """Return why an event, alone in its batch, is invalid."""
     raw = event if isinstance(event, bytes) else codec.encode_event(event)
     (read,) = codec.decode_batch(packed(raw))
-    assert isinstance(read, codec.Unreadable)
+    assert isinstance(read, codec.UnreadableEvent)
     assert read.raw == raw
     assert codec.decode_event(raw) == read
     return read.reason
@@ -81,7 +81,7 @@ def test_an_invalid_event_is_stored_with_its_body() -> None:
     )
     first, second = codec.decode_batch(codec.encode_batch([good, strange]))
     assert first == good
-    assert isinstance(second, codec.Unreadable)
+    assert isinstance(second, codec.UnreadableEvent)
     assert codec.read_batch(codec.encode_batch([good, strange])) is None
     assert msgspec.msgpack.decode(second.raw, type=Event) == strange
 
@@ -105,7 +105,7 @@ def test_an_invalid_event_among_columns_affects_no_other(changes: dict[str, Any]
     assert codec.read_batch(batch) is None
     *before, found, fifth, sixth = codec.decode_batch(batch)
     assert [*before, fifth, sixth] == [*events[:3], *events[4:]]
-    assert isinstance(found, codec.Unreadable)
+    assert isinstance(found, codec.UnreadableEvent)
     # With its body, to be read again once it is understood.
     kept, sent = msgspec.msgpack.decode(found.raw), msgspec.to_builtins(strange)
     assert (kept["data"], kept["body"]) == (sent["data"], sent["body"])
@@ -215,7 +215,7 @@ def test_an_invalid_event_affects_no_other() -> None:
         packed(codec.encode_event(good), strange, codec.encode_event(good))
     )
     assert first == last == good
-    assert isinstance(middle, codec.Unreadable)
+    assert isinstance(middle, codec.UnreadableEvent)
 
 
 @pytest.mark.parametrize("head", [7, "RecordFailed", [1], {1: 2}, None])
@@ -226,7 +226,7 @@ def test_a_head_that_is_not_a_map_affects_no_other(head: object) -> None:
     bodies = zlib.compress(msgspec.msgpack.encode([good.body] * 3))
     first, strange, last = codec.decode_batch(heads + bodies)
     assert first == last == good
-    assert isinstance(strange, codec.Unreadable)
+    assert isinstance(strange, codec.UnreadableEvent)
     assert strange.raw == msgspec.msgpack.encode(head)
 
 
@@ -343,7 +343,7 @@ def test_a_batch_of_too_many_bodies_is_refused() -> None:
 def test_a_too_deeply_nested_record_is_quarantined() -> None:
     with pytest.raises(MalformedBatch):
         codec.decode_batch(packed(b"\x81\xa1a" * 100_000 + b"\x01"))
-    assert isinstance(codec.decode_event(b"\x81\xa1a" * 100_000 + b"\x01"), codec.Unreadable)
+    assert isinstance(codec.decode_event(b"\x81\xa1a" * 100_000 + b"\x01"), codec.UnreadableEvent)
 
 
 @given(histories.issued_commands)
