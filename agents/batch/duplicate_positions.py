@@ -28,7 +28,7 @@ from arrester.agents.executor.columns import (
     TASK,
 )
 from arrester.agents.failures.failure_set import has_failed, is_in
-from arrester.agents.spark.column_names import with_columns_named
+from arrester.agents.spark.column_names import text_literal, with_columns_named
 from arrester.agents.spark.local_checkpoint import releasing
 
 _SHARED = "__arrester_shared"
@@ -93,7 +93,7 @@ def _are_distinct(evaluated: Evaluated, pipeline: Pipeline, examples: int) -> bo
 
 def _is_at(task: str | None, entry: int, positions: Collection[int]) -> str:
     """Return, as SQL, whether a row is at one of a task's positions."""
-    key = "NULL" if task is None else f"CAST(X'{task.encode().hex()}' AS STRING)"
+    key = text_literal(task)
     # The position first: it excludes most rows.
     return f"({is_in(POSITION, positions)} AND {ENTRY} = {entry} AND {TASK} <=> {key})"
 

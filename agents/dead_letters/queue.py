@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
-from pyspark.sql import DataFrame, Row, Window
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from arrester.agents.config import AgentConfig
@@ -145,35 +145,47 @@ class DeadLetterQueue:
         self._files.delete_all_but([each.dead_letters for each in self._pending], names)
 
     def store(
-        self, frame: DataFrame, known: Sequence[FailedRecord], context: DeadLetterContext
+        self,
+        frame: DataFrame,
+        known: Sequence[FailedRecord],
+        context: DeadLetterContext,
+        *,
+        few: bool,
     ) -> tuple[DeadLetters, list[RecordsDeadLettered]]:
         """Store the dead letters of some records; return their name and events.
 
-        `frame` has the columns ROW, TASK, POSITION, OUTCOME and ERROR. Nothing is visible at the
-        destination before `deliver`.
+        `frame` has the columns ROW, TASK, POSITION, OUTCOME and ERROR; `few`: its rows may be
+        processed in one partition. Nothing is visible at the destination before `deliver`.
         """
         day = context.at.astimezone(UTC).date().isoformat()
         dead_letters = DeadLetters(name=context.name, day=day)
         rows = self._rows.dead_letters(frame, known, context, raw=self._destination.raw)
         rows.write.mode("overwrite").parquet(self._files.path(dead_letters))
-        return dead_letters, self._dead_letter_events(dead_letters, context)
+        return dead_letters, self._dead_letter_events(dead_letters, context, few=few)
 
     def _dead_letter_events(
-        self, dead_letters: DeadLetters, context: DeadLetterContext
+        self, dead_letters: DeadLetters, context: DeadLetterContext, *, few: bool
     ) -> list[RecordsDeadLettered]:
         """Return an event for each task with dead letters. It names the first ones by their IDs."""
+        stored = self._files.read(dead_letters)
+        if few:
+            # Within one partition, Spark ranks and groups without a shuffle.
+            stored = stored.coalesce(1)
         # Records without a position follow the order of their file.
-        order = F.coalesce("position", F.monotonically_increasing_id())
-        rank = F.row_number().over(Window.partitionBy("task").orderBy(_ORDER))
-        listed = F.when(F.col(_RANK) <= LISTED_PER_TASK, F.struct(_RANK, "id"))
-        ranked = self._files.read(dead_letters).withColumn(_ORDER, order).withColumn(_RANK, rank)
+        order = f"coalesce(position, monotonically_increasing_id()) AS {_ORDER}"
+        rank = f"row_number() OVER (PARTITION BY task ORDER BY {_ORDER}) AS {_RANK}"
         rows = (
-            ranked.groupBy("task")
+            stored.selectExpr("task", "position", "id", order)
+            .selectExpr("*", rank)
+            .groupBy("task")
             .agg(
-                F.count(F.lit(1)).alias("count"),
-                F.min("position").alias("first"),
-                F.max("position").alias("last"),
-                F.sort_array(F.collect_list(listed)).getField("id").alias("ids"),
+                F.expr("count(1) AS count"),
+                F.expr("min(position) AS first"),
+                F.expr("max(position) AS last"),
+                F.expr(
+                    f"sort_array(collect_list(struct({_RANK}, id)) FILTER "
+                    f"(WHERE {_RANK} <= {LISTED_PER_TASK})).id AS ids"
+                ),
             )
             .collect()
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -18,6 +18,7 @@ from arrester.agents.definition.stages import stages_of
 from arrester.agents.executor.columns import ERROR, OUTCOME, POSITION, PREFIX, ROW, SOURCE, TASK
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction
+from arrester.agents.spark.column_names import in_quotes, text_literal
 from arrester.agents.spark.ship_executor import shipped
 from arrester.agents.spark.try_eval import VALUE, guarded
 
@@ -42,6 +43,7 @@ _REDACTED = f"{PREFIX}redacted"
 _HEADERS = "array<struct<key:string,value:binary>>"
 #: Not by their classes: TIME is new in 4.1.
 _TIMES = ("date", "time", "timestamp", "timestamp_ntz")
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _KAFKA = ("topic", "partition", "offset")
 #: Types that are bytes already.
 _TEXTUAL = (T.StringType, T.BinaryType)
@@ -108,43 +110,39 @@ class DeadLetterRows:
         return rows.withColumn(_REDACTED, redact(*texts)).withColumns(redacted).drop(_REDACTED)
 
     def _columns(self, context: DeadLetterContext) -> list[Column]:
-        error, diagnosis = F.col(ERROR), F.col(_DIAGNOSIS)
-        condition = F.coalesce(F.lit(context.condition), error["condition"], diagnosis["condition"])
-        stages = self.pipeline.stages
+        # As SQL: a Column of each function would take a thousand JVM calls.
+        condition = f"{text_literal(context.condition)}, {ERROR}.condition"
         columns = {
             "id": self._id(context.name),
-            "application": F.lit(self.application),
-            "pipeline": F.lit(self.pipeline.name),
-            "checkpoint": F.lit(self.checkpoint),
-            "task": F.col(TASK),
-            "position": F.col(POSITION),
-            "stage": self._of_step(stages),
-            "exception_class": F.coalesce(error["exception_class"], diagnosis["exception_class"]),
-            "condition": condition,
-            "message": F.coalesce(error["message"], diagnosis["message"]),
-            "stack": F.coalesce(error["stack"], diagnosis["stack"]),
-            "row": F.to_json(F.col(ROW), {"ignoreNullFields": "false"}),
-            "reason": F.lit(context.reason).cast("string"),
-            "actor": F.lit(context.actor).cast("string"),
-            "at": F.lit(context.at),
-            "configs": F.lit(self._configs() if self.configs else None).cast("string"),
+            "application": text_literal(self.application),
+            "pipeline": text_literal(self.pipeline.name),
+            "checkpoint": text_literal(self.checkpoint),
+            "task": TASK,
+            "position": POSITION,
+            "stage": _of_step(self.pipeline.stages),
+            "exception_class": f"coalesce({ERROR}.exception_class, {_DIAGNOSIS}.exception_class)",
+            "condition": f"coalesce({condition}, {_DIAGNOSIS}.condition)",
+            "message": f"coalesce({ERROR}.message, {_DIAGNOSIS}.message)",
+            "stack": f"coalesce({ERROR}.stack, {_DIAGNOSIS}.stack)",
+            "row": f"to_json({ROW}, map('ignoreNullFields', 'false'))",
+            "reason": text_literal(context.reason),
+            "actor": text_literal(context.actor),
+            "at": f"timestamp_micros({(context.at - _EPOCH) // timedelta(microseconds=1)}L)",
+            "configs": text_literal(self._configs() if self.configs else None),
         }
-        return [columns[name].alias(name) for name in COLUMNS]
+        return [F.expr(f"{columns[name]} AS {in_quotes(name)}") for name in COLUMNS]
 
-    def _id(self, name: str) -> Column:
-        """Return the column that identifies a record when it comes again, in any run.
+    def _id(self, name: str) -> str:
+        """Return, as SQL, what identifies a record when it comes again, in any run.
 
         A record without a position is identified by its row in this entry's dead letters.
         """
-        place = F.concat_ws(
-            "/",
-            *(F.lit(each) for each in (self.application, self.pipeline.name, self.checkpoint)),
-            F.coalesce(F.concat(F.lit("="), F.col(TASK)), F.lit("")),
-            F.col(POSITION),
-        )
-        number = F.concat(F.lit(f"{name}/"), F.monotonically_increasing_id().cast("string"))
-        placeless = F.col(POSITION).isNull() | F.coalesce(F.col(OUTCOME) == SOURCE, F.lit(False))
-        return F.substring(F.sha2(F.when(placeless, number).otherwise(place), 256), 1, 32)
+        run = [text_literal(each) for each in (self.application, self.pipeline.name)]
+        place = ", ".join([*run, text_literal(self.checkpoint), f"coalesce('=' || {TASK}, '')"])
+        number = f"{text_literal(f'{name}/')} || CAST(monotonically_increasing_id() AS STRING)"
+        placeless = f"{POSITION} IS NULL OR {OUTCOME} <=> {SOURCE}"
+        text = f"CASE WHEN {placeless} THEN {number} ELSE concat_ws('/', {place}, {POSITION}) END"
+        return f"substring(sha2({text}, 256), 1, 32)"
 
     def _raw(self, frame: DataFrame) -> list[Column]:
         row = frame.schema[ROW].dataType
@@ -167,7 +165,7 @@ class DeadLetterRows:
             "topic": field["topic"].cast("string") if kafka else nothing,
             "partition": field["partition"].cast("string") if kafka else nothing,
             "offset": (field["offset"] if kafka else F.col(POSITION)).cast("string"),
-            "executing_class": self._of_step(self._classes()),
+            "executing_class": F.expr(_of_step(self._classes())),
         }
         return [columns[name].alias(name) for name in RAW]
 
@@ -198,19 +196,13 @@ class DeadLetterRows:
             if self.pipeline.is_native(each.number) or each.number == SOURCE
         }
         if not diagnoses:
-            return frame.withColumn(_DIAGNOSIS, F.lit(None).cast(_DIAGNOSIS_FIELDS))
+            return frame.withColumn(_DIAGNOSIS, F.expr(f"CAST(NULL AS {_DIAGNOSIS_FIELDS})"))
         rows = [(*at, diagnosis) for at, diagnosis in diagnoses.items()]
         schema = f"{_AT_TASK} string, {_AT_POSITION} long, {_DIAGNOSIS} {_DIAGNOSIS_FIELDS}"
         right = F.broadcast(frame.sparkSession.createDataFrame(rows, schema))
         same = F.col(TASK).eqNullSafe(F.col(_AT_TASK))
         same = same & F.col(POSITION).eqNullSafe(F.col(_AT_POSITION))
         return frame.join(right, same, "left")
-
-    def _of_step(self, texts: Sequence[str]) -> Column:
-        column = F.lit(None).cast("string")
-        for number, text in enumerate(texts):
-            column = F.when(F.col(OUTCOME) == number, F.lit(text)).otherwise(column)
-        return column
 
     def _classes(self) -> list[str]:
         """Return what each stage runs: the full name of a function, or an expression."""
@@ -235,6 +227,12 @@ def redacting(redaction: Redaction) -> Any:
         fields=tuple(redaction.fields),
         key=redaction.shown_key,
     )
+
+
+def _of_step(texts: Sequence[str]) -> str:
+    """Return, as SQL, the text of the step in which a record failed."""
+    cases = (f"WHEN {number} THEN {text_literal(text)}" for number, text in enumerate(texts))
+    return f"CASE {OUTCOME} {' '.join(cases)} END"
 
 
 def _has_headers(row: T.StructType) -> bool:

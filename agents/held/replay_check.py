@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from arrester.agents.executor.columns import DECIDED, ORDINAL, OUTCOME, POSITION, ROW, TASK
 from arrester.agents.journal.entries import Decided
 from arrester.agents.journal.state import SavedRows
+from arrester.agents.spark.column_names import in_quotes
 from arrester.agents.spark.determinism import repeatable_columns
 from arrester.controlplane.domain.errors import ArresterError
 
@@ -41,13 +42,14 @@ class ReplayCheck:
 
     def of(self, frame: DataFrame, which: Column) -> Decided:
         """Return count and checksum of the records `which` of an evaluated frame."""
-        values = [F.col(ROW).getField(name) for name in self._columns]
+        # As SQL: Columns of many fields would take a hundred JVM calls.
+        values = ", ".join(
+            [TASK, POSITION, *(f"{ROW}.{in_quotes(name)}" for name in self._columns)]
+        )
         found = (
-            frame.where((F.col(ORDINAL) == 0) & which)
-            .agg(
-                F.count(F.lit(1)).alias("count"),
-                F.bit_xor(F.xxhash64(TASK, POSITION, *values)).alias("checksum"),
-            )
+            frame.where(f"{ORDINAL} = 0")
+            .where(which)
+            .selectExpr("count(1) AS count", f"bit_xor(xxhash64({values})) AS checksum")
             .collect()[0]
         )
         checksum = found["checksum"] or 0

@@ -14,6 +14,7 @@ from arrester.agents.dead_letters.schema import DeadLetterContext
 from arrester.agents.decisions.events import EventFactory
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.executor.columns import ERROR, ERROR_TYPE, OUTCOME, POSITION, ROW, TASK
+from arrester.agents.failures.failure_set import fits_driver
 from arrester.agents.failures.fingerprints import failure_at
 from arrester.agents.held.schema import HeldRowsMisfit, HeldRowsMissing
 from arrester.agents.held.store import HeldStore, PositionNotHeld
@@ -165,7 +166,8 @@ class CommandHandler:
             actor=requested.actor,
             condition=None if failed is None else failed.failure.condition,
         )
-        dead_letters, events = self.dead_letters.store(rows, (), context)
+        few = fits_driver(chunk.taken)
+        dead_letters, events = self.dead_letters.store(rows, (), context, few=few)
         return dead_letters, [*events]
 
     def _with_error(self, rows: DataFrame, stopped_by: StoppingRecord | None) -> DataFrame:

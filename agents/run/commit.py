@@ -158,7 +158,9 @@ class Committer:
             name=f"{self.journal.ledger.checkpoint}-{number:020d}-{epoch}", at=at
         )
         frame = evaluated.frame.where(has_failed() & ~held)
-        return self.dead_letters.store(frame, decision.examples, context)
+        return self.dead_letters.store(
+            frame, decision.examples, context, few=evaluated.failures.is_small
+        )
 
     def drained(self) -> None:
         """Record that the sink returned for the open chunk."""

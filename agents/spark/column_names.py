@@ -20,6 +20,11 @@ def in_quotes(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def text_literal(text: str | None) -> str:
+    """Return a text as SQL, whatever characters it has and however Spark reads escapes."""
+    return "CAST(NULL AS STRING)" if text is None else f"CAST(X'{text.encode().hex()}' AS STRING)"
+
+
 def quoted(name: str) -> Column:
     """Return the column of exactly this name, dots included."""
     return F.col(in_quotes(name))
