@@ -36,7 +36,7 @@ from arrester.controlplane.domain.error_policy.respond import (
     TaskRun,
     respond,
 )
-from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter, Undecided
+from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
 from arrester.controlplane.domain.error_policy.tolerance import Counted, count
 from arrester.controlplane.domain.errors import ArresterError
 
@@ -167,8 +167,8 @@ class FailureRules:
             outcome = respond(failure, stage.policy, run, chance=random.randrange, answer=answer)
         if isinstance(outcome, SelfHealingFailure):
             raise SelfHealing(problem, outcome.reason)
-        # The run is not stopping here, and an answer was given.
-        assert not isinstance(outcome, CallHandler | Undecided)
+        # An answer was given.
+        assert not isinstance(outcome, CallHandler)
         return outcome
 
     def _call_handler(

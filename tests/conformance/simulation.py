@@ -17,13 +17,14 @@ from arrester.controlplane.domain.error_policy.respond import (
     NOT_CALLED,
     CallHandler,
     Decided,
+    DecisionReason,
     FailedAttempt,
     Outcome,
     SelfHealingFailure,
     TaskRun,
     respond,
 )
-from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter, Undecided
+from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
 from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from arrester.controlplane.domain.events import (
     Failure,
@@ -125,12 +126,10 @@ class Task:
             self.now_ms += fate.wait_ms
             self.waits.append(fate.wait_ms)
             if len(self.waits) == self.stop_during_wait:
-                return self.ended(Undecided())
+                return "undecided"
         raise AssertionError("the attempts ran out")
 
-    def fail(
-        self, cause: Cause, attempts: Attempts | None = None, *, immediate: bool = False
-    ) -> Outcome:
+    def fail(self, cause: Cause, attempts: Attempts | None = None) -> Outcome:
         """Apply the real rules, with the handler's answer if they require it."""
         failure = FailedAttempt(
             stage=self.stage,
@@ -138,7 +137,6 @@ class Task:
             attempts=attempts or Attempts(now_ms=self.now_ms),
             task=self.key,
             position=2,
-            immediate=immediate,
         )
         fate = respond(failure, self.policy, self.run, chance=self.draw)
         if isinstance(fate, CallHandler):
@@ -169,7 +167,9 @@ class Task:
         self.report(letters)
 
     def report_fate(self, fate: Decided, attempts: int) -> None:
-        """Report the decided records: those that were continued, then the one that was not."""
+        """Report a decided record; none was decided after the task's failure."""
+        if fate.reason is DecisionReason.ALREADY_FAILED:
+            return
         failure = Failure(
             stage="process:p",
             exception_class="E",
@@ -177,32 +177,28 @@ class Task:
             fingerprint="1-0",
             attempts=attempts,
         )
-        for number in range(fate.decided):
-            response = Response.CONTINUE if number < fate.continued else fate.response
-            failed = RecordFailed(
-                task=self.key,
-                position=number,
-                failure=failure,
-                response=response,
-                logged=self.logged,
-            )
-            self.report(failed)
+        failed = RecordFailed(
+            task=self.key,
+            position=0,
+            failure=failure,
+            response=fate.response,
+            logged=self.logged,
+        )
+        self.report(failed)
 
     def ended(self, fate: Outcome, *, attempts: int = 1) -> str:
         """Report a fate and return its name."""
         match fate:
             case Decided():
                 self.run = fate.run
-                self.errors += fate.decided
-                self.dead_letters += fate.continued
+                self.errors += fate.reason is not DecisionReason.ALREADY_FAILED
+                self.dead_letters += fate.response is Response.CONTINUE
                 self.report_fate(fate, attempts)
                 return {
                     Response.CONTINUE: "skipped",
                     Response.PAUSE: "paused",
                     Response.FAIL: "task_killed",
                 }[fate.response]
-            case Undecided():
-                return "undecided"
             case SelfHealingFailure():
                 return "not ours"
             case _:

@@ -23,7 +23,6 @@ from arrester.controlplane.domain.error_policy.retry import (
     BudgetExhausted,
     Chance,
     RetryAfter,
-    Undecided,
     next_attempt,
 )
 from arrester.controlplane.domain.error_policy.tolerance import Tally
@@ -56,10 +55,6 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     #: The task's key; None is the global task.
     task: str | None = None
     position: int | None = None
-    #: `send` itself raised, not the future or callback that it returned.
-    immediate: bool = False
-    #: The number of records of the task that failed alike in one micro-batch.
-    records: int = 1
 
 
 class TaskRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,26 +97,16 @@ class CallHandler(msgspec.Struct, frozen=True, tag=True):
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The fate of the failed records: `continued` of them are left out, then `response`."""
+    """The fate of the failed record. After CONTINUE it is left out, and becomes a dead letter."""
 
     response: Response
     reason: DecisionReason
     #: The new state of the task.
     run: TaskRun
-    #: The number of records left out, which become dead letters. If `response` is CONTINUE, all of
-    #: them; else the next record gets the response.
-    continued: int = 0
     messages: tuple[LogMessage, ...] = ()
 
-    @property
-    def decided(self) -> int:
-        """The number of decided records: those to count, log and report."""
-        if self.reason is DecisionReason.ALREADY_FAILED:
-            return 0
-        return self.continued + (self.response is not Response.CONTINUE)
 
-
-Outcome = SelfHealingFailure | RetryAfter | Undecided | CallHandler | Decided
+Outcome = SelfHealingFailure | RetryAfter | CallHandler | Decided
 
 
 def respond(
@@ -131,15 +116,12 @@ def respond(
     *,
     chance: Chance,
     answer: object = NOT_CALLED,
-    stopping: bool = False,
 ) -> Outcome:
     """Return what follows from a failed attempt.
 
-    `answer` is the handler's, or NOT_CALLED; a constant answer saves the second call. With
-    `stopping` a stop was requested, so nothing waits.
+    `answer` is the handler's, or NOT_CALLED; a constant answer saves the second call.
     """
-    classification = policy.table.classify(failure.cause, immediate=failure.immediate)
-    case = _Case(failure, policy, run, classification, chance, stopping)
+    case = _Case(failure, policy, run, policy.table.classify(failure.cause), chance)
     unrequested = case.unrequested()
     if unrequested is not None:
         return unrequested
@@ -167,7 +149,6 @@ class _Case:
     run: TaskRun
     classification: Classification
     chance: Chance
-    stopping: bool
 
     def unrequested(self) -> Outcome | None:
         """Return the outcome that needs no handler; None if the handler must be called."""
@@ -185,11 +166,9 @@ class _Case:
             self.failed(DecisionReason.SOURCE) if self.failure.stage is StageKind.SOURCE else None
         )
 
-    def try_again(self) -> RetryAfter | Undecided | None:
+    def try_again(self) -> RetryAfter | None:
         """Return the next attempt if there is budget for one."""
-        decision = next_attempt(
-            self.policy.retry, self.failure.attempts, chance=self.chance, stopping=self.stopping
-        )
+        decision = next_attempt(self.policy.retry, self.failure.attempts, chance=self.chance)
         return None if isinstance(decision, BudgetExhausted) else decision
 
     def unhandled(self) -> Decided:
@@ -242,41 +221,28 @@ class _Case:
         )
 
     def tolerated(self, reason: DecisionReason) -> Decided:
-        """Leave records out until one exceeds the tolerance."""
+        """Leave the record out unless it exceeds the tolerance."""
         counted = tolerances.count(
-            self.policy.tolerance,
-            self.run.tally,
-            now_ms=self.failure.attempts.now_ms,
-            records=self.failure.records,
+            self.policy.tolerance, self.run.tally, now_ms=self.failure.attempts.now_ms
         )
-        output = self.failure.stage is StageKind.PRODUCE
-        skipped = LogMessage.OUTPUT_SKIPPED if output else LogMessage.RECORD_SKIPPED
-        messages = (skipped,) if counted.tolerated else ()
         run = replace(self.run, tally=counted.tally)
         if counted.exceeded is None:
-            return Decided(
-                response=Response.CONTINUE,
-                reason=reason,
-                run=run,
-                continued=counted.tolerated,
-                messages=messages,
-            )
+            output = self.failure.stage is StageKind.PRODUCE
+            skipped = LogMessage.OUTPUT_SKIPPED if output else LogMessage.RECORD_SKIPPED
+            return Decided(response=Response.CONTINUE, reason=reason, run=run, messages=(skipped,))
         exceeded = {
             tolerances.Exceeded.TOTAL: DecisionReason.TOLERANCE_EXCEEDED,
             tolerances.Exceeded.RATE: DecisionReason.RATE_EXCEEDED,
         }[counted.exceeded]
-        return replace(
-            self.failed(exceeded, *messages),
-            run=replace(run, failed=True),
-            continued=counted.tolerated,
-        )
+        return replace(self.failed(exceeded), run=replace(run, failed=True))
 
     def failed(self, reason: DecisionReason, *messages: LogMessage) -> Decided:
         """Decide FAIL."""
-        killed = LogMessage.KILLED_WHILE_STOPPING if self.stopping else LogMessage.TASK_KILLED
         return Decided(
             response=Response.FAIL,
             reason=reason,
             run=replace(self.run, failed=True),
-            messages=(*messages, killed) if reason is not DecisionReason.ALREADY_FAILED else (),
+            messages=()
+            if reason is DecisionReason.ALREADY_FAILED
+            else (*messages, LogMessage.TASK_KILLED),
         )

@@ -66,29 +66,19 @@ class RetryAfter:
 
 
 @dataclass(frozen=True, slots=True)
-class Undecided:
-    """A stop was requested: nothing is decided or counted, the record is processed again."""
-
-
-@dataclass(frozen=True, slots=True)
 class BudgetExhausted:
     """There is no further attempt."""
 
     budget: Budget
 
 
-RetryDecision = RetryAfter | Undecided | BudgetExhausted
-
-
 def next_attempt(
-    policy: RetryPolicy, attempts: Attempts, *, chance: Chance, stopping: bool = False
-) -> RetryDecision:
+    policy: RetryPolicy, attempts: Attempts, *, chance: Chance
+) -> RetryAfter | BudgetExhausted:
     """Return what follows the last failed attempt at an operation that may be retried."""
     exhausted = exhausted_budget(policy, attempts)
     if exhausted is not None:
         return BudgetExhausted(exhausted)
-    if stopping:
-        return Undecided()
     return RetryAfter(wait_ms(policy, attempts, chance=chance))
 
 

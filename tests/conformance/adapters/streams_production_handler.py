@@ -73,8 +73,9 @@ def check_unknown_topic(case: Case) -> None:
 def check_sync(case: Case) -> None:
     """`send` itself raises an exception."""
     assert case.given["exception_from"] == "send call itself"
-    task = producer(Answer.CONTINUE)
-    task.ended(task.fail(cause_of("non-retriable"), Attempts(), immediate=True))
+    cause, task = cause_of("non-retriable"), producer(Answer.CONTINUE)
+    assert DEFAULT_TABLE.classify(cause, immediate=True) == DEFAULT_TABLE.classify(cause)
+    task.ended(task.fail(cause, Attempts()))
     assert bool(task.asked) is case.expect["handler_called"]
 
 

@@ -26,9 +26,8 @@ from arrester.controlplane.domain.error_policy.retry import (
     Attempts,
     RetryAfter,
     RetryPolicy,
-    Undecided,
 )
-from arrester.controlplane.domain.error_policy.tolerance import Tally, Tolerance
+from arrester.controlplane.domain.error_policy.tolerance import Tolerance
 from arrester.controlplane.domain.events import Response
 
 VALUE, LATER, DENIED = (describe(e) for e in (ValueError(), TimeoutError(), PermissionError()))
@@ -44,15 +43,9 @@ def failure(
     made: int = 1,
     task: str | None = "JFK",
     position: int | None = 7,
-    records: int = 1,
 ) -> FailedAttempt:
     return FailedAttempt(
-        stage=stage,
-        cause=cause,
-        attempts=Attempts(made=made),
-        task=task,
-        position=position,
-        records=records,
+        stage=stage, cause=cause, attempts=Attempts(made=made), task=task, position=position
     )
 
 
@@ -62,9 +55,8 @@ def fate(
     run: TaskRun = TaskRun(),  # noqa: B008 (frozen)
     *,
     answer: object = NOT_CALLED,
-    stopping: bool = False,
 ) -> Outcome:
-    return respond(failed, policy, run, chance=lambda n: 0, answer=answer, stopping=stopping)
+    return respond(failed, policy, run, chance=lambda n: 0, answer=answer)
 
 
 def decided(outcome: Outcome) -> tuple[Response, DecisionReason]:
@@ -89,7 +81,6 @@ any_failure = st.builds(
     made=st.integers(1, 5),
     task=st.none() | st.just("JFK"),
     position=st.none() | st.integers(),
-    records=st.integers(1, 10),
 )
 any_answer = st.sampled_from([*Answer, *Response, None, "CONTINUE", 3, HandlerRaised("x")])
 
@@ -105,8 +96,6 @@ def test_every_failure_is_decided_with_one_call_of_the_handler(
         assert first == last
     if isinstance(last, Decided):
         assert last.run.failed is (last.response is Response.FAIL)
-        assert 0 <= last.continued <= failed.records
-        assert last.continued <= last.decided <= failed.records
         if last.response is Response.PAUSE:
             assert failed.task is not None and failed.position is not None
 
@@ -117,8 +106,7 @@ def test_only_the_first_failure_decides(
 ) -> None:
     after = fate(failed, policy, TaskRun(failed=True), answer=answer)
     assert decided(after) == (Response.FAIL, DecisionReason.ALREADY_FAILED)
-    assert isinstance(after, Decided)
-    assert (after.decided, after.continued, after.messages) == (0, 0, ())
+    assert isinstance(after, Decided) and after.messages == ()
 
 
 def test_self_healing_failures_are_never_decided() -> None:
@@ -157,7 +145,6 @@ def test_the_most_specific_name_of_a_class_wins() -> None:
 def test_retries_come_before_the_handler() -> None:
     assert fate(failure(LATER), RETRYING, answer=Answer.CONTINUE) == RetryAfter(300)
     assert fate(failure(LATER, made=3), RETRYING) == CallHandler()
-    assert fate(failure(LATER), RETRYING, stopping=True) == Undecided()
 
 
 def test_native_expressions_are_not_retried_unless_the_handler_says_so() -> None:
@@ -240,24 +227,8 @@ def test_a_source_failure_is_of_no_record() -> None:
     policy = Policy(handled=True, tolerance=Tolerance(limit=-1))
     outcome = fate(failure(stage=StageKind.SOURCE), policy, answer=Answer.CONTINUE)
     assert decided(outcome) == (Response.FAIL, DecisionReason.SOURCE)
-    assert isinstance(outcome, Decided)
-    assert outcome.continued == 0
     again = fate(failure(LATER, stage=StageKind.SOURCE), RETRYING)
     assert again == RetryAfter(300)
-
-
-def test_a_million_records_are_one_decision() -> None:
-    policy = Policy(handled=True, tolerance=Tolerance(limit=100))
-    outcome = fate(failure(records=1_000_000), policy, answer=Answer.CONTINUE)
-    assert isinstance(outcome, Decided)
-    assert (outcome.response, outcome.continued, outcome.decided) == (Response.FAIL, 100, 101)
-    assert outcome.run == TaskRun(tally=Tally(total=101, in_window=101), failed=True)
-
-
-def test_a_failure_while_stopping_is_logged_as_a_warning() -> None:
-    outcome = fate(failure(), Policy(), stopping=True)
-    assert isinstance(outcome, Decided)
-    assert outcome.messages == (LogMessage.KILLED_WHILE_STOPPING,)
 
 
 def test_a_stage_kind_is_found_by_the_stage_name() -> None:

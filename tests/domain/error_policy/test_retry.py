@@ -11,9 +11,7 @@ from arrester.controlplane.domain.error_policy.retry import (
     Attempts,
     Budget,
     BudgetExhausted,
-    RetryAfter,
     RetryPolicy,
-    Undecided,
     next_attempt,
     raw_wait_ms,
     wait_ms,
@@ -48,16 +46,12 @@ def test_a_wait_is_never_negative_never_past_the_deadline_and_never_above_the_ma
         assert made.now_ms + wait <= max(made.now_ms, made.started_ms + policy.timeout_ms)
 
 
-@given(policies, attempts, st.booleans())
-def test_the_first_exhausted_budget_ends_the_retries(
-    policy: RetryPolicy, made: Attempts, stopping: bool
-) -> None:
-    decision = next_attempt(policy, made, chance=lowest, stopping=stopping)
+@given(policies, attempts)
+def test_the_first_exhausted_budget_ends_the_retries(policy: RetryPolicy, made: Attempts) -> None:
+    decision = next_attempt(policy, made, chance=lowest)
     no_retries = 0 <= policy.limit <= made.made - 1
     no_time = 0 <= policy.timeout_ms <= made.now_ms - made.started_ms
     assert isinstance(decision, BudgetExhausted) is (no_retries or no_time)
-    if not isinstance(decision, BudgetExhausted):
-        assert isinstance(decision, Undecided) is stopping
 
 
 @given(st.integers(1, 10_000))
@@ -85,11 +79,3 @@ def test_the_exhausted_budget_is_named(limit: int, timeout_ms: int, exhausted: B
     assert next_attempt(policy, Attempts(made=2, now_ms=1000), chance=lowest) == BudgetExhausted(
         exhausted
     )
-
-
-def test_a_stop_request_leaves_only_a_waiting_record_undecided() -> None:
-    policy = RetryPolicy(limit=1)
-    assert next_attempt(policy, Attempts(), chance=lowest, stopping=True) == Undecided()
-    assert next_attempt(policy, Attempts(), chance=lowest) == RetryAfter(300)
-    exhausted = next_attempt(policy, Attempts(made=2), chance=lowest, stopping=True)
-    assert exhausted == BudgetExhausted(Budget.RETRIES)
