@@ -116,7 +116,7 @@ class Agent:
             sources = agent_settings(spark)
         except InvalidValue as fault:
             faults.append(fault)
-        config = AgentConfig.read(application, errors or {}, sources=sources, others=faults)
+        config = AgentConfig.read(application, errors or {}, sources=sources, other_faults=faults)
         self._runtime = Runtime(
             config,
             versions=_versions(spark),

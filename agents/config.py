@@ -82,13 +82,13 @@ class AgentConfig:
         *,
         environment: Mapping[str, str] = os.environ,
         sources: Sequence[Source] = (),
-        others: Sequence[InvalidValue] = (),
+        other_faults: Sequence[InvalidValue] = (),
     ) -> AgentConfig:
         """Return the configuration; raises InvalidConfiguration with every fault in it.
 
         `errors` precedes `sources`, an earlier source a later one, and the sources the
-        environment. `others` are faults of the agent's other arguments, reported together with
-        these.
+        environment. `other_faults` are those of the agent's other arguments, reported together
+        with these.
         """
         errors, own, places = _merged(errors, sources)
         own = {key: own.get(key, environment.get(name, "")) for key, name in _VARIABLES.items()}
@@ -103,7 +103,7 @@ class AgentConfig:
             handlers=reader.handlers(errors),
             shown=without_secrets(errors),
         )
-        if faults := [*(_located(fault, places) for fault in reader.faults), *others]:
+        if faults := [*(_located(fault, places) for fault in reader.faults), *other_faults]:
             raise InvalidConfiguration(faults)
         return config
 

@@ -193,13 +193,13 @@ def checked_answers(owner: str, on_error: Handler | None, on: OnClass | None) ->
     if on_error is not None:
         check_handler(f"{owner}: on_error", on_error)
     check_mapping(f"{owner}: on", on, _ON_RULE)
-    found: dict[str, Answer] = {}
+    answers: dict[str, Answer] = {}
     for key, given in (on or {}).items():
         known, answer = _full_name(key), as_answer(given)
         if known is None or answer is None:
             raise InvalidValue(f"{owner}: on", {key: given}, _ON_RULE)
-        found[known] = answer
-    return found
+        answers[known] = answer
+    return answers
 
 
 def _full_name(key: object) -> str | None:

@@ -156,8 +156,8 @@ class _Plan:
     def add_native(self, step: Native) -> None:
         """Add a native step. A failed attempt is NULL."""
         names = self._shape.withColumns(dict(step.expressions)).columns
-        found = self._found_name
-        made = {found(name): name for name in step.expressions}
+        resolved_name = self._resolved_name
+        written = {resolved_name(name): name for name in step.expressions}
         prepared = step.prepared
         if prepared is None:
             values = {name: reusable(self._shape, each) for name, each in step.expressions.items()}
@@ -168,8 +168,8 @@ class _Plan:
         self._check()
         self._select(
             [
-                F.col(_ATTEMPT).getField(made[found(name)]).alias(name)
-                if found(name) in made
+                F.col(_ATTEMPT).getField(written[resolved_name(name)]).alias(name)
+                if resolved_name(name) in written
                 else quoted(name)
                 for name in names
             ]
@@ -205,7 +205,7 @@ class _Plan:
         self._unchecked = []
         self._add(lambda frame: frame.where(passes))
 
-    def _found_name(self, name: str) -> str:
+    def _resolved_name(self, name: str) -> str:
         """Return the name by which Spark finds a column: `Value` and `value` may differ."""
         exactly = self._shape.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
         return name if exactly else name.lower()

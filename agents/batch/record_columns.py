@@ -111,7 +111,7 @@ def _columns(
     present = source_columns(columns, names)
     task = None if coordinates is None else coordinates.key(lambda name: quoted(present[name]))
     position = F.lit(None) if coordinates is None else quoted(present[coordinates.position])
-    made = {
+    defaults = {
         ROW: F.struct(*[quoted(present[name]).alias(name) for name in names]),
         TASK: task_key(task),
         POSITION: position.cast("long"),
@@ -120,7 +120,7 @@ def _columns(
         ORDINAL: F.lit(0),
         RETRIES: F.lit(0).cast("long"),
     }
-    internal = [F.col(name) if name in columns else made[name].alias(name) for name in INTERNAL]
+    internal = [F.col(name) if name in columns else defaults[name].alias(name) for name in INTERNAL]
     return (*internal, *[quoted(name) for name in columns if not is_internal(name)])
 
 

@@ -115,19 +115,23 @@ def evaluate(
     marks: DataFrame | None = None,
     policy: Policy = Policy(),  # noqa: B008 (frozen)
     is_large: bool = False,
-    fails: bool = False,
+    expects_failures: bool = False,
 ) -> Evaluated:
     """Run the steps of `pipeline` over `source`, each record separately.
 
     Held rows have a column ENTRY in addition to the source's; the position is unique within an
     entry. Tasks in `blocked` are not evaluated: their records are held. `marks` gives known
     decisions by task, entry and position. `is_large`: the rows may not fit into memory as objects.
-    `fails`: some records are likely to fail; the first job then collects them.
+    `expects_failures`: some records are likely to fail; the first job then collects them.
     """
     names = [name for name in source.columns if name != ENTRY]
     complete = partial(with_all, names=names, coordinates=pipeline.source_coordinates)
     stored = partial(
-        _stored, holds=bool(blocked), complete=complete, is_large=is_large, fails=fails
+        _stored,
+        holds=bool(blocked),
+        complete=complete,
+        is_large=is_large,
+        expects_failures=expects_failures,
     )
     runner = StepRunner(
         steps=pipeline.guarded_steps, policy=policy, source=names, complete=complete
@@ -186,7 +190,7 @@ def _stored(
     holds: bool,
     complete: Callable[[DataFrame], DataFrame] = unchanged,
     is_large: bool = False,
-    fails: bool = False,
+    expects_failures: bool = False,
 ) -> Evaluated:
     """Evaluate `frame` once, in a local checkpoint, and count its failed and held records."""
     if ORDINAL in frame.columns:
@@ -196,23 +200,23 @@ def _stored(
     evaluated = Evaluated(rows=block, complete=complete, blocks=(block,))
     with releasing_on_error(evaluated.blocks):
         # Held records are counted, not collected.
-        if fails and not holds:
+        if expects_failures and not holds:
             failures = FailureSet.collect(evaluated.frame, partitions=partitions_of(block))
             if failures is not None:
                 return _with_failures(evaluated, failures, len(failures.on_driver))
-        marked = row_count(block.where(f"{OUTCOME} IS NOT NULL"))
-        evaluated = _counted(evaluated, rows=marked)
-    return replace(evaluated, held=marked - evaluated.failed) if holds else evaluated
+        marked_rows = row_count(block.where(f"{OUTCOME} IS NOT NULL"))
+        evaluated = _counted(evaluated, rows=marked_rows)
+    return replace(evaluated, held=marked_rows - evaluated.failed) if holds else evaluated
 
 
 def _observed(
     frame: DataFrame, *, holds: bool, complete: Callable[[DataFrame], DataFrame]
 ) -> Evaluated:
     """Evaluate a frame once in which a record may have become several rows."""
-    seen = Observation()
-    observed = frame.observe(seen, *_counters(holds))
+    observation = Observation()
+    observed = frame.observe(observation, *_counters(holds))
     block = checkpointed(observed)
-    counts = seen.get
+    counts = observation.get
     evaluated = Evaluated(
         rows=block,
         complete=complete,
@@ -229,13 +233,13 @@ def _observed(
 @cache
 def _counters(holds: bool) -> tuple[Column, ...]:
     outcome = F.col(OUTCOME)
-    found = [
+    counters = [
         F.count(F.lit(1)).alias("rows"),
         F.count_if(F.col(ORDINAL) == 0).alias("records"),
         F.count_if(outcome >= SOURCE).alias("failed"),
         F.sum(RETRIES).alias("retries"),
     ]
-    return (*found, F.count_if(outcome == HELD).alias("held")) if holds else tuple(found)
+    return (*counters, F.count_if(outcome == HELD).alias("held")) if holds else tuple(counters)
 
 
 def _counted(evaluated: Evaluated, *, rows: int) -> Evaluated:

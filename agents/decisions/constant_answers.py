@@ -119,7 +119,7 @@ class ConstantAnswers:
         number = sum(each.failures.records for each in skipped)
         if stop is not None:
             number = self._rows(task, skipped).where(_is_before(stop)).count()
-        counted = self.rules.counted(task, number, now_ms=now_ms)
+        counted = self.rules.count_skipped(task, number, now_ms=now_ms)
         return None if counted.exceeded is None else self._record(task, skipped, counted.tolerated)
 
     def _failed(self, task: str | None, groups: Sequence[_Group], fail: Cursor) -> FailedRecord:

@@ -120,13 +120,13 @@ class Judge:
         if answers.fatal is None:
             decision = replace(self._with_examples(failures, answers, reported), outage=outage)
         if decision.fatal is not None:
-            self._not_while_stopping(decision.fatal)
+            self._check_not_stopping(decision.fatal)
         decision = self._redacted(decision)
         _log(decision, self.rules)
         return decision
 
-    def _not_while_stopping(self, fatal: FailedRecord) -> None:
-        """Kill nothing in a run that is stopping: the next run decides about the record."""
+    def _check_not_stopping(self, fatal: FailedRecord) -> None:
+        """Raise StopRequested in a run that is stopping: the next run decides about the record."""
         try:
             self.retries.wait(0)
         except StopRequested:

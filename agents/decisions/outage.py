@@ -144,10 +144,10 @@ def _sample(
     native = pipeline.is_native(cause[0])
     ids = (each.id for each in failures.ordered() if _cause(each) == cause)
     sample = failures.load_by_id(pipeline, list(islice(ids, _SAMPLE if native else 1)))
-    kinds = [(each.problem.exception_class, each.problem.condition) for each in sample]
-    kind, seen = Counter(kinds).most_common(1)[0]
+    classes = [(each.problem.exception_class, each.problem.condition) for each in sample]
+    largest, seen = Counter(classes).most_common(1)[0]
     failed = count * seen // len(sample)
-    return sample[kinds.index(kind)], failed, native and count > len(sample)
+    return sample[classes.index(largest)], failed, native and count > len(sample)
 
 
 def _first_records(failures: FailureSet, progress: SinkProgress | None) -> dict[str, Cursor] | None:

@@ -67,7 +67,7 @@ def redaction_of(pipeline: Pipeline, config: AgentConfig) -> Redaction:
         only = (*(only or ()), *pipeline.show)
     return Redaction(
         drop=(*settings.redact, *pipeline.redact),
-        usual=settings.redact_builtin,
+        builtin=settings.redact_builtin,
         only=only,
         key=pipeline.key_name,
         key_names=pipeline.key_names,
@@ -111,7 +111,7 @@ def stage_policies(pipeline: Pipeline, config: AgentConfig) -> dict[int, StagePo
 def with_overrides(
     pipeline: Pipeline,
     stages: Mapping[int, StagePolicy],
-    answers: Mapping[str, StageCommanded],
+    overrides: Mapping[str, StageCommanded],
 ) -> dict[int, StagePolicy]:
     """Return the policies with the overrides of operators, by name of the stage.
 
@@ -120,7 +120,7 @@ def with_overrides(
     """
     policies = dict(stages)
     for number, stage in stages.items():
-        override = answers.get(pipeline.stages[number])
+        override = overrides.get(pipeline.stages[number])
         if override is not None:
             policies[number] = stage.always(Answer(override.answer))
     return policies
@@ -139,13 +139,13 @@ def _stage_policy(
     policy = replace(
         settings,
         handled=handler is not None,
-        table=settings.table.extended(Kind.RETRIABLE, _retried(on)),
+        table=settings.table.extended(Kind.RETRIABLE, _retried_classes(on)),
         # After its retry budget is used, a retried class is handled like any other.
         by_class={name: answer for name, answer in on.items() if answer is not Answer.RETRY},
     )
-    found = StagePolicy(stage=stage, policy=policy, handler=handler, native=native)
+    stage_policy = StagePolicy(stage=stage, policy=policy, handler=handler, native=native)
     # For process steps, the executors use the budget before they report a failure.
-    return found.without_retries() if stage is StageKind.PROCESS else found
+    return stage_policy.without_retries() if stage is StageKind.PROCESS else stage_policy
 
 
 def _check_budgets(pipeline: Pipeline, config: AgentConfig) -> None:
@@ -153,12 +153,12 @@ def _check_budgets(pipeline: Pipeline, config: AgentConfig) -> None:
         return
     allowed = "a budget to retry with: errors.retries.limit or errors.retry.timeout"
     answers = [*((step.name, step.on) for step in pipeline.steps), ("produce", pipeline.sink.on)]
-    names = [name for name, on in answers if _retried(on)]
+    names = [name for name, on in answers if _retried_classes(on)]
     if names:
         raise InvalidConfiguration(
             [InvalidValue(f"step {name!r}: on", "RETRY", allowed) for name in names]
         )
 
 
-def _retried(on: Mapping[str, Answer]) -> tuple[str, ...]:
+def _retried_classes(on: Mapping[str, Answer]) -> tuple[str, ...]:
     return tuple(name for name, answer in on.items() if answer is Answer.RETRY)

@@ -197,14 +197,14 @@ class FailureRules:
             index=number,
             settings=self.settings,
         )
-        shown = Record(
+        handler_record = Record(
             key=None if record is None else record.key,
             value=None if record is None else record.value,
             row=row,
             raw_key=from_kafka.get("key"),
             raw_value=from_kafka.get("value"),
         )
-        answer = call_handler(handler, context, shown, record_error(problem))
+        answer = call_handler(handler, context, handler_record, record_error(problem))
         fault = fault_of(handler, answer)
         if fault is not None:
             # The handler has seen the whole record and may quote it.
@@ -223,8 +223,8 @@ class FailureRules:
         limits = (tolerance.limit, tolerance.rate_limit)
         return any(limit is not None and limit >= 0 for limit in limits)
 
-    def counted(self, task: str | None, records: int, *, now_ms: int) -> Counted:
-        """Count the records that a task left out, and keep the count."""
+    def count_skipped(self, task: str | None, records: int, *, now_ms: int) -> Counted:
+        """Count records that a task skips, and keep the count."""
         tolerance = self.stages[SOURCE].policy.tolerance
         run = self.run(task)
         counted = count(tolerance, run.tally, now_ms=now_ms, records=records)

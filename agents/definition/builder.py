@@ -75,7 +75,7 @@ class PipelineBuilder(Definition):
         classes or error conditions to responses, before `on_error` is called. RETRY is not allowed:
         an expression that raised raises again.
         """
-        answers = self._checked(name, on_error, on, native=True)
+        answers = self._checked_answers(name, on_error, on, native=True)
         shape = dry_run_native(self.shape, f"deserialize {name!r}", {name: expr})
         prepared = PreparedExpressions.of(self.shape, {name: expr})
         step = Deserialize(
@@ -98,7 +98,7 @@ class PipelineBuilder(Definition):
         for a record (ANSI cast, division by zero, overflow), the record fails with all of them. The
         refusals and `on` are those of `deserialize`.
         """
-        answers = self._checked(name, on_error, on, native=True)
+        answers = self._checked_answers(name, on_error, on, native=True)
         if not expressions:
             raise PipelineInvalid(f"columns {name!r}: no column is given; say column=expression")
         check_columns(f"columns {name!r}", list(expressions))
@@ -127,7 +127,7 @@ class PipelineBuilder(Definition):
         responses, before `on_error` is called. RETRY makes a class retriable at this step, within
         `errors.retries.limit` and `errors.retry.timeout`.
         """
-        answers = self._checked(name, on_error, on)
+        answers = self._checked_answers(name, on_error, on)
         check_function(f"process {name!r}: fn", fn, "a function of one row, a dict", arguments=1)
         require_shippable(self.source.sparkSession, f"process {name!r}: fn", fn)
         returned = self.shape.schema if schema is None else parsed_schema(name, schema)
@@ -153,7 +153,7 @@ class PipelineBuilder(Definition):
         one, and any failure ends the run. A function whose plan hides which row became which, as
         mapInPandas does, must be the last step too.
         """
-        answers = self._checked(name, on_error, on)
+        answers = self._checked_answers(name, on_error, on)
         check_flag(f"transform {name!r}: stateful", stateful)
         check_function(f"transform {name!r}: fn", fn, "a function of a DataFrame", arguments=1)
         if stateful and self.task is not None:
@@ -306,7 +306,7 @@ class PipelineBuilder(Definition):
 
     run = start
 
-    def _checked(
+    def _checked_answers(
         self, name: Any, on_error: Handler | None, on: OnClass | None, *, native: bool = False
     ) -> Mapping[str, Answer]:
         """Return `on` by full names; raise if no such step can follow here."""
@@ -334,9 +334,9 @@ class PipelineBuilder(Definition):
 
     def _finished(self, sink: Sink | Producer) -> Pipeline:
         known: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Definition)}
-        plain = SourceCoordinates.of(self.source, task=self.task, position=self.position)
+        coordinates = SourceCoordinates.of(self.source, task=self.task, position=self.position)
         columns = tuple(self.shape.columns)
-        return Pipeline(**known, columns=columns, sink=sink, source_coordinates=plain)
+        return Pipeline(**known, columns=columns, sink=sink, source_coordinates=coordinates)
 
 
 def define(
@@ -368,7 +368,7 @@ def define(
     shape = empty_frame(source)
     columns = {"task": task, "position": position, "key": key, "value": value}
     resolved = {kind: dry_run_column(shape, kind, given) for kind, given in columns.items()}
-    found = check_position(shape, position, resolved["position"])
+    checked_position = check_position(shape, position, resolved["position"])
     for kind, given in columns.items():
         check_deterministic(source, kind, given, resolved[kind])
     key_name = key if isinstance(key, str) else None
@@ -378,7 +378,7 @@ def define(
         name=name,
         source=source,
         task=resolved["task"],
-        position=found,
+        position=checked_position,
         key=resolved["key"],
         value=resolved["value"],
         key_name=key_name,

@@ -44,7 +44,7 @@ _CONNECT_STAGES = {
 _CONNECT, _STREAMS, _OURS = "__connect.errors.", "__streams.errors.", "__arrester."
 #: In place of 0, which the client takes for "now": the closest time that can be sent.
 _FIRST_MS = 1
-_ROOM_SECONDS = 0.1
+_FULL_QUEUE_SECONDS = 0.1
 _REQUEST_SECONDS = 30.0
 
 
@@ -167,7 +167,7 @@ class DeadLetterSender:
             try:
                 producer.produce(self.topic, **message)
             except BufferError:  # its own queue is full: the broker is slower than we are
-                producer.poll(_ROOM_SECONDS)
+                producer.poll(_FULL_QUEUE_SECONDS)
             else:
                 producer.poll(0)
                 return
@@ -365,9 +365,9 @@ class TopicMaker:
         if self.name in admin.list_topics(timeout=_REQUEST_SECONDS).topics:
             return False
         wanted = NewTopic(self.name, self.partitions, self.replication_factor)
-        made = admin.create_topics([wanted], request_timeout=_REQUEST_SECONDS)
+        futures = admin.create_topics([wanted], request_timeout=_REQUEST_SECONDS)
         try:
-            made[self.name].result()
+            futures[self.name].result()
         except KafkaException as exc:
             # Another run was faster.
             if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:

@@ -49,7 +49,7 @@ class Aborted(Exception):
     """A record failed on the fast path; its text explains and identifies the abort."""
 
 
-class _Python:
+class _PythonSteps:
     """Steps on their way to an executor, where their parts are created."""
 
     def __init__(self, steps: list[Step], *, timezone: str, rules: Rules) -> None:
@@ -57,14 +57,14 @@ class _Python:
         self._rules = [_rules(step, rules) for step in steps]
         self._timezone = timezone
 
-    def _made(self) -> tuple[Steps, pa.Schema]:
+    def _built(self) -> tuple[Steps, pa.Schema]:
         schemas = [StructType.fromJson(json.loads(step.schema_json)) for step in self._steps]
         types = [arrow_schema(schema, timezone=self._timezone) for schema in schemas]
         functions = [step.function for step in self._steps]
         return Steps(functions, schemas, types, self._rules), types[-1]
 
 
-class FastPathSteps(_Python):
+class FastPathSteps(_PythonSteps):
     """All Python steps on the fast path: the first failed attempt ends the job.
 
     Retries are left to the slow path, which counts them.
@@ -79,7 +79,7 @@ class FastPathSteps(_Python):
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows that passed, with the author's columns only."""
-        steps, types = self._made()
+        steps, types = self._built()
         for batch in batches:
             results = steps.run(records(batch))
             if results.failures:
@@ -87,7 +87,7 @@ class FastPathSteps(_Python):
             yield pa.RecordBatch.from_arrays(results.arrays, schema=types)
 
 
-class GuardedSteps(_Python):
+class GuardedSteps(_PythonSteps):
     """All Python steps of a pipeline; the outcome of each record accompanies its rows.
 
     A record that is already decided passes unchanged. A record is atomic: if any of its rows fails
@@ -108,7 +108,7 @@ class GuardedSteps(_Python):
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one batch of results per batch of records."""
-        steps, types = self._made()
+        steps, types = self._built()
         for batch in batches:
             yield self._results(batch, steps, types)
 

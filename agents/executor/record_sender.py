@@ -94,26 +94,26 @@ class SendRecords:
         self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, progress: Progress
     ) -> Iterator[pa.RecordBatch]:
         with self._opened() as send:
-            run = _Run(self, send, progress)
+            sender = _PartitionSender(self, send, progress)
             for batch in batches:
                 for record in _records(batch):
-                    run.send_row(record)
-                yield from run.take_results(schema)
-            run.finish()
-            yield from run.take_results(schema)
+                    sender.send_row(record)
+                yield from sender.take_results(schema)
+            sender.finish()
+            yield from sender.take_results(schema)
             # Closing the sender concerns all of them.
             progress.at(NO_RANK, settled=False)
 
     def _sent_one_by_one(
         self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, progress: Progress
     ) -> Iterator[pa.RecordBatch]:
-        run = _Run(self, None, progress)
+        sender = _PartitionSender(self, None, progress)
         for record in chain.from_iterable(map(_records, batches)):
-            with self._opened() as run.send:
-                run.send_row(record)
-                run.await_all()
-        run.finish()
-        yield from run.take_results(schema)
+            with self._opened() as sender.send:
+                sender.send_row(record)
+                sender.await_all()
+        sender.finish()
+        yield from sender.take_results(schema)
 
     def _opened(self) -> AbstractContextManager[Any]:
         return nullcontext(self.send) if self.connect is None else self.connect()
@@ -137,11 +137,11 @@ class _TaskState:
     stopped: bool = False
 
 
-class _Run:
-    """One Spark partition."""
+class _PartitionSender:
+    """Send the rows of one Spark partition."""
 
-    def __init__(self, by: SendRecords, send: Any, progress: Progress) -> None:
-        self._by = by
+    def __init__(self, settings: SendRecords, send: Any, progress: Progress) -> None:
+        self._settings = settings
         self.send = send
         self._progress = progress
         self._states: dict[str | None, _TaskState] = {}
@@ -221,7 +221,7 @@ class _Run:
     def _record_progress(self, record: PlacedRow) -> None:
         """Record which record is being sent; what opens a sender may also have to close it."""
         if record.rank is not None:
-            open_ended = self._by.connect is not None or self._by.made or self._failures
+            open_ended = self._settings.connect is not None or self._settings.made or self._failures
             self._progress.at(record.rank, settled=not (open_ended or self._in_flight))
 
     def _complete(self, task: str | None, state: _TaskState) -> None:
@@ -232,7 +232,7 @@ class _Run:
 
     def _earlier_attempts(self, task: str | None, state: _TaskState) -> int:
         """Return how often the current record failed in earlier rounds."""
-        return self._by.made.get(task, 0) if state.place == state.first else 0
+        return self._settings.made.get(task, 0) if state.place == state.first else 0
 
     def _fail(
         self, record: PlacedRow, state: _TaskState, exc: BaseException, *, immediate: bool
@@ -247,29 +247,31 @@ class _Run:
         state.stopped = not self._continues(record.task, state, failed)
         took_ms = now_ms() - state.began_ms
         if earlier:
-            took_ms += self._by.since_ms.get(record.task, 0)
+            took_ms += self._settings.since_ms.get(record.task, 0)
         more_names = [FULL_BUFFER] if is_full else []
         error = error_row(failed, earlier + 1, took_ms=took_ms, more_names=more_names)
         self._report(record.task, record.place, error=error, retries=earlier, stopped=state.stopped)
 
     def _failed(self, exc: BaseException, *, immediate: bool) -> tuple[Failed, bool]:
         """Return the failure, and whether it means that the sender's own buffer is full."""
-        failed = failure_from(exc, self._by.rules)
+        failed = failure_from(exc, self._settings.rules)
         known = (
-            self._by.rules.known_as(failed.cause, self._by.immediate_kinds) if immediate else None
+            self._settings.rules.known_as(failed.cause, self._settings.immediate_kinds)
+            if immediate
+            else None
         )
         if known is None:
             return failed, False
-        return replace(failed, kind=self._by.immediate_kinds[known]), True
+        return replace(failed, kind=self._settings.immediate_kinds[known]), True
 
     def _continues(self, task: str | None, state: _TaskState, failed: Failed) -> bool:
-        if self._by.retries and failed.kind == RETRIABLE:
+        if self._settings.retries and failed.kind == RETRIABLE:
             return False
-        outage_from = self._by.outage_from
+        outage_from = self._settings.outage_from
         if outage_from is not None and self._failures >= outage_from:
             return False
-        allowed = self._by.tolerated_by_task.get(task, self._by.tolerated)
-        return failed.kind in self._by.tolerated_kinds and state.failures <= allowed
+        allowed = self._settings.tolerated_by_task.get(task, self._settings.tolerated)
+        return failed.kind in self._settings.tolerated_kinds and state.failures <= allowed
 
     def _report(
         self,

@@ -144,9 +144,9 @@ class Steps:
         for index, (answer, record) in enumerate(zip(answers, results.record_of, strict=True)):
             if isinstance(answer, _Raised):
                 answer = self._retried(number, results, record, answer, partial(fresh, index))
-            made = [answer] if type(answer) is dict else answer
-            rows += made
-            record_of += [record] * len(made)
+            produced = [answer] if type(answer) is dict else answer
+            rows += produced
+            record_of += [record] * len(produced)
         results.rows, results.record_of = rows, record_of
         results.drop_failed()
 

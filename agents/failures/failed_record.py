@@ -75,9 +75,9 @@ def diagnosed(pipeline: Pipeline, fetched: DataFrame) -> list[FailedRecord]:
     native = [pipeline.is_native(number) for number in numbers]
     problems = diagnose(fetched, pipeline, numbers) if any(native) else []
     reasons: list[Problem | None] = [None] * len(rows)
-    raised = [_raised(pipeline, row) for row in rows]
-    if any(expression is not None for expression in raised):
-        reasons = diagnose_coordinates(fetched, raised)
+    raising = [_raising_expression(pipeline, row) for row in rows]
+    if any(expression is not None for expression in raising):
+        reasons = diagnose_coordinates(fetched, raising)
     return [
         FailedRecord(
             task=row[TASK],
@@ -147,7 +147,7 @@ def _problem(row: Row) -> Problem:
     )
 
 
-def _raised(pipeline: Pipeline, row: Row) -> Column | None:
+def _raising_expression(pipeline: Pipeline, row: Row) -> Column | None:
     """Return the expression that gave no task or position for a record, None if both are there."""
     kind = None if row[ERROR] is None else row[ERROR]["exception_class"]
     if row[OUTCOME] != SOURCE or kind not in (TASK_RAISED, POSITION_RAISED):

@@ -52,7 +52,7 @@ _TEXTS = ("message", "stack")
 class FailureSet:
     """Failed records of an evaluated frame. Each has a number, ID, that identifies its row."""
 
-    #: TASK, ENTRY, POSITION, FATE, ERROR without its texts, ORDINAL and ID.
+    #: TASK, ENTRY, POSITION, OUTCOME, ERROR without its texts, ORDINAL and ID.
     compact: DataFrame
     #: The complete frame, with the same numbers.
     frame: DataFrame

@@ -67,16 +67,16 @@ def diagnose_coordinates(
     `examples` are rows on the driver, in the same order.
     """
     source = _unwrapped(examples)
-    found: list[Problem | None] = []
+    problems: list[Problem | None] = []
     evaluators: dict[int, NativeEvaluator] = {}
     for row, expression in zip(collected(examples), raised, strict=True):
         if expression is None:
-            found.append(None)
+            problems.append(None)
             continue
         if id(expression) not in evaluators:
             evaluators[id(expression)] = NativeEvaluator(source, [{_PLACE: expression}])
-        found += evaluators[id(expression)].problems_of([row])
-    return found
+        problems += evaluators[id(expression)].problems_of([row])
+    return problems
 
 
 def _problems(

@@ -49,14 +49,14 @@ class Redaction:
     A field is dropped if its name contains one of the names in `drop` (case-insensitive, at any
     depth, also inside JSON texts), or if it is at a path in `drop` (`$.card.number`). A text that
     begins as JSON, is unreadable and names such a field is not shown at all. With `only`, a field
-    leaves only if its name, its path or the path of a parent is listed. `usual` drops as `drop`
+    leaves only if its name, its path or the path of a parent is listed. `builtin` drops as `drop`
     does, except `key`: the top-level column that the author declared as the record's key.
     `key_names` are the names in the key's expression. Names in maps and JSON are data: above an
     allowed field they are hidden, unless they are in `fields`.
     """
 
     drop: Sequence[str] = ()
-    usual: Sequence[str] = ()
+    builtin: Sequence[str] = ()
     only: Sequence[str] | None = None
     key: str | None = None
     key_names: Sequence[str] = ()
@@ -90,7 +90,7 @@ class Redaction:
     @property
     def rules(self) -> tuple[str, ...]:
         """All dropping rules."""
-        return (*self.drop, *self.usual)
+        return (*self.drop, *self.builtin)
 
     @property
     def shown_key(self) -> str | None:

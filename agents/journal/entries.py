@@ -42,8 +42,7 @@ class EntryKind(StrEnum):
 
 
 class Cursor(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """The first held row that is not yet processed, by (entry, position); position None: all of the
-    entry."""
+    """A place in a task, by entry, then by position; position None: the beginning of the entry."""
 
     entry: int
     position: int | None = None

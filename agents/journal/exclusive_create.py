@@ -27,13 +27,13 @@ def check_exclusive_create(files: Storage) -> None:
         # At the same time: a store that looks first and then renames accepts both.
         with ThreadPoolExecutor(len(drafts), "arrester-probe") as pool:
             failures = list(pool.map(_failure, drafts))
-        won = [content for content, exc in zip(contents, failures, strict=True) if exc is None]
-        if not won:
+        winners = [content for content, exc in zip(contents, failures, strict=True) if exc is None]
+        if not winners:
             # A Java exception has its stack trace in its text.
             text = " ".join(str(failures[0]).split("\n")[:2])
             cause = getattr(failures[0], "strerror", None) or text
             raise _unusable(files, f"it created no file ({cause})") from failures[0]
-        if len(won) > 1 or files.read(path) != won[0]:
+        if len(winners) > 1 or files.read(path) != winners[0]:
             raise _unusable(files, "two writers created the same file")
     finally:
         files.delete(path)

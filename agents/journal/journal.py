@@ -50,7 +50,7 @@ _COUNTED = (*FAILED, RecordsDeadLettered, DeadLettersFailed, RetriesCounted)
 T = TypeVar("T")
 
 _entry = msgspec.json.Decoder(Entry)
-_ledger = msgspec.json.Decoder(Ledger)
+_ledger_decoder = msgspec.json.Decoder(Ledger)
 
 
 class Superseded(ArresterError):
@@ -106,22 +106,24 @@ class Journal:
 
     def _load(self, names: list[str]) -> None:
         snapshots = [name for name in names if name.startswith(_SNAPSHOT)]
-        self.ledger = self._decoded(max(snapshots), _ledger) if snapshots else self._empty()
+        self.ledger = (
+            self._read_existing(max(snapshots), _ledger_decoder) if snapshots else self._empty()
+        )
         self.unsettled = []
         self._snapshot = self.ledger.number
         numbers = sorted(int(name.removesuffix(".json")) for name in names if name[0].isdigit())
         for number in numbers:
             if self.ledger.settled < number <= self._snapshot:
-                self._take(self._decoded(_file_name(number), _entry))
+                self._add_unsettled(self._read_existing(_file_name(number), _entry))
         # By number: a listing may not contain the newest entries yet.
-        while (entry := self._found(_file_name(self.next_number), _entry)) is not None:
-            self._take(entry)
+        while (entry := self._read(_file_name(self.next_number), _entry)) is not None:
+            self._add_unsettled(entry)
             self.ledger.apply(entry)
         if numbers and numbers[-1] >= self.next_number:
             folder = f"{self._files.root}/{FOLDER}"
             raise JournalDamaged(f"entry {self.next_number} is missing in {folder}")
 
-    def _take(self, entry: Entry) -> None:
+    def _add_unsettled(self, entry: Entry) -> None:
         self.unsettled.append(replace(entry, events=(), skipped=()))
 
     def _check_format(self) -> None:
@@ -195,7 +197,7 @@ class Journal:
         self._uncertain = None
         self.ledger.apply(entry)
         self._unpublished[entry.number] = entry
-        self._take(entry)
+        self._add_unsettled(entry)
         return entry
 
     def event_batches(self, number: int) -> list[tuple[UUID, list[Event]]]:
@@ -240,7 +242,7 @@ class Journal:
             for name in self._snapshots()
         ):
             return None
-        return self._decoded(_file_name(number), _entry)
+        return self._read_existing(_file_name(number), _entry)
 
     def compaction_due(self, *, is_settled: Callable[[Entry], bool], now: datetime) -> bool:
         """Whether enough entries exist, or the oldest is old enough, for a new snapshot.
@@ -312,7 +314,7 @@ class Journal:
             self._files.create(f"{FOLDER}/{name}", msgspec.json.encode(self.ledger))
         except FileExists as exc:
             # An earlier attempt of this run may have made it although it raised.
-            if self._decoded(name, _ledger).epoch != self.ledger.epoch:
+            if self._read_existing(name, _ledger_decoder).epoch != self.ledger.epoch:
                 raise Superseded(f"a newer run owns {self._files.root}; this one ends") from exc
         self._snapshot = self.ledger.number
         for each in self._snapshots():
@@ -322,13 +324,13 @@ class Journal:
     def _snapshots(self) -> list[str]:
         return [name for name in self._files.names(FOLDER) if name.startswith(_SNAPSHOT)]
 
-    def _decoded(self, name: str, decoder: msgspec.json.Decoder[T]) -> T:
-        found = self._found(name, decoder)
+    def _read_existing(self, name: str, decoder: msgspec.json.Decoder[T]) -> T:
+        found = self._read(name, decoder)
         if found is None:
             raise JournalDamaged(f"{self._files.root}/{FOLDER}/{name} is missing")
         return found
 
-    def _found(self, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
+    def _read(self, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
         content = self._files.read(f"{FOLDER}/{name}")
         try:
             return None if content is None else decoder.decode(content)

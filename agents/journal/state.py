@@ -93,7 +93,10 @@ class CommandAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ledger(msgspec.Struct, kw_only=True):
-    """The fold of a journal. Only `apply` changes it."""
+    """The fold of a journal: `apply` adds entries to it.
+
+    Compaction removes saved rows that are no longer needed, and a delivery its dead letters.
+    """
 
     application: str
     pipeline: str
@@ -211,10 +214,10 @@ class Ledger(msgspec.Struct, kw_only=True):
             case EntryKind.DRAIN if entry.chunk is not None:
                 self._open(entry.chunk)
             case EntryKind.DRAINED if self.open_chunk is not None:
-                self._take(self.open_chunk)
+                self._remove_held(self.open_chunk)
                 self.open_chunk, self.open_saved_rows = None, []
             case EntryKind.RESUME if entry.chunk is not None:
-                self._take(entry.chunk)
+                self._remove_held(entry.chunk)
 
     def _rename(self, run: Entry) -> None:
         """Give the checkpoint, with all its tasks, to the owner that a `run` entry names."""
@@ -284,7 +287,7 @@ class Ledger(msgspec.Struct, kw_only=True):
             self.last_after = chunk.after
         self.open_chunk = chunk
 
-    def _take(self, chunk: Chunk) -> None:
+    def _remove_held(self, chunk: Chunk) -> None:
         task = self.task(chunk.task)
         remaining = task.held - chunk.taken
         stopped_by = task.stopped_by

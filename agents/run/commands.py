@@ -66,7 +66,7 @@ class CommandHandler:
         # Rows of a chunk that may be written must not be skipped as well.
         self.processor.finish_open_chunk()
         self.journal.check_owned()
-        return self._resume(command, datetime.now(UTC))
+        return self._apply_task_command(command, datetime.now(UTC))
 
     def _set_policy(self, requested: PolicyCommand, at: datetime) -> CommandAnswer:
         """Record or refuse a policy override, which is kept across runs."""
@@ -83,10 +83,10 @@ class CommandHandler:
         detail = _policy_detail(self.pipeline, requested)
         return self._apply(EntryKind.POLICY, at, requested, [changed], detail)
 
-    def _resume(self, requested: TaskCommand, at: datetime) -> CommandAnswer:
-        """Apply or refuse a request for a task."""
+    def _apply_task_command(self, requested: TaskCommand, at: datetime) -> CommandAnswer:
+        """Apply or refuse a command for a task."""
         task = self.journal.ledger.task(requested.key)
-        refusal = _resume_refusal(task, requested)
+        refusal = _task_refusal(task, requested)
         if refusal is None:
             try:
                 return self._accept(task, requested, at)
@@ -96,7 +96,7 @@ class CommandHandler:
                 refusal = f"{task.state.id.printed} cannot continue: {exc}"
         return self._refuse(requested, at, refusal)
 
-    def hold(self, misfit: HeldRowsMisfit, at: datetime) -> bool:
+    def pause_misfit(self, misfit: HeldRowsMisfit, at: datetime) -> bool:
         """Pause the task whose held rows no longer fit the source; return False if it cannot be
         paused.
 
@@ -131,12 +131,12 @@ class CommandHandler:
             return self._apply(EntryKind.RESUME, at, requested, [resumed], detail)
         dead_letters, events = self._dead_letters(task, chunk, requested, at)
         events += [RecordsHeld(task=requested.key, held=task.held - chunk.taken), resumed]
-        outcome = self._apply(
+        answer = self._apply(
             EntryKind.RESUME, at, requested, events, detail, chunk=chunk, dead_letters=dead_letters
         )
         if dead_letters is not None and self.dead_letters is not None:
             self.dead_letters.deliver(dead_letters)
-        return outcome
+        return answer
 
     def _skipped(self, task: TaskLedger, requested: TaskCommand) -> Chunk | None:
         """Return the held records that the command skips; None if there are none."""
@@ -291,7 +291,7 @@ def _resumed(
     )
 
 
-def _resume_refusal(task: TaskLedger, requested: TaskCommand) -> str | None:
+def _task_refusal(task: TaskLedger, requested: TaskCommand) -> str | None:
     """Return why the state forbids the command, or None."""
     state = task.state
     if requested.how is None:

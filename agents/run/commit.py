@@ -78,13 +78,13 @@ class Committer:
         held = is_held(pause_offset_of(decision.pause_offsets))
         saved = self._save(evaluated, decision, held, order=order)
         self._check_limits(saved)
-        dead_letters, lettered = self._dead_letters(evaluated, decision, held, at)
+        dead_letters, dead_letter_events = self._dead_letters(evaluated, decision, held, at)
         ledger = self.journal.ledger
-        decided = self.event_factory.decision_events(
+        decision_events = self.event_factory.decision_events(
             decision, at, lambda key: ledger.task(key).stopped_by
         )
-        rest: list[EventData] = [
-            *lettered,
+        other_events: list[EventData] = [
+            *dead_letter_events,
             *retry_counts(evaluated, held),
             *(
                 RecordsHeld(task=each.task, held=ledger.task(each.task).held + each.count)
@@ -96,7 +96,10 @@ class Committer:
                 kind=EntryKind.BATCH if chunk is None else EntryKind.DRAIN,
                 at=at,
                 epoch=self.event_factory.run.epoch,
-                events=(*decided, *(self.event_factory.event(each, at) for each in rest)),
+                events=(
+                    *decision_events,
+                    *(self.event_factory.event(each, at) for each in other_events),
+                ),
                 batch=batch,
                 order=order,
                 row_folder=saved.name,
@@ -112,7 +115,7 @@ class Committer:
             self.dead_letters.deliver(dead_letters)
 
     def _order(self, batch: int) -> int:
-        """Return the folder of the rows that a micro-batch holds; all its entries share it."""
+        """Return the order of the rows that a micro-batch holds; all its entries share it."""
         before = self.journal.ledger.saved_rows_of_batch(batch)
         return before[0].entry if before else self.journal.next_number
 

@@ -254,7 +254,7 @@ class Engine:
         try:
             return self.processor.drain()
         except HeldRowsMisfit as exc:
-            if not self.commands.hold(exc, datetime.now(UTC)):
+            if not self.commands.pause_misfit(exc, datetime.now(UTC)):
                 raise
             return True
 

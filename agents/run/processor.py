@@ -248,7 +248,7 @@ class Processor:
                 marks=marks,
                 policy=self.policy,
                 is_large=input.is_large,
-                fails=input.expects_failures,
+                expects_failures=input.expects_failures,
             )
             with releasing_on_error(evaluated.blocks):
                 if saved and input.batch is not None:

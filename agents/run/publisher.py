@@ -51,7 +51,7 @@ class Publisher:
         self._alone = alone
         self._clock = clock
         #: The last entry put.
-        self._through = 0
+        self._last_put = 0
         #: Entries put ahead of an earlier one, and the last entry at that time.
         self._ahead: set[int] = set()
         self._put_ahead_at = 0
@@ -66,7 +66,7 @@ class Publisher:
     def waits(self) -> bool:
         """Whether an entry is not put yet."""
         unsettled = self._journal.unsettled
-        return bool(unsettled) and unsettled[-1].number > self._through
+        return bool(unsettled) and unsettled[-1].number > self._last_put
 
     def publish(self, *, now: datetime) -> bool:
         """Put the entries that may be put, and compact; return whether none is left."""
@@ -84,7 +84,7 @@ class Publisher:
                 return True
             if entry.number not in self._ahead and not self._put(entry.number):
                 return True
-            self._through = entry.number
+            self._last_put = entry.number
         return self.waits
 
     def put_ending(self, entry: Entry) -> None:
@@ -92,10 +92,10 @@ class Publisher:
         depend on."""
         self._not_before = self._clock()
         for _ in range(_SLICES_AT_END):
-            before = self._through
+            before = self._last_put
             if not self.put_ready():
                 return
-            if self._through == before:
+            if self._last_put == before:
                 break
         self._put(entry.number)
 
@@ -114,7 +114,7 @@ class Publisher:
 
     def _next(self, most: int | None = None) -> Sequence[Entry]:
         unsettled = self._journal.unsettled
-        first = bisect_right(unsettled, self._through, key=lambda entry: entry.number)
+        first = bisect_right(unsettled, self._last_put, key=lambda entry: entry.number)
         return unsettled[first:] if most is None else unsettled[first : first + most]
 
     def _put_ahead(self) -> None:
@@ -135,17 +135,17 @@ class Publisher:
                 self._ahead.add(entry.number)
 
     def _is_settled(self, entry: Entry) -> bool:
-        if (put := self._batches.get(entry.number)) is None:
+        if (batch_ids := self._batches.get(entry.number)) is None:
             return False
-        is_settled = self._outbox.is_stored if self._alone else self._outbox.is_confirmed
-        return all(is_settled(batch) for batch in put)
+        is_received = self._outbox.is_stored if self._alone else self._outbox.is_confirmed
+        return all(is_received(batch) for batch in batch_ids)
 
     def _put(self, number: int) -> bool:
         try:
             batches = self._journal.event_batches(number)
             for batch_id, events in batches:
                 self._outbox.put(batch_id, events)
-        except Exception:  # the guest: a full disk must not stop the pipeline
+        except Exception:  # a full disk must not stop the pipeline
             self._put_off(number)
             return False
         self._refused_in_row = 0

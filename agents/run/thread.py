@@ -62,7 +62,7 @@ class PipelineThread:
     ) -> None:
         require_supported(pipeline.source.sparkSession)
         self.pipeline = pipeline
-        self._claim = partial(
+        self._new_engine = partial(
             Engine,
             pipeline,
             application=application,
@@ -73,7 +73,7 @@ class PipelineThread:
         )
         self._on_death = on_death
         #: Whether it has ended and the agent has reacted.
-        self.is_answered = False
+        self.is_end_handled = False
         #: None: not started.
         self._state: ThreadStatus | None = None
         self._lock = RunLock()
@@ -170,7 +170,7 @@ class PipelineThread:
         Failures are raised here and not passed to `on_death`.
         """
         self._trigger = trigger
-        self._engine = self._claim(checkpoint, adopt=adopt)
+        self._engine = self._new_engine(checkpoint, adopt=adopt)
         self._state = ThreadStatus.RUNNING
         try:
             self._engine.prepare(check=self._stop_signal.check, wait=self._stop_signal.wait)
@@ -367,7 +367,7 @@ class PipelineThread:
             if exc is not None or death.finished or death.superseded:
                 self._on_death(death)
         finally:
-            self.is_answered = True
+            self.is_end_handled = True
 
     def _write_end(self, exc: BaseException | None) -> ThreadDeath:
         with self._lock:

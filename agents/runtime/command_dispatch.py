@@ -27,8 +27,8 @@ log = logging.getLogger("arrester.commands")
 
 EXPIRED = "expired before it was fetched"
 EXPIRED_HERE = "expired while it waited for its turn"
-#: Commands for tasks that no thread here runs yet; any beyond this number are for other instances.
-UNCLAIMED = 1000
+#: The most commands kept for tasks that no thread here runs; others are for other instances.
+MAX_UNCLAIMED = 1000
 #: None: pause the task.
 _HOW: dict[CommandKind, ResumeHow | None] = {
     CommandKind.RESUME_TASK: ResumeHow.RETRY,
@@ -120,14 +120,14 @@ class Commands:
     def _keep_unclaimed(self, fetched: _Fetched) -> None:
         if fetched.command.kind not in _HOW:
             return
-        if len(self._unclaimed) >= UNCLAIMED:
+        if len(self._unclaimed) >= MAX_UNCLAIMED:
             # An expired one is kept while there is room: an earlier instance may have applied it.
             self._unclaimed = {
                 id: each
                 for id, each in self._unclaimed.items()
                 if not _is_expired(each.command, each.ahead)
             }
-        if len(self._unclaimed) < UNCLAIMED:
+        if len(self._unclaimed) < MAX_UNCLAIMED:
             self._unclaimed[fetched.command.command] = fetched
 
     def _enqueue(self, fetched: _Fetched) -> None:

@@ -103,7 +103,7 @@ class Runtime:
                 self._refuse_start(started)
             self.instance.emit(started)
             self._connection.start_sending(heartbeat=self._heartbeat, report=self._report)
-            self._connection.start_listening(take=self._commands.take, on_latched=self._latched)
+            self._connection.start_polling(take=self._commands.take, on_latched=self._on_latched)
             atexit.register(self.end, Ending.STOPPED, "the process ends")
 
     def start(
@@ -145,7 +145,7 @@ class Runtime:
 
     def _launch(self, slot: ThreadSlot[T]) -> T:
         """Start the next thread of a slot in place of the previous one."""
-        thread = slot.make(self._opened.spool, partial(self._dead_threads.died, slot))
+        thread = slot.make(self._opened.spool, partial(self._dead_threads.on_death, slot))
         # Set first: the thread may die before `launch` returns.
         before, slot.thread = slot.thread, thread
         with self._lock:
@@ -208,7 +208,7 @@ class Runtime:
         deadline = time.monotonic() + GRACE_SECONDS
         # A thread is DEAD before its handler has been called.
         dead = [each for each in self.threads if each.state is ThreadStatus.DEAD]
-        while not all(each.is_answered for each in dead) and time.monotonic() < deadline:
+        while not all(each.is_end_handled for each in dead) and time.monotonic() < deadline:
             time.sleep(WATCH_SECONDS)
         self._dead_threads.raise_next(at_end=True)
 
@@ -355,7 +355,7 @@ class Runtime:
 
     def _nothing_left(self) -> bool:
         # A thread is DEAD before its handler has been called.
-        at_work = [each for each in self.threads if not (each.is_answered or each.is_idle)]
+        at_work = [each for each in self.threads if not (each.is_end_handled or each.is_idle)]
         idle = not at_work and not self._dead_threads.replacing
         return bool(self.threads) and idle and self.ending is None
 
@@ -365,7 +365,7 @@ class Runtime:
         reason = f"shut down by {command.actor}: {command.reason}"
         self.end_soon(Ending.SHUT_DOWN, reason, error=command.error, caused_by=command.command)
 
-    def _latched(self) -> None:
+    def _on_latched(self) -> None:
         self.end_soon(Ending.SHUT_DOWN, f"{self.config.application} is LATCHED")
 
     def _report_end(

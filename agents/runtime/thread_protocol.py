@@ -56,7 +56,7 @@ class PolicyCommand:
 
 @dataclass(frozen=True, slots=True)
 class ThreadDeath:
-    """How a run ended other than by `stop`; passed on once, after everything else."""
+    """How a run ended; passed on once, after everything else, unless `stop` ended it."""
 
     reason: str
     _: KW_ONLY
@@ -123,7 +123,7 @@ class Thread(Protocol):
         ...
 
     @property
-    def is_answered(self) -> bool:
+    def is_end_handled(self) -> bool:
         """Whether it has ended, and `on_death`, if it had to be called, has returned."""
         ...
 

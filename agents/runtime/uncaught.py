@@ -71,7 +71,10 @@ class UncaughtHandler:
         self._handle = handle
 
     def answer(self, exception: BaseException) -> object:
-        """Return the handler's answer; None without a handler, False if it raises."""
+        """Return the constant answer or the handler's; None without either.
+
+        False if the handler raises or returns None.
+        """
         if self._handle is None:
             return self._constant
         try:
@@ -158,15 +161,15 @@ class DeadThreads:
         with self._lock:
             self._unseen.clear()
 
-    def died(self, slot: ThreadSlot[Any], death: ThreadDeath) -> None:
+    def on_death(self, slot: ThreadSlot[Any], death: ThreadDeath) -> None:
         """Receive the death of a thread, and do what the handler answers."""
         self.superseded |= death.superseded
         if death.superseded or death.finished:
             _log.info("%s: a thread ended: %s", self._application, death.reason)
         else:
-            self._failed(slot, death)
+            self._handle_failure(slot, death)
 
-    def _failed(self, slot: ThreadSlot[Any], death: ThreadDeath) -> None:
+    def _handle_failure(self, slot: ThreadSlot[Any], death: ThreadDeath) -> None:
         exception = death.exception
         if self.exception is None:
             self.exception = exception
@@ -210,7 +213,7 @@ class DeadThreads:
                 self._launch(slot)
         except Exception as exc:  # any exception at the start is a failure for the handler
             if not self._stopping.is_set():
-                self._failed(
+                self._handle_failure(
                     slot, ThreadDeath(f"a new thread could not start: {exc}", exception=exc)
                 )
         finally:

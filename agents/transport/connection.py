@@ -84,7 +84,7 @@ class Connection:
             self._sender = Sender(self.spool, self._redis, heartbeat=heartbeat, report=report)
             self._sender.start()
 
-    def start_listening(
+    def start_polling(
         self,
         *,
         take: Callable[[CommandIssued, timedelta], None],
@@ -119,7 +119,7 @@ class Connection:
         return sent
 
     def metrics(self) -> dict[str, int]:
-        """Return counts of sent and failed batches."""
+        """Return the metrics of the spool, and with a server those of its threads."""
         counts = {
             "events-spooled": self.spool.events,
             "spool-bytes": self.spool.size_bytes,

@@ -51,7 +51,7 @@ class Sender:
         self._heartbeat = heartbeat
         self._report = report
         #: The id of the last requested report.
-        self._reported: str | None = None
+        self._last_report: str | None = None
         self._thread = threading.Thread(target=self._run, name="arrester-sender", daemon=True)
         self._stopping = threading.Event()
         #: Ends a back-off: the instance is about to end.
@@ -146,8 +146,8 @@ class Sender:
             self._spool.counts_only = counts_only
             how = "counted only" if counts_only else "reported in full again"
             log.warning("the server's load changed: failed records are %s", how)
-        if report is not None and report != self._reported:
-            self._reported = report
+        if report is not None and report != self._last_report:
+            self._last_report = report
             self._report(report)
         self._spool.shrink()
         self._next_beat = time.monotonic() + HEARTBEAT_SECONDS
@@ -161,9 +161,9 @@ class Sender:
             return AppendStatus.DONE
         status, entries = self._redis.append(self._spool.id, batches, last=last)
         if status is AppendStatus.LOST:
-            unsent = self._spool.mark_lost()
-            self.lost += unsent
-            log.warning("Redis lost batches; %s batches are sent again", unsent)
+            lost = self._spool.mark_lost()
+            self.lost += lost
+            log.warning("Redis lost batches; %s batches are sent again", lost)
         if entries:
             self._spool.mark_sent(batches, entries)
             self.sent += len(entries)
@@ -184,13 +184,13 @@ class Sender:
         self._confirm_wait = least if ids else min(self._confirm_wait * 2, most)
         return self._confirm_wait
 
-    def _wait_after(self, why: Exception | None) -> None:
-        refused = isinstance(why, RedisRefused)
-        if why is not None and (self.reachable is not False or refused > self._refused):
+    def _wait_after(self, exc: Exception | None) -> None:
+        refused = isinstance(exc, RedisRefused)
+        if exc is not None and (self.reachable is not False or refused > self._refused):
             # A refusal needs an operator, an outage may end by itself.
             level = logging.ERROR if refused else logging.WARNING
             message = "%s; the pipeline continues, events wait in %s"
-            log.log(level, message, why, self._spool.path)
+            log.log(level, message, exc, self._spool.path)
         self._refused = refused
         self.reachable = False
         # No server requests it any more.

@@ -61,7 +61,7 @@ class FakeThread:
     #: The time that a graceful stop takes.
     busy_seconds: float = 0.0
     alive: bool = False
-    is_answered: bool = False
+    is_end_handled: bool = False
     is_global: bool = False
     is_idle: bool = False
     was_finished: bool = False
@@ -83,7 +83,7 @@ class FakeThread:
         if self.cannot_start is not None:
             raise self.cannot_start
         self.alive = True
-        self.is_answered = False
+        self.is_end_handled = False
         self._put(ThreadStarted())
 
     def stop(self, *, timeout_seconds: float) -> bool:
@@ -97,7 +97,7 @@ class FakeThread:
         self._put(ThreadDied(reason=death.reason, failure=death.failure))
         if death.reason != STOPPED:
             self.on_death(death)
-        self.is_answered = True
+        self.is_end_handled = True
 
     def tasks(self) -> list[TaskState]:
         return []

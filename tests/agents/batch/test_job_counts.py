@@ -49,7 +49,9 @@ def test_a_micro_batch_whose_records_are_likely_to_fail_takes_two_jobs(
 
     def look(*, fails: bool) -> Evaluated:
         evaluated = fail_shared_positions(
-            evaluate(source, pipeline, fails=fails), pipeline, examples=judging.examples_limit
+            evaluate(source, pipeline, expects_failures=fails),
+            pipeline,
+            examples=judging.examples_limit,
         )
         decisions.append(judging.decide(evaluated.failures, []))
         rows = evaluated.passed(pipeline).select("position").collect()
@@ -82,7 +84,7 @@ def test_no_code_is_compiled_for_a_micro_batch_that_was_not_for_the_one_before(
         source, pipeline = numbers(spark, rows)
         before = metrics.METRIC_COMPILATION_TIME().getCount()
         evaluated = fail_shared_positions(
-            evaluate(source, pipeline, fails=True), pipeline, examples=3
+            evaluate(source, pipeline, expects_failures=True), pipeline, examples=3
         )
         judge(pipeline, examples_limit=3).decide(evaluated.failures, [])
         evaluated.passed(pipeline).select("position").collect()
@@ -100,7 +102,9 @@ def test_too_many_failures_in_one_partition_are_not_collected(
     found: list[Evaluated] = []
     one_partition = source.repartition(3, F.col("value")).localCheckpoint()
 
-    jobs = jobs_of(spark, lambda: found.append(evaluate(one_partition, pipeline, fails=True)))
+    jobs = jobs_of(
+        spark, lambda: found.append(evaluate(one_partition, pipeline, expects_failures=True))
+    )
     assert [each.failed for each in found] == [4]
     # Try to collect, count, collect.
     assert jobs == 3
@@ -113,7 +117,7 @@ def test_an_empty_micro_batch_when_failures_are_expected(spark: SparkSession) ->
     assert empty.rdd.getNumPartitions() == 0
     step = pipeline_of(empty).deserialize("n", F.col("value").cast("int"))
 
-    evaluated = evaluate(empty, step.write(discard), fails=True)
+    evaluated = evaluate(empty, step.write(discard), expects_failures=True)
     assert evaluated.clean
     evaluated.release()
 
@@ -124,7 +128,7 @@ def test_all_records_that_share_the_position_of_a_failed_one_are_found(
     rows = [("a", 0, "x"), *[("a", 0, "1")] * 40, ("a", 1, "x"), ("b", 0, "1")]
     source, pipeline = numbers(spark, rows)
 
-    evaluated = evaluate(source, pipeline, fails=True)
+    evaluated = evaluate(source, pipeline, expects_failures=True)
     assert evaluated.failed == 2
     evaluated = fail_shared_positions(evaluated, pipeline, examples=1)
 

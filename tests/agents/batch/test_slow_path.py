@@ -409,7 +409,9 @@ def test_many_failures_have_the_same_decision_as_few(
     source = spark.createDataFrame(rows, SCHEMA).repartition(3)
     pipeline = pipeline_of(source).deserialize("n", F.col("value").cast("int")).write(discard)
 
-    evaluated = fail_shared_positions(evaluate(source, pipeline, fails=fails), pipeline, examples=3)
+    evaluated = fail_shared_positions(
+        evaluate(source, pipeline, expects_failures=fails), pipeline, examples=3
+    )
     decision = judge(pipeline, examples_limit=3).decide(evaluated.failures, [])
 
     assert evaluated.failed == 13

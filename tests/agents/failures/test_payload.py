@@ -18,7 +18,7 @@ RULES = ("password", "secret", "token", "key")
 
 
 def shown(row: dict[str, Any], *rules: str, key: str | None = None) -> dict[str, Any]:
-    record = Redaction(usual=rules or RULES, key=key).body(row, stack=None).record
+    record = Redaction(builtin=rules or RULES, key=key).body(row, stack=None).record
     assert record is not None
     return record
 

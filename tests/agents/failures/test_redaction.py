@@ -297,7 +297,7 @@ def test_a_field_inside_a_variant_is_masked(spark: SparkSession) -> None:
 def test_a_redacted_key_column_stays_on_the_driver() -> None:
     row = {"email": "ann@x.org", "n": 1}
     for redaction in (
-        Redaction(drop=("email",), usual=("key",), key="email"),
+        Redaction(drop=("email",), builtin=("key",), key="email"),
         Redaction(drop=("$.payload.email",), key_names=("payload", "email")),
         Redaction(drop=("email",), key_names=("email",)),
     ):
@@ -308,9 +308,9 @@ def test_a_redacted_key_column_stays_on_the_driver() -> None:
     assert redaction.texts(row, "boom ann@x.org") == ["boom …[redacted]"]
     assert not Redaction(drop=("$.dgraph.type",), key="dgraph.type").shows_key
     # Default words do not drop the key that the author declared.
-    usual = Redaction(usual=("key",), key="key", key_names=("key",))
-    assert usual.shows_key
-    assert usual.body({"key": "LH 400", "api_key": "x"}, stack=None).record == {"key": "LH 400"}
+    builtin = Redaction(builtin=("key",), key="key", key_names=("key",))
+    assert builtin.shows_key
+    assert builtin.body({"key": "LH 400", "api_key": "x"}, stack=None).record == {"key": "LH 400"}
 
 
 def test_json_inside_json_is_redacted() -> None:

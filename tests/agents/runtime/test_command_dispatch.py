@@ -195,7 +195,7 @@ def test_a_command_that_an_earlier_instance_applied_is_answered_again(
 def test_an_expired_unclaimed_command_is_dropped_for_a_new_one(
     runtime: Runtime, operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command_dispatch, "UNCLAIMED", 1)
+    monkeypatch.setattr(command_dispatch, "MAX_UNCLAIMED", 1)
     stale = operator.requested(expires_in=-timedelta(seconds=1))
     resume = operator.requested()
     runtime.open()

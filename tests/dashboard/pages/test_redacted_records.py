@@ -11,7 +11,7 @@ from arrester.agents.failures.payload import Redaction
 from tests.dashboard.story import Story, failure
 
 SECRET = "4711'0815"
-REDACTION = Redaction(drop=("card", "p?n", "$.trip.who"), usual=("token",))
+REDACTION = Redaction(drop=("card", "p?n", "$.trip.who"), builtin=("token",))
 
 
 def test_a_masked_value_is_on_no_page_and_not_in_rest(flights: Story, operator: Client) -> None:
