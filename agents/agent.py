@@ -382,7 +382,8 @@ class Agent:
         self-healing classes. Later runs at the checkpoint keep it. `stage` is `source`,
         `deserialize`, `process:<name>` or `produce`; an answer of None removes the override. Return
         False if the pipeline does not run or has no such stage, or if RETRY would be FAIL: without
-        a retry limit, and at stage `deserialize`. Raises InvalidValue for an invalid answer.
+        a retry budget, and at every stage but `deserialize`. Raises InvalidValue for an invalid
+        answer.
         """
         check_text("pipeline", pipeline, "the name of a pipeline")
         check_text("stage", stage, "source, deserialize, process:<name> or produce")

@@ -101,7 +101,7 @@ def page(
         "positions": sorted(positions.items()),
         # One number that grows with every event of any application.
         "position": sum(positions.values()),
-        "behind": _behind(lags),
+        "behind": _largest_lag(lags),
         "too_old": max(
             (lag for lag in lags if lag.too_old), key=attrgetter("too_old"), default=None
         ),
@@ -137,7 +137,7 @@ def as_of_context(when: queries.AsOf | None, *, application: str, url: str) -> d
     }
 
 
-def _behind(lags: Sequence[queries.Lag]) -> queries.Lag | None:
+def _largest_lag(lags: Sequence[queries.Lag]) -> queries.Lag | None:
     worst = max(lags, key=lambda lag: lag.waiting_seconds or 0.0, default=None)
     if worst is None or (worst.waiting_seconds or 0.0) <= BEHIND_SECONDS:
         return None

@@ -24,7 +24,7 @@ from arrester.dashboard.http_errors import NOT_A_VALUE, UNREACHABLE, status_code
 #: Where a request keeps the lengths of the logs.
 POSITIONS = "arrester.positions"
 Args = ParamSpec("Args")
-Answer = TypeVar("Answer", bound=HttpResponseBase)
+AnyResponse = TypeVar("AnyResponse", bound=HttpResponseBase)
 AnyUser = AbstractBaseUser | AnonymousUser
 
 
@@ -89,20 +89,20 @@ def for_anybody(view: PlainView[Args]) -> PlainView[Args]:
     def guarded(
         request: HttpRequest, /, *args: Args.args, **kwargs: Args.kwargs
     ) -> HttpResponseBase:
-        answer = view(request, *args, **kwargs)
-        return answer.render() if isinstance(answer, TemplateResponse) else answer
+        response = view(request, *args, **kwargs)
+        return response.render() if isinstance(response, TemplateResponse) else response
 
     return guarded
 
 
 def _with_message_pages(
-    view: Callable[Concatenate[HttpRequest, Args], Answer],
-) -> Callable[Concatenate[HttpRequest, Args], Answer | HttpResponse]:
+    view: Callable[Concatenate[HttpRequest, Args], AnyResponse],
+) -> Callable[Concatenate[HttpRequest, Args], AnyResponse | HttpResponse]:
     """Return a page with the message of an error, or of an unreachable PostgreSQL."""
 
     def guarded(
         request: HttpRequest, /, *args: Args.args, **kwargs: Args.kwargs
-    ) -> Answer | HttpResponse:
+    ) -> AnyResponse | HttpResponse:
         try:
             return view(request, *args, **kwargs)
         except ArresterError as error:
@@ -154,9 +154,9 @@ def _for_role(
 def message_page(request: HttpRequest, text: str, *, status: int) -> HttpResponse:
     """Return a page with only a message; for a refresh, a banner."""
     if "HX-Request" in request.headers:
-        answer = render(request, "dashboard/refusal_banner.html", {"text": text}, status=status)
-        answer["HX-Reswap"] = "none"
-        return answer
+        response = render(request, "dashboard/refusal_banner.html", {"text": text}, status=status)
+        response["HX-Reswap"] = "none"
+        return response
     context = {"text": text, "status": status, "as_of": request.GET.get("as_of")}
     return render(request, "dashboard/message_page.html", context, status=status)
 

@@ -151,7 +151,7 @@ urlpatterns = [
     path("settings/accounts", settings.create, name="create-account"),
     path("settings/accounts/<slug:verb>", settings.change, name="change-account"),
     path("quarantine", quarantine.quarantine, name="quarantine"),
-    path("quarantine/<int:number>/put-back", quarantine.put_back, name="put-back"),
+    path("quarantine/<int:number>/put-back", quarantine.requeue, name="put-back"),
     path("quarantine/<int:number>/dismiss", quarantine.dismiss, name="dismiss-entry"),
     path(
         "quarantine/<int:number>/dismiss/ask",

@@ -1,10 +1,10 @@
-"""The writes by people and by the clock: one function each, all through `advance`.
+"""The writes by people and by the clock: one function each.
 
 Each action of a person has an id: a repetition changes nothing and has the same result. A command
-that the state forbids is in the log as CommandIssued and CommandRefused, and raises CommandRefused
-(with `state` and `sequence`). An invalid request (without a required reason) raises InvalidValue
-and is not logged; NotFound is raised for missing things. None of them needs Redis: commits are
-relayed later.
+that the state forbids is in the log as CommandIssued and CommandRefused, and raises
+CommandForbidden (with `state` and `sequence`). An invalid request (without a required reason)
+raises InvalidValue and is not logged; NotFound is raised for missing things. Only `send_test_error`
+needs Redis: commits are relayed later.
 """
 
 from __future__ import annotations

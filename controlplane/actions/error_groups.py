@@ -82,9 +82,9 @@ def _act(application: str, fingerprint: str, requested: GroupRequest) -> ActedOn
     id = uuids.part_of(requested.id, f"{application}/{fingerprint}")
     try:
         group = act_on_group(application, replace(requested, id=id, fingerprint=fingerprint))
-    except (GroupActForbidden, NotFound, InvalidValue, DataError) as refused:
+    except (GroupActForbidden, NotFound, InvalidValue, DataError) as fault:
         return ActedOn(
-            application=application, fingerprint=fingerprint, group=None, refused=str(refused)
+            application=application, fingerprint=fingerprint, group=None, refused=str(fault)
         )
     return ActedOn(application=application, fingerprint=fingerprint, group=group)
 

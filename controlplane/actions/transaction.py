@@ -1,4 +1,7 @@
-"""The single path of every write other than a fold: lock, load, decide, append, project, relay."""
+"""The path of writes that depend on states: lock, load, decide, append, project, relay.
+
+The quarantine appends batches of agents, and accounts are in no log: both have their own.
+"""
 
 from __future__ import annotations
 

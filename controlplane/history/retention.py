@@ -100,8 +100,8 @@ def _make_base(application: str, before: date, *, now: datetime) -> int | None:
     position, received_at = last
     derived = rebuild.derive(application, until=position)
     # The views at the position, according to snapshots.
-    seen = state_at_position.at(application, position)
-    if _packed(seen) != _packed(derived.state):
+    at_snapshot = state_at_position.at(application, position)
+    if _packed(at_snapshot) != _packed(derived.state):
         raise NotVerified(application, position)
     old = derived.buckets.split_before(now - BUCKETS)
     with transaction.atomic(durable=True):

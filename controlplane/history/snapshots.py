@@ -35,28 +35,28 @@ class Snapshots:
     def compare(self, state: StreamState, position: int) -> None:
         """Store the differences of a snapshot: states changed since the last call must be in
         it, and its states must be correct."""
-        wanted, deleted = self._apart(state, position)
+        wanted, deleted = self._corrections(state, position)
         if wanted or deleted:
             rebuild_swap.save_snapshot(self.application, position, wanted, deleted=deleted)
             self.wrong = True
         self.passed.append(position)
         state.changed_keys = StateKeys()
 
-    def _apart(
+    def _corrections(
         self, state: StreamState, position: int
     ) -> tuple[list[store.StoredState], list[store.StoredState]]:
         """Return the states to write at a position, and those to delete."""
-        there = state_at_position.changed_states(state)
+        changed = state_at_position.changed_states(state)
         wanted, deleted = [], []
         for each in store.snapshot_states(self.application, position):
-            true = there.pop((each.kind, each.key), None)
-            if true is None:
-                true = state_at_position.stored_form(state, each.kind, each.key)
-            if true is None:
+            correct = changed.pop((each.kind, each.key), None)
+            if correct is None:
+                correct = state_at_position.stored_form(state, each.kind, each.key)
+            if correct is None:
                 deleted.append(each)
-            elif true != each.state:
-                wanted.append(each._replace(state=true))
-        wanted += [store.StoredState(kind, key, text) for (kind, key), text in there.items()]
+            elif correct != each.state:
+                wanted.append(each._replace(state=correct))
+        wanted += [store.StoredState(kind, key, text) for (kind, key), text in changed.items()]
         return wanted, deleted
 
     def swap(self) -> None:

@@ -1,1 +1,1 @@
-"""From the server to the agents: commands, backpressure, heartbeats, drift checks."""
+"""Commands and requests to agents by Redis, and the heartbeats that they are based on."""

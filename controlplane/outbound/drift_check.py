@@ -65,8 +65,8 @@ def _requests_report(application: str, instance: UUID, heartbeat: Heartbeat) -> 
         log.warning(
             "%s: task states of instance %s differ; a report is requested", application, instance
         )
-    # The interval grows no further after a request: if the answer does not help, it is requested
-    # again.
+    # After a request the key keeps its expiry. Then the count begins again, and if the hashes still
+    # differ, another report is requested.
     requested_before = before is not None and before.report_id is not None and not requests
     expiry = None if requested_before else redis_keys.REPORT_SECONDS
     redis.set(key, msgspec.json.encode(after), keepttl=requested_before, ex=expiry)

@@ -161,7 +161,7 @@ def groups(
 
 
 def group(application: str, fingerprint: str, when: AsOf) -> GroupDetail:
-    """Return an error group as of then, with the number of stopped tasks."""
+    """Return an error group as of then, with the tasks that it had stopped."""
     then = state_at_position.at(application, position(application, when))
     state = then.groups.get(fingerprint)
     if state is None:
@@ -272,7 +272,7 @@ def _grid_order(state: TaskState) -> tuple[str, bool, str, str]:
 
 
 def _lives(state: InstanceState, then: StreamState) -> bool:
-    """Whether an instance was live: see `states.LIVES`."""
+    """Whether an instance was live, by the rule of `queries.instances`."""
     runs = any(thread.instance == state.id for thread in then.threads.values())
     return state.status not in ENDED and not (state.lost and not runs)
 

@@ -74,7 +74,7 @@ class FoundFailures(NamedTuple):
 def read_failures(wanted: FailureQuery, *, limit: int) -> FoundFailures:
     """Return up to `limit` failures without bodies, by time of occurrence, newest first.
 
-    FailureQuery of a task are in the order of the log, as its index is.
+    Failures of a task are in the order of the log, as its index is.
     """
     scans = _scans(wanted)
     max_rows = max(limit, CANDIDATES // scans.size)

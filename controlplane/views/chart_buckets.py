@@ -120,15 +120,15 @@ def _add(buckets: dict[Any, Counted], key: object, added: Counted) -> None:
 
 
 def _totals(buckets: Mapping[Any, Counted]) -> dict[tuple[datetime], Counted]:
-    found: dict[tuple[datetime], Counted] = {}
+    totals: dict[tuple[datetime], Counted] = {}
     for key, counted in buckets.items():
-        _add(found, key[:1], counted)
-    return found
+        _add(totals, key[:1], counted)
+    return totals
 
 
 def _failures(elements: Iterable[Stored]) -> dict[MinuteKey, Counted]:
     """Return the failed records by the minute of their failure."""
-    found: dict[MinuteKey, Counted] = {}
+    counts: dict[MinuteKey, Counted] = {}
     #: The number of a minute since 1970, and the cause, of columns.
     of_columns: dict[tuple[int, tuple[str, str, str]], list[int]] = {}
     for each in elements:
@@ -140,10 +140,10 @@ def _failures(elements: Iterable[Stored]) -> dict[MinuteKey, Counted]:
         if isinstance(data, FAILED) and run is not None and data.count:
             minute = event.occurred_at.replace(second=0, microsecond=0)
             cause = (run.pipeline, data.failure.stage, data.failure.fingerprint)
-            _add(found, (minute, *cause), (data.count, each.sequence))
+            _add(counts, (minute, *cause), (data.count, each.sequence))
     for (number, cause), (count, sequence) in of_columns.items():
-        _add(found, (moment(number * _MICROSECONDS_PER_MINUTE), *cause), (count, sequence))
-    return found
+        _add(counts, (moment(number * _MICROSECONDS_PER_MINUTE), *cause), (count, sequence))
+    return counts
 
 
 def _count_columns(

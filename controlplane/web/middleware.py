@@ -20,7 +20,7 @@ POLICY = (
 DOCS_POLICY = f"{POLICY}; style-src 'self' 'unsafe-inline'"
 DOCS_PREFIX = "/api/docs"
 
-Answer = HttpResponseBase | Awaitable[HttpResponseBase]
+ResponseOrAwaitable = HttpResponseBase | Awaitable[HttpResponseBase]
 
 
 class ContentSecurityPolicy:
@@ -29,18 +29,18 @@ class ContentSecurityPolicy:
     sync_capable = True
     async_capable = True
 
-    def __init__(self, get_response: Callable[[HttpRequest], Answer]) -> None:
+    def __init__(self, get_response: Callable[[HttpRequest], ResponseOrAwaitable]) -> None:
         self.get_response = get_response
         if iscoroutinefunction(get_response):
             markcoroutinefunction(self)
 
-    def __call__(self, request: HttpRequest) -> Answer:
+    def __call__(self, request: HttpRequest) -> ResponseOrAwaitable:
         response = self.get_response(request)
         if isinstance(response, HttpResponseBase):
             return _with_header(request, response)
-        return self._later(request, response)
+        return self._respond(request, response)
 
-    async def _later(
+    async def _respond(
         self, request: HttpRequest, response: Awaitable[HttpResponseBase]
     ) -> HttpResponseBase:
         return _with_header(request, await response)

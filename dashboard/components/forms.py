@@ -68,10 +68,10 @@ def dialog(request: HttpRequest, name: str, context: dict[str, Any]) -> HttpResp
     }
     invalid = bool(context.get("invalid"))
     status = 400 if invalid else 200
-    answer = render(request, f"dashboard/dialogs/{name}.html", context, status=status)
+    response = render(request, f"dashboard/dialogs/{name}.html", context, status=status)
     if invalid:
-        answer["HX-Retarget"], answer["HX-Reswap"] = "#dialog", "innerHTML"
-    return answer
+        response["HX-Retarget"], response["HX-Reswap"] = "#dialog", "innerHTML"
+    return response
 
 
 def page_after(
@@ -84,9 +84,9 @@ def page_after(
     if "HX-Request" not in request.headers:
         return redirect(redirect_to)
     note_positions(request)
-    answer = show()
-    answer["HX-Trigger"] = "arrester:done"
-    return answer
+    response = show()
+    response["HX-Trigger"] = "arrester:done"
+    return response
 
 
 def act_and_show(

@@ -47,14 +47,14 @@ def strip(
     It is empty before the first of them, and while the task would be RUNNING but its run has
     `ended`.
     """
-    found = _changes(changes)
-    if not found:
+    periods = _changes(changes)
+    if not periods:
         return None
-    start = min(found[0][0], now - LEAST)
+    start = min(periods[0][0], now - LEAST)
     seconds = (now - start) / timedelta(seconds=1)
-    runs = found[-1][1] is TaskStatus.RUNNING
-    end = max(found[-1][0], min(ended, now)) if ended is not None and runs else now
-    ends = [*(begin for begin, _, _ in found[1:]), end]
+    runs = periods[-1][1] is TaskStatus.RUNNING
+    end = max(periods[-1][0], min(ended, now)) if ended is not None and runs else now
+    ends = [*(begin for begin, _, _ in periods[1:]), end]
     return Strip(
         parts=[
             TimelinePart(
@@ -66,7 +66,7 @@ def strip(
                 # Very short periods are visible, too.
                 width=round(max(0.4, 100 * (end - begin).total_seconds() / seconds), 2),
             )
-            for (begin, status, sequence), end in zip(found, ends, strict=True)
+            for (begin, status, sequence), end in zip(periods, ends, strict=True)
             if end > begin
         ],
         start=start,
@@ -77,18 +77,22 @@ def strip(
 def _changes(changes: Sequence[StoredEvent]) -> list[tuple[datetime, TaskStatus, int]]:
     """Return the beginning, state and event of each period, oldest first; an older run changes
     none."""
-    found: list[tuple[datetime, TaskStatus, int]] = []
+    periods: list[tuple[datetime, TaskStatus, int]] = []
     newest = 0
     for stored in reversed(changes):
         run, status = stored.event.run, _status(stored.event.data)
         if run is None or status is None or run.epoch < newest:
             continue
         newest = run.epoch
-        if not found or found[-1][1] is not status:
+        if not periods or periods[-1][1] is not status:
             # Times are the agent's: a clock set back would give negative periods.
-            at = max(stored.event.occurred_at, found[-1][0]) if found else stored.event.occurred_at
-            found.append((at, status, stored.sequence))
-    return found
+            at = (
+                max(stored.event.occurred_at, periods[-1][0])
+                if periods
+                else stored.event.occurred_at
+            )
+            periods.append((at, status, stored.sequence))
+    return periods
 
 
 def _status(data: EventData) -> TaskStatus | None:

@@ -52,7 +52,7 @@ class Mailbox:
 
 
 class Hub:
-    """Listen while there are subscribers, and know the position of the whole log."""
+    """Listen while there are subscribers, and keep the position of the whole log."""
 
     def __init__(self, *, probe_seconds: float = PROBE_SECONDS) -> None:
         self._probe_seconds = probe_seconds

@@ -13,7 +13,7 @@ from django.utils import timezone
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.domain.events import RecordFailed, StoredEvent
-from arrester.controlplane.domain.identity import fingerprint as causes
+from arrester.controlplane.domain.identity import fingerprint as fingerprints
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus
 from arrester.controlplane.queries import GroupDetail
@@ -88,14 +88,14 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
 
 
 def _choices(wanted: queries.GroupFilter, counts: dict[str, int]) -> list[StateChoice]:
-    every = sum(counts.values())
-    found = [
+    total = sum(counts.values())
+    choices = [
         StateChoice(
             each.value, each.value.capitalize(), counts[each.value], wanted.state == each.value
         )
         for each in GroupStatus
     ]
-    return [*found, StateChoice(filters.ALL, "All", every, wanted.state is None)]
+    return [*choices, StateChoice(filters.ALL, "All", total, wanted.state is None)]
 
 
 @for_people
@@ -124,7 +124,7 @@ def show(
     group = queries.group(application, fingerprint)
     example = _example(request, group)
     url = reverse("error", args=[application, fingerprint])
-    rest = request.build_absolute_uri(reverse("api-error", args=[application, fingerprint]))
+    api_url = request.build_absolute_uri(reverse("api-error", args=[application, fingerprint]))
     context = record_text.context(example) | {
         "group": group.state,
         "stopped": group.stopped,
@@ -144,7 +144,7 @@ def show(
         "buttons": buttons.for_group(who, group.state),
         "markdown": issue_markdown.markdown(group.state, example, request.build_absolute_uri(url)),
         "json": json.dumps(ErrorGroupSerializer(group.state).data, indent=2, ensure_ascii=False),
-        "curl": f'curl -H "Authorization: Token $ARRESTER_TOKEN" {shlex.quote(rest)}',
+        "curl": f'curl -H "Authorization: Token $ARRESTER_TOKEN" {shlex.quote(api_url)}',
         "tabs": [
             (name, word, f"{url}?{_tab_query(request, tab=name)}") for name, word in TABS.items()
         ],
@@ -169,7 +169,7 @@ def show(
 def _show_past(
     request: HttpRequest, who: Person, application: str, fingerprint: str, when: queries.AsOf
 ) -> HttpResponse:
-    """Render an error group as of then, with the number of stopped tasks."""
+    """Render an error group as of then, with the tasks that it had stopped."""
     detail = queries.as_of_state.group(application, fingerprint, when)
     url = reverse("error", args=[application, fingerprint])
     context = as_of_context(when, application=application, url=url)
@@ -207,8 +207,8 @@ def _of_tab(tab: str, group: GroupState) -> dict[str, Any]:
             return {
                 "algorithm": version,
                 "digest": digest,
-                "known_algorithm": version == str(causes.VERSION),
-                "normalised": causes.normalised(group.message),
+                "known_algorithm": version == str(fingerprints.VERSION),
+                "normalised": fingerprints.normalised(group.message),
             }
     return {}
 

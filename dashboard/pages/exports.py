@@ -142,9 +142,9 @@ def export(request: HttpRequest, who: Person, what: str, form: str) -> HttpRespo
     # Read here, so that faults are reported before the first byte.
     first = read(None)
     parts = stream(first, read, partial(_packed, chosen, form))
-    answer = StreamingHttpResponse(parts, content_type=FORMS[form])
-    answer["Content-Disposition"] = f'attachment; filename="{what}.{form}"'
-    return answer  # type: ignore[return-value]  # Django's stubs: a response like any other
+    response = StreamingHttpResponse(parts, content_type=FORMS[form])
+    response["Content-Disposition"] = f'attachment; filename="{what}.{form}"'
+    return response  # type: ignore[return-value]  # Django's stubs: a response like any other
 
 
 async def stream(

@@ -73,7 +73,7 @@ def dismiss(request: HttpRequest, who: Person, number: int) -> HttpResponse:
 
 @require_POST
 @for_operators
-def put_back(request: HttpRequest, who: Person, number: int) -> HttpResponse:
+def requeue(request: HttpRequest, who: Person, number: int) -> HttpResponse:
     """Requeue an entry that this version can read."""
     valid = actions.requeue_one(number, actor=who.name, id=forms.act_id(request))
     return _done(request, who, None if valid else Notice(text=STILL_INVALID, bad=True))

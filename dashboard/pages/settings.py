@@ -42,10 +42,10 @@ def _show(
     # A refresh would remove the password from the page.
     live = not password
     url = reverse("settings")
-    answer = page(request, who, "settings", context, url=url, live=live, notice=notice)
+    response = page(request, who, "settings", context, url=url, live=live, notice=notice)
     if "HX-Request" in request.headers and request.method == "POST":
-        answer["HX-Trigger"] = "arrester:done"
-    return answer
+        response["HX-Trigger"] = "arrester:done"
+    return response
 
 
 @require_POST

@@ -218,11 +218,11 @@ def values(form: SerializerClass, given: Any) -> dict[str, Any]:
     except ValidationError:
         name, allowed = _first_invalid(filled.errors)
         raise InvalidValue(name, given.get(name.partition("[")[0]), allowed) from None
-    found = dict(filled.validated_data)
-    since, until = found.get("since"), found.get("until")
+    values_of_form = dict(filled.validated_data)
+    since, until = values_of_form.get("since"), values_of_form.get("until")
     if since is not None and until is not None and since > until:
         raise InvalidValue("since", given["since"], f"a time before until, {given['until']}")
-    return found
+    return values_of_form
 
 
 def _first_invalid(errors: Any, name: str = "") -> tuple[str, str]:
@@ -243,10 +243,10 @@ def list_values(form: SerializerClass, request: Request) -> tuple[dict[str, Any]
     Raise NotFound for an unknown application: an empty list for a misspelt name would look like
     success.
     """
-    found = values(form, request.query_params)
-    if "application" in found:
-        queries.check_known(found["application"])
-    return found, {name: found.pop(name) for name in ("cursor", "limit") if name in found}
+    wanted = values(form, request.query_params)
+    if "application" in wanted:
+        queries.check_known(wanted["application"])
+    return wanted, {name: wanted.pop(name) for name in ("cursor", "limit") if name in wanted}
 
 
 def paged(page: queries.Page[Any], row: SerializerClass) -> Response:
@@ -254,9 +254,9 @@ def paged(page: queries.Page[Any], row: SerializerClass) -> Response:
     return Response({"results": row(page.rows, many=True).data, "next": page.next})
 
 
-def pop_as_of(found: dict[str, Any]) -> queries.AsOf | None:
+def pop_as_of(parameters: dict[str, Any]) -> queries.AsOf | None:
     """Remove `as_of` from the parameters and return it; None means now."""
-    text = found.pop("as_of", None)
+    text = parameters.pop("as_of", None)
     return None if text is None else queries.as_of(text)
 
 

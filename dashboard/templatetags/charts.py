@@ -116,8 +116,8 @@ def _nearest(task: TaskState, thread: ThreadState, now: datetime) -> Meter | Non
     if task.spent is None:
         return None
     meters = policy_text.meters(task, thread, now=now)
-    spent = [each for each in meters if each.gauge.used]
-    return max(spent, key=lambda each: each.gauge.share, default=None)
+    used = [each for each in meters if each.gauge.used]
+    return max(used, key=lambda each: each.gauge.share, default=None)
 
 
 @register.simple_tag(takes_context=True)

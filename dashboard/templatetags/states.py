@@ -151,7 +151,7 @@ def state_parts(running: int, paused: int, dead: int, stale: str = "") -> SafeSt
     total = running + paused + dead
     rects, x = [], 0.0
     for name, number in counts:
-        # One of ten thousand is stale visible.
+        # One of ten thousand is still visible.
         width = max(3.0, 100 * number / total) if number else 0.0
         rects.append((name, round(x, 2), round(width, 2)))
         x += width

@@ -66,7 +66,7 @@ class TaskRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecisionReason(StrEnum):
-    """The reason for a record's fate."""
+    """The reason of a decision about records."""
 
     HANDLER = "HANDLER"
     #: No handler; a limit alone tolerates records until it is exceeded.
@@ -97,7 +97,7 @@ class CallHandler(msgspec.Struct, frozen=True, tag=True):
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The fate of the failed record. After CONTINUE it is left out, and becomes a dead letter."""
+    """The decision about the failed record. CONTINUE leaves it out: it becomes a dead letter."""
 
     response: Response
     reason: DecisionReason
@@ -122,9 +122,9 @@ def respond(
     `answer` is the handler's, or NOT_CALLED; a constant answer saves the second call.
     """
     case = _Case(failure, policy, run, policy.table.classify(failure.cause), chance)
-    unrequested = case.unrequested()
-    if unrequested is not None:
-        return unrequested
+    settled = case.outcome_without_handler()
+    if settled is not None:
+        return settled
     declared = policy.answer_for(failure.cause)
     if declared is not None:
         return case.answered(declared)
@@ -142,7 +142,7 @@ def as_answer(answer: object) -> Answer | None:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A failed attempt with everything that its fate depends on."""
+    """A failed attempt with everything that the decision depends on."""
 
     failure: FailedAttempt
     policy: Policy
@@ -150,7 +150,7 @@ class _Case:
     classification: Classification
     chance: Chance
 
-    def unrequested(self) -> Outcome | None:
+    def outcome_without_handler(self) -> Outcome | None:
         """Return the outcome that needs no handler; None if the handler must be called."""
         if self.run.failed:
             return self.failed(DecisionReason.ALREADY_FAILED)

@@ -157,7 +157,7 @@ class _Reader:
         if not values:
             return key.default
         if key.connect_name is not None:
-            self.agree(key.name, key.connect_name, same=len(set(values.values())) == 1)
+            self.check_agreement(key.name, key.connect_name, same=len(set(values.values())) == 1)
         return next(iter(values.values()))
 
     def _parse(self, key: Key[T], name: str) -> T:
@@ -168,7 +168,7 @@ class _Reader:
             self.faults.append(InvalidValue(name, value, key.allowed))
             return key.default
 
-    def rest(self, prefix: str) -> dict[str, object]:
+    def settings_under(self, prefix: str) -> dict[str, object]:
         """Return the settings under a prefix, without the prefix."""
         return {
             name.removeprefix(prefix): value
@@ -176,17 +176,17 @@ class _Reader:
             if name.startswith(prefix) and name != prefix
         }
 
-    def meant(self, key: Key[T]) -> list[str]:
+    def valid_names(self, key: Key[T]) -> list[str]:
         """Return the name under which a key was given with a valid, non-empty value."""
         wrong = {fault.name for fault in self.faults}
         names = (key.name, key.connect_name)
         return [name for name in names if name and self.given.get(name) and name not in wrong][:1]
 
-    def under(self, prefix: str) -> list[str]:
+    def first_name_under(self, prefix: str) -> list[str]:
         """Return the first name that was given under a prefix."""
-        return [f"{prefix}{name}" for name in self.rest(prefix)][:1]
+        return [f"{prefix}{name}" for name in self.settings_under(prefix)][:1]
 
-    def agree(self, name: str, other: str, *, same: bool) -> None:
+    def check_agreement(self, name: str, other: str, *, same: bool) -> None:
         """Record a fault if two keys were both given with different values."""
         both_read = {name, other} <= self.given.keys() - {fault.name for fault in self.faults}
         if both_read and not same:
@@ -216,9 +216,9 @@ def _tolerance(reader: _Reader) -> Tolerance:
     if connect_value is None:
         return Tolerance(limit=limit, rate_limit=rate_limit, window=window)
     meant = {"all": -1, "none": 0}[connect_value]
-    reader.agree(keys.TOLERANCE_LIMIT.name, keys.TOLERANCE.name, same=limit == meant)
+    reader.check_agreement(keys.TOLERANCE_LIMIT.name, keys.TOLERANCE.name, same=limit == meant)
     same_rate = rate_limit in (meant, -1)
-    reader.agree(keys.RATE_LIMIT.name, keys.TOLERANCE.name, same=same_rate)
+    reader.check_agreement(keys.RATE_LIMIT.name, keys.TOLERANCE.name, same=same_rate)
     return Tolerance(limit=meant, rate_limit=rate_limit, window=window)
 
 
@@ -256,15 +256,21 @@ def _log(reader: _Reader) -> LogSettings:
 
 def _dead_letters(reader: _Reader) -> DeadLetterSettings:
     enable, topic = reader.key(keys.DLQ_ENABLE), reader.key(keys.DLQ_TOPIC)
-    connect_value = keys.DLQ_TOPIC.connect_name or ""
+    connect_name = keys.DLQ_TOPIC.connect_name or ""
     # Connect has no switch: a topic name enables dead letters.
-    named = topic is not None and bool(reader.given.get(connect_value))
-    reader.agree(keys.DLQ_ENABLE.name, connect_value, same=enable == named)
-    path, options = reader.key(keys.DLQ_PATH), reader.rest(keys.DLQ_OPTIONS)
+    named = topic is not None and bool(reader.given.get(connect_name))
+    reader.check_agreement(keys.DLQ_ENABLE.name, connect_name, same=enable == named)
+    path, options = reader.key(keys.DLQ_PATH), reader.settings_under(keys.DLQ_OPTIONS)
     enable = enable or named
     format = reader.key(keys.DLQ_FORMAT)
-    placed = topic is not None or path is not None or (bool(options) and format not in keys.FILES)
-    if enable and not placed and keys.DLQ_PATH.name not in {fault.name for fault in reader.faults}:
+    has_destination = (
+        topic is not None or path is not None or (bool(options) and format not in keys.FILES)
+    )
+    if (
+        enable
+        and not has_destination
+        and keys.DLQ_PATH.name not in {fault.name for fault in reader.faults}
+    ):
         allowed = f"{keys.DLQ_PATH.allowed}, since {keys.DLQ_ENABLE.name} is true"
         reader.faults.append(InvalidValue(keys.DLQ_PATH.name, None, allowed))
     if format == "kafka" and topic is None:
@@ -279,7 +285,7 @@ def _dead_letters(reader: _Reader) -> DeadLetterSettings:
         options=options,
         partitions=reader.key(keys.DLQ_PARTITIONS),
         replication_factor=reader.key(keys.DLQ_REPLICATION),
-        producer=reader.rest(keys.DLQ_PRODUCER),
+        producer=reader.settings_under(keys.DLQ_PRODUCER),
         converter=reader.key(keys.DLQ_CONVERTER),
         context_headers=reader.key(keys.DLQ_HEADERS),
         include_configs=reader.key(keys.DLQ_INCLUDE_CONFIGS),
@@ -290,28 +296,28 @@ def _dead_letters(reader: _Reader) -> DeadLetterSettings:
 
 def _one_place(reader: _Reader, *, enable: bool, format: str) -> None:
     """Record settings that would be ignored: users would rely on missing dead letters."""
-    topic = reader.meant(keys.DLQ_TOPIC)
-    spark = [*reader.meant(keys.DLQ_PATH), *reader.under(keys.DLQ_OPTIONS)]
-    kafka = [*topic, *reader.under(keys.DLQ_PRODUCER)]
+    topic = reader.valid_names(keys.DLQ_TOPIC)
+    spark = [*reader.valid_names(keys.DLQ_PATH), *reader.first_name_under(keys.DLQ_OPTIONS)]
+    kafka = [*topic, *reader.first_name_under(keys.DLQ_PRODUCER)]
     if not enable:
         if (spark or kafka) and keys.DLQ_ENABLE.name not in reader.given:
             allowed = f"true or false, since {(spark + kafka)[0]} is given"
             reader.faults.append(InvalidValue(keys.DLQ_ENABLE.name, None, allowed))
         return
     if topic:
-        others = spark if format == "kafka" else [*spark, *reader.meant(keys.DLQ_FORMAT)]
+        others = spark if format == "kafka" else [*spark, *reader.valid_names(keys.DLQ_FORMAT)]
         allowed = f"nothing together with {topic[0]}: dead letters have one destination"
     else:
-        others = [*kafka, *reader.meant(keys.DLQ_CONVERTER)]
+        others = [*kafka, *reader.valid_names(keys.DLQ_CONVERTER)]
         allowed = f"nothing without {keys.DLQ_TOPIC.name}: it is for a Kafka topic"
     faults = [InvalidValue(name, reader.given[name], allowed) for name in others]
     reader.faults.extend(faults)
 
 
 def _handlers(reader: _Reader) -> dict[StageKind, object]:
-    found = {
+    handlers = {
         StageKind.DESERIALIZE: reader.key(keys.DESERIALIZATION_HANDLER),
         StageKind.PROCESS: reader.key(keys.PROCESSING_HANDLER),
         StageKind.PRODUCE: reader.key(keys.PRODUCTION_HANDLER),
     }
-    return {stage: handler for stage, handler in found.items() if handler is not None}
+    return {stage: handler for stage, handler in handlers.items() if handler is not None}

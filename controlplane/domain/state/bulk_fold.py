@@ -50,7 +50,7 @@ class BulkFold:
 
     def add(self, data: RecordFailed | FailuresCounted, run: Run, stored: StoredEvent) -> bool:
         """Add an event; return False if it has effects other than a sum."""
-        group = self._group(data.failure) if self._only_adds(run) else None
+        group = self._group(data.failure) if self._uses_no_tolerance(run) else None
         if group is None:
             return False
         occurred_at, sequence = stored.event.occurred_at, stored.sequence
@@ -68,7 +68,7 @@ class BulkFold:
     def add_columns(self, stored: StoredFailures) -> bool:
         """Add failed records; return False if one of them has effects other than a sum."""
         failed, run = stored.failed, stored.failed.run
-        if not self._only_adds(run):
+        if not self._uses_no_tolerance(run):
             return False
         groups = []
         for cause in range(len(failed.kind)):
@@ -126,7 +126,7 @@ class BulkFold:
             states.application = replace(states.application, failed=failed)
         self._failed, self._run, self._thread = 0, None, None
 
-    def _only_adds(self, run: Run) -> bool:
+    def _uses_no_tolerance(self, run: Run) -> bool:
         """Whether a failure of a run uses no tolerance."""
         self._begin_run(run)
         return self._thread is None or not is_bounded(self._thread.policy)
@@ -142,44 +142,44 @@ class BulkFold:
 
     def _group(self, failure: Failure) -> GroupSums | None:
         """Return the sums of a group; None if a failure has other effects on it."""
-        found = self._groups.get(failure.fingerprint)
-        if found is None:
+        sums = self._groups.get(failure.fingerprint)
+        if sums is None:
             state = self._states.group(failure)
             if not error_groups.only_counts(state):
                 return None
-            found = self._groups[failure.fingerprint] = GroupSums(state)
-        return found
+            sums = self._groups[failure.fingerprint] = GroupSums(state)
+        return sums
 
     def _group_of_cause(self, failed: FailedRecords, cause: int) -> GroupSums | None:
         """Return the sums of the group of a cause, as `_group` does."""
-        found = self._groups.get(failed.fingerprints[cause])
-        found = found or self._group(failed.first(cause).failure)
-        if found is not None:
+        sums = self._groups.get(failed.fingerprints[cause])
+        sums = sums or self._group(failed.first(cause).failure)
+        if sums is not None:
             kind = failed.kinds[failed.kind[cause]]
-            found.set_source(failed.run.pipeline, kind.exception_class, kind.condition)
-        return found
+            sums.set_source(failed.run.pipeline, kind.exception_class, kind.condition)
+        return sums
 
     def _task(self, run: Run, key: str | None) -> TaskSums:
         """Return the sums of a task, to which an event of the run is added."""
         name = self._states.application.name
         digest = task_digest(name, run.pipeline, run.checkpoint, key)
-        found = self._tasks.get(digest)
-        if found is None:
+        sums = self._tasks.get(digest)
+        if sums is None:
             before = self._states.tasks.get(digest) or TaskState(id=task_id(name, run, key))
-            found = self._tasks[digest] = TaskSums(before)
+            sums = self._tasks[digest] = TaskSums(before)
         if not self._is_late(run):
-            found.set_run(run.epoch)
-        return found
+            sums.set_run(run.epoch)
+        return sums
 
     def _settle_task(self, digest: str) -> None:
-        found = self._tasks.pop(digest, None)
-        if found is not None:
-            state = found.to_state()
+        sums = self._tasks.pop(digest, None)
+        if sums is not None:
+            state = sums.to_state()
             self._states.tasks[digest] = state
             self._states.changed_keys.tasks[digest] = state.id
 
     def _settle_group(self, fingerprint: str) -> None:
-        found = self._groups.pop(fingerprint, None)
-        if found is not None:
-            self._states.groups[fingerprint] = found.to_state()
+        sums = self._groups.pop(fingerprint, None)
+        if sums is not None:
+            self._states.groups[fingerprint] = sums.to_state()
             self._states.changed_keys.groups.add(fingerprint)

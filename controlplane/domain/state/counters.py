@@ -76,7 +76,7 @@ class TaskSums:
         self._retries += counts.retries
         self._skipped += counts.skipped
         self._logged += counts.logged
-        self._seen_failure(occurred_at)
+        self._update_latest_failure(occurred_at)
 
     def add_event(
         self,
@@ -105,7 +105,7 @@ class TaskSums:
             case RetriesCounted():
                 self._attempts += event.retries
                 self._retries += event.retries
-                self._seen_failure(occurred_at)
+                self._update_latest_failure(occurred_at)
             case RecordsDeadLettered():
                 self._dead_letters += event.count
             case DeadLettersFailed():
@@ -119,7 +119,7 @@ class TaskSums:
         """Set the failure that stops the task."""
         self._failure, self._failure_sequence = failure, sequence
 
-    def _seen_failure(self, occurred_at: datetime) -> None:
+    def _update_latest_failure(self, occurred_at: datetime) -> None:
         if self._latest is None or occurred_at > self._latest:
             self._latest = occurred_at
 

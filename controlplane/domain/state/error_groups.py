@@ -68,7 +68,9 @@ def after_failure(
     sums.add_event(event, at.occurred_at, at.sequence, pipeline=pipeline)
     state = sums.to_state()
     if state.status is GroupStatus.RESOLVED:
-        return replace(_moved(state, GroupStatus.UNRESOLVED, at, reason=RECURRED), recurred=True)
+        return replace(
+            _with_status(state, GroupStatus.UNRESOLVED, at, reason=RECURRED), recurred=True
+        )
     if state.mute is not None:
         return _count_towards_mute(state, state.mute, event.count, at)
     return state
@@ -96,7 +98,7 @@ def _count_towards_mute(state: GroupState, mute: Mute, count: int, at: At) -> Gr
         return replace(state, mute=mute)
     period_name = PERIODS.get(seconds) or f"{seconds} s"
     reason = f"{mute.window_count:,} failed records within one {period_name}"
-    return _moved(state, GroupStatus.UNRESOLVED, at, reason=reason)
+    return _with_status(state, GroupStatus.UNRESOLVED, at, reason=reason)
 
 
 def after_action(state: GroupState, event: GroupEvent, at: At) -> GroupState:
@@ -111,7 +113,7 @@ def after_action(state: GroupState, event: GroupEvent, at: At) -> GroupState:
             )
         case ErrorGroupReopened() | ErrorGroupUnmuted():
             status, mute = GroupStatus.UNRESOLVED, None
-    state = _moved(state, status, at, reason=event.reason, actor=event.actor)
+    state = _with_status(state, status, at, reason=event.reason, actor=event.actor)
     return replace(state, sequence=at.sequence, mute=mute)
 
 
@@ -120,7 +122,7 @@ def after_note(state: GroupState, at: At) -> GroupState:
     return replace(state, sequence=at.sequence, notes=state.notes + 1)
 
 
-def _moved(
+def _with_status(
     state: GroupState, status: GroupStatus, at: At, *, reason: str | None, actor: str | None = None
 ) -> GroupState:
     return replace(

@@ -96,20 +96,24 @@ def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = Fals
     )
     if late:
         return state
-    moved = {"since": at.occurred_at, "status_sequence": at.sequence}
+    status_fields = {"since": at.occurred_at, "status_sequence": at.sequence}
     match event:
         case TaskPaused(failure=None):
             # By hand: there is no record to show, and an older one would mislead.
-            moved |= {"failure": None, "failure_sequence": 0}
-            return replace(state, status=TaskStatus.PAUSED, position=event.position, **moved)
+            status_fields |= {"failure": None, "failure_sequence": 0}
+            return replace(
+                state, status=TaskStatus.PAUSED, position=event.position, **status_fields
+            )
         case TaskPaused():
-            moved |= {"failure": event.failure}
-            return replace(state, status=TaskStatus.PAUSED, position=event.position, **moved)
+            status_fields |= {"failure": event.failure}
+            return replace(
+                state, status=TaskStatus.PAUSED, position=event.position, **status_fields
+            )
         case TaskDied():
-            moved |= {"failure": event.failure, "position": event.position}
-            return replace(state, status=TaskStatus.DEAD, **moved)
+            status_fields |= {"failure": event.failure, "position": event.position}
+            return replace(state, status=TaskStatus.DEAD, **status_fields)
         case TaskResumed() | TaskRestarted():
-            return replace(state, status=TaskStatus.RUNNING, position=None, **moved)
+            return replace(state, status=TaskStatus.RUNNING, position=None, **status_fields)
         case RecordsHeld():
             return replace(state, held=event.held, held_from=event.first_position)
 
@@ -120,23 +124,23 @@ def evolve_reported(state: TaskState, reported: TaskReported | None, at: At) -> 
 
     It corrects a state and counts nothing; an unchanged state keeps its history.
     """
-    found = reported or TaskReported(task=state.id.key, status="RUNNING")
-    status = TaskStatus(found.status)
-    state = replace(state, epoch=max(at.epoch, state.epoch), held=found.held)
-    if (state.status, state.position) == (status, found.position):
+    reported_state = reported or TaskReported(task=state.id.key, status="RUNNING")
+    status = TaskStatus(reported_state.status)
+    state = replace(state, epoch=max(at.epoch, state.epoch), held=reported_state.held)
+    if (state.status, state.position) == (status, reported_state.position):
         return replace(state, sequence=at.sequence)
     corrected = replace(
         state,
         sequence=at.sequence,
         status=status,
-        position=found.position,
+        position=reported_state.position,
         since=at.occurred_at,
         status_sequence=at.sequence,
     )
-    if status is TaskStatus.RUNNING or found.failure == state.failure:
+    if status is TaskStatus.RUNNING or reported_state.failure == state.failure:
         return corrected
     # The event that reported this failure is not known.
-    return replace(corrected, failure=found.failure, failure_sequence=0)
+    return replace(corrected, failure=reported_state.failure, failure_sequence=0)
 
 
 def _counted(before: Counters, event: TaskEvent) -> Counters:
@@ -292,17 +296,17 @@ def evolve_command(state: CommandState, event: CommandEvent, at: At) -> CommandS
 
 
 def _at_instance(
-    state: CommandState, status: CommandStatus, instance: UUID | None, why: str | None, at: At
+    state: CommandState, status: CommandStatus, instance: UUID | None, reason: str | None, at: At
 ) -> CommandState:
     """Update the command at one instance, or as a whole, and derive its status from its parts."""
     if instance is None:
         if state.status.final:
             return state
-        rest = tuple(_moved(part, status, why, at) for part in state.deliveries)
-        return _settled(replace(state, deliveries=rest), status, why, at)
+        deliveries = tuple(_delivery_after(part, status, reason, at) for part in state.deliveries)
+        return _settled(replace(state, deliveries=deliveries), status, reason, at)
     parts = {part.instance: part for part in state.deliveries}
     part = parts.get(instance, Delivery(instance=instance))
-    parts[instance] = _moved(part, status, why, at)
+    parts[instance] = _delivery_after(part, status, reason, at)
     state = replace(state, deliveries=tuple(parts.values()))
     if state.task is not None and any(map(_is_applied, state.deliveries)):
         return _applied_to_its_task(state, at)
@@ -336,15 +340,17 @@ _WORST = [
 ]
 
 
-def _moved(part: Delivery, status: CommandStatus, why: str | None, at: At) -> Delivery:
+def _delivery_after(part: Delivery, status: CommandStatus, reason: str | None, at: At) -> Delivery:
     if part.status in (CommandStatus.APPLIED, CommandStatus.REFUSED):
         return part
     if not status.final:
         if part.status.final:
             return part
         return replace(part, status=status, delivered_at=at.occurred_at)
-    return replace(part, status=status, finished_at=at.occurred_at, reason=why)
+    return replace(part, status=status, finished_at=at.occurred_at, reason=reason)
 
 
-def _settled(state: CommandState, status: CommandStatus, why: str | None, at: At) -> CommandState:
-    return replace(state, status=status, outcome=why, finished_at=at.occurred_at)
+def _settled(
+    state: CommandState, status: CommandStatus, reason: str | None, at: At
+) -> CommandState:
+    return replace(state, status=status, outcome=reason, finished_at=at.occurred_at)

@@ -1,4 +1,4 @@
-"""The states of all things. Only `evolve` makes them."""
+"""The states of all things. Only the functions of this package change them."""
 
 from __future__ import annotations
 

@@ -70,45 +70,45 @@ _GROUP = get_args(GroupEvent | NoteAdded)
 
 def state_keys(application: str, elements: Iterable[Element]) -> StateKeys:
     """Return which states `fold` will use, so that they can be read in one statement."""
-    found = StateKeys()
+    keys_of_events = StateKeys()
     #: Tasks of failed records, by their run.
     failed: dict[PipelineKey, set[str | None]] = {}
     for event in elements:
         if isinstance(event, FailedRecords):
             line = (event.run.pipeline, event.run.checkpoint)
             failed.setdefault(line, set()).update(event.tasks)
-            found.groups.update(event.fingerprints)
+            keys_of_events.groups.update(event.fingerprints)
             continue
         data, run = event.data, event.run
         if run is not None and isinstance(data, _TASK):
             digest = task_digest(application, run.pipeline, run.checkpoint, data.task)
-            if digest not in found.tasks:
-                found.tasks[digest] = task_id(application, run, data.task)
-                found.threads.add((run.pipeline, run.checkpoint))
+            if digest not in keys_of_events.tasks:
+                keys_of_events.tasks[digest] = task_id(application, run, data.task)
+                keys_of_events.threads.add((run.pipeline, run.checkpoint))
             if isinstance(data, FAILED):
-                found.groups.add(data.failure.fingerprint)
+                keys_of_events.groups.add(data.failure.fingerprint)
             continue
         if isinstance(data, _INSTANCE) and event.instance is not None:
-            found.instances.add(event.instance)
+            keys_of_events.instances.add(event.instance)
         if run is not None:
-            found.threads.add((run.pipeline, run.checkpoint))
+            keys_of_events.threads.add((run.pipeline, run.checkpoint))
             if isinstance(data, StateReported):
-                found.reported.add((run.pipeline, run.checkpoint))
+                keys_of_events.reported.add((run.pipeline, run.checkpoint))
                 ids = (task_id(application, run, each.task) for each in data.tasks)
-                found.tasks.update((id.digest, id) for id in ids)
+                keys_of_events.tasks.update((id.digest, id) for id in ids)
         if isinstance(data, _GROUP) and data.fingerprint is not None:
-            found.groups.add(data.fingerprint)
+            keys_of_events.groups.add(data.fingerprint)
         if isinstance(data, _COMMAND):
-            found.commands.add(data.command)
+            keys_of_events.commands.add(data.command)
     for line, keys in failed.items():
-        found.threads.add(line)
+        keys_of_events.threads.add(line)
         pipeline, checkpoint = line
         for key in keys:
             digest = task_digest(application, pipeline, checkpoint, key)
-            found.tasks[digest] = TaskId(
+            keys_of_events.tasks[digest] = TaskId(
                 application=application, pipeline=pipeline, checkpoint=checkpoint, key=key
             )
-    return found
+    return keys_of_events
 
 
 @dataclass(slots=True)
@@ -182,9 +182,9 @@ class StreamState(KeyedStates):
         late = thread is not None and at.epoch < thread.epoch
         task = evolve_task(before, data, at, late=late)
         if isinstance(data, FAILED) and thread is not None:
-            task, moved = add_usage(task, thread, data, at)
-            if moved is not thread:
-                self.threads[(run.pipeline, run.checkpoint)] = moved
+            task, thread_after = add_usage(task, thread, data, at)
+            if thread_after is not thread:
+                self.threads[(run.pipeline, run.checkpoint)] = thread_after
                 self.changed_keys.threads.add((run.pipeline, run.checkpoint))
         self._put(digest, before, task, at)
         if isinstance(data, FAILED):

@@ -110,7 +110,7 @@ def task_counts(
     names: Sequence[str], threads: Sequence[ThreadState] | None = None
 ) -> dict[str, Counter[str]]:
     """Return the number of tasks by status, and `held`, of the shown checkpoints of each
-    application, whose threads may be all_threads."""
+    application. `threads` are those of all applications, if they are loaded."""
     if threads is None:
         threads = row_mapping.THREADS.load_readable("application = ANY(%s)", [names])
     shown = {live_runs.pipeline_key(each) for each in live_runs.shown(threads)}

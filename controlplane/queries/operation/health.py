@@ -60,7 +60,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """The reachable parts, as seen by a web process; never raises."""
+    """The reachable parts, as seen by a web process."""
 
     postgres: Reach
     redis: Reach
@@ -90,7 +90,7 @@ class StorageUsage(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     #: Of events with their bodies, and of the event index.
     event_bytes: int
-    finding_bytes: int
+    index_bytes: int
     view_bytes: int
     #: The first day of the log.
     oldest: datetime | None
@@ -125,7 +125,7 @@ def _lags(streams: Sequence[store.LogStream]) -> tuple[Lag, ...]:
             generation=each.generation,
             waiting=None if load is None else load.waiting,
             waiting_seconds=None if load is None else load.age(now=now),
-            quarantined=counts.get(each.application, store.WaitingEntries()).not_understood,
+            quarantined=counts.get(each.application, store.WaitingEntries()).invalid,
             too_old=counts.get(each.application, store.WaitingEntries()).too_old,
             fold_seconds=None if load is None else load.behind(each.cursor),
             overloaded=load is not None and load.overloaded,
@@ -199,7 +199,7 @@ def storage() -> StorageUsage:
     return StorageUsage(
         events=sum(stream.sequence for stream in store.all_streams()),
         event_bytes=int(event_bytes),
-        finding_bytes=int(logs.get("event", (0, None))[0]),
+        index_bytes=int(logs.get("event", (0, None))[0]),
         view_bytes=int(views or 0),
         oldest=None if oldest is None else datetime.strptime(oldest, "%Y%m%d").replace(tzinfo=UTC),
         retention_days=settings.ENVIRONMENT.retention_days,
