@@ -1,0 +1,95 @@
+"""Events of commands, and their kinds."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from uuid import UUID
+
+from arrester.controlplane.domain.events.parts import Data, Moment, Position
+from arrester.controlplane.domain.events.threads import StageAnswer
+
+
+class CommandKind(StrEnum):
+    """The kinds of commands."""
+
+    RESUME_TASK = "RESUME_TASK"
+    SKIP_RECORD = "SKIP_RECORD"
+    RESUME_AT = "RESUME_AT"
+    PAUSE_TASK = "PAUSE_TASK"
+    RESTART_TASK = "RESTART_TASK"
+    SET_POLICY = "SET_POLICY"
+    SHUT_DOWN_APPLICATION = "SHUT_DOWN_APPLICATION"
+    START_APPLICATION = "START_APPLICATION"
+
+
+class CommandIssued(Data, frozen=True, kw_only=True, tag=True):
+    """A command was requested by a person, or in their name over the API."""
+
+    command: UUID
+    kind: CommandKind
+    actor: str
+    reason: str | None = None
+    #: For a task command, and for SET_POLICY, which applies on every checkpoint of the pipeline.
+    pipeline: str | None = None
+    checkpoint: str | None = None
+    task: str | None = None
+    #: The position at which the task was stopped when the command was made: it applies to this
+    #: record only.
+    position: Position | None = None
+    #: For RESUME_AT: the position at which the task continues.
+    target: Position | None = None
+    #: For SET_POLICY: the answer to failures of the stage; None: the author's.
+    stage: str | None = None
+    answer: StageAnswer | None = None
+    #: For a shutdown: requested by a failure, and every instance ends in ERROR.
+    error: bool = False
+    #: The instances that have to answer; empty for a task command whose instance is not known.
+    instances: tuple[UUID, ...] = ()
+    expires_at: Moment
+
+
+class CommandDelivered(Data, frozen=True, kw_only=True, tag=True):
+    """An instance has fetched the command."""
+
+    command: UUID
+
+
+class CommandApplied(Data, frozen=True, kw_only=True, tag=True):
+    """An instance, or the server if there is none, has applied the command."""
+
+    command: UUID
+    detail: str | None = None
+
+
+class CommandRefused(Data, frozen=True, kw_only=True, tag=True):
+    """The state forbids the command; nothing was changed."""
+
+    command: UUID
+    reason: str
+
+
+class CommandExpired(Data, frozen=True, kw_only=True, tag=True):
+    """The command was not applied in time, or the instance is gone."""
+
+    command: UUID
+    reason: str
+    #: The instance whose part expired; None for the whole command.
+    of_instance: UUID | None = None
+
+
+class CommandCancelled(Data, frozen=True, kw_only=True, tag=True):
+    """A person, or a stronger command, cancelled the command before it was applied."""
+
+    command: UUID
+    reason: str
+    actor: str | None = None
+
+
+CommandEvent = (
+    CommandIssued
+    | CommandDelivered
+    | CommandApplied
+    | CommandRefused
+    | CommandExpired
+    | CommandCancelled
+)

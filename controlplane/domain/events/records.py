@@ -1,0 +1,84 @@
+"""Events about failed records: failures, retries and dead letters."""
+
+from __future__ import annotations
+
+from arrester.controlplane.domain.events.parts import Count, Data, Failure, Position, Response
+
+
+class RecordFailed(Data, frozen=True, kw_only=True, tag=True):
+    """The fate of a failed record was decided; reported in full, with a body."""
+
+    task: str | None
+    position: Position | None
+    failure: Failure
+    response: Response
+    #: The record's key, if the pipeline names one.
+    key: str | None = None
+    #: The same record failed again after a resume or restart: an attempt, not another record.
+    recurrence: bool = False
+    #: Whether the agent has logged it (errors.log.enable).
+    logged: bool = False
+
+    @property
+    def count(self) -> int:
+        """The number of failed records that this event adds."""
+        return 0 if self.recurrence else 1
+
+
+class FailuresCounted(Data, frozen=True, kw_only=True, tag=True):
+    """More records of a task failed the same way; counted only."""
+
+    task: str | None
+    failure: Failure
+    response: Response
+    count: Count
+    first_position: Position | None
+    last_position: Position | None
+    #: The split among the groups of one task and stage is an estimate; its sum is exact.
+    estimated: bool = False
+    #: Whether the agent has logged a line about them (errors.log.enable).
+    logged: bool = False
+
+
+class RetriesCounted(Data, frozen=True, kw_only=True, tag=True):
+    """Attempts at records of a task failed and a repetition succeeded: no record failed."""
+
+    task: str | None
+    #: Failed attempts, each followed by another one.
+    retries: Count
+
+
+class RecordsDeadLettered(Data, frozen=True, kw_only=True, tag=True):
+    """Skipped records of a task were written as dead letters to a destination."""
+
+    task: str | None
+    count: Count
+    place: str
+    format: str
+    first_position: Position | None
+    last_position: Position | None
+    #: The person who skipped the record; None if a handler did.
+    actor: str | None = None
+    reason: str | None = None
+    #: The ids of the first of them at the destination, ordered by position.
+    ids: tuple[str, ...] = ()
+
+
+class DeadLettersFailed(Data, frozen=True, kw_only=True, tag=True):
+    """Attempts to write dead letters of a task failed; none of them is lost."""
+
+    task: str | None
+    #: Failed attempts, summed over the dead letters.
+    failures: Count
+    #: Dead letters that wait in the checkpoint to be written later; 0: a further attempt succeeded.
+    waiting: int
+    place: str
+    format: str
+    failure: Failure
+
+
+RecordEvent = (
+    RecordFailed | FailuresCounted | RetriesCounted | RecordsDeadLettered | DeadLettersFailed
+)
+#: The events that count failed records.
+FAILED = (RecordFailed, FailuresCounted)

@@ -1,0 +1,131 @@
+"""Events of threads, the runs of pipelines, and their error policies."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from arrester.controlplane.domain.events.parts import (
+    Count,
+    Data,
+    Failure,
+    Moment,
+    Position,
+    Response,
+)
+
+#: The answers that a person may set for all failures of a stage.
+StageAnswer = Literal["CONTINUE", "RETRY", "PAUSE", "FAIL"]
+
+
+class ThreadStarted(Data, frozen=True, kw_only=True, tag=True):
+    """A run of a pipeline has claimed its epoch and begins."""
+
+
+class ThreadDied(Data, frozen=True, kw_only=True, tag=True):
+    """A run of a pipeline has ended, for any reason."""
+
+    reason: str
+    failure: Failure | None = None
+    #: A newer run owns the checkpoint.
+    superseded: bool = False
+
+
+class ThreadReplaced(Data, frozen=True, kw_only=True, tag=True):
+    """A run died of an exception and will be replaced (KIP-671)."""
+
+    reason: str
+    #: The wait before the replacement, and its number in the current window.
+    wait_ms: Count
+    replacement: Count
+
+
+class OutageFound(Data, frozen=True, kw_only=True, tag=True):
+    """Too many records of a micro-batch failed alike to be bad records (errors.outage.*)."""
+
+    #: The first of them.
+    failure: Failure
+    failed: Count
+    #: All records of the micro-batch.
+    records: Count
+    #: PAUSE: each task stops at its first such record. FAIL: the run ends.
+    response: Response
+    #: `failed` is an estimate from a sample.
+    estimated: bool = False
+
+
+class StageDescribed(Data, frozen=True, kw_only=True):
+    """The error policy of one stage of a pipeline."""
+
+    #: `source`, `deserialize`, `process:<name>` or `produce`; `step` is the author's name of it.
+    name: str
+    step: str | None = None
+    #: The class of the step, or of the sink.
+    kind: str
+    #: CONTINUE, PAUSE or FAIL if it is the same for every failure; None: `handler` is called.
+    answer: str | None = None
+    #: Where the class of the handler is defined; None: there is none.
+    handler: str | None = None
+    #: The origin of the policy. `limit`: none, but a tolerance limit is set, so failures are left
+    #: out.
+    origin: Literal["on_error", "configuration", "limit", "default"]
+    #: Answers by the name of a class or condition, which precede the handler's.
+    on: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class StageCommanded(Data, frozen=True, kw_only=True):
+    """A stage whose policy a person has overridden."""
+
+    #: As `StageDescribed.name`; all steps of that name.
+    name: str
+    answer: StageAnswer
+    actor: str | None = None
+    reason: str | None = None
+    since: Moment
+
+
+class PipelineDescribed(Data, frozen=True, kw_only=True, tag=True):
+    """The error policy of a run, from its author and its configuration."""
+
+    stages: tuple[StageDescribed, ...]
+    #: Overrides set by people, which precede it.
+    commanded: tuple[StageCommanded, ...] = ()
+    #: The sink: `Files`, or where the author's function is defined.
+    sink: str
+    atomic: bool = False
+    #: errors.tolerance.limit and errors.tolerance.rate.*, for each task: None if not set, negative
+    #: if unlimited.
+    tolerance_limit: Position | None = None
+    rate_limit: Position | None = None
+    rate_duration: Literal["minute", "hour", "day"] = "minute"
+    #: errors.retries.limit, errors.retry.timeout, errors.retries.delay.max.ms; negative: unlimited.
+    retries_limit: Position = 0
+    retry_timeout_ms: Position = -1
+    retry_delay_max_ms: Position = 60_000
+    #: errors.failure.scope
+    scope: Literal["thread", "task"] = "thread"
+    #: errors.outage.*; None: each record is decided individually.
+    outage_share: float | None = None
+    outage_minimum: Count = 0
+    outage_response: Response | None = None
+    #: errors.dlq.*; None if skipped records are not kept.
+    dead_letter_format: str | None = None
+    dead_letter_place: str | None = None
+    #: What follows when the run dies: an answer, or where the handler is defined.
+    uncaught: str
+
+
+class PolicyChanged(Data, frozen=True, kw_only=True, tag=True):
+    """A person set or removed an override of a stage's policy."""
+
+    stage: str
+    #: None: the policy of the author and the configuration.
+    answer: StageAnswer | None = None
+    actor: str | None = None
+    reason: str | None = None
+
+
+ThreadEvent = (
+    ThreadStarted | PipelineDescribed | PolicyChanged | ThreadDied | ThreadReplaced | OutageFound
+)
