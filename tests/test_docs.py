@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from arrester.agents.dead_letters import schema
+from arrester.agents.dead_letters.rows import COLUMNS
 from arrester.controlplane.domain.events import CommandKind
 from arrester.dashboard.text import glossary
 from scripts import check_language, configuration_reference, matrix
@@ -57,7 +57,7 @@ def test_the_columns_of_dead_letters_are_documented() -> None:
     table = page.partition("## Columns")[2].partition("##")[0]
     rows = re.findall(r"^\| (`.+?`) \|", table, re.MULTILINE)
     names = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-    assert names == [*schema.COLUMNS, "day"]
+    assert names == [*COLUMNS, "day"]
 
 
 def test_the_kinds_of_commands_are_documented() -> None:

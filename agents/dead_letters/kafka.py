@@ -17,7 +17,7 @@ from arrester.agents.dead_letters.destinations import (
     RejectedDeadLetters,
     SparkDestination,
 )
-from arrester.agents.dead_letters.schema import redacting
+from arrester.agents.dead_letters.rows import redacting
 from arrester.agents.decisions.policies import redaction_of
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failure_log import log_failure

@@ -19,7 +19,7 @@ _log = logging.getLogger("arrester.thread")
 
 #: One folder per journal entry with dead letters that are not yet at their destination.
 FOLDER = "arrester/dead-letters"
-#: A file that says that the folder of this name was written and is being deleted.
+#: The suffix of a file that marks a folder as written: the folder is being deleted.
 _WRITTEN = ".written"
 #: 0.2.0 replaced a folder by one with this suffix. If it ended in between, this one is left.
 _REPLACEMENT = ".left"
@@ -55,7 +55,7 @@ class PendingDeadLetters:
         """Delete those of `names` that are not pending: a run that ended left them."""
         kept = {_name(each) for each in pending}
         try:
-            # In the order of names a folder is deleted before the file that says it was written.
+            # In the order of names a folder is deleted before the file that marks it as written.
             for name in sorted(set(names) - kept):
                 self.files.delete(f"{FOLDER}/{name}")
         except Exception:  # they only take disk space, until the next run
@@ -74,7 +74,7 @@ class PendingDeadLetters:
         """Return the pending dead letters."""
         return self.spark.read.parquet(self.path(dead_letters))
 
-    def only(self, dead_letters: DeadLetters, ids: Sequence[str]) -> DeadLetters:
+    def keep_only(self, dead_letters: DeadLetters, ids: Sequence[str]) -> DeadLetters:
         """Store the dead letters with these IDs in a folder of their own; the others were written.
 
         The journal entry that names the result replaces the earlier folder.

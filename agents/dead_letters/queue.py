@@ -21,8 +21,8 @@ from arrester.agents.dead_letters.destinations import (
     all_rejected,
 )
 from arrester.agents.dead_letters.pending_files import PendingDeadLetters
-from arrester.agents.dead_letters.schema import COLUMNS, DeadLetterContext, DeadLetterRows
-from arrester.agents.decisions.events import EventFactory
+from arrester.agents.dead_letters.rows import COLUMNS, DeadLetterContext, DeadLetterRows
+from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.decisions.policies import StagePolicy, redaction_of
 from arrester.agents.decisions.rules import FailureRules, SelfHealing, record_error
 from arrester.agents.failure_log import log_failure
@@ -246,7 +246,7 @@ class DeadLetterQueue:
         ids = [each.ids for each in left]
         if None not in ids:
             rest = [id for some in ids for id in some or ()]
-            pending.dead_letters = self._files.only(pending.dead_letters, rest)
+            pending.dead_letters = self._files.keep_only(pending.dead_letters, rest)
         self._report(pending.dead_letters, rejected)
         if pending.dead_letters.folder != dead_letters.folder:
             self._files.delete(dead_letters)

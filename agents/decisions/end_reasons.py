@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from arrester.agents.batch.slow_path import Evaluated
-from arrester.agents.decisions.events import first_line
+from arrester.agents.decisions.event_factory import first_line
 from arrester.agents.decisions.judge import Decision
 from arrester.agents.decisions.outage import Outage
 from arrester.agents.executor.errors import class_name

@@ -20,9 +20,9 @@ def call_handler(
     try:
         return handler.handle(context, record, exception)
     except BaseException as exc:  # SystemExit in a handler must not hang the query
-        raised = error_fields(exc, below=_HERE)
-        name, message = raised["exception_class"], raised["message"]
-        return HandlerRaised(f"{name}: {message}" if message else name, stack=raised["stack"])
+        fields = error_fields(exc, below=_HERE)
+        name, message = fields["exception_class"], fields["message"]
+        return HandlerRaised(f"{name}: {message}" if message else name, stack=fields["stack"])
 
 
 def fault_of(handler: Handler, answer: object) -> str | None:

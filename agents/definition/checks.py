@@ -18,7 +18,7 @@ from arrester.agents.executor.columns import PREFIX
 from arrester.agents.spark.determinism import non_deterministic_part
 from arrester.agents.spark.session_conf import can_carry, require_packages
 from arrester.agents.spark.ship_executor import pickle_error
-from arrester.controlplane.domain.error_policy.redaction_rules import RULE, fields
+from arrester.controlplane.domain.error_policy.redaction_rules import RULE, fields_parser
 from arrester.controlplane.domain.errors import InvalidValue
 
 #: By name: not every version of PySpark has TimeType.
@@ -118,7 +118,7 @@ def check_columns(kind: str, columns: Sequence[str]) -> None:
 def names_and_paths(kind: str, given: Sequence[str]) -> tuple[str, ...]:
     """Return the values of `redact` or `show`: names of fields and JSON paths."""
     try:
-        return fields(items=kind != "show")(given)
+        return fields_parser(items=kind != "show")(given)
     except (ValueError, TypeError):
         raise InvalidValue(kind, given, RULE) from None
 

@@ -105,8 +105,8 @@ def _dicts(names: list[str], columns: list[list[Any]]) -> list[Any]:
     values = [f"v{number}" for number in range(len(names))]
     pairs = ", ".join(f"{name!r}: {value}" for name, value in zip(names, values, strict=True))
     source = f"lambda columns: [{{{pairs}}} for ({', '.join(values)},) in zip(*columns)]"
-    made: list[Any] = eval(source)(columns)
-    return made
+    rows: list[Any] = eval(source)(columns)
+    return rows
 
 
 def _one_by_one(own: Any) -> Records:

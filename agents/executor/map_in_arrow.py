@@ -16,7 +16,7 @@ from .arrow_reader import Row, Unreadable, records
 from .arrow_types import arrow_schema
 from .columns import ERROR, ERROR_TYPE, FILTERED, ORDINAL, OUTCOME, RETRIES
 from .errors import RETRIABLE, Rules, bounded_fields, error_row, text
-from .step_runner import Results, StepFailure, Steps, UserFunction
+from .python_steps import Results, StepFailure, Steps, UserFunction
 from .type_check import WrongType
 
 

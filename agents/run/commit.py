@@ -11,8 +11,8 @@ from pyspark.sql import Column
 
 from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.dead_letters.queue import DeadLetterQueue
-from arrester.agents.dead_letters.schema import DeadLetterContext
-from arrester.agents.decisions.events import EventFactory
+from arrester.agents.dead_letters.rows import DeadLetterContext
+from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.decisions.handler_retries import retry_counts
 from arrester.agents.decisions.judge import Decision
 from arrester.agents.decisions.rules import FailureRules

@@ -12,7 +12,7 @@ from arrester.agents.batch.fast_path import FastPath
 from arrester.agents.config import AgentConfig
 from arrester.agents.dead_letters.kafka import destination_of
 from arrester.agents.dead_letters.queue import DeadLetterQueue
-from arrester.agents.decisions.events import EventFactory
+from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.decisions.handler_retries import HandlerRetries
 from arrester.agents.decisions.judge import Judge
 from arrester.agents.decisions.policies import redaction_of, stage_policies, with_overrides
@@ -30,9 +30,9 @@ from arrester.agents.journal.fencing import check_journal, claim
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.scratch import Scratch
 from arrester.agents.journal.storage import checkpoint_id, last_committed, last_planned
-from arrester.agents.run.commands import CommandHandler
+from arrester.agents.run.command_handler import CommandHandler
 from arrester.agents.run.commit import Committer
-from arrester.agents.run.folders import check_folders
+from arrester.agents.run.folder_checks import check_folders
 from arrester.agents.run.policy_snapshot import described
 from arrester.agents.run.processor import SLOW_PATH_BATCHES, Processor, stopping_records
 from arrester.agents.run.publisher import Publisher

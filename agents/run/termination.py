@@ -11,7 +11,7 @@ from arrester.agents.decisions.end_reasons import (
     class_and_message,
     reason_of,
 )
-from arrester.agents.decisions.events import EventFactory
+from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.failures.fingerprints import failure_at, failure_of
 from arrester.agents.held.limits import HeldLimitExceeded
 from arrester.agents.journal.entries import Entry, EntryKind

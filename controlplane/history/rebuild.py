@@ -19,7 +19,7 @@ from arrester.controlplane.domain.wire.failure_columns import Stored, last
 from arrester.controlplane.gc_pause import not_collecting
 from arrester.controlplane.history import rebuild_swap, state_at_position
 from arrester.controlplane.history.snapshots import Snapshots
-from arrester.controlplane.views import chart_buckets, row_mapping
+from arrester.controlplane.views import chart_buckets, row_mapping, table_rows
 from arrester.controlplane.views.bulk_upsert import Row, Value, key_columns
 from arrester.controlplane.views.chart_buckets import Buckets
 
@@ -66,7 +66,7 @@ class Derivation:
     def rows(self, *, after: int = 0) -> Derived:
         """Return the rows of the views that have changed after a position."""
         return {
-            model: row_mapping.in_order(model, self.rows_of(model, after=after)) for model in VIEWS
+            model: table_rows.in_order(model, self.rows_of(model, after=after)) for model in VIEWS
         }
 
     def rows_of(self, model: type[fields.Model], *, after: int = 0) -> list[Row]:
@@ -107,7 +107,7 @@ def derive(application: str, *, until: int, progress: Progress = silent) -> Deri
 
 def live_rows(application: str) -> Derived:
     """Return the live rows of the views."""
-    return {model: row_mapping.live_rows(model, application) for model in VIEWS}
+    return {model: table_rows.live_rows(model, application) for model in VIEWS}
 
 
 @not_collecting()
@@ -162,7 +162,7 @@ class _ChangedRows:
             derived = _by_key(model, derivation.rows_of(model, after=after))
             others = {}
             for key, row in _keyed(
-                model, row_mapping.each_live_row(model, self.application, after=after)
+                model, table_rows.each_live_row(model, self.application, after=after)
             ):
                 if key not in derived:
                     others[key] = row
@@ -236,8 +236,8 @@ def differences(application: str, *, progress: Progress = silent) -> list[str]:
 
 def _compare(model: type[fields.Model], derived: list[Row], shown: list[Row]) -> Iterator[str]:
     table = model._meta.db_table
-    derived_rows = {row_mapping.key_of(model, row): row for row in derived}
-    shown_rows = {row_mapping.key_of(model, row): row for row in shown}
+    derived_rows = {table_rows.key_of(model, row): row for row in derived}
+    shown_rows = {table_rows.key_of(model, row): row for row in shown}
     for key in sorted(derived_rows.keys() | shown_rows.keys()):
         if derived_rows.get(key) != shown_rows.get(key):
             yield (

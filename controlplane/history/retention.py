@@ -46,6 +46,28 @@ def retain(
     """
     now = now or datetime.now(UTC)
     before = now.date() - timedelta(days=days)
+    bases, refused, busy = _make_bases(before, now=now, report=report)
+    store.delete_handled_entries(before=now - timedelta(days=days))
+    if refused:
+        raise refused[0]
+    if busy:
+        nothing = store.Dropped(partitions=0, bytes=0)
+        return Retained(bases=bases, dropped=nothing, busy=tuple(busy))
+    batches_before = min(before, (now - timedelta(days=replay_days) - MARGIN).date())
+    with transaction.atomic(durable=True):
+        dropped = store.drop_days(before, batches_before=batches_before)
+    # Folds wait only while days are dropped.
+    store.delete_old_states()
+    if dropped.partitions:
+        report(f"{dropped.partitions} partitions dropped, {dropped.bytes:,} bytes")
+    return Retained(bases=bases, dropped=dropped)
+
+
+def _make_bases(
+    before: date, *, now: datetime, report: Report
+) -> tuple[dict[str, int], list[ArresterError], list[str]]:
+    """Make a base of each application; return their positions, the refusals, and the applications
+    that are being rebuilt."""
     bases: dict[str, int] = {}
     refused: list[ArresterError] = []
     busy: list[str] = []
@@ -65,20 +87,7 @@ def retain(
         if position is not None:
             bases[stream.application] = position
             report(f"{stream.application}: the log begins at @{position:,}")
-    store.delete_handled_entries(before=now - timedelta(days=days))
-    if refused:
-        raise refused[0]
-    if busy:
-        nothing = store.Dropped(partitions=0, bytes=0)
-        return Retained(bases=bases, dropped=nothing, busy=tuple(busy))
-    batches_before = min(before, (now - timedelta(days=replay_days) - MARGIN).date())
-    with transaction.atomic(durable=True):
-        dropped = store.drop_days(before, batches_before=batches_before)
-    # Folds wait only while days are dropped.
-    store.delete_old_states()
-    if dropped.partitions:
-        report(f"{dropped.partitions} partitions dropped, {dropped.bytes:,} bytes")
-    return Retained(bases=bases, dropped=dropped)
+    return bases, refused, busy
 
 
 def _record_refusal(application: str, refusal: ArresterError, *, now: datetime) -> None:

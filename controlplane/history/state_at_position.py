@@ -21,15 +21,15 @@ from arrester.controlplane.domain.state.states import (
 from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from arrester.controlplane.domain.wire.failure_columns import Stored
 from arrester.controlplane.store.column_values import MAX_BIGINT
-from arrester.controlplane.views import row_mapping
+from arrester.controlplane.views import row_mapping, table_rows, view_mapping
 
 #: The cost of a past state: events that are folded for any answer, and the multiple of it if no
 #: keeper was available.
 EVENTS_PER_SNAPSHOT, LATE = 10_000, 2
-_VIEWS: Mapping[str, row_mapping.ViewMapping[Any]] = {
+_VIEWS: Mapping[str, view_mapping.ViewMapping[Any]] = {
     view.table: view for view in row_mapping.STATES
 }
-_VIEW_OF: Mapping[type[Any], row_mapping.ViewMapping[Any]] = {
+_VIEW_OF: Mapping[type[Any], view_mapping.ViewMapping[Any]] = {
     view.state: view for view in row_mapping.STATES
 }
 
@@ -38,7 +38,7 @@ def at(
     application: str,
     position: int,
     *,
-    states: Iterable[tuple[row_mapping.ViewMapping[Any], str]] | None = None,
+    states: Iterable[tuple[view_mapping.ViewMapping[Any], str]] | None = None,
     tasks: Collection[UUID] | None = None,
 ) -> StreamState:
     """Return the states of an application as they were at `position`.
@@ -132,7 +132,7 @@ def make_snapshot_if_due(application: str) -> None:
     with transaction.atomic():
         if store.try_snapshot_lock(application):
             views = {
-                view.table: (row_mapping.owner(view.model), view.key_sql)
+                view.table: (table_rows.owner(view.model), view.key_sql)
                 for view in row_mapping.STATES
             }
             store.snapshot_views(application, every=EVENTS_PER_SNAPSHOT, views=views)

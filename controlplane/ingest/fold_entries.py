@@ -84,9 +84,7 @@ def _fold_all(seen: store.LogStream, entries: Sequence[DecodedEntry]) -> Folded:
         stream = locked()
         if (stream.cursor, stream.generation) != (seen.cursor, seen.generation):
             raise StreamAdvanced
-        unknown = _unseen(entries, known())
-        horizon = _horizon(unknown, now=now)
-        fresh = [_within_horizon(entry, horizon) for entry in unknown]
+        fresh = _accepted(entries, known(), now=now)
         batches = [
             store.NewBatch(id=entry.batch, events=entry.events, packed=entry.packed)
             for entry in fresh
@@ -105,13 +103,18 @@ def _fold_all(seen: store.LogStream, entries: Sequence[DecodedEntry]) -> Folded:
         if stored:
             stream, followed = _append_reactions(stream, stored, now=now)
             stored += followed
-        quarantined = [each for entry in fresh for each in entry.quarantined]
-        if quarantined:
-            store.add_to_quarantine(quarantined, received_at=now)
-            store.notify(stream)
+        _quarantine(stream, fresh, now=now)
         if stream.cursor != cursor:
             stream = store.move_cursor(stream, cursor=cursor)
     return Folded(stream, stored)
+
+
+def _quarantine(stream: store.LogStream, entries: Iterable[DecodedEntry], *, now: datetime) -> None:
+    """Store the invalid parts of entries, and notify live pages of them."""
+    quarantined = [each for entry in entries for each in entry.quarantined]
+    if quarantined:
+        store.add_to_quarantine(quarantined, received_at=now)
+        store.notify(stream)
 
 
 def _append_reactions(
@@ -129,6 +132,15 @@ def _append_reactions(
             projections.project(stream.application, appended)
         followed += appended
     return Folded(stream, followed)
+
+
+def _accepted(
+    entries: Sequence[DecodedEntry], known: set[UUID], *, now: datetime
+) -> list[DecodedEntry]:
+    """Return the entries that are not in the log; those that may be there are quarantined."""
+    unseen = _unseen(entries, known)
+    horizon = _horizon(unseen, now=now)
+    return [_within_horizon(entry, horizon) for entry in unseen]
 
 
 def _unseen(entries: Iterable[DecodedEntry], known: set[UUID]) -> list[DecodedEntry]:

@@ -41,6 +41,11 @@ from arrester.controlplane.queries.current_state.policies import (
     runs,
     task_gauges,
 )
+from arrester.controlplane.queries.current_state.resumable_tasks import (
+    paused,
+    paused_of,
+    resumed_by,
+)
 from arrester.controlplane.queries.current_state.task_grid import GridPipeline, pipelines, threads
 from arrester.controlplane.queries.current_state.tasks import (
     TaskDetail,
@@ -67,10 +72,7 @@ from arrester.controlplane.queries.failure_history.error_groups import (
     groups,
     groups_by_key,
     groups_of,
-    paused,
-    paused_of,
     quiet_groups,
-    resumed_by,
     stages,
 )
 from arrester.controlplane.queries.failure_history.failures import (

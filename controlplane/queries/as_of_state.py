@@ -39,7 +39,7 @@ from arrester.controlplane.queries.failure_history import history
 from arrester.controlplane.queries.failure_history.error_groups import GroupDetail
 from arrester.controlplane.queries.operation.health import Lag
 from arrester.controlplane.queries.paging import Page
-from arrester.controlplane.views import row_mapping
+from arrester.controlplane.views import row_mapping, view_mapping
 
 S = TypeVar("S", bound=AnyState)
 Key = TypeVar("Key", tuple[datetime, UUID], tuple[datetime, str, str])
@@ -84,7 +84,7 @@ def task(digest: str, when: AsOf) -> TaskDetail:
     id = row_mapping.task_state(digest).id
     uuid = UUID(digest)
     until = position(id.application, when)
-    wanted: list[tuple[row_mapping.ViewMapping[Any], str]] = [
+    wanted: list[tuple[view_mapping.ViewMapping[Any], str]] = [
         (row_mapping.TASKS, str(uuid)),
         (row_mapping.THREADS, f"{id.pipeline} {id.checkpoint}"),
         *((row_mapping.COMMANDS, str(command)) for command in _commands(id, until)),

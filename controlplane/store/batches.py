@@ -13,7 +13,7 @@ from django.db import connection
 
 from arrester.controlplane.domain.errors import MalformedBatch, NotFound
 from arrester.controlplane.domain.events import Body, Event, StoredEvent
-from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire import bodies, codec
 from arrester.controlplane.domain.wire.failure_columns import (
     Element,
     FailedRecords,
@@ -210,7 +210,7 @@ def body_of(stored: StoredEvent) -> Body | None:
     if found is None:
         return None
     try:
-        return codec.decode_body(found.bodies, found.place)
+        return bodies.decode_body(found.bodies, found.place)
     except MalformedBatch:
         # The fold does not decode bodies, so broken compression is detected here.
         log.exception("%s @ %s: the bodies of its batch", stored.application, stored.sequence)
@@ -226,7 +226,7 @@ def erase_body(stored: StoredEvent) -> str:
     try:
         if found is None:
             raise MalformedBatch("no event of its batch has a body")
-        replacement = codec.without_body(found.bodies, found.place)
+        replacement = bodies.without_body(found.bodies, found.place)
     except MalformedBatch as exc:
         raise NotFound(f"{stored.application} @ {stored.sequence}: {exc}") from exc
     with connection.cursor() as cursor:

@@ -13,7 +13,8 @@ from arrester.controlplane.domain.wire.failure_columns import Element, Stored, e
 from arrester.controlplane.store import prepared_statements
 from arrester.controlplane.views import chart_buckets, row_mapping
 from arrester.controlplane.views.bulk_upsert import upsert
-from arrester.controlplane.views.row_mapping import TASKS, RowQuery, query_together
+from arrester.controlplane.views.row_mapping import TASKS
+from arrester.controlplane.views.view_mapping import RowQuery, query_together
 
 
 def project(application: str, stored: Sequence[Stored]) -> None:
@@ -81,17 +82,22 @@ def current_states(
     for found_group in row_mapping.GROUPS.load(muted, [application, group]):
         state.groups[found_group.fingerprint] = found_group
     if tasks:
-        of_tasks = StateKeys(
-            tasks={task.digest: task for task in tasks},
-            threads={(task.pipeline, task.checkpoint) for task in tasks},
-        )
-        for each in query_together([*_states(application, of_tasks)])():
-            state.put(each)
+        _put_tasks(state, tasks)
     if pipelines:
         of_pipelines = "application = %s AND pipeline = ANY(%s::text[])"
         for thread in row_mapping.THREADS.load(of_pipelines, [application, list(pipelines)]):
             state.threads[(thread.pipeline, thread.checkpoint)] = thread
     return state
+
+
+def _put_tasks(state: StreamState, tasks: Collection[TaskId]) -> None:
+    """Load some tasks and the runs of their pipelines."""
+    of_tasks = StateKeys(
+        tasks={task.digest: task for task in tasks},
+        threads={(task.pipeline, task.checkpoint) for task in tasks},
+    )
+    for each in query_together([*_states(state.application.name, of_tasks)])():
+        state.put(each)
 
 
 def _states(application: str, wanted: StateKeys) -> Iterator[RowQuery]:

@@ -1,188 +1,23 @@
-"""The row of each state in its view, and the SQL that reads such rows."""
+"""The views of states: the columns of each, and the mapping of its rows."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any
 from uuid import UUID
 
-import msgspec
-from django.db import connection
-from django.db import models as fields
-from psycopg.pq import Format
-
 from arrester.controlplane import models
-from arrester.controlplane.domain.errors import BrokenState, NotFound
+from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.domain.state.states import (
-    AnyState,
     ApplicationState,
     CommandState,
     GroupState,
     InstanceState,
-    State,
     TaskState,
     ThreadState,
 )
-from arrester.controlplane.domain.state.stream_state import StreamState
-from arrester.controlplane.store import prepared_statements
 from arrester.controlplane.store.column_values import ANY, fit, fit_or_none, saturated
-from arrester.controlplane.views.bulk_upsert import Row, Upsert, column_types, key_columns
-
-#: Rows of a result that are made at once.
-ROWS_AT_ONCE = 1_000
-S = TypeVar("S", bound=State)
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewMapping(Generic[S]):
-    """A view's table, the state of its rows, and the other columns."""
-
-    model: type[models.View]
-    state: type[S]
-    columns: Callable[[S], Row]
-    #: The key without the application as one text, from a state and in SQL from its row.
-    key: Callable[[S], str]
-    key_sql: str
-    #: The states of a stream by key, the keys that a fold has changed, and the key of a text.
-    states: Callable[[StreamState], Mapping[Any, S]]
-    changed: Callable[[StreamState], Collection[Any]]
-    parse_key: Callable[[str], Hashable]
-
-    @property
-    def table(self) -> str:
-        """The name of the view's table."""
-        return self.model._meta.db_table
-
-    def row(self, state: S) -> Row:
-        """Return the whole row of `state`."""
-        text = msgspec.json.encode(state).decode()
-        return self.columns(state) | {"sequence": state.sequence, "state": text}
-
-    def load(self, where: str, parameters: list[Any]) -> list[S]:
-        """Return the states of the rows that `where` selects; raise BrokenState."""
-        return [self.read(text) for text in self._texts(where, parameters)]
-
-    def load_prepared(self, key: str, parameters: list[Any]) -> list[S]:
-        """Return the states of the few rows with a key: the statement is planned once, for any
-        value. Raise BrokenState."""
-        found = prepared_statements.rows(f"SELECT state FROM {self.table} WHERE {key}", parameters)
-        return [self.read(text) for (text,) in found]
-
-    def load_readable(self, where: str, parameters: list[Any]) -> list[S]:
-        """Return the readable states of such rows, and log the others: pages over all
-        applications show the rest without a broken row."""
-        found = []
-        for text in self._texts(where, parameters):
-            try:
-                found.append(self.read(text))
-            except BrokenState as exc:
-                log.error("not shown: %s", exc)
-        return found
-
-    def _texts(self, where: str, parameters: list[Any]) -> list[str]:
-        with connection.cursor() as cursor:
-            cursor.execute(f"SELECT state FROM {self.table} WHERE {where}", parameters)
-            return [text for (text,) in cursor.fetchall()]
-
-    def read(self, text: str) -> S:
-        """Return the state of a row's text; raise BrokenState."""
-        try:
-            return msgspec.json.decode(text, type=self.state)
-        except (ValueError, TypeError, RecursionError) as exc:
-            # The server wrote the row: the entry that made us read it is not the cause.
-            raise BrokenState(self.table, text, str(exc)) from exc
-
-    def changed_states(self, stream: StreamState) -> Iterator[S]:
-        """Return the states that a fold has changed."""
-        return map(self.states(stream).__getitem__, self.changed(stream))
-
-    def changed_rows(self, stream: StreamState) -> Upsert:
-        """Return the statement that inserts the rows of changed states, or replaces them."""
-        return Upsert(self.model, [self.row(state) for state in self.changed_states(stream)])
-
-
-class RowQuery(NamedTuple):
-    """The rows of a view that `where` selects."""
-
-    view: ViewMapping[Any]
-    where: str
-    parameters: list[Any]
-
-
-def query_together(wanted: Sequence[RowQuery]) -> Callable[[], Iterator[AnyState]]:
-    """Query the states of several views in one statement of a pipeline; the returned function
-    yields them afterwards, or raises BrokenState."""
-    parts = [
-        f"SELECT {number}, state FROM {each.view.table} WHERE {each.where}"
-        for number, each in enumerate(wanted)
-    ]
-    cursor = prepared_statements.cursor()
-    cursor.execute(
-        " UNION ALL ".join(parts), [value for each in wanted for value in each.parameters]
-    )
-
-    def states() -> Iterator[AnyState]:
-        for number, text in cursor.fetchall():
-            yield wanted[number].view.read(text)
-
-    return states
-
-
-def live_rows(model: type[fields.Model], application: str) -> list[Row]:
-    """Return all rows of an application in the order of their key."""
-    return in_order(model, list(each_live_row(model, application)))
-
-
-def each_live_row(model: type[fields.Model], application: str, *, after: int = 0) -> Iterator[Row]:
-    """Yield the rows of an application; with a position only those changed later."""
-    types = column_types(model)
-    later = " AND sequence > %s" if after else ""
-    with prepared_statements.cursor() as cursor:
-        # In binary: Python parses a time that comes as text.
-        cursor.cursor.format = Format.BINARY
-        cursor.execute(
-            f"SELECT {', '.join(types)} FROM {model._meta.db_table}"
-            f" WHERE {owner(model)} = %s{later}",
-            [application, after] if after else [application],
-        )
-        while some := cursor.fetchmany(ROWS_AT_ONCE):
-            for values in some:
-                yield dict(zip(types, values, strict=True))
-
-
-def in_order(model: type[fields.Model], rows: list[Row]) -> list[Row]:
-    """Return `rows` in the order of their key."""
-    return sorted(rows, key=lambda row: key_of(model, row))
-
-
-def key_of(model: type[fields.Model], row: Row) -> tuple[str, ...]:
-    """Return the key of `row` as texts, which sort and compare."""
-    return tuple(str(row[name]) for name in key_columns(model))
-
-
-def delete(model: type[fields.Model], application: str) -> None:
-    """Delete all rows of an application."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"DELETE FROM {model._meta.db_table} WHERE {owner(model)} = %s", [application]
-        )
-
-
-def delete_empty(model: type[fields.Model], application: str) -> None:
-    """Delete the rows of an application that count nothing."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"DELETE FROM {model._meta.db_table} WHERE {owner(model)} = %s AND count <= 0",
-            [application],
-        )
-
-
-def owner(model: type[fields.Model]) -> str:
-    """Return the column that names the application."""
-    return "name" if model is models.Application else "application"
+from arrester.controlplane.views.bulk_upsert import Row
+from arrester.controlplane.views.view_mapping import ViewMapping
 
 
 def _hyphened(digest: str) -> str:

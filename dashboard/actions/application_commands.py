@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET, require_POST
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.commands.decide import CommandRequest
 from arrester.controlplane.domain.events import CommandKind, StageAnswer
-from arrester.dashboard.components import commands, forms
+from arrester.dashboard.components import command_delivery, forms
 from arrester.dashboard.pages import applications
 from arrester.dashboard.permissions import Person, for_operators
 from arrester.dashboard.text import policy_text
@@ -35,7 +35,7 @@ def _dialog(
 ) -> HttpResponse:
     context = {
         "summary": queries.application(name),
-        "recipients": commands.recipients(commands.live_instances(name)),
+        "recipients": command_delivery.recipients(command_delivery.live_instances(name)),
         "pipelines": queries.pipelines(name),
         "invalid": invalid,
     }
@@ -65,7 +65,7 @@ def policy_dialog(request: HttpRequest, who: Person, name: str) -> HttpResponse:
 def _policy_dialog(
     request: HttpRequest, name: str, pipeline: str, stage: str, *, invalid: str = ""
 ) -> HttpResponse:
-    live = commands.live_instances(name)
+    live = command_delivery.live_instances(name)
     runs = queries.runs(name, pipeline, [each.instance for each in live])
     instances = {each.instance for each in runs}
     choices = policy_text.choices(runs, pipeline, stage)
@@ -75,7 +75,9 @@ def _policy_dialog(
         "stage": stage,
         "choices": choices,
         "typed_answer": request.POST.get("answer", choices[0].value if choices else ""),
-        "recipients": [each for each in commands.recipients(live) if each.instance.id in instances],
+        "recipients": [
+            each for each in command_delivery.recipients(live) if each.instance.id in instances
+        ],
         "invalid": invalid or ("" if choices else policy_text.refusal(runs, pipeline, stage)),
     }
     return forms.dialog(request, "set_policy", context)

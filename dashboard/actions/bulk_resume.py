@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import actions, queries
-from arrester.dashboard.components import commands, forms
+from arrester.dashboard.components import command_delivery, forms
 from arrester.dashboard.page_frame import Notice
 from arrester.dashboard.pages import applications, errors, tasks
 from arrester.dashboard.permissions import Person, for_operators
@@ -35,7 +35,7 @@ def dialog(request: HttpRequest, who: Person) -> HttpResponse:
         "tasks": found.tasks,
         "left": found.more,
         "held": sum(task.held for task in found.tasks),
-        "recipients": commands.recipients(commands.live_instances(*sorted(names))),
+        "recipients": command_delivery.recipients(command_delivery.live_instances(*sorted(names))),
     }
     return forms.dialog(request, "resume_many", context)
 

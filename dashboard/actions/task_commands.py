@@ -10,7 +10,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.events import CommandKind
-from arrester.dashboard.components import commands, forms
+from arrester.dashboard.components import command_delivery, forms
 from arrester.dashboard.pages import tasks
 from arrester.dashboard.permissions import Person, for_operators
 from arrester.dashboard.text import record_text
@@ -30,11 +30,11 @@ def _dialog(
     request: HttpRequest, digest: str, kind: CommandKind, *, invalid: str = ""
 ) -> HttpResponse:
     detail = queries.task(digest)
-    live = commands.live_instances(detail.state.id.application)
+    live = command_delivery.live_instances(detail.state.id.application)
     context = record_text.context(detail.failure) | {
         "task": detail.state,
         "typed_position": request.POST.get("position", ""),
-        "recipient": commands.recipient(detail.thread, live),
+        "recipient": command_delivery.recipient(detail.thread, live),
         "invalid": invalid,
     }
     return forms.dialog(request, DIALOGS[kind], context)

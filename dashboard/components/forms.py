@@ -17,7 +17,7 @@ from arrester.controlplane.domain.errors import CommandForbidden, GroupActForbid
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.error_groups import PERIODS, GroupAct, GroupRequest
 from arrester.dashboard.components import time_range
-from arrester.dashboard.components.commands import expiry_minutes
+from arrester.dashboard.components.command_delivery import expiry_minutes
 from arrester.dashboard.page_frame import Notice
 from arrester.dashboard.permissions import Person, note_positions
 

@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from arrester.controlplane import queries
-from arrester.dashboard.components import buttons, commands, failure_rates, task_grid
+from arrester.dashboard.components import buttons, command_delivery, failure_rates, task_grid
 from arrester.dashboard.page_frame import (
     Notice,
     as_of_context,
@@ -105,7 +105,7 @@ def _of_tab(
             return {"commands": queries.commands(name, cursor=cursor, limit=SHOWN)}
         case "instances":
             return {
-                "live": commands.live_instances(name),
+                "live": command_delivery.live_instances(name),
                 "ended": queries.instances(name, ended=True)[:ENDED_SHOWN],
             }
         case "policy":

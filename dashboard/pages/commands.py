@@ -14,8 +14,7 @@ from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.commands.decide import cancel_refusal
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.states import CommandStatus
-from arrester.dashboard.components import commands as command_parts
-from arrester.dashboard.components import filters, forms
+from arrester.dashboard.components import command_delivery, filters, forms
 from arrester.dashboard.page_frame import Notice, page
 from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person, for_operators, for_people
 
@@ -55,11 +54,11 @@ def show(
     context = {
         "why_not_cancelled": cancel_refusal(state) if who.may_act else NOT_AN_OPERATOR,
         "cancel_id": uuid5(id, who.name),
-        "expiry_minutes": command_parts.expiry_minutes(),
+        "expiry_minutes": command_delivery.expiry_minutes(),
         "notes": queries.notes_on_command(id),
         "note_id": uuid7(timezone.now()),
         "command": state,
-        "steps": command_parts.steps(state),
+        "steps": command_delivery.steps(state),
         "answers": [(each, instances.get(each.instance)) for each in state.deliveries],
     }
     return page(

@@ -16,7 +16,7 @@ from arrester.controlplane.domain.state.states import (
     ThreadState,
     ThreadStatus,
 )
-from arrester.dashboard.components import buttons, commands, failure_rates, filters
+from arrester.dashboard.components import buttons, command_delivery, failure_rates, filters
 from arrester.dashboard.components.state_timeline import strip
 from arrester.dashboard.page_frame import (
     Notice,
@@ -129,17 +129,17 @@ def show(
 def _current_context(who: Person, detail: queries.TaskDetail, digest: str) -> dict[str, object]:
     """Return the context of the current state: the actions, and the newest history."""
     name = detail.state.id.application
-    live = commands.live_instances(name)
+    live = command_delivery.live_instances(name)
     now = timezone.now()
     changes = queries.task_state_changes(digest, limit=STRIP).rows
     run = detail.thread
     return {
-        "expiry_minutes": commands.expiry_minutes(),
+        "expiry_minutes": command_delivery.expiry_minutes(),
         "buttons": buttons.for_task(who, detail, queries.application(name).state),
         "command_id": buttons.command_id(who, detail),
         "note_id": uuid7(now),
         "meters": policy_text.meters(detail.state, detail.thread, now=now),
-        "recipient": commands.recipient(detail.thread, live),
+        "recipient": command_delivery.recipient(detail.thread, live),
         "recent": changes[:RECENT],
         "strip": strip(changes, now=now, ended=run.since if run and not _runs(run) else None),
         "stale": _out_of_date(detail.thread, [each.instance for each in live]),

@@ -9,7 +9,7 @@ from django import template
 from arrester.controlplane.domain.events import StoredEvent
 from arrester.controlplane.domain.identity.names import TaskId, task_id
 from arrester.controlplane.domain.state.states import GroupState
-from arrester.dashboard.components import commands
+from arrester.dashboard.components import command_delivery
 from arrester.dashboard.text import audit_text, event_text
 
 register = template.Library()
@@ -19,7 +19,7 @@ register.filter("act_url", audit_text.url)
 register.filter("cause", event_text.cause)
 register.filter("event_title", event_text.title)
 register.filter("sentence", event_text.sentence)
-register.filter("steps", commands.steps)
+register.filter("steps", command_delivery.steps)
 _ACCOUNT_WORDS = {"ROLE_CHANGED": "given the role", "PASSWORD_RESET": "given a new password"}
 
 

@@ -7,6 +7,12 @@ from uuid import UUID
 
 import msgspec
 
+from arrester.controlplane.domain.commands.task_refusals import (
+    pause_refusal,
+    restart_refusal,
+    resume_refusal,
+    target_refusal,
+)
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
     ApplicationLatched,
@@ -27,7 +33,6 @@ from arrester.controlplane.domain.state.states import (
     CommandStatus,
     InstanceState,
     TaskState,
-    TaskStatus,
     ThreadState,
     ThreadStatus,
 )
@@ -245,33 +250,12 @@ def _task_refusal(requested: CommandRequest, id: TaskId, state: StreamState) -> 
         return pause_refusal(task)
     if requested.kind is CommandKind.RESTART_TASK:
         return restart_refusal(task) or _ended(id, state)
-    if task.status is not TaskStatus.PAUSED:
-        return f"only a PAUSED task can resume; {id.printed} is {task.status}"
+    forbidden = resume_refusal(task)
+    if forbidden is not None:
+        return forbidden
     if requested.kind is CommandKind.SKIP_RECORD and task.failure is None:
         return f"{id.printed} was paused by hand; there is no failed record to skip"
-    if (
-        requested.target is not None
-        and task.position is not None
-        and requested.target < task.position
-    ):
-        return f"{id.printed} is held at position {task.position}; {requested.target} is before it"
-    return None
-
-
-def pause_refusal(task: TaskState) -> str | None:
-    """Return why a task may not be paused by hand, or None; agents call it too."""
-    if task.id.key is None:
-        return f"{task.id.printed} cannot be paused: only a task with a key can; shut it down"
-    if task.status is not TaskStatus.RUNNING:
-        return f"only a RUNNING task can be paused; {task.id.printed} is {task.status}"
-    return None
-
-
-def restart_refusal(task: TaskState) -> str | None:
-    """Return why a task may not be restarted alone, or None; agents call it too."""
-    if task.status is not TaskStatus.DEAD:
-        return f"only a DEAD task can be restarted; {task.id.printed} is {task.status}"
-    return None
+    return target_refusal(task, requested.target)
 
 
 def _ended(id: TaskId, state: StreamState) -> str | None:

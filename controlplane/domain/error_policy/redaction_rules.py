@@ -14,8 +14,8 @@ RULE = (
 _STEP = re.compile(r"\.?(?P<plain>[^.\[\]*?]+)|\[(?P<item>\*|\d+)\]|\[(['\"])(?P<quoted>.+?)\3\]")
 
 
-def fields(*, items: bool = True) -> Callable[[object], tuple[str, ...]]:
-    """Return a reader of names and paths; a path becomes `$.a.b`, through lists as through fields.
+def fields_parser(*, items: bool = True) -> Callable[[object], tuple[str, ...]]:
+    """Return a parser of names and paths; a path becomes `$.a.b`, through lists as through fields.
 
     A rule for one item of a list applies to all items. With `items` false, item numbers are
     refused, as for rules that show fields. `..`, filters, and names other than in lists are refused

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from arrester.controlplane.domain.error_policy.policy import Scope
 from arrester.controlplane.domain.error_policy.redaction_rules import RULE as FIELDS_RULE
-from arrester.controlplane.domain.error_policy.redaction_rules import fields
+from arrester.controlplane.domain.error_policy.redaction_rules import fields_parser
 from arrester.controlplane.domain.error_policy.setting_types import (
     CONVERTER_RULE,
     FLAG_RULE,
@@ -241,7 +241,7 @@ REDACT: Key[tuple[str, ...]] = Key(
     "matches any field name that contains it.",
     default=(),
     allowed=FIELDS_RULE,
-    parse=fields(),
+    parse=fields_parser(),
 )
 REDACT_BUILTIN = _flag(
     "errors.redact.builtin",
@@ -259,7 +259,7 @@ REDACT_SHOW: Key[tuple[str, ...]] = Key(
     meaning="Fields that leave the driver when the default is `deny`.",
     default=(),
     allowed=FIELDS_RULE,
-    parse=fields(items=False),
+    parse=fields_parser(items=False),
 )
 EXAMPLES_LIMIT = _count(
     "errors.examples.limit",

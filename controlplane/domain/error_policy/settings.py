@@ -6,9 +6,6 @@ Handlers stay as given: the agent imports them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from difflib import get_close_matches
-from typing import TypeVar
 
 import msgspec
 
@@ -20,12 +17,10 @@ from arrester.controlplane.domain.error_policy.classify import (
 )
 from arrester.controlplane.domain.error_policy.policy import OutagePolicy, Policy, Scope, StageKind
 from arrester.controlplane.domain.error_policy.retry import UNLIMITED, RetryPolicy
-from arrester.controlplane.domain.error_policy.setting_types import Key
+from arrester.controlplane.domain.error_policy.setting_reader import SettingReader
 from arrester.controlplane.domain.error_policy.tolerance import Tolerance, Window
 from arrester.controlplane.domain.errors import InvalidConfiguration, InvalidValue
 from arrester.controlplane.domain.events import Response
-
-T = TypeVar("T")
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +87,7 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def read(cls, given: Mapping[str, object]) -> ErrorSettings:
         """Return the settings; raises InvalidConfiguration with every fault in it."""
-        reader = _Reader(given)
+        reader = SettingReader(given)
         settings = cls(
             retry=_retry(reader),
             tolerance=_tolerance(reader),
@@ -128,73 +123,7 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-@dataclass(slots=True)
-class _Reader:
-    """Read one setting after the other and collect the faults."""
-
-    given: Mapping[str, object]
-    faults: list[InvalidValue] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        known = sorted(keys.KEYS | keys.ALIASES)
-        prefixes = (keys.DLQ_OPTIONS, keys.DLQ_PRODUCER)
-        for name in self.given:
-            if name in keys.KEYS or name in keys.ALIASES or name.startswith(prefixes):
-                continue
-            meant = "".join(get_close_matches(name, known, n=1))
-            hint = f"did you mean {meant}? " if meant else ""
-            nearest = ", ".join(get_close_matches(name, known, n=3, cutoff=0.0))
-            allowed = f"{hint}the documented keys; the nearest are {nearest}"
-            self.faults.append(InvalidValue("errors", name, allowed))
-
-    def key(self, key: Key[T]) -> T:
-        """Return the key's value under its current name, Connect's, or a former one."""
-        values = {
-            name: self._parse(key, name)
-            for name in (key.name, key.connect_name, key.former_name)
-            if name is not None and name in self.given
-        }
-        if not values:
-            return key.default
-        if key.connect_name is not None:
-            self.check_agreement(key.name, key.connect_name, same=len(set(values.values())) == 1)
-        return next(iter(values.values()))
-
-    def _parse(self, key: Key[T], name: str) -> T:
-        value = self.given[name]
-        try:
-            return key.parse(value)
-        except (ValueError, TypeError):
-            self.faults.append(InvalidValue(name, value, key.allowed))
-            return key.default
-
-    def settings_under(self, prefix: str) -> dict[str, object]:
-        """Return the settings under a prefix, without the prefix."""
-        return {
-            name.removeprefix(prefix): value
-            for name, value in self.given.items()
-            if name.startswith(prefix) and name != prefix
-        }
-
-    def valid_names(self, key: Key[T]) -> list[str]:
-        """Return the name under which a key was given with a valid, non-empty value."""
-        wrong = {fault.name for fault in self.faults}
-        names = (key.name, key.connect_name)
-        return [name for name in names if name and self.given.get(name) and name not in wrong][:1]
-
-    def first_name_under(self, prefix: str) -> list[str]:
-        """Return the first name that was given under a prefix."""
-        return [f"{prefix}{name}" for name in self.settings_under(prefix)][:1]
-
-    def check_agreement(self, name: str, other: str, *, same: bool) -> None:
-        """Record a fault if two keys were both given with different values."""
-        both_read = {name, other} <= self.given.keys() - {fault.name for fault in self.faults}
-        if both_read and not same:
-            allowed = f"the meaning of {other}={self.given[other]!r}, or only one of the two keys"
-            self.faults.append(InvalidValue(name, self.given[name], allowed))
-
-
-def _retry(reader: _Reader) -> RetryPolicy:
+def _retry(reader: SettingReader) -> RetryPolicy:
     limit, timeout_ms = reader.key(keys.RETRIES_LIMIT), reader.key(keys.RETRY_TIMEOUT)
     if limit is None:
         # A time budget alone limits the retries; without either there are none.
@@ -206,7 +135,7 @@ def _retry(reader: _Reader) -> RetryPolicy:
     )
 
 
-def _tolerance(reader: _Reader) -> Tolerance:
+def _tolerance(reader: SettingReader) -> Tolerance:
     connect_value, limit = reader.key(keys.TOLERANCE), reader.key(keys.TOLERANCE_LIMIT)
     rate_limit = reader.key(keys.RATE_LIMIT)
     window = Window(reader.key(keys.RATE_DURATION))
@@ -222,13 +151,13 @@ def _tolerance(reader: _Reader) -> Tolerance:
     return Tolerance(limit=meant, rate_limit=rate_limit, window=window)
 
 
-def _table(reader: _Reader) -> ClassificationTable:
+def _table(reader: SettingReader) -> ClassificationTable:
     retriable = DEFAULT_TABLE.extended(Kind.RETRIABLE, reader.key(keys.RETRIABLE_CLASSES))
     fatal = retriable.extended(Kind.FATAL, reader.key(keys.FATAL_CLASSES))
     return fatal.extended(Kind.SELF_HEALING, reader.key(keys.SELF_HEALING_CLASSES))
 
 
-def _show(reader: _Reader) -> tuple[str, ...] | None:
+def _show(reader: SettingReader) -> tuple[str, ...] | None:
     show = reader.key(keys.REDACT_SHOW)
     if reader.key(keys.REDACT_DEFAULT) == "deny":
         return show
@@ -238,7 +167,7 @@ def _show(reader: _Reader) -> tuple[str, ...] | None:
     return None
 
 
-def _outage(reader: _Reader) -> OutagePolicy:
+def _outage(reader: SettingReader) -> OutagePolicy:
     return OutagePolicy(
         share=reader.key(keys.OUTAGE_SHARE),
         minimum=reader.key(keys.OUTAGE_MINIMUM),
@@ -246,7 +175,7 @@ def _outage(reader: _Reader) -> OutagePolicy:
     )
 
 
-def _log(reader: _Reader) -> LogSettings:
+def _log(reader: SettingReader) -> LogSettings:
     return LogSettings(
         enable=reader.key(keys.LOG_ENABLE),
         include_configs=reader.key(keys.LOG_INCLUDE_CONFIGS),
@@ -254,7 +183,7 @@ def _log(reader: _Reader) -> LogSettings:
     )
 
 
-def _dead_letters(reader: _Reader) -> DeadLetterSettings:
+def _dead_letters(reader: SettingReader) -> DeadLetterSettings:
     enable, topic = reader.key(keys.DLQ_ENABLE), reader.key(keys.DLQ_TOPIC)
     connect_name = keys.DLQ_TOPIC.connect_name or ""
     # Connect has no switch: a topic name enables dead letters.
@@ -294,7 +223,7 @@ def _dead_letters(reader: _Reader) -> DeadLetterSettings:
     )
 
 
-def _one_place(reader: _Reader, *, enable: bool, format: str) -> None:
+def _one_place(reader: SettingReader, *, enable: bool, format: str) -> None:
     """Record settings that would be ignored: users would rely on missing dead letters."""
     topic = reader.valid_names(keys.DLQ_TOPIC)
     spark = [*reader.valid_names(keys.DLQ_PATH), *reader.first_name_under(keys.DLQ_OPTIONS)]
@@ -314,7 +243,7 @@ def _one_place(reader: _Reader, *, enable: bool, format: str) -> None:
     reader.faults.extend(faults)
 
 
-def _handlers(reader: _Reader) -> dict[StageKind, object]:
+def _handlers(reader: SettingReader) -> dict[StageKind, object]:
     handlers = {
         StageKind.DESERIALIZE: reader.key(keys.DESERIALIZATION_HANDLER),
         StageKind.PROCESS: reader.key(keys.PROCESSING_HANDLER),

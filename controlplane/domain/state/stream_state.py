@@ -14,6 +14,7 @@ from arrester.controlplane.domain.events import (
     ApplicationEvent,
     CommandEvent,
     CommandIssued,
+    Event,
     GroupEvent,
     InstanceEvent,
     NoteAdded,
@@ -30,13 +31,12 @@ from arrester.controlplane.domain.state.counters import COUNTED
 from arrester.controlplane.domain.state.evolve import (
     At,
     evolve_application,
-    evolve_command,
     evolve_instance,
     evolve_reported,
     evolve_task,
     evolve_thread,
-    issued,
 )
+from arrester.controlplane.domain.state.evolve_command import evolve_command, issued
 from arrester.controlplane.domain.state.keyed_states import (
     MAX_HELD,
     KeyedStates,
@@ -70,45 +70,50 @@ _GROUP = get_args(GroupEvent | NoteAdded)
 
 def state_keys(application: str, elements: Iterable[Element]) -> StateKeys:
     """Return which states `fold` will use, so that they can be read in one statement."""
-    keys_of_events = StateKeys()
+    found = StateKeys()
     #: Tasks of failed records, by their run.
     failed: dict[PipelineKey, set[str | None]] = {}
     for event in elements:
         if isinstance(event, FailedRecords):
             line = (event.run.pipeline, event.run.checkpoint)
             failed.setdefault(line, set()).update(event.tasks)
-            keys_of_events.groups.update(event.fingerprints)
-            continue
-        data, run = event.data, event.run
-        if run is not None and isinstance(data, _TASK):
-            digest = task_digest(application, run.pipeline, run.checkpoint, data.task)
-            if digest not in keys_of_events.tasks:
-                keys_of_events.tasks[digest] = task_id(application, run, data.task)
-                keys_of_events.threads.add((run.pipeline, run.checkpoint))
-            if isinstance(data, FAILED):
-                keys_of_events.groups.add(data.failure.fingerprint)
-            continue
-        if isinstance(data, _INSTANCE) and event.instance is not None:
-            keys_of_events.instances.add(event.instance)
-        if run is not None:
-            keys_of_events.threads.add((run.pipeline, run.checkpoint))
-            if isinstance(data, StateReported):
-                keys_of_events.reported.add((run.pipeline, run.checkpoint))
-                ids = (task_id(application, run, each.task) for each in data.tasks)
-                keys_of_events.tasks.update((id.digest, id) for id in ids)
-        if isinstance(data, _GROUP) and data.fingerprint is not None:
-            keys_of_events.groups.add(data.fingerprint)
-        if isinstance(data, _COMMAND):
-            keys_of_events.commands.add(data.command)
+            found.groups.update(event.fingerprints)
+        else:
+            _add_keys(found, application, event)
     for line, keys in failed.items():
-        keys_of_events.threads.add(line)
+        found.threads.add(line)
         pipeline, checkpoint = line
         for key in keys:
             digest = task_digest(application, pipeline, checkpoint, key)
-            keys_of_events.tasks[digest] = TaskId(
+            found.tasks[digest] = TaskId(
                 application=application, pipeline=pipeline, checkpoint=checkpoint, key=key
             )
-    return keys_of_events
+    return found
+
+
+def _add_keys(found: StateKeys, application: str, event: Event) -> None:
+    """Add the states that one event uses."""
+    data, run = event.data, event.run
+    if run is not None and isinstance(data, _TASK):
+        digest = task_digest(application, run.pipeline, run.checkpoint, data.task)
+        if digest not in found.tasks:
+            found.tasks[digest] = task_id(application, run, data.task)
+            found.threads.add((run.pipeline, run.checkpoint))
+        if isinstance(data, FAILED):
+            found.groups.add(data.failure.fingerprint)
+        return
+    if isinstance(data, _INSTANCE) and event.instance is not None:
+        found.instances.add(event.instance)
+    if run is not None:
+        found.threads.add((run.pipeline, run.checkpoint))
+        if isinstance(data, StateReported):
+            found.reported.add((run.pipeline, run.checkpoint))
+            ids = (task_id(application, run, each.task) for each in data.tasks)
+            found.tasks.update((id.digest, id) for id in ids)
+    if isinstance(data, _GROUP) and data.fingerprint is not None:
+        found.groups.add(data.fingerprint)
+    if isinstance(data, _COMMAND):
+        found.commands.add(data.command)
 
 
 @dataclass(slots=True)

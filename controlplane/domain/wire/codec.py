@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC
 from itertools import chain, repeat
@@ -13,7 +12,8 @@ import msgspec
 from msgspec.structs import replace
 
 from arrester.controlplane.domain.errors import MalformedBatch
-from arrester.controlplane.domain.events import Body, CommandIssued, Count, Data, Event, Moment, Run
+from arrester.controlplane.domain.events import CommandIssued, Count, Data, Event, Moment, Run
+from arrester.controlplane.domain.wire.bodies import NO_BODY
 from arrester.controlplane.domain.wire.envelope import incomplete, is_complete
 from arrester.controlplane.domain.wire.event_count import (
     check_count,
@@ -29,20 +29,18 @@ from arrester.controlplane.domain.wire.failure_columns import (
     size,
     to_columns,
 )
+from arrester.controlplane.domain.wire.packed_list import (
+    BATCH_MAX_BYTES,
+    FORMAT,
+    compressed,
+    inflated,
+    without_format,
+)
 
-#: The first byte of a batch: the version of this format.
-FORMAT = b"\x01"
-#: A batch that unpacks to more than this is foreign; ours are some hundreds of events.
-BATCH_MAX_BYTES = 64 * 2**20
 #: The most events that an agent packs into one batch.
 BATCH_MAX_EVENTS = 500
 
 _pack = msgspec.msgpack.Encoder()
-#: The packed form of "no body".
-_NO_BODY = msgspec.Raw(_pack.encode(None))
-#: In place of an erased body.
-_ERASED = msgspec.Raw(_pack.encode(Body(erased=True)))
-_unpack_list = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _unpack_event = msgspec.msgpack.Decoder(Event)
 _unpack_elements = msgspec.msgpack.Decoder(list[Event | FailedRecords])
 #: Raised for invalid bytes or values.
@@ -54,7 +52,6 @@ _DECODE_ERRORS = (
     OverflowError,
     RecursionError,
 )
-_unpack_body = msgspec.msgpack.Decoder(Body | None)
 _unpack_map = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 _json = msgspec.json.Encoder()
 _from_json = msgspec.json.Decoder(Event)
@@ -112,8 +109,8 @@ def pack(events: Sequence[Event]) -> Packed:
     bodies."""
     heads, bodies = _lists(events)
     return Packed(
-        heads=FORMAT + _compressed(heads),
-        bodies=None if bodies is None else _compressed(bodies),
+        heads=FORMAT + compressed(heads),
+        bodies=None if bodies is None else compressed(bodies),
     )
 
 
@@ -126,7 +123,7 @@ def encode_batch(events: Sequence[Event]) -> bytes:
     lists = [heads] if bodies is None else [heads, bodies]
     if max(map(len, lists)) > BATCH_MAX_BYTES:
         raise MalformedBatch(f"unpacks to more than {BATCH_MAX_BYTES} bytes")
-    return FORMAT + b"".join(map(_compressed, lists))
+    return FORMAT + b"".join(map(compressed, lists))
 
 
 def _lists(events: Sequence[Event]) -> tuple[bytes, bytes | None]:
@@ -143,7 +140,7 @@ def read_batch(batch: bytes) -> tuple[list[Element], Packed] | None:
     None if not all events can be decoded, or a body is not in its place. Raises MalformedBatch if
     the bytes are not a batch, or of more than BATCH_EVENTS_LIMIT.
     """
-    unpacked, bodies = _inflated(_without_format(batch))
+    unpacked, bodies = inflated(without_format(batch))
     try:
         check_count(unpacked)
         elements = _all_in_utc(_unpack_elements.decode(unpacked))
@@ -152,37 +149,6 @@ def read_batch(batch: bytes) -> tuple[list[Element], Packed] | None:
     if not all(map(_is_valid, elements)):
         return None
     return elements, Packed(heads=batch[: len(batch) - len(bodies)], bodies=bodies or None)
-
-
-def _compressed(unpacked: bytes) -> bytes:
-    """Return a compressed list."""
-    return zlib.compress(unpacked, level=1)
-
-
-def _without_format(batch: bytes) -> bytes:
-    """Return what follows the format's version; raises MalformedBatch for another version."""
-    if not batch.startswith(FORMAT):
-        raise MalformedBatch(
-            f"batch format {batch[:1].hex() or 'missing'}; this version reads {FORMAT.hex()}"
-        )
-    return batch.removeprefix(FORMAT)
-
-
-def _inflated(packed: bytes) -> tuple[bytes, bytes]:
-    """Return the first list, and the bytes after it.
-
-    Raises MalformedBatch if there is none, or if it is too large.
-    """
-    inflate = zlib.decompressobj()
-    try:
-        unpacked = inflate.decompress(packed, BATCH_MAX_BYTES)
-    except zlib.error as exc:
-        raise MalformedBatch(f"not a packed list: {exc}") from exc
-    if inflate.unconsumed_tail:
-        raise MalformedBatch(f"unpacks to more than {BATCH_MAX_BYTES} bytes")
-    if not inflate.eof:
-        raise MalformedBatch("not a packed list: it is cut off")
-    return unpacked, inflate.unused_data
 
 
 def _all_in_utc(elements: Iterable[Element]) -> list[Element]:
@@ -201,7 +167,7 @@ def decode_elements(heads: bytes) -> list[Element]:
     Raises MalformedBatch if they cannot be read.
     """
     try:
-        return _all_in_utc(_unpack_elements.decode(_inflated(_without_format(heads))[0]))
+        return _all_in_utc(_unpack_elements.decode(inflated(without_format(heads))[0]))
     except _DECODE_ERRORS as exc:
         raise MalformedBatch(f"not a packed list of events: {exc}") from exc
 
@@ -224,11 +190,11 @@ def decode_batch(packed: bytes) -> list[Event | UnreadableEvent]:
 
     Raises MalformedBatch if the bytes are not a batch, or of more than BATCH_EVENTS_LIMIT.
     """
-    heads, rest = _inflated(_without_format(packed))
+    heads, rest = inflated(without_format(packed))
     try:
         raws = chain.from_iterable(map(_expand_columns, each_head(heads)))
-        bodies = each_value(_inflated(rest)[0]) if rest else []
-        return [decode_event(raw) for raw in map(_with_body, raws, chain(bodies, repeat(_NO_BODY)))]
+        bodies = each_value(inflated(rest)[0]) if rest else []
+        return [decode_event(raw) for raw in map(_with_body, raws, chain(bodies, repeat(NO_BODY)))]
     except (msgspec.DecodeError, RecursionError) as exc:
         raise MalformedBatch(f"not a packed list of events: {exc}") from exc
 
@@ -250,42 +216,9 @@ def _expand_columns(raw: msgspec.Raw) -> list[msgspec.Raw]:
     raise MalformedBatch("columns that do not fit each other")
 
 
-def decode_body(bodies: bytes, index: int) -> Body | None:
-    """Return one body of a batch; None if its event has none.
-
-    A foreign sender's list may be short: the other events have none. Raises MalformedBatch if it
-    cannot be read.
-    """
-    raws = _bodies(bodies)
-    try:
-        return _unpack_body.decode(raws[index]) if index < len(raws) else None
-    except (msgspec.DecodeError, RecursionError) as exc:
-        raise MalformedBatch(f"not a packed body: {exc}") from exc
-
-
-def without_body(bodies: bytes, index: int) -> bytes:
-    """Return the bodies of a batch with a tombstone in place of one; the bytes of the others are
-    unchanged.
-
-    Raises MalformedBatch if they cannot be read, or if there is no such body.
-    """
-    raws = _bodies(bodies)
-    if index >= len(raws) or raws[index] in (_NO_BODY, _ERASED):
-        raise MalformedBatch(f"event {index} of the batch has no body")
-    raws[index] = _ERASED
-    return _compressed(_pack.encode(raws))
-
-
-def _bodies(bodies: bytes) -> list[msgspec.Raw]:
-    try:
-        return _unpack_list.decode(_inflated(bodies)[0])
-    except msgspec.DecodeError as exc:
-        raise MalformedBatch(f"not a packed list of bodies: {exc}") from exc
-
-
 def _with_body(head: msgspec.Raw, body: msgspec.Raw) -> bytes:
     """Return an event joined with its body."""
-    if body == _NO_BODY:
+    if body == NO_BODY:
         return bytes(head)
     try:
         return _pack.encode(_unpack_map.decode(head) | {"body": body})

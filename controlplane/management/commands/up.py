@@ -180,10 +180,38 @@ def _children(
     *,
     with_demo: bool,
 ) -> list[Child]:
+    children = [
+        Child(
+            name=name,
+            command=command,
+            env=env,
+            folder=environment.home,
+            log=servers.home.logs / f"{name}.log",
+        )
+        for name, command in _server_commands(environment).items()
+    ]
+    if with_demo:
+        children.append(
+            Child(
+                name="demo",
+                command=[sys.executable, "-m", demo.MODULE],
+                env=env,
+                folder=environment.home,
+                log=servers.home.logs / "demo.log",
+                stop_seconds=60,
+                final_codes=DEMO_FINAL_CODES,
+                should_run=demo.ApplicationCheck().is_open,
+            )
+        )
+    return children
+
+
+def _server_commands(environment: Environment) -> dict[str, list[str | Path]]:
+    """Return the command of each process of the server, by its name."""
     python = sys.executable
     celery = [python, "-m", "celery", "-A", "arrester.controlplane"]
     worker = [*celery, "worker", "--loglevel", "INFO"]
-    commands: dict[str, list[str | Path]] = {
+    return {
         "wake": [python, "-m", "arrester", "wake"],
         "worker": [*worker, "--queues", FOLDS, "--concurrency", "2"],
         "housekeeper": [
@@ -198,30 +226,6 @@ def _children(
             *["--timeout-graceful-shutdown", "5"],
         ],
     }
-    children = [
-        Child(
-            name=name,
-            command=command,
-            env=env,
-            folder=environment.home,
-            log=servers.home.logs / f"{name}.log",
-        )
-        for name, command in commands.items()
-    ]
-    if with_demo:
-        children.append(
-            Child(
-                name="demo",
-                command=[python, "-m", demo.MODULE],
-                env=env,
-                folder=environment.home,
-                log=servers.home.logs / "demo.log",
-                stop_seconds=60,
-                final_codes=DEMO_FINAL_CODES,
-                should_run=demo.ApplicationCheck().is_open,
-            )
-        )
-    return children
 
 
 def _check_port(port: int) -> None:

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import msgspec
-from django.conf import settings
 
 from arrester.controlplane import store
 from arrester.controlplane.domain.errors import InvalidValue, NotFound
-from arrester.controlplane.domain.events import CommandKind, StoredEvent
-from arrester.controlplane.domain.identity import uuids
+from arrester.controlplane.domain.events import StoredEvent
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus, TaskState
 from arrester.controlplane.models.views import about
 from arrester.controlplane.queries import paging, sql
-from arrester.controlplane.queries.current_state import live_runs
 from arrester.controlplane.queries.failure_history import history
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.store.column_values import fit
@@ -77,14 +74,6 @@ class Affected(msgspec.Struct, frozen=True, kw_only=True):
     tasks: tuple[tuple[TaskState, int], ...]
     #: Whether all failures were read, not only the newest.
     complete: bool
-
-
-class Paused(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks that may be resumed together, the longest stopped first."""
-
-    tasks: tuple[TaskState, ...]
-    #: The number of further ones.
-    more: int
 
 
 def groups(
@@ -245,50 +234,6 @@ def groups_by_key(keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], Gr
     columns = [[name for name, _ in keys], [fingerprint for _, fingerprint in keys]]
     found = row_mapping.GROUPS.load_readable(where, columns)
     return {(each.application, each.fingerprint): each for each in found}
-
-
-def paused(application: str, *, fingerprint: str | None = None, limit: int = 500) -> Paused:
-    """Return the PAUSED tasks of live checkpoints, of one cause if given.
-
-    Without those that have an open command. Raises NotFound for an unknown application.
-    """
-    store.read_stream(application)
-    threads = row_mapping.THREADS.load("application = %s", [application])
-    where = (
-        f"{live_runs.OF_THREADS} AND status = 'PAUSED' AND (%s::text IS NULL OR fingerprint = %s)"
-        " AND NOT EXISTS (SELECT FROM command WHERE command.task = task.digest AND command.open)"
-    )
-    parameters = [*live_runs.columns(live_runs.shown(threads)), fingerprint, fingerprint]
-    found = row_mapping.TASKS.load(
-        f"{where} ORDER BY since, digest LIMIT %s", [*parameters, paging.checked(limit)]
-    )
-    ((count,),) = sql.rows(f"SELECT count(*) FROM task WHERE {where}", parameters)
-    return Paused(tasks=tuple(found), more=count - len(found))
-
-
-def paused_of(digests: Sequence[str]) -> Paused:
-    """Return those of some tasks that are PAUSED and have no open command."""
-    where = (
-        "digest = ANY(%s::uuid[]) AND status = 'PAUSED'"
-        " AND NOT EXISTS (SELECT FROM command WHERE command.task = task.digest AND command.open)"
-        " ORDER BY since, digest"
-    )
-    return Paused(tasks=tuple(row_mapping.TASKS.load(where, [list(digests)])), more=0)
-
-
-def resumed_by(act: UUID, application: str) -> list[str]:
-    """Return the digests of the tasks that an act has resumed; empty if it is a new one.
-
-    Acts are known as long as batches are.
-    """
-    horizon = timedelta(days=settings.ENVIRONMENT.replay_days)
-    found = sql.rows(
-        "SELECT id, task FROM command"
-        " WHERE application = %s AND kind = %s AND issued_at > %s AND task IS NOT NULL"
-        " ORDER BY task",
-        [application, CommandKind.RESUME_TASK.value, datetime.now(UTC) - horizon],
-    )
-    return [task.hex for id, task in found if id == uuids.part_of(act, task.hex)]
 
 
 def quiet_groups(application: str | None = None) -> dict[str, int]:

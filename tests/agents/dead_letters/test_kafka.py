@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from arrester.agents.dead_letters.destinations import DeadLettersUnusable
 from arrester.agents.dead_letters.kafka import TopicDestination
 from arrester.agents.dead_letters.pending_files import FOLDER
-from arrester.agents.dead_letters.schema import DeadLetterContext, DeadLetterRows
+from arrester.agents.dead_letters.rows import DeadLetterContext, DeadLetterRows
 from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.executor.columns import ERROR, ERROR_TYPE, OUTCOME, POSITION, ROW, TASK

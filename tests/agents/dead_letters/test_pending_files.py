@@ -78,7 +78,7 @@ def test_the_pending_ones_of_an_entry_get_a_folder_that_its_next_entry_names(
     rows = spark.createDataFrame([("a", 1), ("b", 2)], "id string, position long")
     rows.write.parquet(files.path(LETTERS))
 
-    part = files.only(LETTERS, ["b"])
+    part = files.keep_only(LETTERS, ["b"])
 
     assert [row["id"] for row in files.read(part).collect()] == ["b"]
     assert part.name == LETTERS.name
@@ -89,7 +89,7 @@ def test_the_pending_ones_of_an_entry_get_a_folder_that_its_next_entry_names(
     files.delete_all_but([part], files.names())
     assert files.names() == [part.folder]
     # They are stored once if the same ones are rejected again.
-    assert files.only(part, ["b"]) == part
+    assert files.keep_only(part, ["b"]) == part
 
 
 @pytest.mark.spark

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from arrester.agents.executor.errors import RETRIABLE, SELF_HEALING, Row, Rules, now_ms
-from arrester.agents.executor.step_runner import Attempted, call_with_retries
+from arrester.agents.executor.python_steps import Attempted, call_with_retries
 from arrester.agents.spark.ship_executor import ship, shipped
 from arrester.controlplane.domain.error_policy import exception_identity, retry
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind, describe

@@ -16,7 +16,7 @@ from redis import Redis
 from arrester.controlplane import embedded, store
 from arrester.controlplane.domain.errors import MalformedBatch
 from arrester.controlplane.domain.events import Body, BodyErased
-from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire import bodies
 from arrester.controlplane.history import erasure, rebuild
 from arrester.controlplane.ingest import drain
 from tests import histories
@@ -52,7 +52,7 @@ def test_erasing_a_body_keeps_the_other_bodies_of_its_batch(
     with connection.cursor() as cursor:
         cursor.execute("SELECT bodies FROM batch WHERE bodies IS NOT NULL")
         ((packed,),) = cursor.fetchall()
-    found = [codec.decode_body(bytes(packed), place) for place in range(3)]
+    found = [bodies.decode_body(bytes(packed), place) for place in range(3)]
     assert found == [three_failures[0], Body(erased=True), three_failures[2]]
     streams.assert_exact()
     before = rebuild.live_rows(APPLICATION)
@@ -101,4 +101,4 @@ def test_the_log_is_append_only_after_an_erasure(
 
 def test_an_unreadable_batch_is_not_erased() -> None:
     with pytest.raises(MalformedBatch):
-        codec.without_body(b"what is that?", 0)
+        bodies.without_body(b"what is that?", 0)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from arrester.controlplane.domain.error_policy.redaction_rules import fields
+from arrester.controlplane.domain.error_policy.redaction_rules import fields_parser
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from arrester.controlplane.domain.error_policy.redaction_rules import fields
     ],
 )
 def test_ordinary_json_paths_are_read(rule: str, means: str) -> None:
-    assert fields()(rule) == (means,)
+    assert fields_parser()(rule) == (means,)
 
 
 @pytest.mark.parametrize(
@@ -35,10 +35,10 @@ def test_ordinary_json_paths_are_read(rule: str, means: str) -> None:
 )
 def test_a_path_that_matches_nothing_is_refused(rule: str) -> None:
     with pytest.raises(ValueError, match=re.escape(rule)):
-        fields()(rule)
+        fields_parser()(rule)
 
 
 def test_rules_that_show_fields_refuse_item_numbers() -> None:
     with pytest.raises(ValueError, match="items"):
-        fields(items=False)("$.items[0].name")
-    assert fields(items=False)("$.items[*].name, pin") == ("$.items.name", "pin")
+        fields_parser(items=False)("$.items[0].name")
+    assert fields_parser(items=False)("$.items[*].name, pin") == ("$.items.name", "pin")

@@ -24,9 +24,10 @@ from arrester.controlplane.domain.events import (
     ThreadStarted,
 )
 from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.domain.wire.codec import BATCH_MAX_BYTES, FORMAT
+from arrester.controlplane.domain.wire.bodies import decode_body
 from arrester.controlplane.domain.wire.event_count import BATCH_EVENTS_LIMIT
 from arrester.controlplane.domain.wire.failure_columns import FailedRecords, expand, to_columns
+from arrester.controlplane.domain.wire.packed_list import BATCH_MAX_BYTES, FORMAT
 from tests import histories
 from tests.histories import FAILURE, RUN
 
@@ -63,7 +64,7 @@ def test_heads_and_bodies_are_read_separately(events: list[Event]) -> None:
     if found[1].bodies is None:
         assert not any(bodies)
     else:
-        assert [codec.decode_body(found[1].bodies, at) for at in range(len(events))] == bodies
+        assert [decode_body(found[1].bodies, at) for at in range(len(events))] == bodies
 
 
 def test_a_batch_with_bodies_inside_its_events_is_read() -> None:
@@ -173,7 +174,7 @@ def test_truncated_bodies_are_refused() -> None:
     (heads, packed) = found
     assert heads == [replace(histories.failed(1), body=None)]
     assert packed.bodies is not None
-    for read in (partial(codec.decode_body, packed.bodies, 0), partial(codec.decode_batch, cut)):
+    for read in (partial(decode_body, packed.bodies, 0), partial(codec.decode_batch, cut)):
         with pytest.raises(MalformedBatch, match="cut off"):
             read()
 

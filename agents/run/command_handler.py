@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from arrester.agents.dead_letters.queue import DeadLetterQueue
-from arrester.agents.dead_letters.schema import DeadLetterContext
-from arrester.agents.decisions.events import EventFactory
+from arrester.agents.dead_letters.rows import DeadLetterContext
+from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.executor.columns import ERROR, ERROR_TYPE, OUTCOME, POSITION, ROW, TASK
 from arrester.agents.failures.failure_set import fits_driver
@@ -24,7 +24,12 @@ from arrester.agents.journal.state import CommandAnswer, StoppingRecord, TaskLed
 from arrester.agents.run.processor import Processor
 from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand
 from arrester.agents.spark.errors import Problem
-from arrester.controlplane.domain.commands.decide import pause_refusal, restart_refusal
+from arrester.controlplane.domain.commands.task_refusals import (
+    pause_refusal,
+    restart_refusal,
+    resume_refusal,
+    target_refusal,
+)
 from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandRefused,
@@ -37,7 +42,6 @@ from arrester.controlplane.domain.events import (
     TaskResumed,
 )
 from arrester.controlplane.domain.state.policy_overrides import retry_refusal, stage_refusal
-from arrester.controlplane.domain.state.states import TaskStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,18 +300,16 @@ def _task_refusal(task: TaskLedger, requested: TaskCommand) -> str | None:
     state = task.state
     if requested.how is None:
         return pause_refusal(state)
-    if requested.how is ResumeHow.RESTART:
-        forbidden = restart_refusal(state)
-        if forbidden is not None:
-            return forbidden
-    elif state.status is not TaskStatus.PAUSED:
-        return f"only a PAUSED task can resume; {state.id.printed} is {state.status}"
-    held_at = f"{state.id.printed} is held at position {state.position}"
+    is_restart = requested.how is ResumeHow.RESTART
+    forbidden = restart_refusal(state) if is_restart else resume_refusal(state)
+    if forbidden is not None:
+        return forbidden
     if requested.position is not None and requested.position != state.position:
+        held_at = f"{state.id.printed} is held at position {state.position}"
         return f"{held_at}, not {requested.position}"
-    position = state.position
-    if requested.target is not None and position is not None and requested.target < position:
-        return f"{held_at}; {requested.target} is before it"
+    forbidden = target_refusal(state, requested.target)
+    if forbidden is not None:
+        return forbidden
     if requested.how is ResumeHow.SKIP and task.stopped_by is None:
         return f"{state.id.printed} was not paused by a failed record; there is none to skip"
     return None

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from pyspark.sql import Row
 
-from arrester.agents.decisions.events import EventFactory
+from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.decisions.judge import Decision
 from arrester.agents.failures.aggregate import FailureSummary
 from arrester.agents.failures.failed_record import FailedRecord

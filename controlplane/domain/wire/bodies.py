@@ -1,0 +1,50 @@
+"""Read and erase the bodies of a packed batch."""
+
+from __future__ import annotations
+
+import msgspec
+
+from arrester.controlplane.domain.errors import MalformedBatch
+from arrester.controlplane.domain.events import Body
+from arrester.controlplane.domain.wire.packed_list import compressed, inflated
+
+_pack = msgspec.msgpack.Encoder()
+#: The packed form of "no body".
+NO_BODY = msgspec.Raw(_pack.encode(None))
+#: In place of an erased body.
+_ERASED = msgspec.Raw(_pack.encode(Body(erased=True)))
+_unpack_list = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_unpack_body = msgspec.msgpack.Decoder(Body | None)
+
+
+def decode_body(bodies: bytes, index: int) -> Body | None:
+    """Return one body of a batch; None if its event has none.
+
+    A foreign sender's list may be short: the other events have none. Raises MalformedBatch if it
+    cannot be read.
+    """
+    raws = _bodies(bodies)
+    try:
+        return _unpack_body.decode(raws[index]) if index < len(raws) else None
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise MalformedBatch(f"not a packed body: {exc}") from exc
+
+
+def without_body(bodies: bytes, index: int) -> bytes:
+    """Return the bodies of a batch with a tombstone in place of one; the bytes of the others are
+    unchanged.
+
+    Raises MalformedBatch if they cannot be read, or if there is no such body.
+    """
+    raws = _bodies(bodies)
+    if index >= len(raws) or raws[index] in (NO_BODY, _ERASED):
+        raise MalformedBatch(f"event {index} of the batch has no body")
+    raws[index] = _ERASED
+    return compressed(_pack.encode(raws))
+
+
+def _bodies(bodies: bytes) -> list[msgspec.Raw]:
+    try:
+        return _unpack_list.decode(inflated(bodies)[0])
+    except msgspec.DecodeError as exc:
+        raise MalformedBatch(f"not a packed list of bodies: {exc}") from exc
