@@ -10,7 +10,7 @@ import pytest
 from hypothesis import Phase, find, settings
 
 from arrester.controlplane.domain.events import EVENT_TYPES
-from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire import codec, json_codec
 from tests import histories
 from tests.services import REPOSITORY
 
@@ -23,9 +23,9 @@ PAGE = REPOSITORY / "docs" / "reference" / "events.md"
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
 def test_every_released_event_is_still_read(sample: Path) -> None:
     text = sample.read_text()
-    event = codec.from_json(text)
+    event = json_codec.from_json(text)
     assert event.type == sample.stem.partition("-")[0]
-    assert json.loads(codec.to_json(event)) == json.loads(text)
+    assert json.loads(json_codec.to_json(event)) == json.loads(text)
     assert codec.decode_event(codec.encode_event(event)) == event
 
 

@@ -6,11 +6,9 @@ import msgspec
 
 from arrester.controlplane.domain.errors import MalformedBatch
 from arrester.controlplane.domain.events import Body
-from arrester.controlplane.domain.wire.packed_list import compressed, inflated
+from arrester.controlplane.domain.wire.codec import NO_BODY, compressed, inflated
 
 _pack = msgspec.msgpack.Encoder()
-#: The packed form of "no body".
-NO_BODY = msgspec.Raw(_pack.encode(None))
 #: In place of an erased body.
 _ERASED = msgspec.Raw(_pack.encode(Body(erased=True)))
 _unpack_list = msgspec.msgpack.Decoder(list[msgspec.Raw])

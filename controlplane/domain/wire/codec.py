@@ -1,7 +1,8 @@
-"""Encode and decode events: packed batches for the server, JSON for the journal."""
+"""Encode and decode packed batches of events, and single events; the heartbeat's format."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC
 from itertools import chain, repeat
@@ -12,8 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from arrester.controlplane.domain.errors import MalformedBatch
-from arrester.controlplane.domain.events import CommandIssued, Count, Data, Event, Moment, Run
-from arrester.controlplane.domain.wire.bodies import NO_BODY
+from arrester.controlplane.domain.events import Count, Data, Event, Moment, Run
 from arrester.controlplane.domain.wire.envelope import incomplete, is_complete
 from arrester.controlplane.domain.wire.event_count import (
     check_count,
@@ -29,18 +29,17 @@ from arrester.controlplane.domain.wire.failure_columns import (
     size,
     to_columns,
 )
-from arrester.controlplane.domain.wire.packed_list import (
-    BATCH_MAX_BYTES,
-    FORMAT,
-    compressed,
-    inflated,
-    without_format,
-)
 
+#: The first byte of a batch: the version of this format.
+FORMAT = b"\x01"
+#: A batch that unpacks to more than this is foreign; ours are some hundreds of events.
+BATCH_MAX_BYTES = 64 * 2**20
 #: The most events that an agent packs into one batch.
 BATCH_MAX_EVENTS = 500
 
 _pack = msgspec.msgpack.Encoder()
+#: The packed form of "no body".
+NO_BODY = msgspec.Raw(_pack.encode(None))
 _unpack_event = msgspec.msgpack.Decoder(Event)
 _unpack_elements = msgspec.msgpack.Decoder(list[Event | FailedRecords])
 #: Raised for invalid bytes or values.
@@ -53,9 +52,6 @@ _DECODE_ERRORS = (
     RecursionError,
 )
 _unpack_map = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
-_json = msgspec.json.Encoder()
-_from_json = msgspec.json.Decoder(Event)
-_command = msgspec.json.Decoder(CommandIssued)
 
 
 class UnreadableEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,6 +145,37 @@ def read_batch(batch: bytes) -> tuple[list[Element], Packed] | None:
     if not all(map(_is_valid, elements)):
         return None
     return elements, Packed(heads=batch[: len(batch) - len(bodies)], bodies=bodies or None)
+
+
+def compressed(unpacked: bytes) -> bytes:
+    """Return a compressed list."""
+    return zlib.compress(unpacked, level=1)
+
+
+def without_format(batch: bytes) -> bytes:
+    """Return what follows the format's version; raises MalformedBatch for another version."""
+    if not batch.startswith(FORMAT):
+        raise MalformedBatch(
+            f"batch format {batch[:1].hex() or 'missing'}; this version reads {FORMAT.hex()}"
+        )
+    return batch.removeprefix(FORMAT)
+
+
+def inflated(packed: bytes) -> tuple[bytes, bytes]:
+    """Return the first list, and the bytes after it.
+
+    Raises MalformedBatch if there is none, or if it is too large.
+    """
+    inflate = zlib.decompressobj()
+    try:
+        unpacked = inflate.decompress(packed, BATCH_MAX_BYTES)
+    except zlib.error as exc:
+        raise MalformedBatch(f"not a packed list: {exc}") from exc
+    if inflate.unconsumed_tail:
+        raise MalformedBatch(f"unpacks to more than {BATCH_MAX_BYTES} bytes")
+    if not inflate.eof:
+        raise MalformedBatch("not a packed list: it is cut off")
+    return unpacked, inflate.unused_data
 
 
 def _all_in_utc(elements: Iterable[Element]) -> list[Element]:
@@ -248,26 +275,6 @@ def _in_utc(event: Event) -> Event:
     if event.occurred_at.tzinfo is UTC:
         return event
     return replace(event, occurred_at=event.occurred_at.astimezone(UTC))
-
-
-def to_json(event: Event) -> bytes:
-    """Return an event as JSON: for samples, the REST feed and the journal."""
-    return _json.encode(event)
-
-
-def from_json(text: bytes | str) -> Event:
-    """Return the event in `text`; raises msgspec.DecodeError if it is invalid."""
-    return _from_json.decode(text)
-
-
-def encode_command(command: CommandIssued) -> bytes:
-    """Return a command as agents receive it."""
-    return _json.encode(command)
-
-
-def decode_command(text: bytes) -> CommandIssued:
-    """Return the command in `text`; raises msgspec.DecodeError if it is invalid."""
-    return _command.decode(text)
 
 
 def parse_uuid(text: bytes | str | None, what: str) -> UUID:

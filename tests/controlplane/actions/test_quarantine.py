@@ -35,7 +35,7 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.identity import redis_keys, uuids
 from arrester.controlplane.domain.state.states import ApplicationStatus
 from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.domain.wire.packed_list import BATCH_MAX_BYTES, FORMAT
+from arrester.controlplane.domain.wire.codec import BATCH_MAX_BYTES, FORMAT
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.store import copy_rows, stream_entry
 from tests import histories
