@@ -11,7 +11,7 @@ from django.db import models as fields
 
 from arrester.controlplane import models
 from arrester.controlplane.store import StoredState, copy_in
-from arrester.controlplane.views import table_rows
+from arrester.controlplane.views import row_mapping
 from arrester.controlplane.views.bulk_upsert import Row, Upsert, column_types, key_columns, upsert
 
 SNAPSHOT = "snapshot"
@@ -38,7 +38,7 @@ def _packed(application: str, found: Rows, *, kind: str = "") -> Iterator[Row]:
             yield {
                 "application": application,
                 "view": f"{kind}{model._meta.db_table}",
-                "key": msgspec.json.encode(table_rows.key_of(model, row)).decode(),
+                "key": msgspec.json.encode(row_mapping.key_of(model, row)).decode(),
                 "row": msgspec.json.encode(row).decode(),
             }
 

@@ -21,7 +21,7 @@ from arrester.controlplane.domain.state.states import (
 from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from arrester.controlplane.domain.wire.failure_columns import Stored
 from arrester.controlplane.store.column_values import MAX_BIGINT
-from arrester.controlplane.views import row_mapping, table_rows, view_mapping
+from arrester.controlplane.views import row_mapping, view_mapping
 
 #: The cost of a past state: events that are folded for any answer, and the multiple of it if no
 #: keeper was available.
@@ -132,7 +132,7 @@ def make_snapshot_if_due(application: str) -> None:
     with transaction.atomic():
         if store.try_snapshot_lock(application):
             views = {
-                view.table: (table_rows.owner(view.model), view.key_sql)
+                view.table: (row_mapping.owner(view.model), view.key_sql)
                 for view in row_mapping.STATES
             }
             store.snapshot_views(application, every=EVENTS_PER_SNAPSHOT, views=views)

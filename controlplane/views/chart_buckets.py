@@ -18,7 +18,7 @@ from arrester.controlplane.domain.state.keyed_states import HeldKey
 from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.domain.wire.failure_columns import Stored, StoredFailures, moment
 from arrester.controlplane.store.column_values import MAX_BIGINT, fit, saturated
-from arrester.controlplane.views import table_rows
+from arrester.controlplane.views import row_mapping
 from arrester.controlplane.views.bulk_upsert import Row, Upsert, key_columns, upsert
 
 #: The parts of a bucket's key, and the number of failures with the last position.
@@ -189,7 +189,7 @@ def subtract(buckets: Buckets) -> None:
     )
     for model, column in _TOTALS.items():
         if column == "count":
-            table_rows.delete_empty(model, buckets.application)
+            row_mapping.delete_empty(model, buckets.application)
     if buckets.held:
         models.HeldChange.objects.filter(
             application=buckets.application,
