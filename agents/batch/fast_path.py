@@ -94,8 +94,8 @@ class FastPath:
     def write(self, source: DataFrame, number: int, *, check: Callable[[], None]) -> bool:
         """Evaluate and write at once; return False, with nothing written, if anything failed.
 
-        The fast path cannot tell whether the source, a step or the sink failed. The slow path can:
-        it evaluates before it writes. `check` raises if the run is to end. Raises RowsUnread if the
+        On the fast path it is unknown whether the source, a step or the sink failed. The slow path
+        evaluates before it writes. `check` raises if the run is to end. Raises RowsUnread if the
         sink returned before it had read all rows.
         """
         sink = self.pipeline.sink

@@ -91,7 +91,7 @@ def _fields(kind: T.DataType) -> set[str]:
 def stage_policies(pipeline: Pipeline, config: AgentConfig) -> dict[int, StagePolicy]:
     """Return the policy of each step: the author's handler takes precedence.
 
-    Raises InvalidConfiguration naming each step whose `on` says RETRY without a retry budget.
+    Raises InvalidConfiguration naming each step whose `on` has RETRY without a retry budget.
     """
     _check_budgets(pipeline, config)
     # A record without a usable position is treated as one that cannot be read.

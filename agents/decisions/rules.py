@@ -244,7 +244,7 @@ class FailureRules:
         return f"{self.pipeline.name}: {each.stage} failed at {place}: {error}"
 
     def with_handler_fault(self, each: FailedRecord) -> FailedRecord:
-        """Return a record that also says what is wrong with the answer of its handler."""
+        """Return a record whose message also has the fault of its handler's answer."""
         fault = self.handler_faults.get((each.task, each.position))
         if fault is None:
             return each

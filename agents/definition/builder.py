@@ -360,7 +360,7 @@ def define(
     if set(source.columns) >= COORDINATES:
         task = default_task(source) if task is None else task
         position = "offset" if position is None else position
-        # A key is shown only if the author says so: it may be a person's name.
+        # A key is shown only if the author declares it: it may be a person's name.
         if value is None and "value" in source.columns:
             value = "value"
     if on_error is not None:

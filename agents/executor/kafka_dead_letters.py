@@ -293,7 +293,7 @@ class _Tally:
         try:
             row: bytes = self.dead_letter["row"]
             return redacting(row.decode(), message, None)[1] or ""
-        except Exception:  # a row that is no text; what it says of it is not known
+        except Exception:  # a row that is no text: its values in the message are unknown
             return "(not shown: the row cannot be read)"
 
 

@@ -80,7 +80,7 @@ class Redactor:
 
     @property
     def dropped_paths(self) -> list[str]:
-        """The paths of dropped values, bounded in number and length; the last one says so.
+        """The paths of dropped values, bounded in number and length; the last counts the rest.
 
         If `only` is given these are columns: names below a column may be data.
         """

@@ -25,7 +25,7 @@ from arrester.agents.spark.kafka_source import COORDINATES
 from arrester.controlplane.domain.events import Body
 
 _log = logging.getLogger("arrester.thread")
-#: A longer record, in bytes, is cut, and the body says so.
+#: A longer record, in bytes, is cut, and the body has its size.
 RECORD_BYTES = 16 * 1024
 _TRUNCATED = "…[cut]"
 #: Kafka's rule for topic names; a column of that name may have any value.

@@ -122,7 +122,7 @@ class Publisher:
 
         The sink of a waiting entry may be tried for hours, and meanwhile the server would show the
         earlier run as the last one. If the waiting entries contain task states, nothing is put
-        ahead: the server would ignore the states of a run older than the one it knows.
+        ahead: the server would ignore the states of a run older than its newest one.
         """
         if self._put_ahead_at == self._journal.next_number:
             return

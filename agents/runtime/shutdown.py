@@ -12,7 +12,7 @@ from arrester.agents.runtime.thread_protocol import Thread
 
 log = logging.getLogger("arrester.agent")
 
-#: How long a stop may take before the log says what it waits for.
+#: How long a stop may take before a log line names what it waits for.
 SOON_SECONDS = 2.0
 #: What cancelling the jobs of a thread may take after its timeout.
 GRACE_SECONDS = 10.0

@@ -88,7 +88,7 @@ def is_folded(application: str, *, now: datetime) -> bool:
 
 
 def record_postgres(*, now: datetime) -> None:
-    """Record in Redis that PostgreSQL answers: while it does not, it cannot say since when."""
+    """Record in Redis that PostgreSQL answers: it cannot store since when it does not."""
     redis_client.client().set(redis_keys.POSTGRES_SEEN, msgspec.json.encode(now))
 
 

@@ -19,7 +19,7 @@ NOT_YET = datetime.min.replace(tzinfo=UTC)
 
 
 class QuarantinedEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of a stream, or one event of its batch; `raw` is packed as `index` says."""
+    """An entry of a stream, or one event of its batch; `index` determines how `raw` is packed."""
 
     application: str
     entry: str
