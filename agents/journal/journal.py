@@ -260,9 +260,10 @@ class Journal:
     ) -> None:
         """Make a snapshot and delete the entries and row folders that it replaces.
 
-        `is_settled` returns whether an entry's events are confirmed and its micro-batch is committed,
-        `is_needed` whether saved rows are still needed. Raises Superseded. A run may freeze at any
-        line while a newer one continues: then its snapshot is older, replaces none and is ignored.
+        `is_settled` returns whether an entry's events are confirmed and its micro-batch is
+        committed, `is_needed` whether saved rows are still needed. Raises Superseded. A run may
+        freeze at any line while a newer one continues: then its snapshot is older, replaces none
+        and is ignored.
         """
         self.check_owned()
         settled = self.ledger.settled
