@@ -205,7 +205,7 @@ def test_lint_is_everything_but_tests(tool: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("agents", "demo", "dev", "redis", "server", "tools"),
+        *("agents", "demo", "dev", "kafka", "server", "tools"),
         *("spark-3.5", "spark-4.0", "spark-4.1", "spark-4.2"),
     ],
 )
