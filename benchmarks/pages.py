@@ -168,8 +168,8 @@ def timed(client: Client, url: str) -> Took:
     begin, own = time.perf_counter(), time.thread_time()
     client.get(url)
     wall, own = (time.perf_counter() - begin) * 1000, (time.thread_time() - own) * 1000
-    spent = backend_ms() - before.get(connection.connection.info.backend_pid, 0.0)
-    return Took(wall, own + spent, own)
+    cpu_ms = backend_ms() - before.get(connection.connection.info.backend_pid, 0.0)
+    return Took(wall, own + cpu_ms, own)
 
 
 def backend_ms(pid: int | None = None) -> float:

@@ -81,7 +81,7 @@ def for_people(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], Htt
     return guarded
 
 
-def for_anybody(view: PlainView[Args]) -> PlainView[Args]:
+def for_everyone(view: PlainView[Args]) -> PlainView[Args]:
     """Serve Django's own page to everyone."""
 
     @wraps(view)

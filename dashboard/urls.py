@@ -30,7 +30,7 @@ from arrester.dashboard.pages import (
     settings,
     tasks,
 )
-from arrester.dashboard.permissions import for_anybody
+from arrester.dashboard.permissions import for_everyone
 from arrester.dashboard.rest import urls as rest_urls
 
 
@@ -161,10 +161,10 @@ urlpatterns = [
     path("live", stream.live, name="live"),
     path(
         "login",
-        for_anybody(LoginView.as_view(template_name="dashboard/login.html")),
+        for_everyone(LoginView.as_view(template_name="dashboard/login.html")),
         name="login",
     ),
-    path("logout", for_anybody(LogoutView.as_view()), name="logout"),
+    path("logout", for_everyone(LogoutView.as_view()), name="logout"),
     path("healthz", health_probes.healthz, name="healthz"),
     path("readyz", health_probes.readyz, name="readyz"),
     path("metrics", metrics.MetricsView.as_view(), name="metrics"),

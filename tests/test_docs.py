@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 from arrester.agents.dead_letters.rows import COLUMNS
@@ -103,7 +104,7 @@ def test_the_configuration_reference_is_what_the_code_gives() -> None:
 
 def test_the_language_check_finds_replaced_words_and_the_pages_have_none() -> None:
     assert check_language.faults("fine\nTwelve tasks stand.") == [
-        "line 2: 'stand': write is PAUSED, is stopped"
+        "line 2: 'stand': write is PAUSED, is stopped, represents"
     ]
     assert check_language.main() == 0
 
@@ -117,10 +118,52 @@ def test_the_language_check_reads_the_text_of_pages_templates_and_messages() -> 
     assert check_language.faults(check_language.template_text(template)) == [
         "line 2: 'road': write path, delivery, outbox"
     ]
-    module = '"""A road."""\nroad = "road"\nraise ValueError(f"{road} is a road")'
-    assert check_language.faults(check_language.messages(module)) == [
-        "line 3: 'road': write path, delivery, outbox"
+    module = '"""A path."""\nclass_name = "road"\nraise ValueError(f"{class_name} is a road")'
+    assert check_language.module_faults(module) == ["line 3: 'road': write path, delivery, outbox"]
+
+
+def test_the_language_check_reads_comments_and_docstrings() -> None:
+    module = '"""A path.\n\nA road.\n"""\n\nvalue = 1  # told\n#: as `told`\n'
+    assert check_language.module_faults(module) == [
+        "line 3: 'road': write path, delivery, outbox",
+        "line 6: 'told': write report, log",
     ]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def tell_server(): ...",
+        "class ServerTeller: ...",
+        "_told = 1",
+        "state.toldAt = 1",
+        "def report(*, told: int): ...",
+        "for told in (): pass",
+        "with lock as told: pass",
+        "import sys as teller",
+        "try: pass\nexcept ValueError as told: pass",
+        "match 1:\n    case [*told]: pass",
+    ],
+)
+def test_a_private_word_in_a_name_that_a_module_defines_is_a_fault(source: str) -> None:
+    [fault] = check_language.module_faults(source)
+    assert re.match(r"line \d: name '\w+' has '(?i:tell|told|teller)': write ", fault)
+
+
+def test_names_with_terms_of_the_glossary_or_from_elsewhere_are_no_faults() -> None:
+    module = "dead_letters = DeadLetter = turning = spent = packet.told(letters)"
+    assert check_language.module_faults(module) == []
+    assert check_language.name_faults([(1, "letters")]) == [
+        "line 1: name 'letters' has 'letters': write dead letter"
+    ]
+
+
+def test_names_that_keep_a_private_word_exist() -> None:
+    code = [
+        path.read_text() for pattern in check_language.CODE for path in REPOSITORY.glob(pattern)
+    ]
+    defined = {name for source in code for _, name in check_language.defined_names(source)}
+    assert set(check_language.KEPT_NAMES) <= defined
 
 
 def test_the_glossary_of_the_documentation_is_that_of_the_product() -> None:

@@ -268,7 +268,7 @@ class DeadLetterQueue:
             try:
                 with self._cancelled_on_stop():
                     return [*rejected, *self._destination.write(rows, dead_letters)]
-            except Exception as exc:  # whatever a sink may raise
+            except Exception as exc:  # any exception of the author's sink
                 # If the run is stopping, the interrupted job is no failure: the next run writes
                 # them.
                 self._check()

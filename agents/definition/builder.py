@@ -100,7 +100,7 @@ class PipelineBuilder(Definition):
         """
         answers = self._checked_answers(name, on_error, on, native=True)
         if not expressions:
-            raise PipelineInvalid(f"columns {name!r}: no column is given; say column=expression")
+            raise PipelineInvalid(f"columns {name!r}: no column is given; write column=expression")
         check_columns(f"columns {name!r}", list(expressions))
         shape = dry_run_native(self.shape, f"columns {name!r}", expressions)
         prepared = PreparedExpressions.of(self.shape, expressions)

@@ -134,7 +134,7 @@ class Bisection:
         )
 
     def _after_returned_rows(self, inside: DataFrame, failed: FailedJob) -> FailingRecord | None:
-        # The rows in their order, whatever was left out.
+        # The rows in their order, with gaps where some were left out.
         ranked = inside.coalesce(1).withColumn(_RANK, F.monotonically_increasing_id())
         first = failed.returned
         if not 0 < failed.read - first <= SMALL:

@@ -26,8 +26,8 @@ RESULT = (
     "task string, failures bigint, waiting bigint, exception_class string, message string, "
     "names array<string>, kind string, attempts int, ids array<string>"
 )
-#: Up to this many ids of waiting dead letters are reported per task; beyond, all of its dead
-#: letters wait.
+#: Up to this many ids of waiting dead letters are reported per task; with more, all of the task's
+#: are reported as waiting.
 IDS = 10_000
 #: The broker or the client refuses a message of this size.
 _TOO_LARGE = "confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE"

@@ -106,7 +106,7 @@ class Redactor:
     def redact_text(self, text: str) -> str:
         """Return a text without the dropped values that occur in it, plain or escaped.
 
-        Values may overlap: whatever belongs to one of them is hidden.
+        Values may overlap: each character of one of them is hidden.
         """
         found = [span for value in self._values for span in _occurrences(text, value)]
         if len(text) >= _CUT_TEXT_CHARACTERS:

@@ -31,7 +31,7 @@ def is_record(task: str | None, entry: int, position: int | None) -> Column:
 
 
 def is_task_in(task: Column, keys: Collection[str | None]) -> Column:
-    """Return whether a task is one of some; None stands for records without a task."""
+    """Return whether a task is one of some; None represents records without a task."""
     named = [key for key in keys if key is not None]
     found = task.isin(named) if named else F.lit(False)
     return F.when(task.isNull(), F.lit(None in keys)).otherwise(found)

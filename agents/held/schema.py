@@ -24,7 +24,7 @@ _NESTED = (T.StructType, T.ArrayType, T.MapType)
 Path = tuple[str, ...]
 
 
-class HeldRowsMisfit(ArresterError):
+class HeldRowsMismatch(ArresterError):
     """A column of held rows has a type that the source's column cannot hold. Both are named."""
 
 
@@ -142,7 +142,7 @@ def _value(
         return F.transform(value, lambda each: _value(spark, each, *types, path))
     if can_upcast(spark, stored, present):
         return value.cast(present)
-    raise HeldRowsMisfit(
+    raise HeldRowsMismatch(
         f"held rows have {'.'.join(path)} as {stored.simpleString()}, the source has it as "
         f"{present.simpleString()} now: give the source its former type until these rows have run, "
         "or resume at a position after them"

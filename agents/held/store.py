@@ -27,7 +27,7 @@ from arrester.agents.executor.columns import (
 )
 from arrester.agents.failures.pause_offsets import cursor_after, place
 from arrester.agents.held.schema import (
-    HeldRowsMisfit,
+    HeldRowsMismatch,
     HeldRowsMissing,
     RowSchemas,
     converted,
@@ -154,7 +154,7 @@ class HeldStore:
     def rows(self, ledger: Ledger, chunk: Chunk) -> DataFrame:
         """Return the rows of a chunk, in order, with their entry and the source's columns.
 
-        Raises HeldRowsMisfit if rows of an earlier schema cannot be converted.
+        Raises HeldRowsMismatch if rows of an earlier schema cannot be converted.
         """
         return self._of_chunk(self._converted, ledger, chunk)
 
@@ -162,7 +162,7 @@ class HeldStore:
         """Return the rows of a chunk that is skipped, unconverted if they do not fit."""
         try:
             return self.rows(ledger, chunk)
-        except HeldRowsMisfit:
+        except HeldRowsMismatch:
             return self._of_chunk(self._unconverted, ledger, chunk)
 
     def _of_chunk(

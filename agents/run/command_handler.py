@@ -16,7 +16,7 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.executor.columns import ERROR, ERROR_TYPE, OUTCOME, POSITION, ROW, TASK
 from arrester.agents.failures.failure_set import fits_driver
 from arrester.agents.failures.fingerprints import failure_at
-from arrester.agents.held.schema import HeldRowsMisfit, HeldRowsMissing
+from arrester.agents.held.schema import HeldRowsMismatch, HeldRowsMissing
 from arrester.agents.held.store import HeldStore, PositionNotHeld
 from arrester.agents.journal.entries import NO_BATCH, Chunk, DeadLetters, Entry, EntryKind
 from arrester.agents.journal.journal import Journal
@@ -100,7 +100,7 @@ class CommandHandler:
                 refusal = f"{task.state.id.printed} cannot continue: {exc}"
         return self._refuse(requested, at, refusal)
 
-    def pause_misfit(self, misfit: HeldRowsMisfit, at: datetime) -> bool:
+    def pause_mismatch(self, mismatch: HeldRowsMismatch, at: datetime) -> bool:
         """Pause the task whose held rows no longer fit the source; return False if it cannot be
         paused.
 
@@ -112,8 +112,8 @@ class CommandHandler:
         if task is None or task.state.id.key is None or ledger.open_chunk is not None:
             return False
         key = task.state.id.key
-        name = f"{type(misfit).__module__}.{type(misfit).__qualname__}"
-        why = failure_at("source", Problem(exception_class=name, message=str(misfit)))
+        name = f"{type(mismatch).__module__}.{type(mismatch).__qualname__}"
+        why = failure_at("source", Problem(exception_class=name, message=str(mismatch)))
         position = self.held_store.first_position(ledger, key)
         paused = TaskPaused(task=key, position=position, failure=why)
         self._append(EntryKind.PAUSE, at, None, [paused])

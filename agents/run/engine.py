@@ -23,7 +23,7 @@ from arrester.agents.definition.stages import stages_of
 from arrester.agents.failures.payload import UnmatchedRules
 from arrester.agents.held.limits import HeldLimits
 from arrester.agents.held.replay_check import ReplayCheck
-from arrester.agents.held.schema import HeldRowsMisfit, RowSchemas
+from arrester.agents.held.schema import HeldRowsMismatch, RowSchemas
 from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.exclusive_create import check_exclusive_create
 from arrester.agents.journal.fencing import check_journal, claim
@@ -253,8 +253,8 @@ class Engine:
         """Run some held records; return whether there may be more."""
         try:
             return self.processor.drain()
-        except HeldRowsMisfit as exc:
-            if not self.commands.pause_misfit(exc, datetime.now(UTC)):
+        except HeldRowsMismatch as exc:
+            if not self.commands.pause_mismatch(exc, datetime.now(UTC)):
                 raise
             return True
 

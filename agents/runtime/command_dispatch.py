@@ -121,7 +121,7 @@ class Commands:
         if fetched.command.kind not in _HOW:
             return
         if len(self._unclaimed) >= MAX_UNCLAIMED:
-            # An expired one is kept while there is room: an earlier instance may have applied it.
+            # An expired one is kept below the limit: an earlier instance may have applied it.
             self._unclaimed = {
                 id: each
                 for id, each in self._unclaimed.items()

@@ -68,7 +68,7 @@ class Runtime:
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._connection: Connection | None = None
-        #: When the last pipeline was started, and whether anybody has waited for the end.
+        #: When the last pipeline was started, and whether the end was awaited.
         self._started_at, self._awaited = 0.0, False
         #: Shutdown commands that are answered when the instance has ended.
         self._shutdowns: list[CommandIssued] = []
@@ -213,7 +213,7 @@ class Runtime:
         self._dead_threads.raise_next(at_end=True)
 
     def warn_unawaited(self) -> None:
-        """Log a WARNING if pipelines are at work whose end nobody has waited for."""
+        """Log a WARNING if pipelines are at work whose end was not awaited."""
         at_work = [each.pipeline_name for each in self.running() if not each.is_idle]
         if not at_work or self._awaited or self.ending is not None:
             return

@@ -54,7 +54,7 @@ _log = logging.getLogger("arrester.thread")
 
 
 class ProbeExited(ArresterError):
-    """Stands for something raised by a probe that is not an Exception, such as SystemExit."""
+    """Represents something raised by a probe that is not an Exception, such as SystemExit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

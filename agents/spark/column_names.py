@@ -21,7 +21,7 @@ def in_quotes(name: str) -> str:
 
 
 def text_literal(text: str | None) -> str:
-    """Return a text as SQL, whatever characters it has and however Spark reads escapes."""
+    """Return a text as SQL, with any characters and any setting of escapes."""
     return "CAST(NULL AS STRING)" if text is None else f"CAST(X'{text.encode().hex()}' AS STRING)"
 
 

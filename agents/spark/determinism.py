@@ -76,7 +76,7 @@ def _flagged(expression: Any) -> Any | None:
 def _trace(plan: Any, attributes: list[Any]) -> Iterator[Any | None]:
     """Yield the expressions that make `attributes` in a plan, and those that make their inputs.
 
-    None stands for an operator that does not show how it makes an attribute.
+    None represents an operator that does not show how it makes an attribute.
     """
     operators = nodes(plan)
     seen: set[int] = set()

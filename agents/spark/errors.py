@@ -105,19 +105,19 @@ class StepFailed(ArresterError):
 
 def problem_of_job(spark: SparkSession, exc: BaseException) -> Problem:
     """Return the problem of an exception from a job or from the author's code on the driver."""
-    thrown = java_exception_of(exc)
-    if thrown is None:
+    throwable = java_exception_of(exc)
+    if throwable is None:
         text = error_fields(exc)
         names = ("exception_class", "message", "stack", "frame")
         return Problem(**{name: text[name] for name in names}, cause=describe(exc))
-    chain = _java_chain(thrown)
+    chain = _java_chain(throwable)
     for each in chain:
         message = str(each.getMessage() or "")
         if _CRASHED in message and _ABORTED not in message:
             return _crash(message)
         if _TRACE in message and _ABORTED not in message:
             return _python(message)
-    inner = [each for each in chain if _ABORTED not in str(each.getMessage())] or [thrown]
+    inner = [each for each in chain if _ABORTED not in str(each.getMessage())] or [throwable]
     why = [each for each in inner if _java_condition(each) != _ONLY_WHERE]
     if inner[0] in why or not why:
         return problem_of_jvm(spark, inner[0])
@@ -131,7 +131,7 @@ def problem_of(spark: SparkSession, exc: BaseException, *, attempts: int = 1) ->
     The cause of a Java exception includes its chain of causes, without wrappers.
     """
     text = error_fields(exc, below=_OURS)
-    cause, thrown = describe(exc), java_exception_of(exc)
+    cause, throwable = describe(exc), java_exception_of(exc)
     problem = Problem(
         exception_class=class_name(exc),
         message=text["message"],
@@ -141,9 +141,9 @@ def problem_of(spark: SparkSession, exc: BaseException, *, attempts: int = 1) ->
         cause=cause,
         attempts=attempts,
     )
-    if thrown is None:
+    if throwable is None:
         return problem
-    java = problem_of_jvm(spark, thrown)
+    java = problem_of_jvm(spark, throwable)
     condition = java.condition or cause.condition
     names = dict.fromkeys((*java.cause.names, *cause.names))
     return replace(
@@ -176,7 +176,7 @@ def failed_in_python(exc: BaseException) -> bool:
 def rank_at_crash(exc: BaseException) -> tuple[int, bool] | None:
     """Return the rank of the row in a crashed worker, if the worker wrote it down.
 
-    The second value tells whether all rows before it are complete. Rank 0 means no row.
+    The second value is whether all rows before it are complete. Rank 0 means no row.
     """
     found = _AT.search(str(exc))
     return None if found is None else (int(found[1]), found[2] == "1")
@@ -237,10 +237,10 @@ def _user_frame(frames: list[tuple[str, str, str]]) -> str | None:
 # Java exceptions
 
 
-def problem_of_jvm(spark: SparkSession, thrown: Any) -> Problem:
+def problem_of_jvm(spark: SparkSession, throwable: Any) -> Problem:
     """Return the problem of a Java exception: its class, its message and those of its causes."""
     jvm: Any = spark._jvm
-    objects = jvm_class(jvm, "java.util.List").of(thrown).toArray()
+    objects = jvm_class(jvm, "java.util.List").of(throwable).toArray()
     [problem] = problems_of_jvm(spark, objects)
     assert problem is not None
     return problem
@@ -252,14 +252,14 @@ def problems_of_jvm(spark: SparkSession, objects: Any) -> list[Problem | None]:
     return [None if each is None else _problem_of_java(each) for each in found]
 
 
-def _problem_of_java(thrown: JavaException) -> Problem:
-    chain = thrown.chain
+def _problem_of_java(throwable: JavaException) -> Problem:
+    chain = throwable.chain
     causes = [f"caused by {each.names[0]}: {each.message}" for each in chain[1:]]
     return Problem(
         exception_class=chain[0].names[0],
         message="\n".join([chain[0].message, *causes])[:_MESSAGE_CHARACTERS],
         condition=chain[0].condition,
-        stack=thrown.stack[:_STACK_CHARACTERS],
+        stack=throwable.stack[:_STACK_CHARACTERS],
         cause=unwrapped([_cause(e.names, e.condition, e.message) for e in chain]),
     )
 
@@ -283,21 +283,21 @@ def java_class_and_message(exc: BaseException) -> tuple[str, str] | None:
     return name, text.strip().partition("\n")[0]
 
 
-def _cause_of_jvm(thrown: Any) -> Cause:
+def _cause_of_jvm(throwable: Any) -> Cause:
     """Return the cause of a Java exception, without wrappers."""
     chain = []
-    for each in _java_chain(thrown):
+    for each in _java_chain(throwable):
         cls = each.getClass()
         names = class_names(str(cls.getName()), cls)
         chain.append(_cause(names, _java_condition(each), str(each.getMessage() or "")))
     return unwrapped(chain)
 
 
-def _java_chain(thrown: Any) -> list[Any]:
+def _java_chain(throwable: Any) -> list[Any]:
     chain: list[Any] = []
-    while thrown is not None and len(chain) < _CAUSES:
-        chain.append(thrown)
-        thrown = thrown.getCause()
+    while throwable is not None and len(chain) < _CAUSES:
+        chain.append(throwable)
+        throwable = throwable.getCause()
     return chain
 
 
@@ -310,10 +310,10 @@ def _cause(names: tuple[str, ...], condition: str | None, message: str) -> Cause
     return Cause(names=names if found is None else (found[1], *names), condition=condition)
 
 
-def _java_condition(thrown: Any) -> str | None:
+def _java_condition(throwable: Any) -> str | None:
     for method in ("getCondition", "getErrorClass"):  # before 4.0, it has the second name only
         try:
-            condition = getattr(thrown, method)()
+            condition = getattr(throwable, method)()
         except Py4JError:  # only Spark's own have one
             continue
         return None if condition is None else str(condition)

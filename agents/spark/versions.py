@@ -82,7 +82,7 @@ ANSI: Final = "spark.sql.ansi.enabled"
 
 
 class SparkRefused(ArresterError):
-    """The agent does not run on this Spark session; the message says what to use."""
+    """The agent does not run on this Spark session; the message names what to use."""
 
 
 def require_supported(spark: SparkSession) -> None:

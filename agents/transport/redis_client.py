@@ -52,7 +52,7 @@ local answer = {'DONE'}
 if #ARGV < 7 then
   return answer
 end
-local room = tonumber(ARGV[3]) - redis.call('XLEN', KEYS[1])
+local entries_left = tonumber(ARGV[3]) - redis.call('XLEN', KEYS[1])
 local usage = redis.pcall('MEMORY', 'USAGE', KEYS[1])
 local bytes = tonumber(ARGV[4]) - (type(usage) == 'number' and usage or 0)
 local memory = redis.pcall('INFO', 'memory')
@@ -63,13 +63,13 @@ if most > 0 then
 end
 local empty = redis.call('XLEN', KEYS[1]) == 0
 for i = 7, #ARGV, 2 do
-  if room <= 0 or (bytes <= 0 and not (empty and i == 7)) then
+  if entries_left <= 0 or (bytes <= 0 and not (empty and i == 7)) then
     answer[1] = 'FULL'
     break
   end
   answer[#answer + 1] = redis.call('XADD', KEYS[1], '*',
     'batch', ARGV[i], 'spool', ARGV[6], 'events', ARGV[i + 1])
-  room, bytes = room - 1, bytes - #ARGV[i + 1]
+  entries_left, bytes = entries_left - 1, bytes - #ARGV[i + 1]
 end
 return answer
 """

@@ -127,7 +127,7 @@ class Sender:
             due = min(due, self._confirm())
         if status is AppendStatus.FULL:
             if not self._full:
-                log.warning("Redis has no room for events; they wait in %s", self._spool.path)
+                log.warning("Redis has no space for events; they wait in %s", self._spool.path)
             self._full = True
             return min(due, FULL_SECONDS)
         if self._has_unsent():

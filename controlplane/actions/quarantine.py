@@ -43,7 +43,7 @@ def requeue(
     """Requeue the entries that this version can decode; the others stay quarantined.
 
     It works in portions, each with an event that names the actor: folds continue in between, and a
-    requeued portion stays so whatever happens to the rest. The caller who requeues batches that are
+    requeued portion stays so if the rest fails. The caller who requeues batches that are
     too old confirms that they are not in the log.
     """
     check_text(actor=actor)

@@ -1,4 +1,4 @@
-"""The exceptions of Arrester. Each docstring says what the caller should do."""
+"""The exceptions of Arrester. Each docstring states what the caller should do."""
 
 from __future__ import annotations
 

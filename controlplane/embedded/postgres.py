@@ -223,7 +223,7 @@ def _check_version(data: Path) -> None:
 
 
 def _stop_orphan(data: Path) -> None:
-    """Stop a server that outlived its parent; nobody uses it, because we hold the lock.
+    """Stop a server that outlived its parent; it is unused, because we hold the lock.
 
     PostgreSQL would not start if another program now has the recorded process id.
     """

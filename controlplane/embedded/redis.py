@@ -121,7 +121,7 @@ class Redis:
         )
 
     def _stop_orphan(self) -> None:
-        """Stop a server that outlived its parent; nobody uses it, because we hold the lock."""
+        """Stop a server that outlived its parent; it is unused, because we hold the lock."""
         deadline = time.monotonic() + STOP_SECONDS
         with self._client() as connection:
             while time.monotonic() < deadline:

@@ -14,7 +14,7 @@ class Stream(Table):
     """An application's log: its length, and the position read in the Redis stream."""
 
     application = models.TextField(primary_key=True)
-    #: Stands for the name in large tables; PostgreSQL assigns it.
+    #: Represents the name in large tables; PostgreSQL assigns it.
     id = models.IntegerField(unique=True)
     #: The newest entry of the stream in Redis that is in the log.
     cursor = models.TextField()

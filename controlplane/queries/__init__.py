@@ -29,7 +29,7 @@ from arrester.controlplane.queries.current_state.instances import (
     last_heartbeats,
 )
 from arrester.controlplane.queries.current_state.overview import (
-    ApplicationBrief,
+    ApplicationSummary,
     Overview,
     Stop,
     overview,
@@ -116,7 +116,7 @@ from arrester.controlplane.store import read_quarantined_entry as quarantined
 from arrester.controlplane.store import read_stream as check_known
 
 __all__ = [
-    "ACT_KINDS", "NEWEST", "SORTS", "Act", "ApplicationBrief", "AsOf", "AuditFilter",
+    "ACT_KINDS", "NEWEST", "SORTS", "Act", "ApplicationSummary", "AsOf", "AuditFilter",
     "DeadLetterFilter", "FailureFilter", "Gauge", "GridPipeline", "GroupDetail", "GroupFilter",
     "Health", "Lag", "MetricValues", "Overview", "Page", "PipelinePolicy", "QuarantinedEntry",
     "Stop", "Summary", "TaskDetail", "TaskFilter", "accounts", "affected", "application",

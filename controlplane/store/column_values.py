@@ -15,7 +15,7 @@ MAX_BIGINT = 2**63 - 1
 #: Stages, exception classes and keys are cut at this length: index rows have a limit.
 TEXT_LIMIT = 300
 
-#: Stands for unknown texts: any text matches.
+#: Represents unknown texts: any text matches.
 ANY = "*"
 
 

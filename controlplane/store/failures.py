@@ -2,7 +2,7 @@
 
 One statement reads a page. It scans an index once for each application, group or task, newest
 rows first, and filters the rows that the index gives. `CANDIDATES` bounds the rows that one page
-reads, so a page of rare values can be short; then it says up to where it searched.
+reads, so a page of rare values can be short; then it has the time up to which it searched.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from arrester.controlplane.domain.state.states import CommandState, CommandStatus, ThreadState
-from arrester.controlplane.queries import ApplicationBrief, Lag, Overview, Stop
+from arrester.controlplane.queries import ApplicationSummary, Lag, Overview, Stop
 from arrester.dashboard.components import filters
 from arrester.dashboard.text import event_text
 
@@ -100,7 +100,7 @@ def items(overview: Overview, *, now: datetime) -> list[Item]:
         [each for each in overview.open_commands if now - each.issued_at > ANSWER_WITHIN]
     )
     quarantined = [_quarantined(each) for each in overview.lags if each.quarantined]
-    duplicates = [_duplicate(each) for each in overview.twins]
+    duplicates = [_duplicate(each) for each in overview.on_two_checkpoints]
     return [*stops, *no_instance, *lost, *unanswered, *quarantined, *duplicates]
 
 
@@ -135,7 +135,7 @@ def _duplicate(thread: ThreadState) -> Item:
     )
 
 
-def _no_instance(application: ApplicationBrief) -> Item:
+def _no_instance(application: ApplicationSummary) -> Item:
     name, held = application.name, application.held
     records = "1 held record" if held == 1 else f"{held:,} held records"
     return Item(
@@ -148,7 +148,7 @@ def _no_instance(application: ApplicationBrief) -> Item:
     )
 
 
-def _lost(application: ApplicationBrief) -> Item:
+def _lost(application: ApplicationSummary) -> Item:
     name, lost = application.name, application.lost
     instances = "1 instance has" if lost == 1 else f"{lost} instances have"
     return Item(

@@ -29,7 +29,7 @@ class GridPart(NamedTuple):
 
     @property
     def dense(self) -> bool:
-        """Whether cells have room for a letter only."""
+        """Whether cells show one character only."""
         return self.total > DENSE_FROM
 
     @property

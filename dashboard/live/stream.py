@@ -66,7 +66,7 @@ def _has_role(session_key: str | None) -> bool:
         connections.close_all()
 
 
-async def _anybody() -> bool:
+async def _always() -> bool:
     return True
 
 
@@ -75,7 +75,7 @@ async def stream(
     shown: str,
     *,
     heartbeat_seconds: float = HEARTBEAT_SECONDS,
-    has_role: Callable[[], Awaitable[bool]] = _anybody,
+    has_role: Callable[[], Awaitable[bool]] = _always,
     check_seconds: float = CHECK_SECONDS,
 ) -> AsyncGenerator[str, None]:
     """Yield events for a client that shows the position `shown`, until it leaves or loses its

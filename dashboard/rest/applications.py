@@ -174,7 +174,7 @@ class PolicySerializer(serializers.Serializer[Any]):
     uncaught = serializers.CharField(help_text="The answer to the end of the run by an exception.")
 
 
-class SpentSerializer(serializers.Serializer[Any]):
+class ToleranceUsageSerializer(serializers.Serializer[Any]):
     """The most records that one task of the run has skipped; 0 without a limit."""
 
     total = serializers.IntegerField(help_text="Since the start of the run.")
@@ -185,9 +185,9 @@ class SpentSerializer(serializers.Serializer[Any]):
     in_window = serializers.IntegerField(help_text="In that window.")
     window_task = serializers.CharField(allow_null=True, allow_blank=True)
 
-    def get_window_start(self, spent: MostToleranceUsed) -> datetime | None:
+    def get_window_start(self, usage: MostToleranceUsed) -> datetime | None:
         """Return the start of the window; None if no record was skipped."""
-        return moment(spent.window_start_ms) if spent.in_window else None
+        return moment(usage.window_start_ms) if usage.in_window else None
 
 
 class ThreadSerializer(serializers.Serializer[Any]):
@@ -204,7 +204,7 @@ class ThreadSerializer(serializers.Serializer[Any]):
     failure = base.FailureFieldSerializer(allow_null=True)
     policy = PolicySerializer(allow_null=True, help_text="Null: the agent does not report it.")
     described_at = serializers.DateTimeField(allow_null=True)
-    spent = SpentSerializer()
+    spent = ToleranceUsageSerializer()
     sequence = serializers.IntegerField()
 
 

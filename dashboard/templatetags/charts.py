@@ -122,7 +122,7 @@ def _nearest(task: TaskState, thread: ThreadState, now: datetime) -> Meter | Non
 
 @register.simple_tag(takes_context=True)
 def dense_cells(context: Context, tasks: Sequence[TaskState], thread: ThreadState) -> SafeString:
-    """Draw each task in a cell with room for a letter only; its title has the text.
+    """Draw each task in a cell of one character; its title has the text.
 
     Not a template: a page contains hundreds of them.
     """

@@ -233,7 +233,7 @@ MISTAKES: Mapping[str, tuple[Mistake, str]] = {
     ),
     "columns without one": (
         lambda it: it.define().columns("add"),
-        "no column is given; say column=expression",
+        "no column is given; write column=expression",
     ),
     "columns with a number": (
         lambda it: it.define().columns("add", x=5),

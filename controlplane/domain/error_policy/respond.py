@@ -34,7 +34,7 @@ RETRIED_STAGES = (StageKind.SOURCE, StageKind.PROCESS, StageKind.PRODUCE)
 
 
 class HandlerRaised(msgspec.Struct, frozen=True):
-    """Stands for the answer of a handler that raised."""
+    """Represents the answer of a handler that raised."""
 
     #: Class and message of the exception.
     error: str
@@ -42,7 +42,7 @@ class HandlerRaised(msgspec.Struct, frozen=True):
     stack: str = ""
 
 
-#: Stands for the answer of a handler that has not been called.
+#: Represents the answer of a handler that has not been called.
 NOT_CALLED: Final = object()
 
 

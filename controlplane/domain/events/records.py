@@ -6,7 +6,7 @@ from arrester.controlplane.domain.events.parts import Count, Data, Failure, Posi
 
 
 class RecordFailed(Data, frozen=True, kw_only=True, tag=True):
-    """The fate of a failed record was decided; reported in full, with a body."""
+    """The response to a failed record was decided; reported in full, with a body."""
 
     task: str | None
     position: Position | None

@@ -79,12 +79,12 @@ class Used(NamedTuple):
 
 def of_task(task: TaskState, thread: ThreadState, *, now: datetime) -> Used:
     """Return the records that a task has left out in the current run of its thread."""
-    spent, policy = task.spent, thread.policy
-    if spent is None or policy is None or spent.epoch != thread.epoch:
+    usage, policy = task.spent, thread.policy
+    if usage is None or policy is None or usage.epoch != thread.epoch:
         return Used()
     start = tolerance_of(policy).window.start_ms(_ms(now))
-    same = spent.tally.window_start_ms == start
-    return Used(spent.tally.total, spent.tally.in_window if same else 0)
+    same = usage.tally.window_start_ms == start
+    return Used(usage.tally.total, usage.tally.in_window if same else 0)
 
 
 def in_window(thread: ThreadState, *, now: datetime) -> int:

@@ -28,7 +28,7 @@ def shown(threads: Sequence[ThreadState]) -> list[ThreadState]:
     ]
 
 
-def twins(threads: Sequence[ThreadState]) -> tuple[ThreadState, ...]:
+def on_two_checkpoints(threads: Sequence[ThreadState]) -> tuple[ThreadState, ...]:
     """Return the newest run of each pipeline that runs on two checkpoints or more."""
     alive = [each for each in shown(threads) if each.status is ThreadStatus.RUNNING]
     count = Counter((each.application, each.pipeline) for each in alive)

@@ -54,7 +54,7 @@ WHERE place = 1 OR alike <= %s ORDER BY status, since, digest LIMIT %s
 """
 
 
-class ApplicationBrief(msgspec.Struct, frozen=True, kw_only=True):
+class ApplicationSummary(msgspec.Struct, frozen=True, kw_only=True):
     """An application in a few numbers, for the checkpoints that pages show."""
 
     name: str
@@ -79,7 +79,7 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """The overview: all applications, and what needs attention."""
 
-    applications: tuple[ApplicationBrief, ...]
+    applications: tuple[ApplicationSummary, ...]
     #: Of all applications, including those without any valid entry.
     lags: tuple[Lag, ...]
     #: DEAD, then PAUSED tasks of live checkpoints, the longest stopped first.
@@ -87,7 +87,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     #: The number of further ones.
     more_stops: int
     #: Pipelines with two live checkpoints.
-    twins: tuple[ThreadState, ...]
+    on_two_checkpoints: tuple[ThreadState, ...]
     #: The number of tasks stopped by muted errors, which are omitted above.
     muted_stops: int
     open_commands: tuple[CommandState, ...]
@@ -111,7 +111,7 @@ def overview() -> Overview:
     instances = instance_counts(names)
     return Overview(
         applications=tuple(
-            ApplicationBrief(
+            ApplicationSummary(
                 name=name,
                 paused=tasks[name][TaskStatus.PAUSED],
                 dead=tasks[name][TaskStatus.DEAD],
@@ -124,7 +124,7 @@ def overview() -> Overview:
         lags=lags,
         stops=stops,
         more_stops=more,
-        twins=live_runs.twins(threads),
+        on_two_checkpoints=live_runs.on_two_checkpoints(threads),
         muted_stops=_muted_stops(threads),
         open_commands=tuple(row_mapping.COMMANDS.load_readable("open ORDER BY issued_at DESC", [])),
         failed_last_hour=int(last_hour["all"] or 0),

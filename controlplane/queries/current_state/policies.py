@@ -50,7 +50,7 @@ class PipelinePolicy(msgspec.Struct, frozen=True, kw_only=True):
     #: For the run and the window, for each limit that can be reached.
     gauges: tuple[Gauge, ...] = ()
     #: Another checkpoint of the same pipeline is live too: probably a mistake.
-    twin: bool = False
+    has_other_checkpoint: bool = False
 
 
 def policies(application: str, *, now: datetime) -> tuple[PipelinePolicy, ...]:
@@ -58,7 +58,11 @@ def policies(application: str, *, now: datetime) -> tuple[PipelinePolicy, ...]:
     threads = task_grid.threads(application)
     alive = Counter(each.pipeline for each in threads if each.status is ThreadStatus.RUNNING)
     return tuple(
-        PipelinePolicy(thread=each, gauges=tuple(_gauges(each, now)), twin=alive[each.pipeline] > 1)
+        PipelinePolicy(
+            thread=each,
+            gauges=tuple(_gauges(each, now)),
+            has_other_checkpoint=alive[each.pipeline] > 1,
+        )
         for each in sorted(
             live_runs.shown(threads), key=lambda each: (each.pipeline, each.checkpoint)
         )

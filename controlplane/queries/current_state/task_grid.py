@@ -49,7 +49,7 @@ class GridPipeline(msgspec.Struct, frozen=True, kw_only=True):
     #: Their held records.
     held: int = 0
     #: Another checkpoint of the same pipeline is live too: probably a mistake.
-    twin: bool = False
+    has_other_checkpoint: bool = False
 
 
 def threads(application: str) -> tuple[ThreadState, ...]:
@@ -100,7 +100,7 @@ def grid(
             tasks=tuple(tasks.get(key, ())),
             counts={status.value: count[status] for status in TaskStatus},
             held=count["held"],
-            twin=alive[thread.pipeline] > 1,
+            has_other_checkpoint=alive[thread.pipeline] > 1,
         )
         found.append(pipeline)
     return tuple(found)

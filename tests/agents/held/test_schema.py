@@ -15,7 +15,7 @@ from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.executor.columns import ROW
 from arrester.agents.handlers import LogAndPause
-from arrester.agents.held.schema import HeldRowsMisfit, RowSchemas, converted, with_all_columns
+from arrester.agents.held.schema import HeldRowsMismatch, RowSchemas, converted, with_all_columns
 from arrester.agents.journal.storage import LocalStorage
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.controlplane.domain.events import ResumeHow, TaskPaused
@@ -64,9 +64,9 @@ def test_fields_of_structs_are_converted_as_columns(spark: SparkSession) -> None
         {"b": {"c": [{"x": 2, "y": None}], "a": 1, "e": None}, "id": 0},
         {"b": None, "id": 1},
     ]
-    with pytest.raises(HeldRowsMisfit, match=r"b\.c as struct<x:int>, .* as string"):
+    with pytest.raises(HeldRowsMismatch, match=r"b\.c as struct<x:int>, .* as string"):
         converted(frame, columns("b STRUCT<c: ARRAY<STRING>>"))
-    with pytest.raises(HeldRowsMisfit, match="held rows have d as string"):
+    with pytest.raises(HeldRowsMismatch, match="held rows have d as string"):
         converted(frame, columns("d DATE"))
 
 

@@ -260,16 +260,16 @@ def test_agents_leave_memory_in_redis_for_the_broker(
     put(spool, range(10))
     with sending(spool, redis_server):
         wait_until(lambda: batches(folding) == [0])
-        wait_until(lambda: "no room" in caplog.text)
+        wait_until(lambda: "no space" in caplog.text)
         looked_again(redis_server)
-        # Folded entries make room, whatever else fills it.
+        # Folded entries free memory, although others fill it.
         assert batches(folding) == [0]
         folding.confirm()
         wait_until(lambda: batches(folding) == [1])
         redis_server.client.lpush("celery", b"a message")
         redis_server.client.config_set("maxmemory", used * 10)
         wait_until(lambda: batches(folding) == list(range(1, 10)))
-    assert caplog.text.count("no room") == 1
+    assert caplog.text.count("no space") == 1
 
 
 def test_a_redis_user_without_info_can_send(

@@ -282,7 +282,7 @@ def test_the_grid_shows_stopped_tasks_first(redis: Redis) -> None:
     )
     (pipeline,) = queries.pipelines(APPLICATION)
     assert [each.id.key for each in pipeline.tasks] == ["JFK", "EWR"]
-    assert not pipeline.twin
+    assert not pipeline.has_other_checkpoint
     summary = queries.application(APPLICATION)
     assert (summary.paused, summary.dead, summary.held, summary.instances) == (1, 0, 3, 1)
     overview = queries.overview()
