@@ -8,7 +8,7 @@ from django.db import migrations, models
 
 
 def key(name: str) -> int:
-    """Return the number that stands for an event type, as `store.column_values` computes it."""
+    """Return the number of an event type, as `store.column_values` computes it."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], signed=True)
 
 

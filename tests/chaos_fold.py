@@ -81,7 +81,7 @@ class Sender:
     )
     doubled: int = 0
 
-    def say(self) -> None:
+    def send(self) -> None:
         """Send a batch of each application, now and then twice."""
         from tests import histories
         from tests.controlplane import streams
@@ -102,7 +102,7 @@ class Sender:
         """How many entries are in flight."""
         return sum(self.redis.xlen(redis_keys.events(each)) for each in APPLICATIONS)
 
-    def is_heard(self) -> bool:
+    def is_confirmed(self) -> bool:
         """Whether all batches are confirmed and gone from Redis."""
         from tests.controlplane import streams
 
@@ -136,21 +136,21 @@ class Chaos:
         print(file=sys.stderr)
 
     def calm(self) -> None:
-        """Let a worker that nobody kills fold what is left."""
+        """Let a worker that is not killed fold the rest."""
         from arrester.controlplane.ingest import drain
 
         for worker in self.workers:
             worker.kill()
         for application in APPLICATIONS:
             drain.drain(application, budget_seconds=PATIENCE_SECONDS)
-        assert self.sender.is_heard(), f"{self.sender.waiting()} entries still wait"
+        assert self.sender.is_confirmed(), f"{self.sender.waiting()} entries still wait"
 
     def _work(self) -> None:
         """Send for a moment that is long enough for a new worker to have begun, or is not."""
         until = time.monotonic() + self.random.uniform(0.05, 1.2)
         while time.monotonic() < until:
             if self.sender.waiting() < MOST_IN_FLIGHT:
-                self.sender.say()
+                self.sender.send()
             self._revive()
             time.sleep(0.02)
 
@@ -198,8 +198,8 @@ def check(sender: Sender) -> None:
     connection.close()
     for application in APPLICATIONS:
         whole = streams.log(application)
-        said = [each.event.data for each in whole]
-        positions = [each.position or 0 for each in said if isinstance(each, RecordFailed)]
+        data = [each.event.data for each in whole]
+        positions = [each.position or 0 for each in data if isinstance(each, RecordFailed)]
         lost = set(range(len(sender.sent[application]))) - set(positions)
         assert not lost, f"{application}: {len(lost)} events are lost, {sorted(lost)[:5]} first"
         assert len(positions) == len(set(positions)), f"{application}: events are there twice"

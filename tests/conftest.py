@@ -37,7 +37,7 @@ properties.register_profile("patient", deadline=None, suppress_health_check=[Hea
 properties.load_profile("patient")
 
 scratch.use()
-# Spark takes whatever python3 is on the PATH for its workers, unless told otherwise.
+# Spark uses the python3 on the PATH for its workers, unless it is configured otherwise.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark"))
 
@@ -100,7 +100,7 @@ def spark() -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    # It tells of each connection, also after pytest has closed the stream it would tell it to.
+    # It logs each connection, also after pytest has closed the stream of the log.
     logging.getLogger("py4j").setLevel(logging.ERROR)
     session = (
         SparkSession.builder.master("local[2]")

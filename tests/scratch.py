@@ -1,4 +1,4 @@
-"""Where the tests keep their files: in memory where there is room, else on the disk.
+"""Where the tests keep their files: in memory if it has space, else on the disk.
 
 The suite clones a database for each test that commits, and starts hundreds of streaming queries,
 each with thousands of small files. In memory they cost a fraction of the CPU.
@@ -13,10 +13,10 @@ from pathlib import Path
 
 _MEMORY = Path("/dev/shm")
 #: A run of the suite needs less than half of it.
-_ROOM = 4 << 30
+_FREE_BYTES = 4 << 30
 #: Any account can reach it: PostgreSQL runs under an account of its own.
 FOLDER = "/tmp"
-if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ROOM:
+if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _FREE_BYTES:
     FOLDER = str(_MEMORY)
 
 

@@ -118,8 +118,10 @@ def test_the_language_check_reads_the_text_of_pages_templates_and_messages() -> 
     assert check_language.faults(check_language.template_text(template)) == [
         "line 2: 'road': write path, delivery, outbox"
     ]
-    module = '"""A path."""\nclass_name = "road"\nraise ValueError(f"{class_name} is a road")'
-    assert check_language.module_faults(module) == ["line 3: 'road': write path, delivery, outbox"]
+    module = '"""A road."""\nroad = "road"\nraise ValueError(f"{road} is a road")'
+    assert check_language.faults(check_language.messages(module)) == [
+        "line 3: 'road': write path, delivery, outbox"
+    ]
 
 
 def test_the_language_check_reads_comments_and_docstrings() -> None:
@@ -156,6 +158,12 @@ def test_names_with_terms_of_the_glossary_or_from_elsewhere_are_no_faults() -> N
     assert check_language.name_faults([(1, "letters")]) == [
         "line 1: name 'letters' has 'letters': write dead letter"
     ]
+
+
+def test_the_name_of_a_test_is_checked_as_a_sentence() -> None:
+    module = "def test_each_fails_in_its_own_way(): ...\n\ndef test_the_page_says_why(): ..."
+    [fault] = check_language.module_faults(module)
+    assert fault.endswith("'test_the_page_says_why' has 'says': write report, log, state")
 
 
 def test_names_that_keep_a_private_word_exist() -> None:

@@ -80,15 +80,18 @@ def test_a_dotted_path_is_loaded_when_the_configuration_is_read(path: str) -> No
         "processing.exception.handler": path,
         "errors.retries.limit": "often",
     }
-    letters: dict[str, object] = {"errors.dlq.enable": True, "errors.dlq.topic.name": "letters"}
+    dead_letters: dict[str, object] = {
+        "errors.dlq.enable": True,
+        "errors.dlq.topic.name": "letters",
+    }
     with pytest.raises(InvalidConfiguration) as caught:
-        read(given | letters)
+        read(given | dead_letters)
     assert {fault.name for fault in caught.value.faults} == set(given)
     assert f"errors.dlq.converter: {path!r} is not allowed" in str(caught.value)
     assert "convert(row)" in str(caught.value)
 
 
-def test_the_error_says_why_a_dotted_path_cannot_be_loaded() -> None:
+def test_the_error_states_why_a_dotted_path_cannot_be_loaded() -> None:
     with pytest.raises(InvalidConfiguration) as caught:
         read({"processing.exception.handler": "no.such.module"})
     assert "(ModuleNotFoundError: No module named 'no')" in str(caught.value)
@@ -96,8 +99,11 @@ def test_the_error_says_why_a_dotted_path_cannot_be_loaded() -> None:
 
 @pytest.mark.parametrize("path", ["json.dumps", f"{__name__}.Converter"])
 def test_a_converter_is_a_function_or_an_object(path: str) -> None:
-    letters: dict[str, object] = {"errors.dlq.enable": True, "errors.dlq.topic.name": "letters"}
-    read(letters | {"errors.dlq.converter": path})
+    dead_letters: dict[str, object] = {
+        "errors.dlq.enable": True,
+        "errors.dlq.topic.name": "letters",
+    }
+    read(dead_letters | {"errors.dlq.converter": path})
 
 
 def test_every_fault_is_in_one_message() -> None:
@@ -199,8 +205,12 @@ def test_dead_letters_in_files_need_a_path_and_in_kafka_a_topic() -> None:
         "errors.deadletterqueue.topic.name": "letters",
         "errors.dlq.producer.acks": "all",
     }
-    letters = read(given).errors.dead_letters
-    assert (letters.enable, letters.topic, letters.producer) == (True, "letters", {"acks": "all"})
+    dead_letters = read(given).errors.dead_letters
+    assert (dead_letters.enable, dead_letters.topic, dead_letters.producer) == (
+        True,
+        "letters",
+        {"acks": "all"},
+    )
 
 
 def test_the_default_of_an_unavailable_setting_is_no_fault() -> None:

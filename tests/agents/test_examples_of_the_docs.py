@@ -1,4 +1,4 @@
-"""The examples of README, tutorial and how-tos run as they stand, in other folders."""
+"""The examples of README, tutorial and how-tos run unchanged, in other folders."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_script_of_the_tutorial(bench: Bench) -> None:
 
 def test_the_examples_of_the_guide(bench: Bench, spark: SparkSession) -> None:
     pipeline, connect, answers, probe = examples("docs/how-to/guard-a-pipeline.md")
-    folder, letters = bench.folder / "flights", bench.folder / "dlq" / "flights"
+    folder, dead_letters = bench.folder / "flights", bench.folder / "dlq" / "flights"
     folder.mkdir()
     row = {"origin": "JFK", "position": 0, "flight": "UA 1", "value": "no csv"}
     (folder / "all.json").write_text(json.dumps(row))
@@ -95,14 +95,14 @@ def test_the_examples_of_the_guide(bench: Bench, spark: SparkSession) -> None:
 
     run(
         pipeline.replace("/data", str(bench.folder)),
-        lambda agent: list(letters.glob("day=*/*/_SUCCESS")) != [],
+        lambda agent: list(dead_letters.glob("day=*/*/_SUCCESS")) != [],
         spark=spark,
         source=source.json(str(folder)),
         SCHEMA=SCHEMA,
         plausible=plausible,
     )
 
-    assert [row["task"] for row in spark.read.parquet(str(letters)).collect()] == ["JFK"]
+    assert [row["task"] for row in spark.read.parquet(str(dead_letters)).collect()] == ["JFK"]
     names = {
         "builder": define("lines", bench.source(), task="task", position="position"),
         "requests": SimpleNamespace(Session=SimpleNamespace),

@@ -27,8 +27,8 @@ from tests.conformance.kafka_effects import (
     RetriableException,
     check_headers,
     dead_letter,
+    dead_letter_topic,
     keys,
-    letters,
     pipeline,
     raising,
 )
@@ -87,7 +87,7 @@ def check_integration(case: Case, bench: Bench) -> None:
         KafkaRecord(value=f"value-{n}".encode(), topic=topic, offset=n)
         for n in range(given["records"])
     ]
-    with letters() as cluster:
+    with dead_letter_topic() as cluster:
         add_records(bench, *records)
         settings = keys(cluster, errors_tolerance=given["tolerance"])
         settings["errors_retry_timeout"] = given["retry_timeout_ms"]
@@ -108,7 +108,7 @@ def check_reporter(case: Case, bench: Bench) -> None:
     """Each record that the pipeline receives fails and becomes a dead letter with its key."""
     assert case.given["task"] == "reports every record it receives"
     records = [KafkaRecord(key=f"key-{n}".encode(), value=b"x", offset=n) for n in range(10)]
-    with letters() as cluster:
+    with dead_letter_topic() as cluster:
         add_records(bench, *records)
         settings = keys(cluster, errors_tolerance=case.given["tolerance"])
         thread = bench.start(pipeline(bench, raising("ConnectException", "x")), **settings)
@@ -137,7 +137,7 @@ def check_created(case: Case, bench: Bench) -> None:
         assert admin.requests == [("made", case.expect["partitions"], replicas)]
         assert LEVELS[LogMessage.DEAD_LETTER_TOPIC_MISSING].name == case.expect["log_level"]
     add_records(bench, KafkaRecord(value=b"x"))
-    with letters() as cluster, pytest.raises(DeadLettersUnusable):
+    with dead_letter_topic() as cluster, pytest.raises(DeadLettersUnusable):
         step = raising("ConnectException", "x")
         bench.start(pipeline(bench, step), **keys(cluster, "missing"))
 

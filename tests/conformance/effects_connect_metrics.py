@@ -9,14 +9,14 @@ from tests.agents.kafka_cluster import TOO_LARGE
 from tests.agents.kafka_records import KafkaRecord, add_records
 from tests.agents.pipeline_bench import Bench, server_state
 from tests.conformance.cases import Case, Known
-from tests.conformance.kafka_effects import keys, letters, pipeline, raising
+from tests.conformance.kafka_effects import dead_letter_topic, keys, pipeline, raising
 
 
 def check_reports(case: Case, bench: Bench) -> None:
     """Run failing records with a dead-letter topic, without one, or with one that rejects them."""
     given, expect = case.given, case.expect
     topic, reports = given["dlq_topic"], given["reports"]
-    with letters(topic or "unused") as cluster:
+    with dead_letter_topic(topic or "unused") as cluster:
         add_records(bench, *[KafkaRecord(value=b"value", offset=n) for n in range(reports)])
         if given.get("broker_ack") == "error":
             cluster.refuse(*[TOO_LARGE] * reports)

@@ -17,8 +17,8 @@ from tests.conformance.kafka_effects import (
     TOPIC,
     check_headers,
     dead_letter,
+    dead_letter_topic,
     keys,
-    letters,
     pipeline,
     raising,
 )
@@ -80,7 +80,7 @@ def check_send_error(case: Case, bench: Bench) -> None:
     assert "production handler" in case.expect["dlq_send_error"]
     assert "aborted" in case.expect["with_exactly_once_and_FAIL"]
     handler = Remembering()
-    with letters() as cluster:
+    with dead_letter_topic() as cluster:
         add_records(bench, KafkaRecord(value=b"value"))
         cluster.refuse(TOO_LARGE)
         step = raising("ConnectException", "x")

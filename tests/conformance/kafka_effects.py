@@ -21,7 +21,7 @@ TOPIC = "letters"
 
 
 class ConnectException(Exception):
-    """Stands for any exception that is one record's own."""
+    """Represents any exception that is one record's own."""
 
 
 class NullPointerException(Exception):
@@ -52,7 +52,7 @@ def pipeline(
 
 
 @contextmanager
-def letters(topic: str = TOPIC) -> Iterator[KafkaCluster]:
+def dead_letter_topic(topic: str = TOPIC) -> Iterator[KafkaCluster]:
     """Run a cluster that has the topic."""
     with kafka() as cluster:
         cluster.make(topic)
@@ -69,7 +69,7 @@ def dead_letter(
     bench: Bench, record: KafkaRecord, step: Callable[[Row], Row], *, topic: str = TOPIC
 ) -> Message:
     """Run one record through the pipeline; return what it became in the topic."""
-    with letters(topic) as cluster:
+    with dead_letter_topic(topic) as cluster:
         add_records(bench, record)
         bench.start(pipeline(bench, step), **keys(cluster, topic))
         bench.wait_for_input()
@@ -81,13 +81,13 @@ def dead_letter(
 def check_headers(found: Mapping[str, str | None], expected: Mapping[str, str]) -> None:
     """Compare headers: what a case only describes, in `<>`, has to be there."""
     for name, value in expected.items():
-        told = found[name]
+        header = found[name]
         if "starts with" in value:
-            assert told is not None
+            assert header is not None
             exception = found["__connect.errors.exception.class.name"]
             message = found["__connect.errors.exception.message"]
-            assert told.startswith(f"{exception}: {message}")
+            assert header.startswith(f"{exception}: {message}")
         elif value.startswith("<"):
-            assert told
+            assert header
         else:
-            assert told == value, name
+            assert header == value, name

@@ -41,7 +41,7 @@ from arrester.controlplane.domain.state.uncaught_policy import UncaughtAnswer
 from tests.conformance.cases import Known
 
 AT = At(sequence=1, occurred_at=datetime(2026, 1, 1, tzinfo=UTC))
-NOBODY = TaskState(id=TaskId(application="a", pipeline="p", checkpoint="c", key="0_0"))
+NO_TASK = TaskState(id=TaskId(application="a", pipeline="p", checkpoint="c", key="0_0"))
 CAUSES = Known(
     {
         "retriable": describe(TimeoutError("later")),
@@ -77,7 +77,7 @@ KILL_REASONS = {
 
 
 def policy(stage: str = "TRANSFORMATION", **given: object) -> Policy:
-    """Return the stage's policy by the real configuration; `_` in a name stands for a dot."""
+    """Return the stage's policy by the real configuration; `_` in a name represents a dot."""
     settings = {name.replace("_", "."): value for name, value in given.items()}
     return ErrorSettings.read(settings).policy(STAGES[stage])
 
@@ -100,7 +100,7 @@ class Task:
     logged: bool = True
     stop_during_wait: int | None = None
     run: TaskRun = field(default_factory=TaskRun)
-    state: TaskState = NOBODY
+    state: TaskState = NO_TASK
     #: Over all records.
     waits: list[int] = field(default_factory=list)
     drawn_below: list[int] = field(default_factory=list)
@@ -120,11 +120,11 @@ class Task:
                     self.report(RetriesCounted(task=self.key, retries=made - 1))
                 return "success"
             attempts = Attempts(made=made, started_ms=started_ms, now_ms=self.now_ms)
-            fate = self.fail(CAUSES[outcome], attempts)
-            if not isinstance(fate, RetryAfter):
-                return self.ended(fate, attempts=made)
-            self.now_ms += fate.wait_ms
-            self.waits.append(fate.wait_ms)
+            decision = self.fail(CAUSES[outcome], attempts)
+            if not isinstance(decision, RetryAfter):
+                return self.ended(decision, attempts=made)
+            self.now_ms += decision.wait_ms
+            self.waits.append(decision.wait_ms)
             if len(self.waits) == self.stop_during_wait:
                 return "undecided"
         raise AssertionError("the attempts ran out")
@@ -138,12 +138,12 @@ class Task:
             task=self.key,
             position=2,
         )
-        fate = respond(failure, self.policy, self.run, chance=self.draw)
-        if isinstance(fate, CallHandler):
+        decision = respond(failure, self.policy, self.run, chance=self.draw)
+        if isinstance(decision, CallHandler):
             self.asked += 1
-            fate = respond(failure, self.policy, self.run, chance=self.draw, answer=self.answer)
-        self.last = fate
-        return fate
+            decision = respond(failure, self.policy, self.run, chance=self.draw, answer=self.answer)
+        self.last = decision
+        return decision
 
     @property
     def counters(self) -> Counters:
@@ -156,7 +156,7 @@ class Task:
 
     def dead_letter(self) -> None:
         """Report the dead letters as written."""
-        letters = RecordsDeadLettered(
+        written = RecordsDeadLettered(
             task=self.key,
             count=self.dead_letters,
             place="",
@@ -164,11 +164,11 @@ class Task:
             first_position=None,
             last_position=None,
         )
-        self.report(letters)
+        self.report(written)
 
-    def report_fate(self, fate: Decided, attempts: int) -> None:
+    def report_decision(self, decision: Decided, attempts: int) -> None:
         """Report a decided record; none was decided after the task's failure."""
-        if fate.reason is DecisionReason.ALREADY_FAILED:
+        if decision.reason is DecisionReason.ALREADY_FAILED:
             return
         failure = Failure(
             stage="process:p",
@@ -181,28 +181,28 @@ class Task:
             task=self.key,
             position=0,
             failure=failure,
-            response=fate.response,
+            response=decision.response,
             logged=self.logged,
         )
         self.report(failed)
 
-    def ended(self, fate: Outcome, *, attempts: int = 1) -> str:
-        """Report a fate and return its name."""
-        match fate:
+    def ended(self, decision: Outcome, *, attempts: int = 1) -> str:
+        """Report a decision and return its name."""
+        match decision:
             case Decided():
-                self.run = fate.run
-                self.errors += fate.reason is not DecisionReason.ALREADY_FAILED
-                self.dead_letters += fate.response is Response.CONTINUE
-                self.report_fate(fate, attempts)
+                self.run = decision.run
+                self.errors += decision.reason is not DecisionReason.ALREADY_FAILED
+                self.dead_letters += decision.response is Response.CONTINUE
+                self.report_decision(decision, attempts)
                 return {
                     Response.CONTINUE: "skipped",
                     Response.PAUSE: "paused",
                     Response.FAIL: "task_killed",
-                }[fate.response]
+                }[decision.response]
             case SelfHealingFailure():
                 return "not ours"
             case _:
-                raise AssertionError(fate)
+                raise AssertionError(decision)
 
     def draw(self, below: int) -> int:
         """Replace the random draw and record its bound."""

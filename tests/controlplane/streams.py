@@ -112,7 +112,7 @@ def assert_exact(application: str = APPLICATION) -> None:
 
 @contextmanager
 def locked(application: str) -> Iterator[store.LogStream]:
-    """Hold a stream's lock in a transaction, as whoever appends does."""
+    """Hold a stream's lock in a transaction, as an append does."""
     with transaction.atomic():
         yield store.lock(application)
 

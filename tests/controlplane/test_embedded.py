@@ -340,7 +340,7 @@ def test_simultaneous_first_starts_create_the_account_one_after_the_other(tmp_pa
         )
         for _ in range(3)
     ]  # fmt: skip
-    # Without an account of its own, the servers run as nobody.
+    # Without an account of its own, the servers run as `nobody`.
     assert [child.communicate()[0].strip() for child in children] == ["nobody"] * 3
     assert not busy.with_suffix(".log").exists()
 

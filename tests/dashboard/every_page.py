@@ -57,8 +57,8 @@ def build(story: Story) -> Scene:
     ended = Story(application="ended")
     ended.starts()
     ended.stops(command=actions.shut_down_application("ended", actor="ada", reason="moved").id)
-    twin = Story(checkpoint="0dd0dd0d-1111-4c1e-9a2b-61b0f4ad0c11")
-    twin.starts(host="spark-driver-7")
+    second = Story(checkpoint="0dd0dd0d-1111-4c1e-9a2b-61b0f4ad0c11")
+    second.starts(host="spark-driver-7")
     for minutes in (190, 70, 40, 4):
         story.skips("EWR", minutes, ago=timedelta(minutes=minutes))
     repaired = story.pauses("ORD", held=4, ago=timedelta(minutes=50))

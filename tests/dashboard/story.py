@@ -215,7 +215,7 @@ class Story:
             format="parquet",
             first_position=900_000,
             last_position=900_000 + count,
-            ids=tuple(_letter_id(f"{key}/{each}") for each in range(min(count, 20))),
+            ids=tuple(_dead_letter_id(f"{key}/{each}") for each in range(min(count, 20))),
         )
         events = (example, more, written) if count > 1 else (example, written)
         self.report(*events, body=body, ago=ago)
@@ -289,5 +289,5 @@ class Story:
         self.report(ThreadDied(reason=reason), *applied, InstanceStopped(reason=reason))
 
 
-def _letter_id(place: str) -> str:
+def _dead_letter_id(place: str) -> str:
     return sha256(place.encode()).hexdigest()[:32]

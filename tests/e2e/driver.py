@@ -24,7 +24,7 @@ PIPELINE = "departures"
 
 
 def main(folder: Path) -> None:
-    """Run the pipeline over `folder`/input until it is told to stop."""
+    """Run the pipeline over `folder`/input until it is requested to stop."""
     spark = (
         SparkSession.builder.appName(APPLICATION)
         .master("local[2]")
@@ -52,7 +52,7 @@ def main(folder: Path) -> None:
 
 
 def checker(repaired: Path) -> Any:
-    """Return the demo's check, until somebody has repaired its cause."""
+    """Return the demo's check, until its cause is repaired."""
 
     def check(row: dict[str, Any]) -> dict[str, Any]:
         try:

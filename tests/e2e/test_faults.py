@@ -19,7 +19,7 @@ from tests.patience import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(1800)]
 ORIGINS = ("EWR", "JFK", "LGA")
-#: Where the two tasks stand that pause, each at its implausible record.
+#: The positions of the two tasks that pause, each at its implausible record.
 HELD_FROM = {"JFK": 7072, "EWR": 8239}
 IMPLAUSIBLE = len(HELD_FROM)
 

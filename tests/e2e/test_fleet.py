@@ -44,14 +44,14 @@ class Fleet:
         )
 
     def ended(self, name: str) -> dict[str, Any]:
-        """Return what the driver says of its end, once it has ended by itself."""
+        """Return what the driver reports of its end, once it has ended by itself."""
 
-        def said() -> dict[str, Any]:
+        def report() -> dict[str, Any]:
             lines = (self.folder / f"{name}.log").read_text().splitlines()
             found = [line for line in lines if line.startswith('{"name"')]
             return json.loads(found[-1]) if found else {}
 
-        return eventually(said, what=f"{name} ends")
+        return eventually(report, what=f"{name} ends")
 
     def shared(self) -> dict[str, Any]:
         """Return the newest run at the shared checkpoint, as the server sees it."""
@@ -71,7 +71,7 @@ def test_a_newer_driver_takes_a_checkpoint_over_and_one_failure_ends_them_all(
     eventually(lambda: fleet.written("third", "own") == [0], what="the third driver works")
     eventually(lambda: fleet.written("third", "beside") == [0], what="its other pipeline works")
 
-    # The older run ends by itself: nobody is asked, nobody takes its place, no state is touched.
+    # The older run ends by itself: no handler is called, no run replaces it, no state changes.
     end = fleet.ended("first")
     assert (end["ending"], end["asked"]) == ("FINISHED", [])
     newest = eventually(

@@ -110,7 +110,9 @@ def test_a_checkpoint_is_continued(version: Path, bench: Bench) -> None:
     paused = {each.id.key: [each.position, each.held] for each in thread.paused_tasks()}
     assert paused == known["paused"]
     assert bench.written() == []
-    assert [(letter["task"], letter["position"]) for letter in bench.dead_letters()] == [("b", 0)]
+    assert [
+        (dead_letter["task"], dead_letter["position"]) for dead_letter in bench.dead_letters()
+    ] == [("b", 0)]
 
     assert thread.apply(TaskCommand("a", how=ResumeHow.SKIP)).applied
     wait_until(lambda: len(bench.written()) == 2, what="held records")

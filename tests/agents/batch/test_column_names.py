@@ -135,10 +135,10 @@ class Scene:
         assert self.sorted(written()) == self.expected(("a", 0), ("b", 1))
         [paused] = thread.paused_tasks()
         assert (paused.id.key, paused.position, paused.held) == ("a", 1, 2)
-        [letter] = bench.dead_letters()
+        [dead_letter] = bench.dead_letters()
         skipped = {task: "b", position: 0, value: {field: "skip"}}
-        assert json.loads(letter["row"]) == skipped
-        assert (letter["task"], letter["position"]) == ("b", 0)
+        assert json.loads(dead_letter["row"]) == skipped
+        assert (dead_letter["task"], dead_letter["position"]) == ("b", 0)
         bodies = [event.body for event in bench.outbox.events if event.body is not None]
         assert skipped in [body.record for body in bodies]
         assert {each.key for each in bench.outbox.of(RecordFailed)} == {"a", "b"}

@@ -65,9 +65,9 @@ def test_native_failures_are_counted_exactly_and_their_split_is_an_estimate(
 
     assert failed_in_all(bench) == count // 2
     assert len(bench.written()) == count // 2
-    letters = bench.dead_letters()
-    assert len(letters) == count // 2
-    assert sum(each["exception_class"] is not None for each in letters) == 10
+    dead_letters = bench.dead_letters()
+    assert len(dead_letters) == count // 2
+    assert sum(each["exception_class"] is not None for each in dead_letters) == 10
     assert all(each.estimated for each in bench.outbox.of(FailuresCounted))
     [failed, *_] = bench.outbox.of(RecordFailed)
     assert failed.failure.stage == "deserialize"

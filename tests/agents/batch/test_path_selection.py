@@ -122,12 +122,12 @@ def test_both_paths_have_the_same_result(spark: SparkSession, tmp_path: Path) ->
     assert fast.positions("a") == [0, 2, 3]
     assert sorted(fast.written()) == sorted(slow.written())
     assert reported(fast) == reported(slow)
-    letters = [
+    dead_letters = [
         sorted((str(row["task"]), str(row["position"])) for row in bench.dead_letters())
         for bench in (fast, slow)
     ]
-    assert letters[0] == letters[1]
-    assert len(letters[0]) == 3
+    assert dead_letters[0] == dead_letters[1]
+    assert len(dead_letters[0]) == 3
     states = [states_of(bench) for bench in (fast, slow)]
     assert states[0] == states[1]
     assert states[0]["a"] == (TaskStatus.PAUSED, 2, 3)

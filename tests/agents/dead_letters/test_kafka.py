@@ -107,10 +107,10 @@ def test_a_record_of_kafka_becomes_a_dead_letter_with_its_own_bytes(
         or headers["__connect.errors.exception.message"]
     )
     assert '"offset":8' in str(headers["__arrester.row"])
-    [told] = bench.outbox.of(RecordsDeadLettered)
-    assert (told.task, told.first_position) == ("flights-2", 8)
-    assert told.ids == (headers["__arrester.record.id"],)
-    assert (told.place, told.format) == (f"topic {TOPIC}", "kafka")
+    [delivered] = bench.outbox.of(RecordsDeadLettered)
+    assert (delivered.task, delivered.first_position) == ("flights-2", 8)
+    assert delivered.ids == (headers["__arrester.record.id"],)
+    assert (delivered.place, delivered.format) == (f"topic {TOPIC}", "kafka")
     assert not list((Path(bench.checkpoint) / FOLDER).glob("*"))
     assert {task.id.key for task in bench.threads[0].tasks()} == {"flights-2"}
 
@@ -247,10 +247,14 @@ def test_columns_with_names_of_kafka_may_have_any_type(
     writing = DeadLetterRows(
         pipeline=parsing(bench, source), application="tests", checkpoint="0190", configs=False
     )
-    said = DeadLetterContext(name="one", at=datetime.now(UTC))
-    [letter] = writing.dead_letters(frame, [], said, raw=True).collect()
-    assert {name: letter[name] for name in expected} == expected
-    assert (letter["topic"], letter["partition"], letter["offset"]) == ("flights", "2", "8")
+    context = DeadLetterContext(name="one", at=datetime.now(UTC))
+    [dead_letter] = writing.dead_letters(frame, [], context, raw=True).collect()
+    assert {name: dead_letter[name] for name in expected} == expected
+    assert (dead_letter["topic"], dead_letter["partition"], dead_letter["offset"]) == (
+        "flights",
+        "2",
+        "8",
+    )
 
 
 def test_a_redacted_dead_letter_has_no_original_bytes(bench: Bench) -> None:
@@ -270,9 +274,9 @@ def test_a_redacted_dead_letter_has_no_original_bytes(bench: Bench) -> None:
         F.lit(1).alias(OUTCOME),
         F.from_json(F.to_json(F.expr(error)), ERROR_TYPE).alias(ERROR),
     )
-    said = DeadLetterContext(name="one", at=datetime.now(UTC))
+    context = DeadLetterContext(name="one", at=datetime.now(UTC))
 
-    def letter(key: str | None) -> Row:
+    def dead_letter(key: str | None) -> Row:
         writing = DeadLetterRows(
             pipeline=parsing(bench, source),
             application="tests",
@@ -280,10 +284,10 @@ def test_a_redacted_dead_letter_has_no_original_bytes(bench: Bench) -> None:
             configs=False,
             redaction=Redaction(drop=("card", "headers"), key=key),
         )
-        [made] = writing.dead_letters(frame, [], said, raw=True).collect()
+        [made] = writing.dead_letters(frame, [], context, raw=True).collect()
         return made
 
-    made = letter(None)
+    made = dead_letter(None)
     assert (made["key"], made["value"], made["headers"], made["has_value"]) == (
         None,
         None,
@@ -293,7 +297,7 @@ def test_a_redacted_dead_letter_has_no_original_bytes(bench: Bench) -> None:
     assert json.loads(json.loads(made["row"])["value"]) == {}
     assert (made["message"], made["stack"]) == ("no …[redacted]", "x")
     assert (made["topic"], made["partition"], made["offset"]) == ("flights", "2", "8")
-    assert letter("key")["key"] == b"k1"
+    assert dead_letter("key")["key"] == b"k1"
 
 
 def test_a_topic_that_the_pipeline_reads_is_refused_for_dead_letters(

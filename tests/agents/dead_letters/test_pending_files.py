@@ -13,7 +13,7 @@ from arrester.agents.dead_letters.pending_files import FOLDER, PendingDeadLetter
 from arrester.agents.journal.entries import DeadLetters
 from arrester.agents.journal.storage import LocalStorage
 
-LETTERS = DeadLetters(name="c-0001-1", day="2026-11-25")
+DEAD_LETTERS = DeadLetters(name="c-0001-1", day="2026-11-25")
 
 
 def pending_in(folder: Path, spark: Any = None) -> PendingDeadLetters:
@@ -45,7 +45,7 @@ def test_what_a_killed_run_left_of_dead_letters_is_pending_or_deleted(
     files = pending_in(tmp_path)
     for name in found:
         files.files.create(f"{FOLDER}/{name}/part", b"")
-    left = files.recovered(LETTERS)
+    left = files.recovered(DEAD_LETTERS)
     assert (None if left is None else left.folder or left.name) == pending
 
     files.delete_all_but([] if left is None else [left], files.names())
@@ -56,18 +56,18 @@ def test_what_a_killed_run_left_of_dead_letters_is_pending_or_deleted(
 def test_dead_letters_whose_deletion_was_interrupted_are_not_written_again(tmp_path: Path) -> None:
     class Killed(LocalStorage):
         def delete(self, path: str) -> None:
-            if path.endswith(LETTERS.name):
+            if path.endswith(DEAD_LETTERS.name):
                 super().delete(f"{path}/part-1")
                 raise OSError("killed")
             super().delete(path)
 
     files = PendingDeadLetters(spark=None, files=Killed(str(tmp_path)))  # type: ignore[arg-type]
     for part in (1, 2):
-        files.files.create(f"{FOLDER}/{LETTERS.name}/part-{part}", b"")
+        files.files.create(f"{FOLDER}/{DEAD_LETTERS.name}/part-{part}", b"")
     with pytest.raises(OSError, match="killed"):
-        files.delete(LETTERS)
+        files.delete(DEAD_LETTERS)
 
-    assert pending_in(tmp_path).recovered(LETTERS) is None
+    assert pending_in(tmp_path).recovered(DEAD_LETTERS) is None
 
 
 @pytest.mark.spark
@@ -76,14 +76,14 @@ def test_the_pending_ones_of_an_entry_get_a_folder_that_its_next_entry_names(
 ) -> None:
     files = pending_in(tmp_path, spark)
     rows = spark.createDataFrame([("a", 1), ("b", 2)], "id string, position long")
-    rows.write.parquet(files.path(LETTERS))
+    rows.write.parquet(files.path(DEAD_LETTERS))
 
-    part = files.keep_only(LETTERS, ["b"])
+    part = files.keep_only(DEAD_LETTERS, ["b"])
 
     assert [row["id"] for row in files.read(part).collect()] == ["b"]
-    assert part.name == LETTERS.name
+    assert part.name == DEAD_LETTERS.name
     # Killed before that entry: all of them are written again.
-    assert files.recovered(LETTERS) == LETTERS
+    assert files.recovered(DEAD_LETTERS) == DEAD_LETTERS
     # And after it: the others are not.
     assert files.recovered(part) == part
     files.delete_all_but([part], files.names())
@@ -97,15 +97,15 @@ def test_a_folder_of_dead_letters_is_written_once_and_replaced_if_it_is_incomple
     spark: SparkSession, tmp_path: Path
 ) -> None:
     destination = FolderDestination(spark=spark, format="json", path=str(tmp_path))
-    place = Path(destination.location(LETTERS))
+    place = Path(destination.location(DEAD_LETTERS))
     rows = spark.createDataFrame([("a", 1)], "id string, position long")
     # A run was killed while Spark wrote the folder.
     place.mkdir(parents=True)
     (place / "part-00000.json").write_text('{"id":"half"}')
 
-    destination.write(rows, LETTERS)
+    destination.write(rows, DEAD_LETTERS)
     first = sorted(path.name for path in place.iterdir())
-    destination.write(rows, LETTERS)
+    destination.write(rows, DEAD_LETTERS)
 
     assert [row["id"] for row in spark.read.json(str(place)).collect()] == ["a"]
     assert sorted(path.name for path in place.iterdir()) == first

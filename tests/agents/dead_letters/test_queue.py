@@ -57,15 +57,15 @@ def test_each_file_format_has_each_dead_letter_once_in_the_folder_of_its_day(
     assert all('"value":"bad"' in row["row"] for row in dead_letters)
     assert all(f"{check.__module__}.check" in row["configs"] for row in dead_letters)
     assert waiting(bench) == []
-    told = bench.outbox.of(RecordsDeadLettered)
-    assert {(each.task, each.count, each.format) for each in told} == {
+    delivered = bench.outbox.of(RecordsDeadLettered)
+    assert {(each.task, each.count, each.format) for each in delivered} == {
         ("a", 1, kind),
         ("b", 1, kind),
     }
-    assert {(each.task, each.ids) for each in told} == {
+    assert {(each.task, each.ids) for each in delivered} == {
         (row["task"], (row["id"],)) for row in dead_letters
     }
-    [place] = {each.place for each in told}
+    [place] = {each.place for each in delivered}
     assert list(Path(place).glob(f"*.{kind}"))
 
 
@@ -108,10 +108,10 @@ def test_dead_letters_are_written_to_a_table_by_jdbc(bench: Bench) -> None:
     bench.stop()
 
     reader = bench.spark.read.format("jdbc").option("url", url).option("dbtable", "letters")
-    [letter] = reader.load().collect()
-    assert (letter["task"], letter["position"]) == ("a", 0)
-    [told] = bench.outbox.of(RecordsDeadLettered)
-    assert (told.place, told.format) == ("letters", "jdbc")
+    [dead_letter] = reader.load().collect()
+    assert (dead_letter["task"], dead_letter["position"]) == ("a", 0)
+    [delivered] = bench.outbox.of(RecordsDeadLettered)
+    assert (delivered.place, delivered.format) == ("letters", "jdbc")
 
 
 def test_temporary_failures_of_a_table_are_retried(
@@ -132,8 +132,10 @@ def test_temporary_failures_of_a_table_are_retried(
     statement.execute("LOCK TABLE letters IN SHARE MODE")
 
     bench.add(("a", 1, "bad"))
-    said = "dead letters for letters"
-    wait_until(lambda: bool(bench.deaths) or any(said in each.message for each in caplog.records))
+    message = "dead letters for letters"
+    wait_until(
+        lambda: bool(bench.deaths) or any(message in each.message for each in caplog.records)
+    )
     other.commit()
     bench.wait_for_input()
     bench.stop()
@@ -168,8 +170,8 @@ def test_a_failed_dead_letter_ends_the_run_and_the_next_run_writes_it(
     bench.start(bench.checking(check, LogAndContinue()))
     bench.wait_for_input()
     bench.stop()
-    [letter] = bench.dead_letters()
-    assert (letter["task"], letter["position"]) == ("a", 0)
+    [dead_letter] = bench.dead_letters()
+    assert (dead_letter["task"], dead_letter["position"]) == ("a", 0)
     assert bench.written() == [("a", 1)]
     assert waiting(bench) == []
     [failed] = bench.outbox.of(DeadLettersFailed)

@@ -98,7 +98,11 @@ def test_a_record_over_the_limit_kills_only_its_task_and_a_restart_counts_from_z
     wait_until(lambda: dead(bench, thread) == {"a": 2})
     assert thread.apply(TaskCommand("a", how=ResumeHow.RESTART)).applied
     wait_until(lambda: bench.positions("a") == [3])
-    dead_letters = [letter["position"] for letter in bench.dead_letters() if letter["task"] == "a"]
+    dead_letters = [
+        dead_letter["position"]
+        for dead_letter in bench.dead_letters()
+        if dead_letter["task"] == "a"
+    ]
     assert sorted(dead_letters) == [0, 1, 2]
 
 

@@ -189,8 +189,10 @@ def test_a_record_whose_send_crashes_the_worker_is_skipped_and_others_are_sent(
     assert {each.stage for each in failed.values()} == {"produce"}
     message = "the Python worker crashed: it was killed, or ended by itself"
     assert failed["b", 1].message == message
-    letters = {(each["task"], each["position"], each["stage"]) for each in bench.dead_letters()}
-    assert letters == {(*place, "produce") for place in values}
+    dead_letters = {
+        (each["task"], each["position"], each["stage"]) for each in bench.dead_letters()
+    }
+    assert dead_letters == {(*place, "produce") for place in values}
 
 
 def test_a_crashing_send_pauses_its_task_and_no_later_record_is_sent(bench: Bench) -> None:

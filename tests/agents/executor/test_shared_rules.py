@@ -109,17 +109,15 @@ def test_the_kinds_on_executors_are_those_of_the_domain() -> None:
     limit=st.integers(-1, 100),
     timeout_ms=st.integers(-1, 10_000),
     delay_max_ms=st.integers(1, 2**63 - 1),
-    spent_ms=st.integers(0, 20_000),
+    used_ms=st.integers(0, 20_000),
 )
 def test_executors_wait_by_the_rules_of_the_domain(
-    made: int, limit: int, timeout_ms: int, delay_max_ms: int, spent_ms: int
+    made: int, limit: int, timeout_ms: int, delay_max_ms: int, used_ms: int
 ) -> None:
     policy = RetryPolicy(limit=limit, timeout_ms=timeout_ms, delay_max_ms=delay_max_ms)
-    attempts = Attempts(made=made, started_ms=7, now_ms=7 + spent_ms)
+    attempts = Attempts(made=made, started_ms=7, now_ms=7 + used_ms)
     decision = next_attempt(policy, attempts, chance=lambda below: below - 1)
-    wait = policy.wait_after(
-        made, started_ms=7, now_ms=7 + spent_ms, chance=lambda below: below - 1
-    )
+    wait = policy.wait_after(made, started_ms=7, now_ms=7 + used_ms, chance=lambda below: below - 1)
     assert wait == (decision.wait_ms if isinstance(decision, RetryAfter) else None)
 
 

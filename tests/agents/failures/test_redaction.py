@@ -472,11 +472,11 @@ def test_dead_letters_are_redacted_if_configured(bench: Bench) -> None:
     bench.start(pipeline, errors_dlq_redact=True)
     bench.wait_for_input()
     wait_until(lambda: bool(bench.dead_letters()))
-    [letter] = bench.dead_letters()
-    assert json.loads(letter["row"]) == {"task": "a", "position": 0}
-    assert letter["message"] == "cannot charge …[redacted]"
-    assert SECRET not in repr(letter)
-    assert (letter["task"], letter["position"], letter["stage"]) == (
+    [dead_letter] = bench.dead_letters()
+    assert json.loads(dead_letter["row"]) == {"task": "a", "position": 0}
+    assert dead_letter["message"] == "cannot charge …[redacted]"
+    assert SECRET not in repr(dead_letter)
+    assert (dead_letter["task"], dead_letter["position"], dead_letter["stage"]) == (
         "a",
         0,
         "process:charge",

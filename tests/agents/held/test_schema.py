@@ -104,8 +104,8 @@ def test_held_records_are_converted_to_a_changed_source_or_stay_held(bench: Benc
     wait_until(lambda: bench.outbox.of(TaskPaused)[1:] != [])
     held = bench.outbox.of(TaskPaused)[-1]
     assert held.failure is not None
-    said = "held rows have value as string, the source has it as struct<a:int> now"
-    assert said in held.failure.message and held.position == 1
+    message = "held rows have value as string, the source has it as struct<a:int> now"
+    assert message in held.failure.message and held.position == 1
     assert thread.apply(TaskCommand("a", how=ResumeHow.RETRY)).applied
     wait_until(lambda: bench.outbox.of(TaskPaused)[2:] != [])
     assert thread.apply(

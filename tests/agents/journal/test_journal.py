@@ -376,10 +376,10 @@ def test_waiting_dead_letters_block_no_entry_and_are_remembered(
     files: LocalStorage,
 ) -> None:
     journal = claimed(files)
-    letters = DeadLetters(name="one", day="2026-11-20")
-    journal.append(entry(EntryKind.BATCH, batch=0, dead_letters=letters))
+    dead_letters = DeadLetters(name="one", day="2026-11-20")
+    journal.append(entry(EntryKind.BATCH, batch=0, dead_letters=dead_letters))
     journal.append(entry(EntryKind.BATCH, batch=1))
-    refused = msgspec.structs.replace(letters, refused=True)
+    refused = msgspec.structs.replace(dead_letters, refused=True)
     journal.append(entry(EntryKind.DEAD_LETTERS, dead_letters=refused))
     release = Publisher(journal, MemoryOutbox(confirming=True), progress=files)
     for name in ("offsets/1", "commits/1"):
@@ -506,9 +506,9 @@ def test_a_stopping_record_that_is_skipped_later_no_longer_stops_its_task() -> N
     ledger.apply(entry(EntryKind.BATCH, *paused("JFK", 7), number=1))
     skipped = RecordFailed(task="JFK", position=6, failure=FAILURE, response=Response.CONTINUE)
     ledger.apply(entry(EntryKind.DRAIN, skipped, number=2))
-    blame = ledger.task("JFK").stopped_by
-    assert blame is not None
-    assert blame.position == 7
+    stopped_by = ledger.task("JFK").stopped_by
+    assert stopped_by is not None
+    assert stopped_by.position == 7
 
     again = msgspec.structs.replace(skipped, position=7, recurrence=True)
     ledger.apply(entry(EntryKind.DRAIN, again, number=3))

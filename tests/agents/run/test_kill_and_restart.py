@@ -103,7 +103,7 @@ def test_a_driver_killed_while_a_task_is_paused(driver: Driver, spark: SparkSess
 @pytest.mark.long
 def test_a_driver_killed_at_every_point(driver: Driver, spark: SparkSession) -> None:
     points = [
-        "before-entry:batch",  # rows are put aside, the decision is not durable
+        "before-entry:batch",  # rows are stored, the decision is not durable
         "after-entry:batch",  # it is; nothing is published, the sink was not called
         "after-sink:1",  # the sink has written, Spark has not committed
     ]
@@ -137,8 +137,8 @@ def test_a_driver_killed_between_the_fast_path_and_the_slow_path(
     wait_until(lambda: driver.positions("b") == [0, 1, 3], what=driver.log())
     wait_until(lambda: driver.positions("a") == [0, 1, 2, 3, 4], what=driver.log())
     driver.stop()
-    letters = spark.read.parquet(str(driver.folder / "dlq")).collect()
-    assert [(row["task"], row["position"]) for row in letters] == [("b", 2)]
+    dead_letters = spark.read.parquet(str(driver.folder / "dlq")).collect()
+    assert [(row["task"], row["position"]) for row in dead_letters] == [("b", 2)]
     events = [event.data for event in read_outbox(driver.folder / "outbox")]
     assert [each.count for each in events if isinstance(each, RecordFailed)] == [1]
 
@@ -169,8 +169,8 @@ def test_a_driver_killed_while_it_sends(driver: Driver, spark: SparkSession) -> 
 
 def check_all(driver: Driver, spark: SparkSession, *, failed: int) -> None:
     """Check that sink, dead letters and counts add up to the input."""
-    letters = spark.read.parquet(str(driver.folder / "dlq")).collect()
-    assert [(row["task"], row["position"]) for row in letters] == [("b", 2)]
+    dead_letters = spark.read.parquet(str(driver.folder / "dlq")).collect()
+    assert [(row["task"], row["position"]) for row in dead_letters] == [("b", 2)]
     events = read_outbox(driver.folder / "outbox")
     data = [event.data for event in events]
     assert sum(each.count for each in data if isinstance(each, RecordFailed)) == failed

@@ -100,10 +100,10 @@ def test_resume_after_the_record_runs_held_records_without_new_input(
     bench.stop()
     [task] = server_state(bench.outbox.events).tasks.values()
     assert (task.status, task.held, task.failed) == (TaskStatus.RUNNING, 0, 1)
-    [letter] = bench.dead_letters()
-    assert (letter["task"], letter["position"], letter["actor"]) == ("a", 2, "ana")
-    assert letter["reason"] == "known"
-    assert "ValueError" in letter["stack"]
+    [dead_letter] = bench.dead_letters()
+    assert (dead_letter["task"], dead_letter["position"], dead_letter["actor"]) == ("a", 2, "ana")
+    assert dead_letter["reason"] == "known"
+    assert "ValueError" in dead_letter["stack"]
     [lettered] = bench.outbox.of(RecordsDeadLettered)
     assert (lettered.count, lettered.actor) == (1, "ana")
     assert [each.command for each in bench.outbox.of(CommandApplied)] == [command]
@@ -281,6 +281,6 @@ def test_of_many_tasks_that_pause_at_once_a_bounded_number_is_reported_in_full(
     assert thread.apply(TaskCommand("t6", how=ResumeHow.RETRY)).applied
     wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 8)
     assert bench.outbox.of(RecordFailed)[-1].recurrence
-    [letter] = bench.dead_letters()
-    assert (letter["task"], letter["exception_class"]) == ("t5", "ValueError")
+    [dead_letter] = bench.dead_letters()
+    assert (dead_letter["task"], dead_letter["exception_class"]) == ("t5", "ValueError")
     assert bench.written() == [("good", 0)]

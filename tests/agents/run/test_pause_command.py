@@ -61,10 +61,15 @@ def test_records_before_the_position_become_dead_letters_with_the_reason(bench: 
     assert answer.applied
     assert answer.reason == "resumed at position 4, 2 records skipped"
     wait_until(lambda: bench.positions("a") == [0, 5, 6])
-    letters = {row["position"]: row for row in bench.dead_letters()}
-    assert sorted(letters) == [2, 3]
-    assert {(row["reason"], row["actor"]) for row in letters.values()} == {("a bad hour", "ana")}
-    assert [letters[position]["exception_class"] for position in (2, 3)] == ["ValueError", None]
+    dead_letters = {row["position"]: row for row in bench.dead_letters()}
+    assert sorted(dead_letters) == [2, 3]
+    assert {(row["reason"], row["actor"]) for row in dead_letters.values()} == {
+        ("a bad hour", "ana")
+    }
+    assert [dead_letters[position]["exception_class"] for position in (2, 3)] == [
+        "ValueError",
+        None,
+    ]
     [resumed] = bench.outbox.of(TaskResumed)
     assert (resumed.how, resumed.position, resumed.skipped) == (ResumeHow.AT, 4, 2)
     assert skipped(bench) == 2

@@ -127,21 +127,21 @@ def test_a_pass_that_0_2_0_began_is_repeated_with_any_source(bench: Bench) -> No
     assert bench.written() == [("a", 0), ("a", 1)]
 
 
-def test_a_finished_checkpoint_says_so_and_refuses_new_input(
+def test_a_finished_checkpoint_is_reported_and_refuses_new_input(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("ARRESTER_SPOOL", str(bench.folder / "spool"))
     monkeypatch.delenv("REDIS_URL", raising=False)
     caplog.set_level(logging.INFO)
-    said = "has finished the pass over this source; no row of it is read again"
+    message = "has finished the pass over this source; no row of it is read again"
     endings: list[Ending | int | None] = []
     for _ in range(2):
         with Agent(bench.spark, application="tests") as agent:
             over(bench, rows(bench, "x", "bad"), runner=agent).run(bench.checkpoint)
             endings.append(agent.await_termination(PATIENCE_SECONDS))
-            endings.append(len(levels_of(said, caplog)))
+            endings.append(len(levels_of(message, caplog)))
     assert endings == [Ending.FINISHED, 0, Ending.ALREADY_FINISHED, 1]
-    assert levels_of(said, caplog) == ["WARNING"]
+    assert levels_of(message, caplog) == ["WARNING"]
     assert levels_of("'lines': 1 records of 1 tasks are held; when their task runs", caplog)
     with Agent(bench.spark, application="tests") as agent:
         tomorrow = over(bench, rows(bench, "x", "bad", "new"), runner=agent)

@@ -11,17 +11,17 @@ from arrester.controlplane.domain.errors import InvalidValue
 
 
 def test_code_inside_a_run_may_not_wait_for_a_run() -> None:
-    turn, answers = RunLock(), []
+    run_lock, answers = RunLock(), []
 
     def ask() -> None:
         refuse_inside("stop()")
-        answers.append(turn.acquire(timeout=0.01))
+        answers.append(run_lock.acquire(timeout=0.01))
 
-    with turn:
+    with run_lock:
         with pytest.raises(InvalidValue, match="from another Python thread"):
             refuse_inside("stop()")
         # A wait that times out changes nothing.
-        assert not turn.acquire(timeout=0.01)
+        assert not run_lock.acquire(timeout=0.01)
         with pytest.raises(InvalidValue):
             refuse_inside("stop()")
         other = threading.Thread(target=ask)
@@ -29,5 +29,5 @@ def test_code_inside_a_run_may_not_wait_for_a_run() -> None:
         other.join()
     refuse_inside("stop()")
     assert answers == [False]
-    assert turn.acquire(timeout=0.01)
-    turn.release()
+    assert run_lock.acquire(timeout=0.01)
+    run_lock.release()

@@ -68,7 +68,7 @@ def test_a_static_source_is_read_once_and_held_records_wait_for_commands(bench: 
 
     assert sorted(bench.written()) == [("a", 0), ("b", 1)]
     assert [task.position for task in thread.paused_tasks()] == [1]
-    assert {letter["task"] for letter in bench.dead_letters()} == {"b"}
+    assert {dead_letter["task"] for dead_letter in bench.dead_letters()} == {"b"}
     assert len(bench.outbox.of(RecordFailed)) == 2
     assert thread.is_running
 
@@ -218,5 +218,5 @@ def test_the_how_to_for_static_data_works_as_written(
         ("JFK", 2),
         ("JFK", 3),
     ]
-    letters = {(row["task"], row["position"], row["reason"]) for row in bench.dead_letters()}
-    assert letters == {("EWR", 1, None), ("JFK", 1, "a typing error")}
+    dead_letters = {(row["task"], row["position"], row["reason"]) for row in bench.dead_letters()}
+    assert dead_letters == {("EWR", 1, None), ("JFK", 1, "a typing error")}

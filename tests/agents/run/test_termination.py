@@ -234,9 +234,9 @@ def test_a_task_or_a_position_that_raises_is_a_failure_of_its_record(bench: Benc
         ("2", None, "PositionRaised"),
     }
     assert {each.failure.stage for each in failed} == {"source"}
-    letters = {each["exception_class"]: each for each in bench.dead_letters()}
-    assert "the expression of the task raised" in letters["TaskRaised"]["message"]
-    assert "the expression of the position raised" in letters["PositionRaised"]["message"]
+    dead_letters = {each["exception_class"]: each for each in bench.dead_letters()}
+    assert "the expression of the task raised" in dead_letters["TaskRaised"]["message"]
+    assert "the expression of the position raised" in dead_letters["PositionRaised"]["message"]
     # With Spark's message, reproduced for the record.
     assert {each.failure.condition for each in failed} == {"CAST_INVALID_INPUT"}
     assert "The value 'x' of the type" in failed[0].failure.message

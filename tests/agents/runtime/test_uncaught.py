@@ -231,7 +231,7 @@ def test_what_ended_a_run_is_raised_once_in_the_caller(
     instance.runtime.raise_unseen()
 
 
-def test_a_failure_that_nobody_received_is_raised_after_the_end(tmp_path: Path) -> None:
+def test_a_failure_that_was_not_received_is_raised_after_the_end(tmp_path: Path) -> None:
     instance = Instance(tmp_path, UncaughtAnswer.SHUTDOWN_THREAD)
     instance.begin(name="other")
     instance.begin().die(broken())

@@ -400,8 +400,8 @@ def test_fatal_and_self_healing_failures_of_a_sink_call_no_handler(
         "PermissionError",
         "KeyError",
     ]
-    said = [each for each in caplog.records if "no handler is called" in each.message]
-    assert [each.levelname for each in said] == ["DEBUG"] * 2
+    records = [each for each in caplog.records if "no handler is called" in each.message]
+    assert [each.levelname for each in records] == ["DEBUG"] * 2
 
     # The query restarts: the replay calls the sink under the same number.
     sink.raising = [OSError("moved")]

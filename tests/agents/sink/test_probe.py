@@ -70,7 +70,7 @@ class Strict:
         self.refuses = "value LIKE 'bad%'"
         #: What is raised on the driver; None: executors raise.
         self.raises: type[Exception] | None = None
-        #: What further calls raise, whatever their rows are.
+        #: What further calls raise, with any rows.
         self.broken: list[BaseException] = []
         self.calls: list[int] = []
         self.probes = 0
@@ -261,11 +261,11 @@ def exiting(df: DataFrame) -> None:
     raise SystemExit(1)
 
 
-@pytest.mark.parametrize("probe", ["passes", "exits", "company", "fatal", "retriable"])
+@pytest.mark.parametrize("probe", ["passes", "exits", "only together", "fatal", "retriable"])
 def test_the_handler_decides_about_the_batch_if_the_probe_isolates_no_record(
     bench: Bench, strict: Strict, probe: str
 ) -> None:
-    def company(df: DataFrame) -> None:
+    def only_together(df: DataFrame) -> None:
         if df.count() > 2:
             raise ValueError("too many")
 
@@ -279,7 +279,7 @@ def test_the_handler_decides_about_the_batch_if_the_probe_isolates_no_record(
     probes: dict[str, Callable[[DataFrame], object]] = {
         "passes": lambda df: None,
         "exits": exiting,
-        "company": company,
+        "only together": only_together,
         "fatal": raising(PermissionError),
         "retriable": raising(ConnectionError),
     }

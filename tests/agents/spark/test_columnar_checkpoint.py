@@ -101,8 +101,10 @@ def test_a_batch_repeated_on_the_slow_path_in_columns_has_the_same_result(
         bench.wait_for_input()
         bench.stop()
         paths.append(spy.paths)
-        letters = sorted((str(row["task"]), str(row["position"])) for row in bench.dead_letters())
-        results.append((sorted(bench.written()), reported(bench), letters, states_of(bench)))
+        dead_letters = sorted(
+            (str(row["task"]), str(row["position"])) for row in bench.dead_letters()
+        )
+        results.append((sorted(bench.written()), reported(bench), dead_letters, states_of(bench)))
 
     assert paths[0] == ["0 fast path: aborted", "0 slow path", "1 slow path"]
     assert results[0] == results[1]

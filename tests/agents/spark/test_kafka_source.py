@@ -51,9 +51,9 @@ def test_the_same_offset_of_two_topics_is_two_records(bench: Bench) -> None:
     [failed] = bench.outbox.of(RecordFailed)
     assert (failed.task, failed.position, failed.failure.stage) == ("t1-0", 5, "deserialize")
     assert written(bench) == [("t2", 5)]
-    [letter] = bench.dead_letters()
-    assert (letter["task"], letter["position"]) == ("t1-0", 5)
-    assert json.loads(letter["row"])["topic"] == "t1"
+    [dead_letter] = bench.dead_letters()
+    assert (dead_letter["task"], dead_letter["position"]) == ("t1-0", 5)
+    assert json.loads(dead_letter["row"])["topic"] == "t1"
 
 
 def test_a_pause_in_one_topic_leaves_the_same_partition_of_another_running(

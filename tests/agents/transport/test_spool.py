@@ -173,10 +173,10 @@ def test_a_batch_that_cannot_be_unpacked_is_stored_without_bodies(tmp_path: Path
     text = "x" * 2**20
     spool.put(batch_id(1), [*(failed(n, text=text) for n in range(65)), paused(1)])
     (batch,) = spool.unsent(most=10, most_bytes=GIB)
-    counted, halted = codec.decode_batch(batch.events)
+    counted, stopped = codec.decode_batch(batch.events)
     assert isinstance(counted, Event) and isinstance(counted.data, FailuresCounted)
     assert counted.data.count == 65
-    assert isinstance(halted, Event) and isinstance(halted.data, TaskPaused)
+    assert isinstance(stopped, Event) and isinstance(stopped.data, TaskPaused)
     spool.close()
 
 

@@ -63,7 +63,7 @@ def check_steps(case: Case) -> None:
     task, outcomes = task_of(given), []
     for step in given["steps"]:
         task.stage = STAGES[step.get("stage", "TASK_PUT")]
-        # A failure that a sink reports is a failure of its record, whatever the exception.
+        # A failure that a sink reports is a failure of its record, with any exception.
         attempts = step.get("attempt_outcomes", ["retriable"])
         outcomes.append(task.operate(once(attempts)))
     if given["dlq_configured"]:

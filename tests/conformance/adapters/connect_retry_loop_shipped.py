@@ -6,7 +6,7 @@ from tests.conformance.cases import Case
 from tests.conformance.simulation import STAGES, Task, once, policy
 
 IGNORED: dict[str, str] = {}
-#: Where trunk counts one failed attempt twice, a case says under this key what is right.
+#: Where trunk counts one failed attempt twice, a case has the right value under this key.
 COUNTED_ONCE = "total-record-failures_if_each_failed_call_counted_once"
 
 

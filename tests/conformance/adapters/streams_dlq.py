@@ -33,10 +33,10 @@ def check_records(case: Case) -> None:
     task, output = task_of(stage, BUILT_IN[given.get("handler", default)]), []
     state = InstanceStatus.RUNNING
     for record in given["records"]:
-        fate = task.operate(["other" if record in BAD else "ok"])
-        if fate == "success":
+        outcome = task.operate(["other" if record in BAD else "ok"])
+        if outcome == "success":
             output.append(record)
-        elif fate == "task_killed":
+        elif outcome == "task_killed":
             no_replacements = Replacements(())
             end = uncaught(
                 None, instance=state, global_task=False, replacements=no_replacements, now_ms=0

@@ -104,8 +104,8 @@ def check_order(case: Case) -> None:
 
 
 def fails(task: Task, words: str) -> tuple[str, int]:
-    fate = task.fail(cause_of(words), Attempts())
-    outcome = "again" if isinstance(fate, RetryAfter) else task.ended(fate)
+    decision = task.fail(cause_of(words), Attempts())
+    outcome = "again" if isinstance(decision, RetryAfter) else task.ended(decision)
     return outcome, task.dead_letters
 
 
@@ -142,8 +142,8 @@ def check_failure(case: Case) -> None:
 
 
 def check_levels(task: Task, expect: Json) -> None:
-    said = task.last.messages if isinstance(task.last, Decided) else ()
-    levels = {LEVELS[message].name for message in said}
+    messages = task.last.messages if isinstance(task.last, Decided) else ()
+    levels = {LEVELS[message].name for message in messages}
     assert set(expect.get("levels", levels)) == levels
     if "log_level" in expect:
         assert expect["log_level"] in levels

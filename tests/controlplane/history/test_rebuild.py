@@ -94,10 +94,10 @@ def test_folds_continue_during_a_rebuild(
     assert not models.ShadowRow.objects.exists()
     # States were kept on the way, and those that the fold kept meanwhile are looked at, too.
     assert [store.nearest_snapshot(APPLICATION, position) for position in (5, 8, 14)] == [0, 6, 14]
-    assert_kept_as_the_log_says()
+    assert_snapshots_equal_the_log()
 
 
-def assert_kept_as_the_log_says() -> None:
+def assert_snapshots_equal_the_log() -> None:
     """Check that each snapshot has exactly the states of the log."""
     for position in models.Snapshot.objects.values_list("position", flat=True).distinct():
         whole = rebuild.derive(APPLICATION, until=position).state
@@ -149,7 +149,7 @@ def kept(before: rebuild.Derived, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     streams.append(histories.paused(9, key="EWR"), received_at=histories.NOON)
     state_at_position.make_snapshot_if_due(APPLICATION)
     streams.append(histories.paused(3), received_at=histories.NOON)
-    assert_kept_as_the_log_says()
+    assert_snapshots_equal_the_log()
     return [4, 8, 13]
 
 
@@ -188,7 +188,7 @@ def test_snapshots_are_corrected_by_a_rebuild(
         with psycopg.connect(fresh_database.migrate_database) as owner:
             assert owner.execute(damage.encode()).rowcount, damage
         rebuild.rebuild(APPLICATION)
-        assert_kept_as_the_log_says()
+        assert_snapshots_equal_the_log()
         there = [0, *sorted({position for (position,) in positions()}), 16]
         # As near to any position as live folds keep them.
         assert max(after - before for before, after in pairwise(there)) <= 6, damage

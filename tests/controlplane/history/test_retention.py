@@ -132,7 +132,7 @@ def test_retention_drops_nothing_during_a_rebuild_and_does_not_wait(
     try:
         assert holding.wait(PATIENCE_SECONDS)
         with connection.cursor() as cursor:
-            # Whoever waits all the same ends here.
+            # A statement that waits nevertheless ends here.
             cursor.execute("SET lock_timeout = '5s'")
         tasks.housekeeping()
         done = retain()
@@ -178,7 +178,7 @@ def test_each_run_moves_the_base_by_a_day(forty_days: rebuild.Derived) -> None:
         assert rebuild.live_rows(APPLICATION) == forty_days
         assert rebuild.differences(APPLICATION) == []
     assert models.Base.objects.count() == 1
-    # One row for each state: what a newer base says has taken the older one's place.
+    # One row for each state: that of a newer base has replaced the older one's.
     kept = models.BaseState.objects.filter(kind="task").values_list("key", flat=True)
     assert len(kept) == len(set(kept)) == models.Task.objects.count()
 
@@ -524,7 +524,7 @@ def test_a_batch_older_than_the_horizon_is_quarantined_and_not_doubled(redis: Re
     assert kept.batch == old
     assert "replay horizon" in kept.reason
     assert len(streams.log()) == 1
-    # The sender is told, so that it does not send them for ever.
+    # The sender receives the refusal, so that it does not send them again and again.
     assert streams.confirmed(redis) == {old, new}
     assert kept.too_old
     # It was understood: nothing puts it back that does not name it.

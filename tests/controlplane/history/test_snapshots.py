@@ -116,7 +116,7 @@ def test_a_rebuild_waits_for_a_snapshot_and_no_fold_does() -> None:
         with transaction.atomic():
             state_at_position.make_snapshot_if_due(APPLICATION)
             rebuilt = pool.submit(rebuild)
-            while not somebody_waits() and not rebuilt.done():
+            while not is_a_lock_awaited() and not rebuilt.done():
                 time.sleep(0.01)
             pool.submit(append).result(20)
             assert not rebuilt.done()
@@ -125,7 +125,7 @@ def test_a_rebuild_waits_for_a_snapshot_and_no_fold_does() -> None:
     assert_kept_as_it_was()
 
 
-def somebody_waits() -> bool:
+def is_a_lock_awaited() -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT FROM pg_locks WHERE NOT granted")
         return bool(cursor.fetchall())

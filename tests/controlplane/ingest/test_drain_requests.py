@@ -1,4 +1,4 @@
-"""Drain requests: one chain of messages per application, whatever is lost or waits."""
+"""Drain requests: one chain of messages per application, also after losses and waits."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_lost_drain_is_requested_again(
     assert 0 < redis.ttl(MARK) <= PENDING_DRAIN_SECONDS
     redis.persist(MARK)
     look(waker)
-    # Nobody keeps the mark alive.
+    # No process renews the key.
     assert redis.ttl(MARK) == -1 and not messages(redis)
     redis.delete(MARK)
     look(waker)

@@ -27,7 +27,7 @@ from tests.patience import PATIENCE_SECONDS, wait_until
 pytestmark = pytest.mark.usefixtures("fresh_database")
 ONE_WORKER = ["-m", "celery", "-A", "tests.controlplane.short_drains", "worker", "--pool", "solo"]
 NOISY_BATCHES = 640
-TURNS = 3
+POLLS = 3
 
 
 def length(application: str) -> int:
@@ -77,9 +77,9 @@ def test_a_running_drain_is_not_requested_again(
     assert messages(redis) == 1
     monkeypatch.setattr(drain, "_relay_if_needed", something_comes)
     assert drain.drain(APPLICATION).events == 3
-    # It was said once, before; and what came as the drain gave the stream back is not lost.
+    # It was requested once, before; later entries are not lost.
     assert looks == [1, 1, 1] and messages(redis) == 1
-    # From here on it has to be said again.
+    # From here on it has to be requested again.
     streams.send(redis, [histories.failed(4)])
     waker.poll()
     assert messages(redis) == 2
@@ -107,13 +107,13 @@ def test_an_idle_wake_sends_few_commands_to_redis(redis: Redis) -> None:
     waker = Waker()
     waker.poll()
     before, queued = commands(), redis.llen(FOLDS)
-    for _ in range(TURNS):
+    for _ in range(POLLS):
         waker.next_discovery, waker.next_sweep = 0.0, math.inf
         waker.poll()
     requested = commands() - before
     # Each turn blocks for a second once, and looks once for new streams.
-    assert (requested["xread"], requested["scan"]) == (TURNS, TURNS)
-    assert requested.total() <= 8 * TURNS
+    assert (requested["xread"], requested["scan"]) == (POLLS, POLLS)
+    assert requested.total() <= 8 * POLLS
     assert redis.llen(FOLDS) == queued
     before = commands()
     waker.next_discovery = waker.next_sweep = 0.0
@@ -138,7 +138,7 @@ def test_a_redis_with_many_foreign_keys_is_scanned_in_steps(
     monkeypatch.setattr(wake, "STEPS_PER_SCAN", 2)
     monkeypatch.setattr(wake, "POLL_SECONDS", 0.01)
     waker, before, looks = Waker(), scans(), 0
-    # Also while no worker has said yet that this Redis is known.
+    # Also while no worker has recorded yet that this Redis is known.
     while not (waker.positions and not waker.scan_cursor):
         look()
         looks += 1
@@ -183,7 +183,7 @@ def test_two_streams_are_folded_in_parallel(redis: Redis) -> None:
     try:
         assert held.wait(PATIENCE_SECONDS)
         with connection.cursor() as cursor:
-            # Whoever waits for the other all the same ends here.
+            # A process that waits for the other nevertheless ends here.
             cursor.execute("SET lock_timeout = '5s'")
         assert drain.drain("beta").events == 1
         assert (length("alpha"), length("beta")) == (0, 1)

@@ -300,7 +300,7 @@ def test_live_rows_equal_rebuilt_rows_and_the_pure_fold(
             drain.drain(application)
     drain.drain(application)
 
-    # What the server itself does about it stands between.
+    # The server's own events about it are in between.
     logged = [
         store.read_one(application, each.sequence).event
         for each in streams.log(application)

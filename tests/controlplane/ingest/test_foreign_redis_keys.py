@@ -101,7 +101,7 @@ def test_timeouts_of_other_applications_are_checked(folded: Redis) -> None:
 
 def test_an_outage_ends_the_round(folded: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "REDIS_URL", "unix:///nowhere/redis.sock")
-    for turn in (tasks.sweep, actions.watch, wake.Waker().poll):
+    for operation in (tasks.sweep, actions.watch, wake.Waker().poll):
         with pytest.raises(redis_client.RedisError) as away:
-            turn()
+            operation()
         assert not isinstance(away.value, redis_client.ResponseError)

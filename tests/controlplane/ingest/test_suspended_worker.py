@@ -60,7 +60,7 @@ def suspended(work: Callable[[], None]) -> int:
         try:
             work()
         finally:
-            # Whatever its connection says that is gone.
+            # With any answer of its lost connection.
             os._exit(0)
     _, status = os.waitpid(child, os.WUNTRACED)
     assert os.WIFSTOPPED(status)

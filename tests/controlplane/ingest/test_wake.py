@@ -51,7 +51,7 @@ def process(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a process of the server; stop it at the end, unless it is dead.
 
-    A test that fails meanwhile shows what the process has said.
+    A test that fails meanwhile shows the output of the process.
     """
     with log.open("ab") as output:
         child = subprocess.Popen(

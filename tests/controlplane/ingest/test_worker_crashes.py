@@ -43,7 +43,7 @@ class Spool:
         self.sent: list[Event] = []
         self.numbers = iter(range(10**9))
 
-    def say(self, *, batches: int) -> None:
+    def send(self, *, batches: int) -> None:
         """Send new batches of a few failures each; now and then one twice."""
         for _ in range(batches):
             events = [histories.failed(next(self.numbers)) for _ in range(random.randint(1, 8))]
@@ -53,24 +53,24 @@ class Spool:
             for _ in range(random.choice((1, 1, 1, 2))):
                 streams.send(self.redis, events, batch=batch)
 
-    def hear(self) -> None:
+    def drop_confirmed(self) -> None:
         """Let go of what is confirmed."""
         for batch in streams.confirmed(self.redis):
             self.kept.pop(batch, None)
 
-    def is_heard(self) -> bool:
-        """Hear, and say whether all is confirmed."""
-        self.hear()
+    def is_confirmed(self) -> bool:
+        """Drop confirmed batches, and return whether none is left."""
+        self.drop_confirmed()
         return not self.kept
 
     def is_over(self) -> bool:
-        """Hear, and say whether all is confirmed, and gone from Redis too.
+        """Return whether all is confirmed, and gone from Redis too.
 
         A fold that was at work while Redis was emptied confirms what has been sent again since.
         """
-        return self.is_heard() and self.redis.xlen(redis_keys.events(APPLICATION)) == 0
+        return self.is_confirmed() and self.redis.xlen(redis_keys.events(APPLICATION)) == 0
 
-    def say_again(self) -> None:
+    def send_again(self) -> None:
         """Send all that is not confirmed, from the oldest on."""
         for batch, events in self.kept.items():
             streams.send(self.redis, events, batch=batch)
@@ -111,13 +111,13 @@ def test_killed_workers_fold_exactly_once(redis: Redis, fresh_database: embedded
     spool, in_flight = Spool(redis), 0
     for _ in range(KILLS):
         with worker():
-            spool.say(batches=40)
+            spool.send(batches=40)
             time.sleep(random.uniform(0, 0.05))
         in_flight += redis.xlen(redis_keys.events(APPLICATION)) > 0
     # Else it would prove nothing.
     assert in_flight > 0
     drain.drain(APPLICATION, budget_seconds=PATIENCE_SECONDS)
-    spool.hear()
+    spool.drop_confirmed()
 
     assert spool.kept == {}
     assert_all_once_and_in_order(redis, spool)
@@ -138,7 +138,7 @@ def test_a_celery_child_killed_within_a_fold_folds_exactly_once(
     ):
         # A fold comes as far as the log's last table, with ids and events in its transaction.
         other.execute("LOCK TABLE batch IN SHARE MODE")
-        spool.say(batches=20)
+        spool.send(batches=20)
         wait_until(lambda: admin.execute(in_a_fold).fetchone() is not None)
         children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
         for child in children:
@@ -153,10 +153,10 @@ def test_two_workers_fold_each_batch_once(redis: Redis, fresh_database: embedded
     spool = Spool(redis)
     with worker(), worker():
         for _ in range(10):
-            spool.say(batches=20)
+            spool.send(batches=20)
             time.sleep(0.05)
         wait_until(lambda: redis.xlen(redis_keys.events(APPLICATION)) == 0)
-    spool.hear()
+    spool.drop_confirmed()
 
     assert spool.kept == {}
     assert_all_once_and_in_order(redis, spool)
@@ -168,11 +168,11 @@ def test_emptying_redis_during_folds_loses_and_doubles_nothing(
     spool = Spool(redis)
     with worker(), worker():
         for _ in range(4):
-            spool.say(batches=30)
-            spool.hear()
-            spool.say(batches=30)
+            spool.send(batches=30)
+            spool.drop_confirmed()
+            spool.send(batches=30)
             redis.flushall()
-            spool.say_again()
+            spool.send_again()
         wait_until(spool.is_over)
 
     assert_all_once_and_in_order(redis, spool)
@@ -186,12 +186,12 @@ def test_emptying_redis_below_wake_and_celery_loses_and_doubles_nothing(
     spool, in_flight = Spool(redis), 0
     with process(WAKE, tmp_path / "wake.log"), process(WORKER, tmp_path / "worker.log"):
         for _ in range(4):
-            spool.say(batches=60)
+            spool.send(batches=60)
             wait_until(lambda: bool(streams.confirmed(redis)))
-            spool.say(batches=60)
+            spool.send(batches=60)
             in_flight += redis.xlen(redis_keys.events(APPLICATION)) > 0
             redis.flushall()
-            spool.say_again()
+            spool.send_again()
         wait_until(spool.is_over)
 
     assert in_flight > 0

@@ -181,7 +181,7 @@ CHANGES = st.sampled_from(
 def test_a_state_timeline_has_no_gaps_and_ends_with_the_current_state(
     changes: list[tuple[EventData, int, int]], stopped: int | None
 ) -> None:
-    turns = [
+    rotations = [
         StoredEvent(
             application="flights",
             sequence=number,
@@ -197,18 +197,18 @@ def test_a_state_timeline_has_no_gaps_and_ends_with_the_current_state(
         for number, (data, seconds, epoch) in enumerate(changes, start=1)
     ]
     ended = None if stopped is None else NOON + timedelta(minutes=stopped)
-    drawn = strip(turns[::-1], now=NOON + timedelta(hours=2), ended=ended)
+    drawn = strip(rotations[::-1], now=NOON + timedelta(hours=2), ended=ended)
     if drawn is None:
         assert all(isinstance(data, RecordsHeld) for data, _, _ in changes)
         return
     # The timeline is empty before the first change, and after the end of the run.
-    sequences = {each.sequence for each in turns}
+    sequences = {each.sequence for each in rotations}
     assert {each.sequence for each in drawn.parts} <= sequences
     assert all(drawn.start <= each.begin < each.end <= drawn.end for each in drawn.parts)
     if ended is None:
         assert drawn.parts[-1].end == drawn.end
     # If the clock put the last change after the end of its run, the last part ends at that change.
-    elif ended >= max(each.event.occurred_at for each in turns) and (
+    elif ended >= max(each.event.occurred_at for each in rotations) and (
         drawn.parts and drawn.parts[-1].status is TaskStatus.RUNNING
     ):
         assert drawn.parts[-1].end == min(ended, drawn.end)

@@ -1,7 +1,7 @@
 """Every page and dialog as each role, at both widths, in both themes: one sweep, one browser.
 
-It looks for what axe finds, what is written to the console, what does not fit, and what the
-Content-Security-Policy says. Pictures of all that it has seen are left in `build/sweep/`.
+It looks for findings of axe, messages in the console, contents that do not fit, and violations of
+the Content-Security-Policy. Pictures of each page are left in `build/sweep/`.
 """
 
 from __future__ import annotations

@@ -172,10 +172,10 @@ class TestStream:
                     opened.append(streams.enter_context(closing(connected(url, cookie))))
                 # The listener, and one that waits for the next request.
                 assert settled(most=1 + SIZE) <= 1 + SIZE
-                assert settled(most=1, saying="LISTEN%") == 1
+                assert settled(most=1, like="LISTEN%") == 1
             for each in opened:
                 each.close()
-            assert settled(most=0, saying="LISTEN%") == 0
+            assert settled(most=0, like="LISTEN%") == 0
             assert settled(most=SIZE) <= SIZE
 
     @pytest.mark.parametrize("payload", [None, "hello", "flights x"])
@@ -283,7 +283,7 @@ def connected(url: str, cookie: str) -> http.client.HTTPConnection:
     return connection
 
 
-def settled(*, most: int, saying: str = "%") -> int:
+def settled(*, most: int, like: str = "%") -> int:
     """Return how many connections the web process has whose last statement is like that, once there
     are at most so many."""
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -293,7 +293,7 @@ def settled(*, most: int, saying: str = "%") -> int:
                 "SELECT count(*) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
                 " AND query LIKE %s",
-                [saying],
+                [like],
             )
             found = int(cursor.fetchone()[0])
         if found <= most or time.monotonic() > deadline:

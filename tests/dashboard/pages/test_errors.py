@@ -131,7 +131,9 @@ def test_groups_are_found_by_class_stage_message_and_time(flights: Story, viewer
         assert (response.status_code, "allowed:" in response.content.decode()) == (400, True)
 
 
-@pytest.mark.parametrize("sort", [f"{way}{name}" for name in queries.SORTS for way in ("-", "")])
+@pytest.mark.parametrize(
+    "sort", [f"{direction}{name}" for name in queries.SORTS for direction in ("-", "")]
+)
 def test_each_order_is_paged_without_gap_or_double(flights: Story, sort: str) -> None:
     for number in range(5):
         cause = failure(
@@ -441,17 +443,17 @@ def test_an_id_is_for_one_act(flights: Story, operator: Client) -> None:
     acts = f"/api/errors/flights/{TYPO.fingerprint}/acts"
     mute = {"act": "MUTE", "failures": 3, "period_seconds": 60}
 
-    def say(path: str, body: dict[str, Any]) -> int:
+    def post(path: str, body: dict[str, Any]) -> int:
         return operator.post(
             path, body, content_type="application/json", headers={"Idempotency-Key": "night"}
         ).status_code
 
     for _ in range(2):
-        assert say("/api/notes", {"text": "first", "task": task.digest}) == 201
-    assert say("/api/notes", {"text": "second", "task": task.digest}) == 400
+        assert post("/api/notes", {"text": "first", "task": task.digest}) == 201
+    assert post("/api/notes", {"text": "second", "task": task.digest}) == 400
     # An idempotency key belongs to one address.
-    assert [say(acts, mute), say(acts, mute)] == [200, 200]
-    assert say(acts, mute | {"failures": 4}) == 400
+    assert [post(acts, mute), post(acts, mute)] == [200, 200]
+    assert post(acts, mute | {"failures": 4}) == 400
     assert group().status is GroupStatus.MUTED
     events = [
         each.event.event.data for each in queries.audit(queries.AuditFilter()).rows if each.event

@@ -65,10 +65,10 @@ def test_dead_letters_show_stored_records_or_the_destination(
     flights.skips("EWR", 12)
     page = text(viewer, reverse("dead-letters"))
     assert "delays_EWR" in page and "/data/dlq/flights" in page and "a handler" in page
-    (letters,) = queries.dead_letters(queries.DeadLetterFilter()).rows
-    one = text(viewer, reverse("dead-letter", args=["flights", letters.sequence]))
+    (row,) = queries.dead_letters(queries.DeadLetterFilter()).rows
+    one = text(viewer, reverse("dead-letter", args=["flights", row.sequence]))
     assert "Record at 900,000" in one and "11 more records are only at the destination" in one
-    data = letters.event.data
+    data = row.event.data
     assert isinstance(data, RecordsDeadLettered)
     assert len(data.ids) == 12 and all(id in one for id in data.ids)
     flights.report(
@@ -350,9 +350,9 @@ def test_rest_has_the_same_lists(flights: Story, viewer: Client) -> None:
     flights.pauses("JFK", held=4)
     flights.skips("EWR", 3)
     actions.note_on_task(flights.task("JFK"), actor="ana", text="hm")
-    (letters,) = viewer.get("/api/dead-letters?application=flights").json()["results"]
-    assert (letters["count"], letters["key"]) == (3, "EWR")
-    assert len(set(letters["ids"])) == 3
+    (row,) = viewer.get("/api/dead-letters?application=flights").json()["results"]
+    assert (row["count"], row["key"]) == (3, "EWR")
+    assert len(set(row["ids"])) == 3
     (task,) = viewer.get("/api/held").json()["results"]
     assert (task["name"], task["held"]) == ("delays_JFK", 4)
     (act,) = viewer.get("/api/audit?actor=ana").json()["results"]

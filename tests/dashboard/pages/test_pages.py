@@ -269,7 +269,7 @@ def test_each_tile_links_to_exactly_what_it_counts(flights: Story, operator: Cli
 
 def test_an_open_command_is_shown_after_many_refused_ones(flights: Story, operator: Client) -> None:
     task = flights.pauses("JFK")
-    under_way = flights.command(task)
+    in_progress = flights.command(task)
     for _ in range(11):
         with pytest.raises(CommandForbidden):
             actions.resume_task(task.digest, actor="ana")
@@ -278,8 +278,8 @@ def test_an_open_command_is_shown_after_many_refused_ones(flights: Story, operat
         queries.task(task.digest),
         queries.as_of_state.task(task.digest, queries.AsOf(position=end)),
     ):
-        assert seen.open_command is not None and seen.open_command.id == under_way
-        assert seen.last_command is not None and seen.last_command.id != under_way
+        assert seen.open_command is not None and seen.open_command.id == in_progress
+        assert seen.last_command is not None and seen.last_command.id != in_progress
 
 
 def test_the_list_of_tasks_has_the_counted_checkpoints(flights: Story, operator: Client) -> None:

@@ -39,7 +39,7 @@ MOST = 32
 def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
     """Yield the URL of every page and list, with its name; of each of its tabs, too."""
     app, cause = story.application, TYPO.fingerprint
-    letter = queries.dead_letters(queries.DeadLetterFilter(application=app), limit=1).rows[0]
+    dead_letter = queries.dead_letters(queries.DeadLetterFilter(application=app), limit=1).rows[0]
     quarantined = queries.quarantine(limit=1).rows[0]
     arguments: Mapping[str, list[object]] = {
         "application": [app],
@@ -53,7 +53,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "error": [app, cause],
         "mute-dialog": [app, cause],
         "command": [command],
-        "dead-letter": [app, letter.sequence],
+        "dead-letter": [app, dead_letter.sequence],
         "dismiss-entry-dialog": [quarantined.id],
         "api-application": [app],
         "api-instances": [app],

@@ -305,8 +305,8 @@ def passes(
 def test_an_instance_without_heartbeats_is_lost_if_redis_was_available() -> None:
     running = Given(*histories.started())
     later = NOON + timedelta(hours=1)
-    not_heard_since = later - timedelta(seconds=LOST_AFTER_SECONDS)
-    lost = InstanceLost(last_heard=not_heard_since)
+    last_seen = later - timedelta(seconds=LOST_AFTER_SECONDS)
+    lost = InstanceLost(last_heard=last_seen)
     assert passes(running, now=later) == [(INSTANCE, lost)]
     assert passes(running, alive=[INSTANCE]) == []
     assert passes(running, may_declare_lost=False) == []

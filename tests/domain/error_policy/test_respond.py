@@ -49,7 +49,7 @@ def failure(
     )
 
 
-def fate(
+def outcome_of(
     failed: FailedAttempt,
     policy: Policy = HANDLED,
     run: TaskRun = TaskRun(),  # noqa: B008 (frozen)
@@ -89,8 +89,8 @@ any_answer = st.sampled_from([*Answer, *Response, None, "CONTINUE", 3, HandlerRa
 def test_every_failure_is_decided_with_one_call_of_the_handler(
     failed: FailedAttempt, policy: Policy, run: TaskRun, answer: object
 ) -> None:
-    first = fate(failed, policy, run)
-    last = fate(failed, policy, run, answer=answer)
+    first = outcome_of(failed, policy, run)
+    last = outcome_of(failed, policy, run, answer=answer)
     assert not isinstance(last, CallHandler)
     if not isinstance(first, CallHandler):
         assert first == last
@@ -104,17 +104,17 @@ def test_every_failure_is_decided_with_one_call_of_the_handler(
 def test_only_the_first_failure_decides(
     failed: FailedAttempt, policy: Policy, answer: object
 ) -> None:
-    after = fate(failed, policy, TaskRun(failed=True), answer=answer)
+    after = outcome_of(failed, policy, TaskRun(failed=True), answer=answer)
     assert decided(after) == (Response.FAIL, DecisionReason.ALREADY_FAILED)
     assert isinstance(after, Decided) and after.messages == ()
 
 
 def test_self_healing_failures_are_never_decided() -> None:
-    assert isinstance(fate(failure(SUPERSEDED)), SelfHealingFailure)
+    assert isinstance(outcome_of(failure(SUPERSEDED)), SelfHealingFailure)
 
 
 def test_a_fatal_failure_calls_no_handler_and_is_logged_at_debug() -> None:
-    outcome = fate(failure(DENIED), RETRYING, answer=Answer.CONTINUE)
+    outcome = outcome_of(failure(DENIED), RETRYING, answer=Answer.CONTINUE)
     assert decided(outcome) == (Response.FAIL, DecisionReason.FATAL)
     assert isinstance(outcome, Decided)
     assert [LEVELS[message].name for message in outcome.messages] == ["DEBUG", "ERROR"]
@@ -125,12 +125,12 @@ def test_a_declared_answer_for_a_class_replaces_the_handler(
     failed: FailedAttempt, policy: Policy, answer: object
 ) -> None:
     declared = policy.answer_for(failed.cause)
-    outcome = fate(failed, policy, answer=answer)
+    outcome = outcome_of(failed, policy, answer=answer)
     if declared is None:
-        assert outcome == fate(failed, replace(policy, by_class={}), answer=answer)
+        assert outcome == outcome_of(failed, replace(policy, by_class={}), answer=answer)
     else:
         handled = replace(policy, by_class={}, handled=True)
-        assert outcome == fate(failed, handled, answer=declared)
+        assert outcome == outcome_of(failed, handled, answer=declared)
 
 
 def test_the_most_specific_name_of_a_class_wins() -> None:
@@ -143,14 +143,14 @@ def test_the_most_specific_name_of_a_class_wins() -> None:
 
 
 def test_retries_come_before_the_handler() -> None:
-    assert fate(failure(LATER), RETRYING, answer=Answer.CONTINUE) == RetryAfter(300)
-    assert fate(failure(LATER, made=3), RETRYING) == CallHandler()
+    assert outcome_of(failure(LATER), RETRYING, answer=Answer.CONTINUE) == RetryAfter(300)
+    assert outcome_of(failure(LATER, made=3), RETRYING) == CallHandler()
 
 
-def test_native_expressions_are_not_retried_unless_the_handler_says_so() -> None:
+def test_native_expressions_are_retried_only_if_the_handler_answers_retry() -> None:
     native = failure(LATER, stage=StageKind.DESERIALIZE)
-    assert fate(native, RETRYING) == CallHandler()
-    assert fate(native, RETRYING, answer=Answer.RETRY) == RetryAfter(300)
+    assert outcome_of(native, RETRYING) == CallHandler()
+    assert outcome_of(native, RETRYING, answer=Answer.RETRY) == RetryAfter(300)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_native_expressions_are_not_retried_unless_the_handler_says_so() -> None
 def test_an_invalid_retry_is_fail_with_a_warning(
     failed: FailedAttempt, reason: DecisionReason
 ) -> None:
-    outcome = fate(failed, RETRYING, answer=Answer.RETRY)
+    outcome = outcome_of(failed, RETRYING, answer=Answer.RETRY)
     assert decided(outcome) == (Response.FAIL, reason)
     assert isinstance(outcome, Decided)
     assert LEVELS[outcome.messages[0]].name == "WARN"
@@ -180,13 +180,13 @@ def test_an_invalid_retry_is_fail_with_a_warning(
 def test_pause_needs_a_task_and_a_position(
     task: str | None, position: int | None, response: Response, reason: DecisionReason
 ) -> None:
-    outcome = fate(failure(task=task, position=position), answer=Answer.PAUSE)
+    outcome = outcome_of(failure(task=task, position=position), answer=Answer.PAUSE)
     assert decided(outcome) == (response, reason)
 
 
 @pytest.mark.parametrize("answer", [None, "CONTINUE", 0, True, HandlerRaised("boom"), object()])
 def test_an_invalid_answer_is_fail(answer: object) -> None:
-    outcome = fate(failure(), answer=answer)
+    outcome = outcome_of(failure(), answer=answer)
     assert decided(outcome) == (Response.FAIL, DecisionReason.HANDLER_BROKEN)
 
 
@@ -212,22 +212,22 @@ def test_resume_is_an_alias_of_continue() -> None:
 def test_handlers_and_limits_decide_together_and_alone(
     policy: Policy, expected: tuple[Response, DecisionReason]
 ) -> None:
-    assert decided(fate(failure(), policy, answer=Answer.CONTINUE)) == expected
+    assert decided(outcome_of(failure(), policy, answer=Answer.CONTINUE)) == expected
 
 
 def test_output_without_a_handler_is_only_skipped_for_retriable_failures() -> None:
     limit = Policy(tolerance=Tolerance(limit=-1))
-    lost = fate(failure(LATER, stage=StageKind.PRODUCE), limit)
+    lost = outcome_of(failure(LATER, stage=StageKind.PRODUCE), limit)
     assert decided(lost) == (Response.CONTINUE, DecisionReason.LIMIT_ALONE)
-    kept = fate(failure(stage=StageKind.PRODUCE), limit)
+    kept = outcome_of(failure(stage=StageKind.PRODUCE), limit)
     assert decided(kept) == (Response.FAIL, DecisionReason.NOT_TOLERABLE)
 
 
 def test_a_source_failure_is_of_no_record() -> None:
     policy = Policy(handled=True, tolerance=Tolerance(limit=-1))
-    outcome = fate(failure(stage=StageKind.SOURCE), policy, answer=Answer.CONTINUE)
+    outcome = outcome_of(failure(stage=StageKind.SOURCE), policy, answer=Answer.CONTINUE)
     assert decided(outcome) == (Response.FAIL, DecisionReason.SOURCE)
-    again = fate(failure(LATER, stage=StageKind.SOURCE), RETRYING)
+    again = outcome_of(failure(LATER, stage=StageKind.SOURCE), RETRYING)
     assert again == RetryAfter(300)
 
 

@@ -43,8 +43,12 @@ def test_settings_have_the_documented_defaults() -> None:
     assert settings.tolerance == Tolerance(limit=None, rate_limit=None, window=Window.MINUTE)
     assert not settings.policy(StageKind.PROCESS).handled
     assert settings.scope is Scope.THREAD
-    letters = settings.dead_letters
-    assert (letters.enable, letters.partitions, letters.replication_factor) == (False, 5, 3)
+    dead_letters = settings.dead_letters
+    assert (dead_letters.enable, dead_letters.partitions, dead_letters.replication_factor) == (
+        False,
+        5,
+        3,
+    )
     assert settings.shutdown_timeout_ms == 60_000
 
 

@@ -140,7 +140,7 @@ def test_a_mute_ends_after_its_failures_within_one_period() -> None:
 
 def test_periods_of_a_mute_follow_the_servers_clock() -> None:
     mute = by(ErrorGroupMuted(fingerprint=MARK, actor="ana", failures=10, period_seconds=3600))
-    # One agent's clock is years ahead: what the others say counts in the same hour nevertheless.
+    # One agent's clock is years ahead: the others' events count in the same hour nevertheless.
     ahead = [histories.failed(1), mute, more(5, minute=10**6), more(5, minute=1)]
     assert group(*ahead, minutes=[0, 0, 1, 2]).status is GroupStatus.UNRESOLVED
     state = group(*ahead, minutes=[0, 0, 1, 61])

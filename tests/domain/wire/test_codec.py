@@ -137,7 +137,7 @@ def test_a_batch_with_invalid_columns_is_refused(changes: dict[str, Any]) -> Non
     raw = msgspec.msgpack.encode(columns._replace(**changes))
     batch = packed(raw, codec.encode_event(events[0]))
     assert codec.read_batch(batch) is None
-    # How many bodies are theirs is not known, so nobody could say whose the others are.
+    # The number of their bodies is unknown, so the events of the others are unknown too.
     with pytest.raises(MalformedBatch, match="columns"):
         codec.decode_batch(batch)
 

@@ -80,7 +80,7 @@ def test_columns_have_the_state_keys_of_their_events(events: list[Event]) -> Non
         {"run": None},
         {"caused_by": INSTANCE},
         {"schema_version": 2},
-        # An agent's mistake, which the server keeps aside.
+        # An agent's mistake, which the server quarantines.
         {"occurred_at": datetime(2026, 11, 20)},
     ],
 )
