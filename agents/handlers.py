@@ -174,8 +174,8 @@ def constant_answer(handler: Handler | None) -> Answer | None:
 def check_handler(name: str, handler: Any) -> Handler:
     """Return `handler` if it is valid, else raise InvalidValue naming the argument `name`."""
     answer = getattr(handler, "answer", None)
-    declares_nonsense = answer is not None and as_answer(answer) is None
-    if not callable(getattr(handler, "handle", None)) or declares_nonsense:
+    declares_invalid_answer = answer is not None and as_answer(answer) is None
+    if not callable(getattr(handler, "handle", None)) or declares_invalid_answer:
         allowed = "an object with handle(context, record, exception) -> Response, not a class"
         raise InvalidValue(name, handler, allowed)
     # A mock or a class with __getattr__ has any attribute; a class has the function unbound.

@@ -183,7 +183,7 @@ class World:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU seconds of this process and its descendants: Spark's JVM and its workers."""
+    """Return the CPU seconds of this process and its process_ids: Spark's JVM and its workers."""
     above: dict[int, int] = {}
     used: dict[int, int] = {}
     for name in os.listdir("/proc"):
@@ -192,12 +192,12 @@ def cpu_seconds() -> float:
                 text = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()
                 above[int(name)] = int(text[1])
                 used[int(name)] = sum(map(int, text[11:15]))
-    ours: set[int] = set()
+    process_ids: set[int] = set()
     found = {os.getpid()}
     while found:
-        ours |= found
-        found = {pid for pid, parent in above.items() if parent in ours} - ours
-    return sum(used[pid] for pid in ours) / os.sysconf("SC_CLK_TCK")
+        process_ids |= found
+        found = {pid for pid, parent in above.items() if parent in process_ids} - process_ids
+    return sum(used[pid] for pid in process_ids) / os.sysconf("SC_CLK_TCK")
 
 
 #: A driver that is its own executor, and one with an executor in another process.

@@ -140,8 +140,8 @@ class DeadLetterRows:
         run = [text_literal(each) for each in (self.application, self.pipeline.name)]
         place = ", ".join([*run, text_literal(self.checkpoint), f"coalesce('=' || {TASK}, '')"])
         number = f"{text_literal(f'{name}/')} || CAST(monotonically_increasing_id() AS STRING)"
-        placeless = f"{POSITION} IS NULL OR {OUTCOME} <=> {SOURCE}"
-        text = f"CASE WHEN {placeless} THEN {number} ELSE concat_ws('/', {place}, {POSITION}) END"
+        no_position = f"{POSITION} IS NULL OR {OUTCOME} <=> {SOURCE}"
+        text = f"CASE WHEN {no_position} THEN {number} ELSE concat_ws('/', {place}, {POSITION}) END"
         return f"substring(sha2({text}, 256), 1, 32)"
 
     def _raw(self, frame: DataFrame) -> list[Column]:

@@ -114,9 +114,9 @@ def _anything(value: Any, path: str) -> None:
     """Accept any value; Arrow checks it."""
 
 
-def _instance(kind: T.DataType, accepted: tuple[type, ...], besides: tuple[type, ...]) -> Check:
+def _instance(kind: T.DataType, accepted: tuple[type, ...], excluded: tuple[type, ...]) -> Check:
     def check(value: Any, path: str) -> None:
-        if not isinstance(value, accepted) or isinstance(value, besides):
+        if not isinstance(value, accepted) or isinstance(value, excluded):
             raise _wrong(path, kind.simpleString(), value)
 
     return check

@@ -83,12 +83,12 @@ def _problems(
     examples: DataFrame, pipeline: Pipeline, number: int, numbers: Sequence[int]
 ) -> list[Problem]:
     """Return why the records of one step failed, in order."""
-    mine = examples if len(set(numbers)) == 1 else examples.where(F.col(OUTCOME) == number)
+    own_examples = examples if len(set(numbers)) == 1 else examples.where(F.col(OUTCOME) == number)
     steps = pipeline.steps[:number]
     rerun = [at for at, step in enumerate(steps, 1) if isinstance(step, Process | Transform)]
     if rerun:
-        return _problems_after_rerun(mine, steps, rerun[-1])
-    found = _evaluator(pipeline, number).problems(collected(mine))
+        return _problems_after_rerun(own_examples, steps, rerun[-1])
+    found = _evaluator(pipeline, number).problems(collected(own_examples))
     return [each or NOT_REPEATED for each in found]
 
 

@@ -108,8 +108,8 @@ class JobTag:
     def cancel(self) -> None:
         """Cancel the marked jobs that are running."""
         tracker: Any = self._context._jsc.sc().statusTracker()
-        ours = set(tracker.getJobIdsForTag(self._tag))
-        for job in ours.intersection(tracker.getActiveJobIds()):
+        own_jobs = set(tracker.getJobIdsForTag(self._tag))
+        for job in own_jobs.intersection(tracker.getActiveJobIds()):
             known = tracker.getJobInfo(job)
             if known.isDefined():
                 self._log_filter.expect(known.get().stageIds())

@@ -43,8 +43,8 @@ def upsert(upserts: Iterable[Upsert]) -> None:
 @cache
 def column_types(model: type[fields.Model]) -> dict[str, str]:
     """Return the columns of a table with their types, without those that PostgreSQL fills."""
-    ours = (field for field in model._meta.concrete_fields if not field.generated)
-    found = {field.column: field.db_type(connection) for field in ours}
+    stored_fields = (field for field in model._meta.concrete_fields if not field.generated)
+    found = {field.column: field.db_type(connection) for field in stored_fields}
     return {name: type for name, type in found.items() if name and type}
 
 

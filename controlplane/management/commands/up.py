@@ -89,7 +89,7 @@ class Command(BaseCommand):
                 self.report(f"[3/4] processes, logs in {servers.home.logs}")
                 supervisor.check()
                 self._wait_for_web(environment.port)
-                self._welcome(environment, servers)
+                self._print_login(environment, servers)
                 while True:
                     self._restart_dead(servers)
                     supervisor.check()
@@ -139,7 +139,7 @@ class Command(BaseCommand):
                 time.sleep(0.2)
         self.report(f"no answer from the web process after {WEB_START_SECONDS} s")
 
-    def _welcome(self, environment: Environment, servers: embedded.Servers) -> None:
+    def _print_login(self, environment: Environment, servers: embedded.Servers) -> None:
         self.report("[4/4] ready; Ctrl-C stops everything")
         self.stdout.write(
             f"\n    http://127.0.0.1:{environment.port}\n"
