@@ -16,7 +16,6 @@ from django.db import transaction
 from arrester.controlplane import store
 from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from arrester.controlplane.domain.wire.failure_columns import Stored, last
-from arrester.controlplane.gc_pause import not_collecting
 from arrester.controlplane.history import rebuild_swap, state_at_position
 from arrester.controlplane.history.snapshots import Snapshots
 from arrester.controlplane.views import chart_buckets, row_mapping
@@ -53,15 +52,14 @@ class Derivation:
     def fold(self, events: Iterable[Stored], *, progress: Progress = silent) -> None:
         """Fold the events that follow."""
         before = self.position
-        with not_collecting():
-            for some in _chunks(events):
-                self.state.fold(some)
-                self.buckets.count(some)
-                self.buckets.add_held_changes(self.state)
-                self.position = last(some[-1])
-                if self.position // PROGRESS_EVERY > before // PROGRESS_EVERY:
-                    progress(self.position)
-                before = self.position
+        for some in _chunks(events):
+            self.state.fold(some)
+            self.buckets.count(some)
+            self.buckets.add_held_changes(self.state)
+            self.position = last(some[-1])
+            if self.position // PROGRESS_EVERY > before // PROGRESS_EVERY:
+                progress(self.position)
+            before = self.position
 
     def rows(self, *, after: int = 0) -> Derived:
         """Return the rows of the views that have changed after a position."""
@@ -108,7 +106,6 @@ def live_rows(application: str) -> Derived:
     return {model: row_mapping.live_rows(model, application) for model in VIEWS}
 
 
-@not_collecting()
 def rebuild(application: str, *, progress: Progress = silent) -> int:
     """Derive the views again beside the live ones, then replace the rows that differ.
 
@@ -212,7 +209,6 @@ def _catch_up(
         _fold_until(found, end, progress=progress, snapshots=snapshots)
 
 
-@not_collecting()
 def differences(application: str, *, progress: Progress = silent) -> list[str]:
     """Return how the live rows differ from the log; empty if they are equal.
 

@@ -25,7 +25,6 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.identity.names import check_name
 from arrester.controlplane.domain.wire.failure_columns import Stored, last, size
-from arrester.controlplane.gc_pause import not_collecting
 from arrester.controlplane.history import state_at_position
 from arrester.controlplane.ingest.fold_entries import StreamAdvanced, fold, order
 from arrester.controlplane.outbound import command_outbox
@@ -69,7 +68,7 @@ def drain(
     deadline = time.monotonic() + budget_seconds
     events = 0
     while True:
-        with store.try_fold_lock(application) as acquired, not_collecting():
+        with store.try_fold_lock(application) as acquired:
             if not acquired:
                 if store.terminate_stuck_fold(application, seconds=STUCK_SECONDS):
                     log.warning("%s: ended a fold without activity", application)

@@ -9,13 +9,8 @@ from datetime import UTC, date, datetime
 from uuid import UUID
 
 import msgspec
-import psycopg
-from django.db import connection
+from django.db import InterfaceError, connection
 from msgspec.structs import replace
-from psycopg import generators
-from psycopg.copy import LibpqWriter
-from psycopg.pq import ExecStatus, TransactionStatus
-from psycopg.pq.abc import PGconn
 
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.domain.wire.failure_columns import (
@@ -27,14 +22,9 @@ from arrester.controlplane.domain.wire.failure_columns import (
 )
 from arrester.controlplane.store import copy_rows, prepared_statements
 from arrester.controlplane.store.batches import with_positions
-from arrester.controlplane.store.streams import LogStream
+from arrester.controlplane.store.streams import LogStream, copy_in, copying_in
 
 CHANNEL = "arrester"
-#: Both in one message: PostgreSQL continues with the second after the rows of the first.
-_COPY = "; ".join(
-    f"COPY {table} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
-    for table, columns in (("batch", copy_rows.BATCH_COLUMNS), ("event", copy_rows.COLUMNS))
-).encode()
 
 
 class NewBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,9 +112,9 @@ class Layout:
     received_at: datetime
     #: The day of receipt in UTC: the partition key.
     day: date
-    #: Rows of `batch` and `event` in binary COPY format, in pieces.
-    batches: list[bytes]
-    events: list[bytes]
+    #: Rows of `batch` and `event`.
+    batches: list[copy_rows.Row]
+    events: list[copy_rows.Row]
 
 
 def lay_out_rows(
@@ -135,8 +125,8 @@ def lay_out_rows(
     name, day = stream.application, received_at.astimezone(UTC).date()
     stored: list[Stored] = []
     end = stream.sequence
-    event_rows: list[bytes] = []
-    batch_rows = [copy_rows.BEGIN]
+    event_rows: list[copy_rows.Row] = []
+    batch_rows: list[copy_rows.Row] = []
     for batch in batches:
         if not batch.events:
             continue
@@ -156,14 +146,14 @@ def lay_out_rows(
         batch_rows.append(
             copy_rows.of_batch(stream.id, day, received_at, first, count, batch.id, packed)
         )
-        event_rows += copy_rows.packed(stream.id, day, some)
+        event_rows += copy_rows.of_events(stream.id, day, some)
         stored += some
     return Layout(
         stored=stored,
         received_at=received_at,
         day=day,
-        batches=[*batch_rows, copy_rows.END],
-        events=[copy_rows.BEGIN + b"".join(event_rows) + copy_rows.END],
+        batches=batch_rows,
+        events=event_rows,
     )
 
 
@@ -173,41 +163,11 @@ def copying(layout: Layout) -> Iterator[None]:
     if not layout.stored:
         yield
         return
-    with connection.wrap_database_errors:
-        server = connection.connection.pgconn
-        if server.transaction_status != TransactionStatus.INTRANS:
-            raise psycopg.InterfaceError("events are appended under their stream's lock")
-        server.send_query(_COPY)
-        _send_rows(server, layout.batches)
-        _expect(server, ExecStatus.COMMAND_OK)
-        _send_rows(server, layout.events)
-    try:
+    if not connection.in_atomic_block:
+        raise InterfaceError("events are appended under their stream's lock")
+    copy_in("batch", copy_rows.BATCH_COLUMNS, layout.batches)
+    with copying_in("event", copy_rows.COLUMNS, layout.events):
         yield
-    finally:
-        with connection.wrap_database_errors:
-            _expect(server, ExecStatus.COMMAND_OK)
-            server.get_result()  # there is no other: it ends the command
-
-
-def _send_rows(server: PGconn, rows: Iterable[bytes]) -> None:
-    _expect(server, ExecStatus.COPY_IN)
-    writer = LibpqWriter(psycopg.Cursor(connection.connection))
-    for piece in rows:
-        writer.write(piece)
-    server.put_copy_end()
-    server.flush()
-
-
-def _expect(server: PGconn, status: ExecStatus) -> None:
-    """Wait for the result of PostgreSQL; raise its error."""
-    wait = connection.connection.wait
-    wait(generators.send(server))
-    result = wait(generators.fetch(server))
-    if result is None:
-        raise psycopg.OperationalError("the connection is lost")
-    if result.status != status:
-        wait(generators.fetch_many(server))  # what ends the command
-        raise psycopg.errors.error_from_result(result)
 
 
 def ensure_partitions(first: date, *, days: int) -> int:

@@ -120,6 +120,15 @@ def batch_ids_since() -> date | None:
 
 def copy_in(table: str, columns: Mapping[str, str], rows: Iterable[Sequence[object]]) -> None:
     """Copy `rows` into the columns of `table`, which are given with their types."""
+    with copying_in(table, columns, rows):
+        pass
+
+
+@contextmanager
+def copying_in(
+    table: str, columns: Mapping[str, str], rows: Iterable[Sequence[object]]
+) -> Iterator[None]:
+    """Like `copy_in`, but PostgreSQL works while the block runs; the block cannot query it."""
     statement = f"COPY {table} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
     with (
         connection.cursor() as cursor,
@@ -129,6 +138,7 @@ def copy_in(table: str, columns: Mapping[str, str], rows: Iterable[Sequence[obje
         copy.set_types(list(columns.values()))
         for row in rows:
             copy.write_row(row)
+        yield
 
 
 @contextmanager

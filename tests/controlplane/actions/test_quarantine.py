@@ -171,16 +171,16 @@ def test_an_agent_cannot_send_events_of_the_server(redis: Redis) -> None:
 def test_a_value_that_breaks_the_fold_affects_only_its_own_entry(
     redis: Redis, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
-    def break_on_two(stream: int, day: date, stored: list[StoredEvent]) -> Iterator[bytes]:
+    def break_on_two(stream: int, day: date, stored: list[StoredEvent]) -> Iterator[copy_rows.Row]:
         if any(getattr(each.event.data, "position", None) == 2 for each in stored):
             raise error("two")
-        return packed_rows(stream, day, stored)
+        return rows_of_events(stream, day, stored)
 
-    packed_rows = copy_rows.packed
+    rows_of_events = copy_rows.of_events
     for position in (1, 2, 3):
         streams.send(redis, [histories.failed(position)])
     with monkeypatch.context() as patch:
-        patch.setattr(copy_rows, "packed", break_on_two)
+        patch.setattr(copy_rows, "of_events", break_on_two)
         drain.drain(APPLICATION)
 
     assert [each.event.data.position for each in streams.log()] == [1, 3]  # type: ignore[union-attr]  # all RecordFailed

@@ -29,7 +29,7 @@ def test_columns_and_their_events_have_the_same_rows(events: list[Event]) -> Non
     elements = histories.stored_elements(events)
     day = date(2026, 11, 20)
     apart = list(expand_stored(elements))
-    assert b"".join(copy_rows.packed(1, day, elements)) == b"".join(copy_rows.packed(1, day, apart))
+    assert list(copy_rows.of_events(1, day, elements)) == list(copy_rows.of_events(1, day, apart))
 
 
 def test_the_caches_contain_no_long_key() -> None:
@@ -37,7 +37,7 @@ def test_the_caches_contain_no_long_key() -> None:
         long = [histories.failed(number, key=f"{number} {'k' * 2**20}")] * 4
         elements = histories.stored_elements(long)
         for some in (elements, list(expand_stored(elements))):
-            assert b"".join(copy_rows.packed(1, date(2026, 11, 20), some))
+            assert list(copy_rows.of_events(1, date(2026, 11, 20), some))
 
     lay_out(0)
     tracemalloc.start()

@@ -6,6 +6,7 @@ import dataclasses
 import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -14,7 +15,6 @@ from msgspec.structs import replace
 
 from arrester.controlplane import store
 from arrester.controlplane.store import prepared_statements
-from arrester.controlplane.store.copy_rows import BEGIN
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION
@@ -74,14 +74,13 @@ def test_refused_rows_are_undone(rows: str) -> None:
     streams.append([histories.failed(1)], received_at=NOW)
     before = connection.connection
     batch = store.NewBatch(id=uuid4(), events=[histories.failed(2)])
-    with pytest.raises(DataError, match="field count is 1"), streams.locked(APPLICATION) as stream:
+    with (
+        pytest.raises(IntegrityError, match="null value in column"),
+        streams.locked(APPLICATION) as stream,
+    ):
         layout = store.lay_out_rows(stream, [batch], received_at=NOW)
-        odd = [BEGIN, b"\0\1"]
-        if rows == "batches":
-            layout = dataclasses.replace(layout, batches=odd)
-        else:
-            layout = dataclasses.replace(layout, events=odd)
-        with store.copying(layout):
+        odd: dict[str, Any] = {rows: [(None,) * len(getattr(layout, rows)[0])]}
+        with store.copying(dataclasses.replace(layout, **odd)):
             pass
     streams.append([histories.failed(2)], received_at=NOW)
     assert connection.connection is before

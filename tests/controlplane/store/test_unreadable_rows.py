@@ -87,7 +87,7 @@ def test_other_applications_are_rebuilt_by_command(
         streams.send(redis, histories.started(), application=application)
         drain.drain(application)
         with monkeypatch.context() as patch:
-            patch.setattr(copy_rows, "packed", Mock(side_effect=ValueError("two")))
+            patch.setattr(copy_rows, "of_events", Mock(side_effect=ValueError("two")))
             streams.send(redis, [histories.failed(2)], application=application)
             drain.drain(application)
     break_rows("application")
