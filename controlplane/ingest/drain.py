@@ -99,7 +99,7 @@ def _drain_until(
     stream = redis_keys.events(application)
     seen = store.read_stream(application)
     # From the start, not from the cursor: earlier entries were left by a crash between commit and
-    # confirmation, or by a Redis whose clock went back. Their batch ids tell which.
+    # confirmation, or by a Redis whose clock went back. Their batch ids identify them.
     found = redis_client.entries(redis, stream, count=count)
     while time.monotonic() < deadline:
         if not found:

@@ -72,7 +72,7 @@ class DecodedEntry(msgspec.Struct, frozen=True, kw_only=True):
     application: str
     id: str
     fields: Mapping[bytes, bytes]
-    #: None if it does not name both: then nobody can be confirmed, and the entry is quarantined.
+    #: None if it does not name both: then no agent can be confirmed, and the entry is quarantined.
     batch: UUID | None = None
     spool: UUID | None = None
     #: Without their bodies, which stay packed, if all were decoded.
@@ -159,8 +159,8 @@ def _checked(event: Event | codec.UnreadableEvent) -> Event | codec.UnreadableEv
 def _refusal(event: Event) -> str:
     """Return why an event is refused from an agent; empty if it is not."""
     if type(event.data) in SERVER_ONLY:
-        return f"only the server may say {event.type}"
+        return f"only the server may report {event.type}"
     by_hand = event.caused_by is None and getattr(event.data, "actor", None) is not None
     if by_hand and event.instance is None:
-        return f"{event.type} names a person, and no instance that says so"
+        return f"{event.type} names a person, and no instance that reports it"
     return ""

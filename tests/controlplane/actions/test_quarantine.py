@@ -147,7 +147,7 @@ def test_a_batch_with_an_impossible_year_is_folded_and_blocks_no_other(
     drain.drain(APPLICATION)
     assert len(streams.log()) == 2
     assert queries.quarantine().rows == ()
-    # A value that breaks the fold is checked once; then it is quarantined, whatever its id.
+    # A value that breaks the fold is checked once; then it is quarantined, with any id.
     moments = uuids.uuid7(datetime(2020, 1, 1, tzinfo=UTC))
     streams.send(redis, [histories.failed(3)], batch=moments)
     with monkeypatch.context() as patch:
@@ -164,7 +164,7 @@ def test_an_agent_cannot_send_events_of_the_server(redis: Redis) -> None:
 
     assert streams.log() == []
     (entry,) = queries.quarantine().rows
-    assert entry.reason == "only the server may say ApplicationOpened"
+    assert entry.reason == "only the server may report ApplicationOpened"
 
 
 @pytest.mark.parametrize("error", [ValueError, MemoryError])
@@ -337,8 +337,8 @@ def test_events_of_people_from_an_agent_are_quarantined(redis: Redis) -> None:
     assert [each.event.type for each in streams.log()] == ["TaskResumed"] * 2
     reasons = [each.reason for each in queries.quarantine(APPLICATION).rows]
     assert reasons == [
-        "TaskResumed names a person, and no instance that says so",
-        "only the server may say ApplicationLatched",
+        "TaskResumed names a person, and no instance that reports it",
+        "only the server may report ApplicationLatched",
     ]
     (act,) = queries.audit(queries.AuditFilter()).rows
     assert act.event is not None and act.event.event.instance is not None

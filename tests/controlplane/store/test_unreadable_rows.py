@@ -31,8 +31,8 @@ OTHER = "zebras"
 
 
 def break_rows(table: str) -> None:
-    """Let the rows of a view be as another version may write them: what they say last is no number
-    for us, or what they say of a failure has a field that we do not know."""
+    """Change the rows of a view as another version may write them: the last value is no number for
+    us, or a failure has an unknown field."""
     with connection.cursor() as cursor:
         name = "name" if table == "application" else "application"
         cursor.execute(f"SELECT state FROM {table} WHERE {name} = %s", [APPLICATION])
@@ -67,7 +67,7 @@ def test_an_unreadable_row_quarantines_no_batch(
     assert streams.confirmed(redis) == confirmed
     assert len(streams.log()) == before
     assert queries.lag(APPLICATION).waiting == 2
-    # Nobody asks for the fold before the mark of this one is over: it does not spin.
+    # No fold is requested before the key of this one expires: it does not spin.
     assert (
         0
         < redis.pttl(redis_keys.pending_drain(APPLICATION))
@@ -100,8 +100,10 @@ def test_other_applications_are_rebuilt_by_command(
     assert error.getvalue().startswith(f"{APPLICATION}: a row of application cannot be read")
 
 
-@pytest.mark.parametrize("turn", [tasks.sweep, actions.watch])
-def test_other_applications_are_swept_and_checked(redis: Redis, turn: Callable[[], object]) -> None:
+@pytest.mark.parametrize("periodic", [tasks.sweep, actions.watch])
+def test_other_applications_are_swept_and_checked(
+    redis: Redis, periodic: Callable[[], object]
+) -> None:
     now = datetime.now(UTC)
     for application in (APPLICATION, OTHER):
         streams.send(redis, histories.started(), application=application)
@@ -111,9 +113,9 @@ def test_other_applications_are_swept_and_checked(redis: Redis, turn: Callable[[
     watched = heartbeats.Watch(since=now - timedelta(hours=1), last=now)
     redis.set(redis_keys.WATCH, msgspec.json.encode(watched))
 
-    turn()
+    periodic()
 
-    if turn is tasks.sweep:
+    if periodic is tasks.sweep:
         assert redis.exists(redis_keys.state(OTHER))
     else:
         assert all(each.lost for each in queries.instances(OTHER))
