@@ -80,7 +80,10 @@ def applications(when: AsOf) -> tuple[Summary, ...]:
 
 
 def task(digest: str, when: AsOf) -> TaskDetail:
-    """Return a task with its run and its commands."""
+    """Return a task with its run and its commands.
+
+    Failures of other tasks are not folded: `spent` and `sequence` of the run do not include them.
+    """
     id = row_mapping.task_state(digest).id
     uuid = UUID(digest)
     until = position(id.application, when)
