@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from statistics import median
 
+import msgspec
 import psycopg
 from redis import Redis
 
 from arrester.controlplane import embedded
 from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.wire import json_codec
 from benchmarks import fold, servers
 from benchmarks.events import batches
 from benchmarks.processes import timed
@@ -64,7 +64,7 @@ def _json_entries(redis: Redis, count: int) -> int:
     with redis.pipeline(transaction=False) as pipeline:
         for _, events in batches(APPLICATION, count):
             for event in events:
-                pipeline.xadd("json", {"event": json_codec.to_json(event)})
+                pipeline.xadd("json", {"event": msgspec.json.encode(event)})
         pipeline.execute()
     return int(redis.memory_usage("json", samples=0) or 0)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 import django
+import msgspec
 
 django.setup()
 
@@ -15,7 +16,6 @@ import psycopg  # noqa: E402  # Django has to be ready first
 from django.conf import settings  # noqa: E402
 from django.db import connection  # noqa: E402
 
-from arrester.controlplane.domain.wire import json_codec  # noqa: E402
 from arrester.controlplane.ingest import drain as stream_drain  # noqa: E402
 from benchmarks.events import batches  # noqa: E402
 
@@ -42,7 +42,7 @@ def jsonb(application: str, count: int) -> Work:
     """The jsonb limit: binary COPY of the events as JSON into a table with only a primary key."""
     events = [event for _, some in batches(application, count) for event in some]
     rows = [
-        (application, sequence, b"\x01" + json_codec.to_json(event))
+        (application, sequence, b"\x01" + msgspec.json.encode(event))
         for sequence, event in enumerate(events, 1)
     ]
     database = psycopg.connect(settings.DATABASE_URL)

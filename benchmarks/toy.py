@@ -8,12 +8,12 @@ import subprocess
 import sys
 import time
 
+import msgspec
 import psycopg
 from celery import Celery
 
 from arrester.controlplane import embedded
 from arrester.controlplane.domain.events import RecordFailed
-from arrester.controlplane.domain.wire import json_codec
 from benchmarks import servers
 from benchmarks.events import batches
 
@@ -31,7 +31,7 @@ def measure(urls: embedded.Urls, *, events: int) -> float:
     for _, some in batches("toy", events):
         for event in some:
             task = event.data.task if isinstance(event.data, RecordFailed) else None
-            app.send_task("toy.record", [task or "", json_codec.to_json(event).decode()])
+            app.send_task("toy.record", [task or "", msgspec.json.encode(event).decode()])
     worker = subprocess.Popen(
         [
             *(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from arrester.controlplane.domain.wire import json_codec
+import msgspec
+
 from benchmarks.events import batches
 from benchmarks.table import Ratio, rates, ratios, rounds_of
 
@@ -29,6 +30,6 @@ def test_a_ratio_is_the_median_of_the_ratios_within_each_round() -> None:
 
 def test_the_events_are_of_about_a_kilobyte_and_a_half() -> None:
     events = [event for _, some in batches("flights", 1000) for event in some]
-    size = sum(len(json_codec.to_json(event)) for event in events) / len(events)
+    size = sum(len(msgspec.json.encode(event)) for event in events) / len(events)
     assert len(events) == 1000
     assert 1400 <= size <= 1900

@@ -44,7 +44,7 @@ from arrester.controlplane.domain.identity.names import KEY_MAX_BYTES
 MARK = "__arrester_mark"
 #: The columns that identify a record.
 COORDINATES = (TASK, POSITION, ENTRY)
-#: Up to this many records are broadcast, with any estimate of Spark.
+#: Up to this many records are broadcast, even if Spark's estimate is larger.
 BROADCAST_RECORDS = 200_000
 #: For this many pipelines the Columns are cached.
 _CACHED_PIPELINES = 64

@@ -175,7 +175,7 @@ def _after_steps(
 ) -> DataFrame:
     """Return `frame` after a segment of native or Python steps; the first has the number `first`.
 
-    Failed rows pass unchanged. Python steps read Arrow batches once. Internal columns
+    Failed rows pass unchanged. Each Arrow batch passes all Python steps at once. Internal columns
     stay with their record. So do the columns `source`, which a step may replace: then they have
     their `_source_name`.
     """

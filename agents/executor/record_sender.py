@@ -25,7 +25,7 @@ Connect = Callable[[], AbstractContextManager[Send]]
 #: The place of a record in its task: by entry, then by position.
 Place = tuple[int, "int | None"]
 
-#: Identifies a full buffer, for each class that reports it.
+#: Identifies a full buffer. Each client has another exception class for it.
 FULL_BUFFER = "arrester.FullBuffer"
 #: Up to this many sends are awaited at a time, at most one per task.
 _IN_FLIGHT = 1_000

@@ -67,7 +67,7 @@ def check_source(pipeline: Pipeline, root: str, progress: Storage, *, adopt: boo
     """Return whether an earlier run has finished the pass over a static source.
 
     Raises CheckpointUnusable if the pass was begun over another source. With `adopt`, a finished
-    pass is accepted for its held records, with any source.
+    pass is accepted for its held records although its source differs.
     """
     if pipeline.source.isStreaming:
         return False

@@ -21,7 +21,7 @@ def in_quotes(name: str) -> str:
 
 
 def text_literal(text: str | None) -> str:
-    """Return a text as SQL, with any characters and any setting of escapes."""
+    """Return a text as SQL. In hexadecimal form no character needs an escape."""
     return "CAST(NULL AS STRING)" if text is None else f"CAST(X'{text.encode().hex()}' AS STRING)"
 
 

@@ -14,7 +14,7 @@ import msgspec
 from arrester.agents.transport.redis_client import BLOCK_SECONDS, RedisClient
 from arrester.controlplane.domain.errors import RedisUnavailable
 from arrester.controlplane.domain.events import CommandIssued, CommandKind
-from arrester.controlplane.domain.wire import json_codec
+from arrester.controlplane.domain.wire import command_codec
 
 log = logging.getLogger("arrester.poller")
 
@@ -93,7 +93,7 @@ class Poller:
         ahead = self._redis.server_time() - datetime.now(UTC)
         for id, body in entries:
             try:
-                command = json_codec.decode_command(body)
+                command = command_codec.decode_command(body)
             except (msgspec.DecodeError, ValueError) as exc:
                 self.malformed += 1
                 log.warning("entry %s of the command stream is invalid: %s", id, exc)

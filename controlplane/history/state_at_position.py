@@ -6,9 +6,8 @@ They are the nearest earlier snapshot with the later events folded over it: a bo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
-from uuid import UUID
 
 import msgspec
 from django.db import transaction
@@ -19,7 +18,6 @@ from arrester.controlplane.domain.state.states import (
     AnyState,
 )
 from arrester.controlplane.domain.state.stream_state import StreamState, empty
-from arrester.controlplane.domain.wire.failure_columns import Stored
 from arrester.controlplane.store.column_values import MAX_BIGINT
 from arrester.controlplane.views import row_mapping, view_mapping
 
@@ -34,36 +32,18 @@ _VIEW_OF: Mapping[type[Any], view_mapping.ViewMapping[Any]] = {
 }
 
 
-def at(
-    application: str,
-    position: int,
-    *,
-    states: Iterable[tuple[view_mapping.ViewMapping[Any], str]] | None = None,
-    tasks: Collection[UUID] | None = None,
-) -> StreamState:
+def at(application: str, position: int) -> StreamState:
     """Return the states of an application as they were at `position`.
 
-    With `states` (views and keys) only those are loaded, and with `tasks` only events that may
-    concern them are folded (see `store.read`); other states in the result are not valid. Raises
-    BeforeHistory if the log does not reach back so far.
+    Raises BeforeHistory if the log does not reach back so far.
     """
-    wanted = None if states is None else [(view.table, key) for view, key in states]
     while True:
         begin = store.base(application)
         if position < begin.position:
             raise BeforeHistory(application, position=begin.position, moment=begin.received_at)
         near = store.nearest_snapshot(application, position)
-        if wanted is None:
-            stored = store.states_at(application, near)
-        else:
-            stored = store.states_of_keys(application, near, wanted)
-        state = load_states(application, stored)
-        elements: Iterable[Stored] = (
-            store.read_stored(application, after=near, until=position)
-            if tasks is None
-            else store.read(application, after=near, until=position, tasks=tasks)
-        )
-        state = state.fold(elements)
+        state = load_states(application, store.states_at(application, near))
+        state = state.fold(store.read_stored(application, after=near, until=position))
         if store.base(application).position <= near:
             return state
         # Retention has moved the beginning meanwhile, and may have dropped events in between.

@@ -13,7 +13,7 @@ from arrester.controlplane import redis_client
 from arrester.controlplane.domain.events import CommandIssued
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import CommandState
-from arrester.controlplane.domain.wire import json_codec
+from arrester.controlplane.domain.wire import command_codec
 from arrester.controlplane.views import row_mapping
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ def _relay_commands(redis: redis_client.Redis, application: str) -> bool:
     missing = [command for id, command in open_commands.items() if id not in ids]
     closed = [entry for entry, fields in published if fields.get(b"command") not in open_commands]
     for command in missing:
-        body = json_codec.encode_command(_as_issued(command))
+        body = command_codec.encode_command(_as_issued(command))
         redis.xadd(stream, {"command": str(command.id), "body": body})
     if closed:
         redis.xdel(stream, *closed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
@@ -17,7 +17,6 @@ import msgspec
 from arrester.controlplane import store
 from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.domain.events import StoredEvent
-from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state.states import (
     ENDED,
     AnyState,
@@ -39,13 +38,11 @@ from arrester.controlplane.queries.failure_history import history
 from arrester.controlplane.queries.failure_history.error_groups import GroupDetail
 from arrester.controlplane.queries.operation.health import Lag
 from arrester.controlplane.queries.paging import Page
-from arrester.controlplane.views import row_mapping, view_mapping
+from arrester.controlplane.views import row_mapping
 
 S = TypeVar("S", bound=AnyState)
 Key = TypeVar("Key", tuple[datetime, UUID], tuple[datetime, str, str])
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
-#: The commands for a task that are checked for its last one: clocks may go back a little.
-_COMMANDS = 10
 
 
 class ApplicationDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,19 +77,9 @@ def applications(when: AsOf) -> tuple[Summary, ...]:
 
 
 def task(digest: str, when: AsOf) -> TaskDetail:
-    """Return a task with its run and its commands.
-
-    Failures of other tasks are not folded: `spent` and `sequence` of the run do not include them.
-    """
+    """Return a task with its run and its commands."""
     id = row_mapping.task_state(digest).id
-    uuid = UUID(digest)
-    until = position(id.application, when)
-    wanted: list[tuple[view_mapping.ViewMapping[Any], str]] = [
-        (row_mapping.TASKS, str(uuid)),
-        (row_mapping.THREADS, f"{id.pipeline} {id.checkpoint}"),
-        *((row_mapping.COMMANDS, str(command)) for command in _commands(id, until)),
-    ]
-    then = state_at_position.at(id.application, until, states=wanted, tasks=[uuid])
+    then = state_at_position.at(id.application, position(id.application, when))
     state = then.tasks.get(digest)
     if state is None:
         raise NotFound(f"the task {id.printed!r} had no failure and no change as of {when}")
@@ -105,24 +92,6 @@ def task(digest: str, when: AsOf) -> TaskDetail:
         open_command=next((each for each in newest if not each.status.final), None),
         last_command=newest[0] if newest else None,
     )
-
-
-def _commands(task: TaskId, until: int) -> set[UUID]:
-    """Return the newest commands for a task as of a position: those that may be its last one,
-    and the open one, however many were refused since."""
-    begin = store.base(task.application)
-    moment = begin.received_at
-    if until > begin.position:
-        moment = store.read_one(task.application, until).received_at
-    of_then = "application = %s AND task = %s AND issued_at <= %s"
-    order = "ORDER BY issued_at DESC, id DESC LIMIT %s"
-    return {
-        command.id
-        for which in (of_then, f"{of_then} AND status <> 'REFUSED'")
-        for command in row_mapping.COMMANDS.load(
-            f"{which} {order}", [task.application, UUID(task.digest), moment, _COMMANDS]
-        )
-    }
 
 
 def task_history(
@@ -197,8 +166,7 @@ def _instances(then: StreamState, *, ended: bool = False) -> tuple[InstanceState
 
 def instance(application: str, id: UUID, when: AsOf) -> InstanceState:
     """Return an instance as of then."""
-    wanted = [(row_mapping.INSTANCES, str(id))]
-    then = state_at_position.at(application, position(application, when), states=wanted, tasks=[])
+    then = state_at_position.at(application, position(application, when))
     if id not in then.instances:
         raise NotFound(f"there was no instance {id} of {application} as of {when}")
     return then.instances[id]

@@ -75,7 +75,6 @@ from arrester.controlplane.store.snapshot_rows import (
     snapshot_states,
     snapshot_views,
     states_at,
-    states_of_keys,
 )
 from arrester.controlplane.store.streams import (
     BEGINNING,
@@ -115,7 +114,7 @@ __all__ = [
     "read_state_changes", "read_stored", "read_stream", "read_task_history",
     "read_task_state_changes", "read_waiting_entries", "record_batches", "reset_cursor",
     "save_base", "seen_batches", "send_lock", "send_seen_batches", "snapshot_states",
-    "snapshot_views", "states_at", "states_of_keys", "terminate_stuck_fold", "try_fold_lock",
+    "snapshot_views", "states_at", "terminate_stuck_fold", "try_fold_lock",
     "try_housekeeping_lock", "try_maintenance_lock", "try_snapshot_lock", "vacuum",
     "wait_for_snapshot_lock",
 ]  # fmt: skip

@@ -113,8 +113,8 @@ class Layout:
     #: The day of receipt in UTC: the partition key.
     day: date
     #: Rows of `batch` and `event`.
-    batches: list[copy_rows.Row]
-    events: list[copy_rows.Row]
+    batches: list[copy_rows.LogRow]
+    events: list[copy_rows.LogRow]
 
 
 def lay_out_rows(
@@ -125,8 +125,8 @@ def lay_out_rows(
     name, day = stream.application, received_at.astimezone(UTC).date()
     stored: list[Stored] = []
     end = stream.sequence
-    event_rows: list[copy_rows.Row] = []
-    batch_rows: list[copy_rows.Row] = []
+    event_rows: list[copy_rows.LogRow] = []
+    batch_rows: list[copy_rows.LogRow] = []
     for batch in batches:
         if not batch.events:
             continue

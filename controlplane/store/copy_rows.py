@@ -58,7 +58,7 @@ BATCH_COLUMNS = {
     "heads": "bytea",
     "bodies": "bytea",
 }
-Row = tuple[Any, ...]
+LogRow = tuple[Any, ...]
 _TASK_EVENTS = get_args(TaskEvent)
 _EPOCH, _FIRST_DAY = datetime(2000, 1, 1, tzinfo=UTC), date(2000, 1, 1)
 #: The epoch of PostgreSQL's times is this many microseconds later than 1970.
@@ -69,12 +69,12 @@ MAX_CACHED = 10_000
 
 def of_batch(
     stream: int, day: date, received_at: datetime, first: int, count: int, id: UUID, parts: Packed
-) -> Row:
+) -> LogRow:
     """Return the row of a batch whose first event is at the position `first`."""
     return stream, day, first, count, id, received_at, parts.heads, parts.bodies
 
 
-def of_events(stream: int, day: date, stored: Iterable[Stored]) -> Iterator[Row]:
+def of_events(stream: int, day: date, stored: Iterable[Stored]) -> Iterator[LogRow]:
     """Yield the rows of the events of one batch, in order."""
     days, place = (day - _FIRST_DAY).days, 0
     for each in stored:
@@ -87,7 +87,7 @@ def of_events(stream: int, day: date, stored: Iterable[Stored]) -> Iterator[Row]
             place += 1
 
 
-def _failures(stream: int, day: int, place: int, stored: StoredFailures) -> Iterator[Row]:
+def _failures(stream: int, day: int, place: int, stored: StoredFailures) -> Iterator[LogRow]:
     """Yield the rows of failed records."""
     failed, name, run = stored.failed, stored.application, stored.failed.run
     size, tasks = failed.size, _tasks(name, run.pipeline, run.checkpoint)
@@ -97,19 +97,20 @@ def _failures(stream: int, day: int, place: int, stored: StoredFailures) -> Iter
     kinds = list(map(failed.kind.__getitem__, failed.cause))
     return zip(
         repeat(stream, size),
-        repeat(day),
+        repeat(day, size),
         range(stored.sequence, stored.sequence + size),
         [each - _FROM_1970 for each in failed.moments],
         range(place, place + size),
-        repeat(column_values.hash_text(RecordFailed.__name__)),
-        repeat(failed.failed_per_event),
+        repeat(column_values.hash_text(RecordFailed.__name__), size),
+        repeat(failed.failed_per_event, size),
         map(tasks.__getitem__, failed.tasks),
         map(groups.__getitem__, failed.cause),
-        repeat(column_values.hash_text(run.pipeline)),
+        repeat(column_values.hash_text(run.pipeline), size),
         map(stages.__getitem__, kinds),
         map(classes.__getitem__, kinds),
-        repeat(None),
-        repeat(None),
+        repeat(None, size),
+        repeat(None, size),
+        strict=True,
     )
 
 
@@ -132,6 +133,7 @@ class _TaskDigests(dict[str | None, bytes]):
 
 @lru_cache(maxsize=100)
 def _tasks(application: str, pipeline: str, checkpoint: str) -> _TaskDigests:
+    """Return the digests of a pipeline's tasks, by key."""
     return _TaskDigests(application, pipeline, checkpoint)
 
 
@@ -140,7 +142,7 @@ def hash_cut_text(text: str) -> int:
     return column_values.hash_text(fit(text))
 
 
-def _columns(stored: StoredEvent) -> Row:
+def _columns(stored: StoredEvent) -> LogRow:
     """Return the columns from `type` on."""
     event, name = stored.event, stored.application
     data, run = event.data, event.run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, TypeVar
 from uuid import UUID
@@ -23,7 +23,6 @@ from arrester.controlplane.domain.wire.failure_columns import Stored, expand_sto
 from arrester.controlplane.store import batches, column_values, prepared_statements
 from arrester.controlplane.store.batches import PLACE, Place, body_of
 from arrester.controlplane.store.column_values import MAX_BIGINT
-from arrester.controlplane.store.copy_rows import task_of
 
 #: A parameter of a statement.
 Parameter = Any
@@ -43,16 +42,9 @@ def read(
     *,
     after: int = 0,
     until: int = MAX_BIGINT,
-    tasks: Collection[UUID] | None = None,
 ) -> Iterator[StoredEvent]:
-    """Return the log in order, without bodies, some batches at a time.
-
-    With `tasks`, only events without a task, or of one of these.
-    """
-    wanted = None if tasks is None else {None, *(task.hex for task in tasks)}
-    for each in expand_stored(read_stored(application, after=after, until=until)):
-        if wanted is None or task_of(each) in wanted:
-            yield each
+    """Return the log in order, without bodies, some batches at a time."""
+    return expand_stored(read_stored(application, after=after, until=until))
 
 
 def read_stored(application: str, *, after: int = 0, until: int = MAX_BIGINT) -> Iterator[Stored]:

@@ -41,7 +41,7 @@ class EntrySelection(msgspec.Struct, frozen=True, kw_only=True):
 
     #: This entry; the other fields are ignored.
     id: int | None = None
-    #: Entries of these batches, with any reason.
+    #: Entries of these batches, for all reasons.
     batches: tuple[UUID, ...] = ()
     #: Only entries that are too old.
     old: bool = False

@@ -100,23 +100,6 @@ def states_at(application: str, position: int, *, kind: str | None = None) -> li
         return [StoredState(*row) for row in cursor.fetchall()]
 
 
-def states_of_keys(
-    application: str, position: int, keys: Iterable[tuple[str, str]]
-) -> list[StoredState]:
-    """Return the states of some kinds and keys as of a position."""
-    found = []
-    with connection.cursor() as cursor:
-        for kind, key in keys:
-            cursor.execute(
-                "SELECT kind, key, state FROM"
-                f" {_BOTH.format(wanted='AND kind = %(kind)s AND key = %(key)s')}"
-                " ORDER BY position DESC LIMIT 1",
-                {"application": application, "position": position, "kind": kind, "key": key},
-            )
-            found += [StoredState(*row) for row in cursor.fetchall()]
-    return found
-
-
 def base_states(application: str) -> list[StoredState]:
     """Return the states of the newest base of an application."""
     with connection.cursor() as cursor:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from arrester.agents.config import AgentConfig
@@ -29,7 +30,6 @@ from arrester.agents.run.thread import PipelineThread
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.events import Event
 from arrester.controlplane.domain.state.states import ThreadStatus
-from arrester.controlplane.domain.wire import json_codec
 from tests.agents.pipeline_bench import APPLICATION, SCHEMA, sink_to
 from tests.patience import PATIENCE_SECONDS
 
@@ -48,7 +48,7 @@ class FolderOutbox:
             return
         number = len(list(self._folder.iterdir()))
         draft = self._folder / f"{number:06d}-{batch_id}.json"
-        draft.write_bytes(b"\n".join(json_codec.to_json(event) for event in events))
+        draft.write_bytes(b"\n".join(msgspec.json.encode(event) for event in events))
 
     def is_confirmed(self, batch_id: UUID) -> bool:
         return False
@@ -61,7 +61,7 @@ def read_outbox(folder: Path) -> list[Event]:
     lines = [
         line for each in sorted(folder.iterdir()) for line in each.read_bytes().splitlines() if line
     ]
-    return [json_codec.from_json(line) for line in lines]
+    return [msgspec.json.decode(line, type=Event) for line in lines]
 
 
 def die_at(point: str) -> None:

@@ -32,7 +32,7 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import InstanceStatus, TaskStatus, ThreadStatus
 from arrester.controlplane.domain.state.stream_state import StreamState, empty
-from arrester.controlplane.domain.wire import json_codec
+from arrester.controlplane.domain.wire import command_codec
 from tests.agents.flights import World
 from tests.agents.pipeline_bench import levels_of
 from tests.agents.redis_server import FoldingSide, Server
@@ -205,7 +205,9 @@ def issue(server: Server, agent: Agent, state: StreamState, kind: CommandKind) -
         instances=(agent.instance,),
         expires_at=datetime.now(UTC) + timedelta(minutes=15),
     )
-    server.client.xadd(redis_keys.commands("flights"), {"body": json_codec.encode_command(command)})
+    server.client.xadd(
+        redis_keys.commands("flights"), {"body": command_codec.encode_command(command)}
+    )
     return command
 
 

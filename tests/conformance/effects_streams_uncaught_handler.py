@@ -22,7 +22,7 @@ from arrester.controlplane.domain.events import CommandIssued, CommandKind, Even
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import ThreadStatus
 from arrester.controlplane.domain.state.stream_state import StreamState, empty
-from arrester.controlplane.domain.wire import json_codec
+from arrester.controlplane.domain.wire import command_codec
 from tests.agents.pipeline_bench import Bench, sink_to
 from tests.agents.redis_server import FoldingSide, running
 from tests.conformance.cases import Case
@@ -132,7 +132,7 @@ class Server:
 
     def relay(self, data: EventData) -> None:
         if isinstance(data, CommandIssued):
-            body = json_codec.encode_command(data)
+            body = command_codec.encode_command(data)
             self._client.xadd(
                 redis_keys.commands("tests"), {"command": str(data.command), "body": body}
             )

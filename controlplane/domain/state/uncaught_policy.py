@@ -129,7 +129,7 @@ def _instead(
 
 def backoff_ms(replacement: int, policy: ReplacementPolicy) -> int:
     """Return the wait before the nth replacement of a window: doubling from the first, capped."""
-    # 2^40 first waits are beyond any cap; the shift stays small with any limit.
+    # 2^40 first waits are beyond any cap; the shift stays small even without a limit.
     return min(policy.first_wait_ms << min(replacement - 1, 40), policy.longest_wait_ms)
 
 

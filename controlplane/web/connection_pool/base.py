@@ -105,7 +105,7 @@ def _is_clean(connection: Connection) -> bool:
 def _is_silent(connection: Connection) -> bool:
     """Return whether nothing unexpected was received: PostgreSQL's last message, or the end.
 
-    The kernel has this without a round trip. A lost host is detected by TCP's probes, see
+    The kernel answers this without a round trip. A lost host is detected by TCP's probes, see
     `settings.TCP`.
     """
     if connection.closed:

@@ -31,7 +31,7 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state import drift
 from arrester.controlplane.domain.state.states import InstanceStatus
-from arrester.controlplane.domain.wire import codec, json_codec
+from arrester.controlplane.domain.wire import codec, command_codec
 from tests.agents.fake_thread import FakeThread, applied, refused
 from tests.agents.redis_server import FoldingSide, Server
 from tests.patience import PATIENCE_SECONDS, wait_until
@@ -79,7 +79,7 @@ class Operator:
         return command
 
     def relay(self, command: CommandIssued) -> None:
-        body = json_codec.encode_command(command)
+        body = command_codec.encode_command(command)
         self._client.xadd(COMMANDS, {"command": str(command.command), "body": body})
 
     def answers(self, command: CommandIssued) -> list[EventData]:

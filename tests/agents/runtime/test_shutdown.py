@@ -20,7 +20,7 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import InstanceStatus
-from arrester.controlplane.domain.wire import json_codec
+from arrester.controlplane.domain.wire import command_codec
 from tests.agents.pipeline_bench import SCHEMA, levels_of, sink_to, write_batch
 from tests.agents.redis_server import FoldingSide, Server
 from tests.patience import PATIENCE_SECONDS, wait_until
@@ -170,7 +170,9 @@ def shut_down(server: Server, agent: Agent) -> UUID:
         instances=(agent.instance,),
         expires_at=datetime.now(UTC) + timedelta(minutes=15),
     )
-    server.client.xadd(redis_keys.commands("flights"), {"body": json_codec.encode_command(command)})
+    server.client.xadd(
+        redis_keys.commands("flights"), {"body": command_codec.encode_command(command)}
+    )
     return command.command
 
 
@@ -237,7 +239,9 @@ def pause(server: Server, agent: Agent) -> None:
         instances=(agent.instance,),
         expires_at=datetime.now(UTC) + timedelta(minutes=15),
     )
-    server.client.xadd(redis_keys.commands("flights"), {"body": json_codec.encode_command(command)})
+    server.client.xadd(
+        redis_keys.commands("flights"), {"body": command_codec.encode_command(command)}
+    )
 
 
 def paused(folding: FoldingSide) -> int:

@@ -15,7 +15,7 @@ from arrester.agents.transport import command_poller
 from arrester.agents.transport.command_poller import Poller
 from arrester.agents.transport.redis_client import RedisClient
 from arrester.controlplane.domain.events import CommandIssued, CommandKind
-from arrester.controlplane.domain.wire import json_codec
+from arrester.controlplane.domain.wire import command_codec
 from tests.histories import INSTANCE, NOON, OTHER_INSTANCE
 from tests.patience import PATIENCE_SECONDS, wait_until
 
@@ -37,7 +37,7 @@ class FakeRedis:
     def commands(self, *, after: str, seconds: float) -> list[tuple[str, bytes]]:
         self.reads.append(seconds)
         if after == command_poller.FROM_THE_BEGINNING and self._addressed:
-            return [("1-0", json_codec.encode_command(shutdown(self._addressed)))]
+            return [("1-0", command_codec.encode_command(shutdown(self._addressed)))]
         time.sleep(0.01)
         return []
 

@@ -34,7 +34,7 @@ from arrester.controlplane.domain.state.states import (
     InstanceStatus,
     TaskStatus,
 )
-from arrester.controlplane.domain.wire import json_codec
+from arrester.controlplane.domain.wire import command_codec
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.outbound import command_outbox
 from tests import histories
@@ -65,7 +65,7 @@ def unreachable_redis() -> Iterator[None]:
 def relayed(redis: Redis) -> list[CommandIssued]:
     """Return the commands that are in Redis for the agents."""
     return [
-        json_codec.decode_command(fields[b"body"])
+        command_codec.decode_command(fields[b"body"])
         for _, fields in redis_client.entries(redis, redis_keys.commands(APPLICATION))
     ]
 

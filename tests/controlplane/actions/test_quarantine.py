@@ -171,7 +171,9 @@ def test_an_agent_cannot_send_events_of_the_server(redis: Redis) -> None:
 def test_a_value_that_breaks_the_fold_affects_only_its_own_entry(
     redis: Redis, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
-    def break_on_two(stream: int, day: date, stored: list[StoredEvent]) -> Iterator[copy_rows.Row]:
+    def break_on_two(
+        stream: int, day: date, stored: list[StoredEvent]
+    ) -> Iterator[copy_rows.LogRow]:
         if any(getattr(each.event.data, "position", None) == 2 for each in stored):
             raise error("two")
         return rows_of_events(stream, day, stored)

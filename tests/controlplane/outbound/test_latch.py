@@ -12,7 +12,7 @@ from redis import Redis
 from arrester.controlplane import actions, redis_client, tasks
 from arrester.controlplane.domain.events import ApplicationShutdownRequested, CommandKind
 from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.wire import json_codec
+from arrester.controlplane.domain.wire import command_codec
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.management.commands import wake
 from tests import histories
@@ -68,7 +68,7 @@ def test_a_shutdown_by_an_instance_ends_all_others_once(redis: Redis) -> None:
 
     assert redis.get(redis_keys.state(APPLICATION)) == b"LATCHED"
     [(_, fields)] = redis_client.entries(redis, redis_keys.commands(APPLICATION))
-    command = json_codec.decode_command(fields[b"body"])
+    command = command_codec.decode_command(fields[b"body"])
     assert (command.kind, command.error) == (CommandKind.SHUT_DOWN_APPLICATION, True)
     assert command.instances == (other,)
     logged = [each.event.type for each in streams.log()]
