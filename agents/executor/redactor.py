@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,8 +26,13 @@ _QUOTED = re.compile(r"[\s\ufeff]*\"")
 _WILDCARD = re.compile(r"[*?]")
 #: A text this long may have been cut, within a value too.
 _CUT_TEXT_CHARACTERS = 4_000
-#: `repr` of a row whose text is JSON inside JSON.
-_NESTED_ESCAPES = 3
+#: An escape of JSON or `repr`, with any number of backslashes.
+_ESCAPED = re.compile(
+    r"\\+(u[dD][89abAB]..\\+u[dD][c-fC-F]..|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2}|[bfnrt]|)"
+)
+_CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+#: At most this many characters are left of an escape that was cut.
+_CUT_ESCAPE_CHARACTERS = 8
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 #: Paths reported per record, and characters of each: names may be data.
 PATHS, PATH_CHARACTERS = 100, 200
@@ -109,8 +116,12 @@ class Redactor:
         Values may overlap: each character of one of them is hidden.
         """
         found = [span for value in self._values for span in _occurrences(text, value)]
-        if len(text) >= _CUT_TEXT_CHARACTERS:
-            found += [span for value in self._values for span in _at_the_ends(text, value)]
+        unescaped, may_be_cut = _Unescaped(text), len(text) >= _CUT_TEXT_CHARACTERS
+        values = {_Unescaped(value).text for value in self._values}
+        for value in (each for each in values if len(each) >= _FOUND_CHARACTERS):
+            places = [*_occurrences(unescaped.text, value)]
+            places += _at_the_ends(unescaped.text, value) if may_be_cut else ()
+            found += [unescaped.original(*place) for place in places]
         kept, end = [], 0
         for start, stop in sorted(found):
             if start >= end:
@@ -127,7 +138,7 @@ class Redactor:
     def _drop(self, path: str, value: Any) -> None:
         self._dropped.append(path)
         self._columns[self._column] = None
-        self._values.update(spelled for leaf in _leaves(value) for spelled in _spellings(leaf))
+        self._values.update(_leaves(value))
 
     def _allows(self, name: str, path: str) -> bool:
         low = path.lower()
@@ -239,28 +250,54 @@ def _occurrences(text: str, value: str) -> Iterator[tuple[int, int]]:
 
 
 def _at_the_ends(text: str, value: str) -> Iterator[tuple[int, int]]:
-    """Yield the places of a value that was cut with the text: its end first, its beginning last."""
+    """Yield the places of a value that was cut with the text: its end first, its beginning last.
+
+    An escape may be cut too.
+    """
+    begins = range(_CUT_ESCAPE_CHARACTERS + 1)
+    ends = [len(text) - left for left in begins]
     for size in range(min(len(value), len(text)) - 1, _FOUND_CHARACTERS - 1, -1):
-        if text.startswith(value[-size:]):
-            yield 0, size
-        if text.endswith(value[:size]):
-            yield len(text) - size, len(text)
+        head, tail = value[:size], value[-size:]
+        yield from ((0, at + size) for at in begins if text.startswith(tail, at))
+        yield from ((at - size, len(text)) for at in ends if text.endswith(head, 0, at))
 
 
-def _spellings(value: str) -> set[str]:
-    """Return a value as it is in a text, in `repr` of a row, in JSON, and in these nested."""
-    spelled = {value}
-    for _ in range(_NESTED_ESCAPES):
-        spelled |= {escaped for each in spelled for escaped in _escaped(each)}
-    return spelled
+class _Unescaped:
+    """A text as it is within `repr` and JSON at any depth: with its escapes read.
+
+    All backslashes are left out, since their number depends on the depth.
+    """
+
+    def __init__(self, text: str) -> None:
+        parts: list[str] = []
+        #: Where a part begins in it, and in the original.
+        self._starts, self._originals = [0], [0]
+        length = end = 0
+        for escape in _ESCAPED.finditer(text):
+            parts += [text[end : escape.start()], _character(escape[1])]
+            length += len(parts[-2]) + len(parts[-1])
+            end = escape.end()
+            self._starts.append(length)
+            self._originals.append(end)
+        self.text = "".join([*parts, text[end:]])
+
+    def original(self, start: int, stop: int) -> tuple[int, int]:
+        """Return the place in the original of a place in the text."""
+        return self._original(start), self._original(stop)
+
+    def _original(self, at: int) -> int:
+        part = bisect_right(self._starts, at) - 1
+        return self._originals[part] + at - self._starts[part]
 
 
-def _escaped(text: str) -> Iterator[str]:
-    yield json.dumps(text)[1:-1]
-    yield json.dumps(text, ensure_ascii=False)[1:-1]
-    yield repr(text)[1:-1]
-    # In a text that contains both quotes, `repr` escapes the single ones.
-    yield repr(f'{text}"')[1:-2]
+def _character(escape: str) -> str:
+    """Return what is escaped, given without its backslashes."""
+    if len(escape) < 2:
+        return _CONTROLS.get(escape, "")
+    codes = [int(digits, 16) for digits in re.split(r"\\*[uUx]", escape) if digits]
+    units = "".join(chr(min(code, sys.maxunicode)) for code in codes)
+    # Two units may be one character.
+    return units.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def _leaves(value: Any) -> Iterator[str]:

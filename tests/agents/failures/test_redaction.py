@@ -219,6 +219,27 @@ def test_a_value_that_was_cut_with_its_text_is_hidden() -> None:
     assert (str(head)[4_000:], str(tail)[:12]) == ("…[redacted]", "…[redacted].")
 
 
+@pytest.mark.parametrize("cut", range(1, 40))
+def test_a_value_that_was_cut_within_an_escape_is_hidden(cut: int) -> None:
+    escaped = json.dumps(json.dumps("4711-é😀\n-0815"))
+    head, tail = ("." * 4_000 + escaped)[: 4_000 + cut], (escaped + "." * 4_000)[-4_000 - cut :]
+    texts = Redaction(drop=("card",)).texts({"card": "4711-é😀\n-0815"}, head, tail)
+    # Up to three of its characters may stay.
+    assert not any(part in str(text) for text in texts for part in ("4711", "0815"))
+
+
+def test_a_value_is_found_at_any_depth_of_json_texts() -> None:
+    value = 'C:\\new "4711" é😀\t\\'
+    row: dict[str, Any] = {"card": value}
+    for _ in range(6):
+        row = {"text": json.dumps(row)}
+        for text in (json.dumps(row), repr(row)):
+            [redacted] = Redaction(drop=("card",)).texts(row, text)
+            assert redacted is not None
+            assert "new" not in redacted
+            assert "4711" not in redacted
+
+
 def test_a_value_inside_a_masked_json_text_is_hidden_too() -> None:
     row = {"payload": json.dumps({"id": 4711, "pin": SECRET})}
     [text] = Redaction(drop=("payload",)).texts(row, f"refused {SECRET}")
