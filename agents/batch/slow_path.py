@@ -25,6 +25,7 @@ from arrester.agents.execution.step_runner import (
 )
 from arrester.agents.executor.columns import ENTRY, HELD, ORDINAL, OUTCOME, RETRIES, SOURCE
 from arrester.agents.failures.failure_set import FailureSet, fits_driver
+from arrester.agents.failures.record_hash import RecordHash
 from arrester.agents.spark.column_names import with_columns_named
 from arrester.agents.spark.local_checkpoint import (
     Checkpoints,
@@ -60,6 +61,8 @@ class Evaluated:
     final_rows: DataFrame | None = None
     #: Its failed records, if they are collected already.
     known_failures: FailureSet | None = None
+    #: How its records are hashed; None: they need not be.
+    record_hash: RecordHash | None = None
 
     @cached_property
     def frame(self) -> DataFrame:
@@ -69,7 +72,9 @@ class Evaluated:
     @cached_property
     def failures(self) -> FailureSet:
         """The failed records, without their rows."""
-        return self.known_failures or FailureSet.of(self.frame, failed=self.failed)
+        return self.known_failures or FailureSet.of(
+            self.frame, failed=self.failed, record_hash=self.record_hash
+        )
 
     def with_frame(
         self, frame: DataFrame, *, failed: int, failures: FailureSet | None = None
@@ -116,13 +121,15 @@ def evaluate(
     policy: Policy = Policy(),  # noqa: B008 (frozen)
     is_large: bool = False,
     expects_failures: bool = False,
+    record_hash: RecordHash | None = None,
 ) -> Evaluated:
     """Run the steps of `pipeline` over `source`, each record separately.
 
     Held rows have a column ENTRY in addition to the source's; the position is unique within an
     entry. Tasks in `blocked` are not evaluated: their records are held. `marks` gives known
     decisions by task, entry and position. `is_large`: the rows may not fit into memory as objects.
-    `expects_failures`: some records are likely to fail; the first job then collects them.
+    `expects_failures`: some records are likely to fail; the first job then collects them. With
+    `record_hash`, the job that collects failed records also hashes them.
     """
     names = [name for name in source.columns if name != ENTRY]
     complete = partial(with_all, names=names, coordinates=pipeline.source_coordinates)
@@ -132,6 +139,7 @@ def evaluate(
         complete=complete,
         is_large=is_large,
         expects_failures=expects_failures,
+        record_hash=record_hash,
     )
     runner = StepRunner(
         steps=pipeline.guarded_steps, policy=policy, source=names, complete=complete
@@ -167,7 +175,7 @@ def _with_final_transform(
             # Each row is a record of its own, so only the outcome of the isolated ones changes.
             evaluated = evaluated.with_frame(marked, failed=evaluated.failed + isolated)
         elif isolated:
-            evaluated = _stored(marked, holds=evaluated.held > 0)
+            evaluated = _stored(marked, holds=evaluated.held > 0, record_hash=evaluated.record_hash)
             if evaluated.has_split_failures:
                 evaluated = _atomic(evaluated)
                 return replace(evaluated, blocks=(*blocks, *evaluated.blocks))
@@ -179,7 +187,7 @@ def _atomic(evaluated: Evaluated) -> Evaluated:
     """Return it with records failed as a whole; release the rows of before."""
     try:
         frame = make_atomic(evaluated.frame)
-        return _stored(frame, holds=evaluated.held > 0)
+        return _stored(frame, holds=evaluated.held > 0, record_hash=evaluated.record_hash)
     finally:
         evaluated.release()
 
@@ -191,17 +199,20 @@ def _stored(
     complete: Callable[[DataFrame], DataFrame] = unchanged,
     is_large: bool = False,
     expects_failures: bool = False,
+    record_hash: RecordHash | None = None,
 ) -> Evaluated:
     """Evaluate `frame` once, in a local checkpoint, and count its failed and held records."""
     if ORDINAL in frame.columns:
-        return _observed(frame, holds=holds, complete=complete)
+        return _observed(frame, holds=holds, complete=complete, record_hash=record_hash)
     # Each record is one row, and the counting job fills the local checkpoint.
     block = lazy_checkpoint(frame, columnar=is_large)
-    evaluated = Evaluated(rows=block, complete=complete, blocks=(block,))
+    evaluated = Evaluated(rows=block, complete=complete, blocks=(block,), record_hash=record_hash)
     with releasing_on_error(evaluated.blocks):
         # Held records are counted, not collected.
         if expects_failures and not holds:
-            failures = FailureSet.collect(evaluated.frame, partitions=partitions_of(block))
+            failures = FailureSet.collect(
+                evaluated.frame, partitions=partitions_of(block), record_hash=record_hash
+            )
             if failures is not None:
                 return _with_failures(evaluated, failures, len(failures.on_driver))
         marked_rows = row_count(block.where(f"{OUTCOME} IS NOT NULL"))
@@ -210,7 +221,11 @@ def _stored(
 
 
 def _observed(
-    frame: DataFrame, *, holds: bool, complete: Callable[[DataFrame], DataFrame]
+    frame: DataFrame,
+    *,
+    holds: bool,
+    complete: Callable[[DataFrame], DataFrame],
+    record_hash: RecordHash | None,
 ) -> Evaluated:
     """Evaluate a frame once in which a record may have become several rows."""
     observation = Observation()
@@ -224,6 +239,7 @@ def _observed(
         held=int(counts.get("held") or 0),
         retries=int(counts["retries"] or 0),
         has_split_failures=bool(counts["failed"] and counts["rows"] > counts["records"]),
+        record_hash=record_hash,
     )
     with releasing_on_error(evaluated.blocks):
         return _counted(evaluated, rows=counts["failed"])
@@ -246,7 +262,7 @@ def _counted(evaluated: Evaluated, *, rows: int) -> Evaluated:
     """Count the failed records among this many failed rows."""
     if not rows:
         return evaluated
-    failures = FailureSet.of(evaluated.frame, failed=rows)
+    failures = FailureSet.of(evaluated.frame, failed=rows, record_hash=evaluated.record_hash)
     failed = len(failures.on_driver) if fits_driver(rows) else failures.compact.count()
     return _with_failures(evaluated, failures, failed)
 

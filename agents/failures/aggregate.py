@@ -49,6 +49,8 @@ class FailureSummary(NamedTuple):
     placed: bool = True
     first: int | None = None
     last: int | None = None
+    #: Of its source record, if it was collected.
+    record_hash: int | None = None
 
     @classmethod
     def of(cls, row: Row) -> FailureSummary:

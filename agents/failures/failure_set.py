@@ -30,6 +30,7 @@ from arrester.agents.failures import aggregate
 from arrester.agents.failures.aggregate import Coordinates, FailureReport, FailureSummary
 from arrester.agents.failures.failed_record import FailedRecord, diagnosed, fetched
 from arrester.agents.failures.pause_offsets import place
+from arrester.agents.failures.record_hash import RecordHash
 from arrester.agents.journal.entries import Cursor
 from arrester.agents.spark.local_checkpoint import (
     ID,
@@ -46,13 +47,14 @@ DRIVER_LIMIT: Final = 20_000
 _SHORT: Final = 10
 #: Possibly long texts that decide nothing.
 _TEXTS = ("message", "stack")
+_HASH = "__arrester_hash"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailureSet:
     """Failed records of an evaluated frame. Each has a number, ID, that identifies its row."""
 
-    #: TASK, ENTRY, POSITION, OUTCOME, ERROR without its texts, ORDINAL and ID.
+    #: TASK, ENTRY, POSITION, OUTCOME, ERROR without its texts, ORDINAL, ID, _HASH.
     compact: DataFrame
     #: The complete frame, with the same numbers.
     frame: DataFrame
@@ -62,30 +64,46 @@ class FailureSet:
     _loaded: list[tuple[Set[int], DataFrame]] = field(default_factory=list, repr=False)
 
     @classmethod
-    def collect(cls, frame: DataFrame, *, partitions: int) -> FailureSet | None:
+    def collect(
+        cls, frame: DataFrame, *, partitions: int, record_hash: RecordHash | None
+    ) -> FailureSet | None:
         """Return the failed records of `frame`, collected by one job; None: possibly too many.
 
-        This job also completes the local checkpoint.
+        This job also completes the local checkpoint, and hashes the records.
         """
         limit = DRIVER_LIMIT // max(1, partitions)
         rows = numbered(frame)
-        compact = to_driver(limit_per_partition(_compact(rows.where(has_failed())), limit + 1))
+        failed = _compact(rows.where(has_failed()), record_hash)
+        compact = to_driver(limit_per_partition(failed, limit + 1))
         failures = cls(compact=compact, frame=rows, is_small=True)
         by_partition = Counter(each.id >> ROW_INDEX_BITS for each in failures.on_driver)
         return None if max(by_partition.values(), default=0) > limit else failures
 
     @classmethod
-    def of(cls, frame: DataFrame, *, failed: int) -> FailureSet:
+    def of(
+        cls, frame: DataFrame, *, failed: int, record_hash: RecordHash | None = None
+    ) -> FailureSet:
         """Return the failed records of `frame`, of which there are at most this many."""
-        rows = numbered(frame)
-        compact = _compact(rows.where(has_failed()))
-        return cls(compact=compact, frame=rows, is_small=fits_driver(failed))
+        rows, is_small = numbered(frame), fits_driver(failed)
+        compact = _compact(rows.where(has_failed()), record_hash if is_small else None)
+        return cls(compact=compact, frame=rows, is_small=is_small)
 
     @cached_property
     def on_driver(self) -> Sequence[FailureSummary]:
         """The records in Python, only if they are few."""
         assert self.is_small
-        return [FailureSummary.of(row) for row in self.compact.collect()]
+        return [
+            FailureSummary.of(row)._replace(record_hash=row[_HASH])
+            for row in self.compact.collect()
+        ]
+
+    @property
+    def record_hashes(self) -> list[int] | None:
+        """The hashes of all records; None if they are many or were collected without."""
+        if not self.is_small:
+            return None
+        hashes = [each.record_hash for each in self.on_driver if each.record_hash is not None]
+        return hashes if len(hashes) == len(self.on_driver) else None
 
     @cached_property
     def records(self) -> DataFrame:
@@ -199,9 +217,11 @@ def is_in(name: str, numbers: Collection[int]) -> str:
     return f"{name} IN ({listed})"
 
 
-def _compact(frame: DataFrame) -> DataFrame:
-    """Return the numbered rows of an evaluated frame without long texts."""
-    return frame.select(ID, TASK, ENTRY, POSITION, OUTCOME, ORDINAL, _without_texts())
+def _compact(frame: DataFrame, record_hash: RecordHash | None) -> DataFrame:
+    """Return the numbered rows of an evaluated frame without long texts, each with its hash."""
+    hashed = F.lit(None) if record_hash is None else F.expr(record_hash.sql)
+    columns = (ID, TASK, ENTRY, POSITION, OUTCOME, ORDINAL, _without_texts())
+    return frame.select(*columns, hashed.alias(_HASH))
 
 
 @cache

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from operator import xor
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from arrester.agents.executor.columns import DECIDED, ORDINAL, OUTCOME, POSITION, ROW, TASK
+from arrester.agents.executor.columns import DECIDED, ORDINAL, OUTCOME
+from arrester.agents.failures.record_hash import RecordHash
 from arrester.agents.journal.entries import Decided
 from arrester.agents.journal.state import SavedRows
-from arrester.agents.spark.column_names import in_quotes
-from arrester.agents.spark.determinism import repeatable_columns
 from arrester.controlplane.domain.errors import ArresterError
 
 
@@ -28,32 +26,25 @@ class PositionsChanged(ArresterError):
 class ReplayCheck:
     """Count and checksum of the records of a source that a decision is about."""
 
-    source: DataFrame
-
-    # Needed only after a failure: the search in the plan takes many calls to the JVM.
-    @cached_property
-    def _columns(self) -> tuple[str, ...]:
-        return repeatable_columns(self.source)
-
-    @cached_property
-    def _columns_digest(self) -> str:
-        types = [self.source.schema[name].simpleString() for name in self._columns]
-        return hashlib.sha256("\0".join(types).encode()).hexdigest()[:16]
+    record_hash: RecordHash
 
     def of(self, frame: DataFrame, which: Column) -> Decided:
         """Return count and checksum of the records `which` of an evaluated frame."""
-        # As SQL: Columns of many fields would take a hundred JVM calls.
-        values = ", ".join(
-            [TASK, POSITION, *(f"{ROW}.{in_quotes(name)}" for name in self._columns)]
-        )
-        found = (
+        sums = (
             frame.where(f"{ORDINAL} = 0")
             .where(which)
-            .selectExpr("count(1) AS count", f"bit_xor(xxhash64({values})) AS checksum")
+            .selectExpr("count(1) AS count", f"bit_xor({self.record_hash.sql}) AS checksum")
             .collect()[0]
         )
-        checksum = found["checksum"] or 0
-        return Decided(count=found["count"], checksum=checksum, columns=self._columns_digest)
+        return self._decided(sums["count"], sums["checksum"] or 0)
+
+    def of_hashes(self, hashes: Sequence[int]) -> Decided:
+        """Return the same of records whose hashes are known, without a job."""
+        return self._decided(len(hashes), reduce(xor, hashes, 0))
+
+    def _decided(self, count: int, checksum: int) -> Decided:
+        columns = self.record_hash.columns_digest
+        return Decided(count=count, checksum=checksum, columns=columns)
 
     def check(self, frame: DataFrame, saved: Sequence[SavedRows], batch: int) -> None:
         """Raise PositionsChanged if a replay does not find the records of the decisions in `saved`.

@@ -105,7 +105,7 @@ class Committer:
                 row_folder=saved.name,
                 held=saved.held,
                 skipped=saved.skipped,
-                decided=None if batch is None else self._decided(evaluated, held),
+                decided=None if batch is None else self._decided(evaluated, decision, held),
                 chunk=chunk,
                 dead_letters=dead_letters,
             )
@@ -135,10 +135,15 @@ class Committer:
         left_out = failures.records.where(~held)
         return _Saved(name=self.held_store.save_skipped(left_out, order=number))
 
-    def _decided(self, evaluated: Evaluated, held: Column) -> Decided | None:
+    def _decided(self, evaluated: Evaluated, decision: Decision, held: Column) -> Decided | None:
         """Return what a replay is checked by, None if no record is held or skipped."""
         if evaluated.clean:
             return None
+        # Held records that did not fail were not collected.
+        holds = evaluated.held or decision.pause_offsets
+        hashes = None if holds else evaluated.failures.record_hashes
+        if hashes is not None:
+            return self.replay_check.of_hashes(hashes)
         return self.replay_check.of(evaluated.frame, held | has_failed())
 
     def _check_limits(self, saved: _Saved) -> None:

@@ -21,6 +21,7 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Producer
 from arrester.agents.definition.stages import stages_of
 from arrester.agents.failures.payload import UnmatchedRules
+from arrester.agents.failures.record_hash import RecordHash
 from arrester.agents.held.limits import HeldLimits
 from arrester.agents.held.replay_check import ReplayCheck
 from arrester.agents.held.schema import HeldRowsMismatch, RowSchemas
@@ -212,7 +213,7 @@ class Engine:
                 held_store=held_store,
                 dead_letters=dead_letters,
                 limits=HeldLimits(spark, files.root, errors),
-                replay_check=ReplayCheck(pipeline.source),
+                replay_check=ReplayCheck(RecordHash(pipeline.source)),
                 clock=clock,
             ),
             fast_path=FastPath.of(pipeline, policy),

@@ -249,6 +249,10 @@ class Processor:
                 policy=self.policy,
                 is_large=input.is_large,
                 expects_failures=input.expects_failures,
+                # A chunk's records are not checked in a replay.
+                record_hash=(
+                    None if input.batch is None else self.committer.replay_check.record_hash
+                ),
             )
             with releasing_on_error(evaluated.blocks):
                 if saved and input.batch is not None:

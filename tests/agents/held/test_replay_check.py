@@ -7,10 +7,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
+from arrester.agents.batch.slow_path import evaluate
 from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.failures.failure_set import has_failed
+from arrester.agents.failures.record_hash import RecordHash
 from arrester.agents.handlers import Handler, LogAndContinue, LogAndPause
-from arrester.agents.held.replay_check import PositionsChanged
+from arrester.agents.held.replay_check import PositionsChanged, ReplayCheck
 from arrester.agents.run.thread import PipelineThread
 from arrester.agents.spark.determinism import repeatable_columns
 from tests.agents.pipeline_bench import SCHEMA, Bench, Row, sink_to
@@ -98,6 +101,25 @@ def test_a_replay_after_a_change_of_columns_counts_the_records(bench: Bench) -> 
     again = bench.start(over(bench, second.withColumn("more", F.lit("z")), LogAndContinue()))
     wait_until(lambda: not again.is_running)
     assert bench.written() == [("a", 0)]
+
+
+@pytest.mark.parametrize("expects_failures", [False, True])
+def test_collected_hashes_give_the_same_checksum_as_a_job(
+    bench: Bench, expects_failures: bool
+) -> None:
+    numbered = [(n, "bad" if n % 3 else "x") for n in range(20)]
+    source = rows(bench, numbered).withColumns({"a b`c": F.lit(1.5), "none": F.lit(None)})
+    pipeline = over(bench, source, LogAndContinue())
+    record_hash = RecordHash(source)
+    check = ReplayCheck(record_hash)
+    evaluated = evaluate(
+        source, pipeline, expects_failures=expects_failures, record_hash=record_hash
+    )
+    hashes = evaluated.failures.record_hashes
+    assert hashes is not None
+    assert len(set(hashes)) == 13
+    assert check.of_hashes(hashes) == check.of(evaluated.frame, has_failed())
+    evaluated.release()
 
 
 def test_repeatable_columns_are_those_that_each_evaluation_gives_again(spark: SparkSession) -> None:
