@@ -20,6 +20,7 @@ from arrester.agents.arguments import (
     wrong_type,
 )
 from arrester.agents.config import AgentConfig, Source
+from arrester.agents.error_policy.respond import as_answer
 from arrester.agents.handlers import Handler
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.run.run_lock import refuse_inside
@@ -29,7 +30,6 @@ from arrester.agents.runtime.signals import exit_on_signals
 from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand, Thread
 from arrester.agents.runtime.uncaught import UncaughtHandler
 from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.error_policy.respond import as_answer
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import Response, ResumeHow, StageAnswer
 from arrester.controlplane.domain.identity.names import TaskId

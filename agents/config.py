@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+from arrester.agents.error_policy.settings import ErrorSettings
 from arrester.agents.handlers import Handler, check_handler
 from arrester.controlplane.domain.error_policy import setting_definitions as keys
 from arrester.controlplane.domain.error_policy.policy import StageKind
 from arrester.controlplane.domain.error_policy.setting_types import CONVERTER_RULE, HANDLER_RULE
-from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from arrester.controlplane.domain.errors import InvalidConfiguration, InvalidValue
 from arrester.controlplane.domain.identity.names import check_name
 

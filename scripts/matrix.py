@@ -24,7 +24,7 @@ NEWEST = MINORS[-1]
 #: The columns of the table, with the arguments of pytest.
 SETS = {
     "agent": [
-        *(f"tests/agents/{name}" for name in ("batch", "dead_letters", "execution", "executor")),
+        *(f"tests/agents/{name}" for name in ("batch", "dead_letters", "execution", "worker")),
         *(f"tests/agents/{name}" for name in ("sink", "spark", "run/test_kill_and_restart.py")),
         *(f"tests/agents/run/test_{name}.py" for name in ("pause_and_resume", "static_data")),
     ],

@@ -74,7 +74,7 @@ PRIVATE_MODULES = (
 def test_only_agents_spark_uses_the_private_api_of_spark() -> None:
     # Executors have no package of ours but their own, which needs Spark's Arrow types.
     allowed = {
-        (f"agents/executor/{name}.py", "pyspark.sql.pandas.types")
+        (f"agents/worker/{name}.py", "pyspark.sql.pandas.types")
         for name in ("arrow_types", "map_in_arrow")
     }
     strays = {
@@ -99,13 +99,13 @@ def attributes(module: Path) -> Iterator[str]:
 def test_what_is_shipped_to_executors_imports_what_they_have() -> None:
     strays = {
         (str(module.relative_to(REPOSITORY)), name)
-        for module in modules("agents/executor")
+        for module in modules("agents/worker")
         for name in imports(module)
-        if top(name) not in EXECUTOR_MAY_IMPORT and not name.startswith("arrester.agents.executor")
+        if top(name) not in EXECUTOR_MAY_IMPORT and not name.startswith("arrester.agents.worker")
     }
     # Dead letters in a topic are the one exception, within functions; a probe looks for it first.
     assert {stray for stray in strays if top(stray[1]) != "confluent_kafka"} == set()
-    assert {module for module, _ in strays} <= {"agents/executor/kafka_dead_letters.py"}
+    assert {module for module, _ in strays} <= {"agents/worker/kafka_dead_letters.py"}
 
 
 def test_what_a_package_promises_is_there() -> None:

@@ -16,7 +16,10 @@ from pyspark.sql import functions as F
 from arrester.agents.batch.record_columns import BROADCAST_RECORDS, COORDINATES, join_records
 from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.executor.columns import (
+from arrester.agents.failures.failure_set import has_failed, is_in
+from arrester.agents.spark.column_names import text_literal, with_columns_named
+from arrester.agents.spark.local_checkpoint import releasing
+from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,
     ERROR_TYPE,
@@ -27,9 +30,6 @@ from arrester.agents.executor.columns import (
     SOURCE,
     TASK,
 )
-from arrester.agents.failures.failure_set import has_failed, is_in
-from arrester.agents.spark.column_names import text_literal, with_columns_named
-from arrester.agents.spark.local_checkpoint import releasing
 
 _SHARED = "__arrester_shared"
 #: For at most this many failed records, in this many tasks, an expression names the positions.

@@ -16,7 +16,12 @@ from arrester.agents.definition.coordinates import SourceCoordinates
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.steps import Process, Step, Transform
 from arrester.agents.execution.step_runner import is_internal, source_columns
-from arrester.agents.executor.columns import (
+from arrester.agents.failures.pause_offsets import is_task_in
+from arrester.agents.spark.catalyst import is_valid_utf8
+from arrester.agents.spark.column_names import quoted, with_columns_named
+from arrester.agents.spark.errors import Problem, error_column, error_row
+from arrester.agents.spark.try_eval import VALUE, guarded
+from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,
     ERROR_TYPE,
@@ -33,11 +38,6 @@ from arrester.agents.executor.columns import (
     TASK,
     TASK_RAISED,
 )
-from arrester.agents.failures.pause_offsets import is_task_in
-from arrester.agents.spark.catalyst import is_valid_utf8
-from arrester.agents.spark.column_names import quoted, with_columns_named
-from arrester.agents.spark.errors import Problem, error_column, error_row
-from arrester.agents.spark.try_eval import VALUE, guarded
 from arrester.controlplane.domain.identity.names import KEY_MAX_BYTES
 
 #: Beside a decision mark: the outcome that is known before evaluation.

@@ -23,7 +23,6 @@ from arrester.agents.execution.step_runner import (
     transformed,
     unchanged,
 )
-from arrester.agents.executor.columns import ENTRY, HELD, ORDINAL, OUTCOME, RETRIES, SOURCE
 from arrester.agents.failures.failure_set import FailureSet, fits_driver
 from arrester.agents.failures.record_hash import RecordHash
 from arrester.agents.spark.column_names import with_columns_named
@@ -37,6 +36,7 @@ from arrester.agents.spark.local_checkpoint import (
     releasing_on_error,
     row_count,
 )
+from arrester.agents.worker.columns import ENTRY, HELD, ORDINAL, OUTCOME, RETRIES, SOURCE
 from arrester.controlplane.domain.error_policy.policy import Policy
 
 

@@ -20,17 +20,17 @@ from arrester.agents.dead_letters.destinations import (
 from arrester.agents.dead_letters.rows import redacting
 from arrester.agents.decisions.policies import redaction_of
 from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.error_policy.settings import DeadLetterSettings
 from arrester.agents.failure_log import log_failure
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.journal.entries import DeadLetters
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.kafka_source import kafka_sources, servers_of
-from arrester.agents.spark.ship_executor import shipped, shipped_rules
+from arrester.agents.spark.ship_worker_code import shipped, shipped_rules
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import Policy, StageKind
 from arrester.controlplane.domain.error_policy.setting_definitions import FILES
-from arrester.controlplane.domain.error_policy.settings import DeadLetterSettings
 
 BOOTSTRAP = "bootstrap.servers"
 #: Defaults below `errors.dlq.producer.*`: five minutes are too long for a micro-batch.

@@ -25,6 +25,7 @@ from arrester.agents.dead_letters.rows import COLUMNS, DeadLetterContext, DeadLe
 from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.decisions.policies import StagePolicy, redaction_of
 from arrester.agents.decisions.rules import FailureRules, SelfHealing, record_error
+from arrester.agents.error_policy.respond import Decided
 from arrester.agents.failure_log import log_failure
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.fingerprints import failure_at
@@ -35,7 +36,6 @@ from arrester.agents.spark.errors import Problem, problem_of
 from arrester.controlplane.domain.error_policy import classify
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import StageKind
-from arrester.controlplane.domain.error_policy.respond import Decided
 from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter, next_attempt
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, Response

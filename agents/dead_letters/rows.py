@@ -15,12 +15,12 @@ from pyspark.sql import types as T
 from arrester.agents.config import dotted
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.stages import stages_of
-from arrester.agents.executor.columns import ERROR, OUTCOME, POSITION, PREFIX, ROW, SOURCE, TASK
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.spark.column_names import in_quotes, text_literal
-from arrester.agents.spark.ship_executor import shipped
+from arrester.agents.spark.ship_worker_code import shipped
 from arrester.agents.spark.try_eval import VALUE, guarded
+from arrester.agents.worker.columns import ERROR, OUTCOME, POSITION, PREFIX, ROW, SOURCE, TASK
 
 #: The columns of a dead letter. They never change; new ones are added at the end.
 COLUMNS = (

@@ -11,12 +11,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from arrester.agents.decisions.rules import FailureRules
-from arrester.agents.executor.columns import ERROR, OUTCOME, TASK
 from arrester.agents.failures.aggregate import FailureSummary
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.failure_set import FailureSet
 from arrester.agents.failures.pause_offsets import cursor_column, place
 from arrester.agents.journal.entries import Cursor
+from arrester.agents.worker.columns import ERROR, OUTCOME, TASK
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import Answer
 

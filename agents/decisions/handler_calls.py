@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from arrester.agents.executor.errors import error_fields
-from arrester.agents.executor.type_check import preview
+from arrester.agents.error_policy.respond import HandlerRaised, as_answer
 from arrester.agents.handlers import ErrorContext, Handler, Record, RecordError
-from arrester.controlplane.domain.error_policy.respond import HandlerRaised, as_answer
+from arrester.agents.worker.errors import error_fields
+from arrester.agents.worker.type_check import preview
 
 _HERE = os.path.dirname(__file__)
 

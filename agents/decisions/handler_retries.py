@@ -10,14 +10,14 @@ from pyspark.sql import functions as F
 
 from arrester.agents.batch.slow_path import Evaluated, evaluate
 from arrester.agents.decisions.rules import FailureRules
-from arrester.agents.executor.columns import ENTRY, ERROR, RETRIES, ROW, TASK
+from arrester.agents.error_policy.respond import Decided
 from arrester.agents.failure_log import log_failure
 from arrester.agents.failures.failed_record import FailedRecord, load
 from arrester.agents.failures.failure_set import has_failed
 from arrester.agents.failures.pause_offsets import is_record
+from arrester.agents.worker.columns import ENTRY, ERROR, RETRIES, ROW, TASK
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import Policy
-from arrester.controlplane.domain.error_policy.respond import Decided
 from arrester.controlplane.domain.error_policy.retry import Attempts
 from arrester.controlplane.domain.events import Response, RetriesCounted
 

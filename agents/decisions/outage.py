@@ -13,7 +13,12 @@ from pyspark.sql import functions as F
 from arrester.agents.batch.record_columns import may_split_records
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.steps import Step
-from arrester.agents.executor.columns import (
+from arrester.agents.failures.aggregate import FailureSummary
+from arrester.agents.failures.failed_record import FailedRecord
+from arrester.agents.failures.failure_set import FailureSet
+from arrester.agents.failures.pause_offsets import place
+from arrester.agents.journal.entries import Cursor
+from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,
     FILTERED,
@@ -22,11 +27,6 @@ from arrester.agents.executor.columns import (
     POSITION,
     TASK,
 )
-from arrester.agents.failures.aggregate import FailureSummary
-from arrester.agents.failures.failed_record import FailedRecord
-from arrester.agents.failures.failure_set import FailureSet
-from arrester.agents.failures.pause_offsets import place
-from arrester.agents.journal.entries import Cursor
 from arrester.controlplane.domain.error_policy.policy import OutagePolicy
 from arrester.controlplane.domain.events import Response
 

@@ -12,9 +12,9 @@ from pyspark.sql import types as T
 from arrester.agents.config import AgentConfig
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.steps import Columns, Deserialize, Transform
-from arrester.agents.executor.columns import SOURCE
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.handlers import Always, Handler, constant_answer
+from arrester.agents.worker.columns import SOURCE
 from arrester.controlplane.domain.error_policy.classify import Kind
 from arrester.controlplane.domain.error_policy.policy import Answer, Policy, StageKind
 from arrester.controlplane.domain.error_policy.retry import RetryPolicy

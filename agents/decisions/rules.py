@@ -14,19 +14,7 @@ from msgspec.structs import replace
 from arrester.agents.decisions.handler_calls import call_handler, fault_of
 from arrester.agents.decisions.policies import StagePolicy
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.executor.columns import SOURCE
-from arrester.agents.failure_log import log_failure
-from arrester.agents.failures.aggregate import Coordinates
-from arrester.agents.failures.failed_record import FailedRecord
-from arrester.agents.failures.payload import Redaction, UnmatchedRules, location_of
-from arrester.agents.handlers import ErrorContext, Record, RecordError, Stage
-from arrester.agents.spark.errors import Problem
-from arrester.agents.spark.kafka_source import COORDINATES
-from arrester.controlplane.domain.error_policy.classify import Kind
-from arrester.controlplane.domain.error_policy.exception_identity import Cause
-from arrester.controlplane.domain.error_policy.log_levels import LogMessage
-from arrester.controlplane.domain.error_policy.policy import Answer, Scope
-from arrester.controlplane.domain.error_policy.respond import (
+from arrester.agents.error_policy.respond import (
     CallHandler,
     Decided,
     DecisionReason,
@@ -36,6 +24,18 @@ from arrester.controlplane.domain.error_policy.respond import (
     TaskRun,
     respond,
 )
+from arrester.agents.failure_log import log_failure
+from arrester.agents.failures.aggregate import Coordinates
+from arrester.agents.failures.failed_record import FailedRecord
+from arrester.agents.failures.payload import Redaction, UnmatchedRules, location_of
+from arrester.agents.handlers import ErrorContext, Record, RecordError, Stage
+from arrester.agents.spark.errors import Problem
+from arrester.agents.spark.kafka_source import COORDINATES
+from arrester.agents.worker.columns import SOURCE
+from arrester.controlplane.domain.error_policy.classify import Kind
+from arrester.controlplane.domain.error_policy.exception_identity import Cause
+from arrester.controlplane.domain.error_policy.log_levels import LogMessage
+from arrester.controlplane.domain.error_policy.policy import Answer, Scope
 from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
 from arrester.controlplane.domain.error_policy.tolerance import Counted, count
 from arrester.controlplane.domain.errors import ArresterError

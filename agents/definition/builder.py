@@ -43,11 +43,11 @@ from arrester.agents.definition.steps import (
     Transform,
     UserFunction,
 )
-from arrester.agents.executor.columns import PREFIX
 from arrester.agents.handlers import Handler, OnClass, check_handler, checked_answers
 from arrester.agents.spark.kafka_source import COORDINATES, default_task
 from arrester.agents.spark.try_eval import PreparedExpressions, names_in
 from arrester.agents.spark.versions import require_supported
+from arrester.agents.worker.columns import PREFIX
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.identity.names import check_name

@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.execution.bisection import Bisection, NoSingleRecord, evaluating
-from arrester.agents.executor.columns import ERROR, ERROR_TYPE, OUTCOME
 from arrester.agents.spark.catalyst import partition_count
 from arrester.agents.spark.column_names import with_columns_named
 from arrester.agents.spark.errors import (
@@ -40,6 +39,7 @@ from arrester.agents.spark.local_checkpoint import (
     releasing,
 )
 from arrester.agents.spark.session_conf import FAULT_HANDLER, conf
+from arrester.agents.worker.columns import ERROR, ERROR_TYPE, OUTCOME
 from arrester.controlplane.domain.error_policy.classify import Kind
 from arrester.controlplane.domain.error_policy.policy import Policy
 

@@ -22,7 +22,14 @@ from pyspark.sql import types as T
 from arrester.agents.definition.checks import differs
 from arrester.agents.definition.steps import Columns, Deserialize, Native, Process, Step, Transform
 from arrester.agents.execution.isolation import Isolation, SurvivingRows, Suspect
-from arrester.agents.executor.columns import (
+from arrester.agents.spark.catalyst import with_column_of
+from arrester.agents.spark.column_names import map_in_arrow, quoted, with_columns_named
+from arrester.agents.spark.errors import StepFailed, problem_of_job
+from arrester.agents.spark.job_attempts import is_cancelled
+from arrester.agents.spark.local_checkpoint import Checkpoints
+from arrester.agents.spark.ship_worker_code import shipped, shipped_rules
+from arrester.agents.spark.try_eval import SHARED, PreparedExpressions, guarded_struct
+from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,
     ERROR_TYPE,
@@ -38,13 +45,6 @@ from arrester.agents.executor.columns import (
     SOURCE,
     TASK,
 )
-from arrester.agents.spark.catalyst import with_column_of
-from arrester.agents.spark.column_names import map_in_arrow, quoted, with_columns_named
-from arrester.agents.spark.errors import StepFailed, problem_of_job
-from arrester.agents.spark.job_attempts import is_cancelled
-from arrester.agents.spark.local_checkpoint import Checkpoints
-from arrester.agents.spark.ship_executor import shipped, shipped_rules
-from arrester.agents.spark.try_eval import SHARED, PreparedExpressions, guarded_struct
 from arrester.controlplane.domain.error_policy.policy import Policy
 
 _ATTEMPT = "__arrester_attempt"
@@ -272,9 +272,9 @@ def _after_python(
 
 def python_steps(segment: Sequence[tuple[int, Step]]) -> list[object]:
     """Return numbered Python steps in the form that executors take."""
-    executor = shipped("map_in_arrow")
+    steps = shipped("map_in_arrow")
     return [
-        executor.Step(
+        steps.Step(
             number=number,
             function=step.function,
             schema_json=step.schema.json(),

@@ -15,10 +15,10 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
-from arrester.agents.executor.columns import ENTRY, ERROR, OUTCOME, POSITION, TASK
 from arrester.agents.failures.pause_offsets import pause_offset_of, place
 from arrester.agents.journal.entries import Cursor, Skipped
 from arrester.agents.spark.local_checkpoint import ID
+from arrester.agents.worker.columns import ENTRY, ERROR, OUTCOME, POSITION, TASK
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
 
 #: The rank of a record in its cause; the number of a record that is not combined with others.

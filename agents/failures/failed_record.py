@@ -10,7 +10,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.executor.columns import (
+from arrester.agents.failures.native_diagnosis import diagnose, diagnose_coordinates
+from arrester.agents.spark.errors import Problem
+from arrester.agents.spark.local_checkpoint import limit_per_partition, to_driver
+from arrester.agents.spark.try_eval import VALUE, guarded
+from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,
     OUTCOME,
@@ -21,10 +25,6 @@ from arrester.agents.executor.columns import (
     TASK,
     TASK_RAISED,
 )
-from arrester.agents.failures.native_diagnosis import diagnose, diagnose_coordinates
-from arrester.agents.spark.errors import Problem
-from arrester.agents.spark.local_checkpoint import limit_per_partition, to_driver
-from arrester.agents.spark.try_eval import VALUE, guarded
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
 
 _KEY = "__arrester_key"

@@ -16,16 +16,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.executor.columns import (
-    ENTRY,
-    ERROR,
-    ORDINAL,
-    OUTCOME,
-    POSITION,
-    ROW,
-    SOURCE,
-    TASK,
-)
 from arrester.agents.failures import aggregate
 from arrester.agents.failures.aggregate import Coordinates, FailureReport, FailureSummary
 from arrester.agents.failures.failed_record import FailedRecord, diagnosed, fetched
@@ -39,6 +29,16 @@ from arrester.agents.spark.local_checkpoint import (
     local_row_count,
     numbered,
     to_driver,
+)
+from arrester.agents.worker.columns import (
+    ENTRY,
+    ERROR,
+    ORDINAL,
+    OUTCOME,
+    POSITION,
+    ROW,
+    SOURCE,
+    TASK,
 )
 
 #: At most this many are collected on the driver, at some hundred bytes each.

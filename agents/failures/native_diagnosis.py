@@ -17,7 +17,11 @@ from pyspark.sql import types as T
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.steps import Columns, Deserialize, Process, Step, Transform
 from arrester.agents.execution.step_runner import StepRunner
-from arrester.agents.executor.columns import (
+from arrester.agents.spark.catalyst import collected
+from arrester.agents.spark.errors import Problem
+from arrester.agents.spark.local_checkpoint import releasing
+from arrester.agents.spark.native_evaluator import NativeEvaluator
+from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,
     ERROR_TYPE,
@@ -30,10 +34,6 @@ from arrester.agents.executor.columns import (
     SOURCE,
     TASK,
 )
-from arrester.agents.spark.catalyst import collected
-from arrester.agents.spark.errors import Problem
-from arrester.agents.spark.local_checkpoint import releasing
-from arrester.agents.spark.native_evaluator import NativeEvaluator
 from arrester.controlplane.domain.error_policy.policy import Policy
 
 _PLACE = "__arrester_place"

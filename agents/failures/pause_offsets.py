@@ -8,8 +8,8 @@ from functools import cache
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from arrester.agents.executor.columns import DECIDED, ENTRY, HELD, OUTCOME, POSITION, TASK
 from arrester.agents.journal.entries import Cursor
+from arrester.agents.worker.columns import DECIDED, ENTRY, HELD, OUTCOME, POSITION, TASK
 
 _PLACE = "struct<entry:int,position:bigint>"
 

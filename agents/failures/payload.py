@@ -19,9 +19,9 @@ from typing import Any
 from pyspark.sql import Row
 from pyspark.sql import types as T
 
-from arrester.agents.executor.redactor import Redactor
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.spark.kafka_source import COORDINATES
+from arrester.agents.worker.redactor import Redactor
 from arrester.controlplane.domain.events import Body
 
 _log = logging.getLogger("arrester.thread")

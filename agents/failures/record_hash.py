@@ -8,9 +8,9 @@ from functools import cached_property
 
 from pyspark.sql import DataFrame
 
-from arrester.agents.executor.columns import POSITION, ROW, TASK
 from arrester.agents.spark.column_names import in_quotes
 from arrester.agents.spark.determinism import repeatable_columns
+from arrester.agents.worker.columns import POSITION, ROW, TASK
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from operator import xor
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from arrester.agents.executor.columns import DECIDED, ORDINAL, OUTCOME
 from arrester.agents.failures.record_hash import RecordHash
 from arrester.agents.journal.entries import Decided
 from arrester.agents.journal.state import SavedRows
+from arrester.agents.worker.columns import DECIDED, ORDINAL, OUTCOME
 from arrester.controlplane.domain.errors import ArresterError
 
 

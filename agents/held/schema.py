@@ -11,9 +11,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from arrester.agents.executor.columns import ROW
 from arrester.agents.journal.storage import FileExists, Storage
 from arrester.agents.spark.catalyst import can_upcast
+from arrester.agents.worker.columns import ROW
 from arrester.controlplane.domain.errors import ArresterError
 
 #: Kept permanently: some kilobytes for each source schema.

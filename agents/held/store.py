@@ -15,16 +15,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.batch.record_columns import MARK
-from arrester.agents.executor.columns import (
-    DECIDED,
-    ENTRY,
-    ORDINAL,
-    OUTCOME,
-    POSITION,
-    ROW,
-    SOURCE,
-    TASK,
-)
 from arrester.agents.failures.pause_offsets import cursor_after, place
 from arrester.agents.held.schema import (
     HeldRowsMismatch,
@@ -36,6 +26,16 @@ from arrester.agents.held.schema import (
 from arrester.agents.journal.entries import Chunk, Cursor, Held
 from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.agents.journal.state import Ledger, SavedRows
+from arrester.agents.worker.columns import (
+    DECIDED,
+    ENTRY,
+    ORDINAL,
+    OUTCOME,
+    POSITION,
+    ROW,
+    SOURCE,
+    TASK,
+)
 from arrester.controlplane.domain.errors import ArresterError
 
 _HOLD = "__arrester_hold"

@@ -13,7 +13,6 @@ from arrester.agents.dead_letters.queue import DeadLetterQueue
 from arrester.agents.dead_letters.rows import DeadLetterContext
 from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.executor.columns import ERROR, ERROR_TYPE, OUTCOME, POSITION, ROW, TASK
 from arrester.agents.failures.failure_set import fits_driver
 from arrester.agents.failures.fingerprints import failure_at
 from arrester.agents.held.schema import HeldRowsMismatch, HeldRowsMissing
@@ -24,6 +23,7 @@ from arrester.agents.journal.state import CommandAnswer, StoppingRecord, TaskLed
 from arrester.agents.run.processor import Processor
 from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand
 from arrester.agents.spark.errors import Problem
+from arrester.agents.worker.columns import ERROR, ERROR_TYPE, OUTCOME, POSITION, ROW, TASK
 from arrester.controlplane.domain.commands.task_refusals import (
     pause_refusal,
     restart_refusal,

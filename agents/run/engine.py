@@ -45,7 +45,7 @@ from arrester.agents.sink.record_sender import RecordSender
 from arrester.agents.spark.hadoop import storage
 from arrester.agents.spark.job_attempts import JobTag
 from arrester.agents.spark.monitoring.job_description import JobDescription
-from arrester.agents.spark.ship_executor import ship
+from arrester.agents.spark.ship_worker_code import ship
 from arrester.controlplane.domain.error_policy.policy import StageKind
 from arrester.controlplane.domain.events import ThreadDied
 from arrester.controlplane.domain.identity.uuids import uuid7

@@ -12,10 +12,10 @@ from arrester.agents.config import AgentConfig, dotted, without_secrets
 from arrester.agents.decisions.policies import StagePolicy, stage_policies
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Files
-from arrester.agents.executor.columns import SOURCE
+from arrester.agents.error_policy.settings import DeadLetterSettings
 from arrester.agents.handlers import Handler
+from arrester.agents.worker.columns import SOURCE
 from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.error_policy.settings import DeadLetterSettings
 from arrester.controlplane.domain.events import PipelineDescribed, StageDescribed
 
 #: Longer texts are shortened.

@@ -17,7 +17,6 @@ from arrester.agents.decisions.handler_retries import with_recovered
 from arrester.agents.decisions.judge import Decision, Judge
 from arrester.agents.decisions.policies import StagePolicy, with_overrides
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.executor.columns import ENTRY, ROW
 from arrester.agents.failures.aggregate import Coordinates
 from arrester.agents.failures.pause_offsets import held_after
 from arrester.agents.held.store import HeldStore
@@ -30,6 +29,7 @@ from arrester.agents.spark.job_attempts import JobTag
 from arrester.agents.spark.local_checkpoint import releasing_on_error
 from arrester.agents.spark.monitoring.job_description import JobDescription
 from arrester.agents.spark.rows_read import RowsUnread
+from arrester.agents.worker.columns import ENTRY, ROW
 from arrester.controlplane.domain.error_policy.policy import Policy
 
 #: Clean micro-batches on the slow path after a failure. Failures cluster, and a micro-batch that is

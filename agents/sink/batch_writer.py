@@ -17,7 +17,14 @@ from arrester.agents.decisions.end_reasons import SinkFailed
 from arrester.agents.decisions.outage import SinkProgress, records_in
 from arrester.agents.decisions.rules import SelfHealing
 from arrester.agents.definition.sinks import Sink
-from arrester.agents.executor.columns import OUTCOME
+from arrester.agents.error_policy.respond import (
+    CallHandler,
+    Decided,
+    DecisionReason,
+    FailedAttempt,
+    TaskRun,
+    respond,
+)
 from arrester.agents.failure_log import log_failure
 from arrester.agents.failures.aggregate import Coordinates
 from arrester.agents.failures.pause_offsets import held_after
@@ -30,16 +37,9 @@ from arrester.agents.sink.stage import (
 )
 from arrester.agents.spark.errors import Problem, problem_of
 from arrester.agents.spark.rows_read import RowsUnread
+from arrester.agents.worker.columns import OUTCOME
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
-from arrester.controlplane.domain.error_policy.respond import (
-    CallHandler,
-    Decided,
-    DecisionReason,
-    FailedAttempt,
-    TaskRun,
-    respond,
-)
 from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
 from arrester.controlplane.domain.events import Response
 

@@ -20,18 +20,6 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.execution import bisection
-from arrester.agents.executor.columns import (
-    ENTRY,
-    ERROR,
-    ERROR_TYPE,
-    ORDINAL,
-    POSITION,
-    PREFIX,
-    RANK,
-    RETRIES,
-    STOPPED,
-    TASK,
-)
 from arrester.agents.failures.pause_offsets import is_record, is_task_in
 from arrester.agents.spark.column_names import map_in_arrow
 from arrester.agents.spark.errors import (
@@ -44,6 +32,18 @@ from arrester.agents.spark.errors import (
 from arrester.agents.spark.job_attempts import for_thread
 from arrester.agents.spark.local_checkpoint import checkpointed, releasing
 from arrester.agents.spark.session_conf import FAULT_HANDLER, conf
+from arrester.agents.worker.columns import (
+    ENTRY,
+    ERROR,
+    ERROR_TYPE,
+    ORDINAL,
+    POSITION,
+    PREFIX,
+    RANK,
+    RETRIES,
+    STOPPED,
+    TASK,
+)
 from arrester.controlplane.domain.error_policy.policy import Policy
 
 RESULT_SCHEMA: Final = (

@@ -24,15 +24,6 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Files, Sink
 from arrester.agents.execution.bisection import Bisection, FailingRecord, NoSingleRecord
 from arrester.agents.execution.step_runner import transformed
-from arrester.agents.executor.columns import (
-    ENTRY,
-    ERROR,
-    ERROR_TYPE,
-    OUTCOME,
-    POSITION,
-    RETRIES,
-    TASK,
-)
 from arrester.agents.failures.pause_offsets import is_record
 from arrester.agents.journal.scratch import Scratch
 from arrester.agents.spark.column_names import with_columns_named
@@ -46,6 +37,15 @@ from arrester.agents.spark.errors import (
 )
 from arrester.agents.spark.job_attempts import AttemptFailed, run_job, with_row_counter
 from arrester.agents.spark.local_checkpoint import ID, numbered
+from arrester.agents.worker.columns import (
+    ENTRY,
+    ERROR,
+    ERROR_TYPE,
+    OUTCOME,
+    POSITION,
+    RETRIES,
+    TASK,
+)
 from arrester.controlplane.domain.error_policy.classify import Kind
 from arrester.controlplane.domain.error_policy.policy import Policy
 from arrester.controlplane.domain.errors import ArresterError

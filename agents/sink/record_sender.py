@@ -22,16 +22,6 @@ from arrester.agents.decisions.outage import ClassAndFrame, SinkProgress
 from arrester.agents.decisions.policies import StagePolicy
 from arrester.agents.decisions.rules import SelfHealing
 from arrester.agents.definition.sinks import Producer
-from arrester.agents.executor.columns import (
-    ENTRY,
-    ERROR,
-    ERROR_TYPE,
-    ORDINAL,
-    OUTCOME,
-    POSITION,
-    STOPPED,
-    TASK,
-)
 from arrester.agents.failure_log import log_failure
 from arrester.agents.failures.aggregate import Coordinates
 from arrester.agents.failures.pause_offsets import (
@@ -46,7 +36,17 @@ from arrester.agents.sink.stage import SinkStage, UndeliveredRows, with_failures
 from arrester.agents.spark.column_names import quoted
 from arrester.agents.spark.errors import StepFailed
 from arrester.agents.spark.local_checkpoint import releasing
-from arrester.agents.spark.ship_executor import shipped, shipped_rules
+from arrester.agents.spark.ship_worker_code import shipped, shipped_rules
+from arrester.agents.worker.columns import (
+    ENTRY,
+    ERROR,
+    ERROR_TYPE,
+    ORDINAL,
+    OUTCOME,
+    POSITION,
+    STOPPED,
+    TASK,
+)
 from arrester.controlplane.domain.error_policy.classify import Kind
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import Answer

@@ -23,7 +23,11 @@ from arrester.agents.decisions.outage import SinkProgress
 from arrester.agents.decisions.policies import StagePolicy
 from arrester.agents.decisions.rules import FailureRules, SelfHealing
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.executor.columns import (
+from arrester.agents.failures.aggregate import Coordinates
+from arrester.agents.journal.scratch import Scratch
+from arrester.agents.spark.errors import Problem, error_column, error_row, problem_of_job
+from arrester.agents.spark.local_checkpoint import checkpointed, releasing
+from arrester.agents.worker.columns import (
     DECIDED,
     ENTRY,
     ERROR,
@@ -35,10 +39,6 @@ from arrester.agents.executor.columns import (
     SOURCE,
     TASK,
 )
-from arrester.agents.failures.aggregate import Coordinates
-from arrester.agents.journal.scratch import Scratch
-from arrester.agents.spark.errors import Problem, error_column, error_row, problem_of_job
-from arrester.agents.spark.local_checkpoint import checkpointed, releasing
 from arrester.controlplane.domain.error_policy.classify import Kind
 from arrester.controlplane.domain.error_policy.policy import OutagePolicy
 

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from arrester.agents.spark.ship_executor import shipped
+from arrester.agents.spark.ship_worker_code import shipped
 
 #: PySpark's mapInArrow refers to all columns without quotes, and these mean something there.
 _SPECIAL = (".", "`", "*")

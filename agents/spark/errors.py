@@ -16,11 +16,11 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from arrester.agents.executor.columns import ERROR_TYPE
-from arrester.agents.executor.errors import class_name, error_fields
-from arrester.agents.executor.progress import PROGRESS
 from arrester.agents.spark.jvm import jvm_class
 from arrester.agents.spark.jvm_exceptions import JavaException, class_names, java_inspector
+from arrester.agents.worker.columns import ERROR_TYPE
+from arrester.agents.worker.errors import class_name, error_fields
+from arrester.agents.worker.progress import PROGRESS
 from arrester.controlplane.domain.error_policy.classify import describe, unwrapped
 from arrester.controlplane.domain.error_policy.exception_identity import Cause, known_as
 from arrester.controlplane.domain.error_policy.failure_classes import WRAPPERS

@@ -18,8 +18,8 @@ from pyspark.sql.pandas.utils import (
 )
 
 from arrester.agents.config import Given, Source
-from arrester.agents.executor.arrow_types import arrow_schema
 from arrester.agents.spark.jvm import jvm_class
+from arrester.agents.worker.arrow_types import arrow_schema
 from arrester.controlplane.domain.errors import InvalidValue
 
 #: The keys of Spark's configuration that are settings of the agent.

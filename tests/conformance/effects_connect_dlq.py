@@ -10,10 +10,10 @@ import pytest
 from arrester.agents.dead_letters.destinations import DeadLettersUnusable
 from arrester.agents.dead_letters.kafka import topic_destination
 from arrester.agents.definition.builder import define
-from arrester.agents.spark.ship_executor import ship
+from arrester.agents.error_policy.settings import ErrorSettings
+from arrester.agents.spark.ship_worker_code import ship
 from arrester.controlplane.domain.error_policy.log_levels import LEVELS, LogMessage
 from arrester.controlplane.domain.error_policy.policy import Policy
-from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from tests.agents.kafka_cluster import RecordedAdmin, headers_of
 from tests.agents.kafka_records import (
     KafkaRecord,

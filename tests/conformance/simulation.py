@@ -10,10 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain, repeat
 
-from arrester.controlplane.domain.error_policy.classify import describe
-from arrester.controlplane.domain.error_policy.exception_identity import Cause
-from arrester.controlplane.domain.error_policy.policy import Answer, Policy, StageKind
-from arrester.controlplane.domain.error_policy.respond import (
+from arrester.agents.error_policy.respond import (
     NOT_CALLED,
     CallHandler,
     Decided,
@@ -24,8 +21,11 @@ from arrester.controlplane.domain.error_policy.respond import (
     TaskRun,
     respond,
 )
+from arrester.agents.error_policy.settings import ErrorSettings
+from arrester.controlplane.domain.error_policy.classify import describe
+from arrester.controlplane.domain.error_policy.exception_identity import Cause
+from arrester.controlplane.domain.error_policy.policy import Answer, Policy, StageKind
 from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
-from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from arrester.controlplane.domain.events import (
     Failure,
     RecordFailed,

@@ -13,8 +13,8 @@ from arrester.agents.batch.duplicate_positions import fail_shared_positions
 from arrester.agents.batch.slow_path import Evaluated, evaluate
 from arrester.agents.decisions.judge import Decision
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.executor.columns import OUTCOME
 from arrester.agents.failures import failure_set as failing
+from arrester.agents.worker.columns import OUTCOME
 from tests.agents.batch.test_slow_path import discard, judge, pipeline_of
 from tests.agents.pipeline_bench import SCHEMA
 

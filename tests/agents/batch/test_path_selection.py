@@ -15,7 +15,7 @@ from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndContinue, LogAndFail, LogAndPause
 from arrester.agents.run import processor
-from arrester.agents.spark.ship_executor import ship
+from arrester.agents.spark.ship_worker_code import ship
 from arrester.controlplane.domain.error_policy.policy import Policy
 from arrester.controlplane.domain.events import (
     FailuresCounted,

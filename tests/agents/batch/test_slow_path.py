@@ -21,13 +21,13 @@ from arrester.agents.decisions.policies import stage_policies
 from arrester.agents.decisions.rules import FailureRules
 from arrester.agents.definition.builder import PipelineBuilder, define
 from arrester.agents.definition.pipeline import Pipeline, PipelineInvalid
-from arrester.agents.executor.columns import DECIDED, ENTRY, OUTCOME, POSITION, TASK
 from arrester.agents.failures import failure_set as failing
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.handlers import LogAndContinue
-from arrester.agents.spark.ship_executor import ship, shipped
+from arrester.agents.spark.ship_worker_code import ship, shipped
 from arrester.agents.spark.versions import SparkRefused, require_supported
+from arrester.agents.worker.columns import DECIDED, ENTRY, OUTCOME, POSITION, TASK
 from arrester.controlplane.domain.error_policy.policy import Policy
 from arrester.controlplane.domain.errors import InvalidValue
 from tests.agents.pipeline_bench import SCHEMA

@@ -20,12 +20,12 @@ from arrester.agents.dead_letters.pending_files import FOLDER
 from arrester.agents.dead_letters.rows import DeadLetterContext, DeadLetterRows
 from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.executor.columns import ERROR, ERROR_TYPE, OUTCOME, POSITION, ROW, TASK
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.handlers import LogAndContinue
 from arrester.agents.spark.kafka_source import KafkaSource, kafka_sources
-from arrester.agents.spark.ship_executor import ship
+from arrester.agents.spark.ship_worker_code import ship
 from arrester.agents.stop_signal import StopRequested
+from arrester.agents.worker.columns import ERROR, ERROR_TYPE, OUTCOME, POSITION, ROW, TASK
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, ThreadDied
 from tests.agents.kafka_cluster import (

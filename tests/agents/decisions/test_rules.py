@@ -14,6 +14,7 @@ from arrester.agents.decisions.end_reasons import RecordFatal
 from arrester.agents.decisions.policies import StagePolicy
 from arrester.agents.decisions.rules import FailureRules, SelfHealing
 from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.error_policy.respond import Decided, DecisionReason
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.handlers import ErrorContext, LogAndContinue, Record, RecordError
@@ -21,7 +22,6 @@ from arrester.agents.spark.errors import Problem
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
 from arrester.controlplane.domain.error_policy.policy import Answer, Policy, StageKind
-from arrester.controlplane.domain.error_policy.respond import Decided, DecisionReason
 from arrester.controlplane.domain.events import RecordFailed
 from tests.agents.pipeline_bench import Bench, levels_of
 from tests.patience import wait_until

@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 from arrester.agents.batch.slow_path import evaluate
 from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import PipelineInvalid
-from arrester.agents.executor.columns import ERROR, OUTCOME, POSITION
 from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.spark.errors import StepFailed
+from arrester.agents.worker.columns import ERROR, OUTCOME, POSITION
 from arrester.controlplane.domain.events import RecordFailed, ResumeHow, TaskDied, ThreadDied
 from tests.agents.batch.test_slow_path import discard, failures, lines, pipeline_of
 from tests.agents.pipeline_bench import Bench, blocks, read_sink, sink_to

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.batch.slow_path import evaluate
-from arrester.agents.executor.columns import ERROR, OUTCOME, POSITION
 from arrester.agents.handlers import LogAndContinue, LogAndPause
+from arrester.agents.worker.columns import ERROR, OUTCOME, POSITION
 from arrester.controlplane.domain.events import RecordFailed, TaskDied
 from arrester.controlplane.domain.state.states import ThreadStatus
 from tests.agents.batch.test_slow_path import discard, lines, pipeline_of

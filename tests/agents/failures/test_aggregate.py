@@ -12,7 +12,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from arrester.agents.executor.columns import (
+from arrester.agents.failures.aggregate import FailureSummary, skipped_coordinates
+from arrester.agents.failures.failure_set import FailureSet
+from arrester.agents.failures.pause_offsets import is_held, pause_offset_of
+from arrester.agents.journal.entries import Cursor
+from arrester.agents.spark.local_checkpoint import ID
+from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,
     ERROR_TYPE,
@@ -21,11 +26,6 @@ from arrester.agents.executor.columns import (
     POSITION,
     TASK,
 )
-from arrester.agents.failures.aggregate import FailureSummary, skipped_coordinates
-from arrester.agents.failures.failure_set import FailureSet
-from arrester.agents.failures.pause_offsets import is_held, pause_offset_of
-from arrester.agents.journal.entries import Cursor
-from arrester.agents.spark.local_checkpoint import ID
 
 pytestmark = pytest.mark.spark
 

@@ -14,9 +14,9 @@ from pyspark.sql import types as T
 
 from arrester.agents.config import without_secrets
 from arrester.agents.definition.builder import define
-from arrester.agents.executor.redactor import PATH_CHARACTERS, PATHS, RedactRow
 from arrester.agents.failures.payload import Redaction, UnmatchedRules
 from arrester.agents.handlers import ErrorContext, LogAndContinue, Record, RecordError
+from arrester.agents.worker.redactor import PATH_CHARACTERS, PATHS, RedactRow
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.errors import InvalidConfiguration, InvalidValue
 from arrester.controlplane.domain.events import RecordFailed, ThreadDied

@@ -13,11 +13,11 @@ from pyspark.sql import types as T
 
 from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.executor.columns import ROW
 from arrester.agents.handlers import LogAndPause
 from arrester.agents.held.schema import HeldRowsMismatch, RowSchemas, converted, with_all_columns
 from arrester.agents.journal.storage import LocalStorage
 from arrester.agents.runtime.thread_protocol import TaskCommand
+from arrester.agents.worker.columns import ROW
 from arrester.controlplane.domain.events import ResumeHow, TaskPaused
 from arrester.controlplane.domain.state.states import ThreadStatus
 from tests.agents.pipeline_bench import Bench, read_sink, sink_to

@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from arrester.agents.executor.columns import ENTRY, POSITION, ROW, TASK
 from arrester.agents.held.schema import RowSchemas
 from arrester.agents.held.store import CHUNK_FOLDERS, HeldStore
 from arrester.agents.journal.entries import Entry, EntryKind, Held
 from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.agents.journal.state import Ledger
 from arrester.agents.journal.storage import LocalStorage
+from arrester.agents.worker.columns import ENTRY, POSITION, ROW, TASK
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 FOLDERS = CHUNK_FOLDERS + 44

@@ -12,13 +12,13 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j 
 from pyspark.sql import DataFrame, SparkSession
 
 from arrester.agents.decisions.rules import SelfHealing
+from arrester.agents.error_policy.settings import ErrorSettings
 from arrester.agents.handlers import LogAndContinue
 from arrester.agents.run.source_retries import SourceRetries
 from arrester.agents.run.termination import death_of
 from arrester.agents.spark.errors import Problem, cause_of, problem_of_job
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind
 from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
-from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from arrester.controlplane.domain.events import RecordFailed, TaskDied, ThreadStarted
 from tests.agents.pipeline_bench import Bench, sink_to
 from tests.agents.sample_events import NOW

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from arrester.agents.error_policy.settings import ErrorSettings
 from arrester.controlplane.domain.error_policy.setting_definitions import (
     ALIASES,
     DLQ_PRODUCER,
     KEYS,
 )
-from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from tests.conformance.cases import Case, Form, Json
 
 IGNORED = {

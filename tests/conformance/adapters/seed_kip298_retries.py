@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from arrester.controlplane.domain.error_policy.respond import Decided
+from arrester.agents.error_policy.respond import Decided
+from arrester.agents.error_policy.settings import ErrorSettings
 from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter, next_attempt
-from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from tests.conformance.adapters.schedules import check_schedule, schedule_of
 from tests.conformance.cases import Case, Form, Json
 from tests.conformance.simulation import Task, once, policy

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from arrester.agents.error_policy.respond import Decided, DecisionReason
+from arrester.agents.error_policy.settings import ErrorSettings
 from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
-from arrester.controlplane.domain.error_policy.respond import Decided, DecisionReason
-from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from tests.conformance.cases import Case, Form, Json
 from tests.conformance.simulation import Task, policy
 

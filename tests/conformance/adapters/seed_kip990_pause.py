@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from arrester.agents.error_policy.respond import Decided
+from arrester.agents.error_policy.settings import ErrorSettings
 from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
-from arrester.controlplane.domain.error_policy.respond import Decided
-from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from arrester.controlplane.domain.events import Response
 from tests.conformance.cases import Case, Form
 from tests.conformance.simulation import ANSWERS, Task

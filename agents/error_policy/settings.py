@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from arrester.agents.error_policy.setting_reader import SettingReader
 from arrester.controlplane.domain.error_policy import setting_definitions as keys
 from arrester.controlplane.domain.error_policy.classify import (
     DEFAULT_TABLE,
@@ -17,7 +18,6 @@ from arrester.controlplane.domain.error_policy.classify import (
 )
 from arrester.controlplane.domain.error_policy.policy import OutagePolicy, Policy, Scope, StageKind
 from arrester.controlplane.domain.error_policy.retry import UNLIMITED, RetryPolicy
-from arrester.controlplane.domain.error_policy.setting_reader import SettingReader
 from arrester.controlplane.domain.error_policy.tolerance import Tolerance, Window
 from arrester.controlplane.domain.errors import InvalidConfiguration, InvalidValue
 from arrester.controlplane.domain.events import Response

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import types as T
 
-from arrester.agents.executor.type_check import WrongType, struct_check
+from arrester.agents.worker.type_check import WrongType, struct_check
 
 UTC = datetime.UTC
 PAIR = T.StructType([T.StructField("y", T.LongType())])

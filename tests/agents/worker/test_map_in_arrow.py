@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
-from arrester.agents.executor.columns import ERROR, ORDINAL, OUTCOME
-from arrester.agents.executor.errors import Rules
-from arrester.agents.executor.map_in_arrow import Aborted, FastPathSteps, GuardedSteps, Step
-from arrester.agents.executor.python_steps import UserFunction
+from arrester.agents.worker.columns import ERROR, ORDINAL, OUTCOME
+from arrester.agents.worker.errors import Rules
+from arrester.agents.worker.map_in_arrow import Aborted, FastPathSteps, GuardedSteps, Step
+from arrester.agents.worker.python_steps import UserFunction
 from arrester.controlplane.domain.error_policy.exception_identity import describe, known_as
 from arrester.controlplane.domain.error_policy.retry import RetryPolicy
 

@@ -5,11 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.error_policy.classify import describe
-from arrester.controlplane.domain.error_policy.exception_identity import Cause
-from arrester.controlplane.domain.error_policy.log_levels import LEVELS, LogMessage
-from arrester.controlplane.domain.error_policy.policy import Answer, Policy, StageKind
-from arrester.controlplane.domain.error_policy.respond import (
+from arrester.agents.error_policy.respond import (
     NOT_CALLED,
     CallHandler,
     Decided,
@@ -22,6 +18,10 @@ from arrester.controlplane.domain.error_policy.respond import (
     as_answer,
     respond,
 )
+from arrester.controlplane.domain.error_policy.classify import describe
+from arrester.controlplane.domain.error_policy.exception_identity import Cause
+from arrester.controlplane.domain.error_policy.log_levels import LEVELS, LogMessage
+from arrester.controlplane.domain.error_policy.policy import Answer, Policy, StageKind
 from arrester.controlplane.domain.error_policy.retry import (
     Attempts,
     RetryAfter,

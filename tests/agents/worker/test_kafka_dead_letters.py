@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from arrester.agents.executor.errors import Rules
-from arrester.agents.executor.kafka_dead_letters import DeadLetterSender, TopicMaker
-from arrester.agents.executor.redactor import RedactRow
+from arrester.agents.worker.errors import Rules
+from arrester.agents.worker.kafka_dead_letters import DeadLetterSender, TopicMaker
+from arrester.agents.worker.redactor import RedactRow
 from arrester.controlplane.domain.error_policy import exception_identity
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE
 from arrester.controlplane.domain.error_policy.retry import RetryPolicy

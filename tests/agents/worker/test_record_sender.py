@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from arrester.agents.executor.columns import ENTRY, ERROR, ORDINAL, POSITION, RETRIES, STOPPED, TASK
-from arrester.agents.executor.errors import Rules
-from arrester.agents.executor.record_sender import FULL_BUFFER, SendRecords
+from arrester.agents.worker.columns import ENTRY, ERROR, ORDINAL, POSITION, RETRIES, STOPPED, TASK
+from arrester.agents.worker.errors import Rules
+from arrester.agents.worker.record_sender import FULL_BUFFER, SendRecords
 from arrester.controlplane.domain.error_policy import exception_identity
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE
 from arrester.controlplane.domain.error_policy.retry import RetryPolicy

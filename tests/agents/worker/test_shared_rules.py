@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from arrester.agents.executor.errors import RETRIABLE, SELF_HEALING, Row, Rules, now_ms
-from arrester.agents.executor.python_steps import Attempted, call_with_retries
-from arrester.agents.spark.ship_executor import ship, shipped
+from arrester.agents.spark.ship_worker_code import ship, shipped
+from arrester.agents.worker.errors import RETRIABLE, SELF_HEALING, Row, Rules, now_ms
+from arrester.agents.worker.python_steps import Attempted, call_with_retries
 from arrester.controlplane.domain.error_policy import exception_identity, retry
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind, describe
 from arrester.controlplane.domain.error_policy.retry import (

@@ -1,4 +1,4 @@
-"""Send `agents/executor` to the executors under a private name that hides no other package.
+"""Send `agents/worker` to the executors under a private name that hides no other package.
 
 Functions of the author are sent by PySpark's pickler.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark import SparkContext, cloudpickle
 
-from arrester.agents import executor
+from arrester.agents import worker
 from arrester.controlplane.domain.error_policy import exception_identity, retry
 from arrester.controlplane.domain.error_policy.policy import Policy
 
@@ -26,7 +26,7 @@ _RULES = (exception_identity, retry)
 
 
 def ship(context: SparkContext) -> None:
-    """Make the executor package importable on all executors and here; idempotent."""
+    """Make the package importable on all executors and here; idempotent."""
     archive = _archive(context)
     if any(Path(name).name == archive.name for name in context._python_includes or ()):
         return
@@ -76,7 +76,7 @@ def _archive(context: Any) -> Path:
 
     Its name contains a digest of its content.
     """
-    own = Path(executor.__path__[0]).glob("*.py")
+    own = Path(worker.__path__[0]).glob("*.py")
     sources = sorted([*own, *(Path(str(module.__file__)) for module in _RULES)])
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:12]
     archive = Path(context._temp_dir) / f"arrester_worker_{digest}.zip"

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arrester.agents.error_policy.settings import ErrorSettings
 from arrester.controlplane.domain.error_policy.classify import Kind, describe
 from arrester.controlplane.domain.error_policy.policy import Answer, Scope, StageKind
 from arrester.controlplane.domain.error_policy.retry import RetryPolicy
 from arrester.controlplane.domain.error_policy.setting_definitions import ALIASES, KEYS
-from arrester.controlplane.domain.error_policy.settings import ErrorSettings
 from arrester.controlplane.domain.error_policy.tolerance import Tolerance, Window
 from arrester.controlplane.domain.errors import InvalidConfiguration
 from tests.services import REPOSITORY
