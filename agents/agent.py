@@ -96,8 +96,8 @@ class Agent:
         Spark Connect or an unsupported version of Spark.
         """
         # It imports PySpark, which importing this package alone must not need.
-        from arrester.agents.spark.session_conf import agent_settings
-        from arrester.agents.spark.versions import require_supported
+        from arrester.agents.spark.agent_settings import agent_settings
+        from arrester.agents.spark.jvm.versions import require_supported
 
         require_supported(spark)
         handler, sources, faults = UncaughtHandler(), list[Source](), list[InvalidValue]()

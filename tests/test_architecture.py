@@ -60,15 +60,18 @@ def test_agents_share_the_domain_with_the_server_and_nothing_else() -> None:
     assert strays == set()
 
 
-#: Ways into the JVM, and parts of PySpark that its documentation does not name.
-PRIVATE_ATTRIBUTES = {
+#: Attributes and modules of PySpark that lead to objects of the JVM.
+JVM_ATTRIBUTES = {
     *("_jvm", "_jdf", "_jc", "_jsc", "_jsparkSession", "_gateway", "_origin", "_desc", "_cause"),
-    *("_python_includes", "_jreader", "_jwrite", "_jsq"),
+    *("_jreader", "_jwrite", "_jsq"),
 }
-PRIVATE_MODULES = (
-    *("py4j", "pyspark.sql.classic", "pyspark.sql.connect", "pyspark.sql.pandas"),
-    *("pyspark.errors.exceptions", "pyspark.java_gateway"),
+JVM_MODULES = (
+    *("py4j", "pyspark.sql.classic", "pyspark.errors.exceptions", "pyspark.java_gateway"),
+    "arrester.agents.spark.jvm.classes",
 )
+#: Other private attributes and modules of PySpark.
+PRIVATE_ATTRIBUTES = {"_python_includes", "_pickled_broadcast_vars", "_temp_dir"}
+PRIVATE_MODULES = ("pyspark.sql.connect", "pyspark.sql.pandas")
 
 
 def test_only_agents_spark_uses_the_private_api_of_spark() -> None:
@@ -85,6 +88,17 @@ def test_only_agents_spark_uses_the_private_api_of_spark() -> None:
         if name in PRIVATE_ATTRIBUTES or name.startswith(PRIVATE_MODULES)
     }
     assert strays == allowed
+
+
+def test_only_agents_spark_jvm_touches_the_jvm() -> None:
+    strays = {
+        (str(module.relative_to(REPOSITORY)), name)
+        for module in modules("agents")
+        if not module.is_relative_to(REPOSITORY / "agents/spark/jvm")
+        for name in (*imports(module), *attributes(module))
+        if name in JVM_ATTRIBUTES or name.startswith(JVM_MODULES)
+    }
+    assert strays == set()
 
 
 def attributes(module: Path) -> Iterator[str]:

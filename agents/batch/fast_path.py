@@ -22,10 +22,11 @@ from arrester.agents.definition.sinks import Sink
 from arrester.agents.definition.steps import Columns, Deserialize, Native, Process, Step, Transform
 from arrester.agents.execution.step_runner import python_schema, python_steps, segments
 from arrester.agents.spark.column_names import map_in_arrow, quoted
-from arrester.agents.spark.monitoring.log_filter import LogFilter, abort_mark
+from arrester.agents.spark.jvm.log_filter import LogFilter, abort_mark
+from arrester.agents.spark.jvm.prepared_expressions import PreparedExpressions
+from arrester.agents.spark.jvm.try_eval import VALUE, reusable, try_eval
 from arrester.agents.spark.rows_read import RowsUnread
 from arrester.agents.spark.ship_worker_code import shipped, shipped_rules
-from arrester.agents.spark.try_eval import VALUE, PreparedExpressions, reusable, try_eval
 from arrester.agents.worker.columns import SOURCE
 from arrester.controlplane.domain.error_policy.policy import Policy
 

@@ -17,10 +17,10 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.steps import Process, Step, Transform
 from arrester.agents.execution.step_runner import is_internal, source_columns
 from arrester.agents.failures.pause_offsets import is_task_in
-from arrester.agents.spark.catalyst import is_valid_utf8
 from arrester.agents.spark.column_names import quoted, with_columns_named
 from arrester.agents.spark.errors import Problem, error_column, error_row
-from arrester.agents.spark.try_eval import VALUE, guarded
+from arrester.agents.spark.jvm.try_eval import VALUE, guarded
+from arrester.agents.spark.utf8 import is_valid_utf8
 from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,

@@ -26,15 +26,14 @@ from arrester.agents.execution.step_runner import (
 from arrester.agents.failures.failure_set import FailureSet, fits_driver
 from arrester.agents.failures.record_hash import RecordHash
 from arrester.agents.spark.column_names import with_columns_named
+from arrester.agents.spark.jvm.stored_rows import partitions_of, row_count
 from arrester.agents.spark.local_checkpoint import (
     Checkpoints,
     checkpointed,
     lazy_checkpoint,
-    partitions_of,
     release,
     releasing,
     releasing_on_error,
-    row_count,
 )
 from arrester.agents.worker.columns import ENTRY, HELD, ORDINAL, OUTCOME, RETRIES, SOURCE
 from arrester.controlplane.domain.error_policy.policy import Policy

@@ -10,9 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.journal.entries import DeadLetters
-from arrester.agents.spark.catalyst import has_data_source
 from arrester.agents.spark.errors import Problem
-from arrester.agents.spark.hadoop import storage, why_not_writable
+from arrester.agents.spark.jvm.hadoop import why_not_writable
+from arrester.agents.spark.jvm.hadoop_storage import storage
+from arrester.agents.spark.jvm.session import has_data_source
 from arrester.controlplane.domain.errors import ArresterError
 
 #: Spark creates this file after all others of a folder.

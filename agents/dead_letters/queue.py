@@ -32,7 +32,8 @@ from arrester.agents.failures.fingerprints import failure_at
 from arrester.agents.journal.entries import DeadLetters, Entry, EntryKind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import Storage
-from arrester.agents.spark.errors import Problem, problem_of
+from arrester.agents.spark.errors import Problem
+from arrester.agents.spark.jvm.problems import problem_of
 from arrester.controlplane.domain.error_policy import classify
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import StageKind

@@ -18,8 +18,8 @@ from arrester.agents.definition.stages import stages_of
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.spark.column_names import in_quotes, text_literal
+from arrester.agents.spark.jvm.try_eval import VALUE, guarded
 from arrester.agents.spark.ship_worker_code import shipped
-from arrester.agents.spark.try_eval import VALUE, guarded
 from arrester.agents.worker.columns import ERROR, OUTCOME, POSITION, PREFIX, ROW, SOURCE, TASK
 
 #: The columns of a dead letter. They never change; new ones are added at the end.

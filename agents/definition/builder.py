@@ -44,9 +44,10 @@ from arrester.agents.definition.steps import (
     UserFunction,
 )
 from arrester.agents.handlers import Handler, OnClass, check_handler, checked_answers
+from arrester.agents.spark.jvm.failfast import names_in
+from arrester.agents.spark.jvm.prepared_expressions import PreparedExpressions
+from arrester.agents.spark.jvm.versions import require_supported
 from arrester.agents.spark.kafka_source import COORDINATES, default_task
-from arrester.agents.spark.try_eval import PreparedExpressions, names_in
-from arrester.agents.spark.versions import require_supported
 from arrester.agents.worker.columns import PREFIX
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.errors import InvalidValue

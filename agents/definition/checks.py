@@ -14,8 +14,8 @@ from pyspark.sql import types as T
 
 from arrester.agents.arguments import wrong_type
 from arrester.agents.definition.pipeline import PipelineInvalid
-from arrester.agents.spark.determinism import non_deterministic_part
-from arrester.agents.spark.session_conf import can_carry, require_packages
+from arrester.agents.spark.arrow_support import can_carry, require_packages
+from arrester.agents.spark.jvm.determinism import non_deterministic_part
 from arrester.agents.spark.ship_worker_code import pickle_error
 from arrester.agents.worker.columns import PREFIX
 from arrester.controlplane.domain.error_policy.redaction_rules import RULE, fields_parser

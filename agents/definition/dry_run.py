@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from arrester.agents.arguments import wrong_type
 from arrester.agents.definition.checks import check_columns, empty_frame, first_line
 from arrester.agents.definition.pipeline import PipelineInvalid
-from arrester.agents.spark.catalyst import passes_column, why_not_row_by_row
 from arrester.agents.spark.column_names import column_of_text
-from arrester.agents.spark.try_eval import failfast
+from arrester.agents.spark.jvm.failfast import failfast
+from arrester.agents.spark.jvm.transform_analysis import passes_column, why_not_row_by_row
 from arrester.agents.worker.columns import LINK
 from arrester.controlplane.domain.errors import InvalidValue
 

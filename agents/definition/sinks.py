@@ -18,7 +18,7 @@ from arrester.agents.arguments import (
     wrong_type,
 )
 from arrester.agents.handlers import Handler
-from arrester.agents.spark.hadoop import hadoop_option
+from arrester.agents.spark.jvm.hadoop import hadoop_option
 from arrester.agents.spark.rows_read import call_with_all_rows
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.errors import InvalidValue

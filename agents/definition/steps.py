@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
 from arrester.agents.handlers import Handler
-from arrester.agents.spark.try_eval import PreparedExpressions
+from arrester.agents.spark.jvm.prepared_expressions import PreparedExpressions
 from arrester.controlplane.domain.error_policy.policy import Answer
 
 Row = dict[str, Any]

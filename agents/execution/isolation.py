@@ -15,22 +15,22 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.execution.bisection import Bisection, NoSingleRecord, evaluating
-from arrester.agents.spark.catalyst import partition_count
 from arrester.agents.spark.column_names import with_columns_named
 from arrester.agents.spark.errors import (
     Problem,
     StepFailed,
     error_column,
     error_row,
-    problem_of_job,
 )
 from arrester.agents.spark.job_attempts import (
     AttemptFailed,
-    FailedJob,
     Operation,
     run_job,
     with_row_counter,
 )
+from arrester.agents.spark.jvm.catalyst import partition_count
+from arrester.agents.spark.jvm.job_status import FailedJob
+from arrester.agents.spark.jvm.problems import problem_of_job
 from arrester.agents.spark.local_checkpoint import (
     AS_BYTES,
     ID,

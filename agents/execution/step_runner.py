@@ -22,13 +22,15 @@ from pyspark.sql import types as T
 from arrester.agents.definition.checks import differs
 from arrester.agents.definition.steps import Columns, Deserialize, Native, Process, Step, Transform
 from arrester.agents.execution.isolation import Isolation, SurvivingRows, Suspect
-from arrester.agents.spark.catalyst import with_column_of
 from arrester.agents.spark.column_names import map_in_arrow, quoted, with_columns_named
-from arrester.agents.spark.errors import StepFailed, problem_of_job
+from arrester.agents.spark.errors import StepFailed
 from arrester.agents.spark.job_attempts import is_cancelled
+from arrester.agents.spark.jvm.prepared_expressions import SHARED, PreparedExpressions
+from arrester.agents.spark.jvm.problems import problem_of_job
+from arrester.agents.spark.jvm.transform_analysis import with_column_of
+from arrester.agents.spark.jvm.try_eval import guarded_struct
 from arrester.agents.spark.local_checkpoint import Checkpoints
 from arrester.agents.spark.ship_worker_code import shipped, shipped_rules
-from arrester.agents.spark.try_eval import SHARED, PreparedExpressions, guarded_struct
 from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,

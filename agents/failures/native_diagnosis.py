@@ -17,10 +17,10 @@ from pyspark.sql import types as T
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.steps import Columns, Deserialize, Process, Step, Transform
 from arrester.agents.execution.step_runner import StepRunner
-from arrester.agents.spark.catalyst import collected
 from arrester.agents.spark.errors import Problem
+from arrester.agents.spark.jvm.catalyst import collected
+from arrester.agents.spark.jvm.native_evaluator import NativeEvaluator
 from arrester.agents.spark.local_checkpoint import releasing
-from arrester.agents.spark.native_evaluator import NativeEvaluator
 from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,

@@ -1,6 +1,6 @@
 """Atomic files in the checkpoint folder, and the progress in Spark's own files there.
 
-`agents.spark.hadoop` implements the same protocol for Hadoop file systems.
+`agents.spark.jvm.hadoop_storage` implements the same protocol for Hadoop file systems.
 """
 
 from __future__ import annotations

@@ -42,9 +42,9 @@ from arrester.agents.run.termination import death_of, ending_entry, superseded
 from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
 from arrester.agents.sink.batch_writer import BatchWriter
 from arrester.agents.sink.record_sender import RecordSender
-from arrester.agents.spark.hadoop import storage
 from arrester.agents.spark.job_attempts import JobTag
-from arrester.agents.spark.monitoring.job_description import JobDescription
+from arrester.agents.spark.job_description import JobDescription
+from arrester.agents.spark.jvm.hadoop_storage import storage
 from arrester.agents.spark.ship_worker_code import ship
 from arrester.controlplane.domain.error_policy.policy import StageKind
 from arrester.controlplane.domain.events import ThreadDied

@@ -26,8 +26,8 @@ from arrester.agents.journal.state import Ledger, SavedRows, TaskLedger
 from arrester.agents.run.commit import Committer
 from arrester.agents.sink.stage import SinkStage
 from arrester.agents.spark.job_attempts import JobTag
+from arrester.agents.spark.job_description import JobDescription
 from arrester.agents.spark.local_checkpoint import releasing_on_error
-from arrester.agents.spark.monitoring.job_description import JobDescription
 from arrester.agents.spark.rows_read import RowsUnread
 from arrester.agents.worker.columns import ENTRY, ROW
 from arrester.controlplane.domain.error_policy.policy import Policy

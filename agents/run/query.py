@@ -17,8 +17,8 @@ from arrester.agents.journal.storage import (
     is_committed,
 )
 from arrester.agents.spark.foreach_batch import ForeachBatchQuery, OnBatch
-from arrester.agents.spark.hadoop import storage
 from arrester.agents.spark.job_attempts import JobTag
+from arrester.agents.spark.jvm.hadoop_storage import storage
 from arrester.agents.spark.source_identity import SourceIdentity, identity_of
 
 #: In the checkpoint of a static source: the progress that Spark stores for a streaming one.

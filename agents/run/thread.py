@@ -23,7 +23,7 @@ from arrester.agents.run.source_retries import SourceRetries
 from arrester.agents.run.termination import death_of
 from arrester.agents.runtime.thread_protocol import Outbox, PolicyCommand, TaskCommand, ThreadDeath
 from arrester.agents.runtime.uncaught import UNCAUGHT_DEFAULT
-from arrester.agents.spark.versions import require_supported
+from arrester.agents.spark.jvm.versions import require_supported
 from arrester.agents.stop_signal import BatchEnded, BatchStopped, StopRequested, StopSignal
 from arrester.controlplane.domain.error_policy.policy import StageKind
 from arrester.controlplane.domain.state.states import TaskState, TaskStatus, ThreadStatus

@@ -35,7 +35,8 @@ from arrester.agents.sink.stage import (
     with_all_failed,
     with_failures,
 )
-from arrester.agents.spark.errors import Problem, problem_of
+from arrester.agents.spark.errors import Problem
+from arrester.agents.spark.jvm.problems import problem_of
 from arrester.agents.spark.rows_read import RowsUnread
 from arrester.agents.worker.columns import OUTCOME
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage

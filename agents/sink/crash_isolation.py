@@ -26,12 +26,12 @@ from arrester.agents.spark.errors import (
     Problem,
     StepFailed,
     error_row,
-    problem_of_job,
-    rank_at_crash,
 )
 from arrester.agents.spark.job_attempts import for_thread
+from arrester.agents.spark.jvm.problems import problem_of_job
 from arrester.agents.spark.local_checkpoint import checkpointed, releasing
 from arrester.agents.spark.session_conf import FAULT_HANDLER, conf
+from arrester.agents.spark.worker_tracebacks import rank_at_crash
 from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,

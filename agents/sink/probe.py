@@ -31,11 +31,10 @@ from arrester.agents.spark.errors import (
     Problem,
     StepFailed,
     error_row,
-    java_exception_of,
-    problem_of,
-    problem_of_job,
 )
 from arrester.agents.spark.job_attempts import AttemptFailed, run_job, with_row_counter
+from arrester.agents.spark.jvm.causes import java_exception_of
+from arrester.agents.spark.jvm.problems import problem_of, problem_of_job
 from arrester.agents.spark.local_checkpoint import ID, numbered
 from arrester.agents.worker.columns import (
     ENTRY,

@@ -25,7 +25,8 @@ from arrester.agents.decisions.rules import FailureRules, SelfHealing
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures.aggregate import Coordinates
 from arrester.agents.journal.scratch import Scratch
-from arrester.agents.spark.errors import Problem, error_column, error_row, problem_of_job
+from arrester.agents.spark.errors import Problem, error_column, error_row
+from arrester.agents.spark.jvm.problems import problem_of_job
 from arrester.agents.spark.local_checkpoint import checkpointed, releasing
 from arrester.agents.worker.columns import (
     DECIDED,

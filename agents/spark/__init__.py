@@ -1,1 +1,1 @@
-"""All use of Spark's private API and every difference between its versions."""
+"""What the agent needs of Spark. Only the package `jvm` touches the JVM."""

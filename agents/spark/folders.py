@@ -1,26 +1,30 @@
-"""Folders that a source reads, and whether another folder is one of them or nested with one."""
+"""Whether a folder overlaps with a folder that a source reads."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark.sql import DataFrame, SparkSession
 
-from arrester.agents.spark.catalyst import node_name, to_list
-from arrester.agents.spark.hadoop import hadoop_path, qualified_uri
-from arrester.agents.spark.jvm import jvm_class
-from arrester.agents.spark.kafka_source import leaves_of, options_of
+from arrester.agents.spark.jvm.hadoop import (
+    folders_matching,
+    glob_alternatives,
+    matches_glob,
+    qualified_location,
+)
+from arrester.agents.spark.jvm.source_plan import leaves_of, paths_of
 
-_GLOB = "*?[{\\"
+_GLOB_CHARACTERS = "*?[{\\"
 
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """A folder, or a pattern of folders, without symbolic links as far as it is known."""
+    """A folder, or a pattern of folders.
+
+    On a local disk, the part before a pattern has no symbolic links.
+    """
 
     #: Scheme and authority.
     store: str
@@ -34,9 +38,9 @@ def folder_read_at(source: DataFrame, location: str) -> str | None:
     """
     spark = source.sparkSession
     written = _folder(spark, location)
-    for path in _paths(source):
-        for each in _expanded(spark, path):
-            if written is not None and _overlap(spark, each, written):
+    for path in (path for leaf in leaves_of(source) for path in paths_of(source, leaf)):
+        for folder in _expand(spark, path):
+            if written is not None and _overlap(spark, folder, written):
                 return path
     return None
 
@@ -47,17 +51,6 @@ def is_inside(spark: SparkSession, location: str, other: str) -> bool:
     if inner is None or outer is None or inner.store != outer.store:
         return False
     return inner.parts[: len(outer.parts)] == outer.parts
-
-
-def _paths(source: DataFrame) -> Iterator[str]:
-    """Yield the paths and patterns of files in the plan of `source`."""
-    for leaf in leaves_of(source):
-        if node_name(leaf) == "LogicalRelation":
-            relation = leaf.relation()
-            if relation.getClass().getSimpleName() == "HadoopFsRelation":
-                yield from (str(path) for path in to_list(relation.location().rootPaths()))
-        elif path := options_of(source, leaf).get("path"):
-            yield path
 
 
 def _overlap(spark: SparkSession, pattern: _Folder, written: _Folder) -> bool:
@@ -76,44 +69,40 @@ def _is_hidden(name: str) -> bool:
 def _matches(spark: SparkSession, pattern: str, name: str) -> bool:
     if pattern == name or not _has_glob(pattern):
         return pattern == name
-    jvm: Any = spark._jvm
-    return bool(jvm_class(jvm, "org.apache.hadoop.fs.GlobPattern")(pattern).matches(name))
+    return matches_glob(spark, pattern, name)
 
 
-def _expanded(spark: SparkSession, path: str) -> list[_Folder]:
-    """Return the folders of a pattern: those that may appear, and those that are there now."""
+def _expand(spark: SparkSession, path: str) -> list[_Folder]:
+    """Return the folders of a pattern: patterns of possible folders, and the existing folders."""
     if not _has_glob(path):
-        found = [_folder(spark, path)]
+        folders = [_folder(spark, path)]
     else:
-        jvm: Any = spark._jvm
-        patterns = list(jvm_class(jvm, "org.apache.hadoop.fs.GlobExpander").expand(path))
-        found = [_folder(spark, str(each)) for each in patterns]
-        # A match may be a symbolic link to another place.
-        found += [_folder(spark, each) for each in _local_matches(spark, path)]
-    return [each for each in found if each is not None]
+        # An existing folder may be a symbolic link to another place.
+        paths = [*glob_alternatives(spark, path), *_local_folders(spark, path)]
+        folders = [_folder(spark, each) for each in paths]
+    return [folder for folder in folders if folder is not None]
 
 
-def _local_matches(spark: SparkSession, path: str) -> Sequence[str]:
-    uri, files = qualified_uri(spark, path)
-    if uri.getScheme() != "file":
+def _local_folders(spark: SparkSession, pattern: str) -> Sequence[str]:
+    """Return the existing folders of a pattern on the local disk."""
+    location = qualified_location(spark, pattern)
+    if location is None or location.scheme != "file":
         return ()
-    statuses = files.globStatus(hadoop_path(spark, path)) or ()
-    return [str(each.getPath().toString()) for each in statuses if each.isDirectory()]
+    return folders_matching(spark, pattern)
 
 
 def _folder(spark: SparkSession, location: str) -> _Folder | None:
-    """Return a folder; None if its file system is unknown here, which the run itself reports."""
-    try:
-        uri, _ = qualified_uri(spark, location)
-    except Py4JJavaError:
+    """Return a folder, None if its file system is unknown; the run itself reports that."""
+    qualified = qualified_location(spark, location)
+    if qualified is None:
         return None
-    names = [name for name in str(uri.getPath()).split("/") if name]
-    if uri.getScheme() == "file":
+    names = [name for name in qualified.path.split("/") if name]
+    if qualified.scheme == "file":
         plain = next((n for n, name in enumerate(names) if _has_glob(name)), len(names))
         real = os.path.realpath("/" + "/".join(names[:plain]))
         names = [name for name in real.split("/") if name] + names[plain:]
-    return _Folder(f"{uri.getScheme()}://{uri.getAuthority() or ''}", tuple(names))
+    return _Folder(f"{qualified.scheme}://{qualified.authority}", tuple(names))
 
 
 def _has_glob(text: str) -> bool:
-    return any(each in text for each in _GLOB)
+    return any(character in text for character in _GLOB_CHARACTERS)

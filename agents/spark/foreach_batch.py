@@ -1,25 +1,19 @@
-"""A streaming query whose micro-batches call a Python function: its stop and its release.
-
-PySpark keeps such a function as long as the JVM keeps the query, and a Python thread for each JVM
-thread that called one. Without release, each replaced query would leak both.
-"""
+"""A streaming query whose micro-batches call a Python function: its stop and its release."""
 
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any
 
-from pyspark import SparkContext
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from arrester.agents.spark.jvm.callbacks import release_callback
 from arrester.agents.stop_signal import BatchEnded, BatchStopped
 
 _log = logging.getLogger("arrester.thread")
@@ -30,43 +24,20 @@ OnBatch = Callable[[DataFrame, int], None]
 _STOP_SECONDS = 10.0
 _STOP_TICK_SECONDS = 0.01
 #: In a stopped query, Spark takes an exception of Python with this text for the interrupt of the
-#: stop. It logs any other as the failure of the query.
+#: stop. It logs any other exception as the failure of the query.
 _INTERRUPTED = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling foreachBatch: "
     "java.lang.InterruptedException"
 )
 
 
-#: The ids of released functions that the JVM still has.
-_released: set[str] = set()
-
-
-def _is_no_end(record: logging.LogRecord) -> bool:
-    exc = record.exc_info[1] if record.exc_info else None
-    return not isinstance(exc, BatchEnded | BatchStopped)
-
-
-def _is_no_release(record: logging.LogRecord) -> bool:
-    id = record.getMessage().rpartition(" ")[2]
-    if id not in _released:
-        return True
-    _released.discard(id)
-    return False
-
-
-# py4j logs each exception that leaves a Python function as an error, and warns about each function
-# that the JVM releases after us.
-logging.getLogger("py4j.clientserver").addFilter(_is_no_end)
-logging.getLogger("py4j.java_gateway").addFilter(_is_no_release)
-
-
 class ForeachBatchQuery:
     """A query that calls `on_batch` until it is stopped."""
 
     def __init__(self, writer: DataStreamWriter, on_batch: OnBatch) -> None:
-        """Start it."""
+        """Start the query."""
         self._on_batch: OnBatch | None = on_batch
-        #: py4j's thread, with its connection to the calling JVM thread.
+        #: The thread that py4j runs for the calling thread of the JVM.
         self._caller: threading.Thread | None = None
         self._stopping = threading.Lock()
         self._started: Future[StreamingQuery] = Future()
@@ -94,31 +65,31 @@ class ForeachBatchQuery:
 
     @property
     def id(self) -> str:
-        """The id of its checkpoint."""
+        """The ID of the query, which is stored in its checkpoint."""
         return str(self._started.result().id)
 
     @property
     def isActive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the query has not ended."""
         return self._started.result().isActive
 
     def awaitTermination(self) -> object:
-        """Wait for its end; raises the exception that ended it."""
+        """Wait for the end of the query; raises the exception that ended it."""
         return self._started.result().awaitTermination()
 
     def exception(self) -> BaseException | None:
-        """Return the exception that ended it."""
+        """Return the exception that ended the query."""
         return self._started.result().exception()
 
     def stop(self) -> None:
-        """Stop it, and wait until the running micro-batch has ended."""
+        """Stop the query, and wait until the running micro-batch has ended."""
         query = self._started.result()
         # Spark warns at each stop of a query without jobs.
         with self._stopping:
             if query.isActive:
                 query.stop()
             else:
-                # Until then, Spark starts no other query at the checkpoint.
+                # Until it has terminated, Spark starts no other query at the checkpoint.
                 with suppress(Exception):
                     query.awaitTermination()
             self._release()
@@ -141,28 +112,7 @@ class ForeachBatchQuery:
             _log.debug("a query ended while it was stopped", exc_info=True)
 
     def _release(self) -> None:
-        """Release what the query held. It has ended, so the JVM calls no more."""
+        """Release what the query held. It has ended, so the JVM does not call any more."""
         self._on_batch = None
-        try:
-            self._remove_from_pool()
-            self._close_connection()
-        except Exception:  # py4j's inner parts: another version may have them elsewhere
-            _log.debug("a query's callback stays until the JVM releases it", exc_info=True)
-
-    def _remove_from_pool(self) -> None:
-        gateway: Any = SparkContext._gateway
-        if gateway is None:
-            return
-        pool = gateway.gateway_property.pool
-        for id, proxy in list(pool.dict.items()):
-            if getattr(proxy, "func", None) is self:
-                _released.add(id)
-                del pool[id]
-
-    def _close_connection(self) -> None:
-        """End py4j's thread for the JVM thread of the ended query."""
         caller, self._caller = self._caller, None
-        server = getattr(getattr(caller, "_target", None), "__self__", None)
-        connection = getattr(server, "socket", None)
-        if caller is not threading.current_thread() and isinstance(connection, socket.socket):
-            connection.shutdown(socket.SHUT_RDWR)
+        release_callback(self, caller)

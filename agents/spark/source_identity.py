@@ -1,18 +1,14 @@
-"""What identifies a static source: its columns, and its files or its number of rows."""
+"""The identity of a static source: its columns, and its files or its number of rows."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame
 
-from arrester.agents.spark.catalyst import children, node_name, nodes, to_list, to_seq
+from arrester.agents.spark.jvm.source_plan import files_scanned
 
-#: Rows that the driver's code makes.
-_LOCAL = frozenset({"EmptyRelationExec", "LocalTableScanExec", "OneRowRelationExec", "RangeExec"})
-#: At most this many files are named in a message.
-_NAMED = 3
+#: The largest number of files that a message names.
+_NAMED_FILES = 3
 
 
 class SourceIdentity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -38,44 +34,20 @@ class SourceIdentity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
                 if self.files[path] != now.files[path]
             },
         }
-        found = [f"{_named(paths)} {kind}" for kind, paths in changed.items() if paths]
-        if self.rows != now.rows and not found:
+        differences = [f"{_with_verb(paths)} {kind}" for kind, paths in changed.items() if paths]
+        if self.rows != now.rows and not differences:
             return f"it had {self.rows} rows and has {now.rows}"
-        return "; ".join(found) or None
+        return "; ".join(differences) or None
 
 
-def _named(paths: set[str]) -> str:
-    first = sorted(paths)[:_NAMED]
+def _with_verb(paths: set[str]) -> str:
+    first = sorted(paths)[:_NAMED_FILES]
     more = "" if len(paths) == len(first) else f" and {len(paths) - len(first)} more"
     return f"{', '.join(first)}{more} {'is' if len(paths) == 1 else 'are'}"
 
 
 def identity_of(source: DataFrame) -> SourceIdentity:
     """Return the identity of a static source; a Spark job counts the rows of one without files."""
-    files: dict[str, tuple[int, int]] = {}
-    is_files = True
-    for leaf in nodes(source._jdf.queryExecution().sparkPlan()):
-        if node_name(leaf) == "FileSourceScanExec":
-            files |= _files(source, leaf)
-        elif not children(leaf) and node_name(leaf) not in _LOCAL:
-            is_files = False
-    rows = None if files and is_files else source.count()
+    files, only_files = files_scanned(source)
+    rows = None if files and only_files else source.count()
     return SourceIdentity(columns=source.schema.simpleString(), files=files, rows=rows)
-
-
-def _files(source: DataFrame, scan: Any) -> dict[str, tuple[int, int]]:
-    """Return the files of the partitions that a scan reads, as Spark has listed them."""
-    spark = source.sparkSession
-    # Filters that depend on a query are not known before it runs.
-    filters = [
-        each
-        for each in to_list(scan.partitionFilters())
-        if not any("Subquery" in node_name(node) for node in nodes(each))
-    ]
-    no_filters = to_seq(spark._jvm, [])
-    folders = scan.relation().location().listFiles(to_seq(spark._jvm, filters), no_filters)
-    return {
-        str(file.getPath().toString()): (int(file.getLen()), int(file.getModificationTime()))
-        for folder in to_list(folders)
-        for file in to_list(folder.files())
-    }

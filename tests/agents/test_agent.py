@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from arrester import Agent, ApplicationLatched, Ending, InvalidConfiguration
 from arrester.agents.journal.fencing import claim
 from arrester.agents.journal.storage import LocalStorage
-from arrester.agents.spark.versions import SparkRefused
+from arrester.agents.spark.jvm.versions import SparkRefused
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.domain.events import (
     CommandApplied,

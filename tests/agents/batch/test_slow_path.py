@@ -25,8 +25,8 @@ from arrester.agents.failures import failure_set as failing
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.handlers import LogAndContinue
+from arrester.agents.spark.jvm.versions import SparkRefused, require_supported
 from arrester.agents.spark.ship_worker_code import ship, shipped
-from arrester.agents.spark.versions import SparkRefused, require_supported
 from arrester.agents.worker.columns import DECIDED, ENTRY, OUTCOME, POSITION, TASK
 from arrester.controlplane.domain.error_policy.policy import Policy
 from arrester.controlplane.domain.errors import InvalidValue

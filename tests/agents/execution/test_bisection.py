@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from arrester.agents.batch.slow_path import evaluate
 from arrester.agents.execution.bisection import Bisection, evaluating
-from arrester.agents.spark.job_attempts import AttemptFailed, FailedJob, run_job, with_row_counter
+from arrester.agents.spark.job_attempts import AttemptFailed, run_job, with_row_counter
+from arrester.agents.spark.jvm.job_status import FailedJob
 from arrester.agents.spark.local_checkpoint import ID, numbered
 from arrester.agents.spark.session_conf import conf, small_batches
 from arrester.agents.worker.columns import OUTCOME, POSITION

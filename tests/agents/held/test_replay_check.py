@@ -15,7 +15,7 @@ from arrester.agents.failures.record_hash import RecordHash
 from arrester.agents.handlers import Handler, LogAndContinue, LogAndPause
 from arrester.agents.held.replay_check import PositionsChanged, ReplayCheck
 from arrester.agents.run.thread import PipelineThread
-from arrester.agents.spark.determinism import repeatable_columns
+from arrester.agents.spark.jvm.determinism import repeatable_columns
 from tests.agents.pipeline_bench import SCHEMA, Bench, Row, sink_to
 from tests.patience import wait_until
 

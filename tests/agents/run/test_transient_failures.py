@@ -16,7 +16,9 @@ from arrester.agents.error_policy.settings import ErrorSettings
 from arrester.agents.handlers import LogAndContinue
 from arrester.agents.run.source_retries import SourceRetries
 from arrester.agents.run.termination import death_of
-from arrester.agents.spark.errors import Problem, cause_of, problem_of_job
+from arrester.agents.spark.errors import Problem
+from arrester.agents.spark.jvm.causes import cause_of
+from arrester.agents.spark.jvm.problems import problem_of_job
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind
 from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
 from arrester.controlplane.domain.events import RecordFailed, TaskDied, ThreadStarted

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndContinue, LogAndPause
-from arrester.agents.spark.errors import problem_of
+from arrester.agents.spark.jvm.problems import problem_of
 from arrester.agents.spark.local_checkpoint import lazy_checkpoint, release
 from tests.agents.batch.test_path_selection import Spy, reported, states_of
 from tests.agents.pipeline_bench import Bench

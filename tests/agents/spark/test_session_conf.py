@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from arrester.agents.spark.session_conf import SMALL, agent_settings, batch_rows, small_batches
+from arrester.agents.spark.agent_settings import agent_settings
+from arrester.agents.spark.session_conf import SMALL, batch_rows, small_batches
 from arrester.controlplane.domain.errors import InvalidValue
 
 pytestmark = pytest.mark.spark

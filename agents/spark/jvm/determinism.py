@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
-from arrester.agents.spark.catalyst import analysed, children, node_name, nodes, to_list
+from arrester.agents.spark.jvm.catalyst import analysed, children, node_name, nodes, to_list
 
 _NAME = "v"
 _SIMPLE = (

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from arrester.agents.spark import versions
-from arrester.agents.spark.versions import (
+from arrester.agents.spark.jvm import versions
+from arrester.agents.spark.jvm.versions import (
     SparkRefused,
     missing_names,
     require_supported,

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from arrester.agents.spark.jvm import jvm_class
+from arrester.agents.spark.jvm.classes import jvm_class
 
 _log = logging.getLogger("arrester.thread")
 

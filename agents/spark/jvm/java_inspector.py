@@ -1,7 +1,7 @@
 """Read many Java exceptions with a few calls.
 
-Each question from Python is a call to the JVM, and each exception needs a dozen. Method handles ask
-all exceptions in the JVM at once, without a jar of ours. The answers return pickled.
+One by one, each exception takes a dozen calls from Python to the JVM. Method handles read all of
+them in one call, without a jar of ours. Their results return pickled.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
-from arrester.agents.spark.jvm import jvm_class
-from arrester.agents.spark.versions import has_jvm_method
+from arrester.agents.spark.jvm.classes import has_jvm_method, jvm_class
 
 #: The longest chain of causes that is read.
 _CAUSES = 10
@@ -23,7 +22,7 @@ _CAUSES = 10
 class ExceptionLink(NamedTuple):
     """One exception of a chain."""
 
-    #: Of its class and of the superclasses.
+    #: The names of its class and of the superclasses.
     names: tuple[str, ...]
     message: str
     #: Only Spark's own exceptions have error conditions.
@@ -38,22 +37,23 @@ class JavaException(NamedTuple):
 
 
 class JavaInspector:
-    """Queries Java objects through method handles that are bound once per JVM."""
+    """Read and map Java objects by method handles that are bound once per JVM."""
 
     def __init__(self, jvm: Any) -> None:
         self._jvm = jvm
         self.handles = jvm_class(jvm, "java.lang.invoke.MethodHandles")
         self.lookup = self.handles.publicLookup()
         self._type = jvm_class(jvm, "java.lang.invoke.MethodType").methodType
-        #: By class name.
+        #: The names of exception classes and their superclasses, by class name.
         self._names: dict[str, tuple[str, ...]] = {}
         self._object = self.class_named("java.lang.Object")
         throwable = self.class_named("java.lang.Throwable")
         text = self.class_named("java.lang.String")
         spark_throwable = self.class_named("org.apache.spark.SparkThrowable")
-        a_class = self.class_named("java.lang.Class")
+        class_class = self.class_named("java.lang.Class")
         name = self.handles.filterReturnValue(
-            self.method(throwable, "getClass", a_class), self.method(a_class, "getName", text)
+            self.method(throwable, "getClass", class_class),
+            self.method(class_class, "getName", text),
         )
         stack = self.lookup.findStatic(
             self.class_named("org.apache.spark.util.Utils"),
@@ -64,14 +64,14 @@ class JavaInspector:
         self._name = self._if_instance(throwable, name)
         self._message = self._if_instance(throwable, self.method(throwable, "getMessage", text))
         self._stack = self._if_instance(throwable, stack)
-        # Before 4.0, it has another name.
-        is_new = has_jvm_method(jvm, "org.apache.spark.SparkThrowable", "getCondition")
-        name_of_condition = "getCondition" if is_new else "getErrorClass"
-        condition = self.method(spark_throwable, name_of_condition, text)
+        has_condition = has_jvm_method(jvm, "org.apache.spark.SparkThrowable", "getCondition")
+        # Before 4.0, the method has another name.
+        condition_method = "getCondition" if has_condition else "getErrorClass"
+        condition = self.method(spark_throwable, condition_method, text)
         self._condition = self._if_instance(spark_throwable, condition)
 
     def class_named(self, name: str) -> Any:
-        """Return a class as Spark's threads load it."""
+        """Return the object of a class, from the class loader of Spark's threads."""
         thread = jvm_class(self._jvm, "java.lang.Thread").currentThread()
         loader = thread.getContextClassLoader()
         return jvm_class(self._jvm, "java.lang.Class").forName(name, True, loader)
@@ -88,14 +88,16 @@ class JavaInspector:
         return proxies.asInterfaceInstance(function, typed)
 
     def catching(self, handle: Any, parameter: Any) -> Any:
-        """Return a handle that takes a `parameter` and returns the other handle's result or
-        exception."""
+        """Return a handle whose result is that of another handle, or the exception that it throws.
+
+        `parameter` is the class of its parameter.
+        """
         throwable = self.class_named("java.lang.Throwable")
-        same = self.handles.identity(self._object)
+        identity = self.handles.identity(self._object)
         return self.handles.catchException(
             handle.asType(self._type(self._object, parameter)),
             throwable,
-            same.asType(self._type(self._object, throwable)),
+            identity.asType(self._type(self._object, throwable)),
         )
 
     def exceptions(self, objects: Any) -> list[JavaException | None]:
@@ -128,21 +130,21 @@ class JavaInspector:
 
     def _strings(self, objects: Any, function: Any) -> Sequence[str | None]:
         pickler = jvm_class(self._jvm, "net.razorvine.pickle.Pickler")()
-        found: Sequence[str | None] = pickle.loads(pickler.dumps(self.map(objects, function)))
-        return found
+        strings: Sequence[str | None] = pickle.loads(pickler.dumps(self.map(objects, function)))
+        return strings
 
     def _if_instance(self, kind: Any, handle: Any) -> Any:
-        """Return a function that calls the handle for objects of one type, and else returns
-        null."""
+        """Return a function that calls the handle for objects of a class, else returns null."""
         boolean = jvm_class(self._jvm, "java.lang.Boolean").TYPE
-        is_one = self.lookup.bind(kind, "isInstance", self._type(boolean, self._object))
-        one_to_one = self._type(self._object, self._object)
-        nothing = self.handles.dropArguments(
+        is_instance = self.lookup.bind(kind, "isInstance", self._type(boolean, self._object))
+        object_to_object = self._type(self._object, self._object)
+        null = self.handles.dropArguments(
             self.handles.constant(self._object, None),
             0,
             jvm_class(self._jvm, "java.util.List").of(self._object),
         )
-        return self.function(self.handles.guardWithTest(is_one, handle.asType(one_to_one), nothing))
+        typed = handle.asType(object_to_object)
+        return self.function(self.handles.guardWithTest(is_instance, typed, null))
 
 
 def java_inspector(spark: SparkSession) -> JavaInspector:
@@ -157,7 +159,7 @@ def _inspector(jvm: Any) -> JavaInspector:
 
 
 def class_names(name: str, cls: Any) -> tuple[str, ...]:
-    """Return the names of an exception's class and of its superclasses."""
+    """Return the names of an exception's class and of its superclasses below Throwable."""
     names = [name]
     while (cls := cls.getSuperclass()) is not None and cls.getName() != "java.lang.Throwable":
         names.append(str(cls.getName()))

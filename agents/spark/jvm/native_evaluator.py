@@ -1,4 +1,4 @@
-"""Native expressions on the driver: each row's value or exception, without a Spark job."""
+"""Evaluate native expressions on the driver, without a Spark job, and return their exceptions."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 
-from arrester.agents.spark.catalyst import as_column, node_name
-from arrester.agents.spark.errors import Problem, problems_of_jvm
-from arrester.agents.spark.jvm import jvm_class
-from arrester.agents.spark.jvm_exceptions import JavaInspector, java_inspector
-from arrester.agents.spark.try_eval import failfast
+from arrester.agents.spark.errors import Problem
+from arrester.agents.spark.jvm.catalyst import as_column, node_name
+from arrester.agents.spark.jvm.classes import jvm_class
+from arrester.agents.spark.jvm.failfast import failfast
+from arrester.agents.spark.jvm.java_inspector import JavaInspector, java_inspector
+from arrester.agents.spark.jvm.problems import problems_of_java
 
 _PROJECTION = "org.apache.spark.sql.catalyst.expressions.InterpretedMutableProjection"
 
 
 class NativeEvaluator:
-    """Evaluates the last of some native steps, bound to the columns of the first one's input.
+    """Evaluate the last of some native steps for rows of the first one's input.
 
     Each step is a map of column names to expressions.
     """
@@ -30,9 +31,9 @@ class NativeEvaluator:
                 name: as_column(self._spark, failfast(frame, expression))
                 for name, expression in step.items()
             }
-            made = frame.select(*[value.alias(name) for name, value in values.items()])
+            last = frame.select(*[value.alias(name) for name, value in values.items()])
             frame = frame.withColumns(values)
-        plan = made._jdf.queryExecution().optimizedPlan()
+        plan = last._jdf.queryExecution().optimizedPlan()
         projects: list[Any] = []
         while node_name(plan) == "Project":
             projects.insert(0, plan)
@@ -41,7 +42,7 @@ class NativeEvaluator:
         self._evaluate = _evaluation(
             self._inspector,
             self._spark._jvm,
-            [(each.projectList(), each.child().output()) for each in projects],
+            [(project.projectList(), project.child().output()) for project in projects],
         )
         #: A projection writes each row into the same object, and each pipeline has its own thread.
         self._lock = Lock()
@@ -50,7 +51,7 @@ class NativeEvaluator:
         """Return the exception of the step for each row of a Java array, None if it succeeds."""
         with self._lock:
             results = self._inspector.map(rows, self._evaluate)
-        return problems_of_jvm(self._spark, results)
+        return problems_of_java(self._spark, results)
 
     def problems_of(self, rows: Sequence[Any]) -> list[Problem | None]:
         """Return the exception of the step for each of some rows, None if it succeeds."""
@@ -59,20 +60,20 @@ class NativeEvaluator:
 
 
 def _evaluation(inspector: JavaInspector, jvm: Any, projections: Sequence[tuple[Any, Any]]) -> Any:
-    """Return a Java function that returns a row after the projections, or their exception.
+    """Return a Java function whose result is a row after the projections, or their exception.
 
     If it raised into Python, py4j would query each exception dozens of times.
     """
     row = inspector.class_named("org.apache.spark.sql.catalyst.InternalRow")
-    one_to_one = jvm_class(jvm, "java.lang.invoke.MethodType").methodType(row, row)
-    made = inspector.handles.identity(row)
-    for expressions, below in projections:
-        projection = jvm_class(jvm, _PROJECTION)(expressions, below)
+    row_to_row = jvm_class(jvm, "java.lang.invoke.MethodType").methodType(row, row)
+    evaluation = inspector.handles.identity(row)
+    for expressions, input_columns in projections:
+        projection = jvm_class(jvm, _PROJECTION)(expressions, input_columns)
         projection.initialize(0)
-        apply = inspector.lookup.bind(projection, "apply", one_to_one)
+        apply = inspector.lookup.bind(projection, "apply", row_to_row)
         # The projection writes the next row into the same object.
         copy = inspector.method(row, "copy", row)
-        made = inspector.handles.filterReturnValue(
-            made, inspector.handles.filterReturnValue(apply, copy)
+        evaluation = inspector.handles.filterReturnValue(
+            evaluation, inspector.handles.filterReturnValue(apply, copy)
         )
-    return inspector.function(inspector.catching(made, row))
+    return inspector.function(inspector.catching(evaluation, row))

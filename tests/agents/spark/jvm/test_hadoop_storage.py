@@ -24,7 +24,7 @@ from arrester.agents.journal.storage import (
     LocalStorage,
     Storage,
 )
-from arrester.agents.spark.hadoop import HadoopStorage, storage
+from arrester.agents.spark.jvm.hadoop_storage import HadoopStorage, storage
 from arrester.controlplane.domain.error_policy.policy import Answer
 from tests.agents.journal.test_journal import check_storage
 from tests.agents.pipeline_bench import Bench

@@ -1,10 +1,10 @@
-"""Hadoop's configuration and file systems, through the JVM of a session."""
+"""Storage of a checkpoint on any file system of Hadoop."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -18,14 +18,15 @@ from arrester.agents.journal.storage import (
     LocalStorage,
     Storage,
 )
-from arrester.agents.spark.jvm import jvm_class
+from arrester.agents.spark.jvm.classes import jvm_class
+from arrester.agents.spark.jvm.hadoop import hadoop_conf, qualified_path
 
 _HADOOP = "org.apache.hadoop.fs"
-#: The server of these file systems renames in one step, and never onto an existing file.
+#: Schemes whose file systems rename in one step, and never onto an existing file.
 _RENAMING = ("hdfs", "abfs", "abfss")
-#: Option of Hadoop's `createFile`, from 3.4.2: the file appears on close, unless one exists then.
+#: Option of Hadoop's `createFile`, from 3.4.2. The file appears on close, unless it exists then.
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
-#: The class for the files of Spark's checkpoints. Some platforms configure their own.
+#: The setting of the class for files of Spark's checkpoints. Some platforms have their own class.
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _S3 = (
     "Use s3a:// with Hadoop 3.4.2 or later (Spark 4.1), fs.s3a.create.conditional.enabled=true and "
@@ -41,61 +42,10 @@ _REMEDY = "Put the checkpoint on HDFS, abfss://, gs://, s3a:// (Hadoop 3.4.2) or
 
 def storage(spark: SparkSession, location: str) -> Storage:
     """Return the storage for `location`: a local disk, or a Hadoop file system."""
-    qualified = str(
-        _file_system(spark, location).makeQualified(hadoop_path(spark, location)).toString()
-    )
+    qualified = str(qualified_path(spark, location).toString())
     if urlsplit(qualified).scheme == "file":
         return LocalStorage(unquote(urlsplit(qualified).path) if ":" in location else location)
     return HadoopStorage(spark, qualified)
-
-
-def qualified_uri(spark: SparkSession, location: str) -> tuple[Any, Any]:
-    """Return the complete URI of `location`, and its file system; a relative path is completed."""
-    files = _file_system(spark, location)
-    return files.makeQualified(hadoop_path(spark, location)).toUri(), files
-
-
-def folder_bytes(spark: SparkSession, location: str) -> int:
-    """Return the size of all files in a folder, in bytes."""
-    summary = _file_system(spark, location).getContentSummary(hadoop_path(spark, location))
-    return int(summary.getLength())
-
-
-def why_not_writable(spark: SparkSession, location: str) -> str | None:
-    """Return why no file can be created in a folder, None if one can; the folder is created."""
-    try:
-        files = _file_system(spark, location)
-        # Readers ignore such a name.
-        path = hadoop_path(spark, f"{location.rstrip('/')}/_arrester_{uuid.uuid4()}")
-        files.create(path, False).close()
-    except Py4JJavaError as exc:
-        cause = exc.java_exception
-        return f"{cause.getClass().getName()}: {cause.getMessage()}"
-    # A store may allow to add files only.
-    with suppress(Py4JJavaError):
-        files.delete(path, False)
-    return None
-
-
-def hadoop_option(spark: SparkSession, name: str, default: str) -> str:
-    """Return an option of Hadoop's configuration in a session."""
-    return str(hadoop_conf(spark).get(name, default))
-
-
-def hadoop_conf(spark: SparkSession) -> Any:
-    """Return Hadoop's configuration, including the session's settings."""
-    session: Any = spark._jsparkSession
-    return session.sessionState().newHadoopConf()
-
-
-def _file_system(spark: SparkSession, location: str) -> Any:
-    return hadoop_path(spark, location).getFileSystem(hadoop_conf(spark))
-
-
-def hadoop_path(spark: SparkSession, location: str) -> Any:
-    """Return Hadoop's path of `location`."""
-    jvm: Any = spark._jvm
-    return jvm_class(jvm, f"{_HADOOP}.Path")(location)
 
 
 class HadoopStorage:
@@ -123,9 +73,9 @@ class HadoopStorage:
             gateway: Any = spark.sparkContext._gateway
             self._no_options = gateway.new_array(jvm_class(jvm, f"{_HADOOP}.Options$Rename"), 0)
             self._open = self._open_draft
-        # Spark's own classes look first and then rename or write: they add nothing.
+        # Spark's own classes check first and write then, so they do not make creation exclusive.
         elif manager and not manager.startswith("org.apache.spark."):
-            self._manager = _created(jvm, manager, path, conf)
+            self._manager = _new_manager(jvm, manager, path, conf)
             self._open = self._open_by_platform
 
     def read(self, path: str) -> bytes | None:
@@ -192,12 +142,12 @@ class HadoopStorage:
 
     def names(self, path: str) -> list[str]:
         try:
-            found = self._files.listStatus(self._at(path))
+            statuses = self._files.listStatus(self._at(path))
         except Py4JJavaError as exc:
             if _is_missing(exc):
                 return []
             raise
-        return sorted(str(each.getPath().getName()) for each in found)
+        return sorted(str(status.getPath().getName()) for status in statuses)
 
     def delete(self, path: str) -> None:
         self._files.delete(self._at(path), True)
@@ -206,7 +156,7 @@ class HadoopStorage:
         return self._paths(f"{self.root}/{path}" if path else self.root)
 
 
-def _created(jvm: Any, manager: str, path: Any, conf: Any) -> Any:
+def _new_manager(jvm: Any, manager: str, path: Any, conf: Any) -> Any:
     try:
         return jvm_class(jvm, manager)(path, conf)
     except (Py4JError, TypeError) as exc:

@@ -1,4 +1,4 @@
-"""Which versions of Spark the agent runs on, and what a JVM has."""
+"""The versions of Spark that the agent runs on, and the private names that it needs of them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from arrester.agents.spark.jvm import jvm_class
+from arrester.agents.spark.jvm.classes import class_object, has_jvm_class, method_names
 from arrester.controlplane.domain.errors import ArresterError
 
 _log = logging.getLogger("arrester.agent")
 
 #: The minor versions that the tests run on, oldest first.
 TESTED: Final = ((3, 5), (4, 0), (4, 1), (4, 2), (4, 3))
-#: The private parts of PySpark that modules of this package and the executors' import.
+#: The private parts of PySpark that `agents.spark` and `agents.worker` import.
 _PYTHON: Final = (
     "pyspark.errors.exceptions.captured.CapturedException",
     "pyspark.sql.classic.column.Column",
@@ -97,11 +97,11 @@ def require_supported(spark: SparkSession) -> None:
         raise SparkRefused("the Spark session is stopped; build a new one")
     _require_version(spark._jvm, spark.version)
     session: Any = spark._jsparkSession
-    # Since 4.0 it is on by default. Without it, Spark returns NULL where a record is to fail.
-    is_default = not has_jvm_class(spark._jvm, DATASET) and not (
+    # Without ANSI mode, Spark returns NULL where a record is to fail.
+    returns_null = not has_jvm_class(spark._jvm, DATASET) and not (
         session.sessionState().conf().contains(ANSI)
     )
-    if is_default:
+    if returns_null:
         raise SparkRefused(
             f"Spark {spark.version} returns NULL for an invalid cast or a division by zero: set "
             f"{ANSI} to true, so that its record fails, or to false to keep the NULL"
@@ -111,51 +111,41 @@ def require_supported(spark: SparkSession) -> None:
 @lru_cache(maxsize=1)
 def _require_version(jvm: Any, version: str) -> None:
     newest, oldest = TESTED[-1], TESTED[0]
-    found = re.match(r"(\d+)\.(\d+)", version)
-    # A version that is no number is checked like an unknown one.
-    minor = (newest[0] + 1, 0) if found is None else (int(found[1]), int(found[2]))
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    # A version without numbers is checked like one that is newer than the tested ones.
+    minor = (newest[0] + 1, 0) if numbers is None else (int(numbers[1]), int(numbers[2]))
     if minor < oldest:
-        raise SparkRefused(f"Arrester needs Spark {_text(oldest)} or newer; this is {version}")
+        raise SparkRefused(
+            f"Arrester needs Spark {_version_text(oldest)} or newer; this is {version}"
+        )
     if minor <= newest:
         return
     missing = missing_names(jvm)
     if missing:
         raise SparkRefused(
             f"Arrester does not run on Spark {version}: it lacks {', '.join(missing)} "
-            f"(tested: {_text(oldest)} to {_text(newest)})"
+            f"(tested: {_version_text(oldest)} to {_version_text(newest)})"
         )
     _log.warning(
         "Spark %s is newer than the tested versions (%s to %s); it has all that the agent uses",
-        *(version, _text(oldest), _text(newest)),
+        *(version, _version_text(oldest), _version_text(newest)),
     )
 
 
-def _text(minor: tuple[int, int]) -> str:
+def _version_text(minor: tuple[int, int]) -> str:
     return f"{minor[0]}.{minor[1]}"
-
-
-@lru_cache(maxsize=64)
-def has_jvm_class(jvm: Any, name: str) -> bool:
-    """Whether the JVM has a class of this name."""
-    return _loaded_class(jvm, name) is not None
-
-
-@lru_cache(maxsize=64)
-def has_jvm_method(jvm: Any, name: str, method: str) -> bool:
-    """Whether the JVM's class `name` has such a public method."""
-    return method in _methods(_loaded_class(jvm, name))
 
 
 def missing_names(jvm: Any) -> list[str]:
     """Return the private names that the agent uses and this Spark does not have."""
     missing = [name for name in _PYTHON if not _has_python(*name.rsplit(".", 1))]
     for name, methods in _JVM.items():
-        made = _loaded_class(jvm, name)
-        if made is None:
+        loaded = class_object(jvm, name)
+        if loaded is None:
             missing.append(name)
             continue
-        found = _methods(made)
-        missing += [f"{name}.{each}" for each in methods if each not in found]
+        present = method_names(loaded)
+        missing += [f"{name}.{method}" for method in methods if method not in present]
     return missing
 
 
@@ -164,16 +154,3 @@ def _has_python(module: str, name: str) -> bool:
         return hasattr(import_module(module), name)
     except ImportError:
         return False
-
-
-def _loaded_class(jvm: Any, name: str) -> Any | None:
-    """Return the class of this name as an object of Java; None if there is none."""
-    loader = jvm_class(jvm, "java.lang.Thread").currentThread().getContextClassLoader()
-    try:
-        return jvm_class(jvm, "java.lang.Class").forName(name, False, loader)
-    except Exception:  # py4j's error; this module is to load with each PySpark
-        return None
-
-
-def _methods(made: Any) -> frozenset[str]:
-    return frozenset(str(method.getName()) for method in made.getMethods())

@@ -1,0 +1,91 @@
+"""Analysed native expressions whose parsers raise for bad input."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame
+
+from arrester.agents.spark.jvm.catalyst import (
+    analysed,
+    has_python_function,
+    node_name,
+    nodes,
+    transform_up,
+)
+from arrester.controlplane.domain.errors import InvalidValue
+
+#: Parsers that return NULL for bad input by default. They get the mode FAILFAST.
+_PERMISSIVE_PARSERS: Final = ("CsvToStructs", "JsonToStructs", "XmlToStructs")
+#: Parsers that raise by default.
+_FAILFAST_PARSERS: Final = ("AvroDataToCatalyst", "ProtobufDataToCatalyst")
+_NAME = "v"
+
+
+def failfast(source: DataFrame, expression: Column, *, named: str = "expr") -> Any:
+    """Return `expression` analysed over `source`, with its parsers set to FAILFAST.
+
+    Raises InvalidValue for an expression that a guard cannot hold: a Python function, which Spark
+    runs before the guard; an aggregate, window or generator; another parse mode than FAILFAST.
+    """
+    plan = analysed(source.select(expression.alias(_NAME)))
+    spark = source.sparkSession
+    row_by_row = node_name(plan) == "Project" and plan.child().fastEquals(analysed(source))
+    if not row_by_row:
+        raise InvalidValue(
+            named, str(expression), "a row-by-row expression: no aggregate, window or explode"
+        )
+    analysed_expression = plan.projectList().apply(0).child()
+    if has_python_function(spark, analysed_expression):
+        allowed = "no Python function inside; use .process(name, fn) for those"
+        raise InvalidValue(named, str(analysed_expression.sql()), allowed)
+    return transform_up(spark, analysed_expression, _with_failfast_parser)
+
+
+def names_in(shape: DataFrame, expression: Column | None) -> tuple[str, ...]:
+    """Return the columns, fields and string literals in an expression over `shape`."""
+    if expression is None:
+        return ()
+    names = map(_name_in, nodes(failfast(shape, expression)))
+    return tuple(name for name in names if name is not None)
+
+
+def _name_in(node: Any) -> str | None:
+    match node_name(node):
+        case "AttributeReference":
+            return str(node.name())
+        case "GetStructField":
+            return str(node.extractFieldName())
+        case "GetArrayStructFields":
+            return str(node.field().name())
+        case "Literal":
+            return str(node.value())
+    return None
+
+
+def _with_failfast_parser(node: Any) -> Any:
+    """Return a parser's node in mode FAILFAST, and any other node as it is."""
+    name = node_name(node)
+    if name not in _PERMISSIVE_PARSERS and name not in _FAILFAST_PARSERS:
+        return node
+    mode = _parse_mode(node.options())
+    if mode not in (None, "FAILFAST"):
+        raise InvalidValue(
+            f"mode of {node.prettyName()}",
+            mode,
+            "FAILFAST (or none): other modes hide bad records as NULL",
+        )
+    if mode is not None or name in _FAILFAST_PARSERS:
+        return node
+    options = node.options().updated("mode", "FAILFAST")
+    schema, _, *rest = [node.productElement(index) for index in range(node.productArity())]
+    return node.copy(schema, options, *rest)
+
+
+def _parse_mode(options: Any) -> str | None:
+    names = options.keysIterator()
+    while names.hasNext():
+        name = names.next()
+        if name.lower() == "mode":
+            return str(options.apply(name)).upper()
+    return None

@@ -1,0 +1,156 @@
+"""Jobs with a tag, as Spark's status store shows them."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from arrester.agents.spark.jvm.causes import java_exception_of
+from arrester.agents.spark.jvm.stored_rows import ROW_INDEX_BITS
+
+#: How long to wait for the state of a failed job.
+_FAILED_SECONDS = 5.0
+_FAILED_TICK_SECONDS = 0.01
+#: How long to wait until the status store has the end of finished jobs.
+_ENDED_SECONDS = 0.1
+_ENDED_TICK_SECONDS = 0.002
+_ENDED = frozenset({"SUCCEEDED", "FAILED"})
+_TASKS = 100_000
+#: Operators and actions that may end before the last row of their input.
+_STOPS_EARLY = re.compile(
+    r"\b(?:(?:Local|Global|Collect)Limit|CollectTail|to(?:Local|Python)Iterator)\b"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedJob:
+    """A failed job; `partition` is that of its first failed task, if known."""
+
+    raised: Exception
+    partition: int | None
+    #: Rows of the local checkpoint that the task had read; 0: unknown.
+    read: int = 0
+    #: Rows that had left Python, if they are counted.
+    returned: int = 0
+    #: Tasks of the stage that succeeded.
+    succeeded: int = 0
+
+    @property
+    def last_read(self) -> int | None:
+        """The ID of the last row that the task had read."""
+        if self.partition is None or not self.read:
+            return None
+        return (self.partition << ROW_INDEX_BITS) + self.read - 1
+
+
+def failed_job(context: Any, tag: str, raised: Exception, *, counter: str) -> FailedJob:
+    """Return what Spark's status has about the job of a tag that failed.
+
+    `counter` is the name of the accumulator that counts returned rows.
+    """
+    if not _is_of_spark(raised):
+        return FailedJob(raised=raised, partition=None)
+    core = context._jsc.sc()
+    deadline = time.monotonic() + _FAILED_SECONDS
+    while time.monotonic() < deadline:
+        for job in core.statusTracker().getJobIdsForTag(tag):
+            status = core.statusTracker().getJobInfo(job)
+            if status.isDefined() and str(status.get().status()) == "FAILED":
+                stages = status.get().stageIds()
+                return _first_failed_task(core.statusStore(), stages, raised, counter)
+        time.sleep(_FAILED_TICK_SECONDS)
+    return FailedJob(raised=raised, partition=None)
+
+
+def _is_of_spark(raised: Exception) -> bool:
+    """Whether a job may have failed. A Python exception on the driver needs none."""
+    link: BaseException | None = raised
+    while link is not None:
+        if java_exception_of(link) is not None:
+            return True
+        link = link.__cause__ or link.__context__
+    return False
+
+
+def _first_failed_task(
+    store: Any, stages: Sequence[int], raised: Exception, counter: str
+) -> FailedJob:
+    for stage in stages:
+        tasks = store.taskList(stage, 0, _TASKS)
+        for index in range(tasks.size()):
+            task = tasks.apply(index)
+            if task.status() == "FAILED":
+                metrics = task.taskMetrics()
+                has_metrics = metrics.isDefined()
+                return FailedJob(
+                    raised=raised,
+                    partition=int(task.index()),
+                    read=int(metrics.get().inputMetrics().recordsRead()) if has_metrics else 0,
+                    returned=_accumulated(task, counter),
+                    succeeded=int(store.lastStageAttempt(stage).numCompleteTasks()),
+                )
+    return FailedJob(raised=raised, partition=None)
+
+
+def _accumulated(task: Any, name: str) -> int:
+    """Return a task's update of the accumulator of a name."""
+    updates = task.accumulatorUpdates()
+    for index in range(updates.size()):
+        accumulator = updates.apply(index)
+        if accumulator.name() == name and accumulator.update().isDefined():
+            return int(accumulator.update().get())
+    return 0
+
+
+def running_stages(context: SparkContext, tag: str) -> list[int]:
+    """Return the stages of running jobs with a tag."""
+    java_context: Any = context._jsc
+    tracker = java_context.sc().statusTracker()
+    jobs = set(tracker.getJobIdsForTag(tag)).intersection(tracker.getActiveJobIds())
+    statuses = [tracker.getJobInfo(job) for job in jobs]
+    return [stage for status in statuses if status.isDefined() for stage in status.get().stageIds()]
+
+
+def read_to_the_end(spark: SparkSession, tag: str) -> bool:
+    """Whether the status shows that each job of a tag succeeded and read its input to the end."""
+    context: Any = spark.sparkContext
+    session: Any = spark._jsparkSession
+    executions = _sql_executions(context._jsc.sc(), tag)
+    store = session.sharedState().statusStore()
+    return bool(executions) and all(
+        number is not None and _reads_to_the_end(store.execution(number)) for number in executions
+    )
+
+
+def _sql_executions(core: Any, tag: str) -> set[int | None]:
+    """Return the SQL executions of the jobs of a tag.
+
+    None represents a job without an SQL execution, and one that did not succeed.
+    """
+    deadline = time.monotonic() + _ENDED_SECONDS
+    while True:
+        numbers = core.statusTracker().getJobIdsForTag(tag)
+        jobs = [core.statusStore().jobWithAssociatedSql(number) for number in numbers]
+        states = {str(job._1().status()) for job in jobs}
+        # The store gets the end of a job after its caller.
+        if (jobs and states <= _ENDED) or time.monotonic() > deadline:
+            break
+        time.sleep(_ENDED_TICK_SECONDS)
+    if states != {"SUCCEEDED"}:
+        return {None}
+    return {job._2().get() if job._2().isDefined() else None for job in jobs}
+
+
+def _reads_to_the_end(execution: Any) -> bool:
+    """Whether no operator of an SQL execution, nor its action, may end before the last row."""
+    if not execution.isDefined():
+        return False
+    data = execution.get()
+    text = f"{data.details()} {data.physicalPlanDescription()}"
+    return _STOPS_EARLY.search(text) is None

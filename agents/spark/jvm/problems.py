@@ -1,0 +1,140 @@
+"""The problems of exceptions that jobs and calls of Spark raise on the driver."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
+from pyspark.sql import SparkSession
+
+from arrester.agents.spark.errors import Problem
+from arrester.agents.spark.jvm.causes import (
+    cause_of_java,
+    java_chain,
+    java_condition,
+    java_exception_of,
+    link_cause,
+)
+from arrester.agents.spark.jvm.classes import jvm_class
+from arrester.agents.spark.jvm.java_inspector import JavaException, java_inspector
+from arrester.agents.spark.worker_tracebacks import (
+    MESSAGE_CHARACTERS,
+    STACK_CHARACTERS,
+    crash_in,
+    exception_in,
+    is_of_job,
+)
+from arrester.agents.worker.errors import class_name, error_fields
+from arrester.controlplane.domain.error_policy.classify import describe, unwrapped
+from arrester.controlplane.domain.error_policy.exception_identity import Cause
+from arrester.controlplane.domain.error_policy.failure_classes import WRAPPERS
+
+#: The condition of an exception that only names the file being written. Its cause has the reason.
+_WRITE_FAILED: Final = "TASK_WRITE_FAILED"
+#: The folder of `agents.spark`: its frames are left out of stack traces.
+_SPARK_FOLDER = str(Path(__file__).parents[1])
+
+
+def problem_of_job(spark: SparkSession, exc: BaseException) -> Problem:
+    """Return the problem of an exception from a job or from the author's code on the driver."""
+    throwable = java_exception_of(exc)
+    if throwable is None:
+        text = error_fields(exc)
+        names = ("exception_class", "message", "stack", "frame")
+        return Problem(**{name: text[name] for name in names}, cause=describe(exc))
+    chain = java_chain(throwable)
+    messages = [str(link.getMessage() or "") for link in chain]
+    for message in messages:
+        of_worker = crash_in(message) or exception_in(message)
+        if of_worker is not None:
+            return of_worker
+    of_tasks = [
+        link for link, message in zip(chain, messages, strict=True) if not is_of_job(message)
+    ] or [throwable]
+    reasons = [link for link in of_tasks if java_condition(link) != _WRITE_FAILED]
+    if of_tasks[0] in reasons or not reasons:
+        return problem_of_java(spark, of_tasks[0])
+    problem, cause = problem_of_java(spark, reasons[0]), cause_of_java(of_tasks[0])
+    return replace(problem, cause=cause, condition=problem.condition or cause.condition)
+
+
+def problem_of(spark: SparkSession, exc: BaseException, *, attempts: int = 1) -> Problem:
+    """Return the problem of an exception that a call on the driver raised.
+
+    The cause of a Java exception includes its chain of causes, without wrappers.
+    """
+    text = error_fields(exc, below=_SPARK_FOLDER)
+    cause, throwable = describe(exc), java_exception_of(exc)
+    problem = Problem(
+        exception_class=class_name(exc),
+        message=text["message"],
+        condition=cause.condition,
+        stack=text["stack"],
+        frame=text["frame"],
+        cause=cause,
+        attempts=attempts,
+    )
+    if throwable is None:
+        return problem
+    java = problem_of_java(spark, throwable)
+    condition = java.condition or cause.condition
+    names = dict.fromkeys((*java.cause.names, *cause.names))
+    return replace(
+        problem,
+        exception_class=java.exception_class,
+        # A py4j error's own message is only the called method and a stack trace.
+        message=java.message if isinstance(exc, Py4JJavaError) else problem.message,
+        condition=condition,
+        stack=java.stack,
+        cause=Cause(names=tuple(names), condition=java.cause.condition or condition),
+    )
+
+
+def problem_of_java(spark: SparkSession, throwable: Any) -> Problem:
+    """Return the problem of a Java exception: its class, its message and those of its causes."""
+    jvm: Any = spark._jvm
+    objects = jvm_class(jvm, "java.util.List").of(throwable).toArray()
+    [problem] = problems_of_java(spark, objects)
+    assert problem is not None
+    return problem
+
+
+def problems_of_java(spark: SparkSession, objects: Any) -> list[Problem | None]:
+    """Return the problem of each exception in a Java array, None for any other object."""
+    return [
+        None if exception is None else _problem(exception)
+        for exception in java_inspector(spark).exceptions(objects)
+    ]
+
+
+def _problem(exception: JavaException) -> Problem:
+    chain = exception.chain
+    causes = [f"caused by {link.names[0]}: {link.message}" for link in chain[1:]]
+    return Problem(
+        exception_class=chain[0].names[0],
+        message="\n".join([chain[0].message, *causes])[:MESSAGE_CHARACTERS],
+        condition=chain[0].condition,
+        stack=exception.stack[:STACK_CHARACTERS],
+        cause=unwrapped([link_cause(link.names, link.condition, link.message) for link in chain]),
+    )
+
+
+def java_class_and_message(exc: BaseException) -> tuple[str, str] | None:
+    """Return class and first line of the cause of a py4j error; None for any other exception."""
+    if not isinstance(exc, Py4JJavaError):
+        return None
+    try:
+        links = [
+            (str(link.getClass().getName()), str(link.getMessage() or ""))
+            for link in java_chain(exc.java_exception)
+        ]
+    except Exception:  # the JVM is gone
+        return class_name(exc), str(exc).partition("\n")[0]
+    for _, message in links:
+        python = exception_in(message)
+        if python is not None:
+            return python.exception_class, python.message.partition("\n")[0]
+    name, message = next((link for link in links if link[0] not in WRAPPERS), links[-1])
+    return name, message.strip().partition("\n")[0]

@@ -1,0 +1,100 @@
+"""A counter of the rows of a plan, added up by executors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from arrester.agents.spark.jvm.catalyst import PROJECT, analysed, frame_of, to_list, to_seq
+from arrester.agents.spark.jvm.classes import jvm_class
+
+_ONE = "__arrester_one"
+_CATALYST = "org.apache.spark.sql.catalyst"
+_EXPRESSIONS = f"{_CATALYST}.expressions"
+_ACCUMULATOR = "org.apache.spark.util.LongAccumulator"
+
+
+class RowCounter:
+    """A new accumulator of Spark; with a name, the status of tasks contains it."""
+
+    def __init__(self, spark: SparkSession, *, name: str | None, counts_failed_tasks: bool) -> None:
+        self._jvm: Any = spark._jvm
+        self._accumulator = jvm_class(self._jvm, _ACCUMULATOR)()
+        java_name = jvm_class(self._jvm, "scala.Option").apply(name)
+        context: Any = spark.sparkContext
+        self._accumulator.register(context._jsc.sc(), java_name, counts_failed_tasks)
+
+    @property
+    def count(self) -> int:
+        """The number of rows that were read so far."""
+        return int(self._accumulator.sum())
+
+    def counted(self, frame: DataFrame) -> DataFrame:
+        """Return the same rows, each counted when it is read."""
+        jvm = self._jvm
+        parts = _plan_parts(jvm)
+        plan = analysed(frame)
+        filter_class = jvm_class(jvm, f"{_CATALYST}.plans.logical.Filter")
+        project_class = jvm_class(jvm, PROJECT)
+        with_ones = project_class(parts.columns, plan)
+        counting = filter_class(parts.counting_condition(jvm, self._accumulator), with_ones)
+        return frame_of(frame.sparkSession, project_class(plan.output(), counting))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PlanParts:
+    """The parts of a counting plan that are the same for each frame.
+
+    Each part takes at least one call to the JVM.
+    """
+
+    #: A condition that holds for each row.
+    condition: Any
+    #: All columns, and a column of ones.
+    columns: Any
+    #: The setters of a "bean" that the accumulator is taken for: each call adds a one.
+    setters: Any
+    #: The type of an accumulator.
+    object_type: Any
+    #: The type of a condition.
+    boolean: Any
+    no_items: Any
+
+    def counting_condition(self, jvm: Any, accumulator: Any) -> Any:
+        """Return a condition that holds for each row, and adds 1 to an accumulator."""
+        literal = jvm_class(jvm, f"{_EXPRESSIONS}.Literal")(accumulator, self.object_type)
+        # This expression, which calls bean setters, can call a method without a result in generated
+        # code.
+        added = jvm_class(jvm, f"{_EXPRESSIONS}.objects.InitializeJavaBean")(literal, self.setters)
+        is_zero = jvm_class(jvm, f"{_EXPRESSIONS}.objects.Invoke")(
+            *(added, "isZero", self.boolean, self.no_items, self.no_items, False, False, False)
+        )
+        is_counted = jvm_class(jvm, f"{_EXPRESSIONS}.Not")(is_zero)
+        return jvm_class(jvm, f"{_EXPRESSIONS}.And")(self.condition, is_counted)
+
+
+@lru_cache(maxsize=1)
+def _plan_parts(jvm: Any) -> _PlanParts:
+    partition_id = F.spark_partition_id()
+    # Non-deterministic: the optimizer moves the count neither below Python nor into other filters.
+    one = F.when(partition_id >= 0, 1).otherwise(0).cast("long").alias(_ONE)
+    ones = SparkSession.active().range(0).select(one)
+    condition = analysed(ones.where(partition_id >= 0)).condition()
+    [one_expression] = to_list(analysed(ones).projectList())
+    all_columns = jvm_class(jvm, f"{_CATALYST}.analysis.UnresolvedStar")(
+        jvm_class(jvm, "scala.Option").empty()
+    )
+    setters = {"add": one_expression.toAttribute()}
+    accumulator_class = jvm_class(jvm, "java.lang.Class").forName(_ACCUMULATOR)
+    return _PlanParts(
+        condition=condition,
+        columns=to_seq(jvm, [all_columns, one_expression]),
+        setters=jvm_class(jvm, "org.apache.spark.api.python.PythonUtils").toScalaMap(setters),
+        object_type=jvm_class(jvm, "org.apache.spark.sql.types.ObjectType")(accumulator_class),
+        boolean=condition.dataType(),
+        no_items=to_seq(jvm, []),
+    )

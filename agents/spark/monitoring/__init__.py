@@ -1,1 +1,0 @@
-"""What Spark logs and shows about our jobs."""
