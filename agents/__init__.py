@@ -18,7 +18,7 @@ from arrester.agents.handlers import (
 )
 from arrester.agents.runtime.instance import Ending
 from arrester.controlplane.domain.error_policy.policy import Answer as Response
-from arrester.controlplane.domain.errors import ApplicationLatched, InvalidConfiguration
+from arrester.controlplane.domain.errors import InvalidConfiguration, StartRefused
 from arrester.controlplane.domain.events import ResumeHow
 from arrester.controlplane.domain.state.uncaught_policy import UncaughtAnswer
 
@@ -28,7 +28,6 @@ __all__ = [
     "PAUSE",
     "RETRY",
     "Agent",
-    "ApplicationLatched",
     "Ending",
     "ErrorContext",
     "Handler",
@@ -40,5 +39,6 @@ __all__ = [
     "RecordError",
     "Response",
     "ResumeHow",
+    "StartRefused",
     "UncaughtAnswer",
 ]

@@ -177,7 +177,7 @@ class Agent:
     ) -> PipelineThread:
         """Start one run of `pipeline` at `checkpoint`; its `start` and `run` call this.
 
-        Raises ApplicationLatched if an operator shut the application down, and any exception that
+        Raises StartRefused if an operator shut the application down, and any exception that
         keeps the query from starting.
         """
         from arrester.agents.definition.pipeline import checked_start
@@ -213,7 +213,7 @@ class Agent:
     # ── life and end ─────────────────────────────────────────────────────────────────────────
 
     def __enter__(self) -> Agent:
-        """Bring the instance to RUNNING; raises ApplicationLatched."""
+        """Bring the instance to RUNNING; raises StartRefused."""
         self._runtime.open()
         self._block.enter_context(exit_on_signals())
         return self

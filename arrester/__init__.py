@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         PAUSE,
         RETRY,
         Agent,
-        ApplicationLatched,
         Ending,
         ErrorContext,
         Handler,
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
         RecordError,
         Response,
         ResumeHow,
+        StartRefused,
         UncaughtAnswer,
     )
 
@@ -37,7 +37,6 @@ __all__ = [
     "PAUSE",
     "RETRY",
     "Agent",
-    "ApplicationLatched",
     "Ending",
     "ErrorContext",
     "Handler",
@@ -49,6 +48,7 @@ __all__ = [
     "RecordError",
     "Response",
     "ResumeHow",
+    "StartRefused",
     "UncaughtAnswer",
 ]
 __version__ = "0.2.0"

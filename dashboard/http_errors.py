@@ -12,7 +12,6 @@ from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
 from arrester.controlplane.domain.errors import (
-    ApplicationLatched,
     ArresterError,
     BeforeHistory,
     BrokenState,
@@ -24,10 +23,11 @@ from arrester.controlplane.domain.errors import (
     NotFound,
     NotVerified,
     RedisUnavailable,
+    StartRefused,
 )
 
 STATUS_CODES: dict[type[ArresterError], int] = {
-    ApplicationLatched: 409,
+    StartRefused: 409,
     BeforeHistory: 410,
     BrokenState: 503,
     CommandForbidden: 409,

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from arrester.agents.failures.record_hash import RecordHash
-from arrester.agents.journal.entries import Decided
+from arrester.agents.journal.entries import RecordsChecksum
 from arrester.agents.journal.state import SavedRows
 from arrester.agents.worker.columns import DECIDED, ORDINAL, OUTCOME
 from arrester.controlplane.domain.errors import ArresterError
@@ -28,7 +28,7 @@ class ReplayCheck:
 
     record_hash: RecordHash
 
-    def of(self, frame: DataFrame, which: Column) -> Decided:
+    def of(self, frame: DataFrame, which: Column) -> RecordsChecksum:
         """Return count and checksum of the records `which` of an evaluated frame."""
         sums = (
             frame.where(f"{ORDINAL} = 0")
@@ -36,15 +36,15 @@ class ReplayCheck:
             .selectExpr("count(1) AS count", f"bit_xor({self.record_hash.sql}) AS checksum")
             .collect()[0]
         )
-        return self._decided(sums["count"], sums["checksum"] or 0)
+        return self._checksum(sums["count"], sums["checksum"] or 0)
 
-    def of_hashes(self, hashes: Sequence[int]) -> Decided:
+    def of_hashes(self, hashes: Sequence[int]) -> RecordsChecksum:
         """Return the same of records whose hashes are known, without a job."""
-        return self._decided(len(hashes), reduce(xor, hashes, 0))
+        return self._checksum(len(hashes), reduce(xor, hashes, 0))
 
-    def _decided(self, count: int, checksum: int) -> Decided:
+    def _checksum(self, count: int, combined_hash: int) -> RecordsChecksum:
         columns = self.record_hash.columns_digest
-        return Decided(count=count, checksum=checksum, columns=columns)
+        return RecordsChecksum(count=count, combined_hash=combined_hash, columns=columns)
 
     def check(self, frame: DataFrame, saved: Sequence[SavedRows], batch: int) -> None:
         """Raise PositionsChanged if a replay does not find the records of the decisions in `saved`.
@@ -52,19 +52,19 @@ class ReplayCheck:
         Decisions of 0.2.0 have no checksum and are not checked. With other columns than before,
         the records are counted only.
         """
-        decided = [each.decided for each in saved if each.decided is not None]
-        if len(decided) != len(saved):
+        checksums = [each.checksum for each in saved if each.checksum is not None]
+        if len(checksums) != len(saved):
             return
         now = self.of(frame, F.col(OUTCOME) == DECIDED)
-        count = sum(each.count for each in decided)
+        count = sum(each.count for each in checksums)
         reason = None
         if now.count != count:
             reason = (
                 f"{count} records were held or skipped in it, and {now.count} are found at their"
             )
-        elif all(each.columns == now.columns for each in decided):
-            checksum = reduce(xor, (each.checksum for each in decided))
-            if now.checksum != checksum:
+        elif all(each.columns == now.columns for each in checksums):
+            combined_hash = reduce(xor, (each.combined_hash for each in checksums))
+            if now.combined_hash != combined_hash:
                 reason = "other records than were held or skipped in it are at their"
         if reason is not None:
             raise PositionsChanged(

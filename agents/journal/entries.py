@@ -89,12 +89,12 @@ class DeadLetters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     refused: bool = False
 
 
-class Decided(msgspec.Struct, frozen=True, kw_only=True):
-    """The records that an entry holds or skips, to recognize them in a replay."""
+class RecordsChecksum(msgspec.Struct, frozen=True, kw_only=True):
+    """Count and checksum of the records that an entry holds or skips, to check a replay."""
 
     count: int
     #: XOR of one hash per record.
-    checksum: int
+    combined_hash: int = msgspec.field(name="checksum")
     #: Digest of the source columns in the hashes.
     columns: str
 
@@ -124,7 +124,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: The skipped records, if they are few and no row is held. They need no folder.
     skipped: tuple[Skipped, ...] = ()
     #: Of a `batch` entry that holds or skips records. 0.2.0 wrote none.
-    decided: Decided | None = None
+    checksum: RecordsChecksum | None = msgspec.field(default=None, name="decided")
     #: Of a `drain` entry; of a `resume` past a record, the rows that were skipped.
     chunk: Chunk | None = None
     dead_letters: DeadLetters | None = None

@@ -13,10 +13,10 @@ from arrester.agents.journal.entries import (
     Chunk,
     Cursor,
     DeadLetters,
-    Decided,
     Entry,
     EntryKind,
     Held,
+    RecordsChecksum,
     Skipped,
 )
 from arrester.controlplane.domain.events import (
@@ -82,7 +82,7 @@ class SavedRows(msgspec.Struct, frozen=True, kw_only=True):
     batch: int | None
     held: tuple[Held, ...] = ()
     skipped: tuple[Skipped, ...] = ()
-    decided: Decided | None = None
+    checksum: RecordsChecksum | None = msgspec.field(default=None, name="decided")
 
 
 class CommandAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,7 +201,7 @@ class Ledger(msgspec.Struct, kw_only=True):
                 batch=entry.batch,
                 held=entry.held,
                 skipped=entry.skipped,
-                decided=entry.decided,
+                checksum=entry.checksum,
             )
             self.saved_rows.append(saved)
             if entry.kind is EntryKind.DRAIN:

@@ -25,10 +25,10 @@ from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.entries import (
     Chunk,
     DeadLetters,
-    Decided,
     Entry,
     EntryKind,
     Held,
+    RecordsChecksum,
     Skipped,
 )
 from arrester.agents.journal.journal import Journal
@@ -105,7 +105,7 @@ class Committer:
                 row_folder=saved.name,
                 held=saved.held,
                 skipped=saved.skipped,
-                decided=None if batch is None else self._decided(evaluated, decision, held),
+                checksum=None if batch is None else self._checksum(evaluated, decision, held),
                 chunk=chunk,
                 dead_letters=dead_letters,
             )
@@ -135,7 +135,9 @@ class Committer:
         left_out = failures.records.where(~held)
         return _Saved(name=self.held_store.save_skipped(left_out, order=number))
 
-    def _decided(self, evaluated: Evaluated, decision: Decision, held: Column) -> Decided | None:
+    def _checksum(
+        self, evaluated: Evaluated, decision: Decision, held: Column
+    ) -> RecordsChecksum | None:
         """Return what a replay is checked by, None if no record is held or skipped."""
         if evaluated.clean:
             return None

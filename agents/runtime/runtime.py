@@ -23,7 +23,7 @@ from arrester.agents.runtime.shutdown import GRACE_SECONDS, stop_all
 from arrester.agents.runtime.thread_protocol import Outbox, Thread, ThreadDeath
 from arrester.agents.runtime.uncaught import DeadThreads, ThreadSlot, UncaughtHandler
 from arrester.agents.transport.connection import FLUSH_SECONDS, Connection
-from arrester.controlplane.domain.errors import ApplicationLatched, InvalidValue
+from arrester.controlplane.domain.errors import InvalidValue, StartRefused
 from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandIssued,
@@ -84,7 +84,7 @@ class Runtime:
     def open(self) -> None:
         """Bring the instance to RUNNING; a second call has no effect.
 
-        Raises ApplicationLatched, with the instance ended, if the application was shut down;
+        Raises StartRefused, with the instance ended, if the application was shut down;
         InvalidValue if the instance has ended: each run of a process is a new Agent.
         """
         with self._lock:
@@ -343,7 +343,7 @@ class Runtime:
         self._opened.start_sending(heartbeat=self._heartbeat)
         self._opened.close()
         self._over.set()
-        raise ApplicationLatched(reason)
+        raise StartRefused(reason)
 
     def _heartbeat(self) -> bytes:
         return heartbeat(self.instance.status, self.running(), self._opened.spool)

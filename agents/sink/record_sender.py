@@ -68,7 +68,7 @@ class _Retry:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Plan:
+class _SendPlan:
     """The places from which tasks are still to be sent; None: all records."""
 
     starts: dict[str | None, Cursor] | None = None
@@ -109,7 +109,7 @@ class RecordSender(SinkStage):
         """Send the records that passed and are not `held`; yield the decision of each round."""
         is_held = F.lit(False) if held is None else held
         passed = evaluated.frame.where(F.col(OUTCOME).isNull() & ~is_held)
-        plan, began_ms = _Plan(), self.rules.now_ms()
+        plan, began_ms = _SendPlan(), self.rules.now_ms()
         decided: Counter[ClassAndFrame] = Counter()
         outage_from = self._outage_from(passed)
         isolation = CrashIsolation(policy=self.policy.policy, check=self.check)
@@ -141,7 +141,7 @@ class RecordSender(SinkStage):
             plan.leave_out(pause_offsets)
             self.check()
 
-    def _due(self, plan: _Plan) -> dict[str | None, _Retry]:
+    def _due(self, plan: _SendPlan) -> dict[str | None, _Retry]:
         """Return the records whose retry is due; wait for the first if nothing else is left."""
         if plan.retries and plan.starts == {}:
             first = min(each.due_ms for each in plan.retries.values())
@@ -222,10 +222,10 @@ class RecordSender(SinkStage):
 
     def _next_plan(
         self, stopped: Sequence[Row], due: Mapping[str | None, _Retry], began_ms: int
-    ) -> _Plan:
+    ) -> _SendPlan:
         """Return what is left to send after tasks stopped: the record again, or the later ones."""
         starts: dict[str | None, Cursor] = {}
-        plan = _Plan(starts=starts)
+        plan = _SendPlan(starts=starts)
         retry, now_ms = self.policy.policy.retry, self.rules.now_ms()
         for row in stopped:
             task, error = row[TASK], row[ERROR]

@@ -110,5 +110,5 @@ class BrokenState(ArresterError):
         )
 
 
-class ApplicationLatched(ArresterError):
-    """The application was shut down on purpose; start it from the dashboard, then run again."""
+class StartRefused(ArresterError):
+    """The application is LATCHED after a shutdown; start it from the dashboard, then run again."""

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from arrester import Agent, ApplicationLatched, Ending, InvalidConfiguration
+from arrester import Agent, Ending, InvalidConfiguration, StartRefused
 from arrester.agents.journal.fencing import claim
 from arrester.agents.journal.storage import LocalStorage
 from arrester.agents.spark.jvm.versions import SparkRefused
@@ -217,7 +217,7 @@ def test_a_latched_application_does_not_touch_its_checkpoint(
     with_redis.client.set(redis_keys.state("flights"), "LATCHED")
     agent = agent_of(world)
     pipeline = world.delays(agent)
-    with pytest.raises(ApplicationLatched):
+    with pytest.raises(StartRefused):
         pipeline.start(world.checkpoint)
     assert agent.stopped_by_command
     assert not Path(world.checkpoint).exists()

@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 from redis import Redis
 
-from arrester import Agent, ApplicationLatched, Ending, UncaughtAnswer
+from arrester import Agent, Ending, StartRefused, UncaughtAnswer
 from arrester.agents.definition.builder import define
 from arrester.agents.handlers import LogAndFail
 from arrester.controlplane.domain import events
@@ -182,7 +182,7 @@ def check_application(case: Case, bench: Bench) -> None:
         assert {agent.await_termination(PATIENCE_SECONDS) for agent in others} == {Ending.SHUT_DOWN}
         assert [agent.state.value for agent in agents] == [final] * len(agents)
         assert len(list(calls.iterdir())) == case.expect["records_processed"]
-        with pytest.raises(ApplicationLatched, match="tests is LATCHED"):
+        with pytest.raises(StartRefused, match="tests is LATCHED"):
             Agent(bench.spark, application="tests").__enter__()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from arrester import Agent, ApplicationLatched, LogAndFail, UncaughtAnswer
+from arrester import Agent, LogAndFail, StartRefused, UncaughtAnswer
 from arrester.agents.definition.pipeline import Pipeline
 
 APPLICATION = "fleet"
@@ -50,7 +50,7 @@ def main(folder: Path, name: str, answer: str, *checkpoints: str) -> dict[str, o
                 for each in checkpoints
             ]
             ending = agent.await_termination(raises=False)
-    except ApplicationLatched as exc:
+    except StartRefused as exc:
         return {"name": name, "latched": str(exc), "asked": asked}
     return {
         "name": name,

@@ -16,7 +16,7 @@ from arrester.agents.runtime.runtime import Runtime
 from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
 from arrester.agents.transport import command_poller
 from arrester.agents.transport.redis_client import RedisClient
-from arrester.controlplane.domain.errors import ApplicationLatched
+from arrester.controlplane.domain.errors import StartRefused
 from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandDelivered,
@@ -469,7 +469,7 @@ def test_a_thread_that_does_not_stop_in_time_is_stopped_by_force(
 
 def test_a_latched_application_does_not_start(runtime: Runtime, operator: Operator) -> None:
     operator._client.set(STATE, "LATCHED")
-    with pytest.raises(ApplicationLatched, match="flights is LATCHED: it was shut down"):
+    with pytest.raises(StartRefused, match="flights is LATCHED: it was shut down"):
         begin(runtime)
     assert runtime.ending is Ending.SHUT_DOWN
     operator._folding.take()
