@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 from django.conf import settings
 from redis import Redis
 from redis.backoff import NoBackoff
@@ -16,9 +18,14 @@ from redis.retry import Retry
 from arrester.controlplane.domain.errors import BrokenState
 
 __all__ = [
-    "APPLICATION_ERRORS", "Redis", "RedisError", "ResponseError", "StreamEntry", "changed_streams",
-    "client", "decode_entries", "delete_entries", "entries", "last_id",
+    "APPLICATION_ERRORS", "Redis", "RedisError", "ResponseError", "StreamEntry", "added_at",
+    "changed_streams", "client", "decode_entries", "decode_json", "delete_entries", "entries",
+    "last_id",
 ]  # fmt: skip
+
+T = TypeVar("T")
+#: The id of a foreign entry may contain a year beyond datetime.
+_LATEST_MS = int(datetime.max.replace(tzinfo=UTC).timestamp()) * 1000 - 1
 
 
 def client() -> Redis:
@@ -58,6 +65,20 @@ def decode_entries(answer: Any) -> list[StreamEntry]:
     The client's types include results that ours, which does not decode bytes, never returns.
     """
     return [(id.decode(), fields) for id, fields in answer]
+
+
+def added_at(entry: str) -> datetime:
+    """Return when Redis received an entry, from its id; at most the end of the year 9999."""
+    milliseconds = min(int(entry.partition("-")[0]), _LATEST_MS)
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def decode_json(value: bytes | str | None, type: type[T]) -> T | None:
+    """Return a value of Redis, decoded; None if it is missing or invalid."""
+    try:
+        return None if value is None else msgspec.json.decode(value, type=type)
+    except msgspec.DecodeError:
+        return None
 
 
 #: KEYS: stream. ARGV: each entry's id, its first field, and that field's value.

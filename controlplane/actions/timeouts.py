@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime, timedelta
 
-from arrester.controlplane import models, redis_client, store
+from arrester.controlplane import heartbeats, models, reachability, redis_client, store
 from arrester.controlplane.actions.transaction import advance
 from arrester.controlplane.domain.commands import timeouts
 from arrester.controlplane.domain.events import Event
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state import error_groups
 from arrester.controlplane.domain.state.stream_state import StreamState
-from arrester.controlplane.outbound import drift_check, heartbeats
+from arrester.controlplane.outbound import drift_check
 from arrester.controlplane.views import projections
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ def watch(*, now: datetime | None = None) -> int:
     """Append the events that follow from the time. Return how many."""
     now = now or datetime.now(UTC)
     expiry = timedelta(seconds=redis_keys.LOST_AFTER_SECONDS)
-    reachable = heartbeats.check_redis(now=now)
+    reachable = reachability.check_redis(now=now)
     appended = 0
     for stream in store.all_streams():
         try:

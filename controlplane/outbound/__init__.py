@@ -1,1 +1,1 @@
-"""Commands and requests to agents by Redis, and the heartbeats that they are based on."""
+"""Commands and requests to agents by Redis."""

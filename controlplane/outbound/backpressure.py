@@ -15,7 +15,6 @@ from django.conf import settings
 
 from arrester.controlplane import redis_client
 from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.outbound import heartbeats
 
 log = logging.getLogger(__name__)
 #: An overload ends at this share of its limit, so that it does not flap.
@@ -35,15 +34,15 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         """Return for how many seconds the oldest batch has waited; 0 if there is none."""
         if self.oldest is None:
             return 0.0
-        return max(0.0, (now - heartbeats.added_at(self.oldest)).total_seconds())
+        return max(0.0, (now - redis_client.added_at(self.oldest)).total_seconds())
 
     def behind(self, cursor: str) -> float:
         """Return how many seconds of the stream are not folded yet, according to a log's cursor."""
         if self.newest is None or self.oldest is None:
             return 0.0
         # Before the first fold, and after Redis was emptied, the cursor has no meaning.
-        since = max(heartbeats.added_at(cursor), heartbeats.added_at(self.oldest))
-        return max(0.0, (heartbeats.added_at(self.newest) - since).total_seconds())
+        since = max(redis_client.added_at(cursor), redis_client.added_at(self.oldest))
+        return max(0.0, (redis_client.added_at(self.newest) - since).total_seconds())
 
 
 def loads(applications: Sequence[str]) -> list[Load | redis_client.ResponseError]:

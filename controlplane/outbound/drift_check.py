@@ -15,13 +15,12 @@ from uuid import UUID, uuid4
 import msgspec
 from msgspec.structs import replace
 
-from arrester.controlplane import redis_client
+from arrester.controlplane import heartbeats, redis_client
 from arrester.controlplane.domain.events import Run
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state import drift
 from arrester.controlplane.domain.state.states import TaskStatus
 from arrester.controlplane.domain.wire.codec import Heartbeat
-from arrester.controlplane.outbound import heartbeats
 from arrester.controlplane.views import row_mapping
 
 log = logging.getLogger(__name__)
@@ -32,10 +31,9 @@ def check(application: str, instances: Collection[UUID], *, now: datetime) -> li
     # Events may still wait to be folded: then a difference proves nothing.
     if not instances or not heartbeats.is_folded(application, now=now):
         return []
-    found = heartbeats.read([(application, id) for id in instances])
     return [
         id
-        for id, received in found.items()
+        for id, received in heartbeats.read([(application, id) for id in instances]).items()
         if received.heartbeat is not None and _requests_report(application, id, received.heartbeat)
     ]
 
@@ -47,7 +45,7 @@ def _requests_report(application: str, instance: UUID, heartbeat: Heartbeat) -> 
     if server_hash is None:
         return False
     redis, key = redis_client.client(), redis_keys.drift(application, instance)
-    before = heartbeats.decode(redis.get(key), drift.Difference)
+    before = redis_client.decode_json(redis.get(key), drift.Difference)
     after = drift.compare_hashes(
         before, agent_hash=heartbeat.standing, server_hash=server_hash, beat=heartbeat.at
     )

@@ -14,13 +14,13 @@ from django.core.management.base import BaseCommand
 from django.db import DatabaseError, InterfaceError, connection
 from kombu.exceptions import OperationalError
 
-from arrester.controlplane import actions, redis_client, tasks
+from arrester.controlplane import actions, reachability, redis_client, tasks
 from arrester.controlplane.celery import DRAINS, FOLDS
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.identity.names import check_name
 from arrester.controlplane.ingest import drain_requests
-from arrester.controlplane.outbound import backpressure, heartbeats
+from arrester.controlplane.outbound import backpressure
 
 log = logging.getLogger(__name__)
 #: Interval for finding new streams; also the longest reaction time to a signal.
@@ -180,4 +180,4 @@ def _record_servers() -> None:
         log.warning("PostgreSQL is unavailable: %s", exc)
         connection.close()
         return
-    heartbeats.record_postgres(now=datetime.now(UTC))
+    reachability.record_postgres(now=datetime.now(UTC))

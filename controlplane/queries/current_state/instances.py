@@ -10,10 +10,10 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from arrester.controlplane import heartbeats
 from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.domain.state.states import ENDED, InstanceState
 from arrester.controlplane.domain.wire.codec import InProgress
-from arrester.controlplane.outbound import heartbeats
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import row_mapping

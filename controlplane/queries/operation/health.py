@@ -9,9 +9,9 @@ import msgspec
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
-from arrester.controlplane import models, redis_client, store
+from arrester.controlplane import models, reachability, redis_client, store
 from arrester.controlplane.domain.errors import NotFound
-from arrester.controlplane.outbound import backpressure, heartbeats
+from arrester.controlplane.outbound import backpressure
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import row_mapping
@@ -166,7 +166,7 @@ def health() -> Health:
         seen = dict(models.Sighting.objects.values_list("name", "at"))
     except (DatabaseError, InterfaceError) as exc:
         unknown = Reach(up=False, detail="unknown while PostgreSQL is unreachable")
-        away = Reach(up=False, last_seen=heartbeats.postgres_seen(), detail=_first_line(exc))
+        away = Reach(up=False, last_seen=reachability.postgres_seen(), detail=_first_line(exc))
         return Health(postgres=away, redis=redis, wake=unknown, worker=unknown, housekeeper=unknown)
     if not redis.up:
         redis = Reach(up=False, last_seen=seen.get("redis"), detail=redis.detail)

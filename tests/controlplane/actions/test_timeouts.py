@@ -11,11 +11,10 @@ import pytest
 from msgspec.structs import replace
 from redis import Redis
 
-from arrester.controlplane import actions, models, queries
+from arrester.controlplane import actions, heartbeats, models, queries, reachability
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import CommandStatus, InstanceState
 from arrester.controlplane.ingest import drain
-from arrester.controlplane.outbound import heartbeats
 from arrester.controlplane.views import projections, row_mapping
 from arrester.controlplane.views.bulk_upsert import Upsert, upsert
 from tests import histories
@@ -34,7 +33,7 @@ def now(redis: Redis) -> datetime:
 
 
 def watched_since(redis: Redis, since: datetime, *, last: datetime) -> None:
-    watch = heartbeats.Watch(since=since, last=last)
+    watch = reachability.Watch(since=since, last=last)
     redis.set(redis_keys.WATCH, msgspec.json.encode(watch))
 
 

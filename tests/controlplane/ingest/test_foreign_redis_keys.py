@@ -11,11 +11,10 @@ from django.conf import settings
 from msgspec.structs import replace
 from redis import Redis
 
-from arrester.controlplane import actions, queries, redis_client, tasks
+from arrester.controlplane import actions, queries, reachability, redis_client, tasks
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.management.commands import wake
-from arrester.controlplane.outbound import heartbeats
 from tests import histories
 from tests.controlplane import streams
 
@@ -46,7 +45,7 @@ def send_to_all(redis: Redis) -> None:
 def waker(redis: Redis, requested: list[str]) -> wake.Waker:
     """Return a waker with three known streams; one became another type, two have entries."""
     send_to_all(redis)
-    heartbeats.check_redis(now=datetime.now(UTC))  # Otherwise it would sweep at once.
+    reachability.check_redis(now=datetime.now(UTC))  # Otherwise it would sweep at once.
     waker = wake.Waker()
     waker.poll()
     assert set(APPLICATIONS) < set(requested)
@@ -92,7 +91,7 @@ def test_other_applications_are_relayed(folded: Redis) -> None:
 def test_timeouts_of_other_applications_are_checked(folded: Redis) -> None:
     folded.set(redis_keys.events("beta"), "whose?")
     now = datetime.now(UTC)
-    watched = heartbeats.Watch(since=now - timedelta(hours=1), last=now)
+    watched = reachability.Watch(since=now - timedelta(hours=1), last=now)
     folded.set(redis_keys.WATCH, msgspec.json.encode(watched))
     assert actions.watch(now=now) == 2
     lost = {name for name in APPLICATIONS if any(each.lost for each in queries.instances(name))}

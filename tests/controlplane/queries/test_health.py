@@ -10,8 +10,7 @@ from django.conf import settings
 from django.db import connection
 from redis import Redis
 
-from arrester.controlplane import actions, models, queries, tasks
-from arrester.controlplane.outbound import heartbeats
+from arrester.controlplane import actions, models, queries, reachability, tasks
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
 EARLIER = datetime(2026, 1, 2, 3, tzinfo=UTC)
@@ -75,7 +74,7 @@ def test_without_redis_the_lag_is_unknown(redis_away: None) -> None:
 
 
 def test_redis_has_the_last_sign_of_an_unreachable_postgres(postgres_away: None) -> None:
-    heartbeats.record_postgres(now=EARLIER + timedelta(seconds=1))
+    reachability.record_postgres(now=EARLIER + timedelta(seconds=1))
     health = queries.health()
     assert health.redis.up
     assert not health.postgres.up

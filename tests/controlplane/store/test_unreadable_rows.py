@@ -15,12 +15,11 @@ from django.db import connection
 from django.test import Client
 from redis import Redis
 
-from arrester.controlplane import actions, queries, tasks
+from arrester.controlplane import actions, queries, reachability, tasks
 from arrester.controlplane.domain.errors import BrokenState
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.history import rebuild
 from arrester.controlplane.ingest import drain
-from arrester.controlplane.outbound import heartbeats
 from arrester.controlplane.store import copy_rows
 from tests import histories
 from tests.controlplane import streams
@@ -110,7 +109,7 @@ def test_other_applications_are_swept_and_checked(
         drain.drain(application)
     break_rows("application")
     redis.flushall()
-    watched = heartbeats.Watch(since=now - timedelta(hours=1), last=now)
+    watched = reachability.Watch(since=now - timedelta(hours=1), last=now)
     redis.set(redis_keys.WATCH, msgspec.json.encode(watched))
 
     periodic()
