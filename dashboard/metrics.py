@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from django.http import HttpResponse
 from drf_spectacular.utils import extend_schema
@@ -19,8 +19,68 @@ from rest_framework.request import Request
 from arrester.controlplane import queries
 from arrester.dashboard.rest.base import RestView
 
+_SERVER_PARTS = ("postgres", "redis", "wake", "worker", "housekeeper")
+
+
+class Gauge(NamedTuple):
+    """A gauge, and how its samples are read from the values."""
+
+    name: str
+    meaning: str
+    samples: Callable[[queries.MetricValues], Mapping[Any, float | None]]
+    labels: Sequence[str] = ("application",)
+
+
+_BY_STATUS = ("application", "status")
+_GAUGES = (
+    Gauge(
+        "arrester_up",
+        "1 when a part of the server answers, else 0.",
+        lambda values: {name: getattr(values.health, name).up for name in _SERVER_PARTS},
+        ("part",),
+    ),
+    Gauge(
+        "arrester_application_latched",
+        "1 while the application is LATCHED, else 0.",
+        lambda values: values.latched,
+    ),
+    Gauge(
+        "arrester_tasks",
+        "Tasks with failures since creation, by status; live checkpoints only.",
+        lambda values: values.tasks,
+        _BY_STATUS,
+    ),
+    Gauge(
+        "arrester_instances",
+        "All known instances, by status; a killed instance keeps its last status.",
+        lambda values: values.instances,
+        _BY_STATUS,
+    ),
+    Gauge(
+        "arrester_instances_alive",
+        "Live instances, including lost ones that are not replaced.",
+        lambda values: values.alive,
+    ),
+    Gauge(
+        "arrester_instances_lost",
+        "Lost instances: not ended, no heartbeat, not replaced.",
+        lambda values: values.lost,
+    ),
+    Gauge(
+        "arrester_in_progress_seconds",
+        "Time for which the oldest micro-batch or chunk of held records in progress has run.",
+        lambda values: values.in_progress_seconds,
+        ("application", "pipeline"),
+    ),
+    Gauge(
+        "arrester_commands",
+        "Commands since creation, by status.",
+        lambda values: values.commands,
+        _BY_STATUS,
+    ),
+)
 #: Gauges of the processing of an application's events.
-LAG_GAUGES: tuple[tuple[str, str, Callable[[queries.Lag], float | None]], ...] = (
+_LAG_GAUGES: tuple[tuple[str, str, Callable[[queries.Lag], float | None]], ...] = (
     (
         "arrester_queue_batches",
         "Batches of events in Redis that are not processed yet.",
@@ -68,67 +128,25 @@ class MetricsView(RestView):
 class MetricsCollector(Collector):
     """The samples of one result of `queries.metrics`."""
 
-    def __init__(self, found: queries.MetricValues) -> None:
-        self._found = found
+    def __init__(self, values: queries.MetricValues) -> None:
+        self._values = values
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric with its samples."""
-        found, health = self._found, self._found.health
-        by_status = ("application", "status")
-        parts = ("postgres", "redis", "wake", "worker", "housekeeper")
-        yield _gauge(
-            "arrester_up",
-            "1 when a part of the server answers, else 0.",
-            {name: getattr(health, name).up for name in parts},
-            ("part",),
-        )
-        yield _gauge(
-            "arrester_application_latched",
-            "1 while the application is LATCHED, else 0.",
-            found.latched,
-        )
-        yield _gauge(
-            "arrester_tasks",
-            "Tasks with failures since creation, by status; live checkpoints only.",
-            found.tasks,
-            by_status,
-        )
-        yield _gauge(
-            "arrester_instances",
-            "All known instances, by status; a killed instance keeps its last status.",
-            found.instances,
-            by_status,
-        )
-        yield _gauge(
-            "arrester_instances_alive",
-            "Live instances, including lost ones that are not replaced.",
-            found.alive,
-        )
-        yield _gauge(
-            "arrester_instances_lost",
-            "Lost instances: not ended, no heartbeat, not replaced.",
-            found.lost,
-        )
-        yield _gauge(
-            "arrester_in_progress_seconds",
-            "Time for which the oldest micro-batch or chunk of held records in progress has run.",
-            found.in_progress_seconds,
-            ("application", "pipeline"),
-        )
-        yield _gauge(
-            "arrester_commands", "Commands since creation, by status.", found.commands, by_status
-        )
-        yield _counter("arrester_failed_records", "Failed records since creation.", found.failed)
-        positions = {lag.application: lag.sequence for lag in found.lags}
+        values = self._values
+        for gauge in _GAUGES:
+            yield _gauge(gauge.name, gauge.meaning, gauge.samples(values), gauge.labels)
+        yield _counter("arrester_failed_records", "Failed records since creation.", values.failed)
+        positions = {lag.application: lag.sequence for lag in values.lags}
         yield _counter(
             "arrester_events_folded", "Events in the log: its newest position.", positions
         )
-        for name, meaning, value in LAG_GAUGES:
-            yield _gauge(name, meaning, {lag.application: value(lag) for lag in found.lags})
+        for name, meaning, value in _LAG_GAUGES:
+            yield _gauge(name, meaning, {lag.application: value(lag) for lag in values.lags})
         yield _gauge(
             "arrester_retention_refused",
             "1 while no day is dropped because the application's base is not verified, else 0.",
-            {name: name in found.refused for name in positions},
+            {name: name in values.refused for name in positions},
         )
 
 
@@ -136,10 +154,10 @@ def _gauge(
     name: str,
     meaning: str,
     samples: Mapping[Any, float | None],
-    labels: Iterable[str] = ("application",),
+    labels: Sequence[str] = ("application",),
 ) -> GaugeMetricFamily:
     """Return a gauge; values unknown while Redis is unreachable are omitted."""
-    family = GaugeMetricFamily(name, meaning, labels=list(labels))
+    family = GaugeMetricFamily(name, meaning, labels=labels)
     for key, value in samples.items():
         if value is not None:
             family.add_metric([key] if isinstance(key, str) else list(key), float(value))

@@ -101,13 +101,8 @@ def page(
         "positions": sorted(positions.items()),
         # One number that grows with every event of any application.
         "position": sum(positions.values()),
-        "behind": _largest_lag(lags),
-        "too_old": max(
-            (lag for lag in lags if lag.too_old), key=attrgetter("too_old"), default=None
-        ),
-        "queue_seconds": max((lag.waiting_seconds or 0.0 for lag in lags), default=0.0),
-        "fold_seconds": max((lag.fold_seconds or 0.0 for lag in lags), default=0.0),
         "notices": [notice] if notice else [],
+        **_lag_context(lags),
     }
     frame = "refresh" if "HX-Request" in request.headers else "base"
     return render(request, f"dashboard/{frame}.html", shell | context, status=status)
@@ -134,6 +129,17 @@ def as_of_context(when: queries.AsOf | None, *, application: str, url: str) -> d
         "now_url": url,
         # Links from here lead to the same point of the past.
         "then": f"?{urlencode({'as_of': str(when)})}" if when else "",
+    }
+
+
+def _lag_context(lags: Sequence[queries.Lag]) -> dict[str, Any]:
+    """Return the context that shows how many events are not processed, and for how long."""
+    too_old = [lag for lag in lags if lag.too_old]
+    return {
+        "behind": _largest_lag(lags),
+        "too_old": max(too_old, key=attrgetter("too_old"), default=None),
+        "queue_seconds": max((lag.waiting_seconds or 0.0 for lag in lags), default=0.0),
+        "fold_seconds": max((lag.fold_seconds or 0.0 for lag in lags), default=0.0),
     }
 
 

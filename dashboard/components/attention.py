@@ -43,49 +43,33 @@ class Tile(NamedTuple):
 
 def tiles(overview: Overview) -> list[Tile]:
     """Return the numbers of the overview."""
-    every = overview.applications
-    tasks = reverse("tasks")
-    paused = sum(each.paused for each in every)
-    dead = sum(each.dead for each in every)
-    lost = sum(each.lost for each in every)
-    waiting, quarantined = (
-        len(overview.open_commands),
-        sum(each.quarantined for each in overview.lags),
-    )
-    held = sum(each.held for each in every)
+    applications, tasks = overview.applications, reverse("tasks")
+    dead = sum(each.dead for each in applications)
+    paused = sum(each.paused for each in applications)
+    held = sum(each.held for each in applications)
+    lost = sum(each.lost for each in applications)
+    quarantined = sum(each.quarantined for each in overview.lags)
+    instances = f"{reverse('instances')}?show=lost"
+    commands = f"{reverse('commands')}?state={filters.OPEN}"
+    quarantine = f"{reverse('quarantine')}?waiting=1"
     return [
-        Tile(dead, "DEAD tasks", f"{tasks}?state=DEAD", "cross", "is-dead" if dead else ""),
-        Tile(
-            paused, "PAUSED tasks", f"{tasks}?state=PAUSED", "pause", "is-paused" if paused else ""
-        ),
-        Tile(held, "Held records", reverse("held"), "stack", "is-paused" if held else ""),
-        Tile(
-            lost,
-            "LOST instances",
-            f"{reverse('instances')}?show=lost",
-            "question",
-            "is-lost" if lost else "",
-        ),
+        _tile(dead, "DEAD tasks", f"{tasks}?state=DEAD", "cross", "is-dead"),
+        _tile(paused, "PAUSED tasks", f"{tasks}?state=PAUSED", "pause", "is-paused"),
+        _tile(held, "Held records", reverse("held"), "stack", "is-paused"),
+        _tile(lost, "LOST instances", instances, "question", "is-lost"),
         Tile(
             overview.failed_last_hour,
             "Failures, last hour",
             f"{reverse('errors')}?state=all&range=1h",
         ),
-        Tile(
-            waiting,
-            "Open commands",
-            f"{reverse('commands')}?state={filters.OPEN}",
-            "clock",
-            "is-open" if waiting else "",
-        ),
-        Tile(
-            quarantined,
-            "Quarantined",
-            f"{reverse('quarantine')}?waiting=1",
-            "warning",
-            "is-lost" if quarantined else "",
-        ),
+        _tile(len(overview.open_commands), "Open commands", commands, "clock", "is-open"),
+        _tile(quarantined, "Quarantined", quarantine, "warning", "is-lost"),
     ]
+
+
+def _tile(number: int, label: str, url: str, icon: str, look: str) -> Tile:
+    """Return a tile that needs attention unless its number is 0."""
+    return Tile(number, label, url, icon, look if number else "")
 
 
 def items(overview: Overview, *, now: datetime) -> list[Item]:

@@ -122,36 +122,13 @@ def show(
     if tab not in TABS:
         raise InvalidValue("tab", tab, ", ".join(TABS))
     group = queries.group(application, fingerprint)
-    example = _example(request, group)
     url = reverse("error", args=[application, fingerprint])
-    api_url = request.build_absolute_uri(reverse("api-error", args=[application, fingerprint]))
-    context = record_text.context(example) | {
-        "group": group.state,
-        "stopped": group.stopped,
-        "paused": [each for each in group.stopped if each.status == "PAUSED"],
-        "example": example,
-        "neighbours": queries.neighbours(example) if example else None,
-        "occurrences": queries.failures(
-            queries.FailureFilter(application=application, fingerprint=fingerprint),
-            cursor=request.GET.get("after"),
-            limit=RECENT,
-        ),
-        "rate": failure_rates.rate(
-            failure_rates.span(request.GET, now=timezone.now()),
-            application=application,
-            fingerprint=fingerprint,
-        ),
-        "buttons": buttons.for_group(who, group.state),
-        "markdown": issue_markdown.markdown(group.state, example, request.build_absolute_uri(url)),
-        "json": json.dumps(ErrorGroupSerializer(group.state).data, indent=2, ensure_ascii=False),
-        "curl": f'curl -H "Authorization: Token $ARRESTER_TOKEN" {shlex.quote(api_url)}',
+    context = _group_context(request, who, group, url=url) | {
         "tabs": [
             (name, word, f"{url}?{_tab_query(request, tab=name)}") for name, word in TABS.items()
         ],
         "tab": tab,
-        "note_id": uuid7(timezone.now()),
     }
-    context |= as_of_context(None, application=application, url=url)
     return page(
         request,
         who,
@@ -164,6 +141,40 @@ def show(
         notice=notice,
         status=status,
     )
+
+
+def _group_context(
+    request: HttpRequest, who: Person, group: GroupDetail, *, url: str
+) -> dict[str, Any]:
+    """Return the context of all tabs: the group, its shown occurrence, and its failure rate."""
+    state, now = group.state, timezone.now()
+    application, fingerprint = state.application, state.fingerprint
+    example = _example(request, group)
+    api_url = request.build_absolute_uri(reverse("api-error", args=[application, fingerprint]))
+    return {
+        **record_text.context(example),
+        "group": state,
+        "stopped": group.stopped,
+        "paused": [each for each in group.stopped if each.status == "PAUSED"],
+        "example": example,
+        "neighbours": queries.neighbours(example) if example else None,
+        "occurrences": queries.failures(
+            queries.FailureFilter(application=application, fingerprint=fingerprint),
+            cursor=request.GET.get("after"),
+            limit=RECENT,
+        ),
+        "rate": failure_rates.rate(
+            failure_rates.span(request.GET, now=now),
+            application=application,
+            fingerprint=fingerprint,
+        ),
+        "buttons": buttons.for_group(who, state),
+        "markdown": issue_markdown.markdown(state, example, request.build_absolute_uri(url)),
+        "json": json.dumps(ErrorGroupSerializer(state).data, indent=2, ensure_ascii=False),
+        "curl": f'curl -H "Authorization: Token $ARRESTER_TOKEN" {shlex.quote(api_url)}',
+        "note_id": uuid7(now),
+        **as_of_context(None, application=application, url=url),
+    }
 
 
 def _show_past(

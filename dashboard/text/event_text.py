@@ -58,7 +58,26 @@ def title(data: EventData) -> str:
 
 
 def sentence(data: EventData) -> str:
-    """Return the details of an event."""
+    """Return the details of an event; empty if its title says all."""
+    match data:
+        case ThreadDied() | ApplicationShutdownRequested():
+            return data.reason
+        case ThreadReplaced():
+            return f"in {data.wait_ms / 1000:g} s: {data.reason}"
+        case PolicyChanged():
+            return f"{data.stage} → {_answered(data.answer)}{_by(data.actor, data.reason)}"
+        case StateReported():
+            return f"corrected to the state of the agent: {_reported(data)}"
+        case TaskPaused() | TaskDied() | TaskRestarted() | TaskResumed():
+            return _of_task(data)
+        case NoteAdded():
+            return _by(data.actor, data.text).strip()
+        case _:
+            return _of_records(data) or _of_command(data)
+
+
+def _of_records(data: EventData) -> str:
+    """Return the details of an event about records; empty for any other event."""
     match data:
         case RecordFailed(failure=failure):
             again = ", the same record again" if data.recurrence else ""
@@ -73,49 +92,45 @@ def sentence(data: EventData) -> str:
             about = "about " if data.estimated else ""
             shares = f"{about}{data.failed:,} of {data.records:,} records"
             return f"{shares} → {data.response}: {cause(data.failure)}"
-        case ThreadDied():
-            return data.reason
-        case ThreadReplaced():
-            return f"in {data.wait_ms / 1000:g} s: {data.reason}"
         case RecordsDeadLettered():
             return f"{data.count:,} to {data.place}{_by(data.actor, data.reason)}"
         case DeadLettersFailed():
             return f"{data.failures:,} failed writes to {data.place}, {data.waiting:,} waiting"
+        case RecordsHeld():
+            return f"{data.held:,} held"
+        case _:
+            return ""
+
+
+def _of_task(data: TaskPaused | TaskDied | TaskRestarted | TaskResumed) -> str:
+    """Return the details of a change of a task's status."""
+    match data:
         case TaskPaused(failure=None):
             where = "" if data.position is None else f" at {at(data.position)}"
             return f"by an operator{where}{_by(data.actor, data.reason)}"
         case TaskPaused(failure=Failure() as failure) | TaskDied(failure=failure):
             return f"at {at(data.position)}: {cause(failure)}"
-        case PolicyChanged():
-            return f"{data.stage} → {_answered(data.answer)}{_by(data.actor, data.reason)}"
-        case RecordsHeld():
-            return f"{data.held:,} held"
         case TaskRestarted(actor=str()):
             return f"at {at(data.position)}{_by(data.actor, data.reason)}"
         case TaskResumed(how=ResumeHow.AT):
             skipped = f", {data.skipped:,} skipped" if data.skipped else ""
             return f"at {at(data.position)}{skipped}{_by(data.actor, data.reason)}"
-        case StateReported():
-            return f"corrected to the state of the agent: {_reported(data)}"
-        case ApplicationShutdownRequested():
-            return data.reason
         case TaskResumed():
             return f"{_HOW[data.how]}{_by(data.actor, data.reason)}"
         case _:
-            return _of_command(data)
+            return ""
 
 
 def _reported(data: StateReported) -> str:
     """Return the number of tasks in a report, by state: `2 PAUSED, 1 DEAD`."""
-    found = Counter(each.status for each in data.tasks if each.status != TaskStatus.RUNNING)
-    counted = [f"{count:,} {status}" for status, count in sorted(found.items())]
-    return ", ".join(counted) or "all tasks RUNNING"
+    counts = Counter(each.status for each in data.tasks if each.status != TaskStatus.RUNNING)
+    parts = [f"{count:,} {status}" for status, count in sorted(counts.items())]
+    return ", ".join(parts) or "all tasks RUNNING"
 
 
 def _of_command(data: EventData) -> str:
+    """Return the details of an event about a command; empty for any other event."""
     match data:
-        case NoteAdded():
-            return f"{_by(data.actor, data.text).strip()}"
         case CommandIssued(kind=CommandKind.SET_POLICY):
             what = f"{data.pipeline}, {data.stage} → {_answered(data.answer)}"
             return f"set policy of {what}{_by(data.actor, data.reason)}"
