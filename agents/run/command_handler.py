@@ -20,16 +20,16 @@ from arrester.agents.held.store import HeldStore, PositionNotHeld
 from arrester.agents.journal.entries import NO_BATCH, Chunk, DeadLetters, Entry, EntryKind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.state import CommandAnswer, StoppingRecord, TaskLedger
+from arrester.agents.run.command_answers import (
+    policy_detail,
+    resume_detail,
+    resumed_event,
+    task_command_refusal,
+)
 from arrester.agents.run.processor import Processor
 from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand
 from arrester.agents.spark.errors import Problem
 from arrester.agents.worker.columns import ERROR, ERROR_TYPE, OUTCOME, POSITION, ROW, TASK
-from arrester.controlplane.domain.commands.task_refusals import (
-    pause_refusal,
-    restart_refusal,
-    resume_refusal,
-    target_refusal,
-)
 from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandRefused,
@@ -38,8 +38,6 @@ from arrester.controlplane.domain.events import (
     RecordsHeld,
     ResumeHow,
     TaskPaused,
-    TaskRestarted,
-    TaskResumed,
 )
 from arrester.controlplane.domain.state.policy_overrides import retry_refusal, stage_refusal
 
@@ -77,20 +75,20 @@ class CommandHandler:
         refusal = stage_refusal(self.pipeline.name, self.pipeline.stages, requested.stage)
         refusal = refusal or retry_refusal(requested.stage, requested.answer, retries=self.retries)
         if refusal is not None:
-            return self._refuse(requested, at, refusal)
+            return self._record_refused(requested, at, refusal)
         changed = PolicyChanged(
             stage=requested.stage,
             answer=requested.answer,
             actor=requested.actor,
             reason=requested.reason,
         )
-        detail = _policy_detail(self.pipeline, requested)
-        return self._apply(EntryKind.POLICY, at, requested, [changed], detail)
+        detail = policy_detail(self.pipeline, requested)
+        return self._record_applied(EntryKind.POLICY, at, requested, [changed], detail)
 
     def _apply_task_command(self, requested: TaskCommand, at: datetime) -> CommandAnswer:
         """Apply or refuse a command for a task."""
         task = self.journal.ledger.task(requested.key)
-        refusal = _task_refusal(task, requested)
+        refusal = task_command_refusal(task, requested)
         if refusal is None:
             try:
                 return self._accept(task, requested, at)
@@ -98,7 +96,7 @@ class CommandHandler:
                 refusal = f"{task.state.id.printed} cannot continue at {requested.target}: {exc}"
             except HeldRowsMissing as exc:
                 refusal = f"{task.state.id.printed} cannot continue: {exc}"
-        return self._refuse(requested, at, refusal)
+        return self._record_refused(requested, at, refusal)
 
     def pause_mismatch(self, mismatch: HeldRowsMismatch, at: datetime) -> bool:
         """Pause the task whose held rows no longer fit the source; return False if it cannot be
@@ -113,36 +111,40 @@ class CommandHandler:
             return False
         key = task.state.id.key
         name = f"{type(mismatch).__module__}.{type(mismatch).__qualname__}"
-        why = failure_at("source", Problem(exception_class=name, message=str(mismatch)))
+        failure = failure_at("source", Problem(exception_class=name, message=str(mismatch)))
         position = self.held_store.first_position(ledger, key)
-        paused = TaskPaused(task=key, position=position, failure=why)
+        paused = TaskPaused(task=key, position=position, failure=failure)
         self._append(EntryKind.PAUSE, at, None, [paused])
         return True
 
     def _accept(self, task: TaskLedger, requested: TaskCommand, at: datetime) -> CommandAnswer:
         if requested.how is None:
-            paused = TaskPaused(
-                task=requested.key, position=None, actor=requested.actor, reason=requested.reason
-            )
-            detail = "paused: later records are held"
-            # A micro-batch that may already be written is not changed.
-            begun, awaited = self.processor.begun_batch, self.processor.awaited_batch
-            after = begun if awaited is None else max(begun, awaited)
-            return self._apply(EntryKind.PAUSE, at, requested, [paused], detail, after=after)
-        chunk = self._skipped(task, requested)
-        resumed, detail = _resumed(task, requested, chunk), _resume_detail(task, requested, chunk)
+            return self._pause(requested, at)
+        chunk = self._records_to_skip(task, requested)
+        resumed = resumed_event(task, requested, chunk)
+        detail = resume_detail(task, requested, chunk)
         if chunk is None:
-            return self._apply(EntryKind.RESUME, at, requested, [resumed], detail)
+            return self._record_applied(EntryKind.RESUME, at, requested, [resumed], detail)
         dead_letters, events = self._dead_letters(task, chunk, requested, at)
         events += [RecordsHeld(task=requested.key, held=task.held - chunk.taken), resumed]
-        answer = self._apply(
+        answer = self._record_applied(
             EntryKind.RESUME, at, requested, events, detail, chunk=chunk, dead_letters=dead_letters
         )
         if dead_letters is not None and self.dead_letters is not None:
             self.dead_letters.deliver(dead_letters)
         return answer
 
-    def _skipped(self, task: TaskLedger, requested: TaskCommand) -> Chunk | None:
+    def _pause(self, requested: TaskCommand, at: datetime) -> CommandAnswer:
+        paused = TaskPaused(
+            task=requested.key, position=None, actor=requested.actor, reason=requested.reason
+        )
+        detail = "paused: later records are held"
+        # A micro-batch that may already be written is not changed.
+        begun, awaited = self.processor.begun_batch, self.processor.awaited_batch
+        after = begun if awaited is None else max(begun, awaited)
+        return self._record_applied(EntryKind.PAUSE, at, requested, [paused], detail, after=after)
+
+    def _records_to_skip(self, task: TaskLedger, requested: TaskCommand) -> Chunk | None:
         """Return the held records that the command skips; None if there are none."""
         ledger = self.journal.ledger
         if requested.how is ResumeHow.SKIP and task.stopped_by is not None:
@@ -160,7 +162,7 @@ class CommandHandler:
             return None, []
         ledger, stopped_by = self.journal.ledger, task.stopped_by
         # The error condition belongs to the failed record, not to others skipped with it.
-        failed = None if requested.target is not None else stopped_by
+        only_failed = None if requested.target is not None else stopped_by
         rows = self._with_error(self.held_store.skipped_rows(ledger, chunk), stopped_by)
         number, epoch = self.journal.next_number, self.event_factory.run.epoch
         context = DeadLetterContext(
@@ -168,7 +170,7 @@ class CommandHandler:
             at=at,
             reason=requested.reason,
             actor=requested.actor,
-            condition=None if failed is None else failed.failure.condition,
+            condition=None if only_failed is None else only_failed.failure.condition,
         )
         few = fits_driver(chunk.taken)
         dead_letters, events = self.dead_letters.store(rows, (), context, few=few)
@@ -205,7 +207,7 @@ class CommandHandler:
             F.when(failed, error.cast(ERROR_TYPE)).alias(ERROR),
         )
 
-    def _refuse(
+    def _record_refused(
         self, requested: TaskCommand | PolicyCommand, at: datetime, reason: str
     ) -> CommandAnswer:
         if requested.command is not None:
@@ -213,7 +215,7 @@ class CommandHandler:
             self._append(EntryKind.REFUSED, at, requested.command, [refused])
         return CommandAnswer(applied=False, reason=reason)
 
-    def _apply(
+    def _record_applied(
         self,
         kind: EntryKind,
         at: datetime,
@@ -248,68 +250,11 @@ class CommandHandler:
                 kind=kind,
                 at=at,
                 epoch=self.event_factory.run.epoch,
-                events=tuple(self.event_factory.event(e, at, caused_by=command) for e in events),
+                events=tuple(
+                    self.event_factory.event(data, at, caused_by=command) for data in events
+                ),
                 after=after,
                 chunk=chunk,
                 dead_letters=dead_letters,
             )
         )
-
-
-def _policy_detail(pipeline: Pipeline, requested: PolicyCommand) -> str:
-    """Return a description of what was done."""
-    if requested.answer is None:
-        return f"{requested.stage} is answered as in the code, from the next micro-batch on"
-    detail = f"{requested.stage} is answered {requested.answer} from the next micro-batch on"
-    if requested.answer == "PAUSE" and pipeline.task is None:
-        return f"{detail}; PAUSE of a task without a key is FAIL"
-    return detail
-
-
-def _resume_detail(task: TaskLedger, requested: TaskCommand, skipped: Chunk | None) -> str:
-    """Return a description of what was done."""
-    if requested.target is not None:
-        count = 0 if skipped is None else skipped.taken
-        return f"resumed at position {requested.target}, {count} records skipped"
-    done = "restarted" if requested.how is ResumeHow.RESTART else "resumed"
-    return f"{done} {'past' if skipped else 'from'} position {task.state.position}"
-
-
-def _resumed(
-    task: TaskLedger, requested: TaskCommand, skipped: Chunk | None
-) -> TaskResumed | TaskRestarted:
-    position = task.state.position
-    if requested.how is ResumeHow.RESTART:
-        return TaskRestarted(
-            task=requested.key, position=position, actor=requested.actor, reason=requested.reason
-        )
-    assert requested.how is not None
-    at = requested.target is not None
-    return TaskResumed(
-        task=requested.key,
-        how=requested.how,
-        position=requested.target if at else position,
-        actor=requested.actor,
-        reason=requested.reason,
-        skipped=skipped.taken if at and skipped is not None else 0,
-    )
-
-
-def _task_refusal(task: TaskLedger, requested: TaskCommand) -> str | None:
-    """Return why the state forbids the command, or None."""
-    state = task.state
-    if requested.how is None:
-        return pause_refusal(state)
-    is_restart = requested.how is ResumeHow.RESTART
-    forbidden = restart_refusal(state) if is_restart else resume_refusal(state)
-    if forbidden is not None:
-        return forbidden
-    if requested.position is not None and requested.position != state.position:
-        held_at = f"{state.id.printed} is held at position {state.position}"
-        return f"{held_at}, not {requested.position}"
-    forbidden = target_refusal(state, requested.target)
-    if forbidden is not None:
-        return forbidden
-    if requested.how is ResumeHow.SKIP and task.stopped_by is None:
-        return f"{state.id.printed} was not paused by a failed record; there is none to skip"
-    return None

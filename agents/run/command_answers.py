@@ -1,0 +1,75 @@
+"""Answers of a run to commands: refusals, and details and events of accepted commands."""
+
+from __future__ import annotations
+
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.journal.entries import Chunk
+from arrester.agents.journal.state import TaskLedger
+from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand
+from arrester.controlplane.domain.commands.task_refusals import (
+    pause_refusal,
+    restart_refusal,
+    resume_refusal,
+    target_refusal,
+)
+from arrester.controlplane.domain.events import ResumeHow, TaskRestarted, TaskResumed
+
+
+def policy_detail(pipeline: Pipeline, requested: PolicyCommand) -> str:
+    """Return what an applied policy command has changed."""
+    if requested.answer is None:
+        return f"{requested.stage} is answered as in the code, from the next micro-batch on"
+    detail = f"{requested.stage} is answered {requested.answer} from the next micro-batch on"
+    if requested.answer == "PAUSE" and pipeline.task is None:
+        return f"{detail}; PAUSE of a task without a key is FAIL"
+    return detail
+
+
+def resume_detail(task: TaskLedger, requested: TaskCommand, skipped: Chunk | None) -> str:
+    """Return where an applied resume or restart has let the task continue."""
+    if requested.target is not None:
+        count = 0 if skipped is None else skipped.taken
+        return f"resumed at position {requested.target}, {count} records skipped"
+    done = "restarted" if requested.how is ResumeHow.RESTART else "resumed"
+    return f"{done} {'past' if skipped else 'from'} position {task.state.position}"
+
+
+def resumed_event(
+    task: TaskLedger, requested: TaskCommand, skipped: Chunk | None
+) -> TaskResumed | TaskRestarted:
+    """Return the event of an accepted resume or restart; `skipped` has the rows before it."""
+    position = task.state.position
+    if requested.how is ResumeHow.RESTART:
+        return TaskRestarted(
+            task=requested.key, position=position, actor=requested.actor, reason=requested.reason
+        )
+    assert requested.how is not None
+    has_target = requested.target is not None
+    return TaskResumed(
+        task=requested.key,
+        how=requested.how,
+        position=requested.target if has_target else position,
+        actor=requested.actor,
+        reason=requested.reason,
+        skipped=skipped.taken if has_target and skipped is not None else 0,
+    )
+
+
+def task_command_refusal(task: TaskLedger, requested: TaskCommand) -> str | None:
+    """Return why the task's state forbids the command; None if it does not."""
+    state = task.state
+    if requested.how is None:
+        return pause_refusal(state)
+    is_restart = requested.how is ResumeHow.RESTART
+    forbidden = restart_refusal(state) if is_restart else resume_refusal(state)
+    if forbidden is not None:
+        return forbidden
+    if requested.position is not None and requested.position != state.position:
+        held_at = f"{state.id.printed} is held at position {state.position}"
+        return f"{held_at}, not {requested.position}"
+    forbidden = target_refusal(state, requested.target)
+    if forbidden is not None:
+        return forbidden
+    if requested.how is ResumeHow.SKIP and task.stopped_by is None:
+        return f"{state.id.printed} was not paused by a failed record; there is none to skip"
+    return None
