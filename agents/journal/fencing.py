@@ -6,6 +6,7 @@ restarts the tasks that a new run starts again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from uuid import UUID
 
@@ -62,25 +63,18 @@ def claim(
         journal.load()
         if not adopt:
             _check_owner(journal.ledger, files, application=application, pipeline=pipeline)
-        epoch = journal.ledger.epoch + 1
-        run = Run(pipeline=pipeline, checkpoint=checkpoint, epoch=epoch)
-        events = tuple(
-            Event(occurred_at=now, data=data, instance=instance, run=run)
-            for data in (
-                ThreadStarted(),
-                *_removed_overrides(journal.ledger, policy),
-                replace(policy, commanded=_active_overrides(journal.ledger, policy)),
-                *_restarts(journal.ledger, instance),
-            )
-        )
+        run = Run(pipeline=pipeline, checkpoint=checkpoint, epoch=journal.ledger.epoch + 1)
         entry = Entry(
             kind=EntryKind.RUN,
             at=now,
-            epoch=epoch,
+            epoch=run.epoch,
             instance=instance,
             application=application,
             pipeline=pipeline,
-            events=events,
+            events=tuple(
+                Event(occurred_at=now, data=data, instance=instance, run=run)
+                for data in _start_events(journal.ledger, policy, instance)
+            ),
         )
         try:
             journal.append(entry)
@@ -115,10 +109,18 @@ def _check_owner(ledger: Ledger, files: Storage, *, application: str, pipeline: 
         )
 
 
+def _start_events(ledger: Ledger, policy: PipelineDescribed, instance: UUID) -> Iterator[EventData]:
+    """Yield what a start reports: the run, its policy, and the tasks that run again."""
+    yield ThreadStarted()
+    yield from _removed_overrides(ledger, policy)
+    yield replace(policy, commanded=_active_overrides(ledger, policy))
+    yield from _restarts(ledger, instance)
+
+
 def _active_overrides(ledger: Ledger, policy: PipelineDescribed) -> tuple[StageCommanded, ...]:
     """Return the policy overrides that are still in force."""
     names = {stage.name for stage in policy.stages}
-    return tuple(each for each in ledger.overrides.values() if each.name in names)
+    return tuple(override for name, override in ledger.overrides.items() if name in names)
 
 
 def _removed_overrides(ledger: Ledger, policy: PipelineDescribed) -> list[EventData]:
@@ -132,9 +134,9 @@ def _restarts(ledger: Ledger, instance: UUID) -> list[EventData]:
     """Return the changes that a new run makes to stopped tasks."""
     is_new_instance = ledger.instance != instance
     events: list[EventData] = []
-    for each in ledger.tasks.values():
-        state = each.state
-        if state.status is TaskStatus.DEAD and (is_new_instance or not each.alone):
+    for task in ledger.tasks.values():
+        state = task.state
+        if state.status is TaskStatus.DEAD and (is_new_instance or not task.alone):
             events.append(TaskRestarted(task=state.id.key, position=state.position))
         elif state.status is TaskStatus.PAUSED and state.failure is not None and is_new_instance:
             events.append(

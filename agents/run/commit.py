@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -32,7 +32,7 @@ from arrester.agents.journal.entries import (
     Skipped,
 )
 from arrester.agents.journal.journal import Journal
-from arrester.controlplane.domain.events import EventData, RecordsDeadLettered, RecordsHeld
+from arrester.controlplane.domain.events import Event, EventData, RecordsDeadLettered, RecordsHeld
 
 #: Up to this many skipped records are listed in the entry; more are saved in a folder.
 IN_ENTRY: Final = 5_000
@@ -74,32 +74,19 @@ class Committer:
 
         A decision about a micro-batch made after its sink failed is added to the earlier ones.
         """
-        at, order = self.clock(), None if batch is None else self._order(batch)
+        at = self.clock()
+        order = None if batch is None else self._order(batch)
         held = is_held(pause_offset_of(decision.pause_offsets))
         saved = self._save(evaluated, decision, held, order=order)
         self._check_limits(saved)
         dead_letters, dead_letter_events = self._dead_letters(evaluated, decision, held, at)
-        ledger = self.journal.ledger
-        decision_events = self.event_factory.decision_events(
-            decision, at, lambda key: ledger.task(key).stopped_by
-        )
-        other_events: list[EventData] = [
-            *dead_letter_events,
-            *retry_counts(evaluated, held),
-            *(
-                RecordsHeld(task=each.task, held=ledger.task(each.task).held + each.count)
-                for each in saved.held
-            ),
-        ]
+        counts = [*dead_letter_events, *retry_counts(evaluated, held), *self._held_counts(saved)]
         self.journal.append(
             Entry(
                 kind=EntryKind.BATCH if chunk is None else EntryKind.DRAIN,
                 at=at,
                 epoch=self.event_factory.run.epoch,
-                events=(
-                    *decision_events,
-                    *(self.event_factory.event(each, at) for each in other_events),
-                ),
+                events=self._events(decision, counts, at),
                 batch=batch,
                 order=order,
                 row_folder=saved.name,
@@ -114,10 +101,26 @@ class Committer:
         if dead_letters is not None and self.dead_letters is not None:
             self.dead_letters.deliver(dead_letters)
 
+    def _held_counts(self, saved: _Saved) -> list[RecordsHeld]:
+        ledger = self.journal.ledger
+        return [
+            RecordsHeld(task=each.task, held=ledger.task(each.task).held + each.count)
+            for each in saved.held
+        ]
+
+    def _events(
+        self, decision: Decision, counts: Sequence[EventData], at: datetime
+    ) -> tuple[Event, ...]:
+        ledger = self.journal.ledger
+        decision_events = self.event_factory.decision_events(
+            decision, at, lambda key: ledger.task(key).stopped_by
+        )
+        return (*decision_events, *(self.event_factory.event(each, at) for each in counts))
+
     def _order(self, batch: int) -> int:
         """Return the order of the rows that a micro-batch holds; all its entries share it."""
-        before = self.journal.ledger.saved_rows_of_batch(batch)
-        return before[0].entry if before else self.journal.next_number
+        earlier = self.journal.ledger.saved_rows_of_batch(batch)
+        return earlier[0].entry if earlier else self.journal.next_number
 
     def _save(
         self, evaluated: Evaluated, decision: Decision, held: Column, *, order: int | None
@@ -132,8 +135,8 @@ class Committer:
         if failures.is_small and evaluated.failed <= IN_ENTRY:
             return _Saved(skipped=skipped_coordinates(failures.on_driver, decision.pause_offsets))
         number = self.journal.next_number if order is None else order
-        left_out = failures.records.where(~held)
-        return _Saved(name=self.held_store.save_skipped(left_out, order=number))
+        skipped = failures.records.where(~held)
+        return _Saved(name=self.held_store.save_skipped(skipped, order=number))
 
     def _checksum(
         self, evaluated: Evaluated, decision: Decision, held: Column
