@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from arrester.agents.error_policy.settings import ErrorSettings
 from arrester.agents.journal.entries import Held
 from arrester.agents.journal.journal import ROWS_FOLDER
-from arrester.agents.journal.state import Ledger
+from arrester.agents.journal.ledger import Ledger
 from arrester.agents.spark.jvm.hadoop import folder_bytes
 from arrester.controlplane.domain.errors import ArresterError
 

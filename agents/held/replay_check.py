@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from arrester.agents.failures.record_hash import RecordHash
 from arrester.agents.journal.entries import RecordsChecksum
-from arrester.agents.journal.state import SavedRows
+from arrester.agents.journal.ledger import SavedRows
 from arrester.agents.worker.columns import DECIDED, ORDINAL, OUTCOME
 from arrester.controlplane.domain.errors import ArresterError
 

@@ -25,7 +25,7 @@ from arrester.agents.held.schema import (
 )
 from arrester.agents.journal.entries import Chunk, Cursor, Held
 from arrester.agents.journal.journal import ROWS_FOLDER
-from arrester.agents.journal.state import Ledger, SavedRows
+from arrester.agents.journal.ledger import Ledger, SavedRows
 from arrester.agents.worker.columns import (
     DECIDED,
     ENTRY,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from arrester.agents.journal.entries import NO_BATCH, Entry, EntryKind
 from arrester.agents.journal.journal import FOLDER, Journal, Superseded
-from arrester.agents.journal.state import Ledger
+from arrester.agents.journal.ledger import Ledger
 from arrester.agents.journal.storage import (
     CheckpointUnusable,
     Storage,

@@ -14,8 +14,9 @@ import msgspec
 from msgspec.structs import replace
 
 from arrester.agents.journal.entries import Entry, EntryKind
-from arrester.agents.journal.state import TASK_EVENTS, Ledger, SavedRows
+from arrester.agents.journal.ledger import Ledger, SavedRows
 from arrester.agents.journal.storage import CheckpointUnusable, FileExists, Storage
+from arrester.agents.journal.task_ledger import TASK_EVENTS
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.domain.events import (
     FAILED,

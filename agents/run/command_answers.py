@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.journal.entries import Chunk
-from arrester.agents.journal.state import TaskLedger
+from arrester.agents.journal.task_ledger import TaskLedger
 from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand
 from arrester.controlplane.domain.commands.task_refusals import (
     pause_refusal,

@@ -19,7 +19,8 @@ from arrester.agents.held.schema import HeldRowsMismatch, HeldRowsMissing
 from arrester.agents.held.store import HeldStore, PositionNotHeld
 from arrester.agents.journal.entries import NO_BATCH, Chunk, DeadLetters, Entry, EntryKind
 from arrester.agents.journal.journal import Journal
-from arrester.agents.journal.state import CommandAnswer, StoppingRecord, TaskLedger
+from arrester.agents.journal.ledger import CommandAnswer
+from arrester.agents.journal.task_ledger import StoppingRecord, TaskLedger
 from arrester.agents.run.command_answers import (
     policy_detail,
     resume_detail,

@@ -80,7 +80,11 @@ class Committer:
         saved = self._save(evaluated, decision, held, order=order)
         self._check_limits(saved)
         dead_letters, dead_letter_events = self._dead_letters(evaluated, decision, held, at)
-        counts = [*dead_letter_events, *retry_counts(evaluated, held), *self._held_counts(saved)]
+        counts: list[EventData] = [
+            *dead_letter_events,
+            *retry_counts(evaluated, held),
+            *self._held_counts(saved),
+        ]
         self.journal.append(
             Entry(
                 kind=EntryKind.BATCH if chunk is None else EntryKind.DRAIN,

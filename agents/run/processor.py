@@ -22,7 +22,8 @@ from arrester.agents.failures.pause_offsets import held_after
 from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.entries import NO_BATCH, Chunk, EntryKind
 from arrester.agents.journal.journal import Journal
-from arrester.agents.journal.state import Ledger, SavedRows, TaskLedger
+from arrester.agents.journal.ledger import Ledger, SavedRows
+from arrester.agents.journal.task_ledger import TaskLedger
 from arrester.agents.run.commit import Committer
 from arrester.agents.sink.stage import SinkStage
 from arrester.agents.spark.job_attempts import JobTag

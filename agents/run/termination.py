@@ -16,7 +16,7 @@ from arrester.agents.failures.fingerprints import failure_at, failure_of
 from arrester.agents.held.limits import HeldLimitExceeded
 from arrester.agents.journal.entries import Entry, EntryKind
 from arrester.agents.journal.journal import Superseded
-from arrester.agents.journal.state import Ledger
+from arrester.agents.journal.ledger import Ledger
 from arrester.agents.runtime.thread_protocol import ThreadDeath
 from arrester.agents.spark.errors import Problem, StepFailed
 from arrester.controlplane.domain.events import Event, Failure, Response, TaskDied, ThreadDied

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from arrester.agents.config import AgentConfig
 from arrester.agents.definition.pipeline import Pipeline, Trigger
 from arrester.agents.journal.journal import Superseded
-from arrester.agents.journal.state import CommandAnswer
+from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.run.engine import Engine
 from arrester.agents.run.query import start_query
 from arrester.agents.run.run_lock import RunLock, refuse_inside

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 from uuid import UUID
 
-from arrester.agents.journal.state import CommandAnswer
+from arrester.agents.journal.ledger import CommandAnswer
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import Event, Failure, ResumeHow, Run, StageAnswer
 from arrester.controlplane.domain.state.states import TaskState, ThreadStatus

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from arrester.agents.journal.state import CommandAnswer
+from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.runtime.thread_protocol import Outbox, PolicyCommand, TaskCommand, ThreadDeath
 from arrester.controlplane.domain.events import (
     CommandApplied,

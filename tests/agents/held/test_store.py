@@ -15,7 +15,7 @@ from arrester.agents.held.schema import RowSchemas
 from arrester.agents.held.store import CHUNK_FOLDERS, HeldStore
 from arrester.agents.journal.entries import Entry, EntryKind, Held
 from arrester.agents.journal.journal import ROWS_FOLDER
-from arrester.agents.journal.state import Ledger
+from arrester.agents.journal.ledger import Ledger
 from arrester.agents.journal.storage import LocalStorage
 from arrester.agents.worker.columns import ENTRY, POSITION, ROW, TASK
 

@@ -20,7 +20,7 @@ from arrester.agents.journal.journal import (
     JournalDamaged,
     Superseded,
 )
-from arrester.agents.journal.state import Ledger
+from arrester.agents.journal.ledger import Ledger
 from arrester.agents.journal.storage import (
     CheckpointUnusable,
     FileExists,

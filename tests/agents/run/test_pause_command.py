@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from arrester.agents.definition.builder import define
 from arrester.agents.handlers import ErrorContext, LogAndFail, LogAndPause, Record, RecordError
-from arrester.agents.journal.state import CommandAnswer
+from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.run.processor import Processor
 from arrester.agents.run.thread import PipelineThread
 from arrester.agents.runtime.thread_protocol import TaskCommand

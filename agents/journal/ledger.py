@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import get_args
 from uuid import UUID
 
 import msgspec
@@ -11,7 +10,6 @@ from msgspec.structs import replace
 from arrester.agents.journal.entries import (
     NO_BATCH,
     Chunk,
-    Cursor,
     DeadLetters,
     Entry,
     EntryKind,
@@ -19,58 +17,19 @@ from arrester.agents.journal.entries import (
     RecordsChecksum,
     Skipped,
 )
+from arrester.agents.journal.task_ledger import TASK_EVENTS, TaskLedger
 from arrester.controlplane.domain.events import (
-    Body,
     CommandApplied,
     CommandRefused,
     Event,
-    Failure,
     PolicyChanged,
-    RecordFailed,
-    Response,
     StageCommanded,
-    TaskDied,
-    TaskEvent,
-    TaskPaused,
-    TaskRestarted,
 )
 from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state.evolve import At, evolve_task
 from arrester.controlplane.domain.state.states import TaskState, TaskStatus
 
-TASK_EVENTS = get_args(TaskEvent)
 #: How many command answers are remembered. A command is redelivered within minutes, if at all.
 ANSWERS = 1_000
-
-
-class StoppingRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The record at which a task is PAUSED or DEAD. If it fails again, that is no new failed
-    record."""
-
-    position: int | None
-    failure: Failure
-    body: Body | None = None
-    key: str | None = None
-
-
-class TaskLedger(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a task in its checkpoint."""
-
-    state: TaskState
-    #: None: no row is held.
-    cursor: Cursor | None = None
-    held: int = 0
-    stopped_by: StoppingRecord | None = None
-    #: It died alone. A replacement thread of the same instance does not restart it.
-    alone: bool = False
-    #: An operator paused it after this micro-batch. A replay of that micro-batch, or of an earlier
-    #: one, lets its rows pass.
-    paused_after_batch: int = NO_BATCH
-
-    @property
-    def blocked(self) -> bool:
-        """Whether new rows of the task are held: it is stopped, or older rows come first."""
-        return self.held > 0 or self.state.status is not TaskStatus.RUNNING
 
 
 class SavedRows(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,19 +152,9 @@ class Ledger(msgspec.Struct, kw_only=True):
         for event in entry.events:
             self._apply_event(event, entry)
         for held in entry.held:
-            self._hold(held, entry)
+            self._put(self.task(held.task).with_held(held, entry))
         if entry.row_folder is not None or entry.skipped:
-            saved = SavedRows(
-                name=entry.row_folder,
-                entry=entry.order or entry.number,
-                batch=entry.batch,
-                held=entry.held,
-                skipped=entry.skipped,
-                checksum=entry.checksum,
-            )
-            self.saved_rows.append(saved)
-            if entry.kind is EntryKind.DRAIN:
-                self.open_saved_rows.append(saved)
+            self._save_rows(entry)
         if entry.dead_letters is not None:
             self.pending_dead_letters[entry.dead_letters.name] = entry.dead_letters
         match entry.kind:
@@ -214,10 +163,23 @@ class Ledger(msgspec.Struct, kw_only=True):
             case EntryKind.DRAIN if entry.chunk is not None:
                 self._open(entry.chunk)
             case EntryKind.DRAINED if self.open_chunk is not None:
-                self._remove_held(self.open_chunk)
+                self._put(self.task(self.open_chunk.task).without_rows(self.open_chunk))
                 self.open_chunk, self.open_saved_rows = None, []
             case EntryKind.RESUME if entry.chunk is not None:
-                self._remove_held(entry.chunk)
+                self._put(self.task(entry.chunk.task).without_rows(entry.chunk))
+
+    def _save_rows(self, entry: Entry) -> None:
+        saved = SavedRows(
+            name=entry.row_folder,
+            entry=entry.order or entry.number,
+            batch=entry.batch,
+            held=entry.held,
+            skipped=entry.skipped,
+            checksum=entry.checksum,
+        )
+        self.saved_rows.append(saved)
+        if entry.kind is EntryKind.DRAIN:
+            self.open_saved_rows.append(saved)
 
     def _rename(self, run: Entry) -> None:
         """Give the checkpoint, with all its tasks, to the owner that a `run` entry names."""
@@ -228,8 +190,8 @@ class Ledger(msgspec.Struct, kw_only=True):
         if (application, pipeline) == (self.application, self.pipeline):
             return
         self.application, self.pipeline = application, pipeline
-        before, self.tasks = self.tasks, {}
-        for task in before.values():
+        tasks, self.tasks = self.tasks, {}
+        for task in tasks.values():
             state = replace(task.state, id=self.task_id(task.state.id.key))
             self._put(replace(task, state=state))
 
@@ -250,33 +212,12 @@ class Ledger(msgspec.Struct, kw_only=True):
                     since=event.occurred_at,
                 )
         elif isinstance(data, TASK_EVENTS):
-            at = At(
-                sequence=entry.number,
-                occurred_at=event.occurred_at,
-                instance=event.instance,
-                epoch=entry.epoch,
-            )
-            before = self.task(data.task)
-            task = replace(before, state=evolve_task(before.state, data, at))
-            if isinstance(data, RecordFailed):
-                task = replace(
-                    task, stopped_by=_stopping_record(before.stopped_by, data, event.body)
-                )
-            if isinstance(data, TaskDied | TaskRestarted):
-                task = replace(task, alone=isinstance(data, TaskDied) and data.alone)
-            if entry.kind is EntryKind.PAUSE and isinstance(data, TaskPaused):
-                task = replace(task, paused_after_batch=entry.after)
-            self._put(task)
+            self._put(self.task(data.task).after_event(event, entry))
 
     def _answer(self, command: str, answer: CommandAnswer) -> None:
         self.answers[command] = answer
         while len(self.answers) > ANSWERS:
             del self.answers[next(iter(self.answers))]
-
-    def _hold(self, held: Held, entry: Entry) -> None:
-        task = self.task(held.task)
-        cursor = task.cursor or Cursor(entry=entry.order or entry.number)
-        self._put(replace(task, cursor=cursor, held=task.held + held.count))
 
     def _open(self, chunk: Chunk) -> None:
         # A replay that decides more changes the open chunk, which keeps its number.
@@ -287,35 +228,5 @@ class Ledger(msgspec.Struct, kw_only=True):
             self.last_after = chunk.after
         self.open_chunk = chunk
 
-    def _remove_held(self, chunk: Chunk) -> None:
-        task = self.task(chunk.task)
-        remaining = task.held - chunk.taken
-        stopped_by = task.stopped_by
-        if task.state.status is TaskStatus.RUNNING and (
-            not remaining or _is_past(stopped_by, chunk)
-        ):
-            stopped_by = None
-        cursor = chunk.end if remaining else None
-        self._put(replace(task, held=remaining, cursor=cursor, stopped_by=stopped_by))
-
     def _put(self, task: TaskLedger) -> None:
         self.tasks[task.state.id.digest] = task
-
-
-def _stopping_record(
-    before: StoppingRecord | None, data: RecordFailed, body: Body | None
-) -> StoppingRecord | None:
-    """Return the stopping record after a failed record. At most one event of it is a recurrence.
-
-    Without a position the record is indistinguishable from others, so no later one is the same.
-    """
-    if data.response is Response.CONTINUE:
-        return None if data.recurrence else before
-    return StoppingRecord(position=data.position, failure=data.failure, body=body, key=data.key)
-
-
-def _is_past(stopped_by: StoppingRecord | None, chunk: Chunk) -> bool:
-    """Whether the chunk has passed the stopping record."""
-    if stopped_by is None or chunk.end.position is None or stopped_by.position is None:
-        return True
-    return chunk.end.position > stopped_by.position

@@ -1,0 +1,108 @@
+"""The state of one task in a folded journal: its status, held rows and stopping record."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import msgspec
+from msgspec.structs import replace
+
+from arrester.agents.journal.entries import NO_BATCH, Chunk, Cursor, Entry, EntryKind, Held
+from arrester.controlplane.domain.events import (
+    Body,
+    Event,
+    Failure,
+    RecordFailed,
+    Response,
+    TaskDied,
+    TaskEvent,
+    TaskPaused,
+    TaskRestarted,
+)
+from arrester.controlplane.domain.state.evolve import At, evolve_task
+from arrester.controlplane.domain.state.states import TaskState, TaskStatus
+
+TASK_EVENTS = get_args(TaskEvent)
+
+
+class StoppingRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The record at which a task is PAUSED or DEAD. If it fails again, that is no new failed
+    record."""
+
+    position: int | None
+    failure: Failure
+    body: Body | None = None
+    key: str | None = None
+
+
+class TaskLedger(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a task in its checkpoint."""
+
+    state: TaskState
+    #: None: no row is held.
+    cursor: Cursor | None = None
+    held: int = 0
+    stopped_by: StoppingRecord | None = None
+    #: It died alone. A replacement thread of the same instance does not restart it.
+    alone: bool = False
+    #: An operator paused it after this micro-batch. A replay of that micro-batch, or of an earlier
+    #: one, lets its rows pass.
+    paused_after_batch: int = NO_BATCH
+
+    @property
+    def blocked(self) -> bool:
+        """Whether new rows of the task are held: it is stopped, or older rows come first."""
+        return self.held > 0 or self.state.status is not TaskStatus.RUNNING
+
+    def after_event(self, event: Event, entry: Entry) -> TaskLedger:
+        """Return the task after an event of it."""
+        data = event.data
+        assert isinstance(data, TASK_EVENTS)
+        at = At(
+            sequence=entry.number,
+            occurred_at=event.occurred_at,
+            instance=event.instance,
+            epoch=entry.epoch,
+        )
+        task = replace(self, state=evolve_task(self.state, data, at))
+        if isinstance(data, RecordFailed):
+            task = replace(task, stopped_by=_stopping_record(self.stopped_by, data, event.body))
+        if isinstance(data, TaskDied | TaskRestarted):
+            task = replace(task, alone=isinstance(data, TaskDied) and data.alone)
+        if entry.kind is EntryKind.PAUSE and isinstance(data, TaskPaused):
+            task = replace(task, paused_after_batch=entry.after)
+        return task
+
+    def with_held(self, held: Held, entry: Entry) -> TaskLedger:
+        """Return the task with the rows that an entry holds."""
+        cursor = self.cursor or Cursor(entry=entry.order or entry.number)
+        return replace(self, cursor=cursor, held=self.held + held.count)
+
+    def without_rows(self, chunk: Chunk) -> TaskLedger:
+        """Return the task without the rows of a chunk, which are written or skipped."""
+        remaining, stopped_by = self.held - chunk.taken, self.stopped_by
+        if self.state.status is TaskStatus.RUNNING and (
+            not remaining or _is_past(stopped_by, chunk)
+        ):
+            stopped_by = None
+        cursor = chunk.end if remaining else None
+        return replace(self, held=remaining, cursor=cursor, stopped_by=stopped_by)
+
+
+def _stopping_record(
+    before: StoppingRecord | None, data: RecordFailed, body: Body | None
+) -> StoppingRecord | None:
+    """Return the stopping record after a failed record. At most one event of it is a recurrence.
+
+    Without a position the record is indistinguishable from others, so no later one is the same.
+    """
+    if data.response is Response.CONTINUE:
+        return None if data.recurrence else before
+    return StoppingRecord(position=data.position, failure=data.failure, body=body, key=data.key)
+
+
+def _is_past(stopped_by: StoppingRecord | None, chunk: Chunk) -> bool:
+    """Whether the chunk has passed the stopping record."""
+    if stopped_by is None or chunk.end.position is None or stopped_by.position is None:
+        return True
+    return chunk.end.position > stopped_by.position
