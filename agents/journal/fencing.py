@@ -13,7 +13,8 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from arrester.agents.journal.entries import NO_BATCH, Entry, EntryKind
-from arrester.agents.journal.journal import FOLDER, Journal, Superseded
+from arrester.agents.journal.files import FOLDER
+from arrester.agents.journal.journal import Journal, Superseded
 from arrester.agents.journal.ledger import Ledger
 from arrester.agents.journal.storage import (
     CheckpointUnusable,

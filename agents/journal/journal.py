@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar
 from uuid import UUID
 
-import msgspec
 from msgspec.structs import replace
 
 from arrester.agents.journal.entries import Entry, EntryKind
+from arrester.agents.journal.files import (
+    FOLDER,
+    JournalDamaged,
+    JournalFiles,
+    entry_numbers,
+    entry_path,
+    snapshot_numbers,
+)
 from arrester.agents.journal.ledger import Ledger, SavedRows
-from arrester.agents.journal.storage import CheckpointUnusable, FileExists, Storage
+from arrester.agents.journal.storage import FileExists, Storage
 from arrester.agents.journal.task_ledger import TASK_EVENTS
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.domain.events import (
@@ -30,11 +35,6 @@ from arrester.controlplane.domain.wire.codec import BATCH_MAX_EVENTS
 
 _log = logging.getLogger("arrester.journal")
 
-FOLDER = "arrester/journal"
-_SNAPSHOT = "snapshot-"
-#: The version of everything below `arrester/` in a checkpoint. What 0.2.0 and later versions write
-#: stays readable. Earlier folders have no such file.
-_FORMAT_FILE, _FORMAT = "arrester/format", b"1"
 #: Rows that entries saved, one folder per entry.
 ROWS_FOLDER = "arrester/held"
 #: A snapshot is made after this many entries. Reading starts at the newest snapshot.
@@ -48,11 +48,6 @@ _LOADS = 20
 #: Events that count for any run and change no task.
 _COUNTED = (*FAILED, RecordsDeadLettered, DeadLettersFailed, RetriesCounted)
 
-T = TypeVar("T")
-
-_entry = msgspec.json.Decoder(Entry)
-_ledger_decoder = msgspec.json.Decoder(Ledger)
-
 
 class Superseded(ArresterError):
     """A newer run owns the checkpoint. This run ends and changes nothing more."""
@@ -60,10 +55,6 @@ class Superseded(ArresterError):
 
 class EntryAlreadyMade(ArresterError):
     """A create of ours raised, but its entry exists: the caller continues from that entry."""
-
-
-class JournalDamaged(ArresterError):
-    """An entry is unreadable or missing. Restore the named file, or start a new checkpoint."""
 
 
 class Journal:
@@ -74,7 +65,8 @@ class Journal:
     """
 
     def __init__(self, files: Storage, *, application: str, pipeline: str, checkpoint: str) -> None:
-        self._files = files
+        self._storage = files
+        self._files = JournalFiles(files)
         self._empty = partial(
             Ledger, application=application, pipeline=pipeline, checkpoint=checkpoint
         )
@@ -93,55 +85,37 @@ class Journal:
         Raises JournalDamaged if one is unreadable or missing, and CheckpointUnusable if another
         version wrote them.
         """
-        self._check_format()
+        self._files.check_format()
         for attempts_left in reversed(range(_LOADS)):
-            names = self._files.names(FOLDER)
+            names = self._files.names()
             try:
                 self._load(names)
             except JournalDamaged:
                 # Another run may have compacted in the meantime. Then there is a newer snapshot.
-                if not attempts_left or self._files.names(FOLDER) == names:
+                if not attempts_left or self._files.names() == names:
                     raise
             else:
                 return
 
     def _load(self, names: list[str]) -> None:
-        snapshots = [name for name in names if name.startswith(_SNAPSHOT)]
-        self.ledger = (
-            self._read_existing(max(snapshots), _ledger_decoder) if snapshots else self._empty()
-        )
+        snapshots = snapshot_numbers(names)
+        self.ledger = self._files.snapshot(max(snapshots)) if snapshots else self._empty()
         self.unsettled = []
         self._snapshot = self.ledger.number
-        numbers = sorted(int(name.removesuffix(".json")) for name in names if name[0].isdigit())
+        numbers = entry_numbers(names)
         for number in numbers:
             if self.ledger.settled < number <= self._snapshot:
-                self._add_unsettled(self._read_existing(_file_name(number), _entry))
+                self._add_unsettled(self._files.entry(number))
         # By number: a listing may not contain the newest entries yet.
-        while (entry := self._read(_file_name(self.next_number), _entry)) is not None:
+        while (entry := self._files.find_entry(self.next_number)) is not None:
             self._add_unsettled(entry)
             self.ledger.apply(entry)
         if numbers and numbers[-1] >= self.next_number:
-            folder = f"{self._files.root}/{FOLDER}"
+            folder = f"{self._storage.root}/{FOLDER}"
             raise JournalDamaged(f"entry {self.next_number} is missing in {folder}")
 
     def _add_unsettled(self, entry: Entry) -> None:
         self.unsettled.append(replace(entry, events=(), skipped=()))
-
-    def _check_format(self) -> None:
-        """Write the format version into a new checkpoint, and refuse any other version."""
-        found = self._files.read(_FORMAT_FILE)
-        if found is None:
-            if not self._files.names(FOLDER):
-                with suppress(FileExists):
-                    self._files.create(_FORMAT_FILE, _FORMAT)
-            # Another driver may have made the file, and entries, since the first read.
-            found = self._files.read(_FORMAT_FILE)
-        if found != _FORMAT:
-            written = "a version before 0.2.0" if found is None else f"format {found!r:.20}"
-            raise CheckpointUnusable(
-                f"{self._files.root}/arrester was written by {written}; this version reads "
-                f"format {_FORMAT.decode()}: start with a new checkpoint"
-            )
 
     @property
     def next_number(self) -> int:
@@ -150,13 +124,13 @@ class Journal:
 
     def check_owned(self) -> None:
         """Raise Superseded if another run has taken the next number."""
-        while self._files.exists(f"{FOLDER}/{_file_name(self.next_number)}"):
-            if self._uncertain is None or not self._was_made(self._uncertain):
+        while self._files.has_entry(self.next_number):
+            if self._uncertain is None or not self._files.is_entry(self._uncertain):
                 raise self._superseded()
             self._fold(self._uncertain)
 
     def _superseded(self) -> Superseded:
-        epoch, root = self.ledger.epoch, self._files.root
+        epoch, root = self.ledger.epoch, self._storage.root
         return Superseded(f"a newer run than {epoch} owns {root}; this one ends")
 
     def append(self, entry: Entry) -> Entry:
@@ -168,31 +142,26 @@ class Journal:
         that let another run replace it must not let both continue.
         """
         entry = replace(entry, number=self.next_number)
-        path = f"{FOLDER}/{_file_name(entry.number)}"
         try:
-            self._files.create(path, msgspec.json.encode(entry))
-            if not self._was_made(entry):
+            self._files.create_entry(entry)
+            if not self._files.is_entry(entry):
                 raise self._superseded()
         except Superseded:
             raise
         except FileExists as exc:
             # A client repeats a call that was not answered.
-            if not self._was_made(entry):
+            if not self._files.is_entry(entry):
                 self.check_owned()
                 raise EntryAlreadyMade(
-                    f"entry {entry.number} of {self._files.root} was made"
+                    f"entry {entry.number} of {self._storage.root} was made"
                 ) from exc
         except BaseException as exc:
             self._uncertain = entry
-            if not isinstance(exc, Exception) or not self._was_made(entry):
+            if not isinstance(exc, Exception) or not self._files.is_entry(entry):
                 raise
+            path = entry_path(entry.number)
             _log.warning("%s was created although the call raised: %s", path, exc)
         return self._fold(entry)
-
-    def _was_made(self, entry: Entry) -> bool:
-        """Whether the entry was made. No other entry has its time, epoch and events."""
-        content = self._files.read(f"{FOLDER}/{_file_name(entry.number)}")
-        return content == msgspec.json.encode(entry)
 
     def _fold(self, entry: Entry) -> Entry:
         self._uncertain = None
@@ -237,13 +206,10 @@ class Journal:
         """Return a complete entry; None if compaction has deleted it."""
         if number in self._unpublished:
             return self._unpublished[number]
-        if not self._files.exists(f"{FOLDER}/{_file_name(number)}") and any(
-            # Compaction makes a later snapshot before it deletes.
-            name >= _snapshot_name(number)
-            for name in self._snapshots()
-        ):
+        # Compaction makes a later snapshot before it deletes.
+        if not self._files.has_entry(number) and self._files.has_snapshot_since(number):
             return None
-        return self._read_existing(_file_name(number), _entry)
+        return self._files.entry(number)
 
     def compaction_due(self, *, is_settled: Callable[[Entry], bool], now: datetime) -> bool:
         """Whether enough entries exist, or the oldest is old enough, for a new snapshot.
@@ -285,7 +251,7 @@ class Journal:
 
     def delete_rows(self, name: str) -> None:
         """Delete a folder of rows that no entry names."""
-        self._files.delete(f"{ROWS_FOLDER}/{name}")
+        self._storage.delete(f"{ROWS_FOLDER}/{name}")
 
     def delete_orphans(self) -> list[str]:
         """Delete the row folders that no entry names, and return their names; raises Superseded.
@@ -293,11 +259,11 @@ class Journal:
         A run that was killed just before its entry left them. No older run can name them any more:
         its next entry would have the number that this run has taken.
         """
-        found = self._files.names(ROWS_FOLDER)
+        folders = self._storage.names(ROWS_FOLDER)
         # If no newer run exists at this point, none of its folders is in the list.
         self.check_owned()
         named = {saved.name for saved in self.ledger.saved_rows}
-        orphans = [name for name in found if name not in named]
+        orphans = [name for name in folders if name not in named]
         for name in orphans:
             self.delete_rows(name)
         return orphans
@@ -307,43 +273,16 @@ class Journal:
         write next."""
         for entry in self.unsettled:
             if entry.number <= settled and entry.kind is not EntryKind.RUN:
-                self._files.delete(f"{FOLDER}/{_file_name(entry.number)}")
+                self._files.delete_entry(entry.number)
         self.unsettled = [entry for entry in self.unsettled if entry.number > settled]
 
     def _make_snapshot(self) -> None:
-        name = _snapshot_name(self.ledger.number)
+        number = self.ledger.number
         try:
-            self._files.create(f"{FOLDER}/{name}", msgspec.json.encode(self.ledger))
+            self._files.create_snapshot(self.ledger)
         except FileExists as exc:
             # An earlier attempt of this run may have made it although it raised.
-            if self._read_existing(name, _ledger_decoder).epoch != self.ledger.epoch:
-                raise Superseded(f"a newer run owns {self._files.root}; this one ends") from exc
-        self._snapshot = self.ledger.number
-        for each in self._snapshots():
-            if each < name:
-                self._files.delete(f"{FOLDER}/{each}")
-
-    def _snapshots(self) -> list[str]:
-        return [name for name in self._files.names(FOLDER) if name.startswith(_SNAPSHOT)]
-
-    def _read_existing(self, name: str, decoder: msgspec.json.Decoder[T]) -> T:
-        found = self._read(name, decoder)
-        if found is None:
-            raise JournalDamaged(f"{self._files.root}/{FOLDER}/{name} is missing")
-        return found
-
-    def _read(self, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
-        content = self._files.read(f"{FOLDER}/{name}")
-        try:
-            return None if content is None else decoder.decode(content)
-        except msgspec.DecodeError as exc:
-            path = f"{self._files.root}/{FOLDER}/{name}"
-            raise JournalDamaged(f"{path} cannot be read: {exc}") from exc
-
-
-def _file_name(number: int) -> str:
-    return f"{number:020d}.json"
-
-
-def _snapshot_name(number: int) -> str:
-    return f"{_SNAPSHOT}{_file_name(number)}"
+            if self._files.snapshot(number).epoch != self.ledger.epoch:
+                raise Superseded(f"a newer run owns {self._storage.root}; this one ends") from exc
+        self._snapshot = number
+        self._files.delete_snapshots_before(number)

@@ -58,7 +58,7 @@ def title(data: EventData) -> str:
 
 
 def sentence(data: EventData) -> str:
-    """Return the details of an event; empty if its title says all."""
+    """Return the details of an event; empty if it has none."""
     match data:
         case ThreadDied() | ApplicationShutdownRequested():
             return data.reason

@@ -17,7 +17,8 @@ import pytest
 
 from arrester.agents.journal.entries import EntryKind
 from arrester.agents.journal.exclusive_create import check_exclusive_create
-from arrester.agents.journal.journal import FOLDER, Journal, Superseded
+from arrester.agents.journal.files import FOLDER
+from arrester.agents.journal.journal import Journal, Superseded
 from arrester.agents.journal.storage import (
     CheckpointUnusable,
     FileExists,

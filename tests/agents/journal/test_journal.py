@@ -12,12 +12,11 @@ import pytest
 
 from arrester.agents.journal.entries import Chunk, Cursor, DeadLetters, Entry, EntryKind, Held
 from arrester.agents.journal.fencing import claim
+from arrester.agents.journal.files import FOLDER, JournalDamaged
 from arrester.agents.journal.journal import (
-    FOLDER,
     SNAPSHOT_EVERY,
     EntryAlreadyMade,
     Journal,
-    JournalDamaged,
     Superseded,
 )
 from arrester.agents.journal.ledger import Ledger

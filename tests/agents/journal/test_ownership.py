@@ -17,7 +17,8 @@ from arrester.agents.definition.builder import define
 from arrester.agents.handlers import LogAndPause
 from arrester.agents.journal.entries import Entry, EntryKind, Held
 from arrester.agents.journal.fencing import claim
-from arrester.agents.journal.journal import FOLDER, Journal
+from arrester.agents.journal.files import FOLDER
+from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import CheckpointUnusable, LocalStorage
 from arrester.controlplane.domain.events import (
     Event,

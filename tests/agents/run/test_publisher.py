@@ -10,7 +10,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from arrester.agents.journal.entries import EntryKind
-from arrester.agents.journal.journal import FOLDER, SNAPSHOT_EVERY, Journal
+from arrester.agents.journal.files import FOLDER
+from arrester.agents.journal.journal import SNAPSHOT_EVERY, Journal
 from arrester.agents.journal.storage import LocalStorage
 from arrester.agents.run.publisher import SLICE, Publisher
 from arrester.agents.transport.spool import Spool
