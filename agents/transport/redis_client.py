@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar, cast
 from uuid import UUID
 
-from arrester.agents.transport.spool import Sent, SpooledBatch
+from arrester.agents.transport.spool import SentBatch, SpooledBatch
 from arrester.controlplane.domain.errors import RedisUnavailable
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import ApplicationStatus
@@ -113,7 +113,7 @@ class RedisClient:
         self._append = self._client.register_script(_APPEND)
 
     def append(
-        self, spool: UUID, batches: Sequence[SpooledBatch], *, last: Sent | None
+        self, spool: UUID, batches: Sequence[SpooledBatch], *, last: SentBatch | None
     ) -> tuple[AppendStatus, list[str]]:
         """Append `batches` in order, unless Redis lost `last`, which it had accepted.
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from uuid import UUID
 
 from arrester.agents.transport.counted_only import counted_only
+from arrester.agents.transport.spool_file import check_format, connect
 from arrester.controlplane.domain.events import Event, RecordFailed
 from arrester.controlplane.domain.identity.uuids import milliseconds
 from arrester.controlplane.domain.wire import codec
@@ -26,34 +27,12 @@ log = logging.getLogger("arrester.spool")
 
 #: The number of confirmed batch ids that are remembered, newest first.
 REMEMBERED = 10_000
-#: What may wait in memory while the disk refuses to write.
+#: The size of the batches that may wait in memory while the disk refuses to write.
 UNWRITTEN_BYTES = 64 * 2**20
 #: In place of a path, if there is no disk to write to.
 MEMORY = ":memory:"
 #: 10 MiB at a time, some milliseconds.
 VACUUM_PAGES = 2560
-
-#: The version of the file's format, as SQLite's user_version. Files of 0.2.0 and later stay
-#: readable; an earlier file has none.
-FORMAT = 1
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS batch (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    id BLOB NOT NULL UNIQUE,
-    count INTEGER NOT NULL,
-    events BLOB NOT NULL
-);
--- Apart, so that noting an entry does not write the events again; always the oldest batches.
-CREATE TABLE IF NOT EXISTS sent (
-    number INTEGER PRIMARY KEY,
-    entry TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS confirmed (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    id BLOB NOT NULL UNIQUE
-);
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +45,7 @@ class SpooledBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class SentBatch:
     """The newest unconfirmed batch that was sent to Redis, and its stream entry."""
 
     entry: str
@@ -103,15 +82,15 @@ class Spool:
         self._limit_bytes = limit_bytes
         self._lock = threading.RLock()
         self._unwritten: deque[_Unwritten] = deque()
-        self._database = _connected(path)
-        self._bytes, self._events = self._measured()
+        self._database = connect(path)
+        self._bytes, self._events = self._measure()
 
     # ── for publishers of events ─────────────────────────────────────────────────────────────
 
     def put(self, batch_id: UUID, events: Sequence[Event]) -> None:
         """Store `events` under `batch_id`, after all earlier ones; a repetition has no effect."""
         with self._lock:
-            self._unwritten.append(self._packed(batch_id, events))
+            self._unwritten.append(self._pack(batch_id, events))
             self.write()
             self._drop_beyond_memory_limit()
         self.wake.set()
@@ -135,7 +114,7 @@ class Spool:
             return False
 
     def write(self) -> None:
-        """Write what the disk has refused so far; what it still refuses waits in memory."""
+        """Write the batches that wait in memory, until the disk refuses one."""
         with self._lock:
             try:
                 while self._unwritten:
@@ -164,12 +143,12 @@ class Spool:
                 batches.append(SpooledBatch(number=number, id=UUID(bytes=id), events=events))
         return batches
 
-    def last_sent(self) -> Sent | None:
-        """Return what must still be in Redis, or be confirmed there, if Redis lost nothing."""
+    def last_sent(self) -> SentBatch | None:
+        """Return the newest sent batch: Redis or the server has it, unless Redis lost data."""
         query = "SELECT entry, id FROM sent JOIN batch USING (number) ORDER BY number DESC LIMIT 1"
         with self._lock:
             row = self._database.execute(query).fetchone()
-        return None if row is None else Sent(entry=row[0], batch=UUID(bytes=row[1]))
+        return None if row is None else SentBatch(entry=row[0], batch=UUID(bytes=row[1]))
 
     def mark_sent(self, batches: Iterable[SpooledBatch], entries: Iterable[str]) -> None:
         """Record the stream entries of `batches`."""
@@ -189,7 +168,9 @@ class Spool:
         with self._lock:
             with self._transaction():
                 deleted = [
-                    found for row in rows for found in self._database.execute(known, row).fetchall()
+                    size_and_count
+                    for row in rows
+                    for size_and_count in self._database.execute(known, row).fetchall()
                 ]
                 self._database.executemany(
                     "DELETE FROM sent WHERE number = (SELECT number FROM batch WHERE id = ?)", rows
@@ -214,12 +195,12 @@ class Spool:
 
     @property
     def events(self) -> int:
-        """The number of events that wait for confirmation."""
-        return self._events + sum(each.count for each in list(self._unwritten))
+        """The number of events that wait for confirmation, in the file and in memory."""
+        return self._events + sum(batch.count for batch in list(self._unwritten))
 
     @property
     def size_bytes(self) -> int:
-        """The packed size of what waits."""
+        """The packed size of the batches in the file, which wait for confirmation."""
         return self._bytes
 
     def oldest(self) -> datetime | None:
@@ -248,7 +229,7 @@ class Spool:
         with self._lock:
             self._database.execute("ATTACH ? AS other", (str(other),))
             try:
-                _check_format(self._database, "other")
+                check_format(self._database, "other")
                 with self._transaction():
                     self._database.execute(
                         "INSERT OR IGNORE INTO batch (id, events, count)"
@@ -256,7 +237,7 @@ class Spool:
                     )
             finally:
                 self._database.execute("DETACH other")
-            self._bytes, self._events = self._measured()
+            self._bytes, self._events = self._measure()
         self.wake.set()
 
     def close(self) -> None:
@@ -265,7 +246,7 @@ class Spool:
             self.write()
             self._database.close()
 
-    def _packed(self, id: UUID, events: Sequence[Event]) -> _Unwritten:
+    def _pack(self, id: UUID, events: Sequence[Event]) -> _Unwritten:
         """Return the batch in full if it fits and the server keeps up, else counted only."""
         try:
             packed = None if self.counts_only else codec.encode_batch(events)
@@ -291,13 +272,13 @@ class Spool:
         with self._lock:
             return self._database.execute(query, (id.bytes,)).fetchone() is not None
 
-    def _measured(self) -> tuple[int, int]:
+    def _measure(self) -> tuple[int, int]:
         query = "SELECT coalesce(sum(length(events)), 0), coalesce(sum(count), 0) FROM batch"
         size, events = self._database.execute(query).fetchone()
         return size, events
 
     def _drop_beyond_memory_limit(self) -> None:
-        while sum(len(each.packed) for each in self._unwritten) > UNWRITTEN_BYTES:
+        while sum(len(batch.packed) for batch in self._unwritten) > UNWRITTEN_BYTES:
             self._unwritten.pop()
             self.dropped += 1
 
@@ -307,32 +288,6 @@ class Spool:
         # The connection commits, or rolls back if the block or the commit raises.
         with self._database:
             yield
-
-
-def _connected(path: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-    try:
-        # Takes effect in a new file only, and before its first table.
-        database.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        database.execute("PRAGMA journal_mode = WAL")
-        _check_format(database)
-        database.execute("PRAGMA synchronous = NORMAL")
-        database.executescript(_SCHEMA)
-    except sqlite3.Error:
-        database.close()
-        raise
-    return database
-
-
-def _check_format(database: sqlite3.Connection, schema: str = "main") -> None:
-    """Set the format's version in a new file; raise sqlite3.DatabaseError for another version."""
-    [tables] = database.execute(f"SELECT count(*) FROM {schema}.sqlite_master").fetchone()
-    [found] = database.execute(f"PRAGMA {schema}.user_version").fetchone()
-    if not tables:
-        database.execute(f"PRAGMA {schema}.user_version = {FORMAT}")
-    elif found != FORMAT:
-        written = "a version before 0.2.0" if not found else f"format {found}"
-        raise sqlite3.DatabaseError(f"written by {written}; this version reads format {FORMAT}")
 
 
 def _failed_records(events: Iterable[Event]) -> int:
