@@ -1,53 +1,34 @@
-"""The parts of one run on a claimed checkpoint, and the entry that ends it."""
+"""One run on a claimed checkpoint: its parts, its held records and tasks, and its end."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 from uuid import UUID
 
-from arrester.agents.batch.fast_path import FastPath
 from arrester.agents.config import AgentConfig
 from arrester.agents.dead_letters.kafka import destination_of
-from arrester.agents.dead_letters.queue import DeadLetterQueue
 from arrester.agents.decisions.event_factory import EventFactory
-from arrester.agents.decisions.handler_retries import HandlerRetries
-from arrester.agents.decisions.judge import Judge
-from arrester.agents.decisions.policies import redaction_of, stage_policies, with_overrides
-from arrester.agents.decisions.rules import FailureRules
+from arrester.agents.decisions.policies import redaction_of
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.definition.sinks import Producer
-from arrester.agents.definition.stages import stages_of
-from arrester.agents.failures.payload import UnmatchedRules
-from arrester.agents.failures.record_hash import RecordHash
-from arrester.agents.held.limits import HeldLimits
-from arrester.agents.held.replay_check import ReplayCheck
-from arrester.agents.held.schema import HeldRowsMismatch, RowSchemas
-from arrester.agents.held.store import HeldStore
+from arrester.agents.held.schema import HeldRowsMismatch
 from arrester.agents.journal.exclusive_create import check_exclusive_create
 from arrester.agents.journal.fencing import check_journal, claim
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.scratch import Scratch
-from arrester.agents.journal.storage import checkpoint_id, last_committed, last_planned
+from arrester.agents.journal.storage import Storage, checkpoint_id, last_committed, last_planned
 from arrester.agents.run.command_handler import CommandHandler
-from arrester.agents.run.commit import Committer
 from arrester.agents.run.folder_checks import check_folders
 from arrester.agents.run.policy_snapshot import described
-from arrester.agents.run.processor import SLOW_PATH_BATCHES, Processor, stopping_records
+from arrester.agents.run.processor_factory import ProcessorFactory
 from arrester.agents.run.publisher import Publisher
 from arrester.agents.run.query import check_source, progress_of
 from arrester.agents.run.termination import death_of, ending_entry, superseded
 from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
-from arrester.agents.sink.batch_writer import BatchWriter
-from arrester.agents.sink.record_sender import RecordSender
-from arrester.agents.spark.job_attempts import JobTag
-from arrester.agents.spark.job_description import JobDescription
 from arrester.agents.spark.jvm.hadoop_storage import storage
 from arrester.agents.spark.ship_worker_code import ship
-from arrester.controlplane.domain.error_policy.policy import StageKind
-from arrester.controlplane.domain.events import ThreadDied
+from arrester.controlplane.domain.events import Run, ThreadDied
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state import drift
 from arrester.controlplane.domain.state.states import TaskState
@@ -81,13 +62,9 @@ class Engine:
         if self._destination is not None:
             self._destination.prepare()
         check_folders(pipeline, checkpoint, self._destination)
-        self.files = storage(spark, checkpoint)
-        self.progress = progress_of(pipeline, self.files)
-        check_exclusive_create(self.files)
+        self.files, self.progress = _open_checkpoint(pipeline, checkpoint, adopt=adopt)
         self._config = config
         self._outbox = outbox
-        if not adopt:
-            check_journal(self.files, self.progress)
         #: Whether an earlier run has finished the pass over a static source.
         self.was_finished = check_source(pipeline, self.files.root, self.progress, adopt=adopt)
         self.journal, self.run = claim(
@@ -100,15 +77,7 @@ class Engine:
             now=datetime.now(UTC),
             adopt=adopt,
         )
-        self.event_factory = EventFactory(
-            pipeline=pipeline,
-            instance=instance,
-            run=self.run,
-            redaction=redaction_of(pipeline, config),
-            log=config.errors.log.enable,
-            log_records=config.errors.log.include_messages,
-            log_configs=config.errors.log.include_configs,
-        )
+        self.event_factory = _event_factory(pipeline, config, instance, self.run)
         alone = config.redis_url is None
         self.publisher = Publisher(self.journal, outbox, progress=self.progress, alone=alone)
         #: The weight of the tasks, and the journal entry that it was computed at.
@@ -118,7 +87,16 @@ class Engine:
         """Complete the unfinished work of an earlier run and prepare for micro-batches."""
         self._delete_orphans()
         Scratch(files=self.files, epoch=self.run.epoch).delete_earlier()
-        self.processor = self._processor(check, wait)
+        self.processor = ProcessorFactory(
+            pipeline=self.pipeline,
+            config=self._config,
+            files=self.files,
+            journal=self.journal,
+            event_factory=self.event_factory,
+            destination=self._destination,
+            check=check,
+            wait=wait,
+        ).processor()
         self.commands = CommandHandler(
             processor=self.processor,
             pipeline=self.pipeline,
@@ -142,85 +120,6 @@ class Engine:
                 "present steps, under the task that held them, with the source's present columns",
                 *(self.pipeline.name, sum(held), len(held)),
             )
-
-    def _processor(self, check: Callable[[], None], wait: Callable[[int], None]) -> Processor:
-        """Return the processor of the run; `wait` takes milliseconds."""
-        pipeline, journal, files, config = self.pipeline, self.journal, self.files, self._config
-        spark, errors = pipeline.source.sparkSession, config.errors
-        clock = partial(datetime.now, UTC)
-        stoppable = JobTag(spark)
-        stages = stage_policies(pipeline, config)
-        #: The policy of the executors.
-        policy = errors.policy(StageKind.PROCESS)
-        rules = FailureRules(
-            application=config.application,
-            pipeline=pipeline,
-            stages=with_overrides(pipeline, stages, journal.ledger.overrides),
-            clock=clock,
-            scope=errors.scope,
-            described=stages_of(pipeline),
-            settings=config.shown,
-            redaction=(redaction := self.event_factory.redaction),
-            unmatched=UnmatchedRules(pipeline.name, redaction.drop, pipeline.source.schema),
-        )
-        held_store = HeldStore(
-            spark=spark, root=files.root, schema=pipeline.source.schema, schemas=RowSchemas(files)
-        )
-        dead_letters = None
-        if self._destination is not None:
-            dead_letters = DeadLetterQueue(
-                self._destination,
-                rules=rules,
-                files=files,
-                journal=journal,
-                event_factory=self.event_factory,
-                config=config,
-                check=check,
-                wait=wait,
-                cancelled_on_stop=stoppable.set,
-            )
-        sink_stage = RecordSender if isinstance(pipeline.sink, Producer) else BatchWriter
-        return Processor(
-            pipeline=pipeline,
-            journal=journal,
-            held_store=held_store,
-            dead_letters=dead_letters,
-            stages=stages,
-            policy=policy,
-            chunk_records=errors.held_chunk_records,
-            jobs=JobDescription(spark, pipeline.name),
-            stoppable=stoppable,
-            check=check,
-            judge=Judge(
-                rules=rules,
-                retries=HandlerRetries(rules=rules, policy=policy, wait=wait),
-                examples_limit=errors.examples_limit,
-                outage=errors.outage,
-            ),
-            sink_stage=sink_stage(
-                rules=rules,
-                examples_limit=errors.examples_limit,
-                outage=errors.outage,
-                check=check,
-                wait=wait,
-                scratch=Scratch(files=files, epoch=self.run.epoch),
-                cancelled_on_stop=stoppable.set,
-            ),
-            committer=Committer(
-                journal=journal,
-                event_factory=self.event_factory,
-                rules=rules,
-                held_store=held_store,
-                dead_letters=dead_letters,
-                limits=HeldLimits(spark, files.root, errors),
-                replay_check=ReplayCheck(RecordHash(pipeline.source)),
-                clock=clock,
-            ),
-            fast_path=FastPath.of(pipeline, policy),
-            always_decides=errors.always_decisions,
-            # A record that killed a task is likely to fail again.
-            slow_batches=SLOW_PATH_BATCHES if stopping_records(journal.ledger) else 0,
-        )
 
     def _delete_orphans(self) -> None:
         try:
@@ -318,3 +217,30 @@ class Engine:
         at = datetime.now(UTC)
         data = ThreadDied(reason=death.reason, superseded=True)
         self._outbox.put(uuid7(at), [self.event_factory.event(data, at)])
+
+
+def _open_checkpoint(
+    pipeline: Pipeline, checkpoint: str, *, adopt: bool
+) -> tuple[Storage, Storage]:
+    """Return the storage of a checkpoint, and of the progress in it; raises CheckpointUnusable."""
+    files = storage(pipeline.source.sparkSession, checkpoint)
+    progress = progress_of(pipeline, files)
+    check_exclusive_create(files)
+    if not adopt:
+        check_journal(files, progress)
+    return files, progress
+
+
+def _event_factory(
+    pipeline: Pipeline, config: AgentConfig, instance: UUID, run: Run
+) -> EventFactory:
+    log = config.errors.log
+    return EventFactory(
+        pipeline=pipeline,
+        instance=instance,
+        run=run,
+        redaction=redaction_of(pipeline, config),
+        log=log.enable,
+        log_records=log.include_messages,
+        log_configs=log.include_configs,
+    )

@@ -1,0 +1,168 @@
+"""Build the processor of a run from its pipeline, configuration and journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property, partial
+
+from pyspark.sql import SparkSession
+
+from arrester.agents.batch.fast_path import FastPath
+from arrester.agents.config import AgentConfig
+from arrester.agents.dead_letters.destinations import Destination
+from arrester.agents.dead_letters.queue import DeadLetterQueue
+from arrester.agents.decisions.event_factory import EventFactory
+from arrester.agents.decisions.handler_retries import HandlerRetries
+from arrester.agents.decisions.judge import Judge
+from arrester.agents.decisions.policies import StagePolicy, stage_policies, with_overrides
+from arrester.agents.decisions.rules import FailureRules
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.sinks import Producer
+from arrester.agents.definition.stages import stages_of
+from arrester.agents.failures.payload import UnmatchedRules
+from arrester.agents.failures.record_hash import RecordHash
+from arrester.agents.held.limits import HeldLimits
+from arrester.agents.held.replay_check import ReplayCheck
+from arrester.agents.held.schema import RowSchemas
+from arrester.agents.held.store import HeldStore
+from arrester.agents.journal.journal import Journal
+from arrester.agents.journal.scratch import Scratch
+from arrester.agents.journal.storage import Storage
+from arrester.agents.run.commit import Committer
+from arrester.agents.run.processor import SLOW_PATH_BATCHES, Processor, stopping_records
+from arrester.agents.sink.batch_writer import BatchWriter
+from arrester.agents.sink.record_sender import RecordSender
+from arrester.agents.sink.stage import SinkStage
+from arrester.agents.spark.job_attempts import JobTag
+from arrester.agents.spark.job_description import JobDescription
+from arrester.controlplane.domain.error_policy.policy import Policy, StageKind
+
+_clock = partial(datetime.now, UTC)
+
+
+@dataclass(kw_only=True)
+class ProcessorFactory:
+    """Build the processor of one run, and the parts that it shares with others."""
+
+    pipeline: Pipeline
+    config: AgentConfig
+    files: Storage
+    journal: Journal
+    event_factory: EventFactory
+    #: Of dead letters; None if they are not enabled.
+    destination: Destination | None
+    #: Raises if the run should end.
+    check: Callable[[], None]
+    #: Wait for this many milliseconds.
+    wait: Callable[[int], None]
+
+    def processor(self) -> Processor:
+        """Return the processor."""
+        errors, policy = self.config.errors, self._executor_policy
+        return Processor(
+            pipeline=self.pipeline,
+            journal=self.journal,
+            held_store=self._held_store,
+            dead_letters=self._dead_letters,
+            stages=self._stages,
+            policy=policy,
+            chunk_records=errors.held_chunk_records,
+            jobs=JobDescription(self._spark, self.pipeline.name),
+            stoppable=self._stoppable,
+            check=self.check,
+            judge=Judge(
+                rules=self._rules,
+                retries=HandlerRetries(rules=self._rules, policy=policy, wait=self.wait),
+                examples_limit=errors.examples_limit,
+                outage=errors.outage,
+            ),
+            sink_stage=self._sink_stage(),
+            committer=self._committer(),
+            fast_path=FastPath.of(self.pipeline, policy),
+            always_decides=errors.always_decisions,
+            # A record that killed a task is likely to fail again.
+            slow_batches=SLOW_PATH_BATCHES if stopping_records(self.journal.ledger) else 0,
+        )
+
+    @property
+    def _spark(self) -> SparkSession:
+        return self.pipeline.source.sparkSession
+
+    @cached_property
+    def _stoppable(self) -> JobTag:
+        return JobTag(self._spark)
+
+    @cached_property
+    def _stages(self) -> dict[int, StagePolicy]:
+        return stage_policies(self.pipeline, self.config)
+
+    @property
+    def _executor_policy(self) -> Policy:
+        return self.config.errors.policy(StageKind.PROCESS)
+
+    @cached_property
+    def _rules(self) -> FailureRules:
+        pipeline, redaction = self.pipeline, self.event_factory.redaction
+        return FailureRules(
+            application=self.config.application,
+            pipeline=pipeline,
+            stages=with_overrides(pipeline, self._stages, self.journal.ledger.overrides),
+            clock=_clock,
+            scope=self.config.errors.scope,
+            described=stages_of(pipeline),
+            settings=self.config.shown,
+            redaction=redaction,
+            unmatched=UnmatchedRules(pipeline.name, redaction.drop, pipeline.source.schema),
+        )
+
+    @cached_property
+    def _held_store(self) -> HeldStore:
+        return HeldStore(
+            spark=self._spark,
+            root=self.files.root,
+            schema=self.pipeline.source.schema,
+            schemas=RowSchemas(self.files),
+        )
+
+    @cached_property
+    def _dead_letters(self) -> DeadLetterQueue | None:
+        if self.destination is None:
+            return None
+        return DeadLetterQueue(
+            self.destination,
+            rules=self._rules,
+            files=self.files,
+            journal=self.journal,
+            event_factory=self.event_factory,
+            config=self.config,
+            check=self.check,
+            wait=self.wait,
+            cancelled_on_stop=self._stoppable.set,
+        )
+
+    def _sink_stage(self) -> SinkStage:
+        errors = self.config.errors
+        sink_stage = RecordSender if isinstance(self.pipeline.sink, Producer) else BatchWriter
+        return sink_stage(
+            rules=self._rules,
+            examples_limit=errors.examples_limit,
+            outage=errors.outage,
+            check=self.check,
+            wait=self.wait,
+            scratch=Scratch(files=self.files, epoch=self.event_factory.run.epoch),
+            cancelled_on_stop=self._stoppable.set,
+        )
+
+    def _committer(self) -> Committer:
+        return Committer(
+            journal=self.journal,
+            event_factory=self.event_factory,
+            rules=self._rules,
+            held_store=self._held_store,
+            dead_letters=self._dead_letters,
+            limits=HeldLimits(self._spark, self.files.root, self.config.errors),
+            replay_check=ReplayCheck(RecordHash(self.pipeline.source)),
+            clock=_clock,
+        )
