@@ -1,4 +1,4 @@
-"""One run of a pipeline: its query, the held records that run beside it, and its end."""
+"""One run of a pipeline in this process: its status, its start and end, and its commands."""
 
 from __future__ import annotations
 
@@ -6,25 +6,21 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from uuid import UUID
-
-from pyspark.sql import DataFrame
 
 from arrester.agents.config import AgentConfig
 from arrester.agents.definition.pipeline import Pipeline, Trigger
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.run.engine import Engine
-from arrester.agents.run.query import start_query
+from arrester.agents.run.query_loop import QueryLoop
 from arrester.agents.run.run_lock import RunLock, refuse_inside
 from arrester.agents.run.source_retries import SourceRetries
-from arrester.agents.run.termination import death_of
 from arrester.agents.runtime.thread_protocol import Outbox, PolicyCommand, TaskCommand, ThreadDeath
 from arrester.agents.runtime.uncaught import UNCAUGHT_DEFAULT
 from arrester.agents.spark.jvm.versions import require_supported
-from arrester.agents.stop_signal import BatchEnded, BatchStopped, StopRequested, StopSignal
+from arrester.agents.stop_signal import StopRequested, StopSignal
 from arrester.controlplane.domain.error_policy.policy import StageKind
 from arrester.controlplane.domain.state.states import TaskState, TaskStatus, ThreadStatus
 from arrester.controlplane.domain.state.transitions import Transition, thread_transition
@@ -32,14 +28,8 @@ from arrester.controlplane.domain.wire.codec import InProgress
 
 _log = logging.getLogger("arrester.thread")
 
-#: The interval at which held records and unsent entries are processed.
-_TICK_SECONDS = 0.05
-#: The interval at which a run checks that it still owns its checkpoint.
-_OWNED_SECONDS = 5.0
 #: The interval at which a stop checks whether to cancel an evaluation.
 _STOP_TICK_SECONDS = 0.2
-#: The pause between two chunks of held records, so that a waiting micro-batch gets the lock.
-_PAUSE_SECONDS = 0.01
 
 
 class PipelineThread:
@@ -81,13 +71,7 @@ class PipelineThread:
         self._ended = threading.Event()
         #: Set when `start` has ended, with or without an exception.
         self._started = threading.Event()
-        self._retries = SourceRetries(config.errors.policy(StageKind.SOURCE), pipeline.name)
-        #: The pass over a static source is done; what is left waits for operators.
-        self._source_done = False
-        #: Whether the server requested a report of the tasks' states.
-        self._report_requested = False
-        #: When the run last checked that it owns the checkpoint.
-        self._owned_at = time.monotonic()
+        self._source_policy = config.errors.policy(StageKind.SOURCE)
         self._loop = threading.Thread(
             target=self._run, name=f"arrester-{pipeline.name}", daemon=True
         )
@@ -127,7 +111,7 @@ class PipelineThread:
     @property
     def is_idle(self) -> bool:
         """Whether nothing happens without a command: a static source is done, the rest is held."""
-        return self._source_done and not self._engine.has_work
+        return self._query_loop.source_done and not self._engine.has_work
 
     @property
     def in_progress(self) -> InProgress | None:
@@ -145,7 +129,7 @@ class PipelineThread:
 
     def paused_tasks(self) -> list[TaskState]:
         """Return the PAUSED tasks."""
-        return [each for each in self.tasks() if each.status is TaskStatus.PAUSED]
+        return [state for state in self.tasks() if state.status is TaskStatus.PAUSED]
 
     def task_weight(self) -> int | None:
         """Return what its tasks add to the heartbeat's hash; None while events are unpublished."""
@@ -158,7 +142,7 @@ class PipelineThread:
 
     def report(self) -> None:
         """Report the state of the tasks soon; the server's view differs."""
-        self._report_requested = True
+        self._query_loop.report_requested = True
 
     # ── start and stop ───────────────────────────────────────────────────────────────────────
 
@@ -169,13 +153,19 @@ class PipelineThread:
 
         Failures are raised here and not passed to `on_death`.
         """
-        self._trigger = trigger
         self._engine = self._new_engine(checkpoint, adopt=adopt)
+        self._query_loop = QueryLoop(
+            self._engine,
+            lock=self._lock,
+            stop_signal=self._stop_signal,
+            retries=SourceRetries(self._source_policy, self.pipeline.name),
+            trigger=trigger,
+        )
         self._state = ThreadStatus.RUNNING
         try:
             self._engine.prepare(check=self._stop_signal.check, wait=self._stop_signal.wait)
             self._stop_signal.check()
-            self._start_query()
+            self._query_loop.start_query()
         except BaseException as exc:
             self._write_end(None if isinstance(exc, StopRequested) else exc)
             self._started.set()
@@ -190,12 +180,6 @@ class PipelineThread:
                 self.pipeline.name,
                 self._engine.files.root,
             )
-
-    def _start_query(self) -> None:
-        engine = self._engine
-        self._query = start_query(
-            self.pipeline, engine.files.root, engine.progress, self._on_batch, self._trigger
-        )
 
     def stop(self, *, timeout_seconds: float) -> bool:
         """End the run at the next boundary; return True if it has ended within the time.
@@ -219,17 +203,13 @@ class PipelineThread:
             self._engine.cancel_evaluation()
         else:
             self._lock.release()
-        stopper = threading.Thread(target=self._stop_query, name="arrester-stop", daemon=True)
+        stopper = threading.Thread(
+            target=self._query_loop.stop_query, name="arrester-stop", daemon=True
+        )
         stopper.start()
         if threading.current_thread() is self._loop:
             return True
         return self._ended.wait(max(0.0, deadline - time.monotonic()))
-
-    def _stop_query(self) -> None:
-        try:
-            self._query.stop()
-        except Exception:
-            _log.debug("the query of %s ended while it was stopped", self.pipeline.name)
 
     # ── commands ─────────────────────────────────────────────────────────────────────────────
 
@@ -252,112 +232,11 @@ class PipelineThread:
                 self._stop_signal.record(exc)
                 return CommandAnswer(applied=False, reason=f"{self.pipeline.name} ends: {exc}")
 
-    # ── the loop ─────────────────────────────────────────────────────────────────────────────
-
-    def _on_batch(self, frame: DataFrame, batch: int) -> None:
-        """Called by Spark for each micro-batch; only a short exception leaves it."""
-        try:
-            with self._lock:
-                self._stop_signal.check()
-                self._engine.processor.process(frame, batch)
-                self._retries.reset()
-                return
-        except BaseException as exc:  # SystemExit would hang the query forever
-            self._stop_signal.record(exc)
-        raise self._batch_end() from None
-
-    def _batch_end(self) -> BatchEnded | BatchStopped:
-        """Return what Spark gets: a failure only if the run fails."""
-        exc, name = self._stop_signal.exception, self.pipeline.name
-        if exc is None:
-            return BatchStopped(f"pipeline {name} stopped")
-        death = death_of(exc, stopped=False)
-        wait_ms = self._retries.decide(exc, at=datetime.now(UTC))
-        if death.superseded or death.finished or wait_ms is not None:
-            return BatchStopped(f"pipeline {name} stopped; its agent has the reason")
-        return BatchEnded(f"pipeline {name} failed; its agent has the reason")
+    # ── the end ──────────────────────────────────────────────────────────────────────────────
 
     def _run(self) -> None:
-        """Watch the query until it has ended, including its restarts."""
-        self._until_ended()
-        while self._restarted_query():
-            self._until_ended()
+        self._query_loop.run()
         self._end(self._stop_signal.exception)
-
-    def _until_ended(self) -> None:
-        """Run held records and publish events until the query and all its work have ended."""
-        try:
-            while self._stop_signal.exception is None and self._query.isActive:
-                worked = self._tick()
-                pause = _PAUSE_SECONDS if worked else _TICK_SECONDS
-                if self._stop_signal.sleep(pause):
-                    self._query.awaitTermination()
-            if self._stop_signal.exception is None and not self._stop_signal.is_requested:
-                self._finish()
-        except BaseException as exc:
-            self._stop_signal.record(exc)
-        self._stop_query()
-
-    def _restarted_query(self) -> bool:
-        """Whether the source failed and may be retried; then the query has been restarted."""
-        failed = self._stop_signal.exception
-        wait_ms = None if failed is None else self._retries.wait_ms(failed, at=datetime.now(UTC))
-        if wait_ms is None:
-            return False
-        self._stop_signal.clear_exception()
-        if self._stop_signal.retry_after(wait_ms):
-            return False
-        try:
-            with self._lock:
-                self._engine.read_progress()
-            self._start_query()
-        except BaseException as exc:
-            self._stop_signal.record(exc)
-        if self._stop_signal.is_requested:
-            # The requester may have stopped the query before this one.
-            self._stop_query()
-        return True
-
-    def _tick(self) -> bool:
-        """Do some waiting work; return whether there may be more."""
-        if not self._lock.acquire(timeout=_TICK_SECONDS):
-            # A running resume may add some.
-            return True
-        try:
-            self._check_owned()
-            worked = self._engine.drain()
-            if worked:
-                self._retries.reset()
-            published = self._engine.publisher.publish(now=datetime.now(UTC))
-            if published and self._report_requested:
-                self._report_requested = False
-                self._engine.report()
-            return worked
-        finally:
-            self._lock.release()
-
-    def _check_owned(self) -> None:
-        """Periodically end a run that has nothing to do and would not notice a newer one."""
-        if time.monotonic() - self._owned_at >= _OWNED_SECONDS:
-            self._engine.journal.check_owned()
-            self._owned_at = time.monotonic()
-
-    def _finish(self) -> None:
-        """End a run whose query ended by an exception or because its work is done."""
-        exception = self._query.exception()
-        if exception is not None:
-            raise exception
-        while self._tick():
-            self._stop_signal.check()
-        self._source_done = not self.pipeline.source.isStreaming
-        while self._waits_for_commands() and not self._stop_signal.sleep(_TICK_SECONDS):
-            self._tick()
-
-    def _waits_for_commands(self) -> bool:
-        """Whether a static source is done and the rest is held; a command may have failed."""
-        return self._source_done and self._engine.holds_rows and self._stop_signal.exception is None
-
-    # ── the end ──────────────────────────────────────────────────────────────────────────────
 
     def _end(self, exc: BaseException | None) -> None:
         """Commit the end, publish it, and react to it once."""

@@ -95,7 +95,7 @@ class Scene:
         wait_until(self._is_idle, what="an idle query")
 
     def _is_idle(self) -> bool:
-        query: Any = self.thread._query
+        query: Any = self.thread._query_loop.query
         return str(query._started.result().status["message"]).startswith("Waiting for")
 
     def sink(self, df: DataFrame, number: int) -> None:

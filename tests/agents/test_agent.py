@@ -112,7 +112,7 @@ def test_an_agent_works_without_a_server(world: World, caplog: pytest.LogCapture
 
 
 def test_a_superseded_run_resumes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arrester.agents.run.thread._OWNED_SECONDS", 1_000.0)
+    monkeypatch.setattr("arrester.agents.run.query_loop._OWNED_SECONDS", 1_000.0)
     world.arrive("first", LATE)
     agent = agent_of(world)
     with agent:

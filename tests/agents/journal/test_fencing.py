@@ -79,7 +79,7 @@ def test_a_run_on_a_store_that_does_not_fence_does_not_start(
 
 
 def test_an_idle_older_run_ends_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arrester.agents.run.thread._OWNED_SECONDS", 0.1)
+    monkeypatch.setattr("arrester.agents.run.query_loop._OWNED_SECONDS", 0.1)
     thread = bench.start(bench.checking(lambda row: row))
     claimed_by_another(bench, thread)
 
@@ -90,7 +90,7 @@ def test_an_idle_older_run_ends_too(bench: Bench, monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_older_run_answers_no_command(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arrester.agents.run.thread._OWNED_SECONDS", 1_000.0)
+    monkeypatch.setattr("arrester.agents.run.query_loop._OWNED_SECONDS", 1_000.0)
     thread = bench.start(bench.checking(lambda row: row))
     claimed_by_another(bench, thread)
     command = uuid7(datetime.now(UTC))
@@ -116,4 +116,4 @@ def test_an_earlier_answer_is_readable_during_a_micro_batch(bench: Bench) -> Non
 
 def test_the_checkpoint_id_is_that_of_spark(bench: Bench) -> None:
     thread = bench.start(bench.checking(lambda row: row))
-    assert thread.checkpoint_id == str(thread._query.id)  # type: ignore[attr-defined]  # Spark's query has one
+    assert thread.checkpoint_id == str(thread._query_loop.query.id)  # type: ignore[attr-defined]  # Spark's query has one

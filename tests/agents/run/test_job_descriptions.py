@@ -84,7 +84,7 @@ def test_jobs_are_described_by_batch_and_phase(bench: Bench) -> None:
     }
     groups = {group for text, group in jobs if text is not None and text.startswith("lines: batch")}
     [run_id] = groups
-    assert run_id == str(thread._query._started.result().runId)  # type: ignore[attr-defined]  # Spark's query has one
+    assert run_id == str(thread._query_loop.query._started.result().runId)  # type: ignore[attr-defined]  # Spark's query has one
     assert {group for text, group in jobs if text and "held" in text} == {"lines: held records"}
 
 

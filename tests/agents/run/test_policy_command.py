@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from arrester import CONTINUE, FAIL, PAUSE, Agent
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndContinue, LogAndPause
+from arrester.agents.run.query_loop import QueryLoop
 from arrester.agents.run.thread import PipelineThread
 from arrester.agents.runtime.thread_protocol import PolicyCommand
 from arrester.controlplane.domain.errors import InvalidValue
@@ -117,7 +118,9 @@ def test_an_override_leaves_fatal_classes_alone_and_an_invalid_one_is_refused(be
     assert not thread.apply(PolicyCommand(CHECK, "PAUSE")).applied
 
 
-def test_a_replay_obeys_decisions_made_before_an_override(bench: Bench) -> None:
+def test_a_replay_obeys_decisions_made_before_an_override(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first run skips a record, and its sink fails; then FAIL is set."""
     write, broken = sink_to(bench.folder / "out"), [True]
 
@@ -135,14 +138,14 @@ def test_a_replay_obeys_decisions_made_before_an_override(bench: Bench) -> None:
     wait_until(lambda: bool(bench.deaths))
     later = bench.thread(pipeline())
     # Set between the claim and the replay, before any call of the sink.
-    start_query = later._start_query
+    start_query = QueryLoop.start_query
 
-    def set_first() -> None:
+    def set_first(loop: QueryLoop) -> None:
         broken.clear()
         assert later.apply(PolicyCommand(CHECK, "FAIL", reason="no more")).applied
-        start_query()
+        start_query(loop)
 
-    later._start_query = set_first  # type: ignore[method-assign]  # the moment that is meant
+    monkeypatch.setattr(QueryLoop, "start_query", set_first)
     later.start(bench.checkpoint)
     wait_until(lambda: bench.positions("a") == [1])
     bench.add(("a", 2, "bad"))

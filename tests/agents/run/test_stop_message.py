@@ -56,7 +56,7 @@ def failing(bench: Bench, wait: Any) -> tuple[Pipeline, list[BaseException]]:
 
 
 def assert_short(thread: PipelineThread) -> None:
-    text = str(thread._query.exception())
+    text = str(thread._query_loop.query.exception())
     assert "BatchEnded: pipeline lines failed" in text
     assert "of a Java exception" not in text and "Py4JJavaError" not in text
 
@@ -74,7 +74,7 @@ def test_a_stop_after_a_java_exception_overflows_no_stack(bench: Bench) -> None:
 
     def until_stopped() -> None:
         begun.append(True)
-        wait_until(lambda: not thread._query.isActive)
+        wait_until(lambda: not thread._query_loop.query.isActive)
 
     pipeline, raised = failing(bench, until_stopped)
     with stderr_of(bench.spark._jvm) as kept:
@@ -83,5 +83,5 @@ def test_a_stop_after_a_java_exception_overflows_no_stack(bench: Bench) -> None:
         thread.stop(timeout_seconds=2)
         wait_until(lambda: not thread.is_running)
         assert raised and bench.deaths == []
-        assert thread._query.exception() is None
+        assert thread._query_loop.query.exception() is None
         assert "StackOverflowError" not in str(kept.toString())

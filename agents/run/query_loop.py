@@ -1,0 +1,171 @@
+"""The query of a run, and the work between its micro-batches: held records and events."""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame
+
+from arrester.agents.definition.pipeline import Trigger
+from arrester.agents.run.engine import Engine
+from arrester.agents.run.query import start_query
+from arrester.agents.run.run_lock import RunLock
+from arrester.agents.run.source_retries import SourceRetries
+from arrester.agents.run.termination import death_of
+from arrester.agents.stop_signal import BatchEnded, BatchStopped, StopSignal
+
+_log = logging.getLogger("arrester.thread")
+
+#: The interval at which held records and unsent entries are processed.
+_TICK_SECONDS = 0.05
+#: The interval at which a run checks that it still owns its checkpoint.
+_OWNED_SECONDS = 5.0
+#: The pause between two chunks of held records, so that a waiting micro-batch gets the lock.
+_PAUSE_SECONDS = 0.01
+
+
+class QueryLoop:
+    """Run the query of one run, with its restarts, until all its work has ended.
+
+    Micro-batches come from Spark's threads, everything else happens in the thread of `run`. An
+    exception of either is recorded in the stop signal and ends the loop.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        lock: RunLock,
+        stop_signal: StopSignal,
+        retries: SourceRetries,
+        trigger: Trigger | None,
+    ) -> None:
+        self._engine = engine
+        self._lock = lock
+        self._stop_signal = stop_signal
+        self._retries = retries
+        self._trigger = trigger
+        #: The pass over a static source is done; what is left waits for operators.
+        self.source_done = False
+        #: Whether the server requested a report of the tasks' states.
+        self.report_requested = False
+        #: When the run last checked that it owns the checkpoint.
+        self._owned_at = time.monotonic()
+
+    def start_query(self) -> None:
+        """Start the query, or the pass over a static source."""
+        engine = self._engine
+        self.query = start_query(
+            engine.pipeline, engine.files.root, engine.progress, self._on_batch, self._trigger
+        )
+
+    def stop_query(self) -> None:
+        """Stop the query and wait for its end; the caller does not hold the lock."""
+        try:
+            self.query.stop()
+        except Exception:
+            _log.debug("the query of %s ended while it was stopped", self._engine.pipeline.name)
+
+    def run(self) -> None:
+        """Watch the query until it has ended, including its restarts."""
+        self._run_until_end()
+        while self._restart_query():
+            self._run_until_end()
+
+    def _on_batch(self, frame: DataFrame, batch: int) -> None:
+        """Process a micro-batch, called by Spark; raises only a short exception."""
+        try:
+            with self._lock:
+                self._stop_signal.check()
+                self._engine.processor.process(frame, batch)
+                self._retries.reset()
+                return
+        except BaseException as exc:  # SystemExit would hang the query forever
+            self._stop_signal.record(exc)
+        raise self._batch_end() from None
+
+    def _batch_end(self) -> BatchEnded | BatchStopped:
+        """Return the exception for Spark: a failure only if the run fails."""
+        exc, name = self._stop_signal.exception, self._engine.pipeline.name
+        if exc is None:
+            return BatchStopped(f"pipeline {name} stopped")
+        death = death_of(exc, stopped=False)
+        wait_ms = self._retries.decide(exc, at=datetime.now(UTC))
+        if death.superseded or death.finished or wait_ms is not None:
+            return BatchStopped(f"pipeline {name} stopped; its agent has the reason")
+        return BatchEnded(f"pipeline {name} failed; its agent has the reason")
+
+    def _run_until_end(self) -> None:
+        """Run held records and publish events until the query and all its work have ended."""
+        try:
+            while self._stop_signal.exception is None and self.query.isActive:
+                worked = self._tick()
+                pause = _PAUSE_SECONDS if worked else _TICK_SECONDS
+                if self._stop_signal.sleep(pause):
+                    self.query.awaitTermination()
+            if self._stop_signal.exception is None and not self._stop_signal.is_requested:
+                self._finish()
+        except BaseException as exc:
+            self._stop_signal.record(exc)
+        self.stop_query()
+
+    def _restart_query(self) -> bool:
+        """Restart the query if its failed source may be retried; return False if it may not."""
+        exc = self._stop_signal.exception
+        wait_ms = None if exc is None else self._retries.wait_ms(exc, at=datetime.now(UTC))
+        if wait_ms is None:
+            return False
+        self._stop_signal.clear_exception()
+        if self._stop_signal.retry_after(wait_ms):
+            return False
+        try:
+            with self._lock:
+                self._engine.read_progress()
+            self.start_query()
+        except BaseException as failed:
+            self._stop_signal.record(failed)
+        if self._stop_signal.is_requested:
+            # The requester may have stopped the query before this one.
+            self.stop_query()
+        return True
+
+    def _tick(self) -> bool:
+        """Run some held records and publish events; return whether there may be more of them."""
+        if not self._lock.acquire(timeout=_TICK_SECONDS):
+            # A running resume may add some.
+            return True
+        try:
+            self._check_owned()
+            worked = self._engine.drain()
+            if worked:
+                self._retries.reset()
+            published = self._engine.publisher.publish(now=datetime.now(UTC))
+            if published and self.report_requested:
+                self.report_requested = False
+                self._engine.report()
+            return worked
+        finally:
+            self._lock.release()
+
+    def _check_owned(self) -> None:
+        """Periodically end a run that has nothing to do and would not notice a newer one."""
+        if time.monotonic() - self._owned_at >= _OWNED_SECONDS:
+            self._engine.journal.check_owned()
+            self._owned_at = time.monotonic()
+
+    def _finish(self) -> None:
+        """End a run whose query ended by an exception or because its work is done."""
+        exception = self.query.exception()
+        if exception is not None:
+            raise exception
+        while self._tick():
+            self._stop_signal.check()
+        self.source_done = not self._engine.pipeline.source.isStreaming
+        while self._waits_for_commands() and not self._stop_signal.sleep(_TICK_SECONDS):
+            self._tick()
+
+    def _waits_for_commands(self) -> bool:
+        """Whether a static source is done and the rest is held; a command may have failed."""
+        return self.source_done and self._engine.holds_rows and self._stop_signal.exception is None
