@@ -233,7 +233,7 @@ class Agent:
                 self._runtime.warn_unawaited()
             self._stop("the block ended" if kind is None else f"the block ended: {kind.__name__}")
         if kind is None:
-            self._runtime.raise_unseen()
+            self._runtime.termination.raise_unseen()
 
     def await_termination(
         self, timeout_seconds: float | None = None, *, raises: bool = True
@@ -251,7 +251,7 @@ class Agent:
         if timeout_seconds is not None:
             check_number("timeout_seconds", timeout_seconds, "a number of seconds, or None")
         check_flag("raises", raises)
-        return self._runtime.await_ending(timeout_seconds, raises=raises)
+        return self._runtime.termination.wait(timeout_seconds, raises=raises)
 
     def stop(self) -> None:
         """Stop all pipelines at a micro-batch boundary, end the instance, and wait for it.
@@ -299,7 +299,7 @@ class Agent:
 
     def tasks(self) -> list[TaskState]:
         """Return the tasks that ever failed or changed state. All others are RUNNING."""
-        states = [state for thread in self._runtime.threads for state in thread.tasks()]
+        states = [state for thread in self._runtime.registry.threads for state in thread.tasks()]
         # A later run of a pipeline has newer states than an earlier one.
         return list({state.id: state for state in states}.values())
 
@@ -393,7 +393,7 @@ class Agent:
             raise InvalidValue(
                 "answer", answer, "CONTINUE, RETRY, PAUSE or FAIL of agents, or None"
             )
-        runs = [each for each in self._runtime.running() if each.pipeline_name == pipeline]
+        runs = [each for each in self._runtime.registry.running() if each.pipeline_name == pipeline]
         given: StageAnswer | None = None if known is None else known.value
         command = PolicyCommand(stage, given, actor=actor, reason=reason)
         return _apply("set_policy", pipeline, command, runs)
@@ -411,7 +411,7 @@ class Agent:
         command = TaskCommand(id.key, how=how, target=target, actor=actor, reason=reason)
         owners = [
             each
-            for each in self._runtime.running()
+            for each in self._runtime.registry.running()
             if (each.pipeline_name, each.checkpoint_id) == (id.pipeline, id.checkpoint)
         ]
         method = "pause" if how is None else _METHODS[how]

@@ -16,13 +16,13 @@ from arrester.controlplane.domain.wire import codec
 
 def in_progress(running: Sequence[Thread]) -> tuple[codec.InProgress, ...]:
     """Return what the threads process now."""
-    found = (each.in_progress for each in running)
-    return tuple(each for each in found if each is not None)
+    inputs = (thread.in_progress for thread in running)
+    return tuple(each for each in inputs if each is not None)
 
 
 def heartbeat(status: InstanceStatus, running: Sequence[Thread], spool: Spool) -> bytes:
     """Return the heartbeat, packed."""
-    weights = [each.task_weight() for each in running]
+    weights = [thread.task_weight() for thread in running]
     published = [weight for weight in weights if weight is not None]
     return msgspec.json.encode(
         codec.Heartbeat(

@@ -1,10 +1,9 @@
-"""Everything that an agent does besides Spark: start and end of the instance, threads, commands."""
+"""The runtime of an agent: start and end of its instance, its threads and its commands."""
 
 from __future__ import annotations
 
 import atexit
 import logging
-import math
 import os
 import socket
 import threading
@@ -12,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 from uuid import UUID
 
 from arrester.agents.config import AgentConfig
@@ -20,8 +19,10 @@ from arrester.agents.runtime.command_dispatch import Commands
 from arrester.agents.runtime.heartbeat import heartbeat, in_progress
 from arrester.agents.runtime.instance import Ending, Instance
 from arrester.agents.runtime.shutdown import GRACE_SECONDS, stop_all
+from arrester.agents.runtime.termination_wait import TerminationWait
 from arrester.agents.runtime.thread_protocol import Outbox, Thread, ThreadDeath
-from arrester.agents.runtime.uncaught import DeadThreads, ThreadSlot, UncaughtHandler
+from arrester.agents.runtime.thread_registry import ThreadRegistry, ThreadSlot
+from arrester.agents.runtime.uncaught import DeadThreads, UncaughtHandler
 from arrester.agents.transport.connection import FLUSH_SECONDS, Connection
 from arrester.controlplane.domain.errors import InvalidValue, StartRefused
 from arrester.controlplane.domain.events import (
@@ -34,14 +35,11 @@ from arrester.controlplane.domain.events import (
     InstanceStopping,
 )
 from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.state.states import InstanceStatus, ThreadStatus
+from arrester.controlplane.domain.state.states import InstanceStatus
 
 log = logging.getLogger("arrester.agent")
 
 T = TypeVar("T", bound=Thread)
-
-#: The interval at which `await_termination` checks whether anything is left to do.
-WATCH_SECONDS = 0.05
 
 
 class Runtime:
@@ -59,17 +57,14 @@ class Runtime:
         self.id = uuid7(datetime.now(UTC))
         self.ending: Ending | None = None
         self.instance = Instance(config.application, self.id, put=self._put)
-        self.threads: tuple[Thread, ...] = ()
-        #: Threads that are starting: an end does not wait for them.
-        self._launching: tuple[Thread, ...] = ()
-        self._slots: tuple[ThreadSlot[Any], ...] = ()
+        self.registry = ThreadRegistry()
         self._versions = versions
         self._spark_ui = spark_ui
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._connection: Connection | None = None
-        #: When the last pipeline was started, and whether the end was awaited.
-        self._started_at, self._awaited = 0.0, False
+        #: When the last pipeline was started.
+        self._started_at = 0.0
         #: Shutdown commands that are answered when the instance has ended.
         self._shutdowns: list[CommandIssued] = []
         self._dead_threads = DeadThreads(
@@ -79,7 +74,12 @@ class Runtime:
             launch=self._launch,
             end=partial(self.end_soon, Ending.FAILED),
         )
-        self._commands = Commands(self.instance, threads=self.running, shut_down=self._shut_down)
+        self.termination = TerminationWait(
+            self.registry, self._dead_threads, over=self._over, ending=lambda: self.ending
+        )
+        self._commands = Commands(
+            self.instance, threads=self.registry.running, shut_down=self._shut_down
+        )
 
     def open(self) -> None:
         """Bring the instance to RUNNING; a second call has no effect.
@@ -116,8 +116,7 @@ class Runtime:
         slot = ThreadSlot(make=make, launch=launch)
         self._started_at = time.monotonic()
         thread = self._launch(slot)
-        with self._lock:
-            self._slots = (*self._slots, slot)
+        self.registry.add(slot)
         return thread
 
     def remove(self, pipeline: str) -> bool:
@@ -126,44 +125,20 @@ class Runtime:
 
         Only a RUNNING instance has threads to remove.
         """
-        with self._lock:
-            if self.instance.status is not InstanceStatus.RUNNING:
-                return False
-            found = [
-                slot
-                for slot in self._slots
-                if slot.thread is not None
-                and slot.thread.pipeline_name == pipeline
-                and not slot.removed
-            ]
-            for slot in found:
-                slot.removed = True
-        running = [slot.thread for slot in found if slot.thread in self.running()]
-        for thread in running:
+        if self.instance.status is not InstanceStatus.RUNNING:
+            return False
+        removed = self.registry.remove(pipeline)
+        for thread in removed:
             thread.stop(timeout_seconds=self.config.shutdown_timeout_seconds)
-        return bool(running)
+        return bool(removed)
 
     def _launch(self, slot: ThreadSlot[T]) -> T:
         """Start the next thread of a slot in place of the previous one."""
-        thread = slot.make(self._opened.spool, partial(self._dead_threads.on_death, slot))
-        # Set first: the thread may die before `launch` returns.
-        before, slot.thread = slot.thread, thread
-        with self._lock:
-            self._launching = (*self._launching, thread)
-        try:
-            slot.launch(thread)
-        except BaseException:
-            slot.thread = before
-            with self._lock:
-                self._launching = _without(self._launching, thread)
-            raise
-        with self._lock:
-            self._launching = _without(self._launching, thread)
-            self.threads = (*(each for each in self.threads if each is not before), thread)
-            too_late = self.ending
-        if too_late is not None:
+        spool, on_death = self._opened.spool, partial(self._dead_threads.on_death, slot)
+        thread = self.registry.launch(slot, spool, on_death)
+        if self.ending is not None:
             thread.stop(timeout_seconds=self.config.shutdown_timeout_seconds)
-            raise InvalidValue("agent", too_late.value, "an agent that has not ended")
+            raise InvalidValue("agent", self.ending.value, "an agent that has not ended")
         self._commands.retry_unclaimed()
         return thread
 
@@ -172,50 +147,10 @@ class Runtime:
         """The exception of the first thread that failed."""
         return self._dead_threads.exception
 
-    def running(self) -> list[Thread]:
-        """Return the threads that have not ended."""
-        return [thread for thread in self.threads if thread.state is ThreadStatus.RUNNING]
-
-    def await_ending(self, timeout_seconds: float | None, *, raises: bool = True) -> Ending | None:
-        """Return how the instance ended; None if it has not ended in time.
-
-        With `raises`, each failure is raised once: at the end, or at once for the answer DEFAULT.
-        """
-        self._awaited = True
-        deadline = time.monotonic() + (math.inf if timeout_seconds is None else timeout_seconds)
-        idle = False
-        while not self._over.wait(max(0.0, min(WATCH_SECONDS, deadline - time.monotonic()))):
-            if raises:
-                self._dead_threads.raise_next(at_end=False)
-            # A dead thread may be being replaced at this moment: check twice.
-            if idle and self._nothing_left():
-                return self._result(self._outcome(), raises=raises)
-            idle = self._nothing_left()
-            if time.monotonic() >= deadline:
-                return None
-        return self._result(self.ending, raises=raises)
-
-    def _result(self, ending: Ending | None, *, raises: bool) -> Ending | None:
-        """Return `ending` to the caller, or raise a failure that no caller has received."""
-        if raises:
-            self._dead_threads.raise_next(at_end=True)
-        else:
-            self._dead_threads.mark_seen()
-        return ending
-
-    def raise_unseen(self) -> None:
-        """Raise a failure that no caller has received, after the instance has ended."""
-        deadline = time.monotonic() + GRACE_SECONDS
-        # A thread is DEAD before its handler has been called.
-        dead = [each for each in self.threads if each.state is ThreadStatus.DEAD]
-        while not all(each.is_end_handled for each in dead) and time.monotonic() < deadline:
-            time.sleep(WATCH_SECONDS)
-        self._dead_threads.raise_next(at_end=True)
-
     def warn_unawaited(self) -> None:
         """Log a WARNING if pipelines are at work whose end was not awaited."""
-        at_work = [each.pipeline_name for each in self.running() if not each.is_idle]
-        if not at_work or self._awaited or self.ending is not None:
+        at_work = [each.pipeline_name for each in self.registry.running() if not each.is_idle]
+        if not at_work or self.termination.was_awaited or self.ending is not None:
             return
         log.warning(
             "%s: the block ended %d ms after the start of %s, and nothing was awaited: unprocessed "
@@ -224,13 +159,6 @@ class Runtime:
             (time.monotonic() - self._started_at) * 1_000,
             ", ".join(f"pipeline {name!r}" for name in at_work),
         )
-
-    def _outcome(self) -> Ending:
-        """Return the ending of an instance that has nothing left to do."""
-        outcome = self._dead_threads.outcome
-        if outcome is Ending.FINISHED and all(each.was_finished for each in self.threads):
-            return Ending.ALREADY_FINISHED
-        return outcome
 
     def await_over(self) -> None:
         """Wait until the instance has ended, at most for as long as that may take."""
@@ -260,13 +188,10 @@ class Runtime:
         else:
             log.info("%s: this instance stops: %s", self.config.application, reason)
             try:
-                self.instance.emit(
-                    InstanceStopping(reason=reason, error=error), caused_by=caused_by
-                )
+                stopping = InstanceStopping(reason=reason, error=error)
+                self.instance.emit(stopping, caused_by=caused_by)
                 seconds = self.config.shutdown_timeout_seconds
-                with self._lock:
-                    stopping = [*self.running(), *self._launching]
-                graceful = stop_all(stopping, timeout_seconds=seconds)
+                graceful = stop_all(self.registry.stoppable(), timeout_seconds=seconds)
                 stopped = InstanceStopped(reason=reason, failure=failure, error=error)
                 self._report_end(stopped, caused_by, graceful=graceful)
                 self._commands.stop()
@@ -286,8 +211,10 @@ class Runtime:
         error: bool = False,
         caused_by: UUID | None = None,
     ) -> None:
-        """Start to end in a separate thread: the caller may be a thread that has to end, or may
-        be interrupted."""
+        """End the instance in a separate thread, without waiting.
+
+        The caller may be a thread that has to end, or may be interrupted.
+        """
         threading.Thread(
             target=self.end,
             args=(ending, reason),
@@ -301,7 +228,7 @@ class Runtime:
         if self._connection is None:
             return {}
         now = datetime.now(UTC)
-        ages = [(now - each.since).total_seconds() for each in in_progress(self.running())]
+        ages = [(now - each.since).total_seconds() for each in in_progress(self.registry.running())]
         return self._connection.metrics() | {
             "command-errors": self._commands.internal_errors,
             "in-progress-seconds": int(max(ages, default=0)),
@@ -346,18 +273,12 @@ class Runtime:
         raise StartRefused(reason)
 
     def _heartbeat(self) -> bytes:
-        return heartbeat(self.instance.status, self.running(), self._opened.spool)
+        return heartbeat(self.instance.status, self.registry.running(), self._opened.spool)
 
     def _report(self, id: str) -> None:
         log.warning("the server's task states differ; this instance reports its own")
-        for each in self.running():
-            each.report()
-
-    def _nothing_left(self) -> bool:
-        # A thread is DEAD before its handler has been called.
-        at_work = [each for each in self.threads if not (each.is_end_handled or each.is_idle)]
-        idle = not at_work and not self._dead_threads.replacing
-        return bool(self.threads) and idle and self.ending is None
+        for thread in self.registry.running():
+            thread.report()
 
     def _shut_down(self, command: CommandIssued) -> None:
         with self._lock:
@@ -379,7 +300,3 @@ class Runtime:
                 for command in self._shutdowns
             ]
             self.instance.emit(stopped, *answers, caused_by=caused_by)
-
-
-def _without(threads: tuple[Thread, ...], thread: Thread) -> tuple[Thread, ...]:
-    return tuple(each for each in threads if each is not thread)

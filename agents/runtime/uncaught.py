@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 from arrester.agents.arguments import check_function
 from arrester.agents.config import dotted, loaded
 from arrester.agents.failure_log import log_failure
 from arrester.agents.runtime.instance import Ending, Instance
-from arrester.agents.runtime.thread_protocol import Outbox, Thread, ThreadDeath, run_of
+from arrester.agents.runtime.thread_protocol import ThreadDeath, run_of
+from arrester.agents.runtime.thread_registry import ThreadSlot
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
     ApplicationShutdownRequested,
@@ -23,14 +23,11 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.state.uncaught_policy import (
     TO_ERROR,
-    Replacements,
     UncaughtAnswer,
     uncaught,
 )
 
 _log = logging.getLogger("arrester.agent")
-
-T = TypeVar("T", bound=Thread)
 
 _ALLOWED = (
     "an UncaughtAnswer, a function of an exception that returns one, an object with "
@@ -58,13 +55,13 @@ class UncaughtHandler:
 
     def _load(self, given: object) -> None:
         try:
-            found = loaded(given)
+            handler = loaded(given)
         except (ImportError, AttributeError, TypeError, ValueError) as exc:
             raise InvalidValue("on_uncaught", given, _ALLOWED) from exc
-        if isinstance(found, UncaughtAnswer):
-            self._constant = found
+        if isinstance(handler, UncaughtAnswer):
+            self._constant = handler
             return
-        handle = getattr(found, "handle", found)
+        handle = getattr(handler, "handle", handler)
         if not callable(handle):
             raise InvalidValue("on_uncaught", given, _ALLOWED)
         check_function("on_uncaught", handle, _ALLOWED, arguments=1)
@@ -89,18 +86,6 @@ class End(Protocol):
     """Start to end the instance."""
 
     def __call__(self, reason: str, *, failure: Failure | None, error: bool) -> None: ...
-
-
-@dataclass(slots=True, kw_only=True)
-class ThreadSlot(Generic[T]):
-    """A pipeline on a checkpoint, and how its successive threads are made."""
-
-    make: Callable[[Outbox, Callable[[ThreadDeath], None]], T]
-    launch: Callable[[T], None]
-    thread: T | None = None
-    #: Removed by its author: a dead thread is not replaced.
-    removed: bool = False
-    replacements: Replacements = field(default_factory=Replacements)
 
 
 class DeadThreads:
@@ -150,11 +135,11 @@ class DeadThreads:
         Before the end only those for which the handler answered DEFAULT.
         """
         with self._lock:
-            found = next((each for each in self._unseen if at_end or each[1]), None)
-            if found is None:
+            unseen = next((each for each in self._unseen if at_end or each[1]), None)
+            if unseen is None:
                 return
-            self._unseen.remove(found)
-        raise found[0]
+            self._unseen.remove(unseen)
+        raise unseen[0]
 
     def mark_seen(self) -> None:
         """Raise none of the failures so far: the caller has received the ending."""
@@ -162,7 +147,7 @@ class DeadThreads:
             self._unseen.clear()
 
     def on_death(self, slot: ThreadSlot[Any], death: ThreadDeath) -> None:
-        """Receive the death of a thread, and do what the handler answers."""
+        """React to the death of a thread as the handler answers."""
         self.superseded |= death.superseded
         if death.superseded or death.finished:
             _log.info("%s: a thread ended: %s", self._application, death.reason)

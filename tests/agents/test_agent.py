@@ -119,7 +119,7 @@ def test_a_superseded_run_resumes_nothing(world: World, monkeypatch: pytest.Monk
         world.delays(agent).start(world.checkpoint)
         wait_until(lambda: paused_keys(agent) == ["JFK"])
         (task,) = agent.paused_tasks()
-        (thread,) = agent._runtime.threads
+        (thread,) = agent._runtime.registry.threads
         claim(
             LocalStorage(world.checkpoint),
             application="flights",

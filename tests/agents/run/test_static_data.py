@@ -148,7 +148,7 @@ def test_an_agent_waits_for_the_pass_and_not_for_commands(
         assert not agent.resume_at(task, 9, reason="beyond")
         assert agent.resume_at(task, 2, reason="a bad row", actor="ana")
         assert agent.await_termination(PATIENCE_SECONDS) is Ending.FINISHED
-        wait_until(lambda: not agent._runtime.running())
+        wait_until(lambda: not agent._runtime.registry.running())
     assert bench.positions("a") == [0, 2]
 
 

@@ -220,7 +220,7 @@ def test_a_shutdown_requested_by_a_failure_ends_in_error(
 ) -> None:
     begin(runtime)
     shutdown = operator.requested(CommandKind.SHUT_DOWN_APPLICATION, to=runtime, error=True)
-    assert runtime.await_ending(PATIENCE_SECONDS) is Ending.SHUT_DOWN
+    assert runtime.termination.wait(PATIENCE_SECONDS) is Ending.SHUT_DOWN
     assert runtime.instance.status is InstanceStatus.ERROR
     assert isinstance(operator.answered(shutdown)[1], CommandApplied)
 
@@ -366,7 +366,7 @@ def test_a_shutdown_ends_the_instance_and_is_answered_last(
 ) -> None:
     thread = begin(runtime)
     shutdown = operator.requested(CommandKind.SHUT_DOWN_APPLICATION, to=runtime)
-    assert runtime.await_ending(PATIENCE_SECONDS) is Ending.SHUT_DOWN
+    assert runtime.termination.wait(PATIENCE_SECONDS) is Ending.SHUT_DOWN
     assert not thread.alive
     assert runtime.instance.status is InstanceStatus.NOT_RUNNING
     assert runtime.exception is None
@@ -438,8 +438,8 @@ def test_a_shutdown_of_another_instance_has_no_effect(
     begin(runtime)
     begin(other)
     operator.requested(CommandKind.SHUT_DOWN_APPLICATION, to=other)
-    assert other.await_ending(PATIENCE_SECONDS) is Ending.SHUT_DOWN
-    assert runtime.await_ending(0.3) is None
+    assert other.termination.wait(PATIENCE_SECONDS) is Ending.SHUT_DOWN
+    assert runtime.termination.wait(0.3) is None
 
 
 def test_a_shutdown_does_not_wait_for_a_resume(
@@ -451,7 +451,7 @@ def test_a_shutdown_does_not_wait_for_a_resume(
     operator.requested()
     assert thread.applying.wait(PATIENCE_SECONDS)
     operator.requested(CommandKind.SHUT_DOWN_APPLICATION, to=runtime)
-    assert runtime.await_ending(PATIENCE_SECONDS) is Ending.SHUT_DOWN
+    assert runtime.termination.wait(PATIENCE_SECONDS) is Ending.SHUT_DOWN
     thread.may_apply.set()
 
 
@@ -461,7 +461,7 @@ def test_a_thread_that_does_not_stop_in_time_is_stopped_by_force(
     runtime = connected(redis_server, tmp_path, {"error.shutdown.timeout.ms": 200})
     begin(runtime, lambda thread: setattr(thread, "busy_seconds", 60))
     shutdown = operator.requested(CommandKind.SHUT_DOWN_APPLICATION, to=runtime)
-    assert runtime.await_ending(PATIENCE_SECONDS) is Ending.SHUT_DOWN
+    assert runtime.termination.wait(PATIENCE_SECONDS) is Ending.SHUT_DOWN
     applied = operator.answered(shutdown)[1]
     assert isinstance(applied, CommandApplied)
     assert applied.detail == "stopped by force: the shutdown timeout was over"
@@ -492,7 +492,7 @@ def test_an_instance_without_a_shutdown_command_stops_when_latched(
     operator._client.set(STATE, "LATCHED")
     for _ in range(3):
         operator.requested(checkpoint="elsewhere")
-    assert runtime.await_ending(PATIENCE_SECONDS) is Ending.SHUT_DOWN
+    assert runtime.termination.wait(PATIENCE_SECONDS) is Ending.SHUT_DOWN
     assert runtime.instance.state.reason == "flights is LATCHED"
 
 

@@ -64,7 +64,7 @@ def test_an_instance_runs_and_ends_without_redis(runtime: Runtime, tmp_path: Pat
     seen.append(runtime.instance.status)
     assert seen == [InstanceStatus.CREATED, InstanceStatus.RUNNING, InstanceStatus.NOT_RUNNING]
     assert not thread.alive
-    assert runtime.await_ending(None) is Ending.STOPPED
+    assert runtime.termination.wait(None) is Ending.STOPPED
     assert [event.type for event in stored_events(tmp_path)] == [
         "InstanceStarted",
         "ThreadStarted",
@@ -88,7 +88,7 @@ def test_a_failure_of_one_thread_stops_all_threads_and_is_the_reason(
     thread, other = begin(runtime), begin(runtime, pipeline_name="other")
     exception = ValueError("bad")
     thread.die(ThreadDeath("record failed", failure=failure(), exception=exception))
-    assert runtime.await_ending(PATIENCE_SECONDS, raises=False) is Ending.FAILED
+    assert runtime.termination.wait(PATIENCE_SECONDS, raises=False) is Ending.FAILED
     assert runtime.exception is exception
     assert not other.alive
     assert runtime.instance.status is InstanceStatus.NOT_RUNNING
@@ -100,10 +100,10 @@ def test_a_failure_of_one_thread_stops_all_threads_and_is_the_reason(
 def test_a_superseded_thread_does_not_stop_the_others(runtime: Runtime) -> None:
     thread, other = begin(runtime), begin(runtime, pipeline_name="other")
     thread.die(ThreadDeath("superseded", superseded=True))
-    assert runtime.await_ending(0.5) is None
-    assert runtime.running() == [other]
+    assert runtime.termination.wait(0.5) is None
+    assert runtime.registry.running() == [other]
     other.die(ThreadDeath("superseded", superseded=True))
-    assert runtime.await_ending(PATIENCE_SECONDS) is Ending.SUPERSEDED
+    assert runtime.termination.wait(PATIENCE_SECONDS) is Ending.SUPERSEDED
     assert runtime.instance.status is InstanceStatus.RUNNING
     runtime.end(Ending.STOPPED, "enough")
 
@@ -128,7 +128,7 @@ def test_the_shutdown_timeout_is_shared_by_all_threads(tmp_path: Path) -> None:
 def test_a_thread_that_cannot_start_raises_and_is_not_kept(runtime: Runtime) -> None:
     with pytest.raises(FileNotFoundError):
         begin(runtime, cannot_start=FileNotFoundError("checkpoint"))
-    assert runtime.threads == ()
+    assert runtime.registry.threads == ()
     runtime.end(Ending.STOPPED, "enough")
 
 
@@ -161,9 +161,9 @@ def test_an_agent_that_never_ran_leaves_no_files(runtime: Runtime, tmp_path: Pat
 
 def test_an_idle_thread_is_not_awaited(runtime: Runtime) -> None:
     thread = begin(runtime)
-    assert runtime.await_ending(0.5) is None
+    assert runtime.termination.wait(0.5) is None
     thread.is_idle = True
-    assert runtime.await_ending(PATIENCE_SECONDS) is Ending.FINISHED
+    assert runtime.termination.wait(PATIENCE_SECONDS) is Ending.FINISHED
     assert thread.alive
     runtime.end(Ending.STOPPED, "enough")
 
@@ -219,4 +219,4 @@ def test_an_end_does_not_wait_for_a_blocked_start(runtime: Runtime) -> None:
 
     with pytest.raises(InterruptedError):
         runtime.start(lambda outbox, died: Waiting(outbox=outbox, on_death=died), launch)
-    assert runtime.running() == []
+    assert runtime.registry.running() == []

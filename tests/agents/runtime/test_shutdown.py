@@ -98,7 +98,7 @@ def test_a_graceful_end_waits_for_a_running_sink_and_logs_it(
     with world.agent(PATIENT) as agent:
         world.start(agent, "slow")
         assert world.entered.wait(PATIENCE_SECONDS)
-        [thread] = agent._runtime.threads
+        [thread] = agent._runtime.registry.threads
         assert thread.in_progress is not None
         assert (thread.in_progress.input, thread.in_progress.phase) == ("batch 0", "write")
         assert agent.metrics()["in-progress-seconds"] >= 0
@@ -227,7 +227,7 @@ def test_background_threads_stop_with_the_instance_and_start_with_a_new_one(
 
 
 def pause(server: Server, agent: Agent) -> None:
-    (thread,) = agent._runtime.running()
+    (thread,) = agent._runtime.registry.running()
     command = CommandIssued(
         command=uuid4(),
         kind=CommandKind.PAUSE_TASK,

@@ -15,7 +15,8 @@ from arrester.agents.config import AgentConfig
 from arrester.agents.runtime.instance import Ending
 from arrester.agents.runtime.runtime import Runtime
 from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
-from arrester.agents.runtime.uncaught import ThreadSlot, UncaughtHandler
+from arrester.agents.runtime.thread_registry import ThreadSlot
+from arrester.agents.runtime.uncaught import UncaughtHandler
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
     ApplicationShutdownRequested,
@@ -92,7 +93,7 @@ def slot_of(thread: FakeThread) -> ThreadSlot[FakeThread]:
 def test_without_a_handler_the_instance_ends(tmp_path: Path) -> None:
     instance = Instance(tmp_path, None)
     instance.begin().die(broken())
-    assert instance.runtime.await_ending(PATIENCE_SECONDS, raises=False) is Ending.FAILED
+    assert instance.runtime.termination.wait(PATIENCE_SECONDS, raises=False) is Ending.FAILED
     assert instance.runtime.instance.status is InstanceStatus.NOT_RUNNING
 
 
@@ -112,9 +113,9 @@ def test_a_thread_is_replaced_after_its_wait(tmp_path: Path, given: object) -> N
     instance = Instance(tmp_path, given)
     other = instance.begin(name="other")
     instance.begin().die(broken())
-    assert instance.runtime.await_ending(0.3) is None
+    assert instance.runtime.termination.wait(0.3) is None
     assert len(instance.made) == 2
-    wait_until(lambda: instance.runtime.threads == (other, *instance.made[2:3]))
+    wait_until(lambda: instance.runtime.registry.threads == (other, *instance.made[2:3]))
     assert (other.alive, instance.made[2].alive) == (True, True)
     events = instance.events()
     assert events.index("ThreadDied") < events.index("ThreadReplaced")
@@ -143,7 +144,7 @@ def test_an_ending_instance_replaces_nothing(tmp_path: Path) -> None:
 def test_waiting_continues_while_the_last_thread_is_replaced(tmp_path: Path) -> None:
     instance = Instance(tmp_path, UncaughtAnswer.REPLACE_THREAD)
     instance.begin().die(broken())
-    assert instance.runtime.await_ending(0.8) is None
+    assert instance.runtime.termination.wait(0.8) is None
     instance.end()
 
 
@@ -154,7 +155,7 @@ def test_too_many_replacements_end_the_instance(tmp_path: Path) -> None:
     now_ms = int(time.time() * 1_000)
     slot.replacements = Replacements((now_ms,) * 10)
     thread.die(broken())
-    assert instance.runtime.await_ending(PATIENCE_SECONDS, raises=False) is Ending.FAILED
+    assert instance.runtime.termination.wait(PATIENCE_SECONDS, raises=False) is Ending.FAILED
 
 
 def test_a_replacement_that_cannot_start_is_a_failure_for_the_handler(tmp_path: Path) -> None:
@@ -175,14 +176,14 @@ def test_a_replacement_that_cannot_start_is_a_failure_for_the_handler(tmp_path: 
 
     slot.launch = refuse
     thread.die(broken())
-    assert instance.runtime.await_ending(PATIENCE_SECONDS, raises=False) is Ending.FAILED
+    assert instance.runtime.termination.wait(PATIENCE_SECONDS, raises=False) is Ending.FAILED
     assert calls == [BROKEN, cannot]
 
 
 def test_a_global_tasks_thread_is_not_replaced(tmp_path: Path) -> None:
     instance = Instance(tmp_path, UncaughtAnswer.REPLACE_THREAD)
     instance.begin(is_global=True).die(broken())
-    assert instance.runtime.await_ending(PATIENCE_SECONDS, raises=False) is Ending.FAILED
+    assert instance.runtime.termination.wait(PATIENCE_SECONDS, raises=False) is Ending.FAILED
 
 
 def test_shutdown_thread_does_not_stop_the_others(tmp_path: Path) -> None:
@@ -190,8 +191,8 @@ def test_shutdown_thread_does_not_stop_the_others(tmp_path: Path) -> None:
     instance = Instance(tmp_path, handler)
     other = instance.begin(name="other")
     instance.begin().die(broken())
-    assert instance.runtime.await_ending(0.5) is None
-    assert instance.runtime.running() == [other]
+    assert instance.runtime.termination.wait(0.5) is None
+    assert instance.runtime.registry.running() == [other]
     assert handler.calls == [BROKEN]
     assert instance.runtime.exception is BROKEN
     instance.end()
@@ -202,7 +203,7 @@ def test_default_raises_in_await_termination(tmp_path: Path) -> None:
     other = instance.begin(name="other")
     instance.begin().die(broken())
     with pytest.raises(ValueError, match="broken") as caught:
-        instance.runtime.await_ending(PATIENCE_SECONDS)
+        instance.runtime.termination.wait(PATIENCE_SECONDS)
     assert caught.value is BROKEN
     assert other.alive
     instance.end()
@@ -224,29 +225,29 @@ def test_what_ended_a_run_is_raised_once_in_the_caller(
     instance = Instance(tmp_path, answer)
     instance.begin().die(broken())
     with pytest.raises(ValueError, match="broken") as caught:
-        instance.runtime.await_ending(PATIENCE_SECONDS)
+        instance.runtime.termination.wait(PATIENCE_SECONDS)
     assert caught.value is BROKEN
-    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FAILED
+    assert instance.runtime.termination.wait(PATIENCE_SECONDS) is Ending.FAILED
     instance.end()
-    instance.runtime.raise_unseen()
+    instance.runtime.termination.raise_unseen()
 
 
 def test_a_failure_that_was_not_received_is_raised_after_the_end(tmp_path: Path) -> None:
     instance = Instance(tmp_path, UncaughtAnswer.SHUTDOWN_THREAD)
     instance.begin(name="other")
     instance.begin().die(broken())
-    assert instance.runtime.await_ending(0.1) is None
+    assert instance.runtime.termination.wait(0.1) is None
     instance.end()
     with pytest.raises(ValueError, match="broken"):
-        instance.runtime.raise_unseen()
+        instance.runtime.termination.raise_unseen()
 
 
 def test_a_caller_that_got_the_ending_gets_no_exception(tmp_path: Path) -> None:
     instance = Instance(tmp_path, UncaughtAnswer.DEFAULT)
     instance.begin().die(broken())
-    assert instance.runtime.await_ending(PATIENCE_SECONDS, raises=False) is Ending.FAILED
+    assert instance.runtime.termination.wait(PATIENCE_SECONDS, raises=False) is Ending.FAILED
     instance.end()
-    instance.runtime.raise_unseen()
+    instance.runtime.termination.raise_unseen()
 
 
 def test_a_replaced_thread_is_no_failure_of_the_run(tmp_path: Path) -> None:
@@ -254,7 +255,7 @@ def test_a_replaced_thread_is_no_failure_of_the_run(tmp_path: Path) -> None:
     instance.begin().die(broken())
     wait_until(lambda: len(instance.made) == 2 and instance.made[1].alive)
     instance.made[1].die(ThreadDeath("the query has come to its end", finished=True))
-    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FINISHED
+    assert instance.runtime.termination.wait(PATIENCE_SECONDS) is Ending.FINISHED
     instance.end()
 
 
@@ -263,7 +264,7 @@ def test_an_exit_in_a_function_of_the_pipeline_ends_no_script_with_success(tmp_p
     left = SystemExit(0)
     instance.begin().die(ThreadDeath("the sink raised SystemExit", exception=left))
     with pytest.raises(RuntimeError, match="the sink raised SystemExit") as caught:
-        instance.runtime.await_ending(PATIENCE_SECONDS)
+        instance.runtime.termination.wait(PATIENCE_SECONDS)
     assert caught.value.__cause__ is left
 
 
@@ -271,7 +272,7 @@ def test_a_superseded_run_has_its_own_ending(tmp_path: Path) -> None:
     instance = Instance(tmp_path, None)
     instance.begin(name="other").die(ThreadDeath("done", finished=True))
     instance.begin().die(ThreadDeath("run 2 owns the checkpoint", superseded=True))
-    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.SUPERSEDED
+    assert instance.runtime.termination.wait(PATIENCE_SECONDS) is Ending.SUPERSEDED
     instance.end()
 
 
@@ -279,7 +280,7 @@ def test_a_superseded_run_has_its_own_ending(tmp_path: Path) -> None:
 def test_an_invalid_answer_ends_the_instance(tmp_path: Path, answer: object) -> None:
     instance = Instance(tmp_path, Handler(answer))
     instance.begin().die(broken())
-    assert instance.runtime.await_ending(PATIENCE_SECONDS, raises=False) is Ending.FAILED
+    assert instance.runtime.termination.wait(PATIENCE_SECONDS, raises=False) is Ending.FAILED
 
 
 def test_superseded_and_finished_threads_call_no_handler(tmp_path: Path) -> None:
@@ -287,7 +288,7 @@ def test_superseded_and_finished_threads_call_no_handler(tmp_path: Path) -> None
     instance = Instance(tmp_path, handler)
     instance.begin().die(ThreadDeath("newer", superseded=True, exception=BROKEN))
     instance.begin(name="other").die(ThreadDeath("done", finished=True))
-    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.SUPERSEDED
+    assert instance.runtime.termination.wait(PATIENCE_SECONDS) is Ending.SUPERSEDED
     assert handler.calls == []
     instance.end()
 
@@ -298,7 +299,7 @@ def test_shutdown_application_ends_in_error_and_logs_unreached_instances(
     instance = Instance(tmp_path, UncaughtAnswer.SHUTDOWN_APPLICATION)
     other = instance.begin(name="other")
     instance.begin().die(broken())
-    assert instance.runtime.await_ending(PATIENCE_SECONDS, raises=False) is Ending.FAILED
+    assert instance.runtime.termination.wait(PATIENCE_SECONDS, raises=False) is Ending.FAILED
     assert instance.runtime.instance.status is InstanceStatus.ERROR
     assert not other.alive
     assert "the other instances did not receive the shutdown: there is no server" in caplog.text
@@ -315,13 +316,13 @@ def test_waiting_continues_until_the_handler_has_returned(tmp_path: Path) -> Non
     waited: list[Ending | None] = []
 
     def slow(exception: BaseException) -> UncaughtAnswer:
-        waited.append(instance.runtime.await_ending(1))
+        waited.append(instance.runtime.termination.wait(1))
         return UncaughtAnswer.SHUTDOWN_THREAD
 
     instance = Instance(tmp_path, slow)
     instance.begin().die(broken())
     assert waited == [None]
-    assert instance.runtime.await_ending(PATIENCE_SECONDS, raises=False) is Ending.FAILED
+    assert instance.runtime.termination.wait(PATIENCE_SECONDS, raises=False) is Ending.FAILED
     assert instance.runtime.exception is BROKEN
     instance.end()
 
@@ -339,7 +340,7 @@ def test_a_removed_thread_is_not_replaced_and_the_others_continue(tmp_path: Path
     assert (other.alive, gone.alive, len(instance.made)) == (True, False, 3)
     assert instance.runtime.remove("other")
     assert instance.runtime.instance.status is InstanceStatus.RUNNING
-    assert instance.runtime.await_ending(PATIENCE_SECONDS) is Ending.FINISHED
+    assert instance.runtime.termination.wait(PATIENCE_SECONDS) is Ending.FINISHED
     instance.end()
     assert not instance.runtime.remove("other")
 
