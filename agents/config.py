@@ -46,21 +46,21 @@ REDIS_URL, SPOOL = "redis.url", "spool.folder"
 _VARIABLES = {REDIS_URL: "REDIS_URL", SPOOL: "ARRESTER_SPOOL"}
 
 
-class Given(NamedTuple):
-    """A setting from outside of the program."""
+class ExternalSetting(NamedTuple):
+    """A setting from the configuration of Spark, or from the properties file."""
 
     value: str
-    #: The place it was read from, as errors show it.
+    #: The file or the key of Spark that it was read from, as errors show it.
     read_from: str
 
 
 #: Settings by key, from one place.
-Source = Mapping[str, Given]
+Source = Mapping[str, ExternalSetting]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """The configuration of an agent, checked as a whole. Each field names its key or variable."""
+    """The configuration of an agent, checked as a whole; comments name keys and variables."""
 
     application: str
     #: REDIS_URL; None: the agent works without a server and keeps its events.
@@ -90,7 +90,7 @@ class AgentConfig:
         environment. `other_faults` are those of the agent's other arguments, reported together
         with these.
         """
-        errors, own, places = _merged(errors, sources)
+        errors, own, places = _merge(errors, sources)
         own = {key: own.get(key, environment.get(name, "")) for key, name in _VARIABLES.items()}
         reader = _Reader()
         settings = reader.errors(errors)
@@ -103,7 +103,7 @@ class AgentConfig:
             handlers=reader.handlers(errors),
             shown=without_secrets(errors),
         )
-        if faults := [*(_located(fault, places) for fault in reader.faults), *other_faults]:
+        if faults := [*(_add_place(fault, places) for fault in reader.faults), *other_faults]:
             raise InvalidConfiguration(faults)
         return config
 
@@ -113,7 +113,7 @@ class AgentConfig:
         return self.errors.shutdown_timeout_ms / 1000
 
 
-def _merged(
+def _merge(
     errors: Mapping[str, object], sources: Sequence[Source]
 ) -> tuple[dict[str, object], dict[str, str], dict[str, str]]:
     """Return the error settings, the agent's own settings, and the places of both by key.
@@ -122,19 +122,19 @@ def _merged(
     """
     settings, own, places = dict(errors), dict[str, str](), dict[str, str]()
     for source in sources:
-        taken = {each for name in (*settings, *own) for each in keys.spellings(name)}
-        for name, given in source.items():
-            if name in taken:
+        known = {spelling for name in (*settings, *own) for spelling in keys.spellings(name)}
+        for name, setting in source.items():
+            if name in known:
                 continue
-            places[_VARIABLES.get(name, name)] = given.read_from
+            places[_VARIABLES.get(name, name)] = setting.read_from
             if name in _VARIABLES:
-                own[name] = given.value
+                own[name] = setting.value
             else:
-                settings[name] = given.value
+                settings[name] = setting.value
     return settings, own, places
 
 
-def _located(fault: InvalidValue, places: Mapping[str, str]) -> InvalidValue:
+def _add_place(fault: InvalidValue, places: Mapping[str, str]) -> InvalidValue:
     """Return a fault with the place of its setting. An unknown key is the value of its fault."""
     place = places.get(fault.name) or places.get(str(fault.value))
     if place is None:
@@ -147,7 +147,7 @@ def _located(fault: InvalidValue, places: Mapping[str, str]) -> InvalidValue:
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads the values one after the other and collects their faults."""
+    """Read the values one after the other, and collect their faults."""
 
     faults: list[InvalidValue] = field(default_factory=list)
 
@@ -160,14 +160,14 @@ class _Reader:
         return settings
 
     def handlers(self, given: Mapping[str, object]) -> dict[StageKind, Handler]:
-        found: dict[StageKind, Handler] = {}
+        handlers: dict[StageKind, Handler] = {}
         for stage, key in _HANDLERS.items():
             name = key.name if key.name in given else str(key.former_name)
             if name in given:
-                handler = self._loaded(name, given[name], HANDLER_RULE, check_handler)
+                handler = self._load(name, given[name], HANDLER_RULE, check_handler)
                 if handler is not None:
-                    found[stage] = handler
-        return found
+                    handlers[stage] = handler
+        return handlers
 
     def check_converter(self, path: object) -> None:
         """Load the converter now. Otherwise the first dead letter would fail because of it."""
@@ -178,16 +178,16 @@ class _Reader:
             return converter
 
         if path is not None and str(path).strip():
-            self._loaded(keys.DLQ_CONVERTER.name, path, CONVERTER_RULE, check)
+            self._load(keys.DLQ_CONVERTER.name, path, CONVERTER_RULE, check)
 
-    def _loaded(
+    def _load(
         self, name: str, given: object, rule: str, check: Callable[[str, object], T]
     ) -> T | None:
         """Return the checked object at a path, None if it is invalid."""
         if name in {fault.name for fault in self.faults}:
             return None
         try:
-            return check(name, loaded(given))
+            return check(name, load_object(given))
         except InvalidValue as fault:
             self.faults.append(fault)
         except Exception as exc:  # its module, or its class, may raise anything
@@ -208,10 +208,10 @@ class _Reader:
         try:
             parts = urlsplit(text)
             _ = parts.port  # raises for a port that is no number
-            good = parts.scheme in REDIS_SCHEMES
+            is_valid = parts.scheme in REDIS_SCHEMES
         except ValueError:
-            good = False
-        if not good:
+            is_valid = False
+        if not is_valid:
             allowed = "a URL that starts with redis://, rediss:// or unix://"
             self.faults.append(InvalidValue("REDIS_URL", _without_password(text), allowed))
         return text
@@ -231,7 +231,7 @@ def without_secrets(settings: Mapping[str, object]) -> dict[str, str]:
     """Return settings as texts, without those with a secret-looking name, and without
     user:password@.
 
-    It goes by name: a secret under a harmless name is shown.
+    Only names decide: a secret under another name is shown.
     """
     return {
         name: _USERINFO.sub("…@", str(value))[:_VALUE_CHARACTERS]
@@ -240,7 +240,7 @@ def without_secrets(settings: Mapping[str, object]) -> dict[str, str]:
     }
 
 
-def loaded(given: object) -> object:
+def load_object(given: object) -> object:
     """Return the object at a dotted path; for a class, an instance of it."""
     if isinstance(given, str):
         module, _, name = given.strip().rpartition(".")
@@ -248,7 +248,7 @@ def loaded(given: object) -> object:
     return given() if isinstance(given, type) else given
 
 
-def dotted(value: object) -> str:
+def dotted_path(value: object) -> str:
     """Return the dotted path of a function, or of an object's class."""
     named = value if hasattr(value, "__qualname__") else type(value)
     return f"{getattr(named, '__module__', '?')}.{getattr(named, '__qualname__', '?')}"

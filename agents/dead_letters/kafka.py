@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from arrester.agents.config import AgentConfig, loaded
+from arrester.agents.config import AgentConfig, load_object
 from arrester.agents.dead_letters.destinations import (
     DeadLettersUnusable,
     Destination,
@@ -102,7 +102,7 @@ class TopicDestination(Destination):
             rules=shipped_rules(self.policy),
             context_headers=self.settings.context_headers,
             include_messages=self.settings.include_messages,
-            converter=None if converter is None else loaded(converter),
+            converter=None if converter is None else load_object(converter),
             redacting=redacting(self.redaction),
         )
         # The source's original bytes: as text they may not be UTF-8.

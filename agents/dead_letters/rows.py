@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from arrester.agents.config import dotted
+from arrester.agents.config import dotted_path
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.stages import stages_of
 from arrester.agents.failures.failed_record import FailedRecord
@@ -208,7 +208,7 @@ class DeadLetterRows:
         """Return what each stage runs: the full name of a function, or an expression."""
         source = "org.apache.spark.sql.DataFrame"
         steps = [_runs(step) for step in self.pipeline.steps]
-        return [source, *steps, dotted(self.pipeline.sink.function)]
+        return [source, *steps, dotted_path(self.pipeline.sink.function)]
 
     def _configs(self) -> str:
         """Return the stages in order with their configuration, without secrets."""
@@ -254,4 +254,4 @@ def _as_text(column: Column, kind: T.DataType) -> Column | None:
 
 def _runs(step: object) -> str:
     function = getattr(step, "function", None)
-    return dotted(function) if function is not None else str(getattr(step, "expression", step))
+    return dotted_path(function) if function is not None else str(getattr(step, "expression", step))

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import types as T
 
-from arrester.agents.config import dotted, without_secrets
+from arrester.agents.config import dotted_path, without_secrets
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Producer, Sink
 from arrester.agents.definition.steps import Step
@@ -52,4 +52,4 @@ def _shown(value: Any) -> str:
         return ", ".join(f"{name}: {item}" for name, item in inner.items())
     if isinstance(value, Column | str | bool | int):
         return str(value)
-    return dotted(value)
+    return dotted_path(value)

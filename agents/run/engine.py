@@ -20,7 +20,7 @@ from arrester.agents.journal.scratch import Scratch
 from arrester.agents.journal.storage import Storage, checkpoint_id, last_committed, last_planned
 from arrester.agents.run.command_handler import CommandHandler
 from arrester.agents.run.folder_checks import check_folders
-from arrester.agents.run.policy_snapshot import described
+from arrester.agents.run.policy_snapshot import describe_pipeline
 from arrester.agents.run.processor_factory import ProcessorFactory
 from arrester.agents.run.publisher import Publisher
 from arrester.agents.run.query import check_source, progress_of
@@ -56,7 +56,7 @@ class Engine:
         ship(spark.sparkContext)
         self.pipeline = pipeline
         pipeline.sink.check(spark)
-        policy = described(pipeline, config, uncaught=uncaught)
+        policy = describe_pipeline(pipeline, config, uncaught=uncaught)
         # An unusable dead letter destination is reported before the run begins.
         self._destination = destination_of(pipeline, config)
         if self._destination is not None:

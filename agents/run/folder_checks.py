@@ -20,33 +20,34 @@ def check_folders(pipeline: Pipeline, checkpoint: str, dead_letters: Destination
     """Raise if a destination or the checkpoint is in a folder that the source reads, or around it,
     or if a destination is in the checkpoint."""
     spark, source = pipeline.source.sparkSession, pipeline.source
-    written = None
+    output = None
     if isinstance(pipeline.sink.function, Files):
-        written = pipeline.sink.function.path
-        read = folder_read_at(source, written)
-        if read is not None:
-            allowed = f"{_outside(read)}: its rows would come back as records"
-            raise InvalidValue("write_files: path", written, allowed)
+        output = pipeline.sink.function.path
+        folder = folder_read_at(source, output)
+        if folder is not None:
+            allowed = f"{_outside(folder)}: its rows would come back as records"
+            raise InvalidValue("write_files: path", output, allowed)
     path = _path_of(dead_letters)
-    read = None if path is None else folder_read_at(source, path)
-    if read is not None:
+    folder = None if path is None else folder_read_at(source, path)
+    if folder is not None:
         raise DeadLettersUnusable(
             f"errors.dlq.path={path!r}: dead letters would come back as records; choose "
-            f"{_outside(read)}"
+            f"{_outside(folder)}"
         )
-    read = folder_read_at(source, checkpoint)
-    if read is not None and not is_inside(spark, read, checkpoint):
+    folder = folder_read_at(source, checkpoint)
+    if folder is not None and not is_inside(spark, folder, checkpoint):
         raise CheckpointUnusable(
             f"{checkpoint}: files of the checkpoint would be read as records; choose "
-            f"{_outside(read)}"
+            f"{_outside(folder)}"
         )
-    _check_checkpoint(spark, checkpoint, written, path)
+    _check_outside_checkpoint(spark, checkpoint, output, path)
 
 
-def _check_checkpoint(
-    spark: SparkSession, checkpoint: str, written: str | None, dead_letters: str | None
+def _check_outside_checkpoint(
+    spark: SparkSession, checkpoint: str, output: str | None, dead_letters: str | None
 ) -> None:
-    for name, path in (("write_files: path", written), ("errors.dlq.path", dead_letters)):
+    """Raise InvalidValue if a destination is in the checkpoint."""
+    for name, path in (("write_files: path", output), ("errors.dlq.path", dead_letters)):
         if path is not None and is_inside(spark, path, checkpoint):
             raise InvalidValue(name, path, f"a folder outside of the checkpoint {checkpoint}")
 
@@ -57,5 +58,5 @@ def _path_of(dead_letters: Destination | None) -> str | None:
     return dead_letters.path or dead_letters.options.get("path")
 
 
-def _outside(read: str) -> str:
-    return f"a folder outside of {read}, which the source reads, and not around it"
+def _outside(folder: str) -> str:
+    return f"a folder outside of {folder}, which the source reads, and not around it"

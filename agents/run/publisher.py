@@ -78,7 +78,7 @@ class Publisher:
         """Put a slice of the entries that may be put; return whether one still waits."""
         if not self.waits or self._clock() < self._not_before:
             return self.waits
-        for entry in self._next(SLICE):
+        for entry in self._entries_to_put(SLICE):
             if entry.batch is not None and not is_committed(self._progress, entry.batch):
                 self._put_ahead()
                 return True
@@ -92,10 +92,10 @@ class Publisher:
         depend on."""
         self._not_before = self._clock()
         for _ in range(_SLICES_AT_END):
-            before = self._last_put
+            last_put = self._last_put
             if not self.put_ready():
                 return
-            if self._last_put == before:
+            if self._last_put == last_put:
                 break
         self._put(entry.number)
 
@@ -112,7 +112,7 @@ class Publisher:
         self._batches = {number: ids for number, ids in self._batches.items() if number > settled}
         self._ahead = {number for number in self._ahead if number > settled}
 
-    def _next(self, most: int | None = None) -> Sequence[Entry]:
+    def _entries_to_put(self, most: int | None = None) -> Sequence[Entry]:
         unsettled = self._journal.unsettled
         first = bisect_right(unsettled, self._last_put, key=lambda entry: entry.number)
         return unsettled[first:] if most is None else unsettled[first : first + most]
@@ -127,7 +127,7 @@ class Publisher:
         if self._put_ahead_at == self._journal.next_number:
             return
         self._put_ahead_at = self._journal.next_number
-        for entry in self._next():
+        for entry in self._entries_to_put():
             if entry.kind not in _OF_RUNS:
                 if self._journal.changes_tasks(entry.number):
                     return
@@ -146,13 +146,13 @@ class Publisher:
             for batch_id, events in batches:
                 self._outbox.put(batch_id, events)
         except Exception:  # a full disk must not stop the pipeline
-            self._put_off(number)
+            self._delay_next_put(number)
             return False
         self._refused_in_row = 0
         self._batches[number] = [batch_id for batch_id, _ in batches]
         return True
 
-    def _put_off(self, number: int) -> None:
+    def _delay_next_put(self, number: int) -> None:
         """Log once a minute that an entry was refused; let the next attempt wait."""
         now = self._clock()
         if not self._refused_in_row or now >= self._log_again_at:

@@ -85,9 +85,9 @@ def check_source(pipeline: Pipeline, root: str, progress: Storage, *, adopt: boo
         if finished
         else "Restore the source, or start again at a new checkpoint"
     )
-    done = "finished" if finished else "began"
+    verb = "finished" if finished else "began"
     raise CheckpointUnusable(
-        f"{root} is the checkpoint of a run that {done} over another source: {difference}. {remedy}"
+        f"{root} is the checkpoint of a run that {verb} over another source: {difference}. {remedy}"
     )
 
 
@@ -115,7 +115,7 @@ class StaticQuery:
         self._source = source
         self._progress = progress
         self._on_batch = on_batch
-        self._failed: BaseException | None = None
+        self._exception: BaseException | None = None
         self._jobs = JobTag(source.sparkSession)
         self._thread = InheritableThread(target=self._run, name="arrester-static", daemon=True)
         self._thread.start()
@@ -129,7 +129,7 @@ class StaticQuery:
 
     def exception(self) -> BaseException | None:
         """The exception that ended the pass; None while it runs and when it is done."""
-        return None if self.isActive else self._failed
+        return None if self.isActive else self._exception
 
     def stop(self) -> None:
         """Cancel the pass's Spark jobs and wait for its end."""
@@ -150,4 +150,4 @@ class StaticQuery:
                 with suppress(FileExists):
                     self._progress.create(f"commits/{_BATCH}", b"static\n")
         except BaseException as exc:
-            self._failed = exc
+            self._exception = exc

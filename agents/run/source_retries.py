@@ -73,8 +73,10 @@ class SourceRetries:
         outcome = respond(failure, self._policy, TaskRun(), chance=random.randrange)
         if not isinstance(outcome, RetryAfter):
             return None
-        what = f"the source of {self._pipeline} failed (attempt {self._attempts}): {reason_of(exc)}"
-        log_failure(LogMessage.SOURCE_RETRYING, what)
+        message = (
+            f"the source of {self._pipeline} failed (attempt {self._attempts}): {reason_of(exc)}"
+        )
+        log_failure(LogMessage.SOURCE_RETRYING, message)
         return outcome.wait_ms
 
     def _is_self_healing(self, exc: BaseException) -> bool:
@@ -86,10 +88,10 @@ class SourceRetries:
 
     def _restart_ms(self, exc: BaseException, now_ms: int) -> int | None:
         window = self._restarts.window_ms
-        self._restarted_ms = [each for each in self._restarted_ms if now_ms - each < window]
+        self._restarted_ms = [at_ms for at_ms in self._restarted_ms if now_ms - at_ms < window]
         if len(self._restarted_ms) >= self._restarts.limit:
             return None
         self._restarted_ms.append(now_ms)
-        what = f"{self._pipeline} was ended by a self-healing failure: {reason_of(exc)}"
-        log_failure(LogMessage.SOURCE_RETRYING, what)
+        message = f"{self._pipeline} was ended by a self-healing failure: {reason_of(exc)}"
+        log_failure(LogMessage.SOURCE_RETRYING, message)
         return backoff_ms(len(self._restarted_ms), self._restarts)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from arrester.agents.arguments import check_function
-from arrester.agents.config import dotted, loaded
+from arrester.agents.config import dotted_path, load_object
 from arrester.agents.failure_log import log_failure
 from arrester.agents.runtime.instance import Ending, Instance
 from arrester.agents.runtime.thread_protocol import ThreadDeath, run_of
@@ -50,12 +50,12 @@ class UncaughtHandler:
         if self._constant is not None:
             self.shown = self._constant.value
         elif given is not None:
-            self.shown = given.strip() if isinstance(given, str) else dotted(given)
+            self.shown = given.strip() if isinstance(given, str) else dotted_path(given)
             self._load(given)
 
     def _load(self, given: object) -> None:
         try:
-            handler = loaded(given)
+            handler = load_object(given)
         except (ImportError, AttributeError, TypeError, ValueError) as exc:
             raise InvalidValue("on_uncaught", given, _ALLOWED) from exc
         if isinstance(handler, UncaughtAnswer):

@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from arrester.agents.config import Given, Source
+from arrester.agents.config import ExternalSetting, Source
 from arrester.agents.spark.jvm.java_text import java_properties
 from arrester.controlplane.domain.errors import InvalidValue
 
@@ -23,7 +23,7 @@ def agent_settings(spark: SparkSession) -> list[Source]:
     Raises InvalidValue if the file cannot be read.
     """
     settings = {
-        name.removeprefix(_PREFIX): Given(value, name)
+        name.removeprefix(_PREFIX): ExternalSetting(value, name)
         for name, value in spark.sparkContext.getConf().getAll()
         if name.startswith(_PREFIX)
     }
@@ -31,7 +31,7 @@ def agent_settings(spark: SparkSession) -> list[Source]:
     return [settings] if file is None else [settings, _settings_in_file(spark, file)]
 
 
-def _settings_in_file(spark: SparkSession, file: Given) -> Source:
+def _settings_in_file(spark: SparkSession, file: ExternalSetting) -> Source:
     """Return the settings in a file of Java properties, the syntax of Kafka Connect, in UTF-8."""
     try:
         properties = java_properties(spark, Path(file.value).read_text("utf-8"))
@@ -39,4 +39,4 @@ def _settings_in_file(spark: SparkSession, file: Given) -> Source:
     except (OSError, UnicodeError, PySparkException) as exc:
         allowed = f"the path of a properties file in UTF-8 that the driver can read ({exc})"
         raise InvalidValue(_PREFIX + _FILE, file.value, allowed) from None
-    return {name: Given(value, file.value) for name, value in properties.items()}
+    return {name: ExternalSetting(value, file.value) for name, value in properties.items()}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from arrester.agents.config import AgentConfig, Given, Source
+from arrester.agents.config import AgentConfig, ExternalSetting, Source
 from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.controlplane.domain.error_policy.policy import StageKind
 from arrester.controlplane.domain.error_policy.setting_definitions import KEYS
@@ -221,7 +221,7 @@ def test_the_default_of_an_unavailable_setting_is_no_fault() -> None:
 def source(place: str, **settings: str) -> Source:
     """Return the settings of a place, with `__` for a point in a key."""
     names = {name.replace("__", "."): value for name, value in settings.items()}
-    return {name: Given(value, f"{place}{name}") for name, value in names.items()}
+    return {name: ExternalSetting(value, f"{place}{name}") for name, value in names.items()}
 
 
 def merged(errors: dict[str, object], *sources: Source, **environment: str) -> AgentConfig:

@@ -22,7 +22,7 @@ from arrester.agents.handlers import (
 )
 from arrester.agents.journal.entries import Entry, EntryKind
 from arrester.agents.journal.journal import Journal
-from arrester.agents.run.policy_snapshot import described
+from arrester.agents.run.policy_snapshot import describe_pipeline
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.controlplane.domain.events import (
     PipelineDescribed,
@@ -207,7 +207,7 @@ def test_a_run_reports_its_policies_and_its_tolerance_usage(
 def test_a_sink_is_described_with_its_handler(bench: Bench) -> None:
     def reported(end: Pipeline, **keys: object) -> tuple[str | None, str, Mapping[str, str]]:
         config = AgentConfig.read("flights", keys, environment={})
-        stage = described(end, config, uncaught="SHUTDOWN_CLIENT").stages[-1]
+        stage = describe_pipeline(end, config, uncaught="SHUTDOWN_CLIENT").stages[-1]
         return stage.answer, stage.origin, stage.on
 
     handler = LogAndContinue()
