@@ -388,15 +388,19 @@ class Agent:
         check_text("pipeline", pipeline, "the name of a pipeline")
         check_text("stage", stage, "source, deserialize, process:<name> or produce")
         check_text("reason", reason, _REASON_RULE)
-        known = None if answer is None else as_answer(answer)
-        if answer is not None and known is None:
+        valid_answer = None if answer is None else as_answer(answer)
+        if answer is not None and valid_answer is None:
             raise InvalidValue(
                 "answer", answer, "CONTINUE, RETRY, PAUSE or FAIL of agents, or None"
             )
-        runs = [each for each in self._runtime.registry.running() if each.pipeline_name == pipeline]
-        given: StageAnswer | None = None if known is None else known.value
-        command = PolicyCommand(stage, given, actor=actor, reason=reason)
-        return _apply("set_policy", pipeline, command, runs)
+        threads = [
+            thread
+            for thread in self._runtime.registry.running()
+            if thread.pipeline_name == pipeline
+        ]
+        stage_answer: StageAnswer | None = None if valid_answer is None else valid_answer.value
+        command = PolicyCommand(stage, stage_answer, actor=actor, reason=reason)
+        return _apply_in_threads("set_policy", pipeline, command, threads)
 
     def _apply(
         self,
@@ -409,13 +413,13 @@ class Agent:
     ) -> bool:
         id = self._task_id(task)
         command = TaskCommand(id.key, how=how, target=target, actor=actor, reason=reason)
-        owners = [
-            each
-            for each in self._runtime.registry.running()
-            if (each.pipeline_name, each.checkpoint_id) == (id.pipeline, id.checkpoint)
+        threads = [
+            thread
+            for thread in self._runtime.registry.running()
+            if (thread.pipeline_name, thread.checkpoint_id) == (id.pipeline, id.checkpoint)
         ]
         method = "pause" if how is None else _METHODS[how]
-        return _apply(method, id.pipeline, command, owners)
+        return _apply_in_threads(method, id.pipeline, command, threads)
 
     def _task_id(self, task: TaskState | TaskId | str) -> TaskId:
         """Return the identity of a task that may be given by its key."""
@@ -425,12 +429,12 @@ class Agent:
             return task
         allowed = "a task of agent.tasks(), or the key of one that only one pipeline has"
         check_text("task", task, allowed)
-        known = [each.id for each in self.tasks() if each.id.key == task]
-        if len(known) == 1:
-            return known[0]
-        keys = [each.id.key for each in self.tasks() if each.id.key is not None]
-        why = f"; {len(known)} pipelines have it" if known else nearest(task, keys)
-        raise InvalidValue("task", task, allowed + why)
+        ids = [state.id for state in self.tasks() if state.id.key == task]
+        if len(ids) == 1:
+            return ids[0]
+        keys = [state.id.key for state in self.tasks() if state.id.key is not None]
+        hint = f"; {len(ids)} pipelines have it" if ids else nearest(task, keys)
+        raise InvalidValue("task", task, allowed + hint)
 
     def metrics(self) -> dict[str, int]:
         """Return counters: of all tasks by their KIP-298 names, then of the agent itself.
@@ -442,7 +446,7 @@ class Agent:
         return _counts(tasks) | {"tasks-paused": paused} | self._runtime.metrics()
 
 
-def _apply(
+def _apply_in_threads(
     method: str, pipeline: str, command: TaskCommand | PolicyCommand, threads: Sequence[Thread]
 ) -> bool:
     """Apply the command in each thread; return whether there are any and all applied it.
@@ -452,7 +456,7 @@ def _apply(
     if threads:
         try:
             answers = [thread.apply(command) for thread in threads]
-            refusals = [each.reason for each in answers if not each.applied]
+            refusals = [answer.reason for answer in answers if not answer.applied]
         except Superseded as exc:
             refusals = [str(exc)]
     else:
@@ -476,8 +480,8 @@ def _counts(tasks: Sequence[TaskState]) -> dict[str, int]:
 
 
 def _versions(spark: SparkSession) -> dict[str, str]:
-    known = {"python": platform.python_version(), "spark": spark.version}
+    versions = {"python": platform.python_version(), "spark": spark.version}
     try:
-        return {"agent": version("arrester"), **known}
+        return {"agent": version("arrester"), **versions}
     except PackageNotFoundError:  # run from its sources
-        return known
+        return versions

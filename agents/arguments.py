@@ -1,4 +1,4 @@
-"""Checks of arguments where they come in, before they fail elsewhere with another's error."""
+"""Check arguments where they enter, so that they do not fail later with another error."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check_flag(name: str, value: object) -> None:
 
 
 def check_number(name: str, value: object, allowed: str) -> None:
-    """Raise InvalidValue unless `value` is a number; True and False are none."""
+    """Raise InvalidValue unless `value` is a number; True and False are no numbers."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong_type(name, value, allowed)
 
@@ -61,9 +61,9 @@ def check_known(name: str, value: object, known: Iterable[str], allowed: str) ->
 
 def nearest(value: str, known: Iterable[str]) -> str:
     """Return a hint at the up to three names that are most like `value`; empty without one."""
-    by_lower = {each.lower(): each for each in known}
-    found = difflib.get_close_matches(value.lower(), by_lower, n=3)
-    return f" (nearest: {', '.join(by_lower[each] for each in found)})" if found else ""
+    by_lower = {name.lower(): name for name in known}
+    matches = difflib.get_close_matches(value.lower(), by_lower, n=3)
+    return f" (nearest: {', '.join(by_lower[match] for match in matches)})" if matches else ""
 
 
 def check_function(name: str, fn: object, allowed: str, *, arguments: int) -> None:

@@ -34,7 +34,7 @@ RETRIED_STAGES = (StageKind.SOURCE, StageKind.PROCESS, StageKind.PRODUCE)
 
 
 class HandlerRaised(msgspec.Struct, frozen=True):
-    """Represents the answer of a handler that raised."""
+    """The answer of a handler that raised."""
 
     #: Class and message of the exception.
     error: str
@@ -42,7 +42,7 @@ class HandlerRaised(msgspec.Struct, frozen=True):
     stack: str = ""
 
 
-#: Represents the answer of a handler that has not been called.
+#: The answer of a handler that has not been called.
 NOT_CALLED: Final = object()
 
 
@@ -122,17 +122,17 @@ def respond(
     `answer` is the handler's, or NOT_CALLED; a constant answer saves the second call.
     """
     case = _Case(failure, policy, run, policy.table.classify(failure.cause), chance)
-    settled = case.outcome_without_handler()
-    if settled is not None:
-        return settled
+    outcome = case.outcome_before_handler()
+    if outcome is not None:
+        return outcome
     declared = policy.answer_for(failure.cause)
     if declared is not None:
-        return case.answered(declared)
+        return case.apply_answer(declared)
     if not policy.handled:
-        return case.unhandled()
+        return case.decide_without_handler()
     if answer is NOT_CALLED:
         return CallHandler()
-    return case.answered(as_answer(answer))
+    return case.apply_answer(as_answer(answer))
 
 
 def as_answer(answer: object) -> Answer | None:
@@ -150,69 +150,69 @@ class _Case:
     classification: Classification
     chance: Chance
 
-    def outcome_without_handler(self) -> Outcome | None:
-        """Return the outcome that needs no handler; None if the handler must be called."""
+    def outcome_before_handler(self) -> Outcome | None:
+        """Return the outcome that no answer can change; None if the answer decides."""
         if self.run.failed:
-            return self.failed(DecisionReason.ALREADY_FAILED)
+            return self.fail(DecisionReason.ALREADY_FAILED)
         if self.classification.kind is Kind.SELF_HEALING:
             return SelfHealingFailure(self.classification.reason)
         if self.classification.kind is Kind.FATAL:
-            return self.failed(DecisionReason.FATAL, LogMessage.FATAL_FAILURE)
+            return self.fail(DecisionReason.FATAL, LogMessage.FATAL_FAILURE)
         if self.classification.kind is Kind.RETRIABLE and self.failure.stage in RETRIED_STAGES:
-            retry = self.try_again()
+            retry = self.next_attempt()
             if retry is not None:
                 return retry
-        return (
-            self.failed(DecisionReason.SOURCE) if self.failure.stage is StageKind.SOURCE else None
-        )
+        is_source = self.failure.stage is StageKind.SOURCE
+        return self.fail(DecisionReason.SOURCE) if is_source else None
 
-    def try_again(self) -> RetryAfter | None:
+    def next_attempt(self) -> RetryAfter | None:
         """Return the next attempt if there is budget for one."""
-        decision = next_attempt(self.policy.retry, self.failure.attempts, chance=self.chance)
-        return None if isinstance(decision, BudgetExhausted) else decision
+        attempt = next_attempt(self.policy.retry, self.failure.attempts, chance=self.chance)
+        return None if isinstance(attempt, BudgetExhausted) else attempt
 
-    def unhandled(self) -> Decided:
+    def decide_without_handler(self) -> Decided:
         """Return the decision of a limit alone; without one, nothing is tolerated.
 
         Connect's rule (accepted KIP-298): a record that cannot be read or processed may be left out
         for any exception; output only after a retriable failure.
         """
         if not self.policy.tolerance.configured:
-            return self.failed(DecisionReason.NO_POLICY)
+            return self.fail(DecisionReason.NO_POLICY)
         if (
             self.failure.stage is StageKind.PRODUCE
             and self.classification.kind is not Kind.RETRIABLE
         ):
-            return self.failed(DecisionReason.NOT_TOLERABLE)
-        return self.tolerated(DecisionReason.LIMIT_ALONE)
+            return self.fail(DecisionReason.NOT_TOLERABLE)
+        return self.tolerate(DecisionReason.LIMIT_ALONE)
 
-    def answered(self, answer: Answer | None) -> Outcome:
+    def apply_answer(self, answer: Answer | None) -> Outcome:
         """Return the outcome of the answer."""
         match answer:
             case Answer.CONTINUE:
-                return self.tolerated(DecisionReason.HANDLER)
+                return self.tolerate(DecisionReason.HANDLER)
             case Answer.RETRY:
-                return self.retried()
+                return self.retry()
             case Answer.PAUSE:
-                return self.paused()
+                return self.pause()
             case Answer.FAIL:
-                return self.failed(DecisionReason.HANDLER)
+                return self.fail(DecisionReason.HANDLER)
             case _:
-                return self.failed(DecisionReason.HANDLER_BROKEN, LogMessage.HANDLER_BROKEN)
+                return self.fail(DecisionReason.HANDLER_BROKEN, LogMessage.HANDLER_BROKEN)
 
-    def retried(self) -> Outcome:
+    def retry(self) -> Outcome:
         """Return the next attempt if RETRY is valid: a retriable failure, and budget left."""
         if self.classification.kind is not Kind.RETRIABLE:
-            return self.failed(DecisionReason.NOT_RETRIABLE, LogMessage.RETRY_REFUSED)
-        retry = self.try_again()
-        return retry or self.failed(DecisionReason.RETRIES_EXHAUSTED, LogMessage.RETRY_REFUSED)
+            return self.fail(DecisionReason.NOT_RETRIABLE, LogMessage.RETRY_REFUSED)
+        return self.next_attempt() or self.fail(
+            DecisionReason.RETRIES_EXHAUSTED, LogMessage.RETRY_REFUSED
+        )
 
-    def paused(self) -> Decided:
+    def pause(self) -> Decided:
         """Stop the task at the record; FAIL if nothing can be held, or there is no position."""
         if self.failure.task is None:
-            return self.failed(DecisionReason.GLOBAL_TASK, LogMessage.PAUSE_REFUSED)
+            return self.fail(DecisionReason.GLOBAL_TASK, LogMessage.PAUSE_REFUSED)
         if self.failure.position is None:
-            return self.failed(DecisionReason.NO_POSITION, LogMessage.PAUSE_REFUSED)
+            return self.fail(DecisionReason.NO_POSITION, LogMessage.PAUSE_REFUSED)
         return Decided(
             response=Response.PAUSE,
             reason=DecisionReason.HANDLER,
@@ -220,23 +220,23 @@ class _Case:
             messages=(LogMessage.TASK_PAUSED,),
         )
 
-    def tolerated(self, reason: DecisionReason) -> Decided:
+    def tolerate(self, reason: DecisionReason) -> Decided:
         """Leave the record out unless it exceeds the tolerance."""
         counted = tolerances.count(
             self.policy.tolerance, self.run.tally, now_ms=self.failure.attempts.now_ms
         )
         run = replace(self.run, tally=counted.tally)
         if counted.exceeded is None:
-            output = self.failure.stage is StageKind.PRODUCE
-            skipped = LogMessage.OUTPUT_SKIPPED if output else LogMessage.RECORD_SKIPPED
+            is_output = self.failure.stage is StageKind.PRODUCE
+            skipped = LogMessage.OUTPUT_SKIPPED if is_output else LogMessage.RECORD_SKIPPED
             return Decided(response=Response.CONTINUE, reason=reason, run=run, messages=(skipped,))
-        exceeded = {
+        limit_exceeded = {
             tolerances.Exceeded.TOTAL: DecisionReason.TOLERANCE_EXCEEDED,
             tolerances.Exceeded.RATE: DecisionReason.RATE_EXCEEDED,
         }[counted.exceeded]
-        return replace(self.failed(exceeded), run=replace(run, failed=True))
+        return replace(self.fail(limit_exceeded), run=replace(run, failed=True))
 
-    def failed(self, reason: DecisionReason, *messages: LogMessage) -> Decided:
+    def fail(self, reason: DecisionReason, *messages: LogMessage) -> Decided:
         """Decide FAIL."""
         return Decided(
             response=Response.FAIL,

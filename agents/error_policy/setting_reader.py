@@ -27,8 +27,8 @@ class SettingReader:
         for name in self.given:
             if name in keys.KEYS or name in keys.ALIASES or name.startswith(prefixes):
                 continue
-            meant = "".join(get_close_matches(name, known, n=1))
-            hint = f"did you mean {meant}? " if meant else ""
+            suggestion = "".join(get_close_matches(name, known, n=1))
+            hint = f"did you mean {suggestion}? " if suggestion else ""
             nearest = ", ".join(get_close_matches(name, known, n=3, cutoff=0.0))
             allowed = f"{hint}the documented keys; the nearest are {nearest}"
             self.faults.append(InvalidValue("errors", name, allowed))
@@ -64,9 +64,9 @@ class SettingReader:
 
     def valid_names(self, key: Key[T]) -> list[str]:
         """Return the name under which a key was given with a valid, non-empty value."""
-        wrong = {fault.name for fault in self.faults}
+        invalid = {fault.name for fault in self.faults}
         names = (key.name, key.connect_name)
-        return [name for name in names if name and self.given.get(name) and name not in wrong][:1]
+        return [name for name in names if name and self.given.get(name) and name not in invalid][:1]
 
     def first_name_under(self, prefix: str) -> list[str]:
         """Return the first name that was given under a prefix."""
@@ -74,7 +74,7 @@ class SettingReader:
 
     def check_agreement(self, name: str, other: str, *, same: bool) -> None:
         """Record a fault if two keys were both given with different values."""
-        both_read = {name, other} <= self.given.keys() - {fault.name for fault in self.faults}
-        if both_read and not same:
+        both_valid = {name, other} <= self.given.keys() - {fault.name for fault in self.faults}
+        if both_valid and not same:
             allowed = f"the meaning of {other}={self.given[other]!r}, or only one of the two keys"
             self.faults.append(InvalidValue(name, self.given[name], allowed))

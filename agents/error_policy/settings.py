@@ -144,11 +144,13 @@ def _tolerance(reader: SettingReader) -> Tolerance:
         reader.faults.append(InvalidValue(keys.RATE_DURATION.name, window.value, allowed))
     if connect_value is None:
         return Tolerance(limit=limit, rate_limit=rate_limit, window=window)
-    meant = {"all": -1, "none": 0}[connect_value]
-    reader.check_agreement(keys.TOLERANCE_LIMIT.name, keys.TOLERANCE.name, same=limit == meant)
-    same_rate = rate_limit in (meant, -1)
+    connect_limit = {"all": -1, "none": 0}[connect_value]
+    reader.check_agreement(
+        keys.TOLERANCE_LIMIT.name, keys.TOLERANCE.name, same=limit == connect_limit
+    )
+    same_rate = rate_limit in (connect_limit, -1)
     reader.check_agreement(keys.RATE_LIMIT.name, keys.TOLERANCE.name, same=same_rate)
-    return Tolerance(limit=meant, rate_limit=rate_limit, window=window)
+    return Tolerance(limit=connect_limit, rate_limit=rate_limit, window=window)
 
 
 def _table(reader: SettingReader) -> ClassificationTable:
@@ -187,10 +189,10 @@ def _dead_letters(reader: SettingReader) -> DeadLetterSettings:
     enable, topic = reader.key(keys.DLQ_ENABLE), reader.key(keys.DLQ_TOPIC)
     connect_name = keys.DLQ_TOPIC.connect_name or ""
     # Connect has no switch: a topic name enables dead letters.
-    named = topic is not None and bool(reader.given.get(connect_name))
-    reader.check_agreement(keys.DLQ_ENABLE.name, connect_name, same=enable == named)
+    has_connect_topic = topic is not None and bool(reader.given.get(connect_name))
+    reader.check_agreement(keys.DLQ_ENABLE.name, connect_name, same=enable == has_connect_topic)
     path, options = reader.key(keys.DLQ_PATH), reader.settings_under(keys.DLQ_OPTIONS)
-    enable = enable or named
+    enable = enable or has_connect_topic
     format = reader.key(keys.DLQ_FORMAT)
     has_destination = (
         topic is not None or path is not None or (bool(options) and format not in keys.FILES)
@@ -205,7 +207,7 @@ def _dead_letters(reader: SettingReader) -> DeadLetterSettings:
     if format == "kafka" and topic is None:
         allowed = f"the name of a Kafka topic, since {keys.DLQ_FORMAT.name} is kafka"
         reader.faults.append(InvalidValue(keys.DLQ_TOPIC.name, None, allowed))
-    _one_place(reader, enable=enable, format=format)
+    _check_one_destination(reader, enable=enable, format=format)
     return DeadLetterSettings(
         enable=enable,
         topic=topic,
@@ -223,8 +225,8 @@ def _dead_letters(reader: SettingReader) -> DeadLetterSettings:
     )
 
 
-def _one_place(reader: SettingReader, *, enable: bool, format: str) -> None:
-    """Record settings that would be ignored: users would rely on missing dead letters."""
+def _check_one_destination(reader: SettingReader, *, enable: bool, format: str) -> None:
+    """Record settings without effect as faults: users would rely on their dead letters."""
     topic = reader.valid_names(keys.DLQ_TOPIC)
     spark = [*reader.valid_names(keys.DLQ_PATH), *reader.first_name_under(keys.DLQ_OPTIONS)]
     kafka = [*topic, *reader.first_name_under(keys.DLQ_PRODUCER)]

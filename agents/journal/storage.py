@@ -87,10 +87,10 @@ class LocalStorage:
         target.parent.mkdir(parents=True, exist_ok=True)
         file = target.with_name(f".{target.name}.{uuid.uuid4()}.tmp")
         try:
-            with file.open("xb") as opened:
-                opened.write(content)
-                opened.flush()
-                os.fsync(opened.fileno())
+            with file.open("xb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
         except BaseException:
             file.unlink(missing_ok=True)
             raise
@@ -101,7 +101,7 @@ class LocalStorage:
 
     def names(self, path: str) -> list[str]:
         folder = self._at(path)
-        return sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
+        return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
     def delete(self, path: str) -> None:
         target = self._at(path)

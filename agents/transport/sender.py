@@ -116,10 +116,10 @@ class Sender:
                 self._spool.wake.wait(pause)
 
     def _round(self) -> float:
-        """Do what is due; return the seconds until something is due again."""
+        """Send heartbeat and batches if due; return the seconds until something is due again."""
         self._spool.write()
-        beats = self._beat_when_due()
-        status = self._send(check=beats)
+        has_beaten = self._beat_when_due()
+        status = self._send(check=has_beaten)
         if status is AppendStatus.LOST:
             return 0.0
         due = max(0.0, self._next_beat - time.monotonic())
@@ -139,6 +139,7 @@ class Sender:
         return bool(self._spool.unsent(most=1, most_bytes=1))
 
     def _beat_when_due(self) -> bool:
+        """Send the heartbeat and read the server's requests; return False if it is not due."""
         if time.monotonic() < self._next_beat:
             return False
         counts_only, report = self._redis.beat(self._heartbeat())
@@ -154,7 +155,7 @@ class Sender:
         return True
 
     def _send(self, *, check: bool) -> AppendStatus:
-        """Send the oldest unsent batches to Redis; without any, `check` what it has."""
+        """Send the oldest unsent batches; without any, `check` whether Redis lost the last one."""
         batches = self._spool.unsent(most=BATCHES_AT_ONCE, most_bytes=BYTES_AT_ONCE)
         last = self._spool.last_sent()
         if not batches and (last is None or not check):
@@ -180,8 +181,8 @@ class Sender:
             self._spool.confirm(ids)
             self._redis.forget_confirmations(self._spool.id, ids)
             self.confirmed += len(ids)
-        least, most = CONFIRM_SECONDS
-        self._confirm_wait = least if ids else min(self._confirm_wait * 2, most)
+        shortest, longest = CONFIRM_SECONDS
+        self._confirm_wait = shortest if ids else min(self._confirm_wait * 2, longest)
         return self._confirm_wait
 
     def _wait_after(self, exc: Exception | None) -> None:

@@ -71,10 +71,10 @@ def open_spool(folder: Path, application: str, *, limit_bytes: int, now: datetim
     it. Batches that were never sent thus go first. Two live instances never share a file: each
     holds a lock on its own, which the kernel releases when the process ends in any way.
     """
-    own_folder = folder / application
-    own_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    application_folder = folder / application
+    application_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     own: OwnSpool | None = None
-    for claim in _abandoned(own_folder):
+    for claim in _abandoned_claims(application_folder):
         try:
             if own is None:
                 own = OwnSpool(Spool(claim.path, id=claim.id, limit_bytes=limit_bytes), claim)
@@ -90,8 +90,8 @@ def open_spool(folder: Path, application: str, *, limit_bytes: int, now: datetim
             )
             claim.path.rename(f"{claim.path}.broken")
             claim.remove()
-    own = own or _new(own_folder, limit_bytes, now)
-    _check_space(own.spool, own_folder, limit_bytes)
+    own = own or _create_spool(application_folder, limit_bytes, now)
+    _check_space(own.spool, application_folder, limit_bytes)
     return own
 
 
@@ -115,7 +115,7 @@ def _check_space(spool: Spool, folder: Path, limit_bytes: int) -> None:
         )
 
 
-def _abandoned(folder: Path) -> Iterator[_Claim]:
+def _abandoned_claims(folder: Path) -> Iterator[_Claim]:
     """Yield claims on the files of dead instances, oldest first: their names sort by time."""
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         claim = _claim(path)
@@ -146,7 +146,7 @@ def _lock_path(path: Path) -> Path:
     return path.with_suffix(".lock")
 
 
-def _new(folder: Path, limit_bytes: int, now: datetime) -> OwnSpool:
+def _create_spool(folder: Path, limit_bytes: int, now: datetime) -> OwnSpool:
     claim = None
     while claim is None:
         claim = _claim(folder / f"{uuid7(now)}{SUFFIX}")
