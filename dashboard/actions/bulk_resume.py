@@ -22,19 +22,19 @@ def dialog(request: HttpRequest, who: Person) -> HttpResponse:
     application = request.GET.get("application", "")
     cause = request.GET.get("fingerprint") or None
     selected = request.GET.getlist("task")
-    found = (
+    selection = (
         queries.paused_of(selected[: actions.MAX_TASKS])
         if selected
         else queries.paused(application, fingerprint=cause, limit=actions.MAX_TASKS)
     )
     # Selected rows may belong to several applications with different instances.
-    names = [application] if application else {task.id.application for task in found.tasks}
+    names = [application] if application else {task.id.application for task in selection.tasks}
     context = {
         "application": application,
         "fingerprint": cause or "",
-        "tasks": found.tasks,
-        "left": found.more,
-        "held": sum(task.held for task in found.tasks),
+        "tasks": selection.tasks,
+        "left": selection.more,
+        "held": sum(task.held for task in selection.tasks),
         "recipients": command_delivery.recipients(command_delivery.live_instances(*sorted(names))),
     }
     return forms.dialog(request, "resume_many", context)

@@ -81,8 +81,8 @@ def _given(parameters: Mapping[str, str], *names: str) -> dict[str, Any]:
 
 
 def _times(parameters: Mapping[str, str], now: datetime) -> dict[str, Any]:
-    found = time_range.read(parameters, now=now)
-    return {"since": found.since, "until": found.until}
+    span = time_range.read(parameters, now=now)
+    return {"since": span.since, "until": range.until}
 
 
 def form(parameters: Mapping[str, str], names: tuple[str, ...]) -> dict[str, Any]:

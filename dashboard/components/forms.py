@@ -150,7 +150,7 @@ def _whole_number(name: str, text: str) -> int:
 
 
 def _moment(text: str) -> datetime:
-    found = time_range.moment("until", text)
-    if found is None:
+    moment = time_range.moment("until", text)
+    if moment is None:
         raise InvalidValue("until", "", "a time")
-    return found
+    return moment

@@ -62,14 +62,14 @@ def requested(pipeline: str, key: str, page: str) -> GridPage:
 
 def parts(application: str, wanted: GridPage) -> list[GridPart]:
     """Return the pipelines of an application with the tasks of the requested page."""
-    found = queries.pipelines(
+    pipelines = queries.pipelines(
         application,
         only=wanted.pipeline or None,
         key=wanted.key,
         offset=(wanted.page - 1) * CELLS,
         limit=CELLS,
     )
-    return [_part(each, wanted) for each in found]
+    return [_part(each, wanted) for each in pipelines]
 
 
 def parts_then(pipelines: Iterable[GridPipeline]) -> list[GridPart]:

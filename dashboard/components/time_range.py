@@ -82,7 +82,7 @@ def moment(name: str, text: str) -> datetime | None:
     try:
         # A + in a URL is a space.
         plain = text.strip().replace(" ", "+") if "T" in text else text.strip()
-        found = datetime.fromisoformat(plain)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+        time = datetime.fromisoformat(plain)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidValue(name, text[:50], _TIME) from None

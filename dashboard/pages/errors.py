@@ -234,8 +234,8 @@ def _example(request: HttpRequest, group: GroupDetail) -> StoredEvent | None:
         raise InvalidValue(
             "at", text, f"the position of an event, a whole number up to {MAX_BIGINT}"
         )
-    found = queries.event(group.state.application, int(text))
-    data = found.event.data
+    stored = queries.event(group.state.application, int(text))
+    data = stored.event.data
     if not isinstance(data, RecordFailed) or data.failure.fingerprint != group.state.fingerprint:
         raise NotFound(f"there is no failure of this group at {group.state.application} @ {text}")
-    return found
+    return stored

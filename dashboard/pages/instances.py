@@ -27,7 +27,7 @@ def instances(request: HttpRequest, who: Person) -> HttpResponse:
     requested = filters.field_values(request.GET, FIELDS)
     if requested["show"] not in SHOWN:
         raise InvalidValue("show", requested["show"], ", ".join(filter(None, SHOWN)))
-    found = queries.instance_page(
+    instance_page = queries.instance_page(
         requested["application"] or None,
         ended=requested["show"] == "ended",
         lost=requested["show"] == "lost",
@@ -35,7 +35,7 @@ def instances(request: HttpRequest, who: Person) -> HttpResponse:
     )
     now = datetime.now(UTC)
     context = filters.form(request.GET, FIELDS) | {
-        "found": found,
+        "instance_page": instance_page,
         "shown": SHOWN.items(),
         "rows": [
             (
@@ -43,7 +43,7 @@ def instances(request: HttpRequest, who: Person) -> HttpResponse:
                 each.skew_seconds is not None and abs(each.skew_seconds) > SKEW_SECONDS,
                 [work for work in each.in_progress if now - work.since > LONG],
             )
-            for each in found.rows
+            for each in instance_page.rows
         ],
     }
     return page(request, who, "instances", context, shows=requested["application"])

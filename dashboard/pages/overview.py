@@ -17,17 +17,17 @@ FEED, RANKED = 8, 6
 def overview(request: HttpRequest, who: Person) -> HttpResponse:
     """Show the overview."""
     now = timezone.now()
-    found = queries.overview()
+    state = queries.overview()
     context = {
-        "overview": found,
-        "attention": attention.items(found, now=now),
-        "tiles": attention.tiles(found),
+        "overview": state,
+        "attention": attention.items(state, now=now),
+        "tiles": attention.tiles(state),
         "rate": failure_rates.rate(failure_rates.span(request.GET, now=now)),
         "commands": queries.commands(limit=FEED).rows,
     }
-    held_total = sum(each.held for each in found.applications)
+    held_total = sum(each.held for each in state.applications)
     plots = failure_rates.causes(now=now, limit=RANKED) | failure_rates.backlog(
         held_total, limit=RANKED, now=now
     )
     context |= plots
-    return page(request, who, "overview", context, lags=found.lags, health=found.health)
+    return page(request, who, "overview", context, lags=state.lags, health=state.health)

@@ -51,11 +51,11 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
     restore_query(request, own)
     query = request.GET
     wanted = filters.of_tasks(query)
-    found = queries.tasks(wanted, cursor=query.get("after"))
+    task_page = queries.tasks(wanted, cursor=query.get("after"))
     context = filters.form(query, filters.TASK_FIELDS) | {
         "statuses": [status.value for status in TaskStatus],
-        "tasks": found,
-        "instances": queries.instance_counts([*{task.id.application for task in found.rows}]),
+        "tasks": task_page,
+        "instances": queries.instance_counts([*{task.id.application for task in task_page.rows}]),
     }
     url = f"{own}?{query.urlencode()}" if query else own
     return page(
@@ -69,10 +69,10 @@ def held(request: HttpRequest, who: Person) -> HttpResponse:
     now = timezone.now()
     application = request.GET.get("application") or None
     records, tasks = queries.held_in_all(application)
-    found = queries.held(application, cursor=request.GET.get("after"))
+    task_page = queries.held(application, cursor=request.GET.get("after"))
     context = filters.form(request.GET, ("application",)) | {
-        "tasks": found,
-        "instances": queries.instance_counts([*{task.id.application for task in found.rows}]),
+        "tasks": task_page,
+        "instances": queries.instance_counts([*{task.id.application for task in task_page.rows}]),
         "records": records,
         "levels": failure_rates.levels(
             failure_rates.span(request.GET, now=now, default=failure_rates.LAST_DAY),
@@ -175,13 +175,13 @@ def history(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
     view = request.GET.get("view", "")
     view = view if view in VIEWS else "compact"
     read = queries.task_state_changes if view == "compact" else queries.task_history
-    found = read(digest, cursor=request.GET.get("after"))
+    events = read(digest, cursor=request.GET.get("after"))
     context = {
         "task": detail.state,
         "views": VIEWS.items(),
         "view": view,
-        "history": found,
-        "json": event_text.as_json(found.rows) if view == "json" else "",
+        "history": events,
+        "json": event_text.as_json(events.rows) if view == "json" else "",
     }
     return page(
         request,

@@ -218,8 +218,8 @@ class ApplicationsView(base.RestView):
     )
     def get(self, request: Request) -> Response:
         """List all applications by name."""
-        found = base.read(request, queries.applications, queries.as_of_state.applications)
-        return Response(ApplicationSerializer(found, many=True).data)
+        applications = base.read(request, queries.applications, queries.as_of_state.applications)
+        return Response(ApplicationSerializer(applications, many=True).data)
 
 
 class OneApplicationView(base.RestView):
@@ -230,8 +230,8 @@ class OneApplicationView(base.RestView):
     )
     def get(self, request: Request, name: str) -> Response:
         """Return one application."""
-        found = base.read(request, queries.application, queries.as_of_state.application, name)
-        return Response(ApplicationSerializer(found).data)
+        application = base.read(request, queries.application, queries.as_of_state.application, name)
+        return Response(ApplicationSerializer(application).data)
 
 
 class InstancesView(base.RestView):
@@ -245,14 +245,14 @@ class InstancesView(base.RestView):
     def get(self, request: Request, name: str) -> Response:
         """List the live instances of an application, or with `ended` the others."""
         queries.check_known(name)
-        found = base.read(
+        instances = base.read(
             request,
             queries.instances,
             queries.as_of_state.instances,
             name,
             query=InstanceQuerySerializer,
         )
-        return Response(InstanceSerializer(found, many=True).data)
+        return Response(InstanceSerializer(instances, many=True).data)
 
 
 class OneInstanceView(base.RestView):
@@ -263,8 +263,8 @@ class OneInstanceView(base.RestView):
     )
     def get(self, request: Request, name: str, id: UUID) -> Response:
         """Return one instance of an application, live or ended."""
-        found = base.read(request, queries.instance, queries.as_of_state.instance, name, id)
-        return Response(InstanceSerializer(found).data)
+        instance = base.read(request, queries.instance, queries.as_of_state.instance, name, id)
+        return Response(InstanceSerializer(instance).data)
 
 
 class RunningInstancesView(base.RestView):
@@ -274,8 +274,8 @@ class RunningInstancesView(base.RestView):
     def get(self, request: Request) -> Response:
         """List instances with their heartbeats: clock, spool, counted-only failures."""
         wanted, page = base.list_values(RunningQuerySerializer, request)
-        found = queries.instance_page(wanted.pop("application", None), **wanted, **page)
-        return base.paged(found, RunningSerializer)
+        instances = queries.instance_page(wanted.pop("application", None), **wanted, **page)
+        return base.paged(instances, RunningSerializer)
 
 
 class ThreadsView(base.RestView):
@@ -289,5 +289,5 @@ class ThreadsView(base.RestView):
     def get(self, request: Request, name: str) -> Response:
         """List the newest run of each pipeline on each checkpoint of an application."""
         queries.check_known(name)
-        found = base.read(request, queries.threads, queries.as_of_state.threads, name)
-        return Response(ThreadSerializer(found, many=True).data)
+        threads = base.read(request, queries.threads, queries.as_of_state.threads, name)
+        return Response(ThreadSerializer(threads, many=True).data)

@@ -159,10 +159,10 @@ class OneErrorGroupView(base.RestView):
     )
     def get(self, request: Request, application: str, fingerprint: str) -> Response:
         """Return one error group."""
-        found = base.read(
+        group = base.read(
             request, queries.group, queries.as_of_state.group, application, fingerprint
         )
-        return Response(ErrorGroupSerializer(found.state).data)
+        return Response(ErrorGroupSerializer(group.state).data)
 
 
 class ActOnGroupView(base.RestView):
@@ -214,9 +214,9 @@ class GroupHistoryView(base.RestView):
     def get(self, request: Request, application: str, fingerprint: str) -> Response:
         """List the acts on an error group, the ends of its mutes, and its notes."""
         page = base.values(base.PageQuerySerializer, request.query_params)
-        found = queries.group_history(application, fingerprint, **page)
-        rows = tuple(_act(each) for each in found.rows)
-        return base.paged(queries.Page(rows=rows, next=found.next), ActSerializer)
+        events = queries.group_history(application, fingerprint, **page)
+        rows = tuple(_act(each) for each in events.rows)
+        return base.paged(queries.Page(rows=rows, next=events.next), ActSerializer)
 
 
 def _act(stored: StoredEvent) -> queries.Act:

@@ -143,8 +143,8 @@ class FailuresView(base.RestView):
             queries.check_class(wanted["exception_class"])
         if "fingerprint" in wanted:
             queries.check_group(wanted["fingerprint"], wanted.get("application"))
-        found = queries.failures(queries.FailureFilter(**wanted), **page)
-        return Response(FailurePageSerializer(found).data)
+        failures = queries.failures(queries.FailureFilter(**wanted), **page)
+        return Response(FailurePageSerializer(failures).data)
 
 
 class DeadLetterListView(base.RestView):

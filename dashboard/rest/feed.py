@@ -49,8 +49,8 @@ class StoredEventRowSerializer(serializers.Serializer[Any]):
 
     def get_run(self, stored: StoredEvent) -> dict[str, Any] | None:
         """Return the run of the event."""
-        found: dict[str, Any] | None = msgspec.to_builtins(stored.event.run)
-        return found
+        run: dict[str, Any] | None = msgspec.to_builtins(stored.event.run)
+        return run
 
     def get_data(self, stored: StoredEvent) -> dict[str, Any]:
         """Return the fields of the event, without those at their defaults."""
@@ -99,5 +99,5 @@ class FeedView(base.RestView):
 
 def _feed(given: Any) -> Response:
     wanted = base.values(FeedQuerySerializer, given)
-    found = queries.feed(wanted.pop("application", None), **wanted)
-    return Response(FeedPageSerializer(found).data)
+    feed = queries.feed(wanted.pop("application", None), **wanted)
+    return Response(FeedPageSerializer(feed).data)

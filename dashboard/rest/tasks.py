@@ -99,12 +99,12 @@ class TasksView(base.RestView):
         wanted, page = base.list_values(TaskQuerySerializer, request)
         when = base.pop_as_of(wanted)
         filter = queries.TaskFilter(**wanted)
-        found = (
+        tasks = (
             queries.as_of_state.tasks(filter, when, **page)
             if when
             else queries.tasks(filter, **page)
         )
-        return base.paged(found, TaskSerializer)
+        return base.paged(tasks, TaskSerializer)
 
 
 class OneTaskView(base.RestView):
@@ -115,8 +115,8 @@ class OneTaskView(base.RestView):
     )
     def get(self, request: Request, digest: str) -> Response:
         """Return one task by its id."""
-        found = base.read(request, queries.task, queries.as_of_state.task, digest)
-        return Response(TaskSerializer(found.state).data)
+        task = base.read(request, queries.task, queries.as_of_state.task, digest)
+        return Response(TaskSerializer(task.state).data)
 
 
 class HeldView(base.RestView):
@@ -161,9 +161,9 @@ def _chosen(given: dict[str, Any], id: UUID) -> tuple[list[str], int]:
     application = given.get("application")
     if application is None:
         raise InvalidValue("application", None, "an application, or tasks by their ids")
-    found = queries.paused(application, fingerprint=given.get("fingerprint"))
+    paused = queries.paused(application, fingerprint=given.get("fingerprint"))
     repeated = [] if given["dry_run"] else queries.resumed_by(id, application)
     if repeated:
         # Some of these may be PAUSED again.
-        return repeated, found.more + sum(each.id.digest not in repeated for each in found.tasks)
-    return sorted(each.id.digest for each in found.tasks), found.more
+        return repeated, paused.more + sum(each.id.digest not in repeated for each in paused.tasks)
+    return sorted(each.id.digest for each in paused.tasks), paused.more

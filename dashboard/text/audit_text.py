@@ -29,9 +29,9 @@ from arrester.dashboard.text import event_text
 
 def row(act: queries.Act) -> dict[str, Any]:
     """Return an act for REST and exports; one on an account has no application and position."""
-    found = {"at": act.at, "actor": act.actor, "status": act.status and act.status.value}
+    common = {"at": act.at, "actor": act.actor, "status": act.status and act.status.value}
     if act.change is not None:
-        return found | {
+        return common | {
             "kind": act.change.act,
             "application": None,
             "about": act.change.account,
@@ -41,7 +41,7 @@ def row(act: queries.Act) -> dict[str, Any]:
         }
     assert act.event is not None
     event = act.event.event
-    return found | {
+    return common | {
         "kind": event.type,
         "application": act.event.application,
         "about": about(act.event),

@@ -97,14 +97,14 @@ def meters(task: TaskState, thread: ThreadState | None, *, now: datetime) -> lis
     return [_meter(gauge) for gauge in queries.task_gauges(task, thread, now=now)]
 
 
-def _policy(found: queries.PipelinePolicy) -> PipelineText:
-    policy = found.thread.policy
+def _policy(pipeline: queries.PipelinePolicy) -> PipelineText:
+    policy = pipeline.thread.policy
     if policy is None:
-        return PipelineText(found, [], [], [])
+        return PipelineText(pipeline, [], [], [])
     return PipelineText(
-        policy=found,
+        policy=pipeline,
         rows=[_row(stage, commanded(policy, stage.name)) for stage in policy.stages],
-        meters=[_meter(gauge) for gauge in found.gauges],
+        meters=[_meter(gauge) for gauge in pipeline.gauges],
         facts=_facts(policy),
     )
 
@@ -116,13 +116,13 @@ def commanded(policy: PipelineDescribed, stage: str) -> StageCommanded | None:
 
 def choices(runs: Iterable[ThreadState], pipeline: str, stage: str) -> list[AnswerChoice]:
     """Return the answers that may be set for a stage; empty if none may."""
-    found = list(runs)
+    threads = list(runs)
     offered = [
         each
         for each in (*_CHOICES, _RETRY)
-        if policy_refusal(found, pipeline, stage, cast("StageAnswer", each.value)) is None
+        if policy_refusal(threads, pipeline, stage, cast("StageAnswer", each.value)) is None
     ]
-    if policy_refusal(found, pipeline, stage, None) is None:
+    if policy_refusal(threads, pipeline, stage, None) is None:
         offered.append(
             AnswerChoice("", "As in the code", "as set by on=, on_error= and configuration")
         )

@@ -111,7 +111,7 @@ def _json(value: Any) -> str:
 
 def visible(text: str) -> str:
     """Return a text with invisible and misleading characters escaped."""
-    return _INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def trace(stack: str) -> Iterator[Line]:
