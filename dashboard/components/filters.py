@@ -82,7 +82,7 @@ def _given(parameters: Mapping[str, str], *names: str) -> dict[str, Any]:
 
 def _times(parameters: Mapping[str, str], now: datetime) -> dict[str, Any]:
     span = time_range.read(parameters, now=now)
-    return {"since": span.since, "until": range.until}
+    return {"since": span.since, "until": span.until}
 
 
 def form(parameters: Mapping[str, str], names: tuple[str, ...]) -> dict[str, Any]:
