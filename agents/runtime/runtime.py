@@ -182,7 +182,8 @@ class Runtime:
             first, self.ending = self.ending is None, self.ending or ending
         self._dead_threads.stop()
         if self._connection is None:
-            self._end_unopened(reason)
+            self.instance.emit(InstanceStopping(reason=reason), InstanceStopped(reason=reason))
+            self._over.set()
         elif not first:
             self.await_over()
         else:
@@ -243,10 +244,6 @@ class Runtime:
         # An instance that was never opened has nothing to report and no connection.
         if self._connection is not None:
             self._connection.spool.put(batch_id, events)
-
-    def _end_unopened(self, reason: str) -> None:
-        self.instance.emit(InstanceStopping(reason=reason), InstanceStopped(reason=reason))
-        self._over.set()
 
     def _log_unreached(self) -> None:
         why = (
