@@ -119,7 +119,8 @@ def test_what_is_shipped_to_executors_imports_what_they_have() -> None:
     }
     # Dead letters in a topic are the one exception, within functions; a probe looks for it first.
     assert {stray for stray in strays if top(stray[1]) != "confluent_kafka"} == set()
-    assert {module for module, _ in strays} <= {"agents/worker/kafka_dead_letters.py"}
+    using_kafka = {f"agents/worker/kafka_{name}.py" for name in ("dead_letters", "topic")}
+    assert {module for module, _ in strays} <= using_kafka
 
 
 def test_what_a_package_promises_is_there() -> None:

@@ -63,7 +63,7 @@ class TopicDestination(Destination):
                 f"errors.dlq.topic.name={self.topic!r}: errors.dlq.producer.{BOOTSTRAP} is not "
                 "given, and the source names no Kafka servers"
             )
-        worker, context = shipped("kafka_dead_letters"), self.spark.sparkContext
+        worker, context = shipped("kafka_topic"), self.spark.sparkContext
         tasks = context.defaultParallelism
         if not all(context.parallelize(range(tasks), tasks).map(worker.has_client).collect()):
             raise DeadLettersUnusable(
@@ -80,7 +80,7 @@ class TopicDestination(Destination):
 
     def maker(self) -> Callable[[int], tuple[bool, str | None]]:
         """Return a function that creates the configured topic if it is missing."""
-        maker: Callable[[int], tuple[bool, str | None]] = shipped("kafka_dead_letters").TopicMaker(
+        maker: Callable[[int], tuple[bool, str | None]] = shipped("kafka_topic").TopicCreator(
             configuration=dict(self.configuration),
             name=self.topic,
             partitions=self.settings.partitions,

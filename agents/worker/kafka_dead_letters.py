@@ -1,6 +1,6 @@
 """Send dead letters to a Kafka topic. Refused dead letters are reported, never raised.
 
-The only module here that needs `confluent-kafka`, and only when it is called.
+`confluent-kafka` is imported only in the functions that need it.
 """
 
 from __future__ import annotations
@@ -10,42 +10,27 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
 
 from .errors import RETRIABLE, SELF_HEALING, Failed, Rules, failure_from, now_ms, sleep, text
+from .kafka_headers import DeadLetter, has_large_headers, message_headers
 from .redactor import RedactRow
 
-DeadLetter = dict[str, Any]
-Header = tuple[str, "bytes | None"]
-
-#: The result of a Spark partition, a row for each task.
+#: The columns of the result, which has a row for each task with refused dead letters.
 RESULT = (
     "task string, failures bigint, waiting bigint, exception_class string, message string, "
     "names array<string>, kind string, attempts int, ids array<string>"
 )
-#: Up to this many ids of waiting dead letters are reported per task; with more, all of the task's
-#: are reported as waiting.
+#: Up to this many IDs of waiting dead letters are reported per task. If there are more, all dead
+#: letters of the task are reported as waiting.
 IDS = 10_000
-#: The broker or the client refuses a message of this size.
+#: The refusal of a message for its size, by the broker or the client.
 _TOO_LARGE = "confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE"
-#: Our headers are cut to this many bytes if a dead letter is too large with them.
-_HEADER_BYTES = 1_024
-_CUT_MARK = "…[cut]".encode()
-#: Kafka Connect's names of the stages, which its readers know.
-_CONNECT_STAGES = {
-    "source": "TASK_POLL",
-    "deserialize": "VALUE_CONVERTER",
-    "process": "TRANSFORMATION",
-    "produce": "TASK_PUT",
-}
-_CONNECT, _STREAMS, _OURS = "__connect.errors.", "__streams.errors.", "__arrester."
-#: In place of 0, which the client takes for "now": the closest time that can be sent.
+#: The time that is sent in place of 0, which the client takes for "now".
 _FIRST_MS = 1
 _FULL_QUEUE_SECONDS = 0.1
-_REQUEST_SECONDS = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +38,7 @@ class DeadLetterSender:
     """The function for `mapInArrow`: sends dead letters and reports the refused ones."""
 
     topic: str
-    #: Of `confluent_kafka.Producer`.
+    #: The configuration of `confluent_kafka.Producer`.
     configuration: Mapping[str, Any]
     rules: Rules
     #: Whether the headers of Kafka Connect and Kafka Streams are written.
@@ -62,11 +47,11 @@ class DeadLetterSender:
     include_messages: bool
     #: Makes the value from the source row: an object with `convert(row)`, or a function of the row.
     converter: Any = None
-    #: Removes the values of a row's dropped fields from the text of its failure.
+    #: Removes the values of a row's redacted fields from the text of its failure.
     redacting: RedactRow | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the failures by task; nothing if all were accepted at once."""
+        """Yield the failures by task; nothing if all dead letters were accepted at once."""
         from confluent_kafka import Producer
 
         producer = Producer(dict(self.configuration))
@@ -104,12 +89,16 @@ class DeadLetterSender:
         tallies: dict[str | None, _Tally],
         attempts: int,
     ) -> list[tuple[DeadLetter, Failed]]:
-        """Send dead letters that were too large again, with our headers cut; return those still
-        refused."""
+        """Send dead letters that were too large again, with our headers cut.
+
+        Returns those that are still refused.
+        """
         others: list[tuple[DeadLetter, Failed]] = []
         large: list[DeadLetter] = []
         for dead_letter, failed in refused:
-            if failed.cause.names[0] == _TOO_LARGE and self._has_large_headers(dead_letter):
+            if failed.cause.names[0] == _TOO_LARGE and has_large_headers(
+                dead_letter, context=self.context_headers, row=self.include_messages
+            ):
                 dead_letter["cut"] = True
                 tallies.setdefault(dead_letter["task"], _Tally()).count(
                     failed, attempts, dead_letter, waits=False
@@ -118,12 +107,6 @@ class DeadLetterSender:
             else:
                 others.append((dead_letter, failed))
         return [*others, *self._attempt(producer, large)] if large else refused
-
-    def _has_large_headers(self, dead_letter: DeadLetter) -> bool:
-        added = self._added_headers(dead_letter)
-        return not dead_letter.get("cut") and any(
-            len(_bytes(v) or b"") > _HEADER_BYTES for _, v in added
-        )
 
     def _attempt(
         self, producer: Any, dead_letters: Sequence[DeadLetter]
@@ -158,7 +141,9 @@ class DeadLetterSender:
         message: dict[str, Any] = {
             "key": dead_letter["key"],
             "value": self._value(dead_letter),
-            "headers": self._headers(dead_letter),
+            "headers": message_headers(
+                dead_letter, context=self.context_headers, row=self.include_messages
+            ),
             "on_delivery": on_delivery,
         }
         if dead_letter["timestamp"] is not None:
@@ -166,7 +151,7 @@ class DeadLetterSender:
         while True:
             try:
                 producer.produce(self.topic, **message)
-            except BufferError:  # its own queue is full: the broker is slower than we are
+            except BufferError:  # the client's queue is full: the broker is slower
                 producer.poll(_FULL_QUEUE_SECONDS)
             else:
                 producer.poll(0)
@@ -184,80 +169,6 @@ class DeadLetterSender:
         value: bytes | None = dead_letter["value"]
         return value if dead_letter["has_value"] else row
 
-    def _headers(self, dead_letter: DeadLetter) -> list[Header]:
-        """Return the record's own headers, then ours: a reader takes the last one."""
-        original = [(each["key"] or "", each["value"]) for each in dead_letter["headers"] or ()]
-        added = [(name, _bytes(value)) for name, value in self._added_headers(dead_letter)]
-        if dead_letter.get("cut"):
-            added = [(name, _shortened(value)) for name, value in added]
-            added.append((f"{_OURS}cut", b"true"))
-        return [*original, *added]
-
-    def _added_headers(self, dead_letter: DeadLetter) -> list[tuple[str, object]]:
-        added: list[tuple[str, object]] = [(f"{_OURS}record.id", dead_letter["id"])]
-        if self.context_headers:
-            added = [*_connect_headers(dead_letter), *_streams_headers(dead_letter), *added]
-            added += [
-                (f"{_OURS}{name}", dead_letter[name])
-                for name in ("application", "task", "position", "stage", "condition", "reason")
-            ]
-        if dead_letter["configs"] is not None:
-            added.append((f"{_OURS}configs", dead_letter["configs"]))
-        if self.include_messages:
-            added.append((f"{_OURS}row", dead_letter["row"]))
-        return added
-
-
-def _connect_headers(dead_letter: DeadLetter) -> list[tuple[str, object]]:
-    stage = dead_letter["stage"] or "process"
-    headers = {
-        "topic": dead_letter["topic"],
-        "partition": dead_letter["partition"],
-        "offset": dead_letter["offset"],
-        "connector.name": dead_letter["pipeline"],
-        "task.id": dead_letter["task"],
-        "stage": _CONNECT_STAGES.get(stage.partition(":")[0], stage),
-        "class.name": dead_letter["executing_class"],
-        "exception.class.name": dead_letter["exception_class"],
-        "exception.message": dead_letter["message"] or None,
-        "exception.stacktrace": _trace(dead_letter),
-    }
-    return [(f"{_CONNECT}{name}", value) for name, value in headers.items()]
-
-
-def _streams_headers(dead_letter: DeadLetter) -> list[tuple[str, object]]:
-    headers = {
-        "exception": dead_letter["exception_class"],
-        "message": dead_letter["message"] or None,
-        "stacktrace": _trace(dead_letter),
-        "topic": dead_letter["topic"],
-        "partition": dead_letter["partition"],
-        "offset": dead_letter["offset"],
-    }
-    return [(f"{_STREAMS}{name}", value) for name, value in headers.items()]
-
-
-def _trace(dead_letter: DeadLetter) -> str:
-    """Return the trace, preceded by class and message as in Java."""
-    stack: str = dead_letter["stack"] or ""
-    name = dead_letter["exception_class"] or ""
-    if name and stack.startswith(name):
-        return stack
-    message = dead_letter["message"]
-    return f"{name}{f': {message}' if message else ''}\n{stack}".rstrip("\n")
-
-
-def _bytes(value: object) -> bytes | None:
-    if value is None or isinstance(value, bytes):
-        return value
-    return str(value).encode(errors="replace")
-
-
-def _shortened(value: bytes | None) -> bytes | None:
-    if value is None or len(value) <= _HEADER_BYTES:
-        return value
-    return value[:_HEADER_BYTES].decode(errors="ignore").encode() + _CUT_MARK
-
 
 @dataclass
 class _Tally:
@@ -266,8 +177,8 @@ class _Tally:
     failures: int = 0
     waiting: int = 0
     attempts: int = 0
-    last: Failed | None = field(default=None)
-    #: The dead letter that it belongs to.
+    last: Failed | None = None
+    #: The dead letter of the last failure.
     dead_letter: DeadLetter = field(default_factory=dict)
     weight: int = 0
     ids: list[str] = field(default_factory=list)
@@ -280,7 +191,8 @@ class _Tally:
             self.waiting += 1
             if len(self.ids) < IDS:
                 self.ids.append(dead_letter["id"])
-        # A failure that may pass by itself is more informative than one of a single dead letter.
+        # Final failures are preferred, and of these the ones with a kind: they may pass by
+        # themselves.
         weight = 1 + (failed.kind is not None) if waits else 0
         if weight >= self.weight:
             self.last, self.dead_letter, self.weight = failed, dead_letter, weight
@@ -293,7 +205,7 @@ class _Tally:
         try:
             row: bytes = self.dead_letter["row"]
             return redacting(row.decode(), message, None)[1] or ""
-        except Exception:  # a row that is no text: its values in the message are unknown
+        except Exception:  # the row is not text, so its values in the message are unknown
             return "(not shown: the row cannot be read)"
 
 
@@ -327,49 +239,3 @@ def _report(tallies: Mapping[str | None, _Tally], redacting: RedactRow | None) -
         ]
     )
     return pa.RecordBatch.from_pylist(rows, schema=schema)
-
-
-# At the start of a run
-
-
-def has_client(_: int) -> bool:
-    """Whether `confluent-kafka` is installed here; called for each element of a probe."""
-    return find_spec("confluent_kafka") is not None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TopicMaker:
-    """Create a topic if it is missing."""
-
-    configuration: Mapping[str, Any]
-    name: str
-    partitions: int
-    replication_factor: int
-
-    def __call__(self, _: int) -> tuple[bool, str | None]:
-        """Return whether the topic was missing, and the error."""
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
-
-        try:
-            return self.make(AdminClient(dict(self.configuration))), None
-        except KafkaException as exc:
-            return False, text(exc)
-
-    def make(self, admin: Any) -> bool:
-        """Return whether the topic was missing; raises the broker's error."""
-        from confluent_kafka import KafkaError, KafkaException
-        from confluent_kafka.cimpl import NewTopic
-
-        # All of them: to request one by name creates it on a broker that auto-creates topics.
-        if self.name in admin.list_topics(timeout=_REQUEST_SECONDS).topics:
-            return False
-        wanted = NewTopic(self.name, self.partitions, self.replication_factor)
-        futures = admin.create_topics([wanted], request_timeout=_REQUEST_SECONDS)
-        try:
-            futures[self.name].result()
-        except KafkaException as exc:
-            # Another run was faster.
-            if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-        return True

@@ -12,9 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from .arrow_reader import Row, Unreadable, records
+from .arrow_reader import Row, Unreadable
 from .columns import ENTRY, ERROR, POSITION, RANK, RETRIES, STOPPED, TASK
 from .errors import RETRIABLE, SELF_HEALING, Failed, Rules, error_row, failure_from, now_ms
+from .placed_rows import Place, PlacedRow, placed_rows, result_schema
 from .progress import NO_RANK, Progress, open_progress
 from .type_check import refuse_awaitable
 
@@ -22,67 +23,47 @@ Send = Callable[[Row], Any]
 #: Opens the sender of rows, once for each Spark partition.
 Connect = Callable[[], AbstractContextManager[Send]]
 
-#: The place of a record in its task: by entry, then by position.
-Place = tuple[int, "int | None"]
-
-#: Identifies a full buffer. Each client has another exception class for it.
+#: The name of a full buffer's failure. Each client has an exception class of its own for it.
 FULL_BUFFER = "arrester.FullBuffer"
 #: Up to this many sends are awaited at a time, at most one per task.
 _IN_FLIGHT = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlacedRow:
-    """A row and its coordinates."""
-
-    task: str | None
-    entry: int
-    position: int | None
-    row: Row | Unreadable
-    #: Its number, while a crashing record is searched.
-    rank: int | None = None
-
-    @property
-    def place(self) -> Place:
-        """The place of its record in the task."""
-        return self.entry, self.position
-
-
-@dataclass(frozen=True, kw_only=True)
 class SendRecords:
-    """The function for `mapInArrow`; its rows are sorted, all rows of a task in one partition."""
+    """The function for `mapInArrow`. Its rows are sorted, and a task is in one partition."""
 
     send: Send | None
     connect: Connect | None
     rules: Rules
-    #: Kinds of exceptions raised by `send` itself, if those of a future have other meanings.
+    #: Kinds of exceptions that have another kind if `send` itself raises them than in a future.
     immediate_kinds: Mapping[str, str]
-    #: Kinds of failures after which a task continues; None is a kind that no table has.
+    #: Kinds of failures after which a task continues; None is that of unlisted exceptions.
     tolerated_kinds: frozenset[str | None]
     #: A task continues after up to this many failures.
     tolerated: int
     #: The same for tasks that have failed before.
     tolerated_by_task: Mapping[str | None, int]
-    #: Failed attempts at the first record of a task, which is retried.
+    #: Failed attempts at the first record of a task, which is being retried.
     made: Mapping[str | None, int] = field(default_factory=dict)
-    #: The time since its first attempt when this round began.
+    #: The time from the first attempt at this record to the start of this round.
     since_ms: Mapping[str | None, int] = field(default_factory=dict)
-    #: Whether a retriable failure stops its task, because it will be retried.
+    #: Whether a retriable failure stops its task, because its record will be retried.
     retries: bool = False
-    #: errors.outage.*: the number of failures that may be an outage, after which each stops its
-    #: task; None: no limit.
+    #: errors.outage.*: the number of failures that may be an outage. From then on, each failure
+    #: stops its task. None: no limit.
     outage_from: int | None = None
-    #: Each row has a sender of its own, and is awaited: work of a client's threads is over before
-    #: the next row.
+    #: Whether each row has a sender of its own, and is awaited. The work of a client's threads is
+    #: then over before the next row.
     one_by_one: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the failures. An exception of `connect` is raised: it is no record's failure."""
+        """Yield the failures. Raises exceptions of `connect`, which are no record's failures."""
         batches = iter(batches)
         first = next(batches, None)
         if first is None:
             return
-        schema, batches = _result_schema(first), chain([first], batches)
+        schema, batches = result_schema(first), chain([first], batches)
         if RANK not in first.schema.names:
             yield from self._sent(batches, schema, Progress(None))
             return
@@ -96,21 +77,21 @@ class SendRecords:
         with self._opened() as send:
             sender = _PartitionSender(self, send, progress)
             for batch in batches:
-                for record in _records(batch):
-                    sender.send_row(record)
+                for row in placed_rows(batch):
+                    sender.send_row(row)
                 yield from sender.take_results(schema)
             sender.finish()
             yield from sender.take_results(schema)
-            # Closing the sender concerns all of them.
+            # A crash while the sender is closed concerns all records.
             progress.at(NO_RANK, settled=False)
 
     def _sent_one_by_one(
         self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, progress: Progress
     ) -> Iterator[pa.RecordBatch]:
         sender = _PartitionSender(self, None, progress)
-        for record in chain.from_iterable(map(_records, batches)):
+        for row in chain.from_iterable(map(placed_rows, batches)):
             with self._opened() as sender.send:
-                sender.send_row(record)
+                sender.send_row(row)
                 sender.await_all()
         sender.finish()
         yield from sender.take_results(schema)
@@ -123,15 +104,15 @@ class SendRecords:
 class _TaskState:
     """The progress of one task."""
 
-    #: The place of its first record, which may have failed before.
+    #: The place of the task's first record, which may have failed before.
     first: Place
     #: The place of the record being sent, and whether none of its rows has failed.
     place: Place
     ok: bool = True
     #: The row that was sent last and is awaited, with its future.
-    waiting: PlacedRow | None = None
+    awaited: PlacedRow | None = None
     future: Any = None
-    #: When it was sent.
+    #: When the last row was sent.
     began_ms: int = 0
     failures: int = 0
     stopped: bool = False
@@ -145,15 +126,15 @@ class _PartitionSender:
         self.send = send
         self._progress = progress
         self._states: dict[str | None, _TaskState] = {}
-        #: Tasks that wait, the one that has waited longest first.
+        #: Tasks with an awaited row, the one that is awaited longest first.
         self._in_flight: OrderedDict[str | None, _TaskState] = OrderedDict()
-        #: A row for each record that failed, or was sent after an earlier failure.
+        #: A row for each record that failed, in this round or in an earlier one.
         self._results: list[Row] = []
-        #: Records that failed.
+        #: The number of failed records.
         self._failures = 0
 
     def send_row(self, record: PlacedRow) -> None:
-        """Send a row after everything before it in its task has arrived."""
+        """Send a row after all earlier rows of its task have arrived."""
         state = self._states.setdefault(
             record.task, _TaskState(first=record.place, place=record.place)
         )
@@ -163,7 +144,7 @@ class _PartitionSender:
         if state.place != record.place:
             self._complete(record.task, state)
             state.place, state.ok = record.place, True
-        if not state.ok:  # another row of it has failed
+        if not state.ok:  # another row of the record has failed
             return
         state.began_ms = now_ms()
         if isinstance(record.row, Unreadable):
@@ -199,18 +180,18 @@ class _PartitionSender:
             yield pa.RecordBatch.from_pylist(results, schema=schema)
 
     def _await(self, record: PlacedRow, state: _TaskState, future: Any) -> None:
-        state.waiting, state.future = record, future
+        state.awaited, state.future = record, future
         self._in_flight[record.task] = state
         if len(self._in_flight) > _IN_FLIGHT:
             task, oldest = next(iter(self._in_flight.items()))
             self._await_last(task, oldest)
 
     def _await_last(self, task: str | None, state: _TaskState) -> None:
-        """Wait for the row that was sent last."""
-        record, future = state.waiting, state.future
+        """Wait for the last row of a task."""
+        record, future = state.awaited, state.future
         if record is None:
             return
-        state.waiting = state.future = None
+        state.awaited = state.future = None
         del self._in_flight[task]
         self._record_progress(record)
         try:
@@ -219,13 +200,16 @@ class _PartitionSender:
             self._fail(record, state, exc, immediate=False)
 
     def _record_progress(self, record: PlacedRow) -> None:
-        """Record which record is being sent; what opens a sender may also have to close it."""
+        """Record the row that is being sent, and whether earlier rows need no repetition.
+
+        They may need one if a sender is to be closed, or if a result is not reported yet.
+        """
         if record.rank is not None:
-            open_ended = self._settings.connect is not None or self._settings.made or self._failures
-            self._progress.at(record.rank, settled=not (open_ended or self._in_flight))
+            unsettled = self._settings.connect is not None or self._settings.made or self._failures
+            self._progress.at(record.rank, settled=not (unsettled or self._in_flight))
 
     def _complete(self, task: str | None, state: _TaskState) -> None:
-        """All rows of a record are sent: report the retries, if there were any."""
+        """Report the earlier attempts at a record whose rows are all sent, if there were any."""
         earlier = self._earlier_attempts(task, state)
         if state.ok and earlier:
             self._report(task, state.place, error=None, retries=earlier)
@@ -255,14 +239,14 @@ class _PartitionSender:
     def _failed(self, exc: BaseException, *, immediate: bool) -> tuple[Failed, bool]:
         """Return the failure, and whether it means that the sender's own buffer is full."""
         failed = failure_from(exc, self._settings.rules)
-        known = (
+        name = (
             self._settings.rules.known_as(failed.cause, self._settings.immediate_kinds)
             if immediate
             else None
         )
-        if known is None:
+        if name is None:
             return failed, False
-        return replace(failed, kind=self._settings.immediate_kinds[known]), True
+        return replace(failed, kind=self._settings.immediate_kinds[name]), True
 
     def _continues(self, task: str | None, state: _TaskState, failed: Failed) -> bool:
         if self._settings.retries and failed.kind == RETRIABLE:
@@ -285,23 +269,3 @@ class _PartitionSender:
         entry, position = place
         place_and_error = {TASK: task, ENTRY: entry, POSITION: position, ERROR: error}
         self._results.append({**place_and_error, RETRIES: retries, STOPPED: stopped})
-
-
-def _records(batch: pa.RecordBatch) -> Iterator[PlacedRow]:
-    """Yield the rows of a batch; an unreadable one has the reason."""
-    coordinates = [
-        batch.column(batch.schema.get_field_index(name)).to_pylist()
-        for name in (TASK, ENTRY, POSITION)
-    ]
-    at = batch.schema.get_field_index(RANK)
-    ranks = [None] * batch.num_rows if at < 0 else batch.column(at).to_pylist()
-    read = records(batch)
-    for number, (task, entry, position, rank) in enumerate(zip(*coordinates, ranks, strict=True)):
-        row = read.unreadable.get(number, read.rows[number])
-        yield PlacedRow(task=task, entry=entry, position=position, row=row, rank=rank)
-
-
-def _result_schema(batch: pa.RecordBatch) -> pa.Schema:
-    """Return the schema of the result; ERROR's type comes with a column of NULLs."""
-    known = [batch.schema.field(name) for name in (TASK, ENTRY, POSITION, ERROR)]
-    return pa.schema([*known, pa.field(RETRIES, pa.int64()), pa.field(STOPPED, pa.bool_())])

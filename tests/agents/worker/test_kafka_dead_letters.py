@@ -8,10 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
 from arrester.agents.worker.errors import Rules
-from arrester.agents.worker.kafka_dead_letters import DeadLetterSender, TopicMaker
+from arrester.agents.worker.kafka_dead_letters import DeadLetterSender
 from arrester.agents.worker.redactor import RedactRow
 from arrester.controlplane.domain.error_policy import exception_identity
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE
@@ -20,7 +19,6 @@ from tests.agents.kafka_cluster import (
     NOT_ENOUGH_REPLICAS,
     TOO_LARGE,
     KafkaCluster,
-    RecordedAdmin,
     headers_of,
     kafka,
 )
@@ -237,27 +235,3 @@ def test_dead_letters_wait_while_brokers_are_unreachable(cluster: KafkaCluster) 
     finally:
         cluster.up()
     assert (reported["failures"], reported["waiting"]) == (2, 2)
-
-
-def maker() -> TopicMaker:
-    return TopicMaker(configuration={}, name=TOPIC, partitions=5, replication_factor=3)
-
-
-def test_a_missing_topic_is_created_with_its_partitions_and_replicas() -> None:
-    admin = RecordedAdmin(["others"])
-    assert maker().make(admin)
-    assert admin.requests == [(TOPIC, 5, 3)]
-
-
-def test_an_existing_topic_is_not_changed() -> None:
-    admin = RecordedAdmin([TOPIC])
-    assert not maker().make(admin)
-    assert admin.requests == []
-
-
-def test_a_topic_that_another_run_has_just_created_is_no_failure() -> None:
-    there = KafkaException(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS))
-    assert maker().make(RecordedAdmin([], there))
-    refused = KafkaException(KafkaError(KafkaError.INVALID_REPLICATION_FACTOR))
-    with pytest.raises(KafkaException):
-        maker().make(RecordedAdmin([], refused))
