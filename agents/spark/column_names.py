@@ -11,8 +11,8 @@ from pyspark.sql import types as T
 
 from arrester.agents.spark.ship_worker_code import shipped
 
-#: PySpark's mapInArrow refers to all columns without quotes, and these mean something there.
-_SPECIAL = (".", "`", "*")
+#: Characters with a meaning in unquoted names, by which PySpark's mapInArrow refers to columns.
+_SPECIAL_CHARACTERS = (".", "`", "*")
 
 
 def in_quotes(name: str) -> str:
@@ -21,7 +21,7 @@ def in_quotes(name: str) -> str:
 
 
 def text_literal(text: str | None) -> str:
-    """Return a text as SQL. In hexadecimal form no character needs an escape."""
+    """Return a text as SQL, in hexadecimal form, which needs no escapes."""
     return "CAST(NULL AS STRING)" if text is None else f"CAST(X'{text.encode().hex()}' AS STRING)"
 
 
@@ -36,9 +36,9 @@ def with_columns_named(frame: DataFrame, names: Iterable[str]) -> DataFrame:
 
 
 def column_of_text(frame: DataFrame, text: str) -> Column:
-    """Return the column that an author's text means.
+    """Return the column that an author names.
 
-    A column of exactly this name comes first. Any other text is Spark's: `a.b` is a field of a
+    A column of exactly this name comes first. Spark parses any other text: `a.b` is a field of a
     struct, and backticks quote.
     """
     return quoted(text) if text in frame.columns else F.col(text)
@@ -49,7 +49,7 @@ def map_in_arrow(
 ) -> DataFrame:
     """Return `frame.mapInArrow(function, schema)` for columns of any name."""
     names = frame.columns
-    if any(special in name for name in names for special in _SPECIAL):
+    if any(character in name for name in names for character in _SPECIAL_CHARACTERS):
         frame = frame.toDF(*[f"_{number}" for number in range(len(names))])
-        function = shipped("map_in_arrow").Named(function, names)
+        function = shipped("map_in_arrow").WithColumnNames(function, names)
     return frame.mapInArrow(function, schema)

@@ -1,4 +1,4 @@
-"""What a run processes now: pipeline, input and phase, also as the description of Spark's jobs."""
+"""The work in progress of a run: pipeline, input and phase, also as a description of Spark jobs."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _GROUP: Final = "spark.jobGroup.id"
 
 
 class JobDescription:
-    """Describes the jobs of a run as "movies: batch 12, evaluate". The run lock is held."""
+    """Describe the jobs of a run, as in "movies: batch 12, evaluate". The run lock is held."""
 
     def __init__(self, spark: SparkSession, pipeline: str) -> None:
         self._context = spark.sparkContext
         self._pipeline = pipeline
-        #: None between two inputs. Readable without the lock.
+        #: None between two inputs. It can be read without the lock.
         self.in_progress: InProgress | None = None
 
     @contextmanager
     def of_batch(self, number: int) -> Iterator[None]:
-        """Describe the jobs of this thread inside the block, whose job group is Spark's.
+        """Describe the jobs of this thread inside the block.
 
-        Spark cancels the jobs of a micro-batch by that group.
+        Their job group stays Spark's own, by which it cancels the jobs of a micro-batch.
         """
         with self._of(f"batch {number}"):
             yield
 
     @contextmanager
     def of_held_records(self) -> Iterator[None]:
-        """Describe the jobs of this thread inside the block. Without a job group, they get one."""
+        """Describe the jobs of this thread inside the block; without a job group, they get one."""
         if self._context.getLocalProperty(_GROUP) is not None:
             with self._of("held records"):
                 yield
@@ -49,7 +49,7 @@ class JobDescription:
             self._context.setLocalProperty(_GROUP, None)  # type: ignore[arg-type]  # removes it
 
     def phase(self, name: str) -> None:
-        """Describe the next jobs, inside a block, as a phase of it."""
+        """Describe the next jobs of a block as a phase of its input."""
         if self.in_progress is not None:
             self.in_progress = replace(self.in_progress, phase=name)
             text = f"{self._pipeline}: {self.in_progress.input}, {name}"

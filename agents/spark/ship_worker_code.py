@@ -1,6 +1,6 @@
-"""Send `agents/worker` to the executors under a private name that hides no other package.
+"""Ship the package `agents/worker` to the executors, under a private name.
 
-Functions of the author are sent by PySpark's pickler.
+PySpark's pickler sends the author's functions.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from arrester.agents import worker
 from arrester.controlplane.domain.error_policy import exception_identity, retry
 from arrester.controlplane.domain.error_policy.policy import Policy
 
-#: A cluster may have another package `agents`, which our zip would hide.
+#: The package's name on executors. They may have another package `agents`, which stays visible.
 SHIPPED = "_arrester_worker"
-#: Rules that executors apply too: the same files, which need the standard library only.
+#: Rules that executors apply too. Their modules import the standard library only.
 _RULES = (exception_identity, retry)
 
 
 def ship(context: SparkContext) -> None:
     """Make the package importable on all executors and here; idempotent."""
-    archive = _archive(context)
+    archive = _write_archive(context)
     if any(Path(name).name == archive.name for name in context._python_includes or ()):
         return
     context.addPyFile(str(archive))
-    # Another session of this process may have shipped another version.
+    # This process may have imported another version, from an earlier context.
     for name in [name for name in sys.modules if name.split(".")[0] == SHIPPED]:
         del sys.modules[name]
     importlib.invalidate_caches()
@@ -43,15 +43,15 @@ def shipped(name: str) -> ModuleType:
 
 
 def shipped_rules(policy: Policy) -> object:
-    """Return the retry rules of a policy, of classes that unpickle on executors."""
+    """Return a policy's rules about failures, of classes that unpickle on executors."""
     retry, exception_identity = shipped("retry"), shipped("exception_identity")
-    allowed = retry.RetryPolicy(
+    retry_policy = retry.RetryPolicy(
         limit=policy.retry.limit,
         timeout_ms=policy.retry.timeout_ms,
         delay_max_ms=policy.retry.delay_max_ms,
     )
     return shipped("errors").Rules(
-        wait_after=allowed.wait_after,
+        wait_after=retry_policy.wait_after,
         describe=exception_identity.describe,
         known_as=exception_identity.known_as,
         kinds={name: ruling.kind.value for name, ruling in policy.table.classifications.items()},
@@ -66,18 +66,18 @@ def pickle_error(context: Any, value: object) -> Exception | None:
     except Exception as exc:  # the pickling code of a class may raise anything
         return exc
     finally:
-        # Spark would send its broadcast variables with the next function of any kind.
+        # Otherwise Spark would send the broadcast variables of `value` with the next function.
         context._pickled_broadcast_vars.clear()
     return None
 
 
-def _archive(context: Any) -> Path:
-    """Write the zip to the driver's folder, which Spark deletes at its end.
+def _write_archive(context: Any) -> Path:
+    """Write the zip to the driver's temporary folder, which Spark deletes when it stops.
 
     Its name contains a digest of its content.
     """
-    own = Path(worker.__path__[0]).glob("*.py")
-    sources = sorted([*own, *(Path(str(module.__file__)) for module in _RULES)])
+    modules = Path(worker.__path__[0]).glob("*.py")
+    sources = sorted([*modules, *(Path(str(module.__file__)) for module in _RULES)])
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:12]
     archive = Path(context._temp_dir) / f"arrester_worker_{digest}.zip"
     with zipfile.ZipFile(archive, "w") as target:

@@ -13,20 +13,20 @@ TASK: Final = "__arrester_task"
 POSITION: Final = "__arrester_position"
 #: The journal entry that held the record, 0 for a new one: positions are in order within it.
 ENTRY: Final = "__arrester_entry"
-#: NULL: continues; 0 and up: the step that failed (0 is the source); below 0: HELD, DECIDED,
-#: FILTERED.
+#: NULL: the record is not decided yet; 0 and up: the number of the step that failed; below 0: HELD,
+#: DECIDED or FILTERED.
 OUTCOME: Final = "__arrester_outcome"
-#: What a Python step raised; NULL for failures of native steps, which are diagnosed afterwards.
+#: The error of a Python step; NULL for failures of native steps, which are diagnosed afterwards.
 ERROR: Final = "__arrester_error"
-#: 0 for the first row that a record became, 1 for the second…
+#: The number of a row among the rows of its record, from 0.
 ORDINAL: Final = "__arrester_ordinal"
-#: Carried through a transform, so that its rows can be joined to their record.
+#: Carried through a transform, so that result rows can be joined to their record.
 LINK: Final = "__arrester_link"
 #: The number of attempts after the first in its Python steps.
 RETRIES: Final = "__arrester_retries"
 #: Whether no later record of the task was sent.
 STOPPED: Final = "__arrester_stopped"
-#: Numbers rows, from 1, while the one that crashes `send` is searched.
+#: The number of a row, from 1, while the record that crashes `send` is isolated.
 RANK: Final = "__arrester_rank"
 INTERNAL: Final = (ROW, TASK, POSITION, ENTRY, OUTCOME, ERROR, ORDINAL, RETRIES)
 
@@ -34,18 +34,17 @@ INTERNAL: Final = (ROW, TASK, POSITION, ENTRY, OUTCOME, ERROR, ORDINAL, RETRIES)
 TASK_RAISED: Final = "TaskRaised"
 POSITION_RAISED: Final = "PositionRaised"
 
-#: The step number of the source itself.
+#: The number of the source as a step.
 SOURCE: Final = 0
-#: Its task is not running: to be held, not evaluated.
+#: The task of the record is not running. The record is held and not evaluated.
 HELD: Final = -1
-#: A durable decision about it exists: obeyed, not evaluated.
+#: A durable decision about the record exists. It is obeyed, and the record is not evaluated.
 DECIDED: Final = -2
-#: A Python step returned None or nothing: the record is done and leaves no row.
+#: A Python step returned None or no rows. The record is done, without a row.
 FILTERED: Final = -3
 
-#: `names` and `condition` identify the exception, `kind` is its classification; `attempts` are
-#: those of the failed operation, and `took_ms` is the time from the start of the first to the end
-#: of the last, if measured.
+#: `names` and `condition` identify the exception, and `kind` is its classification. If measured,
+#: `took_ms` is the time from the start of the first attempt to the end of the last.
 ERROR_TYPE: Final = T.StructType(
     [
         T.StructField("exception_class", T.StringType()),

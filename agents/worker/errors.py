@@ -1,6 +1,6 @@
-"""Exceptions on executors: text, classification by the driver's rules, waits between attempts.
+"""Exceptions on executors: their texts, their classification, and the waits between attempts.
 
-The rules are not here: the driver sends them, as functions of modules shipped with these.
+The driver sends the rules, as functions of modules that are shipped with this package.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ _MESSAGE_CHARACTERS = 4_000
 _STACK_CHARACTERS = 16_000
 _STACK_FRAMES = 60
 _HERE = os.path.dirname(__file__)
-#: A wait is slept in parts: the system refuses extremely long sleeps.
+#: Longer waits are slept in parts, since the system refuses extremely long sleeps.
 _LONGEST_SLEEP_SECONDS = 3_600.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """The driver's rules about failures."""
+    """The driver's rules about failures, as functions."""
 
     #: Returns the wait after a number of failed attempts; None: no further attempt.
     wait_after: Callable[..., int | None]
     #: Returns the names and the condition of an exception.
     describe: Callable[[BaseException], Any]
-    #: Returns the name or condition under which a description has a kind, if any.
+    #: Returns the name or condition by which a described exception has a kind; None: it has none.
     known_as: Callable[[Any, Mapping[str, str]], str | None]
     #: The kind of each class or condition.
     kinds: Mapping[str, str]
     #: Whether a second attempt is possible at all.
     retries: bool
-    #: Whether the duration of failed operations is measured, which reads the clock for each record.
+    #: Whether the duration of failed operations is measured. This reads the clock for each record.
     timed: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """The last attempt at an operation failed."""
+    """The failure of the last attempt at an operation."""
 
     error: BaseException
     #: What `Rules.describe` returned.
@@ -55,7 +55,7 @@ class Failed:
 
 
 def failure_from(exc: BaseException, rules: Rules) -> Failed:
-    """Return the rules' classification of an exception."""
+    """Return an exception as a failure, classified by the rules."""
     cause = rules.describe(exc)
     name = rules.known_as(cause, rules.kinds)
     return Failed(error=exc, cause=cause, kind=None if name is None else rules.kinds[name])
@@ -69,11 +69,11 @@ def error_row(
     fields: Row | None = None,
     more_names: Sequence[str] = (),
 ) -> Row:
-    """Return a failure as ERROR_TYPE has it; `fields` replace those of the exception."""
+    """Return a failure as a value of ERROR_TYPE; `fields` replace those of the exception."""
     cause = failed.cause
     return (fields or error_fields(failed.error)) | {
-        "names": [*more_names, *map(unicode, cause.names)],
-        "condition": None if cause.condition is None else unicode(cause.condition),
+        "names": [*more_names, *map(valid_unicode, cause.names)],
+        "condition": None if cause.condition is None else valid_unicode(cause.condition),
         "kind": failed.kind,
         "attempts": attempts,
         "took_ms": took_ms,
@@ -81,7 +81,10 @@ def error_row(
 
 
 def error_fields(exc: BaseException, *, below: str = _HERE) -> Row:
-    """Return class, message, stack and frame; the trace begins after frames of folder `below`."""
+    """Return class, message, stack and frame.
+
+    The trace begins after the frames of modules in the folder `below`.
+    """
     trace = exc.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(below):
         trace = trace.tb_next
@@ -94,18 +97,18 @@ def error_fields(exc: BaseException, *, below: str = _HERE) -> Row:
 
 
 def bounded_fields(name: str, message: str, *, stack: str | None, frame: str | None) -> Row:
-    """Return these as a row, each within its limit."""
+    """Return the fields of an exception as a row, each within its limit."""
     return {
-        "exception_class": unicode(name),
-        "message": unicode(message[:_MESSAGE_CHARACTERS]),
-        "stack": None if stack is None else unicode(stack[-_STACK_CHARACTERS:]),
-        "frame": None if frame is None else unicode(frame),
+        "exception_class": valid_unicode(name),
+        "message": valid_unicode(message[:_MESSAGE_CHARACTERS]),
+        "stack": None if stack is None else valid_unicode(stack[-_STACK_CHARACTERS:]),
+        "frame": None if frame is None else valid_unicode(frame),
     }
 
 
-def unicode(given: str) -> str:
-    """Return text that Arrow and Spark accept: without unpaired surrogates."""
-    return given.encode(errors="replace").decode()
+def valid_unicode(text: str) -> str:
+    """Return a text without unpaired surrogates, which Arrow and Spark refuse."""
+    return text.encode(errors="replace").decode()
 
 
 def class_name(exc: BaseException) -> str:
@@ -119,26 +122,29 @@ def class_name(exc: BaseException) -> str:
 def text(exc: BaseException) -> str:
     """Return the message; an exception's own `__str__` may raise."""
     try:
-        return unicode(str(exc))
+        return valid_unicode(str(exc))
     except BaseException as formatting:
         return f"(no text: its __str__ raised {type(formatting).__name__})"
 
 
 def _user_frame(trace: TracebackType | None) -> str | None:
-    """Return the innermost frame outside the standard library and installed packages."""
+    """Return the innermost frame outside the standard library and installed packages.
+
+    If there is none, return the outermost frame.
+    """
     libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    chosen = None
-    for summary in traceback.extract_tb(trace):
-        inside = summary.filename.startswith((*libraries, "<frozen"))
-        if chosen is None or not inside:
-            chosen = summary
-    if chosen is None:
+    user_frame = None
+    for frame in traceback.extract_tb(trace):
+        is_library = frame.filename.startswith((*libraries, "<frozen"))
+        if user_frame is None or not is_library:
+            user_frame = frame
+    if user_frame is None:
         return None
-    return f"{os.path.basename(chosen.filename)}:{chosen.lineno} in {chosen.name}"
+    return f"{os.path.basename(user_frame.filename)}:{user_frame.lineno} in {user_frame.name}"
 
 
 def now_ms() -> int:
-    """Return the time by which budgets are measured."""
+    """Return the time of a monotonic clock, by which budgets are measured."""
     return int(time.monotonic() * 1_000)
 
 

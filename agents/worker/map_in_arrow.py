@@ -21,8 +21,8 @@ from .type_check import WrongType
 
 
 @dataclass(frozen=True)
-class Named:
-    """A function for `mapInArrow` whose batches get the columns' names back."""
+class WithColumnNames:
+    """A function for `mapInArrow` whose batches get the names of their columns back."""
 
     function: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
     names: list[str]
@@ -36,28 +36,28 @@ class Named:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One Python step: its number in the pipeline, its function, the schema of its result."""
+    """A Python step: its number in the pipeline, its function, the schema of its rows."""
 
     number: int
     function: UserFunction
     schema_json: str
-    #: Classes that are retriable here, regardless of the pipeline's rules.
+    #: Classes of exceptions that are retriable in this step, regardless of the pipeline's rules.
     retriable: tuple[str, ...] = ()
 
 
 class Aborted(Exception):
-    """A record failed on the fast path; its text explains and identifies the abort."""
+    """A record failed on the fast path. The message explains the abort, and has its mark."""
 
 
 class _PythonSteps:
-    """Steps on their way to an executor, where their parts are created."""
+    """Python steps as they are pickled; executors build what runs them."""
 
     def __init__(self, steps: list[Step], *, timezone: str, rules: Rules) -> None:
         self._steps = steps
-        self._rules = [_rules(step, rules) for step in steps]
+        self._rules = [_rules_of(step, rules) for step in steps]
         self._timezone = timezone
 
-    def _built(self) -> tuple[Steps, pa.Schema]:
+    def _build(self) -> tuple[Steps, pa.Schema]:
         schemas = [StructType.fromJson(json.loads(step.schema_json)) for step in self._steps]
         types = [arrow_schema(schema, timezone=self._timezone) for schema in schemas]
         functions = [step.function for step in self._steps]
@@ -79,7 +79,7 @@ class FastPathSteps(_PythonSteps):
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows that passed, with the author's columns only."""
-        steps, types = self._built()
+        steps, types = self._build()
         for batch in batches:
             results = steps.run(records(batch))
             if results.failures:
@@ -91,8 +91,8 @@ class GuardedSteps(_PythonSteps):
     """All Python steps of a pipeline; the outcome of each record accompanies its rows.
 
     A record that is already decided passes unchanged. A record is atomic: if any of its rows fails
-    in a later step, the record has failed there. `carried` are columns that accompany their record,
-    and their later names.
+    in a later step, the record has failed there. `carried` has the columns that accompany their
+    record, with their names in the result.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class GuardedSteps(_PythonSteps):
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one batch of results per batch of records."""
-        steps, types = self._built()
+        steps, types = self._build()
         for batch in batches:
             yield self._results(batch, steps, types)
 
@@ -119,12 +119,12 @@ class GuardedSteps(_PythonSteps):
             undecided = [n for n, outcome in enumerate(outcomes.to_pylist()) if outcome is None]
         results = steps.run(records(batch, undecided))
         if undecided is None and isinstance(results.record_of, range):
-            internal = _one_row_each(batch, results)
-            return self._assembled(batch, internal, results.arrays, types, None)
+            internal = _internal_columns(batch, results)
+            return self._result_batch(batch, internal, results.arrays, types, None)
         numbers = range(batch.num_rows) if undecided is None else undecided
-        return self._mixed(batch, results, types, outcomes.to_pylist(), numbers)
+        return self._rows_of_all(batch, results, types, outcomes.to_pylist(), numbers)
 
-    def _mixed(
+    def _rows_of_all(
         self,
         batch: pa.RecordBatch,
         results: Results,
@@ -132,9 +132,9 @@ class GuardedSteps(_PythonSteps):
         outcomes: list[int | None],
         numbers: Iterable[int],
     ) -> pa.RecordBatch:
-        """Return the rows of all records in order; one without rows has an empty one.
+        """Return the rows of all records in order; a record without rows has an empty row.
 
-        `numbers` are the places in the batch of the records that the steps were called with.
+        `numbers` are the indexes in the batch of the records that the steps were called with.
         """
         errors = _column(batch, ERROR, None)
         # A row may already be one of several of its record.
@@ -145,23 +145,23 @@ class GuardedSteps(_PythonSteps):
             rows_of[record].append(row)
         internal: dict[str, list[Any]] = {OUTCOME: [], ERROR: [], ORDINAL: [], RETRIES: []}
         origins: list[int] = []
-        taken: list[int | None] = []
+        indexes: list[int | None] = []
         for number, outcome in enumerate(outcomes):
-            error, more, rows = errors[number], 0, []
+            error, new_retries, rows = errors[number], 0, []
             if number in record_at:
                 record = record_at[number]
-                rows, more = rows_of[record], results.retries.get(record, 0)
+                rows, new_retries = rows_of[record], results.retries.get(record, 0)
                 outcome, error = self._outcome(results.failures.get(record), passed=bool(rows))
-            times = len(rows) or 1
-            origins += [number] * times
-            taken += rows or [None]
-            internal[OUTCOME] += [outcome] * times
-            internal[ERROR] += [error] * times
-            internal[ORDINAL] += range(ordinals[number], ordinals[number] + times)
-            internal[RETRIES] += [retries[number] + more, *[0] * (times - 1)]
-        take = pa.array(taken, pa.int32())
+            count = len(rows) or 1
+            origins += [number] * count
+            indexes += rows or [None]
+            internal[OUTCOME] += [outcome] * count
+            internal[ERROR] += [error] * count
+            internal[ORDINAL] += range(ordinals[number], ordinals[number] + count)
+            internal[RETRIES] += [retries[number] + new_retries, *[0] * (count - 1)]
+        take = pa.array(indexes, pa.int32())
         arrays = [column.take(take) for column in results.arrays]
-        return self._assembled(batch, internal, arrays, types, pa.array(origins, pa.int32()))
+        return self._result_batch(batch, internal, arrays, types, pa.array(origins, pa.int32()))
 
     def _outcome(
         self, failure: StepFailure | None, *, passed: bool
@@ -171,7 +171,7 @@ class GuardedSteps(_PythonSteps):
         step = self._steps[failure.step]
         return step.number, _error_row(failure, step)
 
-    def _assembled(
+    def _result_batch(
         self,
         batch: pa.RecordBatch,
         internal: dict[str, Any],
@@ -191,22 +191,22 @@ class GuardedSteps(_PythonSteps):
         )
 
 
-def _one_row_each(batch: pa.RecordBatch, results: Results) -> dict[str, list[Any]]:
+def _internal_columns(batch: pa.RecordBatch, results: Results) -> dict[str, list[Any]]:
     """Return the internal columns of records that each became exactly one row."""
     retries = _column(batch, RETRIES, 0)
-    for record, more in results.retries.items():
-        retries[record] += more
+    for record, new_retries in results.retries.items():
+        retries[record] += new_retries
     nulls = [None] * batch.num_rows
     return {OUTCOME: nulls, ERROR: nulls, ORDINAL: _column(batch, ORDINAL, 0), RETRIES: retries}
 
 
-def _column(batch: pa.RecordBatch, name: str, otherwise: object) -> list[Any]:
-    """Return an internal column; not all of them exist from the beginning."""
-    at = batch.schema.get_field_index(name)
-    return [otherwise] * batch.num_rows if at < 0 else list(batch.column(at).to_pylist())
+def _column(batch: pa.RecordBatch, name: str, default: object) -> list[Any]:
+    """Return an internal column, or its default for each row if the batch lacks it."""
+    index = batch.schema.get_field_index(name)
+    return [default] * batch.num_rows if index < 0 else list(batch.column(index).to_pylist())
 
 
-def _rules(step: Step, rules: Rules) -> Rules:
+def _rules_of(step: Step, rules: Rules) -> Rules:
     if not rules.retries or not step.retriable:
         return rules
     return replace(rules, kinds={**rules.kinds, **dict.fromkeys(step.retriable, RETRIABLE)})
@@ -215,7 +215,7 @@ def _rules(step: Step, rules: Rules) -> Rules:
 def _error_row(failure: StepFailure, step: Step) -> Row:
     exc, fields = failure.failed.error, None
     if isinstance(exc, WrongType | Unreadable):
-        # The row does not have the schema of its step: the frame is the function.
+        # No code of the author raised: the frame is the step's function.
         code = getattr(step.function, "__code__", None)
         frame = None
         if code is not None:

@@ -1,7 +1,7 @@
-"""Record the progress of a worker where it survives the worker: in the file of its fault handler.
+"""Record the progress of a Python worker in the file of its fault handler.
 
-If the worker dies without an exception, Spark includes this file in the message of the failed job;
-no connection of ours is needed. The file exists if Spark is configured to create it.
+If the worker dies without an exception, Spark includes this file in the message of the failed job.
+The file exists if Spark is configured to create it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Final
 
-#: Begins the line; two numbers follow.
+#: The beginning of the line, which two numbers follow.
 PROGRESS: Final = "arrester at"
-#: Lower than any rank.
+#: The rank of no record, lower than any other.
 NO_RANK: Final = 0
 _FOLDER = "PYTHON_FAULTHANDLER_DIR"
 _DIGITS = 20
 
 
 class Progress:
-    """The record that is being sent, by its rank; `settled`: earlier ones need no repetition."""
+    """The rank of the record that is being sent; `settled`: earlier ones need no repetition."""
 
     def __init__(self, file: IO[bytes] | None) -> None:
         self._file = file
@@ -35,7 +35,7 @@ class Progress:
 
 @contextmanager
 def open_progress() -> Iterator[Progress]:
-    """Open the progress record of this worker; it is cleared at the end."""
+    """Open the progress record of this worker, and clear it at the end of the block."""
     folder = os.environ.get(_FOLDER)
     path = None if folder is None else os.path.join(folder, str(os.getpid()))
     if path is None or not os.path.exists(path):
@@ -53,12 +53,13 @@ def open_progress() -> Iterator[Progress]:
 
 
 def _append_traces(path: str) -> None:
-    """Append traces: at Spark's own offset in the file they would overwrite the line."""
-    appending = open(path, "a", encoding="utf-8")  # noqa: SIM115 (open until a crash writes to it)
-    faulthandler.enable(file=appending)
-    for file in _appending:
-        file.close()
-    _appending[:] = [appending]
+    """Append traces to the file. From Spark's own file object, they would overwrite the line."""
+    file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (open until a crash writes to it)
+    faulthandler.enable(file=file)
+    for earlier in _trace_files:
+        earlier.close()
+    _trace_files[:] = [file]
 
 
-_appending: list[IO[str]] = []
+#: The file of the fault handler, which has to stay referenced.
+_trace_files: list[IO[str]] = []

@@ -1,7 +1,7 @@
 """Run the author's Python steps over many records; an exception fails only its record.
 
-A step is called for all records before the next step, so that its results can be checked column by
-column: only deviating ones are checked one by one.
+A step is called for all records before the next step, so that its rows can be checked column by
+column. They are checked one by one only if a column deviates.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.types import Row as SparkRow
 
 from .arrow_reader import Records, Row, Unreadable
-from .arrow_writer import Writer
+from .arrow_writer import RowWriter
 from .errors import RETRIABLE, SELF_HEALING, Failed, Rules, failure_from, now_ms, sleep, text
 from .type_check import Check, WrongType, preview, refuse_awaitable, struct_check
 
@@ -25,17 +25,17 @@ UserFunction = Callable[[Row], Row | Iterable[Row] | None]
 
 
 class StepFailure(NamedTuple):
-    """The failure of a record: the step's index, the last exception, the attempts."""
+    """The failure of a record: the step's index, the last exception, the number of attempts."""
 
     step: int
     failed: Failed
     attempts: int
-    #: From the start of the first attempt; None for a row that does not fit.
+    #: From the start of the first attempt; None for a row that does not conform.
     took_ms: int | None = None
 
 
 class Attempted(NamedTuple):
-    """The result of an operation and its attempts."""
+    """The result of an operation, and the number of its attempts."""
 
     attempts: int
     rows: list[Row]
@@ -46,7 +46,7 @@ class Attempted(NamedTuple):
 
 @dataclass
 class Results:
-    """The results of records, identified by number."""
+    """The results of records, which are identified by number."""
 
     rows: list[Row]
     #: The record of each row.
@@ -54,11 +54,11 @@ class Results:
     #: The columns of the rows.
     arrays: list[Any] = field(default_factory=list)
     failures: dict[int, StepFailure] = field(default_factory=dict)
-    #: Attempts after the first.
+    #: Attempts after the first, by record.
     retries: dict[int, int] = field(default_factory=dict)
 
     def fail(self, record: int, failure: StepFailure) -> None:
-        """Keep the first failure of a record."""
+        """Record the first failure of a record, and ignore later ones."""
         self.failures.setdefault(record, failure)
 
     def drop_failed(self) -> None:
@@ -70,7 +70,7 @@ class Results:
 
 
 class _Raised(NamedTuple):
-    """In place of an answer: the exception, and when the call began."""
+    """An exception in place of a return value, and the start of the call."""
 
     error: BaseException
     started_ms: int
@@ -89,22 +89,22 @@ class Steps:
         self._functions = functions
         self._checks = [struct_check(schema, top_level=True) for schema in schemas]
         self._writers = [
-            Writer(schema, kinds) for schema, kinds in zip(schemas, types, strict=True)
+            RowWriter(schema, kinds) for schema, kinds in zip(schemas, types, strict=True)
         ]
-        self._last = types[-1]
+        self._last_types = types[-1]
         self._rules = rules
 
     def run(self, records: Records) -> Results:
-        """Call the steps; each record leaves rows, or nothing, or has failed."""
+        """Call the steps; each record has rows, is filtered, or has failed."""
         results = Results(records.rows, range(len(records.rows)))
         for record, exc in records.unreadable.items():
             results.fail(record, self._mismatch(exc, 0))
         results.drop_failed()
         for number in range(len(self._functions)):
-            self._step(number, results, records)
+            self._run_step(number, results, records)
         return results
 
-    def _step(self, number: int, results: Results, records: Records) -> None:
+    def _run_step(self, number: int, results: Results, records: Records) -> None:
         rows, record_of = results.rows, results.record_of
         # A function may change its row; a further attempt gets the original row.
         saved = copy.deepcopy(rows) if number and self._rules[number].retries else rows
@@ -112,45 +112,45 @@ class Steps:
         def fresh(index: int) -> Row:
             return copy.deepcopy(saved[index]) if number else records.fresh(record_of[index])
 
-        answers = self._called(number, rows)
-        if set(map(type, answers)) - {dict}:
-            self._expand(number, results, answers, fresh)
+        returned = self._call(number, rows)
+        if set(map(type, returned)) - {dict}:
+            self._expand(number, results, returned, fresh)
         else:
-            results.rows = answers
+            results.rows = returned
         self._check(number, results, records)
 
-    def _called(self, number: int, rows: list[Row]) -> list[Any]:
-        """Return a dict, a list of dicts or an exception for each row."""
+    def _call(self, number: int, rows: list[Row]) -> list[Any]:
+        """Call a step; return a dict, a list of dicts or an exception for each row."""
         function, timed = self._functions[number], self._rules[number].timed
-        answers: list[Any] = []
-        add = answers.append
+        returned: list[Any] = []
+        add = returned.append
         started_ms = 0
         for row in rows:
             if timed:
                 started_ms = now_ms()
             try:
-                answer = function(row)
-                add(answer if answer is row else _copied(answer))
+                value = function(row)
+                add(value if value is row else _copy(value))
             except BaseException as exc:  # the author's code may raise anything
                 add(_Raised(exc, started_ms))
-        return answers
+        return returned
 
     def _expand(
-        self, number: int, results: Results, answers: list[Any], fresh: Callable[[int], Row]
+        self, number: int, results: Results, returned: list[Any], fresh: Callable[[int], Row]
     ) -> None:
-        """Process answers that are not all dicts: nothing, several rows, an exception."""
+        """Process return values that are not all dicts: no rows, several rows, an exception."""
         rows: list[Row] = []
         record_of: list[int] = []
-        for index, (answer, record) in enumerate(zip(answers, results.record_of, strict=True)):
-            if isinstance(answer, _Raised):
-                answer = self._retried(number, results, record, answer, partial(fresh, index))
-            produced = [answer] if type(answer) is dict else answer
+        for index, (value, record) in enumerate(zip(returned, results.record_of, strict=True)):
+            if isinstance(value, _Raised):
+                value = self._retry(number, results, record, value, partial(fresh, index))
+            produced = [value] if type(value) is dict else value
             rows += produced
             record_of += [record] * len(produced)
         results.rows, results.record_of = rows, record_of
         results.drop_failed()
 
-    def _retried(
+    def _retry(
         self,
         number: int,
         results: Results,
@@ -158,7 +158,8 @@ class Steps:
         raised: _Raised,
         fresh: Callable[[], Row],
     ) -> list[Row]:
-        operation = partial(_operation, self._functions[number], self._checks[number])
+        """Make further attempts at a row, if the rules allow any; return its rows."""
+        operation = partial(_checked_rows, self._functions[number], self._checks[number])
         result = call_with_retries(
             operation, fresh, self._rules[number], raised=raised.error, started_ms=raised.started_ms
         )
@@ -170,7 +171,7 @@ class Steps:
         return result.rows
 
     def _check(self, number: int, results: Results, records: Records) -> None:
-        """Check the rows of a step, and make arrays of the last one's."""
+        """Check the rows of a step, and make arrays from those of the last step."""
         is_last = number == len(self._functions) - 1
         writer = self._writers[number]
         try:
@@ -188,25 +189,25 @@ class Steps:
                     results.fail(record, self._mismatch(exc, number))
             results.drop_failed()
         if is_last:
-            results.arrays = self._converted(results)
+            results.arrays = self._convert(results)
 
-    def _converted(self, results: Results) -> list[Any]:
+    def _convert(self, results: Results) -> list[Any]:
         """Return the columns; a row that Arrow refuses is a failure of the last step.
 
-        Rare: a value of a type whose check is left to Arrow.
+        This is rare: only Arrow checks values of some types.
         """
         try:
-            return _arrays(results.rows, self._last)
+            return _arrays(results.rows, self._last_types)
         except Exception:
             for row, record in zip(results.rows, results.record_of, strict=True):
-                for each in self._last:
+                for column in self._last_types:
                     try:
-                        pa.array([row.get(each.name)], each.type)
+                        pa.array([row.get(column.name)], column.type)
                     except Exception as exc:
-                        wrong = WrongType(f"field {each.name} is {each.type}: {text(exc)}")
-                        results.fail(record, self._mismatch(wrong, len(self._functions) - 1))
+                        refusal = WrongType(f"field {column.name} is {column.type}: {text(exc)}")
+                        results.fail(record, self._mismatch(refusal, len(self._functions) - 1))
             results.drop_failed()
-        return _arrays(results.rows, self._last)
+        return _arrays(results.rows, self._last_types)
 
     def _mismatch(self, exc: WrongType | Unreadable, number: int) -> StepFailure:
         return StepFailure(number, failure_from(exc, self._rules[number]), 1)
@@ -222,8 +223,9 @@ def call_with_retries(
 ) -> Attempted:
     """Return the final result of `operation` on a row whose first attempt has `raised`.
 
-    Each attempt gets a `fresh` row: the author's function may change its argument. A self-healing
-    exception is raised: Spark repairs it. A killed task ends a wait with its process.
+    Each attempt gets a `fresh` row, since the author's function may change its argument. Raises a
+    self-healing exception, which Spark repairs. If a task is killed, its process ends, also in a
+    wait.
     """
     attempts = 1
     while True:
@@ -246,19 +248,19 @@ def call_with_retries(
 
 
 def _arrays(rows: list[Row], types: pa.Schema) -> list[Any]:
-    return [pa.array([row.get(each.name) for row in rows], each.type) for each in types]
+    return [pa.array([row.get(column.name) for row in rows], column.type) for column in types]
 
 
-def _operation(function: UserFunction, check: Check, row: Row) -> list[Row]:
-    """Return the rows that a step makes of one row, each checked."""
-    rows = _rows_in(function(row))
-    for each in rows:
-        check_row(check, each)
-    return rows
+def _checked_rows(function: UserFunction, check: Check, row: Row) -> list[Row]:
+    """Return the checked rows that a step makes from one row."""
+    results = _rows_in(function(row))
+    for result in results:
+        check_row(check, result)
+    return results
 
 
 def check_row(check: Check, row: Row) -> None:
-    """Raise WrongType for a row that does not conform, or that cannot be checked."""
+    """Raise WrongType for a row that does not conform, or cannot be checked."""
     try:
         check(row, "")
     except WrongType:
@@ -269,30 +271,30 @@ def check_row(check: Check, row: Row) -> None:
         raise WrongType(f"a row cannot be checked: {type(exc).__name__}: {text(exc)}") from exc
 
 
-def _copied(answer: object) -> Row | list[Row]:
-    """Return a copy of an answer: a function may reuse one buffer for all rows.
+def _copy(returned: object) -> Row | list[Row]:
+    """Return a copy of a step's return value: a step may reuse one dict for all rows.
 
-    Nested values of a row are not copied: that would cost more than the step.
+    Nested values of a row are not copied, since that would take longer than the step.
     """
-    return dict(answer) if type(answer) is dict else _rows_in(answer)
+    return dict(returned) if type(returned) is dict else _rows_in(returned)
 
 
-def _rows_in(answer: object) -> list[Row]:
-    """Return the rows in what the author's function returned: a dict, None or an iterable."""
-    if answer is None:
+def _rows_in(returned: object) -> list[Row]:
+    """Return the rows in a step's return value: a dict, None or an iterable of dicts."""
+    if returned is None:
         return []
-    if isinstance(answer, dict):
-        return [dict(answer)]
-    if isinstance(answer, Awaitable | AsyncIterable):
-        refuse_awaitable("the step", answer)
-    if isinstance(answer, str | bytes | SparkRow) or not isinstance(answer, Iterable):
-        hint = ": row.asDict(recursive=True) is one" if isinstance(answer, SparkRow) else ""
+    if isinstance(returned, dict):
+        return [dict(returned)]
+    if isinstance(returned, Awaitable | AsyncIterable):
+        refuse_awaitable("the step", returned)
+    if isinstance(returned, str | bytes | SparkRow) or not isinstance(returned, Iterable):
+        hint = ": row.asDict(recursive=True) is one" if isinstance(returned, SparkRow) else ""
         allowed = "a step returns dict, None or an iterable of dicts"
-        raise WrongType(f"{allowed}; got {preview(answer)}{hint}")
+        raise WrongType(f"{allowed}; got {preview(returned)}{hint}")
     rows = []
-    for row in answer:
+    for row in returned:
         if not isinstance(row, Mapping):
             raise WrongType(f"a step yields dicts; got {type(row).__name__} {preview(row)}")
-        # A generator may yield one dict again and again, changed in between.
+        # A generator may yield one dict several times, changed in between.
         rows.append(dict(row))
     return rows

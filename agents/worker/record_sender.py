@@ -152,14 +152,14 @@ class _PartitionSender:
             return
         self._record_progress(record)
         try:
-            answer = self.send(record.row)
-            if inspect.isawaitable(answer) and not hasattr(answer, "result"):
-                refuse_awaitable("send", answer)
+            returned = self.send(record.row)
+            if inspect.isawaitable(returned) and not hasattr(returned, "result"):
+                refuse_awaitable("send", returned)
         except BaseException as exc:  # the author's code may raise anything, SystemExit too
             self._fail(record, state, exc, immediate=True)
             return
-        if callable(getattr(answer, "result", None)):
-            self._await(record, state, answer)
+        if callable(getattr(returned, "result", None)):
+            self._await(record, state, returned)
 
     def await_all(self) -> None:
         """Wait for all sends in progress."""

@@ -20,14 +20,14 @@ class WrongType(TypeError):
     value."""
 
 
-INTEGERS: dict[type[T.DataType], int] = {
+INTEGER_BITS: dict[type[T.DataType], int] = {
     T.ByteType: 8,
     T.ShortType: 16,
     T.IntegerType: 32,
     T.LongType: 64,
 }
-#: Accepted Python classes, and subclasses of them that are not.
-PLAIN: dict[type[T.DataType], tuple[tuple[type, ...], tuple[type, ...]]] = {
+#: The accepted Python classes, and subclasses of them that are not accepted.
+CLASSES: dict[type[T.DataType], tuple[tuple[type, ...], tuple[type, ...]]] = {
     T.BooleanType: ((bool,), ()),
     T.StringType: ((str,), ()),
     T.CharType: ((str,), ()),
@@ -36,30 +36,30 @@ PLAIN: dict[type[T.DataType], tuple[tuple[type, ...], tuple[type, ...]]] = {
     T.DateType: ((datetime.date,), (datetime.datetime,)),
     T.DayTimeIntervalType: ((datetime.timedelta,), ()),
 }
-#: The integer up to which every integer is a double (2^53), or a float (2^24).
-EXACT: dict[type[T.DataType], int] = {T.DoubleType: 2**53, T.FloatType: 2**24}
+#: Up to 2^53 every integer is a double, and up to 2^24 every integer is a float.
+EXACT_INTEGERS: dict[type[T.DataType], int] = {T.DoubleType: 2**53, T.FloatType: 2**24}
 #: The largest finite value. Arrow turns larger ones into infinity; Python's own are doubles.
-LARGEST: dict[type[T.DataType], float] = {
+LARGEST_FINITE: dict[type[T.DataType], float] = {
     T.DoubleType: math.inf,
     T.FloatType: (2 - 2**-23) * 2.0**127,
 }
 
 
 def struct_check(schema: T.StructType, *, top_level: bool = False) -> Check:
-    """Return a check of dicts against `schema`: all fields, no others, each conforming.
+    """Return a check of dicts: they have all fields of `schema` and no others, of their types.
 
     `top_level` is for the row itself, whose fields are named without a leading path.
     """
-    fields = {field.name: (_check_of(field.dataType), field.nullable) for field in schema.fields}
+    fields = {field.name: (_check_for(field.dataType), field.nullable) for field in schema.fields}
 
     def check(value: Any, path: str) -> None:
         if not isinstance(value, dict):
-            raise _wrong(path or "the row", "a dict", value)
+            raise _wrong_type(path or "the row", "a dict", value)
         prefix = "" if top_level else f"{path}."
         for name, (check_field, nullable) in fields.items():
             if name not in value:
                 raise WrongType(f"field {prefix}{name} is missing")
-            _check_one(value[name], f"{prefix}{name}", check_field, nullable=nullable)
+            _check_value(value[name], f"{prefix}{name}", check_field, nullable=nullable)
         for name in value:
             if name not in fields:
                 raise WrongType(f"field {prefix}{name} is not in the schema; add it by schema=")
@@ -67,14 +67,14 @@ def struct_check(schema: T.StructType, *, top_level: bool = False) -> Check:
     return check
 
 
-def checked_values(kind: T.DataType, *, nullable: bool) -> Callable[[list[Any]], bool]:
-    """Return a check of many values of a type, one by one."""
-    check_value = _check_of(kind)
+def values_check(kind: T.DataType, *, nullable: bool) -> Callable[[list[Any]], bool]:
+    """Return a function that checks many values of a type, one by one."""
+    check_value = _check_for(kind)
 
     def check(values: list[Any]) -> bool:
         try:
             for value in values:
-                _check_one(value, "", check_value, nullable=nullable)
+                _check_value(value, "", check_value, nullable=nullable)
         except WrongType:
             return False
         return True
@@ -82,64 +82,66 @@ def checked_values(kind: T.DataType, *, nullable: bool) -> Callable[[list[Any]],
     return check
 
 
-def _check_one(value: Any, path: str, check: Check, *, nullable: bool) -> None:
+def _check_value(value: Any, path: str, check: Check, *, nullable: bool) -> None:
     if value is not None:
         check(value, path)
     elif not nullable:
         raise WrongType(f"field {path} is None, and it may not be NULL")
 
 
-def _check_of(kind: T.DataType) -> Check:
+def _check_for(kind: T.DataType) -> Check:
     """Return the check of one type; a type without a rule here is left to Arrow."""
-    if type(kind) in INTEGERS:
-        return _integer(kind, INTEGERS[type(kind)])
-    if isinstance(kind, T.FractionalType) and type(kind) in EXACT:
-        return _fraction(kind)
+    if type(kind) in INTEGER_BITS:
+        return _integer_check(kind, INTEGER_BITS[type(kind)])
+    if isinstance(kind, T.FractionalType) and type(kind) in EXACT_INTEGERS:
+        return _fraction_check(kind)
     if isinstance(kind, T.DecimalType):
-        return _decimal(kind)
+        return _decimal_check(kind)
     if isinstance(kind, T.StructType):
         return struct_check(kind)
     if isinstance(kind, T.ArrayType):
-        return _array(kind)
+        return _array_check(kind)
     if isinstance(kind, T.MapType):
-        return _map(kind)
-    if type(kind) in PLAIN:
-        return _instance(kind, *PLAIN[type(kind)])
+        return _map_check(kind)
+    if type(kind) in CLASSES:
+        return _instance_check(kind, *CLASSES[type(kind)])
     if isinstance(kind, T.TimestampType | T.TimestampNTZType):
-        return _timestamp(kind)
-    return _anything
+        return _timestamp_check(kind)
+    return _accept_anything
 
 
-def _anything(value: Any, path: str) -> None:
+def _accept_anything(value: Any, path: str) -> None:
     """Accept any value; Arrow checks it."""
 
 
-def _instance(kind: T.DataType, accepted: tuple[type, ...], excluded: tuple[type, ...]) -> Check:
+def _instance_check(
+    kind: T.DataType, accepted: tuple[type, ...], excluded: tuple[type, ...]
+) -> Check:
     def check(value: Any, path: str) -> None:
         if not isinstance(value, accepted) or isinstance(value, excluded):
-            raise _wrong(path, kind.simpleString(), value)
+            raise _wrong_type(path, kind.simpleString(), value)
 
     return check
 
 
-def _integer(kind: T.DataType, bits: int) -> Check:
+def _integer_check(kind: T.DataType, bits: int) -> Check:
     limit = 2 ** (bits - 1)
 
     def check(value: Any, path: str) -> None:
         if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-            raise _wrong(path, kind.simpleString(), value)
+            raise _wrong_type(path, kind.simpleString(), value)
         if not -limit <= int(value) < limit:
             raise WrongType(f"field {path}: {value} does not fit {kind.simpleString()}")
 
     return check
 
 
-def _fraction(kind: T.DataType) -> Check:
-    exact, largest = EXACT[type(kind)], LARGEST[type(kind)]
+def _fraction_check(kind: T.DataType) -> Check:
+    exact, largest = EXACT_INTEGERS[type(kind)], LARGEST_FINITE[type(kind)]
 
     def check(value: Any, path: str) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float | numbers.Real):
-            raise _wrong(path, kind.simpleString(), value)
+            raise _wrong_type(path, kind.simpleString(), value)
         if isinstance(value, int) and abs(value) > exact:
             raise WrongType(f"field {path}: {value} is not exact as {kind.simpleString()}")
         if largest < abs(float(value)) < math.inf:
@@ -148,10 +150,10 @@ def _fraction(kind: T.DataType) -> Check:
     return check
 
 
-def _decimal(kind: T.DecimalType) -> Check:
+def _decimal_check(kind: T.DecimalType) -> Check:
     def check(value: Any, path: str) -> None:
         if not isinstance(value, decimal.Decimal):
-            raise _wrong(path, kind.simpleString(), value)
+            raise _wrong_type(path, kind.simpleString(), value)
         if not value.is_finite():
             raise WrongType(f"field {path}: {value} does not fit {kind.simpleString()}")
         _, digits, exponent = value.as_tuple()
@@ -163,12 +165,12 @@ def _decimal(kind: T.DecimalType) -> Check:
     return check
 
 
-def _timestamp(kind: T.DataType) -> Check:
+def _timestamp_check(kind: T.DataType) -> Check:
     aware = isinstance(kind, T.TimestampType)
 
     def check(value: Any, path: str) -> None:
         if not isinstance(value, datetime.datetime):
-            raise _wrong(path, kind.simpleString(), value)
+            raise _wrong_type(path, kind.simpleString(), value)
         if (value.tzinfo is not None) != aware:
             has = "has no time zone" if aware else "has a time zone"
             raise WrongType(f"field {path}: {value!r} {has}, {kind.simpleString()} is wanted")
@@ -176,30 +178,30 @@ def _timestamp(kind: T.DataType) -> Check:
     return check
 
 
-def _array(kind: T.ArrayType) -> Check:
-    element = _check_of(kind.elementType)
+def _array_check(kind: T.ArrayType) -> Check:
+    element = _check_for(kind.elementType)
 
     def check(value: Any, path: str) -> None:
         if not isinstance(value, list | tuple):
-            raise _wrong(path, kind.simpleString(), value)
+            raise _wrong_type(path, kind.simpleString(), value)
         for index, item in enumerate(value):
-            _check_one(item, f"{path}[{index}]", element, nullable=kind.containsNull)
+            _check_value(item, f"{path}[{index}]", element, nullable=kind.containsNull)
 
     return check
 
 
-def _map(kind: T.MapType) -> Check:
-    keys, values = _check_of(kind.keyType), _check_of(kind.valueType)
+def _map_check(kind: T.MapType) -> Check:
+    keys, values = _check_for(kind.keyType), _check_for(kind.valueType)
 
     def check(value: Any, path: str) -> None:
         if not isinstance(value, dict | list):
-            raise _wrong(path, kind.simpleString(), value)
+            raise _wrong_type(path, kind.simpleString(), value)
         for pair in value.items() if isinstance(value, dict) else value:
             if not isinstance(pair, tuple | list) or len(pair) != 2:
-                raise _wrong(path, f"{kind.simpleString()}, of pairs", pair)
+                raise _wrong_type(path, f"{kind.simpleString()}, of pairs", pair)
             key, item = pair
-            _check_one(key, f"{path}.key", keys, nullable=False)
-            _check_one(item, f"{path}[{preview(key)}]", values, nullable=kind.valueContainsNull)
+            _check_value(key, f"{path}.key", keys, nullable=False)
+            _check_value(item, f"{path}[{preview(key)}]", values, nullable=kind.valueContainsNull)
         if isinstance(value, list) and _has_duplicates([key for key, _ in value]):
             raise WrongType(f"field {path}: a key of {preview(value)} is there twice")
 
@@ -213,7 +215,7 @@ def _has_duplicates(keys: list[Any]) -> bool:
         return any(key in keys[:number] for number, key in enumerate(keys))
 
 
-def _wrong(path: str, wanted: str, value: Any) -> WrongType:
+def _wrong_type(path: str, wanted: str, value: Any) -> WrongType:
     text = "nan" if isinstance(value, float) and math.isnan(value) else preview(value)
     return WrongType(f"field {path} is {wanted}; got {type(value).__name__} {text}")
 
@@ -227,11 +229,11 @@ def preview(value: object) -> str:
     return text if len(text) <= 100 else f"{text[:100]}…"
 
 
-def refuse_awaitable(function: str, answer: object) -> NoReturn:
+def refuse_awaitable(function: str, awaitable: object) -> NoReturn:
     """Raise WrongType for the result of an async function, which nothing awaits."""
-    if inspect.iscoroutine(answer):
-        answer.close()
+    if inspect.iscoroutine(awaitable):
+        awaitable.close()
     raise WrongType(
-        f"{function} returned an awaitable ({type(answer).__name__}), which is not awaited: it has "
-        "not run; do the work before the return"
+        f"{function} returned an awaitable ({type(awaitable).__name__}), which is not awaited: "
+        "it has not run; do the work before the return"
     )

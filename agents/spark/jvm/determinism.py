@@ -1,6 +1,6 @@
-"""The search for expressions that give other values when the same rows are evaluated again.
+"""Find expressions whose values may differ when the same rows are evaluated again.
 
-A repeated micro-batch must give each record the task and the position that it had.
+In a repeated micro-batch, each record must have the same task and position.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pyspark.sql import types as T
 from arrester.agents.spark.jvm.catalyst import analysed, children, node_name, nodes, to_list
 
 _NAME = "v"
-_SIMPLE = (
+_SIMPLE_TYPES = (
     *(T.BinaryType, T.BooleanType, T.DateType, T.NumericType, T.StringType),
     *(T.TimestampNTZType, T.TimestampType),
 )
-#: Expressions that Catalyst flags as deterministic although two evaluations may differ.
-_DIFFERING = frozenset(
+#: Expressions that Catalyst flags as deterministic, although two evaluations may differ.
+_UNREPEATABLE = frozenset(
     {
         *("AggregateExpression", "WindowExpression", "PythonUDF", "PythonUDAF", "ScalaUDF"),
         *("CurrentDate", "CurrentTime", "CurrentTimestamp", "LocalTimestamp", "Now"),
@@ -31,52 +31,56 @@ _DIFFERING = frozenset(
 def non_deterministic_part(source: DataFrame, expression: Column, *, in_plan: bool) -> str | None:
     """Return the innermost part of an expression over `source` that is not deterministic, as SQL.
 
-    None if Catalyst flags no part. With `in_plan`, the columns that it reads are traced through the
-    source's plan to the expressions that make them.
+    None if Catalyst flags no part. With `in_plan`, the columns that the expression reads are traced
+    through the source's plan to the expressions that compute them.
     """
     project = analysed(source.select(expression.alias(_NAME)))
     root = project.projectList().apply(0)
-    found = _flagged(root)
-    if found is None and in_plan:
-        made_from = _trace(project.child(), _attributes(root))
-        parts = (_flagged(each) for each in made_from if each is not None)
-        found = next((each for each in parts if each is not None), None)
-    return None if found is None else str(found.sql())
+    part = _non_deterministic(root)
+    if part is None and in_plan:
+        origins = _origins(project.child(), _attributes(root))
+        parts = (_non_deterministic(origin) for origin in origins if origin is not None)
+        part = next((part for part in parts if part is not None), None)
+    return None if part is None else str(part.sql())
 
 
 def repeatable_columns(source: DataFrame) -> tuple[str, ...]:
     """Return the columns of simple types that certainly have the same values in each evaluation.
 
-    Values of aggregates, windows, functions in Python and the time of a query may differ.
+    The values of aggregates, windows and Python functions may differ, and the time of a query.
     """
     plan = analysed(source)
-    simple = {field.name for field in source.schema.fields if isinstance(field.dataType, _SIMPLE)}
+    simple = {
+        field.name for field in source.schema.fields if isinstance(field.dataType, _SIMPLE_TYPES)
+    }
     return tuple(
         str(column.name())
         for column in to_list(plan.output())
         if column.name() in simple
-        and all(made is not None and not _may_differ(made) for made in _trace(plan, [column]))
+        and all(
+            origin is not None and not _may_differ(origin) for origin in _origins(plan, [column])
+        )
     )
 
 
 def _may_differ(expression: Any) -> bool:
     if not expression.deterministic():
         return True
-    return any(node_name(node) in _DIFFERING for node in nodes(expression))
+    return any(node_name(node) in _UNREPEATABLE for node in nodes(expression))
 
 
-def _flagged(expression: Any) -> Any | None:
+def _non_deterministic(expression: Any) -> Any | None:
     """Return the innermost node that Catalyst does not flag as deterministic."""
     if expression.deterministic():
         return None
-    below = (_flagged(child) for child in children(expression))
-    return next((each for each in below if each is not None), expression)
+    parts = (_non_deterministic(child) for child in children(expression))
+    return next((part for part in parts if part is not None), expression)
 
 
-def _trace(plan: Any, attributes: list[Any]) -> Iterator[Any | None]:
-    """Yield the expressions that make `attributes` in a plan, and those that make their inputs.
+def _origins(plan: Any, attributes: list[Any]) -> Iterator[Any | None]:
+    """Yield the expressions that compute `attributes` in a plan, and those of their inputs.
 
-    None represents an operator that does not show how it makes an attribute.
+    None represents an operator that does not show how it computes an attribute.
     """
     operators = nodes(plan)
     seen: set[int] = set()
@@ -87,31 +91,31 @@ def _trace(plan: Any, attributes: list[Any]) -> Iterator[Any | None]:
             continue
         seen.add(attribute.exprId().id())
         for operator in operators:
-            for made_from in _made_from(operator, attribute):
-                yield made_from
-                waiting += [] if made_from is None else _attributes(made_from)
+            for origin in _origins_in(operator, attribute):
+                yield origin
+                waiting += [] if origin is None else _attributes(origin)
 
 
-def _made_from(operator: Any, attribute: Any) -> Iterator[Any | None]:
-    """Yield the expressions from which an operator makes an attribute, none if it passes it on."""
+def _origins_in(operator: Any, attribute: Any) -> Iterator[Any | None]:
+    """Yield the expressions of an operator that compute an attribute, none if it passes it on."""
     if not operator.outputSet().contains(attribute):
         return
     if node_name(operator) == "Union":
-        # Its output has the identities of the first child's columns.
-        index = [_is(each, attribute) for each in to_list(operator.output())].index(True)
+        # The output of a union has the expression IDs of its first child's columns.
+        index = [_has_id_of(column, attribute) for column in to_list(operator.output())].index(True)
         yield from (child.output().apply(index) for child in children(operator))
     elif operator.inputSet().contains(attribute) or not children(operator):
         return
     elif node_name(operator) == "Generate":
         yield operator.generator()
     else:
-        named = [each for each in to_list(operator.expressions()) if node_name(each) == "Alias"]
-        yield next((each.child() for each in named if _is(each, attribute)), None)
+        aliases = [part for part in to_list(operator.expressions()) if node_name(part) == "Alias"]
+        yield next((alias.child() for alias in aliases if _has_id_of(alias, attribute)), None)
 
 
-def _is(named: Any, attribute: Any) -> bool:
+def _has_id_of(named: Any, attribute: Any) -> bool:
     return bool(named.exprId().equals(attribute.exprId()))
 
 
 def _attributes(expression: Any) -> list[Any]:
-    return [each for each in nodes(expression) if node_name(each) == "AttributeReference"]
+    return [node for node in nodes(expression) if node_name(node) == "AttributeReference"]

@@ -1,9 +1,8 @@
-"""A filter of Spark's own log lines about a write that Arrester aborts or cancels on purpose.
+"""A filter of Spark's log lines about writes that Arrester aborts or cancels on purpose.
 
-Spark logs the same expected abort up to six times, with traces of 200 lines. The filter is compiled
-in the JVM of the driver by Janino, which Spark has for its generated code: no jar is needed.
-It denies warnings and errors of a few loggers of Spark, only if they belong to such an abort. It
-sets no level.
+Spark logs the same expected abort up to six times, with traces of 200 lines. The filter denies
+warnings and errors of a few loggers, only if they belong to such an abort. It sets no level.
+Janino, which Spark has for its generated code, compiles it in the JVM of the driver.
 """
 
 from __future__ import annotations
@@ -20,9 +19,10 @@ from arrester.agents.spark.jvm.classes import jvm_class
 
 _log = logging.getLogger("arrester.thread")
 
-#: How texts identify an abort. It is in the message of the exception, or in the tag of the jobs.
+#: The beginning of the mark of an abort, which is in the message of its exception or the tag of its
+#: jobs.
 _MARK: Final = "arrester-abort-"
-#: How the names of the loggers begin in which Spark reports a failed or cancelled job.
+#: The beginnings of the names of loggers to which Spark logs a failed or cancelled job.
 _LOGGERS: Final = (
     "org.apache.spark.api.python",
     "org.apache.spark.executor.Executor",
@@ -30,11 +30,11 @@ _LOGGERS: Final = (
     "org.apache.spark.sql.execution.datasources",
     "org.apache.spark.sql.execution.python",
     "org.apache.spark.util.Utils",
-    # Only lines of tasks whose stage is aborted.
+    # For lines of tasks whose stage is aborted.
     "org.apache.hadoop.",
 )
-_attaching = threading.Lock()
-#: The name under which log4j's configuration has the filter.
+_attach_lock = threading.Lock()
+#: The name of the filter in log4j's configuration.
 _COMPONENT: Final = "arrester-log-filter"
 _CLASS: Final = "ArresterLogFilter"
 _SOURCE: Final = """
@@ -105,7 +105,7 @@ public class ArresterLogFilter extends AbstractFilter {
         String text = event.getMessage().getFormattedMessage();
         TaskContext task = TaskContext.get();
         if (hasMark(text) || hasMark(event.getThrown()) || isKilled(task)) {
-            keep(task, text);
+            addAborted(task, text);
             return true;
         }
         if (event.getThrown() != null) {
@@ -129,7 +129,7 @@ public class ArresterLogFilter extends AbstractFilter {
                 || hasMark(String.valueOf(task.getKillReason())));
     }
 
-    private void keep(TaskContext task, String text) {
+    private void addAborted(TaskContext task, String text) {
         if (aborted.size() > ABORTS) {
             aborted.clear();
         }
@@ -177,11 +177,11 @@ def abort_mark() -> str:
 
 
 class LogFilter:
-    """The filter in a driver's JVM; None: it could not be attached, and Spark logs all lines."""
+    """The filter in a driver's JVM. If it cannot be attached, Spark logs all lines."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._filter = _attached(spark)
-        #: The thread whose writes are announced: each call to the JVM takes time.
+        self._filter = _attached_filter(spark)
+        #: The thread whose writes are announced. It is kept since each call to the JVM takes time.
         self._thread: int | None = None
 
     def begin(self, mark: str) -> None:
@@ -191,43 +191,46 @@ class LogFilter:
             self._thread = threading.get_ident()
 
     def end(self, mark: str) -> None:
-        """End it after an exception. Later lines without the mark are not its own."""
+        """End the announcement after an exception. Later lines without the mark pass the filter."""
         self._thread = None
         if self._filter is not None:
             self._filter.end(mark)
 
     def expect(self, stages: Iterable[int]) -> None:
-        """Announce that running stages are about to be cancelled: not all lines have the mark."""
+        """Announce the cancellation of running stages: not all lines about it have the mark."""
         if self._filter is not None:
             for stage in stages:
                 self._filter.expect(stage)
 
 
-def _attached(spark: SparkSession) -> Any:
-    """Return the filter in log4j's present configuration, attached if it is not there yet."""
+def _attached_filter(spark: SparkSession) -> Any:
+    """Return the filter in log4j's configuration, attached if it is not there yet.
+
+    None if it cannot be attached.
+    """
     try:
         jvm: Any = spark._jvm
         loader = jvm_class(jvm, "org.apache.spark.util.Utils").getSparkClassLoader()
         manager = jvm_class(jvm, "org.apache.logging.log4j.LogManager")
         context = manager.getContext(loader, False)
         configuration = context.getConfiguration()
-        with _attaching:
-            known = configuration.getComponent(_COMPONENT)
-            if known is None:
-                known = _compiled(jvm, loader)
-                known.start()
-                # Mostly the root. A configuration of their own would show their INFO lines.
-                found = [configuration.getLoggerConfig(name) for name in _LOGGERS]
-                for each in {str(config.getName()): config for config in found}.values():
-                    each.addFilter(known)
-                configuration.addComponent(_COMPONENT, known)
-        return known
+        with _attach_lock:
+            log_filter = configuration.getComponent(_COMPONENT)
+            if log_filter is None:
+                log_filter = _new_filter(jvm, loader)
+                log_filter.start()
+                # Mostly the root's. New configurations of these loggers would show INFO lines.
+                logger_configs = [configuration.getLoggerConfig(name) for name in _LOGGERS]
+                for config in {str(each.getName()): each for each in logger_configs}.values():
+                    config.addFilter(log_filter)
+                configuration.addComponent(_COMPONENT, log_filter)
+        return log_filter
     except Exception:  # another logging library, or another version of it
         _log.debug("Spark's lines about expected aborts cannot be filtered", exc_info=True)
         return None
 
 
-def _compiled(jvm: Any, loader: Any) -> Any:
+def _new_filter(jvm: Any, loader: Any) -> Any:
     compiler = jvm_class(jvm, "org.codehaus.janino.SimpleCompiler")()
     compiler.setParentClassLoader(loader)
     compiler.cook(_SOURCE)
