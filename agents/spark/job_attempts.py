@@ -1,7 +1,7 @@
 """Run jobs over the author's code, and find their failed tasks.
 
-Spark's status has a failed task's partition, the number of rows that it had read, and the number of
-rows that had left Python (see `with_row_counter`). Spark's exceptions do not contain them.
+Spark's status has the partition of a failed task, and the number of rows that it had read and
+returned from Python (see `with_row_counter`). Spark's exceptions do not contain them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 
 from arrester.agents.spark.errors import StepFailed
-from arrester.agents.spark.jvm.catalyst import analysed, has_classic, has_python_function
+from arrester.agents.spark.jvm.catalyst import analysed_plan, has_classic, has_python_function
 from arrester.agents.spark.jvm.job_status import FailedJob, failed_job, running_stages
 from arrester.agents.spark.jvm.log_filter import LogFilter, abort_mark
 from arrester.agents.spark.jvm.row_counter import RowCounter
@@ -98,7 +98,7 @@ def with_row_counter(frame: DataFrame) -> DataFrame:
     many as sockets buffer: only the returned rows show its progress.
     """
     spark = frame.sparkSession
-    if not has_python_function(spark, analysed(frame)):
+    if not has_python_function(spark, analysed_plan(frame)):
         return frame
     counter = RowCounter(spark, name=_ROW_COUNTER, counts_failed_tasks=True)
     return counter.counted(frame)

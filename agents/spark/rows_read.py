@@ -31,8 +31,8 @@ class RowsUnread(ArresterError):
 def call_with_all_rows(function: Callable[[DataFrame], object], frame: DataFrame) -> None:
     """Call `function` with `frame`; raises RowsUnread if it returns before it has read all rows.
 
-    It may read them more than once. If its jobs do not show that it read all, the rows are counted
-    by one more job, which raises what the evaluation of `frame` raises.
+    It may read them more than once. If its jobs do not show that it read all, one more job counts
+    the rows, and raises the exceptions of `frame`.
     """
     spark = frame.sparkSession
     counter = RowCounter(spark, name=None, counts_failed_tasks=False)

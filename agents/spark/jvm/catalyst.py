@@ -52,7 +52,7 @@ def has_classic(spark: SparkSession) -> bool:
     return has_jvm_class(spark._jvm, DATASET)
 
 
-def analysed(frame: DataFrame) -> Any:
+def analysed_plan(frame: DataFrame) -> Any:
     """Return the analysed logical plan of a DataFrame."""
     return frame._jdf.queryExecution().analyzed()
 

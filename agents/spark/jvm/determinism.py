@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
-from arrester.agents.spark.jvm.catalyst import analysed, children, node_name, nodes, to_list
+from arrester.agents.spark.jvm.catalyst import analysed_plan, children, node_name, nodes, to_list
 
 _NAME = "v"
 _SIMPLE_TYPES = (
@@ -34,7 +34,7 @@ def non_deterministic_part(source: DataFrame, expression: Column, *, in_plan: bo
     None if Catalyst flags no part. With `in_plan`, the columns that the expression reads are traced
     through the source's plan to the expressions that compute them.
     """
-    project = analysed(source.select(expression.alias(_NAME)))
+    project = analysed_plan(source.select(expression.alias(_NAME)))
     root = project.projectList().apply(0)
     part = _non_deterministic(root)
     if part is None and in_plan:
@@ -49,7 +49,7 @@ def repeatable_columns(source: DataFrame) -> tuple[str, ...]:
 
     The values of aggregates, windows and Python functions may differ, and the time of a query.
     """
-    plan = analysed(source)
+    plan = analysed_plan(source)
     simple = {
         field.name for field in source.schema.fields if isinstance(field.dataType, _SIMPLE_TYPES)
     }

@@ -7,7 +7,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame
 
 from arrester.agents.spark.jvm.catalyst import (
-    analysed,
+    analysed_plan,
     has_python_function,
     node_name,
     nodes,
@@ -28,9 +28,9 @@ def failfast(source: DataFrame, expression: Column, *, named: str = "expr") -> A
     Raises InvalidValue for an expression that a guard cannot hold: a Python function, which Spark
     runs before the guard; an aggregate, window or generator; another parse mode than FAILFAST.
     """
-    plan = analysed(source.select(expression.alias(_NAME)))
+    plan = analysed_plan(source.select(expression.alias(_NAME)))
     spark = source.sparkSession
-    row_by_row = node_name(plan) == "Project" and plan.child().fastEquals(analysed(source))
+    row_by_row = node_name(plan) == "Project" and plan.child().fastEquals(analysed_plan(source))
     if not row_by_row:
         raise InvalidValue(
             named, str(expression), "a row-by-row expression: no aggregate, window or explode"

@@ -142,8 +142,8 @@ public class ArresterLogFilter extends AbstractFilter {
     }
 
     private String stageIn(String text) {
-        Matcher found = stage.matcher(text);
-        return found.find() ? found.group(1) : "none";
+        Matcher matcher = stage.matcher(text);
+        return matcher.find() ? matcher.group(1) : "none";
     }
 
     private boolean hasMark(Throwable thrown) {
@@ -160,11 +160,11 @@ public class ArresterLogFilter extends AbstractFilter {
         if (text == null) {
             return false;
         }
-        Matcher found = mark.matcher(text);
-        if (!found.find()) {
+        Matcher matcher = mark.matcher(text);
+        if (!matcher.find()) {
             return false;
         }
-        aborted.add(found.group());
+        aborted.add(matcher.group());
         return true;
     }
 }

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from arrester.agents.spark.jvm.catalyst import PROJECT, analysed, frame_of, to_list, to_seq
+from arrester.agents.spark.jvm.catalyst import PROJECT, analysed_plan, frame_of, to_list, to_seq
 from arrester.agents.spark.jvm.classes import jvm_class
 
 _ONE = "__arrester_one"
@@ -37,7 +37,7 @@ class RowCounter:
         """Return the same rows, each counted when it is read."""
         jvm = self._jvm
         parts = _plan_parts(jvm)
-        plan = analysed(frame)
+        plan = analysed_plan(frame)
         filter_class = jvm_class(jvm, f"{_CATALYST}.plans.logical.Filter")
         project_class = jvm_class(jvm, PROJECT)
         with_ones = project_class(parts.columns, plan)
@@ -83,8 +83,8 @@ def _plan_parts(jvm: Any) -> _PlanParts:
     # Non-deterministic: the optimizer moves the count neither below Python nor into other filters.
     one = F.when(partition_id >= 0, 1).otherwise(0).cast("long").alias(_ONE)
     ones = SparkSession.active().range(0).select(one)
-    condition = analysed(ones.where(partition_id >= 0)).condition()
-    [one_expression] = to_list(analysed(ones).projectList())
+    condition = analysed_plan(ones.where(partition_id >= 0)).condition()
+    [one_expression] = to_list(analysed_plan(ones).projectList())
     all_columns = jvm_class(jvm, f"{_CATALYST}.analysis.UnresolvedStar")(
         jvm_class(jvm, "scala.Option").empty()
     )

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from arrester.agents.spark.jvm.catalyst import (
-    analysed,
+    analysed_plan,
     children,
     node_name,
     nodes,
@@ -25,7 +25,7 @@ _LOCAL: Final = frozenset(
 
 def leaves_of(source: DataFrame) -> list[Any]:
     """Return the leaves of a source's analysed plan: its inputs."""
-    return to_list(analysed(source).collectLeaves())
+    return to_list(analysed_plan(source).collectLeaves())
 
 
 def columns_of(leaf: Any) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from arrester.agents.spark.jvm.catalyst import (
-    analysed,
+    analysed_plan,
     array_as_seq,
     frame_of,
     has_classic,
@@ -61,7 +61,7 @@ def _unpersist_rdd(context: Any, rdd: Any) -> None:
 
 def _rdd(frame: DataFrame) -> Any:
     """Return the RDD of a local checkpoint."""
-    plan = analysed(frame)
+    plan = analysed_plan(frame)
     is_columnar = node_name(plan) == "InMemoryRelation"
     return plan.cacheBuilder().cachedColumnBuffers() if is_columnar else plan.rdd()
 
@@ -85,7 +85,7 @@ def to_driver(frame: DataFrame) -> DataFrame:
 
 def local_row_count(frame: DataFrame) -> int:
     """Return the number of rows of a frame on the driver, without a job."""
-    return int(analysed(frame).data().size())
+    return int(analysed_plan(frame).data().size())
 
 
 def row_count(frame: DataFrame) -> int:

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from arrester.agents.spark.jvm.catalyst import (
     PROJECT,
-    analysed,
+    analysed_plan,
     children,
     frame_of,
     node_name,
@@ -36,7 +36,7 @@ _JOINS_RIGHT: Final = ("Inner", "Cross", "RightOuter")
 
 def why_not_row_by_row(result: DataFrame, given: DataFrame) -> str | None:
     """Return why `result` is not computed from `given` row by row; None if it seems to be."""
-    plan, leaf = analysed(result), _first_leaf(analysed(given))
+    plan, leaf = analysed_plan(result), _first_leaf(analysed_plan(given))
     if not _reads(plan, leaf):
         return "its result is not made of the DataFrame that it is given"
     return _dependence(plan, leaf)
@@ -44,7 +44,7 @@ def why_not_row_by_row(result: DataFrame, given: DataFrame) -> str | None:
 
 def passes_column(result: DataFrame, below: DataFrame, name: str) -> bool:
     """Whether the column `name` of `below` passes through `result`, which was made without it."""
-    if any(node_name(node) in _OPAQUE for node in nodes(analysed(result))):
+    if any(node_name(node) in _OPAQUE for node in nodes(analysed_plan(result))):
         return False
     try:
         return name in with_column_of(result, below, name).columns
@@ -55,9 +55,9 @@ def passes_column(result: DataFrame, below: DataFrame, name: str) -> bool:
 def with_column_of(result: DataFrame, below: DataFrame, name: str) -> DataFrame:
     """Return `result` with the column `name` of `below`, which was made without it."""
     spark = result.sparkSession
-    columns = to_list(analysed(below).output())
+    columns = to_list(analysed_plan(below).output())
     column = next(candidate for candidate in columns if candidate.name() == name)
-    return frame_of(spark, _with_column(spark, analysed(result), column))
+    return frame_of(spark, _with_column(spark, analysed_plan(result), column))
 
 
 def _with_column(spark: SparkSession, node: Any, column: Any) -> Any:

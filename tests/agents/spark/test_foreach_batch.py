@@ -22,7 +22,7 @@ def started(spark: SparkSession, folder: Path, on_batch: OnBatch) -> ForeachBatc
 
 
 def committed(folder: Path) -> list[str]:
-    return [each.name for each in (folder / "commits").glob("[0-9]*")]
+    return [commit.name for commit in (folder / "commits").glob("[0-9]*")]
 
 
 def test_a_released_query_commits_nothing(spark: SparkSession, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_a_pause_in_one_topic_leaves_the_same_partition_of_another_running(
     bench.wait_for_input()
     assert written(bench) == [("t2", 5), ("t2", 6)]
     assert [paused.task for paused in bench.outbox.of(TaskPaused)] == ["t1-0"]
-    [line] = [each for each in caplog.messages if "PAUSED" in each]
+    [line] = [message for message in caplog.messages if "PAUSED" in message]
     where = "task 't1-0', position 5 (topic t1, partition 0, offset 5)"
     assert line.startswith(f"flights: deserialize failed at {where}: ")
     assert "bad" not in line
@@ -124,6 +124,6 @@ def test_other_parts_of_a_source_determine_the_task(spark: SparkSession) -> None
 
 def task_of(source: DataFrame, task: str | None = None) -> str:
     """Return the columns of the task, which are read without a guard."""
-    made = define("flights", source, task=task).write(lambda df, number: None)
-    assert made.source_coordinates is not None
-    return "-".join(made.source_coordinates.task)
+    pipeline = define("flights", source, task=task).write(lambda df, number: None)
+    assert pipeline.source_coordinates is not None
+    return "-".join(pipeline.source_coordinates.task)

@@ -79,14 +79,14 @@ def sender(cluster: KafkaCluster, *, retries: int = 0, **more: Any) -> DeadLette
     return DeadLetterSender(topic=TOPIC, configuration=configuration, rules=rules, **given)
 
 
-def send(made: DeadLetterSender, *dead_letters: dict[str, Any]) -> list[dict[str, Any]]:
-    rows = [{**DEAD_LETTER, **each} for each in dead_letters]
+def send(sender: DeadLetterSender, *dead_letters: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = [{**DEAD_LETTER, **changed} for changed in dead_letters]
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     kinds = {"headers": pa.list_(header), "timestamp": pa.int64(), "position": pa.int64()}
     kinds |= {"row": pa.binary(), "key": pa.binary(), "value": pa.binary()}
     kinds |= {"has_value": pa.bool_()}
     schema = pa.schema([(name, kinds.get(name, pa.string())) for name in DEAD_LETTER])
-    reported = list(made([pa.RecordBatch.from_pylist(rows, schema=schema)]))
+    reported = list(sender([pa.RecordBatch.from_pylist(rows, schema=schema)]))
     return [row for batch in reported for row in batch.to_pylist()]
 
 
@@ -100,17 +100,17 @@ def test_key_value_timestamp_and_headers_are_kept_and_added_headers_follow(
     [message] = cluster.messages(TOPIC)
     assert (message.key(), message.value()) == (DEAD_LETTER["key"], DEAD_LETTER["value"])
     assert message.timestamp()[1] == DEAD_LETTER["timestamp"]
-    found: Any = message.headers()
-    assert found[:3] == original
-    assert [name for name, _ in found[3:13]] == [
+    sent: Any = message.headers()
+    assert sent[:3] == original
+    assert [name for name, _ in sent[3:13]] == [
         f"__connect.errors.{name}"
         for name in (
             *("topic", "partition", "offset", "connector.name", "task.id", "stage"),
             *("class.name", "exception.class.name", "exception.message", "exception.stacktrace"),
         )
     ]
-    assert dict(found)["__connect.errors.topic"] == b"source-topic"
-    assert dict(found)["__arrester.record.id"] == b"0123"
+    assert dict(sent)["__connect.errors.topic"] == b"source-topic"
+    assert dict(sent)["__arrester.record.id"] == b"0123"
 
 
 def test_a_timestamp_of_zero_is_not_sent_as_now(cluster: KafkaCluster) -> None:
@@ -165,7 +165,7 @@ def test_a_dead_letter_that_is_too_large_is_sent_with_shortened_headers(
     [reported] = send(small, large, {"id": "hopeless", "value": b"x" * 9_000}, {})
     assert (reported["failures"], reported["waiting"], reported["ids"]) == (2, 1, ["hopeless"])
 
-    *cut, whole = sorted(cluster.messages(TOPIC), key=lambda each: len(headers_of(each)))[::-1]
+    *cut, whole = sorted(cluster.messages(TOPIC), key=lambda sent: len(headers_of(sent)))[::-1]
     assert len(cut) == 2
     for message in cut:
         headers = headers_of(message)
@@ -196,8 +196,8 @@ def test_a_retriable_failure_is_reported_before_a_permanent_one(cluster: KafkaCl
 def test_a_retriable_refusal_is_retried_within_the_limit(cluster: KafkaCluster) -> None:
     patient = sender(cluster, retries=2)
     cluster.refuse(NOT_ENOUGH_REPLICAS)
-    [helped] = send(patient, {})
-    assert (helped["failures"], helped["waiting"], helped["attempts"]) == (1, 0, 1)
+    [retried] = send(patient, {})
+    assert (retried["failures"], retried["waiting"], retried["attempts"]) == (1, 0, 1)
     assert len(cluster.messages(TOPIC)) == 1
 
     cluster.refuse(*[NOT_ENOUGH_REPLICAS] * 3)
@@ -211,7 +211,7 @@ def test_an_exception_of_the_converter_refuses_its_dead_letter_only(cluster: Kaf
         return {"NA": b"fine"}[row["value"]]
 
     reported = send(sender(cluster, converter=convert), {}, {"row": b'{"value": "x"}', "task": "1"})
-    assert [(each["task"], each["exception_class"]) for each in reported] == [
+    assert [(row["task"], row["exception_class"]) for row in reported] == [
         ("1", "builtins.KeyError")
     ]
     assert [message.value() for message in cluster.messages(TOPIC)] == [b"fine"]

@@ -28,8 +28,8 @@ def test_an_existing_topic_is_not_changed() -> None:
 
 
 def test_a_topic_that_another_run_has_just_created_is_no_failure() -> None:
-    there = KafkaException(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS))
-    assert creator().create(RecordedAdmin([], there))
+    exists = KafkaException(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS))
+    assert creator().create(RecordedAdmin([], exists))
     refused = KafkaException(KafkaError(KafkaError.INVALID_REPLICATION_FACTOR))
     with pytest.raises(KafkaException):
         creator().create(RecordedAdmin([], refused))

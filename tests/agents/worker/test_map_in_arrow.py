@@ -44,9 +44,9 @@ def batch(*values: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"n": pa.array(values, pa.int64())})
 
 
-def guarded(made: list[Step], *values: int, retries: bool = True) -> pa.RecordBatch:
+def guarded(steps: list[Step], *values: int, retries: bool = True) -> pa.RecordBatch:
     given = batch(*values).append_column(OUTCOME, pa.nulls(len(values), pa.int32()))
-    run = GuardedSteps(made, timezone="UTC", rules=rules(retries=retries), carried=[])
+    run = GuardedSteps(steps, timezone="UTC", rules=rules(retries=retries), carried=[])
     [result] = run([given])
     return result
 
@@ -69,10 +69,12 @@ class Once:
 def test_the_fast_path_ends_at_the_first_failed_attempt_of_a_retriable_class(before: int) -> None:
     once = Once()
     functions: list[UserFunction] = [lambda row: row] * before
-    made = steps(*functions, once, retriable=("builtins.TimeoutError",))
-    whole = FastPathSteps(made, timezone="UTC", rules=rules(), abort_message="the id of the abort")
+    retriable = steps(*functions, once, retriable=("builtins.TimeoutError",))
+    run = FastPathSteps(
+        retriable, timezone="UTC", rules=rules(), abort_message="the id of the abort"
+    )
     with pytest.raises(Aborted, match="the id of the abort"):
-        list(whole([batch(1)]))
+        list(run([batch(1)]))
     assert once.calls == 1
 
 

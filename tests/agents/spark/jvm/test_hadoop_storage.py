@@ -221,7 +221,7 @@ def test_a_pipeline_with_its_checkpoint_on_a_hadoop_file_system_pauses_and_resum
     bench.wait_for_input()
     bench.stop()
     assert sorted(bench.written()) == [("a", 0), ("b", 1)]
-    assert [each["position"] for each in bench.dead_letters()] == [0]
+    assert [dead_letter["position"] for dead_letter in bench.dead_letters()] == [0]
 
     Path(repaired).touch()
     start()

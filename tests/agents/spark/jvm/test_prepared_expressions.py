@@ -33,14 +33,14 @@ def test_a_common_subexpression_that_raises_fails_its_record_only(spark: SparkSe
     assert (
         isinstance(step, Columns) and step.prepared is not None and len(step.prepared.shared) == 1
     )
-    found = failures(source, builder.write(discard))
-    assert sorted(found) == [1, 3]
-    assert {each.stage for each in found.values()} == {"process:numbers"}
-    assert "cannot be cast" in found[1].problem.message
+    failed = failures(source, builder.write(discard))
+    assert sorted(failed) == [1, 3]
+    assert {record.stage for record in failed.values()} == {"process:numbers"}
+    assert "cannot be cast" in failed[1].problem.message
 
 
-def attempted(frame: DataFrame, prepared: PreparedExpressions) -> DataFrame:
-    for columns in prepared.selections("made"):
+def evaluated_by(prepared: PreparedExpressions, frame: DataFrame) -> DataFrame:
+    for columns in prepared.selections("values"):
         frame = frame.select(*columns)
     return frame
 
@@ -54,8 +54,8 @@ def test_fields_of_one_line_are_split_once(spark: SparkSession) -> None:
     )
 
     assert prepared is not None and len(prepared.shared) == 1
-    made = attempted(source, prepared).orderBy("position").collect()
-    assert [row["made"] and tuple(row["made"]) for row in made] == [(1, 3), None, (5, 7)]
+    rows = evaluated_by(prepared, source).orderBy("position").collect()
+    assert [row["values"] and tuple(row["values"]) for row in rows] == [(1, 3), None, (5, 7)]
 
 
 def test_two_steps_have_common_subexpressions_and_none_stays_in_the_result(
@@ -65,8 +65,8 @@ def test_two_steps_have_common_subexpressions_and_none_stays_in_the_result(
     fields, reversed_fields = F.split("value", ","), F.split(F.reverse("value"), ",")
     pipeline = (
         pipeline_of(source)
-        .columns("there", a=fields[0].cast("int"), b=fields[1])
-        .columns("back", c=reversed_fields[0].cast("int"), d=reversed_fields[1])
+        .columns("forwards", a=fields[0].cast("int"), b=fields[1])
+        .columns("backwards", c=reversed_fields[0].cast("int"), d=reversed_fields[1])
         .write(discard)
     )
     for step in pipeline.steps:
@@ -83,13 +83,13 @@ def test_two_steps_have_common_subexpressions_and_none_stays_in_the_result(
 def test_an_unneeded_subexpression_raises_nothing(spark: SparkSession, kind: str) -> None:
     """The second row's number is invalid and not needed."""
     source = lines(spark, "1,2", "x,3")
-    made = CONDITIONAL[kind]
+    conditional = CONDITIONAL[kind]
     condition, number = F.col("position") == 0, F.split("value", ",")[0].cast("int")
 
     prepared = PreparedExpressions.of(
-        source, {"a": made(condition, number), "b": made(condition, number + 1)}
+        source, {"a": conditional(condition, number), "b": conditional(condition, number + 1)}
     )
 
     assert prepared is not None
-    rows = attempted(source, prepared).collect()
-    assert [row["made"] is not None for row in rows] == [True, True]
+    rows = evaluated_by(prepared, source).collect()
+    assert [row["values"] is not None for row in rows] == [True, True]
