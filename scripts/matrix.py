@@ -26,7 +26,10 @@ SETS = {
     "agent": [
         *(f"tests/agents/{name}" for name in ("batch", "dead_letters", "execution", "worker")),
         *(f"tests/agents/{name}" for name in ("sink", "spark", "run/test_kill_and_restart.py")),
-        *(f"tests/agents/run/test_{name}.py" for name in ("pause_and_resume", "static_data")),
+        *(
+            f"tests/agents/run/test_{name}.py"
+            for name in ("driver_log", "pause_and_resume", "static_data")
+        ),
     ],
     "conformance": ["tests/conformance"],
     "loop with server": ["tests/e2e/test_loop.py"],

@@ -24,10 +24,10 @@ OnBatch = Callable[[DataFrame, int], None]
 _STOP_SECONDS = 10.0
 _STOP_TICK_SECONDS = 0.01
 #: In a stopped query, Spark takes an exception of Python with this text for the interrupt of the
-#: stop. It logs any other exception as the failure of the query.
+#: stop; Spark 3.5 needs the line break. It logs any other exception as the query's failure.
 _INTERRUPTED = (
-    "py4j.protocol.Py4JJavaError: An error occurred while calling foreachBatch: "
-    "java.lang.InterruptedException"
+    "py4j.protocol.Py4JJavaError: An error occurred while calling foreachBatch.\n"
+    ": java.lang.InterruptedException"
 )
 
 

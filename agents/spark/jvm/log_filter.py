@@ -56,8 +56,8 @@ public class ArresterLogFilter extends AbstractFilter {
     private final Pattern mark = Pattern.compile("@MARK@[0-9a-f]{32}");
     private final Pattern stage = Pattern.compile(" in (stage [0-9]+)");
     private final Pattern ofTask = Pattern.compile(
-        "Job: .*, Task: .*, Task attempt .* aborted[.]|Abort(ing|ed) commit for partition .*"
-        + "|Could not delete .*");
+        "Job: .*, Task: .*, Task attempt .* aborted[.]|Job job_[0-9_]+ aborted[.]"
+        + "|Abort(ing|ed) commit for partition .*|Could not delete .*");
     private final Pattern ofStage = Pattern.compile(
         ".*; aborting job|.*TaskKilled .Stage cancelled.*|.*Incomplete task .*interrupted.*",
         Pattern.DOTALL);

@@ -17,7 +17,7 @@ import pytest
 from tests.agents.log_driver import BEGIN
 from tests.services import REPOSITORY
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.smoke, pytest.mark.spark, pytest.mark.timeout(900)]
 
 Lines = list[tuple[str, str]]
 
@@ -122,8 +122,9 @@ def test_the_end_of_an_available_now_run_is_no_error(log: dict[str, str]) -> Non
 
 
 def test_errors_of_an_authors_own_write_are_printed(log: dict[str, str]) -> None:
-    found = {logger for level, logger in of_spark(log["broken sink"]) if level == "ERROR"}
-    assert found == {
+    loggers = {logger for level, logger in of_spark(log["broken sink"]) if level == "ERROR"}
+    # Spark 3.5 has no line of `Utils`.
+    assert loggers | {"Utils"} == {
         "Executor",
         "FileFormatWriter",
         "MicroBatchExecution",
