@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -40,6 +40,7 @@ from arrester.controlplane.domain.error_policy.policy import StageKind
 from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter, next_attempt
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, Response
+from arrester.controlplane.domain.python_versions import UTC
 
 #: At most this many dead letters are named per task, and per entry.
 LISTED_PER_TASK: Final = 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -21,6 +21,7 @@ from arrester.agents.spark.column_names import in_quotes, text_literal
 from arrester.agents.spark.jvm.try_eval import VALUE, guarded
 from arrester.agents.spark.ship_worker_code import shipped
 from arrester.agents.worker.columns import ERROR, OUTCOME, POSITION, PREFIX, ROW, SOURCE, TASK
+from arrester.controlplane.domain.python_versions import UTC
 
 #: The columns of a dead letter. They never change; new ones are added at the end.
 COLUMNS = (

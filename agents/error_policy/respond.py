@@ -7,7 +7,6 @@ requires, calls the handler if requested, and calls again with its answer.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -27,6 +26,7 @@ from arrester.controlplane.domain.error_policy.retry import (
 )
 from arrester.controlplane.domain.error_policy.tolerance import Tally
 from arrester.controlplane.domain.events import Response
+from arrester.controlplane.domain.python_versions import StrEnum
 
 #: Stages whose operations are retried without a handler; a native expression always has the same
 #: result.

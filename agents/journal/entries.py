@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 from uuid import UUID
 
 import msgspec
 
 from arrester.controlplane.domain.events import Event
+from arrester.controlplane.domain.python_versions import StrEnum
 
 #: Where there is no micro-batch yet; Spark's first has the number 0.
 NO_BATCH = -1

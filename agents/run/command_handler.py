@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from uuid import UUID
 
 from pyspark.sql import DataFrame
@@ -40,6 +40,7 @@ from arrester.controlplane.domain.events import (
     ResumeHow,
     TaskPaused,
 )
+from arrester.controlplane.domain.python_versions import UTC
 from arrester.controlplane.domain.state.policy_overrides import retry_refusal, stage_refusal
 
 

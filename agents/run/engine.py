@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from uuid import UUID
 
 from arrester.agents.config import AgentConfig
@@ -30,6 +30,7 @@ from arrester.agents.spark.jvm.hadoop_storage import storage
 from arrester.agents.spark.ship_worker_code import ship
 from arrester.controlplane.domain.events import Run, ThreadDied
 from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.python_versions import UTC
 from arrester.controlplane.domain.state import drift
 from arrester.controlplane.domain.state.states import TaskState
 

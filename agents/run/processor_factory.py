@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property, partial
 
 from pyspark.sql import SparkSession
@@ -38,6 +38,7 @@ from arrester.agents.sink.stage import SinkStage
 from arrester.agents.spark.job_attempts import JobTag
 from arrester.agents.spark.job_description import JobDescription
 from arrester.controlplane.domain.error_policy.policy import Policy, StageKind
+from arrester.controlplane.domain.python_versions import UTC
 
 _clock = partial(datetime.now, UTC)
 

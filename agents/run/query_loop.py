@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 
 from pyspark.sql import DataFrame
 
@@ -15,6 +15,7 @@ from arrester.agents.run.run_lock import RunLock
 from arrester.agents.run.source_retries import SourceRetries
 from arrester.agents.run.termination import death_of
 from arrester.agents.stop_signal import BatchEnded, BatchStopped, StopSignal
+from arrester.controlplane.domain.python_versions import UTC
 
 _log = logging.getLogger("arrester.thread")
 

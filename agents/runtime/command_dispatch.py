@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from arrester.agents.journal.journal import Superseded
@@ -22,6 +22,7 @@ from arrester.controlplane.domain.events import (
     CommandRefused,
     ResumeHow,
 )
+from arrester.controlplane.domain.python_versions import UTC
 
 log = logging.getLogger("arrester.commands")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 
 from arrester.agents.runtime.thread_protocol import Thread, run_of
 from arrester.agents.transport.spool import Spool
+from arrester.controlplane.domain.python_versions import UTC
 from arrester.controlplane.domain.state import drift
 from arrester.controlplane.domain.state.states import InstanceStatus
 from arrester.controlplane.domain.wire import codec

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from enum import StrEnum
+from datetime import datetime
 from typing import get_args
 from uuid import UUID
 
@@ -21,6 +20,7 @@ from arrester.controlplane.domain.events import (
     Run,
 )
 from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.python_versions import UTC, StrEnum
 from arrester.controlplane.domain.state.evolve import At, evolve_instance
 from arrester.controlplane.domain.state.states import InstanceState, InstanceStatus
 from arrester.controlplane.domain.state.transitions import Transition, instance_transition

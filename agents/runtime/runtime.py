@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import NoReturn, TypeVar
 from uuid import UUID
@@ -35,6 +35,7 @@ from arrester.controlplane.domain.events import (
     InstanceStopping,
 )
 from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.python_versions import UTC
 from arrester.controlplane.domain.state.states import InstanceStatus
 
 log = logging.getLogger("arrester.agent")

@@ -6,9 +6,10 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 from arrester.agents.runtime.thread_protocol import Thread
+from arrester.controlplane.domain.python_versions import UTC
 
 log = logging.getLogger("arrester.agent")
 

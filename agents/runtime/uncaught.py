@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Protocol
 
 from arrester.agents.arguments import check_function
@@ -21,6 +21,7 @@ from arrester.controlplane.domain.events import (
     Run,
     ThreadReplaced,
 )
+from arrester.controlplane.domain.python_versions import UTC
 from arrester.controlplane.domain.state.uncaught_policy import (
     TO_ERROR,
     UncaughtAnswer,

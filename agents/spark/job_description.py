@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
+from arrester.controlplane.domain.python_versions import UTC
 from arrester.controlplane.domain.wire.codec import InProgress
 
 _DESCRIPTION: Final = "spark.job.description"

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from arrester.agents.transport.redis_client import BLOCK_SECONDS, RedisClient
 from arrester.controlplane.domain.errors import RedisUnavailable
 from arrester.controlplane.domain.events import CommandIssued, CommandKind
+from arrester.controlplane.domain.python_versions import UTC
 from arrester.controlplane.domain.wire import command_codec
 
 log = logging.getLogger("arrester.poller")

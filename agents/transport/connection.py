@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from arrester.agents.config import AgentConfig
@@ -15,6 +15,7 @@ from arrester.agents.transport.sender import Sender
 from arrester.agents.transport.spool_ownership import open_spool
 from arrester.controlplane.domain.errors import RedisUnavailable
 from arrester.controlplane.domain.events import CommandIssued
+from arrester.controlplane.domain.python_versions import UTC
 
 log = logging.getLogger("arrester.agent")
 

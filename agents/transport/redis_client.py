@@ -7,14 +7,14 @@ call; no pipeline waits for Redis.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
-from enum import StrEnum
+from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar, cast
 from uuid import UUID
 
 from arrester.agents.transport.spool import SentBatch, SpooledBatch
 from arrester.controlplane.domain.errors import RedisUnavailable
 from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.python_versions import UTC, StrEnum
 from arrester.controlplane.domain.state.states import ApplicationStatus
 
 # Imported on first use: an agent without REDIS_URL runs without the package.

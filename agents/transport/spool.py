@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from arrester.agents.transport.counted_only import counted_only
 from arrester.agents.transport.spool_file import check_format, connect
 from arrester.controlplane.domain.events import Event, RecordFailed
 from arrester.controlplane.domain.identity.uuids import milliseconds
+from arrester.controlplane.domain.python_versions import UTC
 from arrester.controlplane.domain.wire import codec
 
 log = logging.getLogger("arrester.spool")

@@ -97,7 +97,7 @@ def _in_zone(values: list[Any], name: str | None) -> list[Any]:
         if set(map(type, values)) - {datetime.datetime, type(None)}:
             raise OverflowError
         return values
-    zone, utc = pa.lib.string_to_tzinfo(name), datetime.UTC
+    zone, utc = pa.lib.string_to_tzinfo(name), datetime.timezone.utc
     if name == "UTC":
         return [value and value.replace(tzinfo=zone) for value in values]
     return [value and value.replace(tzinfo=utc).astimezone(zone) for value in values]

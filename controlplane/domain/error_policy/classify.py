@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 
 import msgspec
 
 from arrester.controlplane.domain.error_policy import exception_identity, failure_classes
 from arrester.controlplane.domain.error_policy.exception_identity import Cause, known_as
+from arrester.controlplane.domain.python_versions import StrEnum
 
 
 class Kind(StrEnum):

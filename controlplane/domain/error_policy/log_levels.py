@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from enum import IntEnum, StrEnum
+from enum import IntEnum
+
+from arrester.controlplane.domain.python_versions import StrEnum
 
 
 class Level(IntEnum):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from enum import StrEnum
 
 import msgspec
 
@@ -13,6 +12,7 @@ from arrester.controlplane.domain.error_policy.exception_identity import Cause, 
 from arrester.controlplane.domain.error_policy.retry import RetryPolicy
 from arrester.controlplane.domain.error_policy.tolerance import Tolerance
 from arrester.controlplane.domain.events import Response
+from arrester.controlplane.domain.python_versions import StrEnum
 
 
 class StageKind(StrEnum):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 
 UNLIMITED = -1
 FIRST_WAIT_MS = 300
@@ -51,7 +51,7 @@ class Attempts:
     now_ms: int = 0
 
 
-class Budget(StrEnum):
+class Budget(str, Enum):
     """The retry budget that is used."""
 
     RETRIES = "RETRIES"

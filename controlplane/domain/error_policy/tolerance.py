@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 import msgspec
+
+from arrester.controlplane.domain.python_versions import StrEnum
 
 
 class Window(StrEnum):

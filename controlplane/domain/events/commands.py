@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from uuid import UUID
 
 from arrester.controlplane.domain.events.parts import Data, Moment, Position
 from arrester.controlplane.domain.events.threads import StageAnswer
+from arrester.controlplane.domain.python_versions import StrEnum
 
 
 class CommandKind(StrEnum):

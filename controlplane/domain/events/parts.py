@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
+
+from arrester.controlplane.domain.python_versions import StrEnum
 
 #: Fits PostgreSQL's bigint and Spark's long.
 Position = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Literal
 
 from arrester.controlplane.domain.events.parts import Count, Data, Failure, Position
+from arrester.controlplane.domain.python_versions import StrEnum
 
 
 class ResumeHow(StrEnum):

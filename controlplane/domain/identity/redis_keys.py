@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from uuid import UUID
+
+from arrester.controlplane.domain.python_versions import StrEnum
 
 HEARTBEAT_SECONDS = 5
 #: The lifetime of a heartbeat in Redis: an instance without one was silent for at least this long.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from uuid import UUID, uuid5
+
+from arrester.controlplane.domain.python_versions import UTC
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _VERSION_SHIFT, _VARIANT = 76, 0b10 << 62
@@ -13,7 +15,7 @@ _VERSION_SHIFT, _VARIANT = 76, 0b10 << 62
 
 def uuid7(now: datetime) -> UUID:
     """Return a new UUIDv7 (RFC 9562): 48 bits of milliseconds, then random bits."""
-    chance = int.from_bytes(os.urandom(10))
+    chance = int.from_bytes(os.urandom(10), "big")
     return _compose(now, version=7, rest=chance)
 
 
@@ -26,7 +28,7 @@ def commit_id(
     one, since the time is stored in the entry and the other values name it.
     """
     name = "\0".join([application, pipeline, checkpoint, str(entry), str(part)])
-    rest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:10])
+    rest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:10], "big")
     return _compose(at, version=8, rest=rest)
 
 

@@ -37,7 +37,7 @@ def _weight(task: TaskState) -> int:
     if task.status is TaskStatus.RUNNING:
         return 0
     text = f"{task.id.digest} {task.status} {task.position}"
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=_BYTES).digest())
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=_BYTES).digest(), "big")
 
 
 class Difference(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
-from enum import StrEnum
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import msgspec
@@ -20,6 +19,7 @@ from arrester.controlplane.domain.events import (
     GroupEvent,
     RecordFailed,
 )
+from arrester.controlplane.domain.python_versions import UTC, StrEnum
 from arrester.controlplane.domain.state.counters import GroupSums
 from arrester.controlplane.domain.state.evolve import At
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus, Mute

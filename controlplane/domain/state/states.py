@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 from uuid import UUID
 
 import msgspec
@@ -16,6 +15,7 @@ from arrester.controlplane.domain.events import (
     StageAnswer,
 )
 from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.python_versions import StrEnum
 
 
 class TaskStatus(StrEnum):

@@ -6,7 +6,7 @@ The agent's own count decides; this one is for display. It counts the same recor
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from arrester.controlplane.domain.events import (
     RecordFailed,
     Response,
 )
+from arrester.controlplane.domain.python_versions import UTC
 from arrester.controlplane.domain.state.evolve import At
 from arrester.controlplane.domain.state.states import (
     MostToleranceUsed,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 
+from arrester.controlplane.domain.python_versions import StrEnum
 from arrester.controlplane.domain.state.states import InstanceStatus, ThreadStatus
 
 

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 import msgspec
 from msgspec.structs import replace
 
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage
+from arrester.controlplane.domain.python_versions import StrEnum
 from arrester.controlplane.domain.state.states import InstanceStatus
 from arrester.controlplane.domain.state.transitions import may_start_thread
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
-from datetime import UTC
 from itertools import chain, repeat
 from typing import NamedTuple
 from uuid import UUID
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 
 from arrester.controlplane.domain.errors import MalformedBatch
 from arrester.controlplane.domain.events import Count, Data, Event, Moment, Run
+from arrester.controlplane.domain.python_versions import UTC
 from arrester.controlplane.domain.wire.envelope import incomplete, is_complete
 from arrester.controlplane.domain.wire.event_count import (
     check_count,

@@ -63,7 +63,7 @@ def _length(packed: bytes) -> int:
     """Return the declared length of an array; 0 if it is not an array."""
     kind = packed[0]
     if kind in _MANY:
-        return int.from_bytes(packed[1 : 3 if kind == _MANY[0] else 5])
+        return int.from_bytes(packed[1 : 3 if kind == _MANY[0] else 5], "big")
     return kind & 0x0F if kind & 0xF0 == 0x90 else 0
 
 

@@ -7,7 +7,7 @@ without an object for each. They are equivalent to the events that they were mad
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -25,6 +25,7 @@ from arrester.controlplane.domain.events import (
     Run,
     StoredEvent,
 )
+from arrester.controlplane.domain.python_versions import UTC
 
 #: Fewer events are not worth columns.
 MIN_EVENTS = 4
