@@ -20,7 +20,8 @@ from arrester.agents.definition.checks import empty_frame
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Sink
 from arrester.agents.definition.steps import Columns, Deserialize, Native, Process, Step, Transform
-from arrester.agents.execution.step_runner import python_schema, python_steps, segments
+from arrester.agents.execution.row_steps import python_schema, python_steps
+from arrester.agents.execution.step_runner import segments
 from arrester.agents.spark.column_names import map_in_arrow, quoted
 from arrester.agents.spark.jvm.log_filter import LogFilter, abort_mark
 from arrester.agents.spark.jvm.prepared_expressions import PreparedExpressions

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from arrester.agents.definition.coordinates import SourceCoordinates
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.steps import Process, Step, Transform
-from arrester.agents.execution.step_runner import is_internal, source_columns
+from arrester.agents.execution.row_steps import is_internal, source_columns
 from arrester.agents.failures.pause_offsets import is_task_in
 from arrester.agents.spark.column_names import quoted, with_columns_named
 from arrester.agents.spark.errors import Problem, error_column, error_row

@@ -17,12 +17,8 @@ from arrester.agents.batch.record_columns import (
 )
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.steps import Transform
-from arrester.agents.execution.step_runner import (
-    StepRunner,
-    run_final_transform,
-    transformed,
-    unchanged,
-)
+from arrester.agents.execution.step_runner import StepRunner, run_final_transform, unchanged
+from arrester.agents.execution.transforms import transformed
 from arrester.agents.failures.failure_set import FailureSet, fits_driver
 from arrester.agents.failures.record_hash import RecordHash
 from arrester.agents.spark.column_names import with_columns_named
@@ -141,7 +137,10 @@ def evaluate(
         record_hash=record_hash,
     )
     runner = StepRunner(
-        steps=pipeline.guarded_steps, policy=policy, source=names, complete=complete
+        steps=pipeline.guarded_steps,
+        policy=policy,
+        source_names=names,
+        add_internal_columns=complete,
     )
     begun = with_outcome(source, pipeline, blocked, marks)
     try:

@@ -217,12 +217,12 @@ def first_line(exc: BaseException) -> str:
     return next(filter(None, lines), type(exc).__name__)
 
 
-def differs(wanted: T.StructType, found: T.StructType) -> str | None:
-    """Return how the columns `found` differ from those `wanted`, None if they are equal."""
-    if wanted.names != found.names:
-        return f"{', '.join(wanted.names)} at first, now {', '.join(found.names)}"
-    for one, other in zip(wanted.fields, found.fields, strict=True):
-        kinds = [each.dataType.simpleString() for each in (one, other)]
-        if kinds[0] != kinds[1]:
-            return f"{one.name} was {kinds[0]} and is {kinds[1]}"
+def schema_difference(earlier: T.StructType, present: T.StructType) -> str | None:
+    """Return how the `present` columns differ from the `earlier` ones, None if they are equal."""
+    if earlier.names != present.names:
+        return f"{', '.join(earlier.names)} at first, now {', '.join(present.names)}"
+    for earlier_field, field in zip(earlier.fields, present.fields, strict=True):
+        earlier_type, type_ = (each.dataType.simpleString() for each in (earlier_field, field))
+        if earlier_type != type_:
+            return f"{field.name} was {earlier_type} and is {type_}"
     return None

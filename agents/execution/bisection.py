@@ -1,10 +1,11 @@
 """Bisection: run an action with ever fewer records until one failing record is left.
 
-A failed Spark task names its partition. In the JVM, the row that it had read last is the failing
-one. Python receives rows far ahead: the failing row is in the first batch that did not return. That
-batch runs again in small batches, and the first one that does not return runs row by row. The
-candidate runs alone, since rows may have been left out or added on the way. Then the partition is
-spread and run again. Without a hint, its eighths run one after the other.
+A failed Spark task reports its partition. In the JVM, the last row that it read is the candidate.
+Spark sends rows to Python in batches, so there the candidate is in the first batch that did not
+return. That batch runs again in small batches; the first small one that does not return runs row by
+row. The candidate then runs alone, because the action may have dropped or added rows before it. If
+it does not fail alone, the rows of its partition are spread over many partitions and run again.
+Without a reported partition, the rows run in eighths, one after the other.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ JOBS: Final = 400
 _RANK = "__arrester_rank"
 _SPREAD = 128
 _EIGHTHS = 8
-#: Returned rows, which are known to succeed, that run together with the candidates.
+#: Returned rows that run together with the candidates: one that succeeds replaces the check without
+#: records.
 _EXTRA_ROWS = 2
-#: The number of partitions for rows on the driver.
+#: Spark's setting for the number of partitions of rows on the driver.
 _PARALLELISM = "spark.sql.leafNodeDefaultParallelism"
 
 
@@ -46,7 +48,7 @@ class NoSingleRecord(ArresterError):
     def __init__(self, why: str, raised: Exception, *, recordless: bool = False) -> None:
         super().__init__(why)
         self.raised = raised
-        #: It ran without records.
+        #: Whether the action fails without any record.
         self.recordless = recordless
 
 
@@ -63,13 +65,13 @@ class _Rows:
     frame: DataFrame
     count: int
     #: Whether they are in the largest possible number of partitions.
-    spread: bool = False
+    is_spread: bool = False
 
 
 class Bisection:
     """Finds failing rows of one micro-batch and step, one at a time, with a limited number of jobs.
 
-    `is_probe`: it is unknown what the action does with its rows, so each candidate runs alone.
+    `is_probe`: the action may read its rows in any way, so each candidate runs alone.
     """
 
     def __init__(self, action: Action, *, is_probe: bool = False) -> None:
@@ -77,10 +79,10 @@ class Bisection:
         self._limit = self._jobs_left = JOBS
         self._is_probe = is_probe
         self._checkpoints = Checkpoints()
-        #: Whether the action is known to succeed without the failing rows.
-        self._succeeds_without = False
+        #: Whether the check without records is done, or not needed: a record succeeded alone.
+        self._checked_without_records = False
 
-    def one(self, rows: DataFrame, failed: FailedJob) -> FailingRecord:
+    def find(self, rows: DataFrame, failed: FailedJob) -> FailingRecord:
         """Return one failing row of a local checkpoint, which has a column ID.
 
         Raises NoSingleRecord if no record is the cause, or if there are too many.
@@ -88,7 +90,7 @@ class Bisection:
         if self._is_probe:
             self._check_without_records(rows)
         try:
-            found = self._one(rows, failed)
+            failing = self._find(rows, failed)
         except NoSingleRecord:
             self._check_without_records(rows)
             raise
@@ -96,97 +98,100 @@ class Bisection:
             release(self._checkpoints)
             self._checkpoints.clear()
         self._check_without_records(rows)
-        return found
+        return failing
 
-    def _one(self, rows: DataFrame, failed: FailedJob) -> FailingRecord:
+    def _find(self, rows: DataFrame, failed: FailedJob) -> FailingRecord:
         if failed.partition is None:
-            return self._within(_Rows(frame=rows, count=rows.count()), failed)
-        inside = rows.where(F.spark_partition_id() == failed.partition)
-        hinted = self._hinted(inside, failed)
-        if hinted is not None:
-            return hinted
-        found = self._spread_and_run(_up_to(inside, failed.last_read))
-        if found is not None:
-            return self._within(*found)
-        return self._within(_Rows(frame=rows, count=rows.count()), failed)
+            return self._find_within(_Rows(frame=rows, count=rows.count()), failed)
+        of_partition = rows.where(F.spark_partition_id() == failed.partition)
+        candidate = self._candidate(of_partition, failed)
+        if candidate is not None:
+            return candidate
+        narrowed = self._spread_and_run(_up_to(of_partition, failed.last_read))
+        if narrowed is not None:
+            return self._find_within(*narrowed)
+        return self._find_within(_Rows(frame=rows, count=rows.count()), failed)
 
     def _check_without_records(self, rows: DataFrame) -> None:
         """Check that the action succeeds without records.
 
-        If workers do not start or a static table is unreadable, any single record would fail too.
-        The check is skipped if another record has succeeded alone.
+        If workers do not start or a static table is unreadable, each single record fails too. The
+        check is skipped if another record has succeeded alone.
         """
-        if self._succeeds_without:
+        if self._checked_without_records:
             return
-        self._succeeds_without = True
-        without = self._run(rows.where(F.col(ID) < 0).coalesce(1))
-        if without is not None:
+        self._checked_without_records = True
+        failed = self._run(rows.where(F.col(ID) < 0).coalesce(1))
+        if failed is not None:
             why = "it fails without any record, too"
-            raise NoSingleRecord(why, without.raised, recordless=True)
+            raise NoSingleRecord(why, failed.raised, recordless=True)
 
-    def _hinted(self, inside: DataFrame, failed: FailedJob) -> FailingRecord | None:
-        """Return the row that the failed task points at, if it fails alone."""
+    def _candidate(self, of_partition: DataFrame, failed: FailedJob) -> FailingRecord | None:
+        """Return the row that the progress of the failed task points to, if it fails alone."""
         if failed_in_python(failed.raised):
-            return self._after_returned_rows(inside, failed)
+            return self._candidate_after_returned_rows(of_partition, failed)
         last = failed.last_read
-        alone = None if last is None else self._run(inside.where(F.col(ID) == last))
-        return (
-            None if last is None or alone is None else FailingRecord(id=last, raised=alone.raised)
-        )
+        if last is None:
+            return None
+        failed_alone = self._run(of_partition.where(F.col(ID) == last))
+        return None if failed_alone is None else FailingRecord(id=last, raised=failed_alone.raised)
 
-    def _after_returned_rows(self, inside: DataFrame, failed: FailedJob) -> FailingRecord | None:
-        # The rows in their order, with gaps where some were left out.
-        ranked = inside.coalesce(1).withColumn(_RANK, F.monotonically_increasing_id())
+    def _candidate_after_returned_rows(
+        self, of_partition: DataFrame, failed: FailedJob
+    ) -> FailingRecord | None:
+        # IDs have gaps where records were excluded; ranks have none.
+        ranked = of_partition.coalesce(1).withColumn(_RANK, F.monotonically_increasing_id())
         first = failed.returned
         if not 0 < failed.read - first <= SMALL:
-            spark = inside.sparkSession
-            # A crashed worker may have lost what it had sent: take one batch more.
+            spark = of_partition.sparkSession
+            # A crashed worker may have lost rows that it had sent: add one batch.
             batch = ranked.where(_from(first, 2 * batch_rows(spark))).drop(_RANK)
             with small_batches(spark):
                 repeated = self._run(batch)
             if repeated is None:
                 return None
             first += repeated.returned
-        return self._each_alone(
+        return self._find_in_own_tasks(
             ranked.where(_from(first - _EXTRA_ROWS, SMALL + _EXTRA_ROWS)).drop(_RANK)
         )
 
-    def _each_alone(self, few: DataFrame) -> FailingRecord | None:
-        """Return the row among a few that fails in a task of its own."""
-        here = to_driver(few.limit(SMALL + _EXTRA_ROWS))
-        ids = [int(row[ID]) for row in here.select(ID).collect()]
-        with conf(here.sparkSession, {_PARALLELISM: str(max(1, len(ids)))}):
-            each = self._checkpoints.add(here)
-        alone = self._run(each)
-        if alone is None:
+    def _find_in_own_tasks(self, candidates: DataFrame) -> FailingRecord | None:
+        """Run each of a few candidates in a task of its own; return one that fails."""
+        on_driver = to_driver(candidates.limit(SMALL + _EXTRA_ROWS))
+        ids = [int(row[ID]) for row in on_driver.select(ID).collect()]
+        with conf(on_driver.sparkSession, {_PARALLELISM: str(max(1, len(ids)))}):
+            one_per_task = self._checkpoints.add(on_driver)
+        failed = self._run(one_per_task)
+        if failed is None:
             return None
         # After a shuffle the task number does not identify rows.
-        is_alone = alone.read == 1 and not self._is_probe
-        if alone.partition is None or not is_alone or alone.partition >= len(ids):
-            return self._within(_Rows(frame=each, count=len(ids)), alone)
-        self._succeeds_without |= alone.succeeded > 0
-        return FailingRecord(id=ids[alone.partition], raised=alone.raised)
+        read_one = failed.read == 1 and not self._is_probe
+        if failed.partition is None or not read_one or failed.partition >= len(ids):
+            return self._find_within(_Rows(frame=one_per_task, count=len(ids)), failed)
+        self._checked_without_records |= failed.succeeded > 0
+        return FailingRecord(id=ids[failed.partition], raised=failed.raised)
 
-    def _within(self, rows: _Rows, failed: FailedJob) -> FailingRecord:
+    def _find_within(self, rows: _Rows, failed: FailedJob) -> FailingRecord:
         """Return one failing row of some that fail together."""
         if failed.partition is not None:
-            hinted = rows.frame.where(F.spark_partition_id() == failed.partition)
-            two = hinted.select(ID).coalesce(1).head(2)
-            if len(two) == 1:
+            of_partition = rows.frame.where(F.spark_partition_id() == failed.partition)
+            first_two = of_partition.select(ID).coalesce(1).head(2)
+            if len(first_two) == 1:
                 # After a shuffle the task number does not identify rows.
-                alone = failed if failed.read == 1 and not self._is_probe else self._run(hinted)
-                if alone is None:
-                    return self._eighths(rows, failed)
-                return FailingRecord(id=int(two[0][0]), raised=alone.raised)
-            found = self._spread_and_run(hinted)
-            # Once the rows are spread, each hint leaves fewer of them.
-            if found is not None and (found[0].count < rows.count or not rows.spread):
-                return self._within(*found)
+                read_one = failed.read == 1 and not self._is_probe
+                failed_alone = failed if read_one else self._run(of_partition)
+                if failed_alone is None:
+                    return self._find_in_eighths(rows, failed)
+                return FailingRecord(id=int(first_two[0][0]), raised=failed_alone.raised)
+            narrowed = self._spread_and_run(of_partition)
+            # Once the rows are spread, each reported partition has fewer of them.
+            if narrowed is not None and (narrowed[0].count < rows.count or not rows.is_spread):
+                return self._find_within(*narrowed)
         if rows.count == 1:
             return FailingRecord(
                 id=int(rows.frame.select(ID).collect()[0][0]), raised=failed.raised
             )
-        return self._eighths(rows, failed)
+        return self._find_in_eighths(rows, failed)
 
     def _spread_and_run(self, rows: DataFrame) -> tuple[_Rows, FailedJob] | None:
         """Return the rows in many partitions and their failure, None if they succeed."""
@@ -194,17 +199,17 @@ class Bisection:
         repeated = self._run(spread.frame) if spread.count else None
         return None if repeated is None else (spread, repeated)
 
-    def _eighths(self, rows: _Rows, failed: FailedJob) -> FailingRecord:
+    def _find_in_eighths(self, rows: _Rows, failed: FailedJob) -> FailingRecord:
         spread = self._spread(rows.frame, into=_EIGHTHS, count=rows.frame.count())
         for number in range(min(_EIGHTHS, spread.count)):
-            part = spread.frame.where(F.spark_partition_id() == number)
-            repeated = self._run(part)
+            eighth = spread.frame.where(F.spark_partition_id() == number)
+            repeated = self._run(eighth)
             if repeated is not None:
-                return self._within(_Rows(frame=part, count=part.count()), repeated)
+                return self._find_within(_Rows(frame=eighth, count=eighth.count()), repeated)
         raise NoSingleRecord("no single record makes it fail alone", failed.raised)
 
     def _run(self, rows: DataFrame) -> FailedJob | None:
-        """Run the action with `rows`, only to see whether it fails."""
+        """Run the action with `rows`; return the failed job, None if it succeeds."""
         self._jobs_left -= 1
         try:
             run_job(rows.sparkSession, lambda: self._action(rows))
@@ -217,7 +222,7 @@ class Bisection:
 
     def _spread(self, rows: DataFrame, *, into: int, count: int) -> _Rows:
         frame = self._checkpoints.add(rows.repartition(max(1, min(into, count))))
-        return _Rows(frame=frame, count=count, spread=into == _SPREAD)
+        return _Rows(frame=frame, count=count, is_spread=into == _SPREAD)
 
 
 def evaluating(operation: Operation) -> Action:
@@ -228,7 +233,7 @@ def evaluating(operation: Operation) -> Action:
 
 
 def _from(rank: int, rows: int) -> Column:
-    """Return whether a row is one of this many from this rank on."""
+    """Return whether a row is one of `rows` rows from `rank` on."""
     return F.col(_RANK).between(rank, rank + rows - 1)
 
 

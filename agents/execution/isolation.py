@@ -1,6 +1,6 @@
-"""Run a step, and isolate its failing records if it fails as a Spark job.
+"""Run a segment of steps, and isolate its failing records if it fails as a Spark job.
 
-Isolation happens after a failure only: a healthy micro-batch runs all steps at once.
+Only failed micro-batches are isolated: a healthy one runs all steps at once.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from arrester.agents.worker.columns import ERROR, ERROR_TYPE, OUTCOME
 from arrester.controlplane.domain.error_policy.classify import Kind
 from arrester.controlplane.domain.error_policy.policy import Policy
 
-_FOUND = "__arrester_found"
-#: At most this many are named in an expression.
-_NAMED = 8
+_FAILURE = "__arrester_failure"
+#: Up to this many isolated records are marked by expressions, without a join.
+_MARKED_BY_EXPRESSIONS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suspect:
-    """Steps that run as one. Only running them separately shows which one a record failed in."""
+class Segment:
+    """Steps that run as one. Only shorter segments show in which step a record fails."""
 
     stage: str
     #: Python steps catch exceptions. If they fail as a job, their worker has crashed, or no record
@@ -58,17 +58,17 @@ class Suspect:
     crashes_only: bool
     #: Rows depend on each other, so a record that fails alone need not be the cause.
     stateful: bool = False
-    #: By the number of the last step: an operation that runs the steps up to it.
+    #: For each step, its number and an operation that runs the steps up to it.
     prefixes: Sequence[tuple[int, Operation]]
 
     @property
     def all_steps(self) -> Operation:
-        """The operation that runs all of them."""
+        """The operation that runs all steps."""
         return self.prefixes[-1][1]
 
 
-class SurvivingRows(NamedTuple):
-    """Rows with the failing records marked, and the step's result for the others."""
+class IsolationResult(NamedTuple):
+    """Rows with the failing records marked, and the result of the steps for the other rows."""
 
     marked: DataFrame
     result: DataFrame
@@ -86,17 +86,17 @@ class _IsolatedRecord:
 
 
 class Isolation:
-    """Isolates the failing records of a step, one after the other, in one micro-batch."""
+    """Isolates the failing records of a segment, one after the other, in one micro-batch."""
 
-    def __init__(self, base: DataFrame, suspect: Suspect, policy: Policy) -> None:
-        self._base = base
-        self._suspect = suspect
+    def __init__(self, rows: DataFrame, segment: Segment, policy: Policy) -> None:
+        self._rows = rows
+        self._segment = segment
         self._policy = policy
-        self._bisection = Bisection(evaluating(suspect.all_steps))
+        self._bisection = Bisection(evaluating(segment.all_steps))
         self._isolated: list[_IsolatedRecord] = []
 
-    def run(self, operation: Operation, checkpoints: Checkpoints) -> SurvivingRows:
-        """Return the rows with the failing records marked, and the operation's result for others.
+    def run(self, operation: Operation, checkpoints: Checkpoints) -> IsolationResult:
+        """Return the rows with failing records marked, and the operation's result for the others.
 
         Raises StepFailed if no record is the cause.
         """
@@ -104,7 +104,7 @@ class Isolation:
             marked = self._marked()
             evaluate = partial(_evaluate, operation, marked, checkpoints)
             try:
-                return SurvivingRows(
+                return IsolationResult(
                     marked, run_job(marked.sparkSession, evaluate), len(self._isolated)
                 )
             except AttemptFailed as exc:
@@ -112,28 +112,22 @@ class Isolation:
 
     def _isolate(self, failed: FailedJob) -> None:
         """Isolate one failing record; raises StepFailed if there is none."""
-        spark, raised = self._base.sparkSession, failed.raised
+        spark, raised = self._rows.sparkSession, failed.raised
         problem = problem_of_job(spark, raised)
-        if self._is_self_healing(problem):
-            raise raised
-        if self._policy.table.classify(problem.cause).kind is Kind.FATAL:
-            raise self._step_failed(problem, raised, "a class that hits every record")
-        if self._suspect.crashes_only and not problem.is_crash:
-            raise raised
-        if self._suspect.stateful:
-            raise self._step_failed(
-                problem, raised, "it is stateful: no single record is the cause"
-            )
-        known = [each.id for each in self._isolated]
-        rows = numbered(self._base).where(F.col(OUTCOME).isNull() & ~F.col(ID).isin(known))
-        # Rows of a union have the partitions after those of its first part.
-        partition = None if failed.partition is None else failed.partition % partition_count(rows)
+        self._check_isolable(problem, raised)
+        isolated_ids = [record.id for record in self._isolated]
+        not_isolated = F.col(OUTCOME).isNull() & ~F.col(ID).isin(isolated_ids)
+        candidates = numbered(self._rows).where(not_isolated)
+        # In a union, the partitions of the second part follow those of the first.
+        partition = failed.partition
+        if partition is not None:
+            partition %= partition_count(candidates)
         try:
             # After a worker crash only Python's fault handler reports the position.
             with conf(spark, FAULT_HANDLER if problem.is_crash else {}):
-                found = self._bisection.one(rows, replace(failed, partition=partition))
-                record = rows.where(F.col(ID) == found.id)
-                number, problem = _explained(record, self._suspect, found.raised)
+                failing = self._bisection.find(candidates, replace(failed, partition=partition))
+                record = candidates.where(F.col(ID) == failing.id)
+                number, problem = _failed_step(record, self._segment, failing.raised)
         except NoSingleRecord as exc:
             problem = problem_of_job(spark, exc.raised)
             if self._is_self_healing(problem):
@@ -143,8 +137,21 @@ class Isolation:
             ) from exc.raised
         if self._is_self_healing(problem):
             # The input was lost in the meantime, so every record fails alone.
-            raise found.raised
-        self._isolated.append(_IsolatedRecord(id=found.id, number=number, problem=problem))
+            raise failing.raised
+        self._isolated.append(_IsolatedRecord(id=failing.id, number=number, problem=problem))
+
+    def _check_isolable(self, problem: Problem, raised: Exception) -> None:
+        """Raise if no single record can be the cause of a failed job."""
+        if self._is_self_healing(problem):
+            raise raised
+        if self._policy.table.classify(problem.cause).kind is Kind.FATAL:
+            raise self._step_failed(problem, raised, "a class that hits every record")
+        if self._segment.crashes_only and not problem.is_crash:
+            raise raised
+        if self._segment.stateful:
+            raise self._step_failed(
+                problem, raised, "it is stateful: no single record is the cause"
+            )
 
     def _is_self_healing(self, problem: Problem) -> bool:
         return self._policy.table.classify(problem.cause).kind is Kind.SELF_HEALING
@@ -152,46 +159,50 @@ class Isolation:
     def _step_failed(
         self, problem: Problem, raised: Exception, why: str, *, recordless: bool = False
     ) -> StepFailed:
-        return StepFailed(self._suspect.stage, problem, raised, why=why, recordless=recordless)
+        return StepFailed(self._segment.stage, problem, raised, why=why, recordless=recordless)
 
     def _marked(self) -> DataFrame:
         """Return the rows, with the isolated records marked as failed."""
         if not self._isolated:
-            return self._base
-        if len(self._isolated) <= _NAMED:
+            return self._rows
+        if len(self._isolated) <= _MARKED_BY_EXPRESSIONS:
             return self._marked_by_expressions()
-        failure = T.StructType().add("outcome", T.IntegerType()).add("error", ERROR_TYPE)
-        schema = T.StructType().add(ID, T.LongType()).add(_FOUND, failure)
-        rows = [
-            (each.id, {"outcome": each.number, "error": error_row(each.problem, self._policy)})
-            for each in self._isolated
-        ]
-        found, known = self._base.sparkSession.createDataFrame(rows, schema), F.col(_FOUND)
+        failure_type = T.StructType().add("outcome", T.IntegerType()).add("error", ERROR_TYPE)
+        schema = T.StructType().add(ID, T.LongType()).add(_FAILURE, failure_type)
+        failures = self._rows.sparkSession.createDataFrame(
+            [
+                (each.id, {"outcome": each.number, "error": error_row(each.problem, self._policy)})
+                for each in self._isolated
+            ],
+            schema,
+        )
+        failure = F.col(_FAILURE)
         columns = {
-            OUTCOME: F.coalesce(known["outcome"], F.col(OUTCOME)),
-            ERROR: F.coalesce(known["error"], F.col(ERROR)),
+            OUTCOME: F.coalesce(failure["outcome"], F.col(OUTCOME)),
+            ERROR: F.coalesce(failure["error"], F.col(ERROR)),
         }
-        joined = numbered(self._base).join(F.broadcast(found), ID, "left")
-        return with_columns_named(joined.withColumns(columns), self._base.columns)
+        joined = numbered(self._rows).join(F.broadcast(failures), ID, "left")
+        return with_columns_named(joined.withColumns(columns), self._rows.columns)
 
     def _marked_by_expressions(self) -> DataFrame:
         """Return the rows with a few isolated records marked without a join."""
-        outcome, error, here = F.col(OUTCOME), F.col(ERROR), F.col(ID)
-        for each in self._isolated:
-            known = error_column(error_row(each.problem, self._policy))
-            outcome = F.when(here == each.id, F.lit(each.number)).otherwise(outcome)
-            error = F.when(here == each.id, known).otherwise(error)
-        marked = numbered(self._base).withColumns({OUTCOME: outcome, ERROR: error})
-        return with_columns_named(marked, self._base.columns)
+        outcome, error = F.col(OUTCOME), F.col(ERROR)
+        for record in self._isolated:
+            is_record = F.col(ID) == record.id
+            own_error = error_column(error_row(record.problem, self._policy))
+            outcome = F.when(is_record, F.lit(record.number)).otherwise(outcome)
+            error = F.when(is_record, own_error).otherwise(error)
+        marked = numbered(self._rows).withColumns({OUTCOME: outcome, ERROR: error})
+        return with_columns_named(marked, self._rows.columns)
 
 
 def _evaluate(operation: Operation, frame: DataFrame, checkpoints: Checkpoints) -> DataFrame:
     return checkpoints.add(with_row_counter(operation(frame)), level=AS_BYTES)
 
 
-def _explained(record: DataFrame, suspect: Suspect, raised: Exception) -> tuple[int, Problem]:
-    """Return the step in which an isolated record fails, and its problem."""
-    spark, (*before, last) = record.sparkSession, suspect.prefixes
+def _failed_step(record: DataFrame, segment: Segment, raised: Exception) -> tuple[int, Problem]:
+    """Return the number of the step in which an isolated record fails, and its problem there."""
+    spark, (*before, last) = record.sparkSession, segment.prefixes
     with releasing() as checkpoints:
         if before:
             record = checkpoints.add(record)

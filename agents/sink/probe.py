@@ -23,7 +23,7 @@ from arrester.agents.decisions.rules import SelfHealing
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Files, Sink
 from arrester.agents.execution.bisection import Bisection, FailingRecord, NoSingleRecord
-from arrester.agents.execution.step_runner import transformed
+from arrester.agents.execution.transforms import transformed
 from arrester.agents.failures.pause_offsets import is_record
 from arrester.agents.journal.scratch import Scratch
 from arrester.agents.spark.column_names import with_columns_named
@@ -150,7 +150,7 @@ class SinkProbe:
             except AttemptFailed as exc:
                 failed = exc.failed
             self._check_cause(rows.sparkSession, failed.raised, problem)
-            records.append(self._record(rows, self._bisection.one(rows, failed), problem))
+            records.append(self._record(rows, self._bisection.find(rows, failed), problem))
             rows = passed.where(~reduce(Column.__or__, [each.is_at() for each in records]))
 
     def _probe(self, rows: DataFrame) -> None:

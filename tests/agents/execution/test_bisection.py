@@ -128,7 +128,7 @@ def test_a_failing_record_is_found_by_few_jobs(
 
     with conf(spark, {_BATCH: "1000"}):
         rows, failed = failed_job(base, function)
-        failing = Bisection(evaluating(operation)).one(rows, failed)
+        failing = Bisection(evaluating(operation)).find(rows, failed)
         assert spark.conf.get(_BATCH) == "1000"
 
     assert [row["id"] for row in rows.where(F.col(ID) == failing.id).collect()] == [_FAILING]
@@ -150,7 +150,7 @@ def test_a_task_that_reads_other_partitions_gives_no_hint(
 
     rows, failed = failed_job(base, operation)
     assert failed.partition != failing
-    found = Bisection(evaluating(operation), is_probe=kind == "coalesce").one(rows, failed)
+    found = Bisection(evaluating(operation), is_probe=kind == "coalesce").find(rows, failed)
     assert [row["id"] for row in rows.where(F.col(ID) == found.id).collect()] == [failing]
 
 
