@@ -33,7 +33,7 @@ _RECORD = (ROW, TASK, POSITION, ENTRY)
 
 def transformed(frame: DataFrame, step: Transform) -> DataFrame:
     """Return the function's result for the author's columns of `frame`."""
-    return _call(step, with_columns_named(_with_barrier(frame), _author_columns(frame)))
+    return _call(step, with_columns_named(with_barrier(frame), _author_columns(frame)))
 
 
 def after_transform(frame: DataFrame, step: Transform) -> DataFrame:
@@ -42,12 +42,10 @@ def after_transform(frame: DataFrame, step: Transform) -> DataFrame:
     Failed rows pass unchanged. Each other record has one FILTERED row without the author's columns.
     The rows that the function returned for it follow, with the columns that identify the record.
     """
-    linked = _with_barrier(frame.where(F.col(OUTCOME).isNull())).withColumn(
-        LINK, F.struct(*_RECORD)
-    )
+    linked = with_barrier(frame.where(F.col(OUTCOME).isNull())).withColumn(LINK, F.struct(*_RECORD))
     result = _call(step, with_columns_named(linked, _author_columns(frame)))
     # Another barrier: a later step's guard must not catch exceptions of the function's columns.
-    rows = _with_barrier(with_column_of(result, linked, LINK)).select(
+    rows = with_barrier(with_column_of(result, linked, LINK)).select(
         *[F.col(LINK)[name].alias(name) for name in _RECORD],
         F.lit(None).cast("int").alias(OUTCOME),
         F.lit(None).cast(ERROR_TYPE).alias(ERROR),
@@ -66,7 +64,7 @@ def after_transform(frame: DataFrame, step: Transform) -> DataFrame:
     return records.union(rows)
 
 
-def _with_barrier(frame: DataFrame) -> DataFrame:
+def with_barrier(frame: DataFrame) -> DataFrame:
     """Return the same rows, with a barrier against the optimizer's filter pushdown.
 
     Without it, a filter of the function could run on excluded rows, such as failed ones.

@@ -44,18 +44,19 @@ from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
 from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
 from arrester.controlplane.domain.events import Response
 
-#: Logged with the records.
+#: Messages that are logged when the failed records are decided.
 _LOGGED_WITH_RECORDS = (LogMessage.TASK_PAUSED, LogMessage.TASK_KILLED, LogMessage.OUTPUT_SKIPPED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
-    """A call of the sink, always with the same number."""
+    """The arguments of a call of the sink; repeated calls have the same number."""
 
     evaluated: Evaluated
     #: None if nothing is held.
     held: Column | None
     number: int
+    #: Returns the probe of the batch.
     probe: Callable[[], SinkProbe]
 
     @property
@@ -65,18 +66,18 @@ class _Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Failed:
-    """The sink failed and is not called again with the same rows."""
+class _FailedCall:
+    """A call that failed, after all retries with the same rows."""
 
     raised: BaseException
     problem: Problem
-    #: The rejected records; or, if none is known, one answer for all.
+    #: The rejected records; if none is known, one answer for all records.
     outcome: Sequence[RejectedRecord] | Answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchWriter(SinkStage):
-    """Write a micro-batch or a chunk of held records with one call of the sink."""
+    """Writes a micro-batch or a chunk of held records with one call of the sink."""
 
     def write(
         self,
@@ -85,8 +86,8 @@ class BatchWriter(SinkStage):
         number: int,
         reported: Sequence[Coordinates],
     ) -> Iterator[UndeliveredRows]:
-        """Give the sink the passed rows, and again without rejected records after a failure."""
-        # One for all failures of the sink: together they have a limited number of jobs.
+        """Call the sink with the rows that passed; after a failure again, without rejected ones."""
+        # One probe for all failures of the sink: the number of its jobs is limited.
         probe = cache(self._probe)
         call = _Call(evaluated=evaluated, held=held, number=number, probe=probe)
         try:
@@ -101,12 +102,12 @@ class BatchWriter(SinkStage):
                 yield undelivered
                 if isinstance(failed.outcome, Answer):
                     return
-                # Without atomicity, a call without rows replaces what the failed call left under
-                # this number.
+                # If the sink is not atomic, a call without rows replaces what the failed call left
+                # under this number.
                 if self._is_atomic and call.evaluated.passed(self.pipeline, call.held).isEmpty():
                     return
         finally:
-            # The first one belongs to the caller.
+            # The caller releases the first one.
             if call.evaluated is not evaluated:
                 call.evaluated.release()
 
@@ -129,12 +130,12 @@ class BatchWriter(SinkStage):
         """Whether a call that raises leaves nothing visible."""
         return self._sink.is_atomic(self.pipeline.source.sparkSession)
 
-    def _write(self, call: _Call) -> _Failed | None:
-        """Call the sink until it returns or finally fails."""
+    def _write(self, call: _Call) -> _FailedCall | None:
+        """Call the sink until it returns or no retry is left."""
         rows = call.evaluated.passed(self.pipeline, call.held)
-        started_ms, made = self.rules.now_ms(), 0
+        started_ms, attempt = self.rules.now_ms(), 0
         while True:
-            made += 1
+            attempt += 1
             try:
                 self._sink(rows, call.number)
             except BaseException as exc:  # SystemExit would hang the query forever
@@ -144,25 +145,25 @@ class BatchWriter(SinkStage):
             # A job interrupted by a stop request is not a failure of the sink.
             self.check()
             if isinstance(raised, RowsUnread):
-                # No record caused it, and a repeated call would return early, too.
+                # No record is the cause, and a repeated call would return early, too.
                 raise SinkFailed(raised) from raised
             now_ms = self.rules.now_ms()
-            problem = problem_of(rows.sparkSession, raised, attempts=made)
+            problem = problem_of(rows.sparkSession, raised, attempts=attempt)
             problem = replace(problem, took_ms=now_ms - started_ms)
-            attempts = Attempts(made=made, started_ms=started_ms, now_ms=now_ms)
+            attempts = Attempts(made=attempt, started_ms=started_ms, now_ms=now_ms)
             outcome = self._outcome(problem, attempts, raised, call)
             if not isinstance(outcome, RetryAfter):
-                return _Failed(raised=raised, problem=problem, outcome=outcome)
-            at = f" at number {call.number}, attempt {made}"
+                return _FailedCall(raised=raised, problem=problem, outcome=outcome)
+            at = f" at number {call.number}, attempt {attempt}"
             log_failure(LogMessage.SINK_RETRYING, self._log_line(problem, at))
             self.wait(outcome.wait_ms)
 
     def _outcome(
         self, problem: Problem, attempts: Attempts, raised: BaseException, call: _Call
     ) -> Sequence[RejectedRecord] | Answer | RetryAfter:
-        """Return the outcome of a failed batch; raises SinkFailed if that is FAIL.
+        """Return the outcome of a failed call; raises SinkFailed if the response is FAIL.
 
-        Its records are counted afterwards, each in its task; here one represents all.
+        Here one failure represents all records. Afterwards each is counted in its task.
         """
         failure = FailedAttempt(
             stage=StageKind.PRODUCE,
@@ -172,15 +173,15 @@ class BatchWriter(SinkStage):
             position=0,
         )
         if self._is_answered(failure):
-            # Before it counts as an outage: a probe that passes without some records shows bad
-            # records.
+            # The probe comes first: if it passes without some records, these are bad, and there is
+            # no outage.
             rejected = call.probe().rejected(call.evaluated, call.is_held, problem)
             # A probe cancelled by a stop request has no result.
             self.check()
             if rejected:
                 return rejected
             if self._is_outage(call):
-                # The final answer is decided with its records, as for all outages.
+                # As for all outages, the final answer is decided with the records.
                 return Answer.PAUSE
         try:
             outcome = self.rules.decide(self.number, failure, problem)
@@ -188,23 +189,23 @@ class BatchWriter(SinkStage):
             raise exc from raised
         if isinstance(outcome, RetryAfter):
             return outcome
-        for line in outcome.messages:
-            if line not in _LOGGED_WITH_RECORDS:
-                log_failure(line, self._log_line(problem))
+        for message in outcome.messages:
+            if message not in _LOGGED_WITH_RECORDS:
+                log_failure(message, self._log_line(problem))
         if outcome.response is Response.FAIL:
             fault = self.rules.handler_faults.pop(None, None)
             raise SinkFailed(raised, handler_fault=fault) from raised
         return Answer(outcome.response.value)
 
     def _is_answered(self, failure: FailedAttempt) -> bool:
-        """Whether a handler or a declared answer decides about a failure."""
+        """Whether a handler or a declared answer decides: the failure is not retried, nor FATAL."""
         policy = self.policy.policy
         outcome = respond(failure, policy, TaskRun(), chance=random.randrange)
         fatal = isinstance(outcome, Decided) and outcome.reason is DecisionReason.FATAL
         return isinstance(outcome, CallHandler | Decided) and not fatal
 
     def _is_outage(self, call: _Call) -> bool:
-        """Whether this many records failing alike, together with the whole batch, are an outage."""
+        """Whether all records of the call, if they fail alike, are an outage."""
         if self.outage.share is None:
             return False
         passed = call.evaluated.frame.where(F.col(OUTCOME).isNull() & ~call.is_held)
@@ -212,17 +213,16 @@ class BatchWriter(SinkStage):
         return self.outage.is_outage(records, records)
 
     def _undelivered(
-        self, failed: _Failed, call: _Call, reported: Sequence[Coordinates]
+        self, failed: _FailedCall, call: _Call, reported: Sequence[Coordinates]
     ) -> UndeliveredRows | None:
-        """Decide about rejected records; None if there are none."""
+        """Decide about the records of a failed call; None if it had none."""
         outcome, never = failed.outcome, F.lit(False)
         policy = self.policy.without_retries()
         if not isinstance(outcome, Answer):
             rows = rejected_rows(self.pipeline.source.sparkSession, outcome, policy.policy)
             splits = may_split_records(self.pipeline.steps)
             batch = with_failures(call.evaluated, call.is_held, rows, self.number, splits=splits)
-            # Nothing is written under this number yet: no later record was sent before a failed
-            # one.
+            # No rows are written under this number yet, so no later record precedes a failed one.
             progress = SinkProgress(stopped=F.lit(True), not_sent=never)
             return self.decide(batch, policy, reported, progress, raised=failed.raised)
         batch = with_all_failed(call.evaluated, call.is_held, failed.problem, self.pipeline)
@@ -231,8 +231,8 @@ class BatchWriter(SinkStage):
             return None
         outage = self.outage
         if not self._is_atomic:
-            # The sink may have left something under this number. Held records are written under
-            # other numbers; only a replay, under the same one, writes each record once.
+            # The sink may have left rows under this number. Held records get other numbers; only a
+            # replay, which has the same number, writes each record once.
             outage = msgspec.structs.replace(outage, response=Response.FAIL)
         return self.decide(
             batch,

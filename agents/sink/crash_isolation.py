@@ -1,9 +1,10 @@
 """Isolate records that crash a Python worker in `.produce`: repeat the round in parts.
 
-Each part is a job of its own. A failed job has no results, and its other tasks send their rows
-again; with parts, a crash leaves the others alone. The worker records which row it is sending. That
-record is sent alone before it is isolated. If it passes alone, a thread of the client may have
-crashed for another record: the part is sent up to there once more, with one client per row.
+A failed job has no results, so its successful tasks send their rows again. Therefore each part is a
+job of its own: a crash affects one part only. The worker records which row it is sending. The
+record of this row is sent alone before it is isolated. If it passes alone, a thread of the client
+may have crashed the worker for an earlier record. Then the rows up to it are sent once more, with
+one client per row.
 """
 
 from __future__ import annotations
@@ -74,17 +75,17 @@ def send(rows: DataFrame, sender: Any) -> DataFrame:
 
 @dataclass(slots=True, kw_only=True)
 class CrashIsolation:
-    """Send the rounds of one micro-batch of which some rows crash the worker."""
+    """Sends the rounds of a micro-batch in which some rows crash the worker."""
 
     policy: Policy
     #: Raises if the run is to end.
     check: Callable[[], None]
-    #: Whether a worker has crashed: later rounds are sent in parts too.
-    needed: bool = False
-    #: Jobs used by the isolation, in all parts and rounds.
+    #: Whether a worker has crashed: later rounds are sent in parts, too.
+    has_crashed: bool = False
+    #: The number of jobs of the isolation, in all parts and rounds.
     jobs: int = 0
-    #: Whether a part has raised: the results of the others are discarded.
-    failed: bool = False
+    #: Whether a part has raised an exception: the results of the other parts are discarded.
+    part_failed: bool = False
     lock: Lock = field(default_factory=Lock)
 
     def send(self, rows: DataFrame, sender: Any) -> DataFrame:
@@ -107,7 +108,7 @@ class CrashIsolation:
                 )
                 for row in ranked.select(_PART).distinct().collect()
             ]
-            # Each thread has local properties of its own, which a stop request uses.
+            # The jobs of all threads have the tags of this one: a stop request cancels by tag.
             runs = [for_thread(spark, part.run) for part in parts]
             with ThreadPoolExecutor(max(1, len(runs))) as pool:
                 results = [*chain.from_iterable(pool.map(lambda run: run(sender), runs))]
@@ -120,9 +121,9 @@ class _SentRecord:
     """The record that was being sent when a worker crashed."""
 
     row: Row
-    #: Of the row that was being sent.
+    #: The rank of the row that was being sent.
     rank: int
-    #: Whether nothing before it needs to be sent again.
+    #: Whether no row before it needs to be sent again.
     settled: bool
 
     @property
@@ -139,7 +140,7 @@ class _Part:
     rows: DataFrame
     blocks: list[DataFrame]
     results: list[DataFrame] = field(default_factory=list)
-    #: Tasks of which nothing more is sent in this round.
+    #: Tasks of which no more rows are sent in this round.
     stopped: set[str | None] = field(default_factory=set)
 
     def run(self, sender: Any) -> Sequence[DataFrame]:
@@ -147,7 +148,7 @@ class _Part:
         try:
             self._run(sender)
         except BaseException:
-            self.isolation.failed = True
+            self.isolation.part_failed = True
             raise
         return self.results
 
@@ -156,33 +157,36 @@ class _Part:
         crash = self._send(rows, sender)
         while crash is not None:
             self.isolation.check()
-            if self.isolation.failed:
+            if self.isolation.part_failed:
                 return
             if self.isolation.jobs >= bisection.JOBS:
                 limit = f"than {bisection.JOBS} jobs could find"
-                self._raise(crash, f"more of its records crash the worker {limit}")
+                self._raise_step_failed(crash, f"more of its records crash the worker {limit}")
             record, problem = self._crashing_record(rows, sender, crash)
             if not record.settled:
                 before = rows.where((F.col(RANK) < record.rank) & ~record.is_at)
-                crash = self._search(before, sender)
+                crash = self._resend(before, sender)
                 if crash is not None:
-                    self._raise(crash)
-                sender = self._less_tolerated(sender)
+                    self._raise_step_failed(crash)
+                sender = self._with_lower_limits(sender)
             if record.row[TASK] not in self.stopped:
                 self._isolate(record, problem, sender)
             sender = self._without_begun_tasks(sender, record)
             after = F.col(RANK) > record.rank
             rows = self.rows.where(after & ~is_task_in(F.col(TASK), self.stopped))
-            crash = self._search(rows, sender)
+            crash = self._resend(rows, sender)
 
-    def _search(self, rows: DataFrame, sender: Any, *, is_result: bool = True) -> Exception | None:
-        """Send some of the rows as a job of the isolation."""
+    def _resend(self, rows: DataFrame, sender: Any, *, is_result: bool = True) -> Exception | None:
+        """Send some of the rows in a job that counts as one of the isolation."""
         with self.isolation.lock:
             self.isolation.jobs += 1
         return self._send(rows, sender, is_result=is_result)
 
     def _send(self, rows: DataFrame, sender: Any, *, is_result: bool = True) -> Exception | None:
-        """Send some of the rows; return the exception of a crash, None without one."""
+        """Send some of the rows; return the exception of a crash, None without one.
+
+        `is_result`: failures in these rows are part of the result of the round.
+        """
         try:
             result = send(rows.coalesce(1), sender)
         except Exception as exc:
@@ -197,22 +201,24 @@ class _Part:
     def _crashing_record(
         self, rows: DataFrame, sender: Any, crash: Exception
     ) -> tuple[_SentRecord, Problem]:
+        """Return the record that crashes the worker, and its problem; raises StepFailed."""
         record = self._sent_record(rows, crash)
         problem = self._problem_alone(rows, record, sender)
         if record is not None and problem is not None:
             return record, problem
-        until = rows if record is None else rows.where(F.col(RANK) <= record.rank)
-        again = self._search(until, replace(sender, one_by_one=True), is_result=False)
-        record = None if again is None else self._sent_record(rows, again)
+        up_to_record = rows if record is None else rows.where(F.col(RANK) <= record.rank)
+        repeated = self._resend(up_to_record, replace(sender, one_by_one=True), is_result=False)
+        record = None if repeated is None else self._sent_record(rows, repeated)
         problem = self._problem_alone(rows, record, sender)
         if record is None or problem is None:
-            self._raise(crash)
+            self._raise_step_failed(crash)
         return replace(record, settled=False), problem
 
     def _sent_record(self, rows: DataFrame, crash: Exception) -> _SentRecord | None:
+        """Return the record that the worker was sending, None if it is not known."""
         rank, settled = rank_at_crash(crash) or (0, False)
-        found = rows.where(F.col(RANK) == rank).select(TASK, ENTRY, POSITION).collect()
-        return _SentRecord(row=found[0], rank=rank, settled=settled) if found else None
+        at_rank = rows.where(F.col(RANK) == rank).select(TASK, ENTRY, POSITION).collect()
+        return _SentRecord(row=at_rank[0], rank=rank, settled=settled) if at_rank else None
 
     def _problem_alone(
         self, rows: DataFrame, record: _SentRecord | None, sender: Any
@@ -220,26 +226,29 @@ class _Part:
         """Return how a record crashes its worker when sent alone; None if it does not."""
         if record is None:
             return None
-        crash = self._search(rows.where(record.is_at), sender, is_result=False)
+        crash = self._resend(rows.where(record.is_at), sender, is_result=False)
         return None if crash is None else problem_of_job(rows.sparkSession, crash)
 
     def _isolate(self, record: _SentRecord, problem: Problem, sender: Any) -> None:
-        """Report the record as failed; its task stops there."""
+        """Add the record to the results as failed; its task stops there."""
         task, entry, position = record.row
-        made = sender.made.get(task, 0)
-        made = made if made and self._is_first_of_task(record) else 0
-        error = error_row(replace(problem, attempts=made + 1), self.isolation.policy)
-        row = (task, entry, position, error, made, True)
+        retries = sender.made.get(task, 0)
+        retries = retries if retries and self._is_first_of_task(record) else 0
+        error = error_row(replace(problem, attempts=retries + 1), self.isolation.policy)
+        row = (task, entry, position, error, retries, True)
         self.results.append(self.rows.sparkSession.createDataFrame([row], RESULT_SCHEMA))
         self.stopped.add(task)
 
     def _is_first_of_task(self, record: _SentRecord) -> bool:
-        """Whether a record is the first of its task, which may have failed before."""
+        """Whether a record is the first of its task: only this one can have failed before."""
         before = (F.col(RANK) < record.rank) & F.col(TASK).eqNullSafe(F.lit(record.row[TASK]))
         return self.rows.where(before & ~record.is_at).isEmpty()
 
-    def _less_tolerated(self, sender: Any) -> Any:
-        """Return the sender of the remaining rows, with the failures already counted."""
+    def _with_lower_limits(self, sender: Any) -> Any:
+        """Return the sender of the remaining rows; the latest results are deducted from its limits.
+
+        Tasks that stopped in these results stop in this round.
+        """
         failed = F.count_if(F.col(ERROR).isNotNull()).alias("failed")
         stopped = F.max(STOPPED).alias("stopped")
         tolerated: dict[str | None, int] = dict(sender.tolerated_by_task)
@@ -257,12 +266,12 @@ class _Part:
         """Return the sender of the remaining rows: no retry is pending in tasks that have begun."""
         if not sender.made:
             return sender
-        begun = self.rows.where(F.col(RANK) <= record.rank).select(TASK).distinct().collect()
-        tasks = {row[TASK] for row in begun}
-        made = {task: n for task, n in sender.made.items() if task not in tasks}
+        up_to_record = self.rows.where(F.col(RANK) <= record.rank)
+        begun = {row[TASK] for row in up_to_record.select(TASK).distinct().collect()}
+        made = {task: attempts for task, attempts in sender.made.items() if task not in begun}
         return replace(sender, made=made)
 
-    def _raise(
+    def _raise_step_failed(
         self, crash: Exception, why: str = "no single record makes it fail alone"
     ) -> NoReturn:
         problem = problem_of_job(self.rows.sparkSession, crash)

@@ -1,7 +1,7 @@
 """Sink probe: find the records that a sink rejects, by writing parts of a batch elsewhere.
 
-Under the number of a micro-batch only the complete remaining batch is ever written. The probe
-therefore writes elsewhere: file sinks into a scratch folder, other sinks as their author defines. A
+Under the number of a micro-batch only the complete remaining batch is written. The probe therefore
+writes elsewhere: for file sinks into a scratch folder, for other sinks as their author defines. A
 record is isolated only if the probe passes without any record and fails with this one alone.
 """
 
@@ -23,7 +23,7 @@ from arrester.agents.decisions.rules import SelfHealing
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Files, Sink
 from arrester.agents.execution.bisection import Bisection, FailingRecord, NoSingleRecord
-from arrester.agents.execution.transforms import transformed
+from arrester.agents.execution.transforms import transformed, with_barrier
 from arrester.agents.failures.pause_offsets import is_record
 from arrester.agents.journal.scratch import Scratch
 from arrester.agents.spark.column_names import with_columns_named
@@ -53,12 +53,12 @@ _log = logging.getLogger("arrester.thread")
 
 
 class ProbeExited(ArresterError):
-    """Represents something raised by a probe that is not an Exception, such as SystemExit."""
+    """A probe raised something that is not an Exception, such as SystemExit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedRecord:
-    """A record that a sink rejects, and the reason."""
+    """A record that a sink rejects, and its problem."""
 
     task: str | None
     entry: int
@@ -71,9 +71,9 @@ class RejectedRecord:
 
 
 class SinkProbe:
-    """Find the records of one micro-batch or chunk that its sink rejects.
+    """Finds the records of one micro-batch or chunk that its sink rejects.
 
-    The number of jobs is bounded for all failures of the sink together.
+    The number of jobs is limited for all failures of the sink together.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class SinkProbe:
         self._files = sink.function if isinstance(sink.function, Files) else None
         self._action = self._write_files if self._files is not None else sink.probe
         if final_transform is not None and final_transform.stateful:
-            # The result for a part has no meaning for the whole.
+            # Its result for some rows is no part of its result for all rows.
             self._action = None
         self._bisection = Bisection(self._probe, is_probe=True)
 
@@ -124,8 +124,8 @@ class SinkProbe:
             return []
         finally:
             self._scratch.clear()
-        number = str(len(records)) if records else "none, its probe passes"
-        _log.info("pipeline %r: records rejected by the sink: %s", name, number)
+        rejected = str(len(records)) if records else "none, its probe passes"
+        _log.info("pipeline %r: records rejected by the sink: %s", name, rejected)
         return records
 
     def _log_reason(self, exc: NoSingleRecord | StepFailed) -> None:
@@ -141,6 +141,7 @@ class SinkProbe:
         )
 
     def _isolate(self, passed: DataFrame, problem: Problem) -> list[RejectedRecord]:
+        """Isolate records until the probe passes without them."""
         records: list[RejectedRecord] = []
         rows = passed
         while True:
@@ -150,7 +151,8 @@ class SinkProbe:
             except AttemptFailed as exc:
                 failed = exc.failed
             self._check_cause(rows.sparkSession, failed.raised, problem)
-            records.append(self._record(rows, self._bisection.find(rows, failed), problem))
+            failing = self._bisection.find(rows, failed)
+            records.append(self._rejected_record(rows, failing, problem))
             rows = passed.where(~reduce(Column.__or__, [each.is_at() for each in records]))
 
     def _probe(self, rows: DataFrame) -> None:
@@ -164,43 +166,44 @@ class SinkProbe:
             raise ProbeExited(f"{type(exc).__name__}: {exc}") from exc
 
     def _sink_rows(self, rows: DataFrame) -> DataFrame:
+        """Return rows as the sink gets them."""
         final_transform = self._pipeline.final_transform
         if final_transform is not None:
             return with_row_counter(transformed(rows, final_transform))
-        # Keeps the author's filters above this one: below it they would run on rows that are left
-        # out.
-        fenced = rows.where(F.spark_partition_id() >= 0)
-        return with_columns_named(fenced, self._pipeline.columns)
+        # A filter in the author's probe must not run on excluded rows.
+        return with_columns_named(with_barrier(rows), self._pipeline.columns)
 
-    def _record(self, rows: DataFrame, failing: FailingRecord, problem: Problem) -> RejectedRecord:
-        """Return the record of a row, with the sink's attempts at it."""
-        alone = self._check_cause(rows.sparkSession, failing.raised, problem)
+    def _rejected_record(
+        self, rows: DataFrame, failing: FailingRecord, problem: Problem
+    ) -> RejectedRecord:
+        """Return the record of a failing row. Its problem has the sink's attempts and duration."""
+        own_problem = self._check_cause(rows.sparkSession, failing.raised, problem)
         row = rows.where(F.col(ID) == failing.id).select(TASK, ENTRY, POSITION).collect()[0]
         return RejectedRecord(
             task=row[TASK],
             entry=row[ENTRY],
             position=row[POSITION],
-            problem=replace(alone, attempts=problem.attempts, took_ms=problem.took_ms),
+            problem=replace(own_problem, attempts=problem.attempts, took_ms=problem.took_ms),
         )
 
     def _check_cause(self, spark: SparkSession, raised: Exception, problem: Problem) -> Problem:
-        """Return the failure of a probe; raises NoSingleRecord if records did not cause it."""
-        failure, kind = self._classify(spark, raised)
-        # The sink's own failure was neither: a connection lost now is not caused by a record.
-        temporary = kind is Kind.RETRIABLE and kind is not self._kind(problem)
-        if kind is Kind.FATAL or temporary:
-            raise NoSingleRecord(f"the probe fails with {failure.exception_class}", raised)
-        return failure
+        """Return the problem of a failed probe; raises NoSingleRecord if no record caused it."""
+        probe_problem, kind = self._classify(spark, raised)
+        # If the sink's failure was not retriable, this one is another, such as a lost connection.
+        is_temporary = kind is Kind.RETRIABLE and kind is not self._kind(problem)
+        if kind is Kind.FATAL or is_temporary:
+            raise NoSingleRecord(f"the probe fails with {probe_problem.exception_class}", raised)
+        return probe_problem
 
     def _classify(self, spark: SparkSession, raised: BaseException) -> tuple[Problem, Kind]:
-        """Return the failure of a probe and its kind; raises SelfHealing."""
-        of_python = java_exception_of(raised) is None
-        failure = (problem_of if of_python else problem_of_job)(spark, raised)
-        kind = self._kind(failure)
+        """Return the problem of a failed probe and its kind; raises SelfHealing."""
+        is_python = java_exception_of(raised) is None
+        problem = (problem_of if is_python else problem_of_job)(spark, raised)
+        kind = self._kind(problem)
         if kind is Kind.SELF_HEALING:
-            reason = self._policy.table.classify(failure.cause).reason
-            raise SelfHealing(failure, reason) from raised
-        return failure, kind
+            reason = self._policy.table.classify(problem.cause).reason
+            raise SelfHealing(problem, reason) from raised
+        return problem, kind
 
     def _kind(self, problem: Problem) -> Kind:
         return self._policy.table.classify(problem.cause).kind
@@ -209,7 +212,7 @@ class SinkProbe:
 def rejected_rows(
     spark: SparkSession, records: Sequence[RejectedRecord], policy: Policy
 ) -> DataFrame:
-    """Return the coordinates and failures of the records as a frame to join with."""
+    """Return the coordinates and errors of the records as a frame to join with."""
     schema = T.StructType().add(TASK, T.StringType()).add(ENTRY, T.IntegerType())
     schema = schema.add(POSITION, T.LongType()).add(ERROR, ERROR_TYPE).add(RETRIES, T.LongType())
     rows = [

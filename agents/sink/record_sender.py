@@ -54,8 +54,8 @@ from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
 from arrester.controlplane.domain.error_policy.tolerance import Tally, count
 
 _log = logging.getLogger("arrester.thread")
-#: More failures than any micro-batch has records.
-_MANY = 2**62
+#: More records than any micro-batch has.
+_UNBOUNDED = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,36 +68,42 @@ class _Retry:
 
 
 @dataclass(slots=True, kw_only=True)
-class _SendPlan:
-    """The places from which tasks are still to be sent; None: all records."""
+class _Plan:
+    """The records that are still to be sent."""
 
+    #: By task, the place of the first record to send; None: all records.
     starts: dict[str | None, Cursor] | None = None
     retries: dict[str | None, _Retry] = field(default_factory=dict)
-    #: The stops of tasks that were not sent completely; later records were not sent.
+    #: By task, the record at which it stopped: later records were not sent.
     stops: dict[str | None, Cursor] = field(default_factory=dict)
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left."""
+        """Whether no record is left to send."""
         return self.starts == {} and not self.retries
+
+    def is_retried(self) -> Column:
+        """Return whether a record will be sent again."""
+        retried = {task: retry.at for task, retry in self.retries.items()}
+        return _compare_with_cursors(retried, lambda at: place() == at)
 
     def progress(self, decided: Mapping[ClassAndFrame, int]) -> SinkProgress:
         """Return how much of the micro-batch was sent so far."""
         return SinkProgress(
-            stopped=_matches(self.stops, lambda stop: place() >= stop),
-            not_sent=_matches(self.stops, lambda stop: place() > stop),
+            stopped=_compare_with_cursors(self.stops, lambda stop: place() >= stop),
+            not_sent=_compare_with_cursors(self.stops, lambda stop: place() > stop),
             decided=decided,
         )
 
-    def leave_out(self, tasks: Collection[str | None]) -> None:
-        """Stop sending records of stopped tasks."""
+    def remove(self, tasks: Collection[str | None]) -> None:
+        """Send no more records of these tasks."""
         self.starts = {task: at for task, at in (self.starts or {}).items() if task not in tasks}
         self.retries = {task: each for task, each in self.retries.items() if task not in tasks}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSender(SinkStage):
-    """Send the records of a micro-batch or a chunk of held records one by one."""
+    """Sends the records of a micro-batch or a chunk of held records one by one."""
 
     def write(
         self,
@@ -109,23 +115,18 @@ class RecordSender(SinkStage):
         """Send the records that passed and are not `held`; yield the decision of each round."""
         is_held = F.lit(False) if held is None else held
         passed = evaluated.frame.where(F.col(OUTCOME).isNull() & ~is_held)
-        plan, began_ms = _SendPlan(), self.rules.now_ms()
+        plan, began_ms = _Plan(), self.rules.now_ms()
         decided: Counter[ClassAndFrame] = Counter()
         outage_from = self._outage_from(passed)
         isolation = CrashIsolation(policy=self.policy.policy, check=self.check)
         while not plan.is_done:
-            due = self._due(plan)
+            due = self._due_retries(plan)
             with releasing() as blocks:
                 results = self._send_round(passed, plan.starts, due, outage_from, isolation)
                 blocks.append(results)
-                # A task whose retry is not due waits for another round.
-                waiting = {task: each for task, each in plan.retries.items() if task not in due}
-                continuing = {*(plan.starts or ()), *due}
-                stops = {task: at for task, at in plan.stops.items() if task not in continuing}
-                plan = self._next_plan(results.where(F.col(STOPPED)).collect(), due, began_ms)
-                plan.stops |= stops
-                retried = {task: each.at for task, each in plan.retries.items()}
-                failed = results.where(~_matches(retried, lambda at: place() == at))
+                stopped = results.where(F.col(STOPPED)).collect()
+                plan = self._next_plan(plan, stopped, due, began_ms)
+                failed = results.where(~plan.is_retried())
                 pause_offsets: Mapping[str, Cursor] = {}
                 if not failed.isEmpty():
                     batch = with_failures(evaluated, is_held, failed, self.number)
@@ -137,17 +138,16 @@ class RecordSender(SinkStage):
                     finally:
                         batch.release()
                     decided += self._by_class_and_frame(failed)
-                plan.retries |= waiting
-            plan.leave_out(pause_offsets)
+            plan.remove(pause_offsets)
             self.check()
 
-    def _due(self, plan: _SendPlan) -> dict[str | None, _Retry]:
-        """Return the records whose retry is due; wait for the first if nothing else is left."""
+    def _due_retries(self, plan: _Plan) -> dict[str | None, _Retry]:
+        """Return the retries that are due; wait for the first if no other record is left."""
         if plan.retries and plan.starts == {}:
-            first = min(each.due_ms for each in plan.retries.values())
-            self.wait(max(0, first - self.rules.now_ms()))
+            first_ms = min(retry.due_ms for retry in plan.retries.values())
+            self.wait(max(0, first_ms - self.rules.now_ms()))
         now_ms = self.rules.now_ms()
-        return {task: each for task, each in plan.retries.items() if each.due_ms <= now_ms}
+        return {task: retry for task, retry in plan.retries.items() if retry.due_ms <= now_ms}
 
     def _send_round(
         self,
@@ -157,21 +157,21 @@ class RecordSender(SinkStage):
         outage_from: int | None,
         isolation: CrashIsolation,
     ) -> DataFrame:
-        """Send on the executors, once; return the failures in a local checkpoint."""
+        """Send the records of a round on executors; return the results in a local checkpoint."""
         rows = passed
         if starts is not None:
-            starts = {**starts, **{task: each.at for task, each in due.items()}}
-            rows = rows.where(_matches(starts, lambda start: place() >= start))
-        error = F.lit(None).cast(ERROR_TYPE).alias(ERROR)
-        authors = [quoted(name) for name in self.pipeline.columns]
-        rows = rows.select(TASK, ENTRY, POSITION, ORDINAL, error, *authors)
+            starts = {**starts, **{task: retry.at for task, retry in due.items()}}
+            rows = rows.where(_compare_with_cursors(starts, lambda start: place() >= start))
+        no_error = F.lit(None).cast(ERROR_TYPE).alias(ERROR)
+        author_columns = [quoted(name) for name in self.pipeline.columns]
+        rows = rows.select(TASK, ENTRY, POSITION, ORDINAL, no_error, *author_columns)
         sender = self._sender(due, outage_from)
         try:
-            if not isolation.needed:
+            if not isolation.has_crashed:
                 results = self._send_at_once(rows, sender)
                 if results is not None:
                     return results
-                isolation.needed = True
+                isolation.has_crashed = True
             return isolation.send(rows, sender)
         except StepFailed:
             self.check()
@@ -194,12 +194,12 @@ class RecordSender(SinkStage):
         return None
 
     def _sender(self, due: Mapping[str | None, _Retry], outage_from: int | None) -> Any:
-        """Return the function that sends rows on executors."""
+        """Return the worker's function that sends rows."""
         sink, policy, now_ms = self.pipeline.sink, self.policy.policy, self.rules.now_ms()
         assert isinstance(sink, Producer)
 
         def tolerated(tally: Tally) -> int:
-            return count(policy.tolerance, tally, now_ms=now_ms, records=_MANY).tolerated
+            return count(policy.tolerance, tally, now_ms=now_ms, records=_UNBOUNDED).tolerated
 
         classifications = policy.table.classifications.items()
         return shipped("record_sender").SendRecords(
@@ -214,19 +214,29 @@ class RecordSender(SinkStage):
             tolerated_kinds=_tolerated_kinds(self.policy),
             tolerated=tolerated(Tally()),
             tolerated_by_task={task: tolerated(run.tally) for task, run in self.rules.runs.items()},
-            made={task: each.attempts.made for task, each in due.items()},
-            since_ms={task: now_ms - each.attempts.started_ms for task, each in due.items()},
+            made={task: retry.attempts.made for task, retry in due.items()},
+            since_ms={task: now_ms - retry.attempts.started_ms for task, retry in due.items()},
             retries=policy.retry.limit != 0,
             outage_from=outage_from,
         )
 
     def _next_plan(
-        self, stopped: Sequence[Row], due: Mapping[str | None, _Retry], began_ms: int
-    ) -> _SendPlan:
-        """Return what is left to send after tasks stopped: the record again, or the later ones."""
+        self,
+        plan: _Plan,
+        stopped: Sequence[Row],
+        due: Mapping[str | None, _Retry],
+        began_ms: int,
+    ) -> _Plan:
+        """Return the plan after a round in which tasks stopped.
+
+        Each sends its record again, or continues after it. Retries that were not due remain.
+        """
+        waiting = {task: retry for task, retry in plan.retries.items() if task not in due}
+        continued = {*(plan.starts or ()), *due}
+        stops = {task: at for task, at in plan.stops.items() if task not in continued}
         starts: dict[str | None, Cursor] = {}
-        plan = _SendPlan(starts=starts)
-        retry, now_ms = self.policy.policy.retry, self.rules.now_ms()
+        plan = _Plan(starts=starts, retries=waiting, stops=stops)
+        retry_policy, now_ms = self.policy.policy.retry, self.rules.now_ms()
         for row in stopped:
             task, error = row[TASK], row[ERROR]
             at = Cursor(entry=row[ENTRY], position=row[POSITION])
@@ -234,7 +244,7 @@ class RecordSender(SinkStage):
             is_retried = earlier is not None and earlier.at == at
             started_ms = earlier.attempts.started_ms if earlier and is_retried else began_ms
             attempts = Attempts(made=error["attempts"], started_ms=started_ms, now_ms=now_ms)
-            outcome = next_attempt(retry, attempts, chance=random.randrange)
+            outcome = next_attempt(retry_policy, attempts, chance=random.randrange)
             plan.stops[task] = at
             if error["kind"] == Kind.RETRIABLE and isinstance(outcome, RetryAfter):
                 due_ms = now_ms + outcome.wait_ms
@@ -246,13 +256,13 @@ class RecordSender(SinkStage):
         return plan
 
     def _outage_from(self, passed: DataFrame) -> int | None:
-        """Return how many failures may be an outage; None if there is no limit."""
+        """Return the number of failures from which on there may be an outage; None: no limit."""
         if self.outage.share is None:
             return None
         return self.outage.at_least(passed.where(F.col(ORDINAL) == 0).count())
 
     def _by_class_and_frame(self, results: DataFrame) -> Counter[ClassAndFrame]:
-        """Count failures by class and frame, if the outage guard is on."""
+        """Return the numbers of failures by class and frame, if the outage guard is on."""
         if self.outage.share is None:
             return Counter()
         error = F.col(ERROR)
@@ -261,19 +271,21 @@ class RecordSender(SinkStage):
         return Counter({(name, frame): number for name, frame, number in counts})
 
 
-def _matches(cursors: Mapping[str | None, Cursor], compare: Callable[[Column], Column]) -> Column:
-    """Compare each record with the cursor of its task; False for tasks without one."""
-    named = pause_offset_of({task: at for task, at in cursors.items() if task is not None})
-    found = F.coalesce(compare(named), F.lit(False))
+def _compare_with_cursors(
+    cursors: Mapping[str | None, Cursor], compare: Callable[[Column], Column]
+) -> Column:
+    """Return each record compared with the cursor of its task; False for tasks without one."""
+    of_task = pause_offset_of({task: at for task, at in cursors.items() if task is not None})
+    matches = F.coalesce(compare(of_task), F.lit(False))
     if None not in cursors:
-        return found
-    return F.when(F.col(TASK).isNull(), compare(cursor_column(cursors[None]))).otherwise(found)
+        return matches
+    return F.when(F.col(TASK).isNull(), compare(cursor_column(cursors[None]))).otherwise(matches)
 
 
 def _tolerated_kinds(stage: StagePolicy) -> frozenset[str | None]:
     """Return the kinds of failures that executors may skip without the driver.
 
-    Where answers depend on the class, the driver decides: the task stops at its failed record.
+    If answers depend on the class, there are none: the task stops, and the driver decides.
     """
     if stage.policy.by_class:
         return frozenset()

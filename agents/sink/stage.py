@@ -1,7 +1,4 @@
-"""The sink stage: write rows, and decide about the records that fail there (KIP-210).
-
-A decision made after the sink's failure is added to the earlier ones.
-"""
+"""The sink stage: write rows, and decide about the records that fail there (KIP-210)."""
 
 from __future__ import annotations
 
@@ -43,12 +40,13 @@ from arrester.agents.worker.columns import (
 from arrester.controlplane.domain.error_policy.classify import Kind
 from arrester.controlplane.domain.error_policy.policy import OutagePolicy
 
-_RESULT: Final = {name: f"{name}_result" for name in (TASK, ENTRY, POSITION, ERROR, RETRIES)}
+#: The names under which columns of a sink's results are joined to the rows.
+_RESULT_NAMES: Final = {name: f"{name}_result" for name in (TASK, ENTRY, POSITION, ERROR, RETRIES)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndeliveredRows:
-    """Records that the sink rejected, failed at stage produce, and the decision about them."""
+    """A batch whose rejected records have failed at stage produce, and the decision about them."""
 
     evaluated: Evaluated
     decision: Decision
@@ -56,11 +54,11 @@ class UndeliveredRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkStage(ABC):
-    """Write the rows that passed the steps of one pipeline in one run."""
+    """Writes the rows that passed the steps of one pipeline in one run."""
 
     rules: FailureRules
     examples_limit: int
-    #: errors.outage.*
+    #: The settings errors.outage.*
     outage: OutagePolicy
     #: Raises if the run is to end.
     check: Callable[[], None]
@@ -80,8 +78,8 @@ class SinkStage(ABC):
     ) -> Iterator[UndeliveredRows]:
         """Write the rows that passed and are not `held`; yield each decision about rejected rows.
 
-        None: nothing is held. The caller commits a decision before it requests the next. Raises
-        SinkFailed, RecordFatal, SelfHealing, or an exception of `check`.
+        If `held` is None, no row is held. The caller commits a decision before it requests the next
+        one. Raises SinkFailed, RecordFatal, SelfHealing, or an exception of `check`.
         """
 
     @property
@@ -109,7 +107,10 @@ class SinkStage(ABC):
         outage: OutagePolicy | None = None,
         raised: BaseException | None = None,
     ) -> UndeliveredRows:
-        """Decide about the records that failed at this stage, as `policy` answers."""
+        """Decide about the records that failed at this stage, by `policy`.
+
+        Raises SinkFailed if no record failed but the sink `raised`, and RecordFatal.
+        """
         if not undelivered.failed and raised is not None:
             raise SinkFailed(raised) from raised
         rules = replace(self.rules, stages={**self.rules.stages, self.number: policy})
@@ -133,7 +134,7 @@ class SinkStage(ABC):
         return UndeliveredRows(evaluated=undelivered, decision=decision)
 
     def end_of_run(self, raised: BaseException) -> SinkFailed | SelfHealing:
-        """Return the exception that ends a run whose sends failed as a job: no record caused it."""
+        """Return the exception that ends the run after a failed job that no record caused."""
         problem = problem_of_job(self.pipeline.source.sparkSession, raised)
         ruling = self.policy.policy.table.classify(problem.cause)
         if ruling.kind is Kind.SELF_HEALING:
@@ -144,7 +145,7 @@ class SinkStage(ABC):
 def with_all_failed(
     evaluated: Evaluated, is_held: Column, problem: Problem, pipeline: Pipeline
 ) -> Evaluated:
-    """Return the batch with all rows for the sink as failed at stage produce."""
+    """Return the batch with all rows for the sink marked as failed at stage produce."""
     number = pipeline.produce_number
     passed = F.col(OUTCOME).isNull() & ~is_held
     error = error_column(error_row(problem))
@@ -156,7 +157,7 @@ def with_all_failed(
         }
     )
     if may_split_records(pipeline.steps):
-        # The rows written may differ from the row that represents the record.
+        # The row that represents the record may be none of the rows for the sink.
         frame = make_atomic(frame)
     return _checkpointed(frame, number)
 
@@ -164,25 +165,27 @@ def with_all_failed(
 def with_failures(
     evaluated: Evaluated, is_held: Column, results: DataFrame, number: int, *, splits: bool = False
 ) -> Evaluated:
-    """Return the batch with the records of `results` as failed at stage produce, its `number`.
+    """Return the batch with the records of `results` marked as failed at stage produce, `number`.
 
     `results` has TASK, ENTRY, POSITION, ERROR and RETRIES; a record without an error passed.
-    `splits`: the rows written may differ from the row that represents the record.
+    `splits`: the row that represents a record may be none of its rows for the sink.
     """
-    right = results.select(*[F.col(name).alias(other) for name, other in _RESULT.items()])
-    same = [F.col(name).eqNullSafe(F.col(_RESULT[name])) for name in (TASK, ENTRY, POSITION)]
+    renamed = results.select(*[F.col(name).alias(other) for name, other in _RESULT_NAMES.items()])
+    is_same_record = [
+        F.col(name).eqNullSafe(F.col(_RESULT_NAMES[name])) for name in (TASK, ENTRY, POSITION)
+    ]
     passed = F.col(OUTCOME).isNull() & ~is_held
-    error = F.col(_RESULT[ERROR])
-    frame = evaluated.frame.join(right, [*same, passed], "left").withColumns(
+    error = F.col(_RESULT_NAMES[ERROR])
+    frame = evaluated.frame.join(renamed, [*is_same_record, passed], "left").withColumns(
         {
             OUTCOME: F.when(passed & error.isNotNull(), F.lit(number)).otherwise(
                 _as_decided(is_held)
             ),
             ERROR: F.when(passed, error).otherwise(F.col(ERROR)),
-            RETRIES: F.coalesce(F.col(_RESULT[RETRIES]), F.lit(0)),
+            RETRIES: F.coalesce(F.col(_RESULT_NAMES[RETRIES]), F.lit(0)),
         }
     )
-    frame = frame.drop(*_RESULT.values())
+    frame = frame.drop(*_RESULT_NAMES.values())
     return _checkpointed(make_atomic(frame) if splits else frame, number)
 
 
@@ -193,7 +196,7 @@ def _as_decided(is_held: Column) -> Column:
 
 
 def _checkpointed(frame: DataFrame, number: int) -> Evaluated:
-    """Return a micro-batch after its sink was called, in a local checkpoint."""
+    """Return the batch in a local checkpoint, with the number of its records failed at `number`."""
     is_record = F.col(ORDINAL) == 0
     failed = F.count_if(is_record & (F.col(OUTCOME) == number)).alias("failed")
     retries = F.sum(F.when(is_record, F.col(RETRIES))).alias("retries")
