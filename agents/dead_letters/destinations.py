@@ -27,7 +27,7 @@ class DeadLettersUnusable(ArresterError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedDeadLetters:
-    """Dead letters of one task that a destination rejected, permanently or at the first attempt."""
+    """Dead letters of one task that a destination rejected, at least at the first attempt."""
 
     task: str | None
     #: Failed attempts.
@@ -35,7 +35,7 @@ class RejectedDeadLetters:
     #: The number of dead letters that are still pending.
     pending: int
     problem: Problem
-    #: Of the pending ones; None: all of the task's.
+    #: The IDs of the pending ones; None: all of the task's dead letters are pending.
     ids: tuple[str, ...] | None = None
 
 
@@ -51,7 +51,10 @@ class Destination(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Check at the start of a run that it can be used; raises DeadLettersUnusable."""
+        """Check at the start of a run that the destination can be used.
+
+        Raises DeadLettersUnusable.
+        """
 
     @abstractmethod
     def location(self, dead_letters: DeadLetters) -> str:
@@ -80,12 +83,12 @@ class SparkDestination(Destination):
             )
 
     def location(self, dead_letters: DeadLetters) -> str:
-        """Return the table or path, if the options name it."""
-        names = (self.path, *(self.options.get(name) for name in ("path", "dbtable", "table")))
-        return next((each for each in names if each), self.format)
+        """Return the path or table if the settings name one, else the format."""
+        places = (self.path, *(self.options.get(name) for name in ("path", "dbtable", "table")))
+        return next((place for place in places if place), self.format)
 
     def write(self, rows: DataFrame, dead_letters: DeadLetters) -> list[RejectedDeadLetters]:
-        """Append the dead letters; by day, if there is a path."""
+        """Append the dead letters; below a path, in a folder for each day."""
         dated = rows.withColumn("day", F.lit(dead_letters.day))
         writer = dated.write.format(self.format).options(**self.options).mode("append")
         if self.path is not None:
@@ -116,7 +119,7 @@ class FolderDestination(SparkDestination):
         return f"{self.path}/{_day_folder(dead_letters)}"
 
     def write(self, rows: DataFrame, dead_letters: DeadLetters) -> list[RejectedDeadLetters]:
-        """Write the folder; one that a run left incomplete is replaced."""
+        """Write the folder, unless it is complete; an incomplete one is replaced."""
         folder = _day_folder(dead_letters)
         if not storage(self.spark, self.path).exists(f"{folder}/{_SUCCESS}"):
             writer = rows.write.format(self.format).options(**self.options)
@@ -129,7 +132,7 @@ def _day_folder(dead_letters: DeadLetters) -> str:
 
 
 def all_rejected(rows: DataFrame, problem: Problem) -> list[RejectedDeadLetters]:
-    """Return that all dead letters were rejected."""
+    """Return all dead letters as rejected, by task."""
     return [
         RejectedDeadLetters(
             task=row["task"],

@@ -1,25 +1,21 @@
-"""The destination from the configuration, in particular a Kafka topic through confluent-kafka."""
+"""A Kafka topic as the destination of dead letters, through confluent-kafka."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from arrester.agents.config import AgentConfig, load_object
+from arrester.agents.config import load_object
 from arrester.agents.dead_letters.destinations import (
     DeadLettersUnusable,
     Destination,
-    FolderDestination,
     RejectedDeadLetters,
-    SparkDestination,
 )
 from arrester.agents.dead_letters.rows import redacting
-from arrester.agents.decisions.policies import redaction_of
-from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.error_policy.settings import DeadLetterSettings
 from arrester.agents.failure_log import log_failure
 from arrester.agents.failures.payload import Redaction
@@ -29,17 +25,17 @@ from arrester.agents.spark.kafka_source import kafka_sources, servers_of
 from arrester.agents.spark.ship_worker_code import shipped, shipped_rules
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage
-from arrester.controlplane.domain.error_policy.policy import Policy, StageKind
-from arrester.controlplane.domain.error_policy.setting_definitions import FILES
+from arrester.controlplane.domain.error_policy.policy import Policy
 
 BOOTSTRAP = "bootstrap.servers"
-#: Defaults below `errors.dlq.producer.*`: five minutes are too long for a micro-batch.
+#: Defaults of `errors.dlq.producer.*`. Kafka's own timeout of a message, five minutes, is too long
+#: for a micro-batch.
 _DEFAULTS: Mapping[str, object] = {"client.id": "arrester", "message.timeout.ms": 30_000}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopicDestination(Destination):
-    """A Kafka topic: at least once; a header identifies each record."""
+    """A Kafka topic: at least once; a header has the ID of each dead letter."""
 
     settings: DeadLetterSettings
     configuration: Mapping[str, Any]
@@ -53,7 +49,7 @@ class TopicDestination(Destination):
 
     @property
     def topic(self) -> str:
-        """errors.dlq.topic.name"""
+        """The setting errors.dlq.topic.name."""
         return str(self.settings.topic)
 
     def prepare(self) -> None:
@@ -70,16 +66,19 @@ class TopicDestination(Destination):
                 f"errors.dlq.topic.name={self.topic!r}: an executor has no confluent-kafka; "
                 "install arrester[kafka] where the executors' Python is"
             )
-        [(was_missing, wrong)] = context.parallelize([0], 1).map(self.maker()).collect()
-        if wrong is not None:
+        [(was_missing, error)] = context.parallelize([0], 1).map(self.maker()).collect()
+        if error is not None:
             raise DeadLettersUnusable(
-                f"errors.dlq.topic.name={self.topic!r} cannot be looked for, or made: {wrong}"
+                f"errors.dlq.topic.name={self.topic!r} cannot be looked for, or made: {error}"
             )
         if was_missing:
             log_failure(LogMessage.DEAD_LETTER_TOPIC_MISSING, f"topic {self.topic}")
 
     def maker(self) -> Callable[[int], tuple[bool, str | None]]:
-        """Return a function that creates the configured topic if it is missing."""
+        """Return the worker's function that creates the topic if it is missing.
+
+        It returns whether the topic was missing, and an error.
+        """
         maker: Callable[[int], tuple[bool, str | None]] = shipped("kafka_topic").TopicCreator(
             configuration=dict(self.configuration),
             name=self.topic,
@@ -130,8 +129,8 @@ def topic_destination(
 ) -> TopicDestination:
     """Return the configured topic. The bootstrap servers default to the source's.
 
-    Raises DeadLettersUnusable for a topic that the source itself reads: its dead letters would
-    return endlessly.
+    Raises DeadLettersUnusable for a topic that the source reads: each dead letter would become a
+    record again.
     """
     configuration = {**_DEFAULTS, **settings.producer}
     if "delivery.timeout.ms" in settings.producer:
@@ -151,21 +150,3 @@ def topic_destination(
             f"({option}): its dead letters would come back as records"
         )
     return destination
-
-
-def destination_of(pipeline: Pipeline, config: AgentConfig) -> Destination | None:
-    """Return the configured destination, None without one; raises DeadLettersUnusable."""
-    settings, spark = config.errors.dead_letters, pipeline.source.sparkSession
-    if not settings.enable:
-        return None
-    if settings.topic is not None:
-        policy = config.errors.policy(StageKind.PRODUCE)
-        topic = topic_destination(pipeline.source, settings, policy)
-        return replace(topic, redaction=redaction_of(pipeline, config))
-    options = {name: str(value) for name, value in settings.options.items()}
-    format = settings.format
-    if format in FILES:
-        # The configuration reader refuses a file format without a path.
-        path = settings.path or ""
-        return FolderDestination(spark=spark, format=format, path=path, options=options)
-    return SparkDestination(spark=spark, format=format, path=settings.path, options=options)

@@ -21,16 +21,16 @@ _log = logging.getLogger("arrester.thread")
 FOLDER = "arrester/dead-letters"
 #: The suffix of a file that marks a folder as written: the folder is being deleted.
 _WRITTEN = ".written"
-#: 0.2.0 replaced a folder by one with this suffix. If it ended in between, this one is left.
+#: 0.2.0 replaced a folder by one with this suffix. If its run was killed, only this one is left.
 _REPLACEMENT = ".left"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingDeadLetters:
-    """Folders of pending dead letters of a checkpoint. The caller holds the pipeline's lock.
+    """Folders of pending dead letters of a checkpoint. The caller holds the run lock.
 
-    A folder is written once, under a name of its own, and the journal entry that names it makes it
-    valid: an object store cannot move folders.
+    A folder is written once, under a unique name. It is valid from the journal entry on that names
+    it: an object store cannot rename a finished folder.
     """
 
     spark: SparkSession
@@ -48,17 +48,17 @@ class PendingDeadLetters:
             return None
         if self.files.exists(folder):
             return dead_letters
-        left = replace(dead_letters, folder=_name(dead_letters) + _REPLACEMENT)
-        return left if self.files.exists(_folder(left)) else None
+        replacement = replace(dead_letters, folder=_folder_name(dead_letters) + _REPLACEMENT)
+        return replacement if self.files.exists(_folder(replacement)) else None
 
     def delete_all_but(self, pending: Collection[DeadLetters], names: Sequence[str]) -> None:
-        """Delete those of `names` that are not pending: a run that ended left them."""
-        kept = {_name(each) for each in pending}
+        """Delete those of `names` that are not pending: an earlier run left them."""
+        pending_names = {_folder_name(each) for each in pending}
         try:
             # In the order of names a folder is deleted before the file that marks it as written.
-            for name in sorted(set(names) - kept):
+            for name in sorted(set(names) - pending_names):
                 self.files.delete(f"{FOLDER}/{name}")
-        except Exception:  # they only take disk space, until the next run
+        except Exception:  # until the next run they use disk space only
             _log.warning(
                 "%s/%s: folders of an earlier run could not be deleted",
                 self.files.root,
@@ -75,21 +75,21 @@ class PendingDeadLetters:
         return self.spark.read.parquet(self.path(dead_letters))
 
     def keep_only(self, dead_letters: DeadLetters, ids: Sequence[str]) -> DeadLetters:
-        """Store the dead letters with these IDs in a folder of their own; the others were written.
+        """Store the dead letters with these IDs in a new folder; the others were written.
 
-        The journal entry that names the result replaces the earlier folder.
+        The new folder replaces the earlier one when a journal entry names it.
         """
         rows = self.read(dead_letters)
         if rows.count() == len(ids):
             return dead_letters
-        kept_ids = self.spark.createDataFrame([(each,) for each in ids], "id string")
-        kept = rows.join(F.broadcast(kept_ids), "id", "left_semi").select(*rows.columns)
-        part = replace(dead_letters, folder=f"{dead_letters.name}.{uuid.uuid4().hex[:8]}")
-        kept.coalesce(1).write.parquet(self.path(part))
-        return part
+        pending_ids = self.spark.createDataFrame([(id,) for id in ids], "id string")
+        pending = rows.join(F.broadcast(pending_ids), "id", "left_semi").select(*rows.columns)
+        remaining = replace(dead_letters, folder=f"{dead_letters.name}.{uuid.uuid4().hex[:8]}")
+        pending.coalesce(1).write.parquet(self.path(remaining))
+        return remaining
 
     def delete(self, dead_letters: DeadLetters) -> None:
-        """Delete written dead letters. A partly deleted folder never looks pending."""
+        """Delete written dead letters. A partly deleted folder is marked, so it is not pending."""
         folder = _folder(dead_letters)
         with suppress(FileExists):
             self.files.create(folder + _WRITTEN, b"")
@@ -97,9 +97,9 @@ class PendingDeadLetters:
         self.files.delete(folder + _WRITTEN)
 
 
-def _name(dead_letters: DeadLetters) -> str:
+def _folder_name(dead_letters: DeadLetters) -> str:
     return dead_letters.folder or dead_letters.name
 
 
 def _folder(dead_letters: DeadLetters) -> str:
-    return f"{FOLDER}/{_name(dead_letters)}"
+    return f"{FOLDER}/{_folder_name(dead_letters)}"

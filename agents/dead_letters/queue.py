@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
 
 import msgspec
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from arrester.agents.config import AgentConfig
 from arrester.agents.dead_letters.destinations import (
@@ -20,15 +17,15 @@ from arrester.agents.dead_letters.destinations import (
     RejectedDeadLetters,
     all_rejected,
 )
+from arrester.agents.dead_letters.events import rejected_events, stored_events
 from arrester.agents.dead_letters.pending_files import PendingDeadLetters
+from arrester.agents.dead_letters.rejection import decide_rejection
 from arrester.agents.dead_letters.rows import COLUMNS, DeadLetterContext, DeadLetterRows
 from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.decisions.policies import StagePolicy, redaction_of
-from arrester.agents.decisions.rules import FailureRules, SelfHealing, record_error
-from arrester.agents.error_policy.respond import Decided
+from arrester.agents.decisions.rules import FailureRules
 from arrester.agents.failure_log import log_failure
 from arrester.agents.failures.failed_record import FailedRecord
-from arrester.agents.failures.fingerprints import failure_at
 from arrester.agents.journal.entries import DeadLetters, Entry, EntryKind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import Storage
@@ -36,34 +33,12 @@ from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.jvm.problems import problem_of
 from arrester.controlplane.domain.error_policy import classify
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage
-from arrester.controlplane.domain.error_policy.policy import StageKind
 from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter, next_attempt
-from arrester.controlplane.domain.errors import ArresterError
-from arrester.controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, Response
+from arrester.controlplane.domain.events import RecordsDeadLettered
 from arrester.controlplane.domain.python_versions import UTC
 
-#: At most this many dead letters are named per task, and per entry.
-LISTED_PER_TASK: Final = 20
-LISTED: Final = 100
-_ORDER: Final = "order"
-_RANK: Final = "rank"
 #: Seconds between attempts after a permanent rejection: the first and the longest wait.
 _RETRY_SECONDS, _RETRY_SECONDS_MAX = 60, 3_600
-
-
-class DeadLettersNotWritten(ArresterError):
-    """Dead letters could not be written and the handler did not answer CONTINUE: the run ends.
-
-    They stay in the checkpoint. The next run writes them before anything else.
-    """
-
-    def __init__(self, location: str, problem: Problem) -> None:
-        super().__init__(
-            f"dead letters cannot be written to {location}: "
-            f"{problem.exception_class}: {problem.message}"
-        )
-        self.problem = problem
-        self.raised = record_error(problem)
 
 
 @dataclass(slots=True)
@@ -71,12 +46,15 @@ class _Pending:
     """Pending dead letters of one entry."""
 
     dead_letters: DeadLetters
-    #: Failed attempts of this run, and the earliest time of the next one.
+    #: Failed attempts of this run, and the earliest time of the next attempt.
     failures: int = 0
     not_before: datetime | None = None
 
     def postpone(self, now: datetime) -> None:
-        """Wait longer after each failure; after the first one, until the next dead letters only."""
+        """Postpone the next attempt, by more after each failure.
+
+        After the first failure the next call of `deliver` is the next attempt.
+        """
         self.failures += 1
         if self.failures > 1:
             seconds = min(_RETRY_SECONDS * 2 ** min(self.failures - 2, 10), _RETRY_SECONDS_MAX)
@@ -84,10 +62,11 @@ class _Pending:
 
 
 class DeadLetterQueue:
-    """The dead letters of one run: stored before the entry that names them, written after it.
+    """The dead letters of one run.
 
-    The caller holds the pipeline's lock. `check` raises if the run is to end, and so does `wait`,
-    which waits for milliseconds. `cancelled_on_stop` wraps calls that a stop interrupts at once: a
+    They are stored before the journal entry that names them, and written to the destination after
+    it. The caller holds the run lock. `wait` waits for milliseconds. It raises if the run is to
+    end, and so does `check`. `cancelled_on_stop` wraps calls that a stop interrupts at once: a
     broker may take long to answer.
     """
 
@@ -127,91 +106,55 @@ class DeadLetterQueue:
         self._recover()
 
     def apply_policies(self, stages: Mapping[int, StagePolicy]) -> None:
-        """Apply the policy of stage produce: first its retries, then its handler."""
+        """Apply the policy of stage produce: its retries here, its handler in the rules."""
         number = self._pipeline.produce_number
         self._policy = stages[number].policy
         self._rules.stages = {**stages, number: stages[number].without_retries()}
 
     def _recover(self) -> None:
-        """Take over the dead letters that earlier runs stored and did not write."""
+        """Take over the dead letters that earlier runs stored and did not write to the destination.
+
+        Folders of earlier runs that no entry names are deleted.
+        """
         names = self._files.names()
         # If no newer run exists at this point, none of its folders is in the list.
         self._journal.check_owned()
         pending = self._journal.ledger.pending_dead_letters
         for dead_letters in list(pending.values()):
-            left = self._files.recovered(dead_letters)
-            if left is None:
+            recovered = self._files.recovered(dead_letters)
+            if recovered is None:
                 del pending[dead_letters.name]
             else:
-                self._pending.append(_Pending(left))
+                self._pending.append(_Pending(recovered))
         self._files.delete_all_but([each.dead_letters for each in self._pending], names)
 
     def store(
         self,
         frame: DataFrame,
-        known: Sequence[FailedRecord],
+        diagnosed: Sequence[FailedRecord],
         context: DeadLetterContext,
         *,
         few: bool,
     ) -> tuple[DeadLetters, list[RecordsDeadLettered]]:
         """Store the dead letters of some records; return their name and events.
 
-        `frame` has the columns ROW, TASK, POSITION, OUTCOME and ERROR; `few`: its rows may be
-        processed in one partition. Nothing is visible at the destination before `deliver`.
+        `frame` has the columns ROW, TASK, POSITION, OUTCOME and ERROR. `diagnosed` are those that
+        the driver has diagnosed. `few`: the rows may be processed in one partition. Nothing is
+        visible at the destination before `deliver`.
         """
         day = context.at.astimezone(UTC).date().isoformat()
         dead_letters = DeadLetters(name=context.name, day=day)
-        rows = self._rows.dead_letters(frame, known, context, raw=self._destination.raw)
+        rows = self._rows.dead_letters(frame, diagnosed, context, raw=self._destination.raw)
         rows.write.mode("overwrite").parquet(self._files.path(dead_letters))
-        return dead_letters, self._dead_letter_events(dead_letters, context, few=few)
-
-    def _dead_letter_events(
-        self, dead_letters: DeadLetters, context: DeadLetterContext, *, few: bool
-    ) -> list[RecordsDeadLettered]:
-        """Return an event for each task with dead letters. It names the first ones by their IDs."""
         stored = self._files.read(dead_letters)
         if few:
             # Within one partition, Spark ranks and groups without a shuffle.
             stored = stored.coalesce(1)
-        # Records without a position follow the order of their file.
-        order = f"coalesce(position, monotonically_increasing_id()) AS {_ORDER}"
-        rank = f"row_number() OVER (PARTITION BY task ORDER BY {_ORDER}) AS {_RANK}"
-        rows = (
-            stored.selectExpr("task", "position", "id", order)
-            .selectExpr("*", rank)
-            .groupBy("task")
-            .agg(
-                F.expr("count(1) AS count"),
-                F.expr("min(position) AS first"),
-                F.expr("max(position) AS last"),
-                F.expr(
-                    f"sort_array(collect_list(struct({_RANK}, id)) FILTER "
-                    f"(WHERE {_RANK} <= {LISTED_PER_TASK})).id AS ids"
-                ),
-            )
-            .collect()
-        )
-        events, remaining = [], LISTED
-        for row in rows:
-            ids = tuple(row["ids"][:remaining])
-            remaining -= len(ids)
-            events.append(
-                RecordsDeadLettered(
-                    task=row["task"],
-                    count=row["count"],
-                    ids=ids,
-                    place=self._destination.location(dead_letters),
-                    format=self._destination.format,
-                    first_position=row["first"],
-                    last_position=row["last"],
-                    actor=context.actor,
-                    reason=context.reason,
-                )
-            )
-        return events
+        place, format = self._destination.location(dead_letters), self._destination.format
+        return dead_letters, stored_events(stored, context, place=place, format=format)
 
     def deliver(self, dead_letters: DeadLetters | None = None) -> None:
-        """Write `dead_letters`, after the pending ones.
+        """Write `dead_letters` to the destination, after the pending ones.
 
         A failure is counted and reported, then the production handler is called. After CONTINUE the
         dead letters stay pending; any other response raises DeadLettersNotWritten. About a
@@ -220,20 +163,20 @@ class DeadLetterQueue:
         """
         if dead_letters is not None:
             self._pending.append(_Pending(dead_letters))
-        for each in list(self._pending):
-            if each.not_before is not None and self._rules.clock() < each.not_before:
+        for pending in list(self._pending):
+            if pending.not_before is not None and self._rules.clock() < pending.not_before:
                 continue
             self._check()
-            if not self._deliver(each):
+            if not self._deliver(pending):
                 return
 
     def _deliver(self, pending: _Pending) -> bool:
         """Write the dead letters of one entry; return whether the next ones may be written."""
         dead_letters = pending.dead_letters
         rejected = self._write(dead_letters)
-        left = [each for each in rejected if each.pending]
+        still_pending = [each for each in rejected if each.pending]
         # A failure that may be temporary is decided first.
-        decisive = min(left, key=self._is_permanent, default=None)
+        decisive = min(still_pending, key=self._is_permanent, default=None)
         if decisive is None:
             if rejected:
                 self._report(dead_letters, rejected)
@@ -245,10 +188,10 @@ class DeadLetterQueue:
             dead_letters, refused=was_decided or permanent
         )
         pending.postpone(self._rules.clock())
-        ids = [each.ids for each in left]
-        if None not in ids:
-            rest = [id for some in ids for id in some or ()]
-            pending.dead_letters = self._files.keep_only(pending.dead_letters, rest)
+        ids_by_task = [each.ids for each in still_pending]
+        if None not in ids_by_task:
+            ids = [id for of_task in ids_by_task for id in of_task or ()]
+            pending.dead_letters = self._files.keep_only(pending.dead_letters, ids)
         self._report(pending.dead_letters, rejected)
         if pending.dead_letters.folder != dead_letters.folder:
             self._files.delete(dead_letters)
@@ -257,33 +200,33 @@ class DeadLetterQueue:
         return permanent
 
     def _write(self, dead_letters: DeadLetters) -> list[RejectedDeadLetters]:
-        """Return the rejected dead letters. Retries stay within the policy's limits.
+        """Write dead letters, with the policy's retries; return the rejected ones.
 
-        Attempts that executors repeated are returned too and raise nothing.
+        Failed attempts before a successful one are returned too, with no pending dead letters.
         """
         rows = self._files.read(dead_letters)
         rows = rows if self._destination.raw else rows.select(*COLUMNS)
-        started_ms, made = self._rules.now_ms(), 0
+        started_ms, attempt = self._rules.now_ms(), 0
         rejected: list[RejectedDeadLetters] = []
         while True:
-            made += 1
+            attempt += 1
             try:
                 with self._cancelled_on_stop():
                     return [*rejected, *self._destination.write(rows, dead_letters)]
             except Exception as exc:  # any exception of the author's sink
-                # If the run is stopping, the interrupted job is no failure: the next run writes
-                # them.
+                # A job that a stop request interrupted is no failure: the next run repeats it.
                 self._check()
-                problem = problem_of(self._spark, exc, attempts=made)
+                problem = problem_of(self._spark, exc, attempts=attempt)
             rejected = all_rejected(rows, problem)
-            attempts = Attempts(made=made, started_ms=started_ms, now_ms=self._rules.now_ms())
+            attempts = Attempts(made=attempt, started_ms=started_ms, now_ms=self._rules.now_ms())
             retry = next_attempt(self._policy.retry, attempts, chance=random.randrange)
             if self._kind(problem) is not classify.Kind.RETRIABLE or not isinstance(
                 retry, RetryAfter
             ):
                 return rejected
-            what = f"dead letters for {self._destination.location(dead_letters)}, attempt {made}"
-            log_failure(LogMessage.SINK_RETRYING, f"{what}: {problem.exception_class}")
+            location = self._destination.location(dead_letters)
+            write = f"dead letters for {location}, attempt {attempt}"
+            log_failure(LogMessage.SINK_RETRYING, f"{write}: {problem.exception_class}")
             rejected = [replace(each, pending=0) for each in rejected]
             self._wait(retry.wait_ms)
 
@@ -308,17 +251,7 @@ class DeadLetterQueue:
             f"{failures} writes of dead letters to {location} failed, {pending} wait: "
             f"{problem.exception_class}: {problem.message}",
         )
-        events = [
-            DeadLettersFailed(
-                task=each.task,
-                failures=each.failures,
-                waiting=each.pending,
-                place=location,
-                format=self._destination.format,
-                failure=failure_at(StageKind.PRODUCE, each.problem),
-            )
-            for each in rejected
-        ]
+        events = rejected_events(rejected, place=location, format=self._destination.format)
         self._journal.append(
             Entry(
                 kind=EntryKind.DEAD_LETTERS,
@@ -330,37 +263,8 @@ class DeadLetterQueue:
         )
 
     def _decide(self, dead_letters: DeadLetters, rejected: RejectedDeadLetters) -> None:
-        """Call the production handler once, about the first dead letter."""
-        first = self._first(dead_letters, rejected.problem)
+        """Call the production handler about the first dead letter; raises DeadLettersNotWritten."""
+        first = self._files.read(dead_letters).orderBy("task", "position").first()
+        assert first is not None
         location = self._destination.location(dead_letters)
-        # This is no further failed record of its task, so the tolerance does not count it.
-        rules = replace(self._rules, runs={})
-        try:
-            outcome = rules.respond_to_record(first, now_ms=rules.now_ms())
-        except SelfHealing as exc:
-            raise DeadLettersNotWritten(location, rejected.problem) from exc
-        response = outcome.response if isinstance(outcome, Decided) else Response.FAIL
-        if response is Response.PAUSE:
-            log_failure(LogMessage.PAUSE_REFUSED, f"dead letters for {location}")
-        if response is not Response.CONTINUE:
-            raise DeadLettersNotWritten(location, rejected.problem)
-
-    def _first(self, dead_letters: DeadLetters, problem: Problem) -> FailedRecord:
-        row = self._files.read(dead_letters).orderBy("task", "position").first()
-        assert row is not None
-        return FailedRecord(
-            task=row["task"],
-            position=row["position"],
-            entry=0,
-            number=self._pipeline.produce_number,
-            stage=StageKind.PRODUCE,
-            problem=problem,
-            row=row_of(json.loads(row["row"])),
-            key=None,
-            value=None,
-        )
-
-
-def row_of(values: dict[str, Any]) -> Row:
-    """Return the row. Its columns may have any names, also those of Python's arguments."""
-    return Row(*values)(*values.values())
+        decide_rejection(first, rejected.problem, location, self._rules)

@@ -34,25 +34,25 @@ RAW = (
     *("key", "value", "has_value", "headers", "timestamp"),
     *("topic", "partition", "offset", "executing_class"),
 )
-#: What the driver found out about a native failure.
+#: The driver's diagnosis of a native failure.
 _DIAGNOSIS = f"{PREFIX}diagnosis"
 _DIAGNOSIS_FIELDS = "struct<exception_class:string,condition:string,message:string,stack:string>"
-#: The coordinates of a diagnosis.
-_AT_TASK, _AT_POSITION = f"{PREFIX}diagnosis_task", f"{PREFIX}diagnosis_position"
+#: The coordinates of the diagnosed record.
+_DIAGNOSIS_TASK, _DIAGNOSIS_POSITION = f"{PREFIX}diagnosis_task", f"{PREFIX}diagnosis_position"
 #: The redacted texts of a dead letter.
 _REDACTED = f"{PREFIX}redacted"
 _HEADERS = "array<struct<key:string,value:binary>>"
-#: Not by their classes: TIME is new in 4.1.
+#: The names of types, not their classes: TIME is new in 4.1.
 _TIMES = ("date", "time", "timestamp", "timestamp_ntz")
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _KAFKA = ("topic", "partition", "offset")
-#: Types that are bytes already.
+#: Types whose values are text or bytes.
 _TEXTUAL = (T.StringType, T.BinaryType)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterContext:
-    """What all dead letters of one entry have in common."""
+    """The columns that all dead letters of one entry have in common."""
 
     name: str
     at: datetime
@@ -77,24 +77,27 @@ class DeadLetterRows:
     def dead_letters(
         self,
         frame: DataFrame,
-        known: Sequence[FailedRecord],
+        diagnosed: Sequence[FailedRecord],
         context: DeadLetterContext,
         *,
         raw: bool,
     ) -> DataFrame:
-        """Return a dead letter for each record of `frame`: ROW, TASK, POSITION, OUTCOME, ERROR."""
-        frame = self._with_diagnoses(frame, known)
+        """Return a dead letter for each record of `frame`, which `DeadLetterQueue.store` describes.
+
+        `raw`: with the additional columns for Kafka.
+        """
+        frame = self._with_diagnoses(frame, diagnosed)
         columns = self._columns(context)
         if raw:
             names = [name for name in frame.columns if name.startswith(PREFIX) and name != ROW]
             frame = frame.select(ROW, *names, f"{ROW}.*")
-            columns += self._raw(frame)
+            columns += self._raw_columns(frame)
         return self._redacted(frame.select(*columns))
 
     def _redacted(self, rows: DataFrame) -> DataFrame:
         """Return the dead letters redacted, if configured.
 
-        Of a record's original bytes only the key stays, if its author shows it: values and headers
+        Of a record's original bytes, only a key that its author shows remains. Value and headers
         have no field names to redact by.
         """
         if self.redaction is None:
@@ -120,7 +123,7 @@ class DeadLetterRows:
             "checkpoint": text_literal(self.checkpoint),
             "task": TASK,
             "position": POSITION,
-            "stage": _of_step(self.pipeline.stages),
+            "stage": _text_of_step(self.pipeline.stages),
             "exception_class": f"coalesce({ERROR}.exception_class, {_DIAGNOSIS}.exception_class)",
             "condition": f"coalesce({condition}, {_DIAGNOSIS}.condition)",
             "message": f"coalesce({ERROR}.message, {_DIAGNOSIS}.message)",
@@ -134,49 +137,54 @@ class DeadLetterRows:
         return [F.expr(f"{columns[name]} AS {in_quotes(name)}") for name in COLUMNS]
 
     def _id(self, name: str) -> str:
-        """Return, as SQL, what identifies a record when it comes again, in any run.
+        """Return, as SQL, the ID of a dead letter. It is the same in every replay and run.
 
         A record without a position is identified by its row in this entry's dead letters.
         """
-        run = [text_literal(each) for each in (self.application, self.pipeline.name)]
-        place = ", ".join([*run, text_literal(self.checkpoint), f"coalesce('=' || {TASK}, '')"])
-        number = f"{text_literal(f'{name}/')} || CAST(monotonically_increasing_id() AS STRING)"
+        names = (self.application, self.pipeline.name, self.checkpoint)
+        parts = [*map(text_literal, names), f"coalesce('=' || {TASK}, '')", POSITION]
+        by_position = f"concat_ws('/', {', '.join(parts)})"
+        by_row = f"{text_literal(f'{name}/')} || CAST(monotonically_increasing_id() AS STRING)"
         no_position = f"{POSITION} IS NULL OR {OUTCOME} <=> {SOURCE}"
-        text = f"CASE WHEN {no_position} THEN {number} ELSE concat_ws('/', {place}, {POSITION}) END"
+        text = f"CASE WHEN {no_position} THEN {by_row} ELSE {by_position} END"
         return f"substring(sha2({text}, 256), 1, 32)"
 
-    def _raw(self, frame: DataFrame) -> list[Column]:
+    def _raw_columns(self, frame: DataFrame) -> list[Column]:
+        """Return the additional columns for Kafka."""
         row = frame.schema[ROW].dataType
         assert isinstance(row, T.StructType)
-        kafka = set(_KAFKA) <= set(row.names)
-        key = self._bytes(frame, self.pipeline.key, "key" if kafka else None)
-        if key is None and kafka and "key" in row.names:
-            key = _as_text(F.col(ROW)["key"], row["key"].dataType)
-        value = self._bytes(frame, self.pipeline.value, "value" if kafka else None)
-        nothing = F.lit(None).cast("string")
-        field = {name: F.col(ROW)[name] for name in row.names}
+        is_kafka = set(_KAFKA) <= set(row.names)
+        key = self._original_bytes(frame, self.pipeline.key, "key" if is_kafka else None)
+        if key is None and is_kafka and "key" in row.names:
+            key = _text_bytes(F.col(ROW)["key"], row["key"].dataType)
+        value = self._original_bytes(frame, self.pipeline.value, "value" if is_kafka else None)
+        no_text = F.lit(None).cast("string")
+        fields = {name: F.col(ROW)[name] for name in row.names}
         columns = {
             "key": F.lit(None).cast("binary") if key is None else key,
             "value": F.lit(None).cast("binary") if value is None else value,
             "has_value": F.lit(value is not None),
-            "headers": (field["headers"] if _has_headers(row) else F.lit(None)).cast(_HEADERS),
-            "timestamp": F.unix_millis(field["timestamp"])
-            if kafka and _is_a(row, "timestamp", T.TimestampType)
+            "headers": (fields["headers"] if _has_headers(row) else F.lit(None)).cast(_HEADERS),
+            "timestamp": F.unix_millis(fields["timestamp"])
+            if is_kafka and _has_field(row, "timestamp", T.TimestampType)
             else F.lit(None).cast("long"),
-            "topic": field["topic"].cast("string") if kafka else nothing,
-            "partition": field["partition"].cast("string") if kafka else nothing,
-            "offset": (field["offset"] if kafka else F.col(POSITION)).cast("string"),
-            "executing_class": F.expr(_of_step(self._classes())),
+            "topic": fields["topic"].cast("string") if is_kafka else no_text,
+            "partition": fields["partition"].cast("string") if is_kafka else no_text,
+            "offset": (fields["offset"] if is_kafka else F.col(POSITION)).cast("string"),
+            "executing_class": F.expr(_text_of_step(self._executing_classes())),
         }
         return [columns[name].alias(name) for name in RAW]
 
-    def _bytes(
+    def _original_bytes(
         self, frame: DataFrame, expression: Column | None, name: str | None
     ) -> Column | None:
-        """Return a record's original bytes, None if it has none: then its fields are converted."""
+        """Return a record's original bytes: of its field `name`, else of the author's expression.
+
+        None: it has none, and its fields are converted instead.
+        """
         row = frame.schema[ROW].dataType
-        # A column of that name may have been parsed. Then it is not the record's original bytes.
-        if name is not None and isinstance(row, T.StructType) and _is_a(row, name, *_TEXTUAL):
+        # A field with another type was parsed, so it has no original bytes.
+        if name is not None and isinstance(row, T.StructType) and _has_field(row, name, *_TEXTUAL):
             return F.col(ROW)[name].cast("binary")
         if expression is None:
             return None
@@ -184,8 +192,8 @@ class DeadLetterRows:
         kind = frame.select(value.alias(VALUE)).schema[0].dataType
         return value.cast("binary") if isinstance(kind, _TEXTUAL) else None
 
-    def _with_diagnoses(self, frame: DataFrame, known: Sequence[FailedRecord]) -> DataFrame:
-        """Add the driver's diagnosis of some native failures."""
+    def _with_diagnoses(self, frame: DataFrame, diagnosed: Sequence[FailedRecord]) -> DataFrame:
+        """Add the driver's diagnoses of failures of native steps and of the source."""
         diagnoses = {
             (each.task, each.position): (
                 each.problem.exception_class,
@@ -193,22 +201,23 @@ class DeadLetterRows:
                 each.problem.message,
                 each.problem.stack,
             )
-            for each in known
+            for each in diagnosed
             if self.pipeline.is_native(each.number) or each.number == SOURCE
         }
         if not diagnoses:
             return frame.withColumn(_DIAGNOSIS, F.expr(f"CAST(NULL AS {_DIAGNOSIS_FIELDS})"))
-        rows = [(*at, diagnosis) for at, diagnosis in diagnoses.items()]
-        schema = f"{_AT_TASK} string, {_AT_POSITION} long, {_DIAGNOSIS} {_DIAGNOSIS_FIELDS}"
-        right = F.broadcast(frame.sparkSession.createDataFrame(rows, schema))
-        same = F.col(TASK).eqNullSafe(F.col(_AT_TASK))
-        same = same & F.col(POSITION).eqNullSafe(F.col(_AT_POSITION))
-        return frame.join(right, same, "left")
+        rows = [(*coordinates, diagnosis) for coordinates, diagnosis in diagnoses.items()]
+        coordinate_fields = f"{_DIAGNOSIS_TASK} string, {_DIAGNOSIS_POSITION} long"
+        schema = f"{coordinate_fields}, {_DIAGNOSIS} {_DIAGNOSIS_FIELDS}"
+        by_record = F.broadcast(frame.sparkSession.createDataFrame(rows, schema))
+        is_same_task = F.col(TASK).eqNullSafe(F.col(_DIAGNOSIS_TASK))
+        is_same_position = F.col(POSITION).eqNullSafe(F.col(_DIAGNOSIS_POSITION))
+        return frame.join(by_record, is_same_task & is_same_position, "left")
 
-    def _classes(self) -> list[str]:
-        """Return what each stage runs: the full name of a function, or an expression."""
+    def _executing_classes(self) -> list[str]:
+        """Return for each stage the full name of its function, or its expression."""
         source = "org.apache.spark.sql.DataFrame"
-        steps = [_runs(step) for step in self.pipeline.steps]
+        steps = [_executing_class(step) for step in self.pipeline.steps]
         return [source, *steps, dotted_path(self.pipeline.sink.function)]
 
     def _configs(self) -> str:
@@ -221,7 +230,7 @@ class DeadLetterRows:
 
 
 def redacting(redaction: Redaction) -> Any:
-    """Return the redaction that executors apply to a dead letter: its row as JSON, and texts."""
+    """Return the worker's function that redacts a dead letter: its row as JSON, and its texts."""
     return shipped("redactor").RedactRow(
         rules=redaction.rules,
         only=None if redaction.only is None else tuple(redaction.only),
@@ -230,8 +239,8 @@ def redacting(redaction: Redaction) -> Any:
     )
 
 
-def _of_step(texts: Sequence[str]) -> str:
-    """Return, as SQL, the text of the step in which a record failed."""
+def _text_of_step(texts: Sequence[str]) -> str:
+    """Return, as SQL, the text for the step in which a record failed; `texts` has one per step."""
     cases = (f"WHEN {number} THEN {text_literal(text)}" for number, text in enumerate(texts))
     return f"CASE {OUTCOME} {' '.join(cases)} END"
 
@@ -240,19 +249,19 @@ def _has_headers(row: T.StructType) -> bool:
     return "headers" in row.names and row["headers"].dataType.simpleString() == _HEADERS
 
 
-def _is_a(row: T.StructType, name: str, *kinds: type[T.DataType]) -> bool:
+def _has_field(row: T.StructType, name: str, *kinds: type[T.DataType]) -> bool:
     return name in row.names and isinstance(row[name].dataType, kinds)
 
 
-def _as_text(column: Column, kind: T.DataType) -> Column | None:
-    """Return a non-binary value as text, None if it has none."""
+def _text_bytes(column: Column, kind: T.DataType) -> Column | None:
+    """Return the bytes of a value as text, None if its type has no text."""
     if isinstance(kind, T.StructType | T.ArrayType | T.MapType):
         return F.to_json(column).cast("binary")
     is_time = kind.simpleString().partition("(")[0] in _TIMES
-    plain = is_time or isinstance(kind, T.NumericType | T.BooleanType)
-    return column.cast("string").cast("binary") if plain else None
+    has_text = is_time or isinstance(kind, T.NumericType | T.BooleanType)
+    return column.cast("string").cast("binary") if has_text else None
 
 
-def _runs(step: object) -> str:
+def _executing_class(step: object) -> str:
     function = getattr(step, "function", None)
     return dotted_path(function) if function is not None else str(getattr(step, "expression", step))

@@ -8,7 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from arrester.agents.config import AgentConfig
-from arrester.agents.dead_letters.kafka import destination_of
+from arrester.agents.dead_letters.configured_destination import destination_of
 from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.decisions.policies import redaction_of
 from arrester.agents.definition.pipeline import Pipeline

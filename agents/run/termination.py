@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from arrester.agents.dead_letters.queue import DeadLettersNotWritten
+from arrester.agents.dead_letters.rejection import DeadLettersNotWritten
 from arrester.agents.decisions.end_reasons import (
     RecordFatal,
     SinkFailed,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
-from arrester.agents.dead_letters.queue import row_of
+from arrester.agents.dead_letters.rejection import row_of
 from arrester.agents.decisions.end_reasons import RecordFatal
 from arrester.agents.decisions.policies import StagePolicy
 from arrester.agents.decisions.rules import FailureRules, SelfHealing
