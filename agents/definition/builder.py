@@ -15,6 +15,7 @@ from arrester.agents.definition.checks import (
     check_columns,
     check_deterministic,
     check_position,
+    check_sender,
     check_source,
     empty_frame,
     names_and_paths,
@@ -82,7 +83,7 @@ class PipelineBuilder(Definition):
         step = Deserialize(
             name=name, expression=expr, on_error=on_error, on=answers, prepared=prepared
         )
-        return self._with(step, shape)
+        return self._with_step(step, shape)
 
     def columns(
         self,
@@ -95,9 +96,9 @@ class PipelineBuilder(Definition):
     ) -> PipelineBuilder:
         """Add several columns at once, native expressions over the columns so far.
 
-        They do not see each other, and they replace columns of the same name. If one of them raises
-        for a record (ANSI cast, division by zero, overflow), the record fails with all of them. The
-        refusals and `on` are those of `deserialize`.
+        None of them can use another one, and they replace columns of the same name. If one of them
+        raises for a record (ANSI cast, division by zero, overflow), the record fails with all of
+        them. The refusals and `on` are those of `deserialize`.
         """
         answers = self._checked_answers(name, on_error, on, native=True)
         if not expressions:
@@ -108,7 +109,7 @@ class PipelineBuilder(Definition):
         step = Columns(
             name=name, expressions=expressions, on_error=on_error, on=answers, prepared=prepared
         )
-        return self._with(step, shape)
+        return self._with_step(step, shape)
 
     def process(
         self,
@@ -134,7 +135,7 @@ class PipelineBuilder(Definition):
         returned = self.shape.schema if schema is None else parsed_schema(name, schema)
         require_arrow(f"process {name!r}", self.shape.schema, returned)
         step = Process(name=name, function=fn, schema=returned, on_error=on_error, on=answers)
-        return self._with(step, self._empty(returned))
+        return self._with_step(step, self._empty_frame(returned))
 
     def transform(
         self,
@@ -173,7 +174,7 @@ class PipelineBuilder(Definition):
             on_error=on_error,
             on=answers,
         )
-        return self._with(step, self._empty(result.schema))
+        return self._with_step(step, self._empty_frame(result.schema))
 
     def write(
         self,
@@ -276,16 +277,7 @@ class PipelineBuilder(Definition):
         to responses, before `on_error`; RETRY makes a class retriable. A `transform` before it is
         refused: its rows have no order to be sent in.
         """
-        if (send is None) == (connect is None):
-            allowed = "a function of a row, or connect=, a function that opens one, not both"
-            raise InvalidValue("produce: send", send, allowed)
-        if send is not None:
-            check_function("produce: send", send, "a function of a row, a dict", arguments=1)
-            require_shippable(self.source.sparkSession, "produce: send", send)
-        else:
-            allowed = "a function without arguments that returns a context manager"
-            check_function("produce: connect", connect, allowed, arguments=0)
-            require_shippable(self.source.sparkSession, "produce: connect", connect)
+        check_sender(self.source.sparkSession, send, connect)
         transforms = [step.name for step in self.steps if isinstance(step, Transform)]
         if transforms:
             # Its rows have no order to be sent in.
@@ -310,7 +302,7 @@ class PipelineBuilder(Definition):
     def _checked_answers(
         self, name: Any, on_error: Handler | None, on: OnClass | None, *, native: bool = False
     ) -> Mapping[str, Answer]:
-        """Return `on` by full names; raise if no such step can follow here."""
+        """Return `on` by full names; raise if no step of this name can follow."""
         if not isinstance(name, str) or not name or name.startswith(PREFIX):
             raise InvalidValue("step", name, f"a text that does not begin with {PREFIX}")
         if any(step.name == name for step in self.steps):
@@ -327,17 +319,19 @@ class PipelineBuilder(Definition):
             raise InvalidValue(f"step {name!r}: on", "RETRY", "CONTINUE, PAUSE or FAIL")
         return answers
 
-    def _with(self, step: Step, shape: DataFrame) -> PipelineBuilder:
+    def _with_step(self, step: Step, shape: DataFrame) -> PipelineBuilder:
         return replace(self, steps=(*self.steps, step), shape=shape)
 
-    def _empty(self, schema: T.StructType) -> DataFrame:
+    def _empty_frame(self, schema: T.StructType) -> DataFrame:
         return self.source.sparkSession.createDataFrame([], schema)
 
     def _finished(self, sink: Sink | Producer) -> Pipeline:
-        known: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Definition)}
+        definition: dict[str, Any] = {
+            field.name: getattr(self, field.name) for field in fields(Definition)
+        }
         coordinates = SourceCoordinates.of(self.source, task=self.task, position=self.position)
         columns = tuple(self.shape.columns)
-        return Pipeline(**known, columns=columns, sink=sink, source_coordinates=coordinates)
+        return Pipeline(**definition, columns=columns, sink=sink, source_coordinates=coordinates)
 
 
 def define(
@@ -358,23 +352,15 @@ def define(
     require_frame(source)
     require_supported(source.sparkSession)
     check_source(source)
-    if set(source.columns) >= COORDINATES:
-        task = default_task(source) if task is None else task
-        position = "offset" if position is None else position
-        # A key is shown only if the author declares it: it may be a person's name.
-        if value is None and "value" in source.columns:
-            value = "value"
+    columns = {"task": task, "position": position, "key": key, "value": value}
+    columns |= _kafka_defaults(source, columns)
     if on_error is not None:
         check_handler("on_error", on_error)
     shape = empty_frame(source)
-    columns = {"task": task, "position": position, "key": key, "value": value}
     resolved = {kind: dry_run_column(shape, kind, given) for kind, given in columns.items()}
-    checked_position = check_position(shape, position, resolved["position"])
+    checked_position = check_position(shape, columns["position"], resolved["position"])
     for kind, given in columns.items():
         check_deterministic(source, kind, given, resolved[kind])
-    key_name = key if isinstance(key, str) else None
-    if key_name is not None and resolved["key"] is not None:
-        key_name = column_name(shape, resolved["key"]) or key_name
     return PipelineBuilder(
         name=name,
         source=source,
@@ -382,7 +368,7 @@ def define(
         position=checked_position,
         key=resolved["key"],
         value=resolved["value"],
-        key_name=key_name,
+        key_name=_key_name(shape, key, resolved["key"]),
         key_names=names_in(shape, resolved["key"]),
         on_error=on_error,
         shape=shape,
@@ -390,3 +376,27 @@ def define(
         redact=names_and_paths("redact", redact),
         show=None if show is None else names_and_paths("show", show),
     )
+
+
+def _kafka_defaults(
+    source: DataFrame, given: Mapping[str, str | Column | None]
+) -> dict[str, str | Column]:
+    """Return the columns that a source from Kafka has by default, without the `given` ones."""
+    if not set(source.columns) >= COORDINATES:
+        return {}
+    defaults: dict[str, str | Column] = {}
+    if given["task"] is None:
+        defaults["task"] = default_task(source)
+    if given["position"] is None:
+        defaults["position"] = "offset"
+    # The key has no default: it is shown only if the author declares it, since it may be a name.
+    if given["value"] is None and "value" in source.columns:
+        defaults["value"] = "value"
+    return defaults
+
+
+def _key_name(shape: DataFrame, given: str | Column | None, resolved: Column | None) -> str | None:
+    """Return the column name of a key that is `given` by its name."""
+    if not isinstance(given, str) or resolved is None:
+        return None
+    return column_name(shape, resolved) or given

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from arrester.agents.arguments import wrong_type
+from arrester.agents.arguments import check_function, wrong_type
 from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.spark.arrow_support import can_carry, require_packages
 from arrester.agents.spark.jvm.determinism import non_deterministic_part
@@ -22,7 +22,7 @@ from arrester.controlplane.domain.error_policy.redaction_rules import RULE, fiel
 from arrester.controlplane.domain.errors import InvalidValue
 
 #: By name: not every version of PySpark has TimeType.
-_UNHOLDABLE = ("CalendarIntervalType", "TimeType")
+_UNSTORABLE = ("CalendarIntervalType", "TimeType")
 _POSITIONS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 
 
@@ -39,9 +39,9 @@ def check_position(shape: DataFrame, given: str | Column | None, resolved: Colum
 def check_deterministic(
     source: DataFrame, kind: str, given: str | Column | None, resolved: Column | None
 ) -> None:
-    """Raise InvalidValue for a column that a repeated micro-batch would give other values.
+    """Raise InvalidValue for a column that has other values when a micro-batch is repeated.
 
-    Key and value are only shown, so the source may make them as it likes.
+    Key and value are only shown, so the source itself may be non-deterministic for them.
     """
     if resolved is None:
         return
@@ -71,21 +71,21 @@ def check_source(source: DataFrame) -> None:
     """Raise InvalidValue for columns with which a record could not be held or shown."""
     check_columns("source", source.columns)
     for field in source.schema.fields:
-        if (found := _unholdable(field.dataType)) is not None:
+        if (unstorable := _unstorable_part(field.dataType)) is not None:
             allowed = (
                 f"columns that can be held in files; {field.name} has the type "
-                f"{found.simpleString()}: drop it, or cast it to STRING"
+                f"{unstorable.simpleString()}: drop it, or cast it to STRING"
             )
             raise InvalidValue("source", field.name, allowed)
 
 
-def _unholdable(kind: T.DataType) -> T.DataType | None:
+def _unstorable_part(kind: T.DataType) -> T.DataType | None:
     """Return the part of a type that Parquet cannot store: held records are Parquet files."""
-    for each in _parts(kind):
+    for part in _parts(kind):
         # Spark reads and writes no file with an empty struct.
-        is_empty = isinstance(each, T.StructType) and not each.fields
-        if is_empty or type(each).__name__ in _UNHOLDABLE:
-            return each
+        is_empty = isinstance(part, T.StructType) and not part.fields
+        if is_empty or type(part).__name__ in _UNSTORABLE:
+            return part
     return None
 
 
@@ -101,11 +101,12 @@ def _parts(kind: T.DataType) -> Iterator[T.DataType]:
             nested = [kind.keyType, kind.valueType]
         case _:
             nested = []
-    for each in nested:
-        yield from _parts(each)
+    for nested_type in nested:
+        yield from _parts(nested_type)
 
 
 def check_columns(kind: str, columns: Sequence[str]) -> None:
+    """Raise InvalidValue for names that are equal without case, or that Arrester reserves."""
     seen: set[str] = set()
     for column in columns:
         if column.lower() in seen:
@@ -124,15 +125,16 @@ def names_and_paths(kind: str, given: Sequence[str]) -> tuple[str, ...]:
 
 
 def empty_frame(source: DataFrame) -> DataFrame:
-    """Return an empty frame with the source's columns that is a different frame.
+    """Return another frame than the source, empty, with its columns.
 
-    Micro-batches are different frames too: an expression bound to the source, `source["a"]`, fails
+    Micro-batches are other frames, too: an expression bound to the source, `source["a"]`, fails
     there and therefore here; `F.col("a")` works.
     """
     return source.sparkSession.createDataFrame([], source.schema)
 
 
 def parsed_schema(name: str, schema: object) -> T.StructType:
+    """Return the `schema` that the author gave for step `name`; raises for an invalid one."""
     if not isinstance(schema, str | T.StructType):
         allowed = "columns: a text such as 'a INT, b STRING', or a StructType"
         raise wrong_type(f"process {name!r}: schema", schema, allowed)
@@ -167,8 +169,22 @@ def require_arrow(step: str, *schemas: T.StructType) -> None:
             )
 
 
+def check_sender(spark: SparkSession, send: object, connect: object) -> None:
+    """Raise InvalidValue unless `.produce` has one function that can be sent to executors."""
+    if (send is None) == (connect is None):
+        allowed = "a function of a row, or connect=, a function that opens one, not both"
+        raise InvalidValue("produce: send", send, allowed)
+    if send is not None:
+        check_function("produce: send", send, "a function of a row, a dict", arguments=1)
+        require_shippable(spark, "produce: send", send)
+    else:
+        allowed = "a function without arguments that returns a context manager"
+        check_function("produce: connect", connect, allowed, arguments=0)
+        require_shippable(spark, "produce: connect", connect)
+
+
 def require_shippable(spark: SparkSession, argument: str, fn: object) -> None:
-    """Raise InvalidValue for a function that cannot be sent to executors; names what it uses.
+    """Raise InvalidValue for a function that cannot be sent to executors, and name the reason.
 
     A session, a DataFrame, an agent, a lock or a connection exists in one process only.
     """
@@ -177,7 +193,7 @@ def require_shippable(spark: SparkSession, argument: str, fn: object) -> None:
     if error is None:
         return
     parts = [
-        f"{name}, {_kind_of(value)}"
+        f"{name}, {_type_with_article(value)}"
         for name, value in _used_by(fn)
         if pickle_error(context, value) is not None
     ]
@@ -194,25 +210,25 @@ def require_shippable(spark: SparkSession, argument: str, fn: object) -> None:
 
 
 def _used_by(fn: Any) -> Iterator[tuple[str, object]]:
-    """Yield the variables outside a function that it uses, and what it is bound to."""
+    """Yield the variables outside a function that it uses, and its bound arguments and object."""
     while isinstance(fn, partial):
         yield from ((f"argument {number}", value) for number, value in enumerate(fn.args, 1))
         yield from fn.keywords.items()
         fn = fn.func
-    # Of a method its object, of an object that is called the object itself.
+    # The attributes of a method's object, or of a callable object.
     yield from getattr(getattr(fn, "__self__", fn), "__dict__", {}).items()
-    with suppress(TypeError):  # no function of Python
-        found = inspect.getclosurevars(inspect.unwrap(getattr(fn, "__func__", fn)))
-        yield from {**found.globals, **found.nonlocals}.items()
+    with suppress(TypeError):  # not a Python function
+        variables = inspect.getclosurevars(inspect.unwrap(getattr(fn, "__func__", fn)))
+        yield from {**variables.globals, **variables.nonlocals}.items()
 
 
-def _kind_of(value: object) -> str:
+def _type_with_article(value: object) -> str:
     name = type(value).__name__
     return f"{'an' if name[:1] in 'AEIO' else 'a'} {name}"
 
 
 def first_line(exc: BaseException) -> str:
-    """Return the first line of a message that is not empty, else the exception's class."""
+    """Return the first non-empty line of a message, else the exception's class."""
     lines = (line.strip() for line in str(exc).splitlines())
     return next(filter(None, lines), type(exc).__name__)
 

@@ -14,7 +14,7 @@ from arrester.agents.spark.kafka_source import COORDINATES, DASH, topic_partitio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceCoordinates:
-    """The names of task and position columns. Reading them never raises."""
+    """The names of the source's columns for task and position. Reading them never raises."""
 
     #: One column, or topic and partition joined by a dash; empty: the global task.
     task: tuple[str, ...]
@@ -31,23 +31,25 @@ class SourceCoordinates:
             return None
         return cls(task=names, position=position_name)
 
-    def key(self, named: Callable[[str], Column]) -> Column | None:
-        """Return the task of a row whose columns `named` gives; None for the global task."""
+    def key(self, column_of: Callable[[str], Column]) -> Column | None:
+        """Return the task of a row, whose columns `column_of` returns; None: the global task."""
         if len(self.task) < 2:
-            return named(self.task[0]) if self.task else None
-        first, *others = (named(name).cast("string") for name in self.task)
-        joined = [part for each in others for part in (F.lit(DASH), each)]
-        return F.concat(first, *joined)
+            return column_of(self.task[0]) if self.task else None
+        first, *others = (column_of(name).cast("string") for name in self.task)
+        with_dashes = [part for other in others for part in (F.lit(DASH), other)]
+        return F.concat(first, *with_dashes)
 
 
 def _task_names(source: DataFrame, task: Column) -> tuple[str, ...] | None:
+    """Return the columns of which the task consists, None for another expression."""
     name = column_name(source, task)
     if name is not None:
         return (name,)
     if not set(source.columns) >= COORDINATES:
         return None
-    known = failfast(source, topic_partition())
-    return ("topic", "partition") if known.semanticEquals(failfast(source, task)) else None
+    kafka_task = failfast(source, topic_partition())
+    is_kafka_task = kafka_task.semanticEquals(failfast(source, task))
+    return ("topic", "partition") if is_kafka_task else None
 
 
 def column_name(source: DataFrame, column: Column) -> str | None:

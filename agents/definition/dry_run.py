@@ -34,7 +34,7 @@ def dry_run_column(source: DataFrame, kind: str, given: object) -> Column | None
 
 
 def dry_run_native(shape: DataFrame, step: str, expressions: Mapping[str, Any]) -> DataFrame:
-    """Return `shape` with the columns of a native step; raises for what a guard cannot hold."""
+    """Return `shape` with the columns of a native step; raises for invalid expressions."""
     try:
         for name, expression in expressions.items():
             if not isinstance(expression, Column):

@@ -1,4 +1,4 @@
-"""A finished definition: a named, guarded dataflow."""
+"""The definition of a pipeline, and the arguments of its start."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ class PipelineInvalid(ArresterError):
 
 
 def checked_start(pipeline: object, checkpoint: object, trigger: object) -> str:
-    """Return the checkpoint as text; raises PipelineInvalid or InvalidValue for an argument of a
-    start."""
+    """Return the checkpoint as text; raises for an invalid argument of a start."""
     if not isinstance(pipeline, Pipeline):
         allowed = "a pipeline that .write, .write_files or .produce has returned"
         raise wrong_type("pipeline", pipeline, allowed)
@@ -62,7 +61,7 @@ class Runner(Protocol):
 # Compared by identity, since columns have no equality.
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Definition:
-    """What is known of a pipeline before its sink."""
+    """The parts of a pipeline that its author defines before the sink."""
 
     name: str
     source: DataFrame

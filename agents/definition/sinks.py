@@ -1,4 +1,4 @@
-"""The ends of a pipeline: a function of micro-batches, files, or a function of single rows."""
+"""The sinks of a pipeline: a function of micro-batches, files, or a function of single rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from arrester.controlplane.domain.errors import InvalidValue
 SinkFunction = Callable[[DataFrame, int], object]
 #: Raises where the sink would, and leaves nothing visible.
 ProbeFunction = Callable[[DataFrame], object]
-#: Sends one row, a dict. Returns a future if it does not wait itself.
+#: Sends one row, a dict. Returns a future if the row has not arrived yet.
 Send = Callable[[dict[str, Any]], object]
 #: Opens a client for each Spark partition: a context manager that gives a `Send`.
 Connect = Callable[[], AbstractContextManager[Send]]
@@ -107,13 +107,13 @@ class Producer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """Writes files below `path`: appended, or one folder per number that a replay replaces."""
+    """A function that writes files below `path`: appended, or in one folder for each number."""
 
     path: str
     format: str = "parquet"
     partition_by: Sequence[str] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    #: The name of the folders `<name>=<number>`; None: append.
+    #: The name in the folders `<name>=<number>`, which a replay replaces; None: append.
     number_column: str | None = None
 
     def __post_init__(self) -> None:
@@ -121,11 +121,11 @@ class Files:
         check_known("write_files: format", self.format, FILE_FORMATS, allowed)
 
     def check_columns(self, columns: Sequence[str]) -> None:
-        """Raise InvalidValue for partitions that are no column, and for a number that is one.
+        """Raise InvalidValue if `partition_by` or `number_column` does not fit the columns.
 
         Spark resolves names without case.
         """
-        known = {each.lower() for each in columns}
+        known = {column.lower() for column in columns}
         number = self.number_column
         if number is not None and number.lower() in known:
             allowed = (
@@ -133,11 +133,11 @@ class Files:
                 "its values"
             )
             raise InvalidValue("write_files: number_column", number, allowed)
-        for each in self.partition_by:
-            if str(each).lower() not in known:
-                hint = nearest(str(each), columns) or f": {', '.join(columns)}"
-                raise InvalidValue("write_files: partition_by", each, f"a column of the rows{hint}")
-        if known <= {each.lower() for each in self.partition_by}:
+        for name in self.partition_by:
+            if str(name).lower() not in known:
+                hint = nearest(str(name), columns) or f": {', '.join(columns)}"
+                raise InvalidValue("write_files: partition_by", name, f"a column of the rows{hint}")
+        if known <= {name.lower() for name in self.partition_by}:
             allowed = "some of the columns: Spark writes no files without another column"
             raise InvalidValue("write_files: partition_by", list(self.partition_by), allowed)
 
@@ -152,7 +152,7 @@ class Files:
             writer.mode("overwrite").option("partitionOverwriteMode", "static").save(folder)
 
     def write_into(self, df: DataFrame, folder: str) -> None:
-        """Write the same files into another folder, which does not exist."""
+        """Write the same files into another folder, which must not exist."""
         self._writer(df).mode("errorifexists").save(folder)
 
     def _writer(self, df: DataFrame) -> DataFrameWriter:

@@ -26,29 +26,29 @@ def stages_of(pipeline: Pipeline) -> tuple[Stage, ...]:
     return (
         Stage(name="source", kind="Source", config=without_secrets(source)),
         *[
-            Stage(name=each.stage, kind=type(each).__name__, config=_config(each))
-            for each in pipeline.steps
+            Stage(name=step.stage, kind=type(step).__name__, config=_config(step))
+            for step in pipeline.steps
         ],
         Stage(name="produce", kind=type(pipeline.sink).__name__, config=_config(pipeline.sink)),
     )
 
 
-def _config(of: Step | Sink | Producer) -> dict[str, str]:
-    # Fields that a step does not show were not given by its author.
-    given = {each.name: getattr(of, each.name) for each in fields(of) if each.repr}
-    shown = {name: _shown(value) for name, value in given.items() if not _is_nothing(value)}
-    return without_secrets(shown)
+def _config(part: Step | Sink | Producer) -> dict[str, str]:
+    # A field without repr is not an argument of the author.
+    given = {field.name: getattr(part, field.name) for field in fields(part) if field.repr}
+    texts = {name: _text(value) for name, value in given.items() if not _is_empty(value)}
+    return without_secrets(texts)
 
 
-def _is_nothing(value: object) -> bool:
+def _is_empty(value: object) -> bool:
     return value is None or (isinstance(value, Mapping) and not value)
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, T.StructType):
         return value.simpleString()
     if isinstance(value, Mapping):
-        inner = without_secrets({str(name): _shown(item) for name, item in value.items()})
+        inner = without_secrets({str(name): _text(item) for name, item in value.items()})
         return ", ".join(f"{name}: {item}" for name, item in inner.items())
     if isinstance(value, Column | str | bool | int):
         return str(value)

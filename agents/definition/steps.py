@@ -52,9 +52,9 @@ class Deserialize(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns(_Step):
-    """A native step: several expressions over the columns so far. A record has all or fails."""
+    """A native step: several expressions over the columns so far, which fail together."""
 
-    #: The columns that the step makes. They do not see each other.
+    #: The columns that the step makes. None of them can use another one.
     expressions: Mapping[str, Column]
     #: As in `Deserialize`.
     prepared: PreparedExpressions | None = field(default=None, repr=False, compare=False)
@@ -81,9 +81,9 @@ class Transform(_Step):
     function: Callable[[DataFrame], DataFrame]
     #: The columns that it returned in the dry run.
     schema: T.StructType
-    #: Rows depend on each other, so no record can be isolated.
+    #: Whether rows depend on each other, so that no record can be isolated.
     stateful: bool
-    #: A further column passes through it, so its rows keep their record.
+    #: Whether an additional column passes through it, so that its rows keep their record.
     carries: bool
 
 
