@@ -20,8 +20,7 @@ RETRY: Final = Answer.RETRY
 PAUSE: Final = Answer.PAUSE
 FAIL: Final = Answer.FAIL
 
-#: An exception class, its dotted name, the name of a JVM class or a Spark error condition, and the
-#: response to it.
+#: Responses by exception class, dotted name of one, name of a JVM class, or Spark error condition.
 OnClass = Mapping[type[BaseException] | str, Answer | Response]
 _ON_RULE = (
     "exception classes, their dotted names or Spark error conditions, "
@@ -32,7 +31,7 @@ _HANDLE_RULE = "a function handle(context, record, exception) that returns a Res
 
 
 class RecordError(ArresterError):
-    """The failure of a record, as far as the driver has it: the exception stayed on an executor.
+    """The failure of a record, as the driver receives it; the exception stays on the executor.
 
     `exception_class` is the full name of the exception's class, `condition` Spark's error condition
     if there is one, `stack` the Python or JVM stack trace as text.
@@ -55,7 +54,7 @@ class Stage:
     #: `source`, `deserialize`, `process:<name>` or `produce`.
     name: str
     kind: str
-    #: Its arguments as texts, without secrets.
+    #: The arguments of its definition as texts, without secrets.
     config: Mapping[str, str]
 
 
@@ -132,7 +131,7 @@ class Handler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Always:
-    """Gives a fixed answer: of an operator's override, or for the whole micro-batch."""
+    """Always gives the same answer, such as that of an operator's override."""
 
     answer: Answer
 
@@ -165,7 +164,7 @@ class LogAndPause(Always):
 def constant_answer(handler: Handler | None) -> Answer | None:
     """Return the declared answer of `handler`, None if it must be called.
 
-    The effect of RETRY depends on the record, so a handler that declares it is called too.
+    The effect of RETRY depends on the record, so a handler that declares RETRY is called, too.
     """
     declared = as_answer(getattr(handler, "answer", None))
     return None if declared is Answer.RETRY else declared
@@ -185,7 +184,7 @@ def check_handler(name: str, handler: Any) -> Handler:
 
 
 def checked_answers(owner: str, on_error: Handler | None, on: OnClass | None) -> dict[str, Answer]:
-    """Return the `on` of a step or sink by full names; raises InvalidValue for it and `on_error`.
+    """Return the `on` of a step or sink by full names; raises InvalidValue, also for `on_error`.
 
     A text is the dotted name of a Python or JVM class, the bare name of a Python builtin, or a
     Spark error condition, which covers its sub-conditions.
@@ -195,24 +194,25 @@ def checked_answers(owner: str, on_error: Handler | None, on: OnClass | None) ->
     check_mapping(f"{owner}: on", on, _ON_RULE)
     answers: dict[str, Answer] = {}
     for key, given in (on or {}).items():
-        known, answer = _full_name(key), as_answer(given)
-        if known is None or answer is None:
+        name, answer = _full_name(key), as_answer(given)
+        if name is None or answer is None:
             raise InvalidValue(f"{owner}: on", {key: given}, _ON_RULE)
-        answers[known] = answer
+        answers[name] = answer
     return answers
 
 
 def _full_name(key: object) -> str | None:
+    """Return the full name of a key of `on`, None for an invalid key."""
     if isinstance(key, type) and issubclass(key, BaseException):
         return f"{key.__module__}.{key.__qualname__}"
     if not isinstance(key, str):
         return None
-    own = getattr(builtins, key, None)
-    if isinstance(own, type) and issubclass(own, BaseException):
+    builtin = getattr(builtins, key, None)
+    if isinstance(builtin, type) and issubclass(builtin, BaseException):
         # `IOError` is an alias of OSError.
-        return f"builtins.{own.__qualname__}"
+        return f"builtins.{builtin.__qualname__}"
     try:
-        [known] = class_names([key])
+        [name] = class_names([key])
     except ValueError:
         return None
-    return known
+    return name

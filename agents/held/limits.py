@@ -1,4 +1,4 @@
-"""Limits on held rows (held.records.limit, held.bytes.limit): above them the run ends."""
+"""Limits of held rows (held.records.limit, held.bytes.limit): above them the run ends."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from arrester.controlplane.domain.errors import ArresterError
 
 _log = logging.getLogger("arrester.held")
 
-#: From this number on a warning is logged: these records may be forgotten.
+#: From this number on a warning is logged: an operator may have forgotten these records.
 WARN_RECORDS = 1_000_000
 
 
 class HeldLimitExceeded(ArresterError):
-    """A micro-batch would hold more than the limit. It stays undecided, and the run ends.
+    """A micro-batch would hold more than the limit. It is not committed, and the run ends.
 
-    Resume or skip the held records, or raise the limit, and start the pipeline again.
+    Resume or skip the held records, or raise the limit. Then start the pipeline again.
     """
 
     def __init__(self, held: int, name: str, limit: int, *, stops: bool) -> None:
@@ -33,13 +33,13 @@ class HeldLimitExceeded(ArresterError):
 
 
 class HeldLimits:
-    """Checks the limits with each micro-batch that adds held rows."""
+    """Checks the limits for each micro-batch that adds held rows."""
 
     def __init__(self, spark: SparkSession, root: str, settings: ErrorSettings) -> None:
         self._spark = spark
         self._root = root
         self._settings = settings
-        #: By folder. Folders never change.
+        #: The size of each folder in bytes. Folders never change.
         self._sizes: dict[str, int] = {}
         self._warned = False
 
@@ -47,8 +47,8 @@ class HeldLimits:
         """Raise HeldLimitExceeded if these rows, in this new folder, exceed a limit."""
         if not held or folder is None:
             return
-        records = sum(each.held for each in ledger.tasks.values())
-        records += sum(each.count for each in held)
+        records = sum(task.held for task in ledger.tasks.values())
+        records += sum(added.count for added in held)
         self._check("held.records.limit", records, self._settings.held_records_limit)
         bytes_limit = self._settings.held_bytes_limit
         if bytes_limit is not None and bytes_limit >= 0:
@@ -62,7 +62,7 @@ class HeldLimits:
             raise HeldLimitExceeded(held, name, limit, stops=self._settings.held_limit_stops)
 
     def _bytes(self, ledger: Ledger, folder: str) -> int:
-        """Return the size on disk of all folders with held rows, in bytes."""
+        """Return the size of all folders with held rows, and of the new `folder`, in bytes."""
         folders = {
             name
             for task in ledger.tasks.values()

@@ -1,4 +1,4 @@
-"""The check of a replay: each decision finds the records again that it was made about."""
+"""The check of a replay: the records of each decision are again at their tasks and positions."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ from arrester.controlplane.domain.errors import ArresterError
 
 
 class PositionsChanged(ArresterError):
-    """A repeated micro-batch has other records at its positions. Make task and position repeatable,
-    and start at a new checkpoint."""
+    """A repeated micro-batch has other records at its positions.
+
+    Make task and position repeatable, and start at a new checkpoint.
+    """
 
 
 @dataclass(frozen=True)
 class ReplayCheck:
-    """Count and checksum of the records of a source that a decision is about."""
+    """Identifies the source records of a decision by their count and checksum."""
 
     record_hash: RecordHash
 
-    def of(self, frame: DataFrame, which: Column) -> RecordsChecksum:
-        """Return count and checksum of the records `which` of an evaluated frame."""
+    def of(self, frame: DataFrame, is_decided: Column) -> RecordsChecksum:
+        """Return count and checksum of the decided records of an evaluated frame."""
         sums = (
             frame.where(f"{ORDINAL} = 0")
-            .where(which)
+            .where(is_decided)
             .selectExpr("count(1) AS count", f"bit_xor({self.record_hash.sql}) AS checksum")
             .collect()[0]
         )
         return self._checksum(sums["count"], sums["checksum"] or 0)
 
     def of_hashes(self, hashes: Sequence[int]) -> RecordsChecksum:
-        """Return the same of records whose hashes are known, without a job."""
+        """Return count and checksum of records whose hashes are known, without a job."""
         return self._checksum(len(hashes), reduce(xor, hashes, 0))
 
     def _checksum(self, count: int, combined_hash: int) -> RecordsChecksum:
@@ -49,22 +51,23 @@ class ReplayCheck:
     def check(self, frame: DataFrame, saved: Sequence[SavedRows], batch: int) -> None:
         """Raise PositionsChanged if a replay does not find the records of the decisions in `saved`.
 
-        Decisions of 0.2.0 have no checksum and are not checked. With other columns than before,
-        the records are counted only.
+        Decisions of 0.2.0 have no checksum and are not checked. If the source has other columns
+        than before, only the count is checked.
         """
         checksums = [each.checksum for each in saved if each.checksum is not None]
         if len(checksums) != len(saved):
             return
-        now = self.of(frame, F.col(OUTCOME) == DECIDED)
+        present = self.of(frame, F.col(OUTCOME) == DECIDED)
         count = sum(each.count for each in checksums)
         reason = None
-        if now.count != count:
+        if present.count != count:
             reason = (
-                f"{count} records were held or skipped in it, and {now.count} are found at their"
+                f"{count} records were held or skipped in it, and {present.count} are found at "
+                "their"
             )
-        elif all(each.columns == now.columns for each in checksums):
+        elif all(each.columns == present.columns for each in checksums):
             combined_hash = reduce(xor, (each.combined_hash for each in checksums))
-            if now.combined_hash != combined_hash:
+            if present.combined_hash != combined_hash:
                 reason = "other records than were held or skipped in it are at their"
         if reason is not None:
             raise PositionsChanged(

@@ -25,18 +25,21 @@ Path = tuple[str, ...]
 
 
 class HeldRowsMismatch(ArresterError):
-    """A column of held rows has a type that the source's column cannot hold. Both are named."""
+    """A column of held rows has a type that the source's column cannot store.
+
+    The message names the column and both types.
+    """
 
 
 class HeldRowsMissing(ArresterError):
-    """A file of held rows that the journal refers to is missing; restore it from a backup."""
+    """Held rows that the journal refers to are missing; restore the folder from a backup."""
 
 
 class RowSchemas:
     """The schemas of held rows: one file for each source schema.
 
-    The name of a row folder ends with the name of its schema's file. Asking Parquet would be a
-    Spark job per folder, and a task that is paused overnight leaves tens of thousands.
+    The name of a row folder ends with the name of its schema's file. To read the schema from
+    Parquet takes a Spark job per folder. A task that is paused overnight has tens of thousands.
     """
 
     def __init__(self, files: Storage) -> None:
@@ -44,7 +47,7 @@ class RowSchemas:
         self._known: dict[str, T.StructType] = {}
 
     def save(self, schema: T.StructType) -> str:
-        """Store the schema of rows that are about to be written; return its name."""
+        """Store the schema of new rows; return its name."""
         text = schema.json()
         name = hashlib.sha256(text.encode()).hexdigest()[:16]
         if name not in self._known:
@@ -69,15 +72,17 @@ def with_all_columns(frames: Sequence[DataFrame]) -> list[DataFrame]:
     """Return held rows of several schemas with all their columns; differing types become text."""
     if len(frames) == 1:
         return list(frames)
-    stored = [{each.name: each.dataType for each in _row_type(frame).fields} for frame in frames]
+    stored_types = [
+        {field.name: field.dataType for field in _row_type(frame).fields} for frame in frames
+    ]
     types: dict[str, T.DataType] = {}
-    for fields in stored:
-        for name, kind in fields.items():
-            same = types.setdefault(name, kind).simpleString() == kind.simpleString()
-            types[name] = kind if same else T.StringType()
+    for stored in stored_types:
+        for name, kind in stored.items():
+            is_same = types.setdefault(name, kind).simpleString() == kind.simpleString()
+            types[name] = kind if is_same else T.StringType()
     return [
-        frame.withColumn(ROW, F.when(F.col(ROW).isNotNull(), F.struct(*_columns(fields, types))))
-        for frame, fields in zip(frames, stored, strict=True)
+        frame.withColumn(ROW, F.when(F.col(ROW).isNotNull(), F.struct(*_columns(stored, types))))
+        for frame, stored in zip(frames, stored_types, strict=True)
     ]
 
 
@@ -87,12 +92,13 @@ def _row_type(frame: DataFrame) -> T.StructType:
     return row
 
 
-def _columns(fields: dict[str, T.DataType], types: dict[str, T.DataType]) -> list[Column]:
+def _columns(stored: dict[str, T.DataType], types: dict[str, T.DataType]) -> list[Column]:
+    """Return the columns of all `types` from rows with the `stored` ones."""
     columns = []
     for name, kind in types.items():
-        if name not in fields:
+        if name not in stored:
             column = F.lit(None).cast(kind)
-        elif isinstance(kind, T.StringType) and isinstance(fields[name], _NESTED):
+        elif isinstance(kind, T.StringType) and isinstance(stored[name], _NESTED):
             column = F.to_json(F.col(ROW)[name])
         else:
             column = F.col(ROW)[name].cast(kind)
@@ -116,16 +122,16 @@ def converted(frame: DataFrame, schema: T.StructType) -> DataFrame:
 def _struct(
     spark: SparkSession, value: Column, stored: T.StructType, present: T.StructType, path: Path
 ) -> Column:
-    # As Spark does by default: the exact name first, then one that differs in case.
+    # As Spark by default: the exact name first, then one that differs in case.
     by_name = {field.name.lower(): field for field in stored.fields}
     by_name |= {field.name: field for field in stored.fields}
     columns = []
     for field in present.fields:
-        earlier = by_name.get(field.name) or by_name.get(field.name.lower())
+        stored_field = by_name.get(field.name) or by_name.get(field.name.lower())
         column = F.lit(None).cast(field.dataType)
-        if earlier is not None:
-            inner, inner_path = value.getField(earlier.name), (*path, field.name)
-            column = _value(spark, inner, earlier.dataType, field.dataType, inner_path)
+        if stored_field is not None:
+            inner, inner_path = value.getField(stored_field.name), (*path, field.name)
+            column = _value(spark, inner, stored_field.dataType, field.dataType, inner_path)
         columns.append(column.alias(field.name))
     return F.when(value.isNotNull(), F.struct(*columns))
 
@@ -139,7 +145,7 @@ def _value(
         return _struct(spark, value, stored, present, path)
     if isinstance(stored, T.ArrayType) and isinstance(present, T.ArrayType):
         types = stored.elementType, present.elementType
-        return F.transform(value, lambda each: _value(spark, each, *types, path))
+        return F.transform(value, lambda element: _value(spark, element, *types, path))
     if can_upcast(spark, stored, present):
         return value.cast(present)
     raise HeldRowsMismatch(

@@ -49,6 +49,10 @@ _COORDINATES = (
 CHUNK_FOLDERS = 256
 
 
+class PositionNotHeld(ArresterError):
+    """A task cannot resume at a position that it does not hold. Give one that it holds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldStore:
     """The row folders of a checkpoint."""
@@ -56,23 +60,23 @@ class HeldStore:
     spark: SparkSession
     #: The checkpoint's folder.
     root: str
-    #: Of the source at present.
+    #: The present schema of the source.
     schema: T.StructType
-    #: Of earlier sources too.
+    #: All schemas of held rows, also earlier ones.
     schemas: RowSchemas
 
     def save(self, frame: DataFrame, held: Column, *, order: int) -> tuple[str, list[Held]]:
         """Write the rows that do not go to the sink; return the folder's name and the held counts.
 
-        Rows for which `held` is true are held, under the entry number `order`. Other failed rows
-        leave their coordinates, so that a replay skips exactly these.
+        Rows for which `held` is true are held, under the entry number `order`. Of other failed rows
+        the coordinates are written, so that a replay skips exactly these.
         """
         rows = frame.where((F.col(ORDINAL) == 0) & (held | (F.col(OUTCOME) >= SOURCE)))
         row = F.when(held, F.col(ROW)).alias(ROW)
         entry = F.when(held, F.lit(order)).otherwise(F.col(ENTRY)).alias(ENTRY)
         name = self._write(rows.select(TASK, POSITION, held.alias(_HOLD), row, entry), order)
         counts = self._coordinates([name]).where(F.col(_HOLD)).groupBy(TASK).count().collect()
-        return name, [Held(task=each[TASK], count=each["count"]) for each in counts]
+        return name, [Held(task=row[TASK], count=row["count"]) for row in counts]
 
     def save_skipped(self, failed: DataFrame, *, order: int) -> str:
         """Write the coordinates of failed records. Held rows of a chunk stay in their folder."""
@@ -81,20 +85,20 @@ class HeldStore:
         return self._write(coordinates, order)
 
     def _write(self, rows: DataFrame, order: int) -> str:
-        # The name is unique: a run that has lost its number may still be writing.
+        # The name is unique: a superseded run may still write under the same entry number.
         name = f"{order:020d}-{uuid.uuid4().hex[:8]}-{self.schemas.save(self.schema)}"
         rows.write.parquet(self._path(name))
         return name
 
     def decision_marks(self, saved_rows: Sequence[SavedRows]) -> DataFrame:
         """Return decision marks for all records in `saved_rows`."""
-        listed = [
-            (each.task, position, False, each.entry)
+        in_journal = [
+            (skipped.task, position, False, skipped.entry)
             for saved in saved_rows
-            for each in saved.skipped
-            for position in each.positions
+            for skipped in saved.skipped
+            for position in skipped.positions
         ]
-        coordinates = self.spark.createDataFrame(listed, T.StructType(list(_COORDINATES)))
+        coordinates = self.spark.createDataFrame(in_journal, T.StructType(list(_COORDINATES)))
         if names := [saved.name for saved in saved_rows if saved.name is not None]:
             coordinates = coordinates.unionByName(self._coordinates(names))
         # A record that is held now had no entry in its micro-batch.
@@ -125,8 +129,8 @@ class HeldStore:
     def records_before(self, ledger: Ledger, key: str | None, position: int) -> Chunk:
         """Return the chunk of a task's next held records up to, not including, `position`.
 
-        Raises PositionNotHeld if it is more than one after the last of them: the records before it
-        are not known yet.
+        Raises PositionNotHeld if `position` is more than one after the last of them: records before
+        it may still arrive.
         """
         task = ledger.task(key)
         start = task.cursor or Cursor(entry=0)
@@ -141,8 +145,8 @@ class HeldStore:
             return Chunk(task=key, start=start, end=end, taken=taken)
         last = waiting.agg(F.max(place()).alias("place")).collect()[0]["place"]
         if last is None or position > (last["position"] or 0) + 1:
-            held = None if last is None else last["position"]
-            raise PositionNotHeld(f"the last record that task {key!r} holds is at position {held}")
+            at = None if last is None else last["position"]
+            raise PositionNotHeld(f"the last record that task {key!r} holds is at position {at}")
         end = cursor_after(last["entry"], last["position"])
         return Chunk(task=key, start=start, end=end, taken=task.held)
 
@@ -159,7 +163,7 @@ class HeldStore:
         return self._of_chunk(self._converted, ledger, chunk)
 
     def skipped_rows(self, ledger: Ledger, chunk: Chunk) -> DataFrame:
-        """Return the rows of a chunk that is skipped, unconverted if they do not fit."""
+        """Return the rows of a skipped chunk, unconverted if the present schema does not fit."""
         try:
             return self.rows(ledger, chunk)
         except HeldRowsMismatch:
@@ -187,10 +191,10 @@ class HeldStore:
     ) -> list[str]:
         """Return the folders of a task's next `at_least` rows, or all folders up to an entry."""
         names, count = [], 0
-        # The cursor may be inside the first folder, so its count is not used.
+        # Some rows of the first folder may precede the cursor, so its count is not used.
         for index, (saved, name, held) in enumerate(ledger.held_folders(key)):
-            enough = at_least is not None and count >= at_least
-            if enough or (through is not None and saved.entry > through):
+            is_enough = at_least is not None and count >= at_least
+            if is_enough or (through is not None and saved.entry > through):
                 break
             names.append(name)
             count += held if index else 0
@@ -202,7 +206,7 @@ class HeldStore:
 
     def _converted(self, names: Sequence[str]) -> DataFrame:
         """Return rows of some folders with the source's present columns."""
-        frames = [converted(each, self.schema) for each in self._by_schema(names)]
+        frames = [converted(rows, self.schema) for rows in self._by_schema(names)]
         return reduce(DataFrame.unionByName, frames)
 
     def _unconverted(self, names: Sequence[str]) -> DataFrame:
@@ -210,12 +214,12 @@ class HeldStore:
 
     def _by_schema(self, names: Sequence[str]) -> list[DataFrame]:
         """Return the rows of some folders, one DataFrame for each schema."""
-        folders: dict[str, list[str]] = {}
+        names_by_schema: dict[str, list[str]] = {}
         for name in names:
-            folders.setdefault(self.schemas.of(name).json(), []).append(name)
+            names_by_schema.setdefault(self.schemas.of(name).json(), []).append(name)
         return [
-            self._read(some, *_COORDINATES, T.StructField(ROW, self.schemas.of(some[0])))
-            for some in folders.values()
+            self._read(of_schema, *_COORDINATES, T.StructField(ROW, self.schemas.of(of_schema[0])))
+            for of_schema in names_by_schema.values()
         ]
 
     def _read(self, names: Sequence[str], *fields: T.StructField) -> DataFrame:
@@ -229,10 +233,6 @@ class HeldStore:
 def _of_task(rows: DataFrame, key: str | None, start: Cursor) -> DataFrame:
     is_held_by_task = F.col(TASK).eqNullSafe(F.lit(key)) & F.col(_HOLD)
     return rows.where(is_held_by_task & _is_from(start))
-
-
-class PositionNotHeld(ArresterError):
-    """A task cannot resume at a position that it does not hold. Give one that it holds."""
 
 
 def is_needed(ledger: Ledger, saved: SavedRows, *, committed: int) -> bool:
