@@ -32,14 +32,14 @@ from arrester.agents.worker.columns import (
 )
 
 _SHARED = "__arrester_shared"
-#: For at most this many failed records, in this many tasks, an expression names the positions.
-_LISTED, _LISTED_TASKS = 5_000, 50
+#: Up to this many failed records, in up to this many tasks, are listed in an expression.
+_LISTED_RECORDS, _LISTED_TASKS = 5_000, 50
 
 
 def fail_shared_positions(evaluated: Evaluated, pipeline: Pipeline, *, examples: int) -> Evaluated:
     """Return `evaluated` with all records failed that share the position of a failed one.
 
-    If there are none, `examples` of each cause are collected with the failures.
+    If there are none, the failures have up to `examples` rows of each cause.
     """
     if _are_distinct(evaluated, pipeline, examples):
         return evaluated
@@ -57,14 +57,14 @@ def fail_shared_positions(evaluated: Evaluated, pipeline: Pipeline, *, examples:
 
 def _with_failed(frame: DataFrame, shared: DataFrame) -> DataFrame:
     """Return the rows with all records failed whose coordinates are in `shared`."""
-    marked = join_records(frame, shared.withColumn(_SHARED, F.lit(True)), "left")
+    joined = join_records(frame, shared.withColumn(_SHARED, F.lit(True)), "left")
     fails = F.coalesce(F.col(_SHARED), F.lit(False)) & _is_evaluated()
     no_error = F.lit(None).cast(ERROR_TYPE)
     columns = {
         OUTCOME: F.when(fails, F.lit(SOURCE)).otherwise(F.col(OUTCOME)),
         ERROR: F.when(fails, no_error).otherwise(F.col(ERROR)),
     }
-    return with_columns_named(marked.withColumns(columns), frame.columns)
+    return with_columns_named(joined.withColumns(columns), frame.columns)
 
 
 def _are_distinct(evaluated: Evaluated, pipeline: Pipeline, examples: int) -> bool:
@@ -73,21 +73,25 @@ def _are_distinct(evaluated: Evaluated, pipeline: Pipeline, examples: int) -> bo
     Failed records have distinct positions, and no other record has one of these.
     """
     failures = evaluated.failures
-    if not failures.is_small or evaluated.failed > _LISTED:
+    if not failures.is_small or evaluated.failed > _LISTED_RECORDS:
         return False
-    rows = 0
-    places: dict[tuple[str | None, int], set[int]] = {}
-    for each in failures.on_driver:
-        if each.position is not None and each.number > SOURCE:
-            rows += 1
-            places.setdefault((each.task, each.entry), set()).add(each.position)
-    if sum(map(len, places.values())) < rows or len(places) > _LISTED_TASKS:
+    coordinates = [
+        (failure.task, failure.entry, failure.position)
+        for failure in failures.on_driver
+        if failure.position is not None and failure.number > SOURCE
+    ]
+    positions: dict[tuple[str | None, int], set[int]] = {}
+    for task, entry, position in coordinates:
+        positions.setdefault((task, entry), set()).add(position)
+    if sum(map(len, positions.values())) < len(coordinates) or len(positions) > _LISTED_TASKS:
         return False
-    if not rows:
+    if not coordinates:
         return True
-    at_one = " OR ".join(_is_at(*each, some) for each, some in places.items())
+    is_at_one = " OR ".join(
+        _is_at(task, entry, of_task) for (task, entry), of_task in positions.items()
+    )
     return failures.has_no_other_rows(
-        pipeline, _has_passed() & F.expr(f"({at_one})"), limit=examples
+        pipeline, _has_passed() & F.expr(f"({is_at_one})"), limit=examples
     )
 
 

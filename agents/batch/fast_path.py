@@ -1,7 +1,7 @@
 """The fast path: guard and write as one plan, which aborts at the first failure.
 
-It is for all-or-nothing sinks. After any exception nothing is decided and nothing is written. The
-slow path then finds the failed records.
+It is for atomic sinks: after any exception, nothing is decided and nothing is written. The slow
+path then finds the failed records.
 """
 
 from __future__ import annotations
@@ -46,38 +46,40 @@ Layer = Callable[[DataFrame], DataFrame]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FastPath:
-    """The steps of a pipeline as a plan that all rows pass, or none. Made once for all
-    micro-batches."""
+    """The steps of a pipeline as a plan that all rows pass, or none.
+
+    One object serves all micro-batches.
+    """
 
     pipeline: Pipeline
     layers: Sequence[Layer]
-    #: In the exceptions of failed records, and nowhere else.
+    #: A text in the exceptions of failed records, and in no others.
     abort_mark: str
     log_filter: LogFilter
 
     @classmethod
     def of(cls, pipeline: Pipeline, policy: Policy) -> FastPath | None:
-        """Return the fast path; None for a sink that is not all or nothing, and for transforms.
+        """Return the fast path; None for a sink that is not atomic, and for transforms.
 
-        Rows that a transform does not request, such as those after a limit, would not be evaluated,
-        so that earlier records could fail unseen.
+        A transform may not request all rows, for example because of a limit. Then the steps before
+        it would not be evaluated for the other rows, and failed records would stay unnoticed.
         """
         if not pipeline.sink.is_atomic(pipeline.source.sparkSession):
             return None
         if any(isinstance(step, Transform) for step in pipeline.steps):
             return None
-        plan = _Plan(empty_frame(pipeline.source), abort_mark())
+        plan = _PlanBuilder(empty_frame(pipeline.source), abort_mark())
         try:
             plan.check_source(pipeline)
-            for number, segment in segments(pipeline.steps, first=SOURCE + 1):
-                if isinstance(segment[0], Process):
-                    plan.add_python(list(enumerate(segment, start=number)), policy)
-                for step in segment:
+            for number, steps in segments(pipeline.steps, first=SOURCE + 1):
+                if isinstance(steps[0], Process):
+                    plan.add_python(list(enumerate(steps, start=number)), policy)
+                for step in steps:
                     if isinstance(step, Deserialize | Columns):
                         plan.add_native(step)
             plan.end(pipeline.columns)
         except PySparkException:
-            # Spark analyses such an expression only once, so every micro-batch takes the slow path.
+            # Spark cannot analyse such an expression again: all micro-batches take the slow path.
             _log.debug("%s cannot take the fast path", pipeline.name, exc_info=True)
             return None
         return cls(
@@ -94,11 +96,11 @@ class FastPath:
         return source
 
     def write(self, source: DataFrame, number: int, *, check: Callable[[], None]) -> bool:
-        """Evaluate and write at once; return False, with nothing written, if anything failed.
+        """Evaluate and write at once; return False, with nothing written, after any exception.
 
-        On the fast path it is unknown whether the source, a step or the sink failed. The slow path
-        evaluates before it writes. `check` raises if the run is to end. Raises RowsUnread if the
-        sink returned before it had read all rows.
+        Source, steps and sink fail alike here: only the slow path evaluates before it writes.
+        `check` raises if the run is to end. Raises RowsUnread if the sink returned before it had
+        read all rows.
         """
         sink = self.pipeline.sink
         assert isinstance(sink, Sink)
@@ -110,15 +112,15 @@ class FastPath:
             check()
             if isinstance(exc, RowsUnread):
                 raise
-            failed = self._is_failed_record(exc)
-            why = "a record failed" if failed else f"{type(exc).__name__} was raised"
+            record_failed = self._is_failed_record(exc)
+            why = "a record failed" if record_failed else f"{type(exc).__name__} was raised"
             message = "pipeline %r, batch %s: %s on the fast path; repeating it on the slow path"
             _log.info(message, self.pipeline.name, number, why)
             return False
         return True
 
     def _is_failed_record(self, exc: BaseException) -> bool:
-        """Whether a failed record is the cause of an exception. Otherwise the sink is."""
+        """Whether a failed record is the cause of an exception."""
         link: BaseException | None = exc
         while link is not None:
             if self.abort_mark in str(link):
@@ -127,21 +129,21 @@ class FastPath:
         return False
 
 
-class _Plan:
-    """The layers of a plan, each checked on an empty frame."""
+class _PlanBuilder:
+    """Adds layers to a plan. Each is analysed on an empty frame."""
 
     def __init__(self, shape: DataFrame, abort_mark: str) -> None:
         self.layers: list[Layer] = []
         self.abort_mark = abort_mark
-        # An executor logs it.
+        # Executors log this message.
         self._abort_message = f"{_ABORT_MESSAGE} ({abort_mark})"
-        #: Failure conditions that no layer has checked yet: each layer costs time in every
-        #: micro-batch.
+        #: Failure conditions that no layer checks yet. One layer checks several, because each layer
+        #: takes time in every micro-batch.
         self._unchecked: list[Column] = []
         self._shape = shape
 
     def check_source(self, pipeline: Pipeline) -> None:
-        """Check that each record has a task and a position."""
+        """Check that each record has a position, and a task whose expression does not raise."""
         coordinates = pipeline.source_coordinates
         if coordinates is not None:
             self._unchecked.append(quoted(coordinates.position).isNull())
@@ -162,7 +164,10 @@ class _Plan:
         written = {resolved_name(name): name for name in step.expressions}
         prepared = step.prepared
         if prepared is None:
-            values = {name: reusable(self._shape, each) for name, each in step.expressions.items()}
+            values = {
+                name: reusable(self._shape, expression)
+                for name, expression in step.expressions.items()
+            }
             prepared = PreparedExpressions(spark=self._shape.sparkSession, expressions=values)
         for columns in prepared.selections(_ATTEMPT):
             self._select(columns)
@@ -177,12 +182,12 @@ class _Plan:
             ]
         )
 
-    def add_python(self, segment: Sequence[tuple[int, Step]], policy: Policy) -> None:
+    def add_python(self, numbered_steps: Sequence[tuple[int, Step]], policy: Policy) -> None:
         """Add Python steps. The worker raises at the first failed attempt."""
         self._check()
-        schema = python_schema(segment)
+        schema = python_schema(numbered_steps)
         steps = shipped("map_in_arrow").FastPathSteps(
-            python_steps(segment),
+            python_steps(numbered_steps),
             timezone=self._shape.sparkSession.conf.get("spark.sql.session.timeZone"),
             rules=shipped_rules(policy),
             abort_message=self._abort_message,
@@ -190,7 +195,7 @@ class _Plan:
         self._add(lambda frame: map_in_arrow(frame, steps, schema))
 
     def end(self, columns: Sequence[str]) -> None:
-        """Reduce the columns to the sink's."""
+        """Check the remaining conditions, and reduce the columns to the sink's."""
         self._check()
         if tuple(self._shape.columns) != tuple(columns):
             self._select([quoted(name) for name in columns])
@@ -199,7 +204,7 @@ class _Plan:
         return try_eval(self._shape.sparkSession, {VALUE: reusable(self._shape, expression)})
 
     def _check(self) -> None:
-        """Add a layer that raises if an unchecked condition holds."""
+        """Add a layer that raises if one of the unchecked conditions is true."""
         if not self._unchecked:
             return
         failed = reduce(lambda one, other: one | other, self._unchecked)
@@ -209,8 +214,8 @@ class _Plan:
 
     def _resolved_name(self, name: str) -> str:
         """Return the name by which Spark finds a column: `Value` and `value` may differ."""
-        exactly = self._shape.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
-        return name if exactly else name.lower()
+        is_case_sensitive = self._shape.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+        return name if is_case_sensitive else name.lower()
 
     def _select(self, columns: Sequence[Column]) -> None:
         self._add(lambda frame: frame.select(*columns))

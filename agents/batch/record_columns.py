@@ -40,7 +40,7 @@ from arrester.agents.worker.columns import (
 )
 from arrester.controlplane.domain.identity.names import KEY_MAX_BYTES
 
-#: Beside a decision mark: the outcome that is known before evaluation.
+#: In a frame of decision marks: the outcome that is known before evaluation.
 MARK = "__arrester_mark"
 #: The columns that identify a record.
 COORDINATES = (TASK, POSITION, ENTRY)
@@ -63,8 +63,8 @@ def task_key(raw: Column | None) -> Column:
     raw = raw.cast("string")
     as_hex = F.concat(F.lit("0x"), F.hex(raw.cast("binary")))
     key = F.when(is_valid_utf8(raw), raw).otherwise(as_hex)
-    long = F.concat(F.substring(key, 1, 64), F.lit("…"), F.sha2(key.cast("binary"), 256))
-    return F.when(F.octet_length(key) > KEY_MAX_BYTES, long).otherwise(key)
+    bounded = F.concat(F.substring(key, 1, 64), F.lit("…"), F.sha2(key.cast("binary"), 256))
+    return F.when(F.octet_length(key) > KEY_MAX_BYTES, bounded).otherwise(key)
 
 
 def with_outcome(
@@ -75,7 +75,8 @@ def with_outcome(
 ) -> DataFrame:
     """Add the internal columns that cannot be derived later.
 
-    A record with an unknown task has no position either: it is in no task, not in the global one.
+    A record whose task is unknown has no position, either. It is in no task, not even the global
+    one.
     """
     coordinates = pipeline.source_coordinates
     if coordinates is None or marks is not None:
@@ -94,25 +95,25 @@ def _outcome(coordinates: SourceCoordinates) -> Column:
     return F.when(quoted(coordinates.position).isNull(), F.lit(SOURCE)).alias(OUTCOME)
 
 
-def with_all(
-    frame: DataFrame, names: Sequence[str], coordinates: SourceCoordinates | None
+def with_internal_columns(
+    frame: DataFrame, source_names: Sequence[str], coordinates: SourceCoordinates | None
 ) -> DataFrame:
-    """Return an evaluated frame with all internal columns, at no cost for successful rows.
+    """Return an evaluated frame with all internal columns.
 
-    `names` are the columns of the source.
+    The missing ones are derived from the source's columns, so they use no storage.
     """
-    return frame.select(*_columns(tuple(frame.columns), tuple(names), coordinates))
+    return frame.select(*_all_columns(tuple(frame.columns), tuple(source_names), coordinates))
 
 
 @lru_cache(maxsize=_CACHED_PIPELINES)
-def _columns(
-    columns: tuple[str, ...], names: tuple[str, ...], coordinates: SourceCoordinates | None
+def _all_columns(
+    columns: tuple[str, ...], source_names: tuple[str, ...], coordinates: SourceCoordinates | None
 ) -> tuple[Column, ...]:
-    present = source_columns(columns, names)
+    present = source_columns(columns, source_names)
     task = None if coordinates is None else coordinates.key(lambda name: quoted(present[name]))
     position = F.lit(None) if coordinates is None else quoted(present[coordinates.position])
     defaults = {
-        ROW: F.struct(*[quoted(present[name]).alias(name) for name in names]),
+        ROW: F.struct(*[quoted(present[name]).alias(name) for name in source_names]),
         TASK: task_key(task),
         POSITION: position.cast("long"),
         ENTRY: F.lit(0),
@@ -143,8 +144,8 @@ def _with_guarded_coordinates(
         F.col(_TASK_ATTEMPT)[VALUE].alias(TASK),
         F.when(~no_task, F.col(_POSITION_ATTEMPT)[VALUE]).alias(POSITION),
         ENTRY,
-        F.when(no_task, _raised("task"))
-        .when(F.col(_POSITION_ATTEMPT).isNull(), _raised("position"))
+        F.when(no_task, _coordinate_error("task"))
+        .when(F.col(_POSITION_ATTEMPT).isNull(), _coordinate_error("position"))
         .alias(ERROR),
         *columns,
     )
@@ -162,11 +163,11 @@ def _with_guarded_coordinates(
     return frame.select(*COORDINATES, outcome.alias(OUTCOME), error, *columns)
 
 
-def _raised(what: str) -> Column:
-    """Return the error of a record without a usable task or position."""
+def _coordinate_error(kind: str) -> Column:
+    """Return the error of a record whose task or position raised."""
     problem = Problem(
-        exception_class=TASK_RAISED if what == "task" else POSITION_RAISED,
-        message=f"the expression of the {what} raised; a record needs its {what} "
+        exception_class=TASK_RAISED if kind == "task" else POSITION_RAISED,
+        message=f"the expression of the {kind} raised; a record needs its {kind} "
         "to be paused and resumed at",
     )
     return error_column(error_row(problem))
@@ -189,7 +190,7 @@ def may_split_records(steps: Sequence[Step]) -> bool:
 def make_atomic(frame: DataFrame) -> DataFrame:
     """Return an evaluated frame in which a record with a failed row has failed.
 
-    Its first row gets the failure of the earliest step; its other rows are dropped.
+    Its first row gets the failure of the earliest step; its other rows become FILTERED.
     """
     first = F.min_by(F.struct(OUTCOME, ORDINAL, ERROR), F.struct(OUTCOME, ORDINAL))
     failed = frame.where(F.col(OUTCOME) > SOURCE).groupBy(*COORDINATES).agg(first.alias(_FAILED))
@@ -207,11 +208,12 @@ def make_atomic(frame: DataFrame) -> DataFrame:
 def join_records(frame: DataFrame, records: DataFrame, how: str) -> DataFrame:
     """Join a frame with one row per record, by the record's coordinates. NULL equals NULL."""
     names = {name: f"{name}_of_record" for name in COORDINATES}
-    same = [F.col(name).eqNullSafe(F.col(other)) for name, other in names.items()]
-    return frame.join(records.withColumnsRenamed(names), same, how).drop(*names.values())
+    is_same_record = [F.col(name).eqNullSafe(F.col(other)) for name, other in names.items()]
+    joined = frame.join(records.withColumnsRenamed(names), is_same_record, how)
+    return joined.drop(*names.values())
 
 
 def broadcast_if_small(frame: DataFrame) -> DataFrame:
-    """Return a frame to join with: a broadcast keeps the other side's order."""
-    few = frame.limit(BROADCAST_RECORDS + 1).count() <= BROADCAST_RECORDS
-    return F.broadcast(frame) if few else frame
+    """Return a small frame marked for broadcast: such a join keeps the order of the other side."""
+    is_small = frame.limit(BROADCAST_RECORDS + 1).count() <= BROADCAST_RECORDS
+    return F.broadcast(frame) if is_small else frame

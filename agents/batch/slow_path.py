@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from arrester.agents.batch.record_columns import (
     make_atomic,
     may_split_records,
-    with_all,
+    with_internal_columns,
     with_outcome,
 )
 from arrester.agents.definition.pipeline import Pipeline
@@ -41,8 +41,8 @@ class Evaluated:
 
     #: The evaluated rows: the author's columns and some internal ones.
     rows: DataFrame
-    #: Adds the other internal columns: hundreds of JVM calls, not needed while nothing fails.
-    complete: Callable[[DataFrame], DataFrame] = unchanged
+    #: Adds the other internal columns: hundreds of JVM calls, needed only after a failure.
+    add_internal_columns: Callable[[DataFrame], DataFrame] = unchanged
     #: The local checkpoints to release.
     blocks: tuple[DataFrame, ...]
     failed: int = 0
@@ -54,34 +54,34 @@ class Evaluated:
     #: The result of the final transform for all successful rows; None: there is none, or the rows
     #: have changed.
     final_rows: DataFrame | None = None
-    #: Its failed records, if they are collected already.
-    known_failures: FailureSet | None = None
-    #: How its records are hashed; None: they need not be.
+    #: The failed records, if they are already collected.
+    collected_failures: FailureSet | None = None
+    #: The hash of its records; None: it is not needed.
     record_hash: RecordHash | None = None
 
     @cached_property
     def frame(self) -> DataFrame:
         """The rows with all internal columns."""
-        return self.complete(self.rows)
+        return self.add_internal_columns(self.rows)
 
     @cached_property
     def failures(self) -> FailureSet:
         """The failed records, without their rows."""
-        return self.known_failures or FailureSet.of(
+        return self.collected_failures or FailureSet.of(
             self.frame, failed=self.failed, record_hash=self.record_hash
         )
 
     def with_frame(
         self, frame: DataFrame, *, failed: int, failures: FailureSet | None = None
     ) -> Evaluated:
-        """Return it with other rows, of which this many records have failed."""
+        """Return the batch with other rows, of which `failed` records have failed."""
         return replace(
             self,
             rows=frame,
-            complete=unchanged,
+            add_internal_columns=unchanged,
             failed=failed,
             final_rows=None,
-            known_failures=failures,
+            collected_failures=failures,
         )
 
     @property
@@ -90,7 +90,7 @@ class Evaluated:
         return self.failed == 0 and self.held == 0
 
     def passed(self, pipeline: Pipeline, held: Column | None = None) -> DataFrame:
-        """Return the rows for the sink: successful ones without `held` ones."""
+        """Return the rows for the sink: the successful ones that are not `held`."""
         transform = pipeline.final_transform
         if transform is not None and held is None and self.final_rows is not None:
             return self.final_rows
@@ -121,17 +121,19 @@ def evaluate(
     """Run the steps of `pipeline` over `source`, each record separately.
 
     Held rows have a column ENTRY in addition to the source's; the position is unique within an
-    entry. Tasks in `blocked` are not evaluated: their records are held. `marks` gives known
-    decisions by task, entry and position. `is_large`: the rows may not fit into memory as objects.
+    entry. Records of the tasks in `blocked` are held, not evaluated. `marks` has the decisions that
+    exist, by task, entry and position. `is_large`: the rows may not fit into memory as objects.
     `expects_failures`: some records are likely to fail; the first job then collects them. With
     `record_hash`, the job that collects failed records also hashes them.
     """
-    names = [name for name in source.columns if name != ENTRY]
-    complete = partial(with_all, names=names, coordinates=pipeline.source_coordinates)
-    stored = partial(
+    source_names = [name for name in source.columns if name != ENTRY]
+    add_internal_columns = partial(
+        with_internal_columns, source_names=source_names, coordinates=pipeline.source_coordinates
+    )
+    store = partial(
         _stored,
         holds=bool(blocked),
-        complete=complete,
+        add_internal_columns=add_internal_columns,
         is_large=is_large,
         expects_failures=expects_failures,
         record_hash=record_hash,
@@ -139,25 +141,29 @@ def evaluate(
     runner = StepRunner(
         steps=pipeline.guarded_steps,
         policy=policy,
-        source_names=names,
-        add_internal_columns=complete,
+        source_names=source_names,
+        add_internal_columns=add_internal_columns,
     )
-    begun = with_outcome(source, pipeline, blocked, marks)
-    try:
-        with releasing() as checkpoints:
-            frame = runner.run_at_once(begun, checkpoints)
-            evaluated = stored(frame)
-    except Exception as exc:  # a step failed as a whole, or the source
-        if not runner.may_isolate(exc):
-            raise
-        with releasing() as checkpoints:
-            frame = runner.run_step_by_step(begun, checkpoints)
-            evaluated = stored(frame)
+    evaluated = _run_steps(runner, with_outcome(source, pipeline, blocked, marks), store)
     if evaluated.has_split_failures and may_split_records(pipeline.guarded_steps):
         evaluated = _atomic(evaluated)
     if pipeline.final_transform is None:
         return evaluated
     return _with_final_transform(evaluated, pipeline.final_transform, len(pipeline.steps), policy)
+
+
+def _run_steps(
+    runner: StepRunner, rows: DataFrame, store: Callable[[DataFrame], Evaluated]
+) -> Evaluated:
+    """Run all steps at once; if this fails and records may be the cause, step by step."""
+    try:
+        with releasing() as checkpoints:
+            return store(runner.run_at_once(rows, checkpoints))
+    except Exception as exc:  # a step failed as a whole, or the source
+        if not runner.may_isolate(exc):
+            raise
+        with releasing() as checkpoints:
+            return store(runner.run_step_by_step(rows, checkpoints))
 
 
 def _with_final_transform(
@@ -170,7 +176,7 @@ def _with_final_transform(
             evaluated.frame, step, number=number, policy=policy, checkpoints=blocks
         )
         if isolated and ORDINAL not in evaluated.rows.columns:
-            # Each row is a record of its own, so only the outcome of the isolated ones changes.
+            # Each record is one row, so only the outcome of the isolated ones changes.
             evaluated = evaluated.with_frame(marked, failed=evaluated.failed + isolated)
         elif isolated:
             evaluated = _stored(marked, holds=evaluated.held > 0, record_hash=evaluated.record_hash)
@@ -182,7 +188,7 @@ def _with_final_transform(
 
 
 def _atomic(evaluated: Evaluated) -> Evaluated:
-    """Return it with records failed as a whole; release the rows of before."""
+    """Return the batch with records failed as a whole; release the earlier rows."""
     try:
         frame = make_atomic(evaluated.frame)
         return _stored(frame, holds=evaluated.held > 0, record_hash=evaluated.record_hash)
@@ -194,17 +200,24 @@ def _stored(
     frame: DataFrame,
     *,
     holds: bool,
-    complete: Callable[[DataFrame], DataFrame] = unchanged,
+    add_internal_columns: Callable[[DataFrame], DataFrame] = unchanged,
     is_large: bool = False,
     expects_failures: bool = False,
     record_hash: RecordHash | None = None,
 ) -> Evaluated:
     """Evaluate `frame` once, in a local checkpoint, and count its failed and held records."""
     if ORDINAL in frame.columns:
-        return _observed(frame, holds=holds, complete=complete, record_hash=record_hash)
+        return _observed(
+            frame, holds=holds, add_internal_columns=add_internal_columns, record_hash=record_hash
+        )
     # Each record is one row, and the counting job fills the local checkpoint.
     block = lazy_checkpoint(frame, columnar=is_large)
-    evaluated = Evaluated(rows=block, complete=complete, blocks=(block,), record_hash=record_hash)
+    evaluated = Evaluated(
+        rows=block,
+        add_internal_columns=add_internal_columns,
+        blocks=(block,),
+        record_hash=record_hash,
+    )
     with releasing_on_error(evaluated.blocks):
         # Held records are counted, not collected.
         if expects_failures and not holds:
@@ -214,7 +227,7 @@ def _stored(
             if failures is not None:
                 return _with_failures(evaluated, failures, len(failures.on_driver))
         marked_rows = row_count(block.where(f"{OUTCOME} IS NOT NULL"))
-        evaluated = _counted(evaluated, rows=marked_rows)
+        evaluated = _with_failures_among(evaluated, rows=marked_rows)
     return replace(evaluated, held=marked_rows - evaluated.failed) if holds else evaluated
 
 
@@ -222,17 +235,17 @@ def _observed(
     frame: DataFrame,
     *,
     holds: bool,
-    complete: Callable[[DataFrame], DataFrame],
+    add_internal_columns: Callable[[DataFrame], DataFrame],
     record_hash: RecordHash | None,
 ) -> Evaluated:
-    """Evaluate a frame once in which a record may have become several rows."""
+    """Evaluate a frame once whose records may have become several rows."""
     observation = Observation()
     observed = frame.observe(observation, *_counters(holds))
     block = checkpointed(observed)
     counts = observation.get
     evaluated = Evaluated(
         rows=block,
-        complete=complete,
+        add_internal_columns=add_internal_columns,
         blocks=(block,),
         held=int(counts.get("held") or 0),
         retries=int(counts["retries"] or 0),
@@ -240,7 +253,7 @@ def _observed(
         record_hash=record_hash,
     )
     with releasing_on_error(evaluated.blocks):
-        return _counted(evaluated, rows=counts["failed"])
+        return _with_failures_among(evaluated, rows=counts["failed"])
 
 
 # Cached: making a Column takes many calls to the JVM.
@@ -256,8 +269,8 @@ def _counters(holds: bool) -> tuple[Column, ...]:
     return (*counters, F.count_if(outcome == HELD).alias("held")) if holds else tuple(counters)
 
 
-def _counted(evaluated: Evaluated, *, rows: int) -> Evaluated:
-    """Count the failed records among this many failed rows."""
+def _with_failures_among(evaluated: Evaluated, *, rows: int) -> Evaluated:
+    """Return the batch with its failed records; they have at most `rows` rows."""
     if not rows:
         return evaluated
     failures = FailureSet.of(evaluated.frame, failed=rows, record_hash=evaluated.record_hash)

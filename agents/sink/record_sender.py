@@ -68,7 +68,7 @@ class _Retry:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Plan:
+class _Unsent:
     """The records that are still to be sent."""
 
     #: By task, the place of the first record to send; None: all records.
@@ -115,7 +115,7 @@ class RecordSender(SinkStage):
         """Send the records that passed and are not `held`; yield the decision of each round."""
         is_held = F.lit(False) if held is None else held
         passed = evaluated.frame.where(F.col(OUTCOME).isNull() & ~is_held)
-        plan, began_ms = _Plan(), self.rules.now_ms()
+        plan, began_ms = _Unsent(), self.rules.now_ms()
         decided: Counter[ClassAndFrame] = Counter()
         outage_from = self._outage_from(passed)
         isolation = CrashIsolation(policy=self.policy.policy, check=self.check)
@@ -141,7 +141,7 @@ class RecordSender(SinkStage):
             plan.remove(pause_offsets)
             self.check()
 
-    def _due_retries(self, plan: _Plan) -> dict[str | None, _Retry]:
+    def _due_retries(self, plan: _Unsent) -> dict[str | None, _Retry]:
         """Return the retries that are due; wait for the first if no other record is left."""
         if plan.retries and plan.starts == {}:
             first_ms = min(retry.due_ms for retry in plan.retries.values())
@@ -222,11 +222,11 @@ class RecordSender(SinkStage):
 
     def _next_plan(
         self,
-        plan: _Plan,
+        plan: _Unsent,
         stopped: Sequence[Row],
         due: Mapping[str | None, _Retry],
         began_ms: int,
-    ) -> _Plan:
+    ) -> _Unsent:
         """Return the plan after a round in which tasks stopped.
 
         Each sends its record again, or continues after it. Retries that were not due remain.
@@ -235,7 +235,7 @@ class RecordSender(SinkStage):
         continued = {*(plan.starts or ()), *due}
         stops = {task: at for task, at in plan.stops.items() if task not in continued}
         starts: dict[str | None, Cursor] = {}
-        plan = _Plan(starts=starts, retries=waiting, stops=stops)
+        plan = _Unsent(starts=starts, retries=waiting, stops=stops)
         retry_policy, now_ms = self.policy.policy.retry, self.rules.now_ms()
         for row in stopped:
             task, error = row[TASK], row[ERROR]
