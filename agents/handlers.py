@@ -33,8 +33,8 @@ _HANDLE_RULE = "a function handle(context, record, exception) that returns a Res
 class RecordError(ArresterError):
     """The failure of a record, as the driver receives it; the exception stays on the executor.
 
-    `exception_class` is the full name of the exception's class, `condition` Spark's error condition
-    if there is one, `stack` the Python or JVM stack trace as text.
+    `exception_class` is the full name of the exception's class. `condition` is Spark's error
+    condition, if there is one. `stack` is the Python or JVM stack trace as text.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ def checked_answers(owner: str, on_error: Handler | None, on: OnClass | None) ->
     """Return the `on` of a step or sink by full names; raises InvalidValue, also for `on_error`.
 
     A text is the dotted name of a Python or JVM class, the bare name of a Python builtin, or a
-    Spark error condition, which covers its sub-conditions.
+    Spark error condition. A condition includes its sub-conditions.
     """
     if on_error is not None:
         check_handler(f"{owner}: on_error", on_error)

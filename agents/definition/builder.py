@@ -206,8 +206,8 @@ class PipelineBuilder(Definition):
         limits.
 
         `probe(df)` raises where `fn` would, and leaves nothing visible: it writes to a staging
-        table. After a failure of the sink, failing records are isolated with at most 400 calls of
-        it, and `fn` gets the other records under the same number.
+        table. After a failure of the sink, at most 400 calls of `probe` isolate the failing
+        records. Then `fn` gets the other records under the same number.
         """
         check_flag("write: atomic", atomic)
         check_function("write: fn", fn, "a function of a DataFrame and a number", arguments=2)

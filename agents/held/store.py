@@ -113,13 +113,13 @@ class HeldStore:
         task = ledger.task(key)
         start = task.cursor or Cursor(entry=0)
         names = self._folders(ledger, key, at_least=limit)[:CHUNK_FOLDERS]
-        waiting = _of_task(self._coordinates(names), key, start)
-        chunk = waiting.orderBy(ENTRY, F.col(POSITION).asc_nulls_first()).limit(limit)
+        remaining = _of_task(self._coordinates(names), key, start)
+        chunk = remaining.orderBy(ENTRY, F.col(POSITION).asc_nulls_first()).limit(limit)
         last = chunk.agg(F.max(place()).alias("place")).collect()[0]["place"]
         if last is None:
             raise HeldRowsMissing(f"{task.held} rows of task {key!r} are not in {self.root}")
         end = cursor_after(last["entry"], last["position"])
-        taken = waiting.where(~_is_from(end)).count()
+        taken = remaining.where(~_is_from(end)).count()
         return Chunk(task=key, start=start, end=end, taken=taken)
 
     def first_record(self, ledger: Ledger, key: str | None) -> Chunk:
@@ -136,14 +136,14 @@ class HeldStore:
         start = task.cursor or Cursor(entry=0)
         if not task.held:
             raise PositionNotHeld(f"task {key!r} holds no records to go on at")
-        waiting = _of_task(self._coordinates(self._folders(ledger, key)), key, start)
-        from_position = waiting.where(F.col(POSITION) >= position)
+        remaining = _of_task(self._coordinates(self._folders(ledger, key)), key, start)
+        from_position = remaining.where(F.col(POSITION) >= position)
         first = from_position.agg(F.min(place()).alias("place")).collect()[0]["place"]
         if first is not None:
             end = Cursor(**first.asDict())
-            taken = waiting.where(~_is_from(end)).count()
+            taken = remaining.where(~_is_from(end)).count()
             return Chunk(task=key, start=start, end=end, taken=taken)
-        last = waiting.agg(F.max(place()).alias("place")).collect()[0]["place"]
+        last = remaining.agg(F.max(place()).alias("place")).collect()[0]["place"]
         if last is None or position > (last["position"] or 0) + 1:
             at = None if last is None else last["position"]
             raise PositionNotHeld(f"the last record that task {key!r} holds is at position {at}")
@@ -251,8 +251,9 @@ def is_needed(ledger: Ledger, saved: SavedRows, *, committed: int) -> bool:
 
 def _is_from(cursor: Cursor) -> Column:
     """Return whether a held row is at or after the cursor."""
-    later = F.col(ENTRY) > cursor.entry
-    here = F.col(ENTRY) == cursor.entry
+    is_later_entry = F.col(ENTRY) > cursor.entry
+    is_same_entry = F.col(ENTRY) == cursor.entry
     if cursor.position is None:
-        return later | here
-    return later | (here & F.coalesce(F.col(POSITION) >= cursor.position, F.lit(False)))
+        return is_later_entry | is_same_entry
+    is_from_position = F.coalesce(F.col(POSITION) >= cursor.position, F.lit(False))
+    return is_later_entry | (is_same_entry & is_from_position)

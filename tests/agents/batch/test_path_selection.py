@@ -217,9 +217,9 @@ def test_successful_retries_are_counted_for_an_atomic_sink(bench: Bench) -> None
     def busy(row: Row) -> Row:
         with open(place, "a+") as file:
             file.seek(0)
-            made = len(file.read())
+            earlier = len(file.read())
             file.write(".")
-        if made < 2:
+        if earlier < 2:
             raise TimeoutError("busy")
         return row
 

@@ -113,21 +113,23 @@ def test_a_later_step_may_use_an_earlier_one_and_its_failure_is_explained(
         .write(discard)
     )
 
-    found = failures(source, pipeline)
+    failed = failures(source, pipeline)
 
-    assert {n: each.problem.condition for n, each in found.items()} == {
+    assert {n: each.problem.condition for n, each in failed.items()} == {
         1: "DIVIDE_BY_ZERO",
         2: "CAST_INVALID_INPUT",
     }
-    assert found[2].problem.exception_class == "org.apache.spark.SparkNumberFormatException"
-    assert "DivideByZero" in str(found[1].problem.stack) or found[1].problem.stack
+    assert failed[2].problem.exception_class == "org.apache.spark.SparkNumberFormatException"
+    assert "DivideByZero" in str(failed[1].problem.stack) or failed[1].problem.stack
 
 
 def test_from_csv_fails_on_values_that_it_would_turn_into_null(spark: SparkSession) -> None:
-    found = by_expression(spark, F.from_csv("value", "x INT, y INT"), "1,2", "NA,3", "1", "4,5", "")
+    failed = by_expression(
+        spark, F.from_csv("value", "x INT, y INT"), "1,2", "NA,3", "1", "4,5", ""
+    )
 
-    assert set(found) == {1, 2, 4}
-    assert 'For input string: "NA"' in found[1].problem.message
+    assert set(failed) == {1, 2, 4}
+    assert 'For input string: "NA"' in failed[1].problem.message
 
 
 def test_from_json_fails_on_invalid_input_anywhere_in_an_expression(spark: SparkSession) -> None:
@@ -184,9 +186,9 @@ def test_a_float_that_would_become_infinite_is_a_failure(spark: SparkSession) ->
     def wide(row: Row) -> Row:
         return {"n": float(row["value"])}
 
-    found = by_function(spark, wide, "1e300", "1e3", "-inf", schema="n FLOAT")
+    failed = by_function(spark, wide, "1e300", "1e3", "-inf", schema="n FLOAT")
 
-    assert [found[0].problem.message, len(found)] == ["field n: 1e+300 does not fit float", 1]
+    assert [failed[0].problem.message, len(failed)] == ["field n: 1e+300 does not fit float", 1]
 
 
 def test_a_spark_row_instead_of_a_dict_is_refused_with_advice(spark: SparkSession) -> None:
@@ -250,13 +252,13 @@ def test_any_exception_of_a_step_fails_its_record_only(spark: SparkSession) -> N
         return row
 
     kinds = ["exit", "ok", "interrupt", "close", "unpicklable", "deep", "text", "list", "extra"]
-    found = by_function(spark, raising, *kinds, "less", "generator", "ok")
+    failed = by_function(spark, raising, *kinds, "less", "generator", "ok")
 
-    assert {position: each.problem.exception_class for position, each in found.items()} == {
+    assert {position: each.problem.exception_class for position, each in failed.items()} == {
         0: "SystemExit",
         2: "KeyboardInterrupt",
         3: "GeneratorExit",
-        4: found[4].problem.exception_class,
+        4: failed[4].problem.exception_class,
         5: "RecursionError",
         6: "WrongType",
         7: "WrongType",
@@ -264,9 +266,9 @@ def test_any_exception_of_a_step_fails_its_record_only(spark: SparkSession) -> N
         9: "WrongType",
         10: "ZeroDivisionError",
     }
-    assert found[4].problem.message == "(no text: its __str__ raised RuntimeError)"
-    assert found[8].problem.message == "field extra is not in the schema; add it by schema="
-    assert found[0].row.value == "exit"
+    assert failed[4].problem.message == "(no text: its __str__ raised RuntimeError)"
+    assert failed[8].problem.message == "field extra is not in the schema; add it by schema="
+    assert failed[0].row.value == "exit"
 
 
 def test_a_value_that_python_cannot_represent_fails_its_record(spark: SparkSession) -> None:
@@ -280,12 +282,12 @@ def test_a_value_that_python_cannot_represent_fails_its_record(spark: SparkSessi
     )
     pipeline = pipeline_of(source).process("step", lambda row: row).write(discard)
 
-    found = failures(source, pipeline)
+    failed = failures(source, pipeline)
 
-    assert set(found) == {1, 2, 3, 4, 5}
-    assert {each.problem.exception_class for each in found.values()} == {"Unreadable"}
-    assert {each.stage for each in found.values()} == {"process:step"}
-    columns = {position: each.problem.message.split(" (")[0] for position, each in found.items()}
+    assert set(failed) == {1, 2, 3, 4, 5}
+    assert {each.problem.exception_class for each in failed.values()} == {"Unreadable"}
+    assert {each.stage for each in failed.values()} == {"process:step"}
+    columns = {position: each.problem.message.split(" (")[0] for position, each in failed.items()}
     assert columns == {
         1: "column text",
         2: "column d",
@@ -293,10 +295,10 @@ def test_a_value_that_python_cannot_represent_fails_its_record(spark: SparkSessi
         4: "column ds",
         5: "column text",
     }
-    assert found[1].row.text == "\ufffd"
-    assert found[2].row.d == "+10000-01-01"
-    assert found[4].row.ds == ["+10000-01-02"]
-    Redaction().body(found[3].row.asDict(), stack=None)
+    assert failed[1].row.text == "\ufffd"
+    assert failed[2].row.d == "+10000-01-01"
+    assert failed[4].row.ds == ["+10000-01-02"]
+    Redaction().body(failed[3].row.asDict(), stack=None)
     evaluated = evaluate(source, pipeline)
     assert [row.value for row in evaluated.passed(pipeline).collect()] == ["fine"]
 
@@ -334,16 +336,16 @@ def test_reported_texts_of_a_failure_are_valid_unicode(spark: SparkSession) -> N
         return {"n": [("a", 1)], "text": "x"}
 
     kinds = ["raised", "pairs", "shy", "listed", "returned", "field", "fine"]
-    found = by_function(spark, raising, *kinds, schema="n MAP<STRING, INT>, text STRING")
+    failed = by_function(spark, raising, *kinds, schema="n MAP<STRING, INT>, text STRING")
 
-    assert set(found) == {0, 1, 2, 3, 4, 5}
-    assert found[0].problem.message == "half ?"
-    assert "ValueError: half ?" in str(found[0].problem.stack)
-    assert found[1].problem.message == "field n is map<string,int>, of pairs; got int 1"
-    assert "its __repr__ raised RuntimeError" in found[2].problem.message
-    assert "its __repr__ raised RuntimeError" in found[3].problem.message
-    assert found[4].problem.message.startswith("field text is string: ")
-    assert {each.problem.exception_class for each in list(found.values())[1:]} == {"WrongType"}
+    assert set(failed) == {0, 1, 2, 3, 4, 5}
+    assert failed[0].problem.message == "half ?"
+    assert "ValueError: half ?" in str(failed[0].problem.stack)
+    assert failed[1].problem.message == "field n is map<string,int>, of pairs; got int 1"
+    assert "its __repr__ raised RuntimeError" in failed[2].problem.message
+    assert "its __repr__ raised RuntimeError" in failed[3].problem.message
+    assert failed[4].problem.message.startswith("field text is string: ")
+    assert {each.problem.exception_class for each in list(failed.values())[1:]} == {"WrongType"}
 
 
 def test_values_of_all_types_pass_a_step_unchanged(spark: SparkSession) -> None:
@@ -441,9 +443,9 @@ def test_keys_are_bounded_as_the_domain_bounds_them(spark: SparkSession) -> None
     source = spark.createDataFrame([(key, 1, "") for key in keys], SCHEMA)
     pipeline = pipeline_of(source).write(discard)
 
-    made = [row[0] for row in source.select(task_key(pipeline.task)).collect()]
+    row_keys = [row[0] for row in source.select(task_key(pipeline.task)).collect()]
 
-    assert made == [bounded_key(key) for key in keys]
+    assert row_keys == [bounded_key(key) for key in keys]
     assert source.selectExpr("NULL as task").select(task_key(pipeline.task)).first() == (None,)
 
 
@@ -479,10 +481,10 @@ def test_the_definition_is_checked_as_a_whole(spark: SparkSession) -> None:
 
 def test_an_interval_of_months_is_shown_as_text(spark: SparkSession) -> None:
     source = lines(spark, "x").withColumn("gap", F.expr("interval '14' month"))
-    found = failures(
+    failed = failures(
         source, pipeline_of(source).deserialize("n", F.col("value").cast("int")).write(discard)
     )
-    assert found[0].row.gap == "INTERVAL '14' MONTH"
+    assert failed[0].row.gap == "INTERVAL '14' MONTH"
 
 
 @pytest.mark.parametrize(

@@ -284,19 +284,19 @@ def test_a_redacted_dead_letter_has_no_original_bytes(bench: Bench) -> None:
             configs=False,
             redaction=Redaction(drop=("card", "headers"), key=key),
         )
-        [made] = writing.dead_letters(frame, [], context, raw=True).collect()
-        return made
+        [row] = writing.dead_letters(frame, [], context, raw=True).collect()
+        return row
 
-    made = dead_letter(None)
-    assert (made["key"], made["value"], made["headers"], made["has_value"]) == (
+    redacted = dead_letter(None)
+    assert (redacted["key"], redacted["value"], redacted["headers"], redacted["has_value"]) == (
         None,
         None,
         None,
         False,
     )
-    assert json.loads(json.loads(made["row"])["value"]) == {}
-    assert (made["message"], made["stack"]) == ("no …[redacted]", "x")
-    assert (made["topic"], made["partition"], made["offset"]) == ("flights", "2", "8")
+    assert json.loads(json.loads(redacted["row"])["value"]) == {}
+    assert (redacted["message"], redacted["stack"]) == ("no …[redacted]", "x")
+    assert (redacted["topic"], redacted["partition"], redacted["offset"]) == ("flights", "2", "8")
     assert dead_letter("key")["key"] == b"k1"
 
 
@@ -316,8 +316,8 @@ def test_a_topic_that_the_pipeline_reads_is_refused_for_dead_letters(
     ):
         with pytest.raises(DeadLettersUnusable, match="is a topic that the pipeline reads"):
             bench.start(reading(**servers, **option), **keys())
-    found = kafka_sources(reading(**servers, subscribe="flights").source)
-    assert found == [
+    sources = kafka_sources(reading(**servers, subscribe="flights").source)
+    assert sources == [
         KafkaSource(
             servers=frozenset({cluster.servers}), topics=frozenset({"flights"}), pattern=None
         )

@@ -150,8 +150,8 @@ def test_a_task_that_reads_other_partitions_gives_no_hint(
 
     rows, failed = failed_job(base, operation)
     assert failed.partition != failing
-    found = Bisection(evaluating(operation), is_probe=kind == "coalesce").find(rows, failed)
-    assert [row["id"] for row in rows.where(F.col(ID) == found.id).collect()] == [failing]
+    record = Bisection(evaluating(operation), is_probe=kind == "coalesce").find(rows, failed)
+    assert [row["id"] for row in rows.where(F.col(ID) == record.id).collect()] == [failing]
 
 
 def test_failing_records_are_found_one_after_the_other(spark: SparkSession) -> None:

@@ -37,15 +37,15 @@ def test_the_columns_of_a_step_pass_or_fail_together(spark: SparkSession) -> Non
         "numbers", half=number / 2, next=number + 1, share=6 / number
     )
 
-    found = failures(source, builder.write(discard))
+    failed = failures(source, builder.write(discard))
 
-    conditions = {n: str(each.problem.condition).split(".")[0] for n, each in found.items()}
+    conditions = {n: str(each.problem.condition).split(".")[0] for n, each in failed.items()}
     assert conditions == {
         1: "CAST_INVALID_INPUT",
         2: "DIVIDE_BY_ZERO",
         3: "ARITHMETIC_OVERFLOW",
     }
-    assert {each.stage for each in found.values()} == {"process:numbers"}
+    assert {each.stage for each in failed.values()} == {"process:numbers"}
     assert [(row.half, row.next, row.share) for row in passed(builder)] == [(3.0, 7, 1.0)]
     assert list(builder.write(discard).columns) == [*source.columns, "half", "next", "share"]
 
@@ -121,15 +121,15 @@ def test_native_and_python_steps_in_any_order(spark: SparkSession) -> None:
         .process("last", lambda row: {**row, "share": -row["share"]})
     )
 
-    found = failures(source, builder.write(discard))
+    failed = failures(source, builder.write(discard))
 
-    assert {n: (each.stage, each.problem.exception_class) for n, each in found.items()} == {
+    assert {n: (each.stage, each.problem.exception_class) for n, each in failed.items()} == {
         1: ("deserialize", "org.apache.spark.SparkNumberFormatException"),
         2: ("process:doubled", "ValueError"),
         3: ("process:shares", "org.apache.spark.SparkArithmeticException"),
     }
-    assert found[3].problem.condition == "DIVIDE_BY_ZERO"
-    assert found[3].row.value == "5"
+    assert failed[3].problem.condition == "DIVIDE_BY_ZERO"
+    assert failed[3].row.value == "5"
     assert [(row.n, row.share, row.text.x) for row in passed(builder)] == [
         (2, 2.5, 10),
         (4, 20 / 6, 20),
@@ -192,10 +192,10 @@ def test_a_record_that_a_python_step_split_fails_as_a_whole(bench: Bench) -> Non
 
 def test_a_deserializer_of_bytes_without_a_mode_is_guarded_as_any_expression(bench: Bench) -> None:
     """Bytes in, a struct out, an exception for a bad record, like from_avro."""
-    made = "named_struct('id', cast(cast(unhex(value) as string) as int))"
+    parsed = "named_struct('id', cast(cast(unhex(value) as string) as int))"
     bench.add(("a", 0, "37"), ("a", 1, "78"), ("a", 2, "38"))
-    builder = bench.define().deserialize("made", F.expr(made), on_error=LogAndContinue())
-    bench.start(builder.columns("id", id=F.col("made.id")).write(sink_to(bench.folder / "out")))
+    builder = bench.define().deserialize("parsed", F.expr(parsed), on_error=LogAndContinue())
+    bench.start(builder.columns("id", id=F.col("parsed.id")).write(sink_to(bench.folder / "out")))
     bench.wait_for_input()
     assert bench.positions("a") == [0, 2]
     wait_until(lambda: len(bench.outbox.of(RecordFailed)) == 1)

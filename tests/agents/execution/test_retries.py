@@ -41,9 +41,9 @@ def flaky(folder: Path, error: str = "TimeoutError") -> Callable[[Row], Row]:
 
         marks = f"{place}/{row['task']}-{row['position']}"
         os.makedirs(marks, exist_ok=True)
-        made = len(os.listdir(marks))
-        open(f"{marks}/{made}", "w").close()
-        if row["value"] == "never" or (row["value"].isdigit() and made < int(row["value"])):
+        attempts = len(os.listdir(marks))
+        open(f"{marks}/{attempts}", "w").close()
+        if row["value"] == "never" or (row["value"].isdigit() and attempts < int(row["value"])):
             raise getattr(builtins, error)("not yet")
         return row
 
@@ -137,12 +137,12 @@ def test_a_fatal_class_fails_at_once_without_a_handler(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="arrester.failures")
-    asked = RecordingHandler(Response.CONTINUE)
+    recording = RecordingHandler(Response.CONTINUE)
     bench.add(("a", 0, "x"), ("a", 1, "never"))
     step = flaky(bench.folder / "tries", error="PermissionError")
-    bench.start(bench.checking(step, asked), errors_retries_limit=5, **NOW)
+    bench.start(bench.checking(step, recording), errors_retries_limit=5, **NOW)
     wait_until(lambda: bool(bench.deaths))
-    assert asked.contexts == []
+    assert recording.contexts == []
     assert bench.outbox.of(TaskDied)[0].position == 1
     assert levels_of("no handler is called", caplog) == ["DEBUG"]
 
@@ -161,17 +161,17 @@ def test_a_fatal_class_fails_also_with_a_declared_answer(
 
 
 def test_self_healing_failures_are_left_to_spark(bench: Bench) -> None:
-    asked = RecordingHandler(Response.CONTINUE)
+    recording = RecordingHandler(Response.CONTINUE)
     bench.add(("a", 0, "1"))
     bench.start(
-        bench.checking(flaky(bench.folder / "tries", error="InterruptedError"), asked),
+        bench.checking(flaky(bench.folder / "tries", error="InterruptedError"), recording),
         errors_self_healing_classes="builtins.InterruptedError",
     )
     bench.wait_for_input()
     # The query was restarted in the same run.
     assert (bench.deaths, bench.written()) == ([], [("a", 0)])
     assert len(bench.outbox.of(ThreadStarted)) == 1
-    assert asked.contexts == []
+    assert recording.contexts == []
     assert bench.outbox.of(TaskDied) == []
     assert bench.outbox.of(RecordFailed) == []
 
@@ -181,13 +181,15 @@ def test_an_invalid_retry_is_fail(
     bench: Bench, caplog: pytest.LogCaptureFixture, error: str
 ) -> None:
     """Not retriable, or without budget: both are FAIL, with a WARN."""
-    asked = RecordingHandler(Response.RETRY)
+    recording = RecordingHandler(Response.RETRY)
     bench.add(("a", 0, "never"))
     bench.start(
-        bench.checking(flaky(bench.folder / "tries", error), asked), errors_retries_limit=1, **NOW
+        bench.checking(flaky(bench.folder / "tries", error), recording),
+        errors_retries_limit=1,
+        **NOW,
     )
     wait_until(lambda: bool(bench.deaths))
-    assert [each.attempt for each in asked.contexts] == [2 if error == "TimeoutError" else 1]
+    assert [each.attempt for each in recording.contexts] == [2 if error == "TimeoutError" else 1]
     assert bench.outbox.of(TaskDied)[0].position == 0
     assert levels_of("RETRY was answered", caplog) == ["WARNING"]
 
@@ -275,11 +277,13 @@ def slow(row: Row) -> Row:
 
 @pytest.mark.long
 def test_a_handler_receives_the_time_that_the_executors_took(bench: Bench) -> None:
-    asked = RecordingHandler(Response.CONTINUE)
+    recording = RecordingHandler(Response.CONTINUE)
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("a", 2, "bad later"))
-    bench.start(bench.checking(slow, asked), errors_retries_limit=1, errors_retries_delay_max_ms=50)
+    bench.start(
+        bench.checking(slow, recording), errors_retries_limit=1, errors_retries_delay_max_ms=50
+    )
     bench.wait_for_input()
-    once, twice = [(each.attempt, each.took_ms or 0) for each in asked.contexts]
+    once, twice = [(each.attempt, each.took_ms or 0) for each in recording.contexts]
     assert (once[0], twice[0]) == (1, 2)
     assert once[1] >= 49
     assert twice[1] >= 98

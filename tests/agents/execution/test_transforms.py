@@ -87,8 +87,8 @@ def test_only_failing_records_are_isolated(spark: SparkSession, kind: str) -> No
 
     evaluated = evaluate(source, pipeline)
 
-    made = evaluated.passed(pipeline)
-    assert sorted(row["n"] for row in made.collect()) == [1, 3, 4]
+    rows = evaluated.passed(pipeline)
+    assert sorted(row["n"] for row in rows.collect()) == [1, 3, 4]
     failed = evaluated.frame.where(F.col(OUTCOME) == 1).orderBy(POSITION).collect()
     assert [row[POSITION] for row in failed] == [1, 5]
     python = kind in ("udf", "pandas", "arrow")
@@ -117,18 +117,18 @@ def test_steps_may_follow_a_transform_whose_rows_keep_their_record(spark: SparkS
         .process("check", check)
     )
 
-    found = failures(source, builder.write(discard))
+    failed = failures(source, builder.write(discard))
 
-    assert {position: each.stage for position, each in found.items()} == {
+    assert {position: each.stage for position, each in failed.items()} == {
         1: "process:numbers",
         2: "process:check",
         3: "process:numbers",
     }
-    assert found[3].problem.condition == "DIVIDE_BY_ZERO"
+    assert failed[3].problem.condition == "DIVIDE_BY_ZERO"
     pipeline = builder.write(discard)
     evaluated = evaluate(source, pipeline)
-    made = evaluated.passed(pipeline).orderBy("half").collect()
-    assert [(row.word, row.position) for row in made] == [("1", 0), ("2", 0), ("8", 4)]
+    rows = evaluated.passed(pipeline).orderBy("half").collect()
+    assert [(row.word, row.position) for row in rows] == [("1", 0), ("2", 0), ("8", 4)]
     assert evaluated.failed == 3
 
 
@@ -214,9 +214,9 @@ def test_a_failed_column_of_a_transform_is_its_own_failure_not_that_of_a_later_s
         .write(discard)
     )
 
-    found = failures(source, pipeline)
+    failed = failures(source, pipeline)
 
-    stages = {position: each.stage for position, each in found.items()}
+    stages = {position: each.stage for position, each in failed.items()}
     assert stages == {1: "process:number", 2: "process:share"}
 
 

@@ -125,7 +125,7 @@ def test_collected_hashes_give_the_same_checksum_as_a_job(
 def test_repeatable_columns_are_those_that_each_evaluation_gives_again(spark: SparkSession) -> None:
     source = spark.range(3).selectExpr("id", "cast(id AS string) AS text", "map(id, id) AS nested")
     udf = F.udf(lambda number: number, "bigint")
-    made = source.withColumns(
+    columns = source.withColumns(
         {
             "random": F.rand(),
             "at": F.current_timestamp(),
@@ -134,7 +134,7 @@ def test_repeatable_columns_are_those_that_each_evaluation_gives_again(spark: Sp
             "both": F.col("id") + 1,
         }
     ).withColumn("of_random", F.col("random") * 2)
-    assert repeatable_columns(made) == ("id", "text", "both")
+    assert repeatable_columns(columns) == ("id", "text", "both")
     assert repeatable_columns(source.groupBy("text").agg(F.sum("id").alias("sum"))) == ("text",)
     opaque = source.select("id").mapInPandas(lambda frames: frames, "id BIGINT")
     assert repeatable_columns(opaque) == ()

@@ -78,8 +78,8 @@ def test_rows_of_several_schemas_become_dead_letters_unconverted(spark: SparkSes
         for row, kind in zip(rows, kinds, strict=True)
     ]
     one, other = with_all_columns(frames)
-    found = [row[ROW].asDict() for row in one.unionByName(other).collect()]
-    assert found == [{"a": "1", "b": "b", "c": None}, {"a": '{"x":2}', "b": None, "c": 3}]
+    united = [row[ROW].asDict() for row in one.unionByName(other).collect()]
+    assert united == [{"a": "1", "b": "b", "c": None}, {"a": '{"x":2}', "b": None, "c": 3}]
 
 
 def test_schemas_of_held_rows_are_read_without_parquet(tmp_path: Path) -> None:

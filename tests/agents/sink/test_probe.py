@@ -50,12 +50,12 @@ def files(bench: Bench, on_error: Handler) -> Pipeline:
 
 def in_files(bench: Bench) -> list[tuple[int, str, int]]:
     """Return number, task and position of the rows in the files."""
-    found = []
+    written = []
     for part in (bench.folder / "xml").glob("batch=*/part-*"):
         number = int(part.parent.name.partition("=")[2])
         rows = re.findall(r"<task>(\w)</task>\s*<position>(\d+)</position>", part.read_text())
-        found += [(number, task, int(position)) for task, position in rows]
-    return sorted(found)
+        written += [(number, task, int(position)) for task, position in rows]
+    return sorted(written)
 
 
 def scratch(bench: Bench) -> list[Path]:
@@ -92,9 +92,9 @@ class Strict:
             kept = df.where(F.when(F.expr(self.refuses), refused).otherwise(F.lit(True)))
             kept.write.format("noop").mode("append").save()
             return
-        found = df.where(self.refuses).limit(1).collect()
-        if found:
-            raise self.raises(f"not this: {found[0]['value']}")
+        rejected = df.where(self.refuses).limit(1).collect()
+        if rejected:
+            raise self.raises(f"not this: {rejected[0]['value']}")
 
 
 @pytest.fixture
