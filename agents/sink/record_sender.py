@@ -115,39 +115,39 @@ class RecordSender(SinkStage):
         """Send the records that passed and are not `held`; yield the decision of each round."""
         is_held = F.lit(False) if held is None else held
         passed = evaluated.frame.where(F.col(OUTCOME).isNull() & ~is_held)
-        plan, began_ms = _Unsent(), self.rules.now_ms()
+        unsent, began_ms = _Unsent(), self.rules.now_ms()
         decided: Counter[ClassAndFrame] = Counter()
         outage_from = self._outage_from(passed)
         isolation = CrashIsolation(policy=self.policy.policy, check=self.check)
-        while not plan.is_done:
-            due = self._due_retries(plan)
+        while not unsent.is_done:
+            due = self._due_retries(unsent)
             with releasing() as blocks:
-                results = self._send_round(passed, plan.starts, due, outage_from, isolation)
+                results = self._send_round(passed, unsent.starts, due, outage_from, isolation)
                 blocks.append(results)
                 stopped = results.where(F.col(STOPPED)).collect()
-                plan = self._next_plan(plan, stopped, due, began_ms)
-                failed = results.where(~plan.is_retried())
+                unsent = self._unsent_after(unsent, stopped, due, began_ms)
+                failed = results.where(~unsent.is_retried())
                 pause_offsets: Mapping[str, Cursor] = {}
                 if not failed.isEmpty():
                     batch = with_failures(evaluated, is_held, failed, self.number)
                     policy = self.policy.without_retries()
-                    undelivered = self.decide(batch, policy, reported, plan.progress(decided))
+                    undelivered = self.decide(batch, policy, reported, unsent.progress(decided))
                     pause_offsets = undelivered.decision.pause_offsets
                     try:
                         yield undelivered
                     finally:
                         batch.release()
                     decided += self._by_class_and_frame(failed)
-            plan.remove(pause_offsets)
+            unsent.remove(pause_offsets)
             self.check()
 
-    def _due_retries(self, plan: _Unsent) -> dict[str | None, _Retry]:
+    def _due_retries(self, unsent: _Unsent) -> dict[str | None, _Retry]:
         """Return the retries that are due; wait for the first if no other record is left."""
-        if plan.retries and plan.starts == {}:
-            first_ms = min(retry.due_ms for retry in plan.retries.values())
+        if unsent.retries and unsent.starts == {}:
+            first_ms = min(retry.due_ms for retry in unsent.retries.values())
             self.wait(max(0, first_ms - self.rules.now_ms()))
         now_ms = self.rules.now_ms()
-        return {task: retry for task, retry in plan.retries.items() if retry.due_ms <= now_ms}
+        return {task: retry for task, retry in unsent.retries.items() if retry.due_ms <= now_ms}
 
     def _send_round(
         self,
@@ -220,22 +220,22 @@ class RecordSender(SinkStage):
             outage_from=outage_from,
         )
 
-    def _next_plan(
+    def _unsent_after(
         self,
-        plan: _Unsent,
+        unsent: _Unsent,
         stopped: Sequence[Row],
         due: Mapping[str | None, _Retry],
         began_ms: int,
     ) -> _Unsent:
-        """Return the plan after a round in which tasks stopped.
+        """Return the unsent records after a round in which tasks `stopped`.
 
         Each sends its record again, or continues after it. Retries that were not due remain.
         """
-        waiting = {task: retry for task, retry in plan.retries.items() if task not in due}
-        continued = {*(plan.starts or ()), *due}
-        stops = {task: at for task, at in plan.stops.items() if task not in continued}
+        waiting = {task: retry for task, retry in unsent.retries.items() if task not in due}
+        continued = {*(unsent.starts or ()), *due}
+        stops = {task: at for task, at in unsent.stops.items() if task not in continued}
         starts: dict[str | None, Cursor] = {}
-        plan = _Unsent(starts=starts, retries=waiting, stops=stops)
+        unsent = _Unsent(starts=starts, retries=waiting, stops=stops)
         retry_policy, now_ms = self.policy.policy.retry, self.rules.now_ms()
         for row in stopped:
             task, error = row[TASK], row[ERROR]
@@ -245,15 +245,15 @@ class RecordSender(SinkStage):
             started_ms = earlier.attempts.started_ms if earlier and is_retried else began_ms
             attempts = Attempts(made=error["attempts"], started_ms=started_ms, now_ms=now_ms)
             outcome = next_attempt(retry_policy, attempts, chance=random.randrange)
-            plan.stops[task] = at
+            unsent.stops[task] = at
             if error["kind"] == Kind.RETRIABLE and isinstance(outcome, RetryAfter):
                 due_ms = now_ms + outcome.wait_ms
-                plan.retries[task] = _Retry(at=at, attempts=attempts, due_ms=due_ms)
+                unsent.retries[task] = _Retry(at=at, attempts=attempts, due_ms=due_ms)
                 record = f"task {task!r}, position {at.position}"
                 log_failure(LogMessage.RETRYING, f"{self.pipeline.name}: produce at {record}")
             else:
                 starts[task] = cursor_after(at.entry, at.position)
-        return plan
+        return unsent
 
     def _outage_from(self, passed: DataFrame) -> int | None:
         """Return the number of failures from which on there may be an outage; None: no limit."""
