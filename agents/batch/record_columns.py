@@ -46,7 +46,7 @@ MARK = "__arrester_mark"
 COORDINATES = (TASK, POSITION, ENTRY)
 #: Up to this many records are broadcast, even if Spark's estimate is larger.
 BROADCAST_RECORDS = 200_000
-#: For this many pipelines the Columns are cached.
+#: The number of pipelines whose Columns are cached.
 _CACHED_PIPELINES = 64
 _FAILED = "__arrester_failed"
 _TASK_ATTEMPT = "__arrester_task_attempt"

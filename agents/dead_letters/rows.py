@@ -64,7 +64,7 @@ class DeadLetterContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterRows:
-    """Makes the dead letters of one pipeline at one checkpoint."""
+    """Builds the dead letters of one pipeline at one checkpoint."""
 
     pipeline: Pipeline
     application: str

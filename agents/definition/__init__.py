@@ -1,1 +1,1 @@
-"""What a pipeline's author declares: steps, sinks, coordinates, checks."""
+"""The definition of a pipeline: steps, sinks, coordinates, checks."""

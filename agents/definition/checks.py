@@ -1,4 +1,4 @@
-"""Checks of a definition: column names, schemas, and what Python steps need."""
+"""Checks of a definition: column names and types, positions, and functions for executors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _POSITIONS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 
 
 def check_position(shape: DataFrame, given: str | Column | None, resolved: Column | None) -> Column:
-    """Return the `given` position; raises InvalidValue if it is missing or no integer."""
+    """Return the `given` position; raises InvalidValue if it is missing or not an integer."""
     if resolved is None:
         raise InvalidValue("position", None, "a column: a unique, sortable integer per task")
     kind = shape.select(resolved).schema[0].dataType

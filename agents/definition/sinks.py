@@ -94,7 +94,7 @@ class Producer:
         return self.send if self.connect is None else self.connect
 
     def is_atomic(self, spark: SparkSession) -> bool:
-        """Return False: what is sent is sent."""
+        """Return False: a sent row cannot be withdrawn."""
         return False
 
     def check(self, spark: SparkSession) -> None:

@@ -18,7 +18,7 @@ from arrester.agents.worker.columns import ERROR, ERROR_TYPE, ORDINAL, OUTCOME, 
 from arrester.controlplane.domain.error_policy.policy import Policy
 
 _ATTEMPT = "__arrester_attempt"
-#: For this many steps the Columns are cached: making a Column takes many calls to the JVM.
+#: The number of steps whose Columns are cached: making a Column takes many calls to the JVM.
 _CACHED_STEPS = 256
 #: The columns that Python steps set for each row.
 _PYTHON_RESULT = {

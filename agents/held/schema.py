@@ -39,7 +39,8 @@ class RowSchemas:
     """The schemas of held rows: one file for each source schema.
 
     The name of a row folder ends with the name of its schema's file. To read the schema from
-    Parquet takes a Spark job per folder. A task that is paused overnight has tens of thousands.
+    Parquet takes a Spark job per folder. A task that is paused overnight has tens of
+    thousands of them.
     """
 
     def __init__(self, files: Storage) -> None:
