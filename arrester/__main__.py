@@ -13,6 +13,9 @@ def main() -> None:
     if sys.argv[1:] in (["--version"], ["version"]):
         print(__version__)
         return
+    if sys.version_info < (3, 11):  # noqa: UP036  # the agent runs on 3.10
+        version = ".".join(map(str, sys.version_info[:3]))
+        sys.exit(f"The server needs Python 3.11 or newer; this is Python {version}.")
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "arrester.controlplane.settings")
     try:
         _execute()

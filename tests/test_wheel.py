@@ -25,6 +25,7 @@ from tests.services import REPOSITORY
 __all__ = ["home"]
 pytestmark = pytest.mark.wheel
 FOLDERS = ("agents", "controlplane", "dashboard", "examples", "migrations")
+PINS = REPOSITORY / "requirements" / "dev.txt"
 UV = Path(sys.executable).with_name("uv")
 PIPELINE = """
 import sys
@@ -55,6 +56,13 @@ try:
     import django
 except ModuleNotFoundError:
     print("without Django:", sorted(positions))
+"""
+WAIT_FOR_PAUSE = """
+    import time
+    while not agent.paused_tasks():
+        time.sleep(0.1)
+    paused = [(task.id.key, task.position) for task in agent.paused_tasks()]
+    print(spark.version[:3], "paused:", paused)
 """
 
 
@@ -92,12 +100,12 @@ def find_python(version: str) -> Path | None:
     return None
 
 
-def environment(folder: Path, wheel: Path, extras: str, python: Path) -> Path:
+def environment(folder: Path, wheel: Path, extras: str, python: Path, pins: Path = PINS) -> Path:
     """Install the wheel with `extras` into a new virtual environment; return its bin/."""
     run(UV, "venv", "--no-config", "--python", python, folder)
     install: list[str | Path] = [
         UV, "pip", "install", "--no-config", "--python", folder / "bin" / "python",
-        "--constraint", REPOSITORY / "requirements" / "dev.txt",
+        "--constraint", pins,
         f"arrester[{extras}] @ {wheel.as_uri()}",
     ]  # fmt: skip
     # The cache usually has every package, since `make` has installed them.
@@ -191,6 +199,38 @@ def fetch(url: str) -> str:
     with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as response:
         assert response.status == 200
         return str(response.read().decode())
+
+
+@pytest.mark.spark
+def test_the_tutorial_runs_on_the_oldest_python_and_spark(
+    distributions: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Python 3.10 and Spark 3.5, with the versions that a user gets."""
+    python = find_python("3.10")
+    if python is None:
+        pytest.skip("no Python 3.10 under pyenv or on the PATH")
+    pins = REPOSITORY / "requirements" / "spark-3.5.txt"
+    bin_folder = environment(tmp_path / "venv", distributions[1], "agents,spark", python, pins)
+    page = (REPOSITORY / "docs/tutorial/first-pipeline.md").read_text()
+    [script] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    script = script.replace("/tmp/first", str(tmp_path))
+    script = script.replace('"rowsPerSecond", 5', '"rowsPerSecond", 200')
+    script = script.replace("agent.await_termination()", WAIT_FOR_PAUSE)
+    done = subprocess.run(
+        [bin_folder / "python", "-c", script],
+        cwd=tmp_path,
+        env=clean_variables()
+        | {"ARRESTER_SPOOL": str(tmp_path / "spool"), "PYSPARK_PYTHON": str(bin_folder / "python")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "3.5 paused: [('shop-1', 100)]\n", done.stdout + done.stderr
+    server = subprocess.run(
+        [bin_folder / "arrester", "up"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert server.returncode == 1
+    assert server.stderr.startswith("The server needs Python 3.11 or newer; this is Python 3.10.")
 
 
 @pytest.mark.spark
