@@ -49,7 +49,8 @@ def default_task(source: DataFrame) -> Column:
     """Return the default task of a source with Kafka's columns: a partition of one of its topics.
 
     If all records are certainly of one topic, the key is the partition. Otherwise it is
-    `topic-partition`, since offsets are unique only within it. A table of Kafka records counts too.
+    `topic-partition`, since offsets are unique only within it. The same applies to a table of
+    Kafka records.
     """
     topics: set[str] = set()
     for leaf in leaves_of(source):

@@ -28,7 +28,7 @@ class WithColumnNames:
     names: list[str]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        """Yield what the function yields."""
+        """Call the function with batches of named columns."""
         return self.function(
             pa.RecordBatch.from_arrays(batch.columns, names=self.names) for batch in batches
         )

@@ -31,12 +31,12 @@ _IN_FLIGHT = 1_000
 
 @dataclass(frozen=True, kw_only=True)
 class SendRecords:
-    """The function for `mapInArrow`. Its rows are sorted, and a task is in one partition."""
+    """The function for `mapInArrow`. Rows are sorted, all rows of a task are in one partition."""
 
     send: Send | None
     connect: Connect | None
     rules: Rules
-    #: Kinds of exceptions that have another kind if `send` itself raises them than in a future.
+    #: The kinds of exceptions that `send` itself raises, if those of a future have other kinds.
     immediate_kinds: Mapping[str, str]
     #: Kinds of failures after which a task continues; None is that of unlisted exceptions.
     tolerated_kinds: frozenset[str | None]
@@ -65,16 +65,16 @@ class SendRecords:
             return
         schema, batches = result_schema(first), chain([first], batches)
         if RANK not in first.schema.names:
-            yield from self._sent(batches, schema, Progress(None))
+            yield from self._send_all(batches, schema, Progress(None))
             return
         with open_progress() as progress:
-            sent = self._sent_one_by_one if self.one_by_one else self._sent
-            yield from sent(batches, schema, progress)
+            send = self._send_one_by_one if self.one_by_one else self._send_all
+            yield from send(batches, schema, progress)
 
-    def _sent(
+    def _send_all(
         self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, progress: Progress
     ) -> Iterator[pa.RecordBatch]:
-        with self._opened() as send:
+        with self._open() as send:
             sender = _PartitionSender(self, send, progress)
             for batch in batches:
                 for row in placed_rows(batch):
@@ -85,18 +85,18 @@ class SendRecords:
             # A crash while the sender is closed concerns all records.
             progress.at(NO_RANK, settled=False)
 
-    def _sent_one_by_one(
+    def _send_one_by_one(
         self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, progress: Progress
     ) -> Iterator[pa.RecordBatch]:
         sender = _PartitionSender(self, None, progress)
         for row in chain.from_iterable(map(placed_rows, batches)):
-            with self._opened() as sender.send:
+            with self._open() as sender.send:
                 sender.send_row(row)
                 sender.await_all()
         sender.finish()
         yield from sender.take_results(schema)
 
-    def _opened(self) -> AbstractContextManager[Any]:
+    def _open(self) -> AbstractContextManager[Any]:
         return nullcontext(self.send) if self.connect is None else self.connect()
 
 
@@ -221,7 +221,7 @@ class _PartitionSender:
     def _fail(
         self, record: PlacedRow, state: _TaskState, exc: BaseException, *, immediate: bool
     ) -> None:
-        failed, is_full = self._failed(exc, immediate=immediate)
+        failed, is_full = self._classify(exc, immediate=immediate)
         if failed.kind == SELF_HEALING:
             raise exc
         earlier = self._earlier_attempts(record.task, state)
@@ -236,7 +236,7 @@ class _PartitionSender:
         error = error_row(failed, earlier + 1, took_ms=took_ms, more_names=more_names)
         self._report(record.task, record.place, error=error, retries=earlier, stopped=state.stopped)
 
-    def _failed(self, exc: BaseException, *, immediate: bool) -> tuple[Failed, bool]:
+    def _classify(self, exc: BaseException, *, immediate: bool) -> tuple[Failed, bool]:
         """Return the failure, and whether it means that the sender's own buffer is full."""
         failed = failure_from(exc, self._settings.rules)
         name = (

@@ -49,7 +49,7 @@ class Redactor:
         names = [rule.lower() for rule in rules if "." not in rule]
         self._names = [name for name in names if not _WILDCARD.search(name)]
         self._pattern = _pattern(name for name in names if _WILDCARD.search(name))
-        #: A text that looks like JSON and cannot be parsed must not contain these words.
+        #: JSON that cannot be parsed is not shown if it contains one of these words.
         self._words = [max(_WILDCARD.split(name), key=len) for name in names]
         self._words += [path.rpartition(".")[2] for path in self._paths]
         self._only = only is not None
@@ -57,7 +57,7 @@ class Redactor:
         self._fields = frozenset(fields)
         self._only_names = _pattern(rule.lower() for rule in only or () if "." not in rule)
         self._dropped: list[str] = []
-        #: The columns of dropped values, in order; the values are not used.
+        #: The columns of dropped values, as an ordered set.
         self._columns: dict[str, None] = {}
         self._column = ""
         self._values: set[str] = set()

@@ -21,6 +21,7 @@ _FAILED_TICK_SECONDS = 0.01
 _ENDED_SECONDS = 0.1
 _ENDED_TICK_SECONDS = 0.002
 _ENDED = frozenset({"SUCCEEDED", "FAILED"})
+#: The largest number of tasks of a stage that are read.
 _TASKS = 100_000
 #: Operators and actions that may end before the last row of their input.
 _STOPS_EARLY = re.compile(
@@ -69,7 +70,7 @@ def failed_job(context: Any, tag: str, raised: Exception, *, counter: str) -> Fa
 
 
 def _is_of_spark(raised: Exception) -> bool:
-    """Whether a job may have failed. A Python exception on the driver needs none."""
+    """Whether an exception may be that of a job: it, or one in its chain, is Java's."""
     link: BaseException | None = raised
     while link is not None:
         if java_exception_of(link) is not None:
