@@ -21,7 +21,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 _CRASHED = "Python worker exited unexpectedly"
 #: The text of a job's exception, which repeats that of its failed task.
 _ABORTED = "Job aborted due to stage failure"
-#: Spark appends it to Python's message.
+#: Spark appends this to the message of Python's exception.
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
 #: The progress that a worker recorded.
 _RECORDED_PROGRESS = re.compile(rf"{PROGRESS} (\d+) ([01])")
@@ -37,7 +37,7 @@ def failed_in_python(exc: BaseException) -> bool:
 def rank_at_crash(exc: BaseException) -> tuple[int, bool] | None:
     """Return the rank of the row in a crashed worker, if the worker recorded it.
 
-    The second value is whether all rows before it are complete. Rank 0 means no row.
+    The second value is whether the rows before it need no repetition. Rank 0 means no row.
     """
     progress = _RECORDED_PROGRESS.search(str(exc))
     return None if progress is None else (int(progress[1]), progress[2] == "1")
@@ -66,7 +66,7 @@ def crash_in(message: str) -> Problem | None:
 
 def exception_in(message: str) -> Problem | None:
     """Return the Python exception that a task's message reports, None if it reports none."""
-    return exception_traced_in(message) if not is_of_job(message) else None
+    return None if is_of_job(message) else exception_traced_in(message)
 
 
 def exception_traced_in(text: str) -> Problem | None:
