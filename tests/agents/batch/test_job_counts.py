@@ -15,7 +15,7 @@ from arrester.agents.decisions.judge import Decision
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures import failure_set as failing
 from arrester.agents.worker.columns import OUTCOME
-from tests.agents.batch.test_slow_path import discard, judge, pipeline_of
+from tests.agents.batch.static_batches import discard, judge, pipeline_of
 from tests.agents.pipeline_bench import SCHEMA
 
 pytestmark = pytest.mark.spark

@@ -16,7 +16,7 @@ from arrester.agents.spark.jvm.job_status import FailedJob
 from arrester.agents.spark.local_checkpoint import ID, numbered
 from arrester.agents.spark.session_conf import conf, small_batches
 from arrester.agents.worker.columns import OUTCOME, POSITION
-from tests.agents.batch.test_slow_path import discard, lines, pipeline_of
+from tests.agents.batch.static_batches import discard, lines, pipeline_of
 from tests.parameters import long_for
 
 pytestmark = pytest.mark.spark

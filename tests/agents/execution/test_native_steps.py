@@ -14,7 +14,7 @@ from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import RecordFailed
-from tests.agents.batch.test_slow_path import discard, failures, lines, pipeline_of
+from tests.agents.batch.static_batches import discard, failures, lines, pipeline_of
 from tests.agents.pipeline_bench import Bench, sink_to
 from tests.patience import wait_until
 

@@ -17,7 +17,7 @@ from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.agents.worker.columns import ERROR, OUTCOME, POSITION
 from arrester.controlplane.domain.events import RecordFailed, TaskDied
 from arrester.controlplane.domain.state.states import ThreadStatus
-from tests.agents.batch.test_slow_path import discard, lines, pipeline_of
+from tests.agents.batch.static_batches import discard, lines, pipeline_of
 from tests.agents.pipeline_bench import Bench, blocks, sink_to
 from tests.patience import wait_until
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from arrester.agents.batch.slow_path import evaluate
 from arrester.agents.definition.steps import Columns
 from arrester.agents.spark.jvm.prepared_expressions import SHARED, PreparedExpressions
-from tests.agents.batch.test_slow_path import discard, failures, lines, pipeline_of
+from tests.agents.batch.static_batches import discard, failures, lines, pipeline_of
 
 pytestmark = pytest.mark.spark
 
