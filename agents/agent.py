@@ -19,7 +19,7 @@ from arrester.agents.arguments import (
     nearest,
     wrong_type,
 )
-from arrester.agents.config import AgentConfig, Source
+from arrester.agents.config import AgentConfig, SettingSource
 from arrester.agents.error_policy.respond import as_answer
 from arrester.agents.handlers import Handler
 from arrester.agents.journal.journal import Superseded
@@ -28,7 +28,7 @@ from arrester.agents.runtime.instance import Ending
 from arrester.agents.runtime.runtime import Runtime
 from arrester.agents.runtime.signals import exit_on_signals
 from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand, Thread
-from arrester.agents.runtime.uncaught import UncaughtHandler
+from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import Response, ResumeHow, StageAnswer
@@ -100,7 +100,7 @@ class Agent:
         from arrester.agents.spark.jvm.versions import require_supported
 
         require_supported(spark)
-        handler, sources, faults = UncaughtHandler(), list[Source](), list[InvalidValue]()
+        handler, sources, faults = UncaughtHandler(), list[SettingSource](), list[InvalidValue]()
         try:
             check_mapping("errors", errors, "a mapping of settings: {'errors.dlq.enable': True}")
             for key in errors or {}:

@@ -55,7 +55,7 @@ class ExternalSetting(NamedTuple):
 
 
 #: Settings by key, from one place.
-Source = Mapping[str, ExternalSetting]
+SettingSource = Mapping[str, ExternalSetting]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class AgentConfig:
         errors: Mapping[str, object],
         *,
         environment: Mapping[str, str] = os.environ,
-        sources: Sequence[Source] = (),
+        sources: Sequence[SettingSource] = (),
         other_faults: Sequence[InvalidValue] = (),
     ) -> AgentConfig:
         """Return the configuration; raises InvalidConfiguration with every fault in it.
@@ -114,7 +114,7 @@ class AgentConfig:
 
 
 def _merge(
-    errors: Mapping[str, object], sources: Sequence[Source]
+    errors: Mapping[str, object], sources: Sequence[SettingSource]
 ) -> tuple[dict[str, object], dict[str, str], dict[str, str]]:
     """Return the error settings, the agent's own settings, and the places of both by key.
 

@@ -1,4 +1,4 @@
-"""The check at start that the store of a checkpoint fences: of two writers of a file, one wins."""
+"""The check at start that a checkpoint's store lets only one of two writers create a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_exclusive_create(files: Storage) -> None:
             raise _unusable(files, "a file is visible before it is complete") from exc
         if files.exists(path):
             raise _unusable(files, "a file is visible before it is complete")
-        # At the same time: a store that looks first and then renames accepts both.
+        # At the same time: a store that first checks and then renames accepts both.
         with ThreadPoolExecutor(len(drafts), "arrester-probe") as pool:
             failures = list(pool.map(_failure, drafts))
         winners = [content for content, exc in zip(contents, failures, strict=True) if exc is None]

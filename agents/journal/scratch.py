@@ -1,7 +1,7 @@
-"""Scratch folders in the checkpoint: written only to see whether the write fails.
+"""Scratch folders in the checkpoint: written only to check whether a write fails.
 
-The driver and the executors can write there, no reader of the author's table looks there, and a
-later run finds and deletes what a killed run left.
+The driver and the executors can write there, and no reader of the author's table reads there. A
+later run deletes the folders that a killed run left.
 """
 
 from __future__ import annotations

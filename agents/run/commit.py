@@ -39,7 +39,7 @@ IN_ENTRY: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Saved:
+class _UnwrittenRows:
     """Rows that are not written to the sink."""
 
     #: The folder of the rows, if there is one.
@@ -105,7 +105,7 @@ class Committer:
         if dead_letters is not None and self.dead_letters is not None:
             self.dead_letters.deliver(dead_letters)
 
-    def _held_counts(self, saved: _Saved) -> list[RecordsHeld]:
+    def _held_counts(self, saved: _UnwrittenRows) -> list[RecordsHeld]:
         ledger = self.journal.ledger
         return [
             RecordsHeld(task=each.task, held=ledger.task(each.task).held + each.count)
@@ -128,19 +128,21 @@ class Committer:
 
     def _save(
         self, evaluated: Evaluated, decision: Decision, held: Column, *, order: int | None
-    ) -> _Saved:
+    ) -> _UnwrittenRows:
         """Save the rows that are not written; `order` is None for a chunk."""
         if evaluated.clean:
-            return _Saved()
+            return _UnwrittenRows()
         if order is not None and (decision.pause_offsets or evaluated.held):
             name, counts = self.held_store.save(evaluated.frame, held, order=order)
-            return _Saved(name=name, held=tuple(counts))
+            return _UnwrittenRows(name=name, held=tuple(counts))
         failures = evaluated.failures
         if failures.is_small and evaluated.failed <= IN_ENTRY:
-            return _Saved(skipped=skipped_coordinates(failures.on_driver, decision.pause_offsets))
+            return _UnwrittenRows(
+                skipped=skipped_coordinates(failures.on_driver, decision.pause_offsets)
+            )
         number = self.journal.next_number if order is None else order
         skipped = failures.records.where(~held)
-        return _Saved(name=self.held_store.save_skipped(skipped, order=number))
+        return _UnwrittenRows(name=self.held_store.save_skipped(skipped, order=number))
 
     def _checksum(
         self, evaluated: Evaluated, decision: Decision, held: Column
@@ -155,7 +157,7 @@ class Committer:
             return self.replay_check.of_hashes(hashes)
         return self.replay_check.of(evaluated.frame, held | has_failed())
 
-    def _check_limits(self, saved: _Saved) -> None:
+    def _check_limits(self, saved: _UnwrittenRows) -> None:
         try:
             self.limits.check(self.journal.ledger, saved.name, saved.held)
         except HeldLimitExceeded:

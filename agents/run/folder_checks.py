@@ -17,8 +17,10 @@ from arrester.controlplane.domain.errors import InvalidValue
 
 
 def check_folders(pipeline: Pipeline, checkpoint: str, dead_letters: Destination | None) -> None:
-    """Raise if a destination or the checkpoint is in a folder that the source reads, or around it,
-    or if a destination is in the checkpoint."""
+    """Raise if a destination or the checkpoint is inside or around a folder that the source reads.
+
+    Raise also if a destination is in the checkpoint.
+    """
     spark, source = pipeline.source.sparkSession, pipeline.source
     output = None
     if isinstance(pipeline.sink.function, Files):

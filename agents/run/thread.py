@@ -18,7 +18,7 @@ from arrester.agents.run.query_loop import QueryLoop
 from arrester.agents.run.run_lock import RunLock, refuse_inside
 from arrester.agents.run.source_retries import SourceRetries
 from arrester.agents.runtime.thread_protocol import Outbox, PolicyCommand, TaskCommand, ThreadDeath
-from arrester.agents.runtime.uncaught import UNCAUGHT_DEFAULT
+from arrester.agents.runtime.uncaught_handler import UNCAUGHT_DEFAULT
 from arrester.agents.spark.jvm.versions import require_supported
 from arrester.agents.stop_signal import StopRequested, StopSignal
 from arrester.controlplane.domain.error_policy.policy import StageKind

@@ -52,7 +52,7 @@ class _Fetched:
 _Queue = queue.SimpleQueue[_Fetched | None]
 
 
-class Commands:
+class CommandDispatcher:
     """Receive commands from the poller and apply those for tasks in order, pipeline by pipeline.
 
     A command for a task may wait for the end of its micro-batch. A shutdown, or a command for
@@ -84,7 +84,7 @@ class Commands:
             for commands in self._queues.values():
                 commands.put(None)
 
-    def take(self, command: CommandIssued, ahead: timedelta) -> None:
+    def receive(self, command: CommandIssued, ahead: timedelta) -> None:
         """Accept a command that may be for this instance, and may have come before."""
         fetched = _Fetched(command, ahead, expired=_is_expired(command, ahead))
         with self._lock:
@@ -110,7 +110,7 @@ class Commands:
         with self._lock:
             unclaimed, self._unclaimed = self._unclaimed, {}
         for fetched in unclaimed.values():
-            self.take(fetched.command, fetched.ahead)
+            self.receive(fetched.command, fetched.ahead)
 
     def _is_for_this_instance(self, command: CommandIssued) -> bool:
         if self._instance.id in command.instances:

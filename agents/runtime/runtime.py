@@ -15,14 +15,15 @@ from typing import NoReturn, TypeVar
 from uuid import UUID
 
 from arrester.agents.config import AgentConfig
-from arrester.agents.runtime.command_dispatch import Commands
+from arrester.agents.runtime.command_dispatch import CommandDispatcher
+from arrester.agents.runtime.dead_threads import DeadThreads
 from arrester.agents.runtime.heartbeat import heartbeat, in_progress
 from arrester.agents.runtime.instance import Ending, Instance
 from arrester.agents.runtime.shutdown import GRACE_SECONDS, stop_all
 from arrester.agents.runtime.termination_wait import TerminationWait
 from arrester.agents.runtime.thread_protocol import Outbox, Thread, ThreadDeath
 from arrester.agents.runtime.thread_registry import ThreadRegistry, ThreadSlot
-from arrester.agents.runtime.uncaught import DeadThreads, UncaughtHandler
+from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.agents.transport.connection import FLUSH_SECONDS, Connection
 from arrester.controlplane.domain.errors import InvalidValue, StartRefused
 from arrester.controlplane.domain.events import (
@@ -78,7 +79,7 @@ class Runtime:
         self.termination = TerminationWait(
             self.registry, self._dead_threads, over=self._over, ending=lambda: self.ending
         )
-        self._commands = Commands(
+        self._commands = CommandDispatcher(
             self.instance, threads=self.registry.running, shut_down=self._shut_down
         )
 
@@ -104,7 +105,9 @@ class Runtime:
                 self._refuse_start(started)
             self.instance.emit(started)
             self._connection.start_sending(heartbeat=self._heartbeat, report=self._report)
-            self._connection.start_polling(take=self._commands.take, on_latched=self._on_latched)
+            self._connection.start_polling(
+                receive=self._commands.receive, on_latched=self._on_latched
+            )
             atexit.register(self.end, Ending.STOPPED, "the process ends")
 
     def start(
@@ -247,13 +250,15 @@ class Runtime:
             self._connection.spool.put(batch_id, events)
 
     def _log_unreached(self) -> None:
-        why = (
+        cause = (
             "there is no server (REDIS_URL is not set)"
             if self.config.redis_url is None
             else "Redis could not be reached; the application's next agent on this host reports it"
         )
         log.error(
-            "%s: the other instances did not receive the shutdown: %s", self.config.application, why
+            "%s: the other instances did not receive the shutdown: %s",
+            self.config.application,
+            cause,
         )
 
     def _refuse_start(self, started: InstanceStarted) -> NoReturn:
@@ -293,8 +298,6 @@ class Runtime:
         """Report the end, and answer the commands that requested it."""
         detail = "stopped" if graceful else "stopped by force: the shutdown timeout was over"
         with self._lock:
-            answers = [
-                CommandApplied(command=command.command, detail=detail)
-                for command in self._shutdowns
-            ]
+            ids = [command.command for command in self._shutdowns]
+            answers = [CommandApplied(command=id, detail=detail) for id in ids]
             self.instance.emit(stopped, *answers, caused_by=caused_by)

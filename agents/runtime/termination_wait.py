@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Callable
 
+from arrester.agents.runtime.dead_threads import DeadThreads
 from arrester.agents.runtime.instance import Ending
 from arrester.agents.runtime.shutdown import GRACE_SECONDS
 from arrester.agents.runtime.thread_registry import ThreadRegistry
-from arrester.agents.runtime.uncaught import DeadThreads
 
 #: The interval of the checks whether anything is left to do.
 _CHECK_SECONDS = 0.05

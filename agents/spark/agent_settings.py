@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from arrester.agents.config import ExternalSetting, Source
+from arrester.agents.config import ExternalSetting, SettingSource
 from arrester.agents.spark.jvm.java_text import java_properties
 from arrester.controlplane.domain.errors import InvalidValue
 
@@ -17,7 +17,7 @@ _PREFIX: Final = "spark.arrester."
 _FILE: Final = "config.file"
 
 
-def agent_settings(spark: SparkSession) -> list[Source]:
+def agent_settings(spark: SparkSession) -> list[SettingSource]:
     """Return the agent's settings in Spark's configuration, then those of the file it names.
 
     Raises InvalidValue if the file cannot be read.
@@ -31,7 +31,7 @@ def agent_settings(spark: SparkSession) -> list[Source]:
     return [settings] if file is None else [settings, _settings_in_file(spark, file)]
 
 
-def _settings_in_file(spark: SparkSession, file: ExternalSetting) -> Source:
+def _settings_in_file(spark: SparkSession, file: ExternalSetting) -> SettingSource:
     """Return the settings in a file of Java properties, the syntax of Kafka Connect, in UTF-8."""
     try:
         properties = java_properties(spark, Path(file.value).read_text("utf-8"))

@@ -28,10 +28,10 @@ LATCH_MOMENT_SECONDS = 1.0
 FROM_THE_BEGINNING = "0"
 
 
-class Poller:
-    """Runs as a daemon thread and passes each command to `take`, at least once.
+class CommandPoller:
+    """Fetch commands in a daemon thread, and pass each to `receive`, at least once.
 
-    The second argument of `take` is how far the server's clock is ahead of this host's.
+    The second argument of `receive` is how far the server's clock is ahead of this host's.
     `on_latched` is called if the application has been latched for a while without a command to
     stop: the shutdown includes this instance, but the server did not know of it. An instance that
     has just started does not wait.
@@ -42,12 +42,12 @@ class Poller:
         redis: RedisClient,
         *,
         instance: UUID,
-        take: Callable[[CommandIssued, timedelta], None],
+        receive: Callable[[CommandIssued, timedelta], None],
         on_latched: Callable[[], None],
     ) -> None:
         self._redis = redis
         self._instance = instance
-        self._take = take
+        self._receive = receive
         self._on_latched = on_latched
         self._thread = threading.Thread(target=self._run, name="arrester-poller", daemon=True)
         self._stopping = threading.Event()
@@ -101,7 +101,7 @@ class Poller:
             else:
                 shut_down = command.kind is CommandKind.SHUT_DOWN_APPLICATION
                 self._must_stop |= shut_down and self._instance in command.instances
-                self._take(command, ahead)
+                self._receive(command, ahead)
             self._after = id
 
     def _check_latch(self) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from arrester.agents.config import AgentConfig
-from arrester.agents.transport.command_poller import Poller
+from arrester.agents.transport.command_poller import CommandPoller
 from arrester.agents.transport.redis_client import RedisClient
 from arrester.agents.transport.sender import Sender
 from arrester.agents.transport.spool_ownership import open_spool
@@ -47,7 +47,7 @@ class Connection:
             message = "%s: REDIS_URL is not set: no server shows this instance, events stay in %s"
             log.info(message, application, self.spool.path)
         self._sender: Sender | None = None
-        self._poller: Poller | None = None
+        self._poller: CommandPoller | None = None
 
     def is_latched(self) -> bool:
         """Return whether the application is known to be LATCHED; unknown counts as OPEN.
@@ -88,13 +88,13 @@ class Connection:
     def start_polling(
         self,
         *,
-        take: Callable[[CommandIssued, timedelta], None],
+        receive: Callable[[CommandIssued, timedelta], None],
         on_latched: Callable[[], None],
     ) -> None:
         """Start to fetch commands."""
         if self._redis is not None:
-            self._poller = Poller(
-                self._redis, instance=self._instance, take=take, on_latched=on_latched
+            self._poller = CommandPoller(
+                self._redis, instance=self._instance, receive=receive, on_latched=on_latched
             )
             self._poller.start()
 

@@ -32,7 +32,7 @@ LAST_CONFIRM_SECONDS = 1.0
 
 
 class Sender:
-    """Runs as a daemon thread; its failures never affect a pipeline.
+    """Send in a daemon thread; its failures never affect a pipeline.
 
     `heartbeat` returns the packed heartbeat; `report` is called with the id of each report that the
     server requests, and must not wait.

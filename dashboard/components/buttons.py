@@ -90,8 +90,8 @@ def _button(
 def command_id(who: Person, detail: TaskDetail) -> UUID:
     """Return the id of the resume offered by this page: a double click is one command.
 
-    It changes only with the pause and with each command for the task, so that a refresh between two
-    clicks does not make two commands of them.
+    It changes only with the pause and with each command for the task. Two clicks thus stay one
+    command if the page is refreshed between them.
     """
     last = "" if detail.last_command is None else detail.last_command.id
     name = f"{who.name}\0{detail.state.id.digest}\0{detail.state.status_sequence}\0{last}"

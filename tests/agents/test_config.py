@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from arrester.agents.config import AgentConfig, ExternalSetting, Source
+from arrester.agents.config import AgentConfig, ExternalSetting, SettingSource
 from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.controlplane.domain.error_policy.policy import StageKind
 from arrester.controlplane.domain.error_policy.setting_definitions import KEYS
@@ -218,13 +218,13 @@ def test_the_default_of_an_unavailable_setting_is_no_fault() -> None:
     assert not config.errors.dead_letters.enable
 
 
-def source(place: str, **settings: str) -> Source:
+def source(place: str, **settings: str) -> SettingSource:
     """Return the settings of a place, with `__` for a point in a key."""
     names = {name.replace("__", "."): value for name, value in settings.items()}
     return {name: ExternalSetting(value, f"{place}{name}") for name, value in names.items()}
 
 
-def merged(errors: dict[str, object], *sources: Source, **environment: str) -> AgentConfig:
+def merged(errors: dict[str, object], *sources: SettingSource, **environment: str) -> AgentConfig:
     return AgentConfig.read("flights", errors, environment=environment, sources=sources)
 
 

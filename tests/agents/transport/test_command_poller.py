@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from arrester.agents.transport import command_poller
-from arrester.agents.transport.command_poller import Poller
+from arrester.agents.transport.command_poller import CommandPoller
 from arrester.agents.transport.redis_client import RedisClient
 from arrester.controlplane.domain.events import CommandIssued, CommandKind
 from arrester.controlplane.domain.wire import command_codec
@@ -60,10 +60,10 @@ class Polled:
         self.redis = redis
         self.taken: list[CommandIssued] = []
         self.latched = threading.Event()
-        self.poller = Poller(
+        self.poller = CommandPoller(
             cast("RedisClient", redis),
             instance=INSTANCE,
-            take=lambda command, _: self.taken.append(command),
+            receive=lambda command, _: self.taken.append(command),
             on_latched=self.latched.set,
         )
         self.poller.start()

@@ -16,7 +16,7 @@ from arrester.agents.runtime.instance import Ending
 from arrester.agents.runtime.runtime import Runtime
 from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
 from arrester.agents.runtime.thread_registry import ThreadSlot
-from arrester.agents.runtime.uncaught import UncaughtHandler
+from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
     ApplicationShutdownRequested,
@@ -104,8 +104,8 @@ def test_without_a_handler_the_instance_ends(tmp_path: Path) -> None:
         Handler(),
         Handler,
         UncaughtAnswer.REPLACE_THREAD,
-        "tests.agents.runtime.test_uncaught.always_replace",
-        "tests.agents.runtime.test_uncaught.Handler",
+        "tests.agents.runtime.test_uncaught_handler.always_replace",
+        "tests.agents.runtime.test_uncaught_handler.Handler",
     ],
     ids=["function", "object", "class", "answer", "path", "path of a class"],
 )
