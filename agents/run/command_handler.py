@@ -59,9 +59,9 @@ class CommandHandler:
 
     def apply(self, command: TaskCommand | PolicyCommand) -> CommandAnswer:
         """Apply or refuse a command; a repeated command gets the first answer."""
-        known = self.journal.ledger.answers.get(str(command.command))
-        if known is not None:
-            return known
+        earlier_answer = self.journal.ledger.answers.get(str(command.command))
+        if earlier_answer is not None:
+            return earlier_answer
         if isinstance(command, PolicyCommand):
             self.journal.check_owned()
             answer = self._set_policy(command, datetime.now(UTC))

@@ -30,8 +30,8 @@ EXPIRED = "expired before it was fetched"
 EXPIRED_HERE = "expired while it waited for its turn"
 #: The most commands kept for tasks that no thread here runs; others are for other instances.
 MAX_UNCLAIMED = 1000
-#: None: pause the task.
-_HOW: dict[CommandKind, ResumeHow | None] = {
+#: How a command lets its task continue; None pauses it.
+_HOW_BY_KIND: dict[CommandKind, ResumeHow | None] = {
     CommandKind.RESUME_TASK: ResumeHow.RETRY,
     CommandKind.SKIP_RECORD: ResumeHow.SKIP,
     CommandKind.RESUME_AT: ResumeHow.AT,
@@ -41,7 +41,7 @@ _HOW: dict[CommandKind, ResumeHow | None] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Fetched:
+class _FetchedCommand:
     command: CommandIssued
     #: How far the server's clock is ahead of this host's.
     ahead: timedelta
@@ -49,7 +49,7 @@ class _Fetched:
     expired: bool
 
 
-_Queue = queue.SimpleQueue[_Fetched | None]
+_Queue = queue.SimpleQueue[_FetchedCommand | None]
 
 
 class CommandDispatcher:
@@ -74,7 +74,7 @@ class CommandDispatcher:
         self._queues: dict[tuple[str | None, str | None], _Queue] = {}
         self._lock = threading.Lock()
         self._delivered: set[UUID] = set()
-        self._unclaimed: dict[UUID, _Fetched] = {}
+        self._unclaimed: dict[UUID, _FetchedCommand] = {}
         #: Commands that failed through a fault of the agent; they are answered as well.
         self.internal_errors = 0
 
@@ -86,7 +86,7 @@ class CommandDispatcher:
 
     def receive(self, command: CommandIssued, ahead: timedelta) -> None:
         """Accept a command that may be for this instance, and may have come before."""
-        fetched = _Fetched(command, ahead, expired=_is_expired(command, ahead))
+        fetched = _FetchedCommand(command, ahead, expired=_is_expired(command, ahead))
         with self._lock:
             if command.command in self._delivered:
                 return
@@ -95,7 +95,7 @@ class CommandDispatcher:
                 return
             self._delivered.add(command.command)
         self._answer(command, CommandDelivered(command=command.command))
-        if command.kind in _HOW or command.kind is CommandKind.SET_POLICY:
+        if command.kind in _HOW_BY_KIND or command.kind is CommandKind.SET_POLICY:
             self._enqueue(fetched)
         elif fetched.expired:
             self._refuse(command, EXPIRED)
@@ -116,22 +116,22 @@ class CommandDispatcher:
         if self._instance.id in command.instances:
             return True
         # A policy is for the instances that the command names: it waits for their answers.
-        return command.kind in _HOW and bool(self._threads_for(command))
+        return command.kind in _HOW_BY_KIND and bool(self._threads_for(command))
 
-    def _keep_unclaimed(self, fetched: _Fetched) -> None:
-        if fetched.command.kind not in _HOW:
+    def _keep_unclaimed(self, fetched: _FetchedCommand) -> None:
+        if fetched.command.kind not in _HOW_BY_KIND:
             return
         if len(self._unclaimed) >= MAX_UNCLAIMED:
             # An expired one is kept below the limit: an earlier instance may have applied it.
             self._unclaimed = {
-                id: each
-                for id, each in self._unclaimed.items()
-                if not _is_expired(each.command, each.ahead)
+                id: unclaimed
+                for id, unclaimed in self._unclaimed.items()
+                if not _is_expired(unclaimed.command, unclaimed.ahead)
             }
         if len(self._unclaimed) < MAX_UNCLAIMED:
             self._unclaimed[fetched.command.command] = fetched
 
-    def _enqueue(self, fetched: _Fetched) -> None:
+    def _enqueue(self, fetched: _FetchedCommand) -> None:
         """Queue the command for its pipeline; if nothing runs, apply it at once."""
         command = fetched.command
         if not self._threads_for(command):
@@ -158,7 +158,7 @@ class CommandDispatcher:
             except Exception as exc:  # must neither end the thread silently nor reach a pipeline
                 self._fail(fetched.command, exc)
 
-    def _apply_to_all(self, fetched: _Fetched) -> None:
+    def _apply_to_all(self, fetched: _FetchedCommand) -> None:
         """Apply the command: a task is in one thread, a pipeline may run in several."""
         threads = self._threads_for(fetched.command)
         if not threads:
@@ -166,14 +166,15 @@ class CommandDispatcher:
         for thread in threads:
             self._apply(fetched, thread)
 
-    def _apply(self, fetched: _Fetched, thread: Thread | None) -> None:
+    def _apply(self, fetched: _FetchedCommand, thread: Thread | None) -> None:
         command = fetched.command
-        known = None if thread is None else thread.answer_to(command.command)
-        if known is not None and known.applied:
+        earlier_answer = None if thread is None else thread.answer_to(command.command)
+        if earlier_answer is not None and earlier_answer.applied:
             # An earlier instance applied it and answered in its own name; this is our answer.
-            self._answer(command, CommandApplied(command=command.command, detail=known.reason))
-        elif known is not None:
-            self._refuse(command, known.reason)
+            detail = earlier_answer.reason
+            self._answer(command, CommandApplied(command=command.command, detail=detail))
+        elif earlier_answer is not None:
+            self._refuse(command, earlier_answer.reason)
         elif _is_expired(command, fetched.ahead):
             self._refuse(command, EXPIRED if fetched.expired else EXPIRED_HERE)
         elif thread is None:
@@ -225,7 +226,7 @@ def _for_thread(command: CommandIssued) -> TaskCommand | PolicyCommand:
         )
     return TaskCommand(
         command.task,
-        how=_HOW[command.kind],
+        how=_HOW_BY_KIND[command.kind],
         position=command.position,
         target=command.target,
         command=command.command,

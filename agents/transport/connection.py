@@ -30,14 +30,14 @@ class Connection:
 
     def __init__(self, config: AgentConfig, instance: UUID) -> None:
         application, url = config.application, config.redis_url
-        self._own = open_spool(
+        self._own_spool = open_spool(
             config.spool_folder,
             application,
             limit_bytes=config.errors.spool_bytes,
             now=datetime.now(UTC),
         )
         #: All events go here first.
-        self.spool = self._own.spool
+        self.spool = self._own_spool.spool
         self._application = application
         self._instance = instance
         self._redis = (
@@ -116,7 +116,7 @@ class Connection:
                 except RedisUnavailable as exc:
                     log.debug("the heartbeat expires by itself: %s", exc)
             self._redis.close()
-        self._own.close()
+        self._own_spool.close()
         return sent
 
     def metrics(self) -> dict[str, int]:
