@@ -234,6 +234,31 @@ def test_the_tutorial_runs_on_the_oldest_python_and_spark(
 
 
 @pytest.mark.spark
+@pytest.mark.long
+def test_spark_submit_takes_the_wheel_as_a_zip(
+    distributions: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """`--py-files`: the driver has the agent's dependencies, and nothing of ours is installed."""
+    bin_folder = environment(
+        tmp_path / "venv", distributions[1], "agents,spark", Path(sys.executable)
+    )
+    run(UV, "pip", "uninstall", "--python", bin_folder / "python", "arrester")
+    script = tmp_path / "pipeline.py"
+    script.write_text(PIPELINE)
+    done = subprocess.run(
+        [bin_folder / "spark-submit", "--py-files", distributions[1], script, tmp_path],
+        cwd=tmp_path,
+        env=clean_variables()
+        | {"ARRESTER_SPOOL": str(tmp_path / "spool"), "PYSPARK_PYTHON": str(bin_folder / "python")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # Spark writes what Python logs to stdout too.
+    assert done.stdout.endswith("without Django: [0, 1, 2, 3, 4, 6, 8]\n"), done.stderr
+
+
+@pytest.mark.spark
 def test_an_agent_runs_in_a_clean_environment_without_django(
     distributions: tuple[Path, Path], tmp_path: Path
 ) -> None:

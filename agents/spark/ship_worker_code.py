@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import sys
 import zipfile
+from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from pyspark import SparkContext, cloudpickle
 
 from arrester.agents import worker
+from arrester.controlplane.domain import error_policy
 from arrester.controlplane.domain.error_policy import exception_identity, retry
 from arrester.controlplane.domain.error_policy.policy import Policy
 
@@ -76,11 +78,17 @@ def _write_archive(context: Any) -> Path:
 
     Its name contains a digest of its content.
     """
-    modules = Path(worker.__path__[0]).glob("*.py")
-    sources = sorted([*modules, *(Path(str(module.__file__)) for module in _RULES)])
-    digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:12]
+    sources = _sources()
+    digest = hashlib.sha256(b"\0".join(sources[name] for name in sorted(sources))).hexdigest()[:12]
     archive = Path(context._temp_dir) / f"arrester_worker_{digest}.zip"
     with zipfile.ZipFile(archive, "w") as target:
-        for path in sources:
-            target.write(path, f"{SHIPPED}/{path.name}")
+        for name, source in sources.items():
+            target.writestr(f"{SHIPPED}/{name}", source)
     return archive
+
+
+def _sources() -> dict[str, bytes]:
+    """Return the files to send by name. They may be in a zip, as `--py-files` makes of us."""
+    modules = [each for each in files(worker).iterdir() if each.name.endswith(".py")]
+    rules = [files(error_policy) / f"{rule.__name__.rpartition('.')[2]}.py" for rule in _RULES]
+    return {each.name: each.read_bytes() for each in (*modules, *rules)}
