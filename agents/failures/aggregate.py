@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from arrester.agents.failures.pause_offsets import pause_offset_of, place
-from arrester.agents.journal.entries import Cursor, Skipped
+from arrester.agents.journal.entries import Cursor, SkippedRecords
 from arrester.agents.spark.local_checkpoint import ID
 from arrester.agents.worker.columns import ENTRY, ERROR, OUTCOME, POSITION, TASK
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
@@ -228,7 +228,7 @@ def _at(coordinates: Collection[Coordinates]) -> Column:
 
 def skipped_coordinates(
     rows: Iterable[FailureSummary], pause_offsets: Mapping[str, Cursor]
-) -> tuple[Skipped, ...]:
+) -> tuple[SkippedRecords, ...]:
     """Return the coordinates of records that are skipped and not held."""
     positions: defaultdict[tuple[str | None, int], list[int | None]] = defaultdict(list)
     for row in rows:
@@ -236,7 +236,7 @@ def skipped_coordinates(
         if pause is None or row.place < pause:
             positions[row.task, row.entry].append(row.position)
     return tuple(
-        Skipped(task=task, entry=entry, positions=tuple(some))
+        SkippedRecords(task=task, entry=entry, positions=tuple(some))
         for (task, entry), some in positions.items()
     )
 

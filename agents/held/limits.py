@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from arrester.agents.error_policy.settings import ErrorSettings
-from arrester.agents.journal.entries import Held
+from arrester.agents.journal.entries import HeldCount
 from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.agents.journal.ledger import Ledger
 from arrester.agents.spark.jvm.hadoop import folder_bytes
@@ -43,7 +43,7 @@ class HeldLimits:
         self._sizes: dict[str, int] = {}
         self._warned = False
 
-    def check(self, ledger: Ledger, folder: str | None, held: Sequence[Held]) -> None:
+    def check(self, ledger: Ledger, folder: str | None, held: Sequence[HeldCount]) -> None:
         """Raise HeldLimitExceeded if these rows, in this new folder, exceed a limit."""
         if not held or folder is None:
             return

@@ -1,6 +1,6 @@
 """Saved rows: held ones complete and in order, skipped ones as coordinates.
 
-A few skipped records are stored in the journal entry itself (`Skipped`), without a file.
+A few skipped records are stored in the journal entry itself (`SkippedRecords`), without a file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from arrester.agents.held.schema import (
     converted,
     with_all_columns,
 )
-from arrester.agents.journal.entries import Chunk, Cursor, Held
+from arrester.agents.journal.entries import Chunk, Cursor, HeldCount
 from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.agents.journal.ledger import Ledger, SavedRows
 from arrester.agents.worker.columns import (
@@ -65,7 +65,7 @@ class HeldStore:
     #: All schemas of held rows, also earlier ones.
     schemas: RowSchemas
 
-    def save(self, frame: DataFrame, held: Column, *, order: int) -> tuple[str, list[Held]]:
+    def save(self, frame: DataFrame, held: Column, *, order: int) -> tuple[str, list[HeldCount]]:
         """Write the rows that do not go to the sink; return the folder's name and the held counts.
 
         Rows for which `held` is true are held, under the entry number `order`. Of other failed rows
@@ -76,7 +76,7 @@ class HeldStore:
         entry = F.when(held, F.lit(order)).otherwise(F.col(ENTRY)).alias(ENTRY)
         name = self._write(rows.select(TASK, POSITION, held.alias(_HOLD), row, entry), order)
         counts = self._coordinates([name]).where(F.col(_HOLD)).groupBy(TASK).count().collect()
-        return name, [Held(task=row[TASK], count=row["count"]) for row in counts]
+        return name, [HeldCount(task=row[TASK], count=row["count"]) for row in counts]
 
     def save_skipped(self, failed: DataFrame, *, order: int) -> str:
         """Write the coordinates of failed records. Held rows of a chunk stay in their folder."""

@@ -48,14 +48,14 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, order=True):
     position: int | None = None
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
+class HeldCount(msgspec.Struct, frozen=True, kw_only=True):
     """The number of rows of a task that an entry holds."""
 
     task: str | None
     count: int
 
 
-class Skipped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SkippedRecords(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Failed records of a task that do not go to the sink: a replay skips exactly these."""
 
     task: str | None
@@ -120,9 +120,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     row_folder: str | None = None
     #: The order of its held rows. Differs from `number` when a micro-batch is decided again.
     order: int | None = None
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldCount, ...] = ()
     #: The skipped records, if they are few and no row is held. They need no folder.
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[SkippedRecords, ...] = ()
     #: Of a `batch` entry that holds or skips records. 0.2.0 wrote none.
     checksum: RecordsChecksum | None = msgspec.field(default=None, name="decided")
     #: Of a `drain` entry; of a `resume` past a record, the rows that were skipped.

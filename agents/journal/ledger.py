@@ -13,9 +13,9 @@ from arrester.agents.journal.entries import (
     DeadLetters,
     Entry,
     EntryKind,
-    Held,
+    HeldCount,
     RecordsChecksum,
-    Skipped,
+    SkippedRecords,
 )
 from arrester.agents.journal.task_ledger import TASK_EVENTS, TaskLedger
 from arrester.controlplane.domain.events import (
@@ -39,8 +39,8 @@ class SavedRows(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     entry: int
     batch: int | None
-    held: tuple[Held, ...] = ()
-    skipped: tuple[Skipped, ...] = ()
+    held: tuple[HeldCount, ...] = ()
+    skipped: tuple[SkippedRecords, ...] = ()
     checksum: RecordsChecksum | None = msgspec.field(default=None, name="decided")
 
 

@@ -7,7 +7,7 @@ from typing import get_args
 import msgspec
 from msgspec.structs import replace
 
-from arrester.agents.journal.entries import NO_BATCH, Chunk, Cursor, Entry, EntryKind, Held
+from arrester.agents.journal.entries import NO_BATCH, Chunk, Cursor, Entry, EntryKind, HeldCount
 from arrester.controlplane.domain.events import (
     Body,
     Event,
@@ -73,7 +73,7 @@ class TaskLedger(msgspec.Struct, frozen=True, kw_only=True):
             task = replace(task, paused_after_batch=entry.after)
         return task
 
-    def with_held(self, held: Held, entry: Entry) -> TaskLedger:
+    def with_held(self, held: HeldCount, entry: Entry) -> TaskLedger:
         """Return the task with the rows that an entry holds."""
         cursor = self.cursor or Cursor(entry=entry.order or entry.number)
         return replace(self, cursor=cursor, held=self.held + held.count)

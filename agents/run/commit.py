@@ -27,9 +27,9 @@ from arrester.agents.journal.entries import (
     DeadLetters,
     Entry,
     EntryKind,
-    Held,
+    HeldCount,
     RecordsChecksum,
-    Skipped,
+    SkippedRecords,
 )
 from arrester.agents.journal.journal import Journal
 from arrester.controlplane.domain.events import Event, EventData, RecordsDeadLettered, RecordsHeld
@@ -44,8 +44,8 @@ class _UnwrittenRows:
 
     #: The folder of the rows, if there is one.
     name: str | None = None
-    held: tuple[Held, ...] = ()
-    skipped: tuple[Skipped, ...] = ()
+    held: tuple[HeldCount, ...] = ()
+    skipped: tuple[SkippedRecords, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

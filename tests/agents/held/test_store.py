@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 
 from arrester.agents.held.schema import RowSchemas
 from arrester.agents.held.store import CHUNK_FOLDERS, HeldStore
-from arrester.agents.journal.entries import Entry, EntryKind, Held
+from arrester.agents.journal.entries import Entry, EntryKind, HeldCount
 from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.agents.journal.ledger import Ledger
 from arrester.agents.journal.storage import LocalStorage
@@ -39,7 +39,7 @@ def test_a_chunk_has_a_bounded_number_of_folders_and_the_next_chunk_has_the_rest
         place.mkdir(parents=True)
         table = pa.Table.from_pylist([row]).append_column(ENTRY, pa.array([number], pa.int32()))
         pq.write_table(table, place / "part-0.parquet")
-        held = (Held(task="a", count=1),)
+        held = (HeldCount(task="a", count=1),)
         ledger.apply(
             Entry(kind=EntryKind.BATCH, at=NOW, epoch=1, number=number, row_folder=name, held=held)
         )

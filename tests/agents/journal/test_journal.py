@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from arrester.agents.journal.entries import Chunk, Cursor, DeadLetters, Entry, EntryKind, Held
+from arrester.agents.journal.entries import Chunk, Cursor, DeadLetters, Entry, EntryKind, HeldCount
 from arrester.agents.journal.fencing import claim
 from arrester.agents.journal.files import FOLDER, JournalDamaged
 from arrester.agents.journal.journal import (
@@ -207,7 +207,7 @@ def test_a_pause_by_an_operator_holds_later_records_only(files: LocalStorage) ->
 
 def history(journal: Journal) -> None:
     """Pause a task, hold rows of two micro-batches, resume it, run one chunk of two."""
-    held = (Held(task="JFK", count=3),)
+    held = (HeldCount(task="JFK", count=3),)
     command = uuid4()
     journal.append(
         entry(EntryKind.BATCH, *paused("JFK", 7), batch=4, row_folder="one", held=held, seconds=1)
@@ -475,7 +475,7 @@ def test_the_next_run_deletes_only_folders_that_no_entry_names(files: LocalStora
     for name in ("named", "left behind"):
         (folder / name).mkdir(parents=True)
     first = claimed(files)
-    held = (Held(task="a", count=1),)
+    held = (HeldCount(task="a", count=1),)
     first.append(entry(EntryKind.BATCH, *paused("a", 7), row_folder="named", held=held))
     second = claimed(files)
     # The older run continues: it must not delete folders of the newer one.

@@ -15,7 +15,7 @@ import pytest
 from arrester import Agent, Ending
 from arrester.agents.definition.builder import define
 from arrester.agents.handlers import LogAndPause
-from arrester.agents.journal.entries import Entry, EntryKind, Held
+from arrester.agents.journal.entries import Entry, EntryKind, HeldCount
 from arrester.agents.journal.fencing import claim
 from arrester.agents.journal.files import FOLDER
 from arrester.agents.journal.journal import Journal
@@ -74,7 +74,7 @@ def hold(journal: Journal, key: str) -> None:
             events=tuple(Event(occurred_at=NOW, data=each, run=run) for each in data),
             batch=0,
             row_folder="rows",
-            held=(Held(task=key, count=2),),
+            held=(HeldCount(task=key, count=2),),
         )
     )
 
