@@ -13,7 +13,7 @@ export PYTHONUNBUFFERED := 1
 # Spark's Python workers are to be the same Python as the driver.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
-.PHONY: help up demo test test-long trips conformance smoke matrix mutants chaos-fold docs lint check bench screenshots requirements clean
+.PHONY: help up demo test test-long test-cluster trips conformance smoke matrix mutants chaos-fold docs lint check bench screenshots requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ test: $(STAMP)  ## the test suite (k=resume runs the tests whose name has "resum
 test-long: $(STAMP)  ## the tests that the suite leaves out because they take minutes; before a release
 	@java=$$(scripts/java) && chromium=$$(scripts/chromium) && \
 		JAVA_HOME=$$java CHROMIUM=$$chromium exec $(PY) -m pytest -m long $(SIDE_BY_SIDE) $(ARGS)
+
+test-cluster: $(STAMP)  ## a standalone cluster whose executors, worker and driver are killed
+	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest -m cluster tests/e2e $(ARGS)
 
 trips: $(STAMP)  ## the modules that three acts pass through, and the calls between them
 	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest -s -q tests/dashboard/test_trips.py

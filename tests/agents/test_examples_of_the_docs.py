@@ -85,6 +85,31 @@ def test_the_script_of_the_tutorial(bench: Bench) -> None:
     run(faster, lambda agent: paused(agent) == [("shop-1", 100)])
 
 
+def test_the_cell_of_the_notebook_page(bench: Bench, spark: SparkSession) -> None:
+    [cell] = examples("docs/how-to/deploy/notebook.md")
+    (bench.folder / "lines").mkdir()
+    lines = [json.dumps({"shop": "a", "n": n}) for n in (0, 100)]
+    (bench.folder / "lines/all.json").write_text("\n".join(lines))
+
+    def plausible(row: dict[str, Any]) -> dict[str, Any]:
+        if row["n"] == 100:
+            raise ValueError("100 is not plausible")
+        return row
+
+    names: dict[str, Any] = {
+        "spark": spark,
+        "source": spark.readStream.schema("shop STRING, n BIGINT").json(f"{bench.folder}/lines"),
+        "plausible": plausible,
+    }
+    exec(cell.replace("/tmp", str(bench.folder)), names)
+    agent = names["agent"]
+    wait_until(lambda: paused(agent) == [("a", 100)])
+    [task] = agent.paused_tasks()
+    assert agent.skip(task, reason="a typo")
+    assert agent.remove_thread("numbers")
+    agent.stop()
+
+
 def test_the_examples_of_the_guide(bench: Bench, spark: SparkSession) -> None:
     pipeline, connect, answers, probe = examples("docs/how-to/guard-a-pipeline.md")
     folder, dead_letters = bench.folder / "flights", bench.folder / "dlq" / "flights"

@@ -13,10 +13,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from arrester import Agent, LogAndContinue, LogAndPause
+from arrester.examples import flights
 from arrester.examples.flights import SCHEMA, ImplausibleDelay, plausible
 
 APPLICATION = "flights"
@@ -27,12 +29,15 @@ def main(folder: Path) -> None:
     """Run the pipeline over `folder`/input until it is requested to stop."""
     spark = (
         SparkSession.builder.appName(APPLICATION)
-        .master("local[2]")
+        .master(os.environ.get("SPARK_MASTER", "local[2]"))
+        .config("spark.driver.host", os.environ.get("SPARK_DRIVER_HOST", "127.0.0.1"))
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
+    # The executors of a cluster have nothing of ours.
+    cloudpickle.register_pickle_by_value(flights)  # type: ignore[no-untyped-call]
     source = (
         spark.readStream.schema("position BIGINT, origin STRING, flight STRING, value STRING")
         .option("maxFilesPerTrigger", 1)
