@@ -22,7 +22,7 @@ from arrester.dashboard.rest.base import RestView
 _SERVER_PARTS = ("postgres", "redis", "wake", "worker", "housekeeper")
 
 
-class Gauge(NamedTuple):
+class MetricGauge(NamedTuple):
     """A gauge, and how its samples are read from the values."""
 
     name: str
@@ -33,46 +33,46 @@ class Gauge(NamedTuple):
 
 _BY_STATUS = ("application", "status")
 _GAUGES = (
-    Gauge(
+    MetricGauge(
         "arrester_up",
         "1 when a part of the server answers, else 0.",
         lambda values: {name: getattr(values.health, name).up for name in _SERVER_PARTS},
         ("part",),
     ),
-    Gauge(
+    MetricGauge(
         "arrester_application_latched",
         "1 while the application is LATCHED, else 0.",
         lambda values: values.latched,
     ),
-    Gauge(
+    MetricGauge(
         "arrester_tasks",
         "Tasks with failures since creation, by status; live checkpoints only.",
         lambda values: values.tasks,
         _BY_STATUS,
     ),
-    Gauge(
+    MetricGauge(
         "arrester_instances",
         "All known instances, by status; a killed instance keeps its last status.",
         lambda values: values.instances,
         _BY_STATUS,
     ),
-    Gauge(
+    MetricGauge(
         "arrester_instances_alive",
         "Live instances, including lost ones that are not replaced.",
         lambda values: values.alive,
     ),
-    Gauge(
+    MetricGauge(
         "arrester_instances_lost",
         "Lost instances: not ended, no heartbeat, not replaced.",
         lambda values: values.lost,
     ),
-    Gauge(
+    MetricGauge(
         "arrester_in_progress_seconds",
         "Time for which the oldest micro-batch or chunk of held records in progress has run.",
         lambda values: values.in_progress_seconds,
         ("application", "pipeline"),
     ),
-    Gauge(
+    MetricGauge(
         "arrester_commands",
         "Commands since creation, by status.",
         lambda values: values.commands,
