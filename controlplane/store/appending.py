@@ -174,8 +174,8 @@ def ensure_partitions(first: date, *, days: int) -> int:
     """Create the partitions of `days` days; return how many were missing."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT arrester_ensure_partitions(%s, %s)", [first, days])
-        (made,) = cursor.fetchone()
-        return int(made)
+        (count,) = cursor.fetchone()
+        return int(count)
 
 
 class Dropped(msgspec.Struct, frozen=True, kw_only=True):

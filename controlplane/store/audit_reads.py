@@ -126,9 +126,9 @@ def read_notes_on_command(command: UUID, *, limit: int) -> list[StoredEvent]:
 def count_by_task(
     application: str, fingerprint: str, *, limit: int
 ) -> tuple[dict[UUID, int], bool]:
-    """Return failed records of a group by task, the newest first, and whether these are all.
+    """Return the failed records of a group by task, newest first, and whether these are all.
 
-    Of no more than the `limit` newest events.
+    Only the `limit` newest events are counted.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -138,8 +138,8 @@ def count_by_task(
             " WHERE task IS NOT NULL GROUP BY 1 ORDER BY max(occurred_at) DESC, 1",
             [column_values.hash_group(application, fingerprint), limit],
         )
-        found = cursor.fetchall()
-    return {task: int(count) for task, count, _ in found}, sum(row[2] for row in found) < limit
+        rows = cursor.fetchall()
+    return {task: int(count) for task, count, _ in rows}, sum(row[2] for row in rows) < limit
 
 
 def _range(

@@ -110,13 +110,13 @@ def read_at(places: Sequence[Place]) -> list[StoredEvent]:
     wanted: dict[tuple[int, date, int], set[int]] = defaultdict(set)
     for each in places:
         wanted[each[:3]].add(each.place)
-    found: dict[Place, StoredEvent] = {}
+    events: dict[Place, StoredEvent] = {}
     # Neighbours are usually in one block, or in two.
     for (stream, day), row in _rows(sorted(wanted)):
         some = codec.decode_events_at(row.heads, wanted[stream, day, row.sequence])
         for place, event in some.items():
-            found[Place(stream, day, row.sequence, place)] = row.stored(place, event)
-    return [found[each] for each in places]
+            events[Place(stream, day, row.sequence, place)] = row.stored(place, event)
+    return [events[each] for each in places]
 
 
 def _rows(keys: Sequence[tuple[int, date, int]]) -> Iterator[tuple[tuple[int, date], BatchRow]]:
@@ -138,7 +138,7 @@ def _rows(keys: Sequence[tuple[int, date, int]]) -> Iterator[tuple[tuple[int, da
 
 def read(application: str, *, after: int, until: int) -> list[BatchRow]:
     """Return the batches with the positions after `after` up to `until`, in order."""
-    found = prepared_statements.rows(
+    rows = prepared_statements.rows(
         "SELECT %(application)s::text, sequence, id, received_at, heads FROM batch"
         f" WHERE stream = {_STREAM} AND sequence <= %(until)s"
         " AND sequence >= coalesce((SELECT max(early.sequence) FROM batch AS early"
@@ -147,21 +147,21 @@ def read(application: str, *, after: int, until: int) -> list[BatchRow]:
         {"application": application, "until": until, "first": after + 1},
         binary=True,
     )
-    return [_row(row) for row in found]
+    return [_row(row) for row in rows]
 
 
 def next_begin(application: str, *, after: int) -> int | None:
     """Return the position of the first batch that begins after another position, or None."""
-    ((found,),) = prepared_statements.rows(
+    ((position,),) = prepared_statements.rows(
         f"SELECT min(sequence) FROM batch WHERE stream = {_STREAM} AND sequence > %(after)s",
         {"application": application, "after": after},
     )
-    return None if found is None else int(found)
+    return None if position is None else int(position)
 
 
 def read_after(positions: Mapping[str, int], *, share: int) -> list[BatchRow]:
     """Return the batches with the next `share` positions after one position of each log."""
-    found = prepared_statements.rows(
+    rows = prepared_statements.rows(
         f"SELECT {COLUMNS} FROM unnest(%s::text[], %s::bigint[]) AS wanted (name, after)"
         " JOIN stream ON stream.application = wanted.name CROSS JOIN LATERAL ("
         "SELECT * FROM batch WHERE batch.stream = stream.id"
@@ -171,12 +171,12 @@ def read_after(positions: Mapping[str, int], *, share: int) -> list[BatchRow]:
         [list(positions), list(positions.values()), share],
         binary=True,
     )
-    return [_row(row) for row in found]
+    return [_row(row) for row in rows]
 
 
 def read_containing(application: str, sequence: int) -> BatchRow | None:
     """Return the batch that contains a position."""
-    found = prepared_statements.rows(
+    rows = prepared_statements.rows(
         f"SELECT {COLUMNS}, batch.count"
         " FROM stream CROSS JOIN LATERAL (SELECT * FROM batch WHERE batch.stream = stream.id"
         " AND batch.sequence <= %s ORDER BY batch.sequence DESC LIMIT 1) AS batch"
@@ -184,9 +184,9 @@ def read_containing(application: str, sequence: int) -> BatchRow | None:
         [sequence, application],
         binary=True,
     )
-    if not found or sequence >= found[0][1] + found[0][-1]:
+    if not rows or sequence >= rows[0][1] + rows[0][-1]:
         return None
-    return _row(found[0][:-1])
+    return _row(rows[0][:-1])
 
 
 def _row(values: Sequence[Any]) -> BatchRow:
@@ -206,11 +206,11 @@ class _BatchBodies(NamedTuple):
 
 def body_of(stored: StoredEvent) -> Body | None:
     """Return the body of an event; None if it has none or it is unreadable."""
-    found = _batch_bodies(stored)
-    if found is None:
+    batch = _batch_bodies(stored)
+    if batch is None:
         return None
     try:
-        return bodies.decode_body(found.bodies, found.place)
+        return bodies.decode_body(batch.bodies, batch.place)
     except MalformedBatch:
         # The fold does not decode bodies, so broken compression is detected here.
         log.exception("%s @ %s: the bodies of its batch", stored.application, stored.sequence)
@@ -222,17 +222,17 @@ def erase_body(stored: StoredEvent) -> str:
 
     Requires the owner's role. Raises NotFound if there is no body.
     """
-    found = _batch_bodies(stored)
+    batch = _batch_bodies(stored)
     try:
-        if found is None:
+        if batch is None:
             raise MalformedBatch("no event of its batch has a body")
-        replacement = bodies.without_body(found.bodies, found.place)
+        replacement = bodies.without_body(batch.bodies, batch.place)
     except MalformedBatch as exc:
         raise NotFound(f"{stored.application} @ {stored.sequence}: {exc}") from exc
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT arrester_erase_body(%s, %s, %s, %s)",
-            [found.stream, found.first, found.day, replacement],
+            [batch.stream, batch.first, batch.day, replacement],
         )
         return str(cursor.fetchone()[0])
 

@@ -164,8 +164,8 @@ def _columns(stored: StoredEvent) -> LogRow:
 def fingerprint_of(event: Event) -> str | None:
     """Return the error group of an event."""
     failure = getattr(event.data, "failure", None)
-    found = getattr(event.data if failure is None else failure, "fingerprint", None)
-    return None if found is None else str(found)
+    fingerprint = getattr(event.data if failure is None else failure, "fingerprint", None)
+    return None if fingerprint is None else str(fingerprint)
 
 
 def actor_of(event: Event) -> str | None:

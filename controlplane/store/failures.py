@@ -104,8 +104,8 @@ def _scans(wanted: FailureQuery) -> _Scans:
         names, keys = [name for name, _ in wanted.groups], _causes(wanted.groups)
         sql = "unnest(%s::text[], %s::bigint[]) AS log (name, key)"
         return _Scans(sql, [names, keys], len(keys))
-    found = "SELECT application AS name, id AS key FROM stream WHERE application = ANY(%s::text[])"
-    return _Scans(f"({found}) AS log", [list(wanted.applications)], len(wanted.applications))
+    sql = "SELECT application AS name, id AS key FROM stream WHERE application = ANY(%s::text[])"
+    return _Scans(f"({sql}) AS log", [list(wanted.applications)], len(wanted.applications))
 
 
 def _read(
@@ -144,26 +144,30 @@ def _bounds(wanted: FailureQuery) -> _Conditions:
         before = MAX_BIGINT if wanted.before is None else wanted.before[2]
         return {"task = log.key": [], "sequence < %s": [min(wanted.until_position + 1, before)]}
     column = "stream" if wanted.groups is None else "cause"
-    found: _Conditions = {f"{column} = log.key": [], "count IS NOT NULL": [], **_occurred(wanted)}
+    conditions: _Conditions = {
+        f"{column} = log.key": [],
+        "count IS NOT NULL": [],
+        **_occurred(wanted),
+    }
     if wanted.before is not None:
         # The index starts at the first condition; the second is exact.
-        found["occurred_at <= %s"] = [wanted.before[0]]
-        found[f"(occurred_at, {_NAME}, sequence) < (%s, %s, %s)"] = [*wanted.before]
-    return found
+        conditions["occurred_at <= %s"] = [wanted.before[0]]
+        conditions[f"(occurred_at, {_NAME}, sequence) < (%s, %s, %s)"] = [*wanted.before]
+    return conditions
 
 
 def _filters(wanted: FailureQuery) -> _Conditions:
     """Return the conditions on the rows that the index gives."""
-    found: _Conditions = {
+    conditions: _Conditions = {
         f"{column} = %s": [column_values.hash_text(name)]
         for column in ("pipeline", "stage", "exception_class")
         if (name := getattr(wanted, column)) is not None
     }
     if wanted.task is not None:
-        found |= {"count IS NOT NULL": [], **_occurred(wanted)}
+        conditions |= {"count IS NOT NULL": [], **_occurred(wanted)}
         if wanted.groups is not None:
-            found["cause = ANY(%s::bigint[])"] = [_causes(wanted.groups)]
-    return found
+            conditions["cause = ANY(%s::bigint[])"] = [_causes(wanted.groups)]
+    return conditions
 
 
 def _causes(groups: Sequence[tuple[str, str]]) -> list[int]:

@@ -77,10 +77,10 @@ def read_following(positions: Mapping[str, int], *, limit: int) -> list[StoredEv
     if not positions:
         return []
     share = max(1, limit // len(positions))
-    found = batches.read_after(positions, share=share)
+    rows = batches.read_after(positions, share=share)
     events = [
         each
-        for row in found
+        for row in rows
         for each in row.events()
         if positions[row.application] < each.sequence <= positions[row.application] + share
     ]
@@ -124,8 +124,8 @@ def last_before(application: str, day: date) -> tuple[int, datetime] | None:
             " AND day < %s ORDER BY sequence DESC LIMIT 1",
             [application, day],
         )
-        found = cursor.fetchone()
-    return None if found is None else (found[0], found[1])
+        row = cursor.fetchone()
+    return None if row is None else (row[0], row[1])
 
 
 def read_one(application: str, sequence: int) -> StoredEvent:
@@ -145,8 +145,8 @@ def read_batch(application: str, id: UUID) -> list[StoredEvent]:
             "SELECT first_sequence FROM batch_seen WHERE application = %s AND batch = %s",
             [application, id],
         )
-        found = cursor.fetchone()
-    row = None if found is None else batches.read_containing(application, found[0])
+        seen_row = cursor.fetchone()
+    row = None if seen_row is None else batches.read_containing(application, seen_row[0])
     return [] if row is None else row.events()
 
 
@@ -156,11 +156,11 @@ def read_task_history(
     """Return the events of a task and of its commands, newest first."""
     end = MAX_BIGINT if before is None else before
     # Two index scans: one condition with OR would read and sort all of the task's history.
-    found = _newest("task = %s", [task], end=end, limit=limit)
+    places = _newest("task = %s", [task], end=end, limit=limit)
     if commands:
         others = f"stream = {_STREAM} AND command = ANY(%s::uuid[]) AND task IS DISTINCT FROM %s"
-        found += _newest(others, [application, list(commands), task], end=end, limit=limit)
-    newest = sorted(found, key=lambda each: each.first + each.place, reverse=True)
+        places += _newest(others, [application, list(commands), task], end=end, limit=limit)
+    newest = sorted(places, key=lambda each: each.first + each.place, reverse=True)
     return batches.read_at(newest[:limit])
 
 
@@ -210,8 +210,8 @@ def read_next(stored: StoredEvent, *, newer: bool) -> int | None:
             f" ORDER BY occurred_at {order}, sequence {order} LIMIT 1",
             [cause, type_of(RecordFailed), stored.event.occurred_at, stored.sequence],
         )
-        found = cursor.fetchone()
-    return None if found is None else int(found[0])
+        row = cursor.fetchone()
+    return None if row is None else int(row[0])
 
 
 #: The sort key of the lists: time, application, position.
@@ -231,14 +231,17 @@ def filled(
     before: T | None,
     limit: int,
 ) -> list[StoredEvent]:
-    """Return `limit` matching events, or all that are left: two names may share a number."""
-    found: list[StoredEvent] = []
+    """Return `limit` matching events, or all that are left.
+
+    `read` selects by hashes of names. It may return other events: two names can have one hash.
+    """
+    matching: list[StoredEvent] = []
     while True:
-        some = read(before)
-        found += filter(has, some)
-        if len(some) < limit or len(found) >= limit:
-            return found[:limit]
-        before = key(some[-1])
+        events = read(before)
+        matching += filter(has, events)
+        if len(events) < limit or len(matching) >= limit:
+            return matching[:limit]
+        before = key(events[-1])
 
 
 def select(where: str, parameters: Sequence[Parameter]) -> list[StoredEvent]:

@@ -30,8 +30,8 @@ def rows(
     with cursor() as prepared:
         prepared.cursor.format = Format.BINARY if binary else Format.TEXT
         prepared.execute(statement, parameters)
-        found: list[tuple[Any, ...]] = prepared.fetchall()
-        return found
+        result: list[tuple[Any, ...]] = prepared.fetchall()
+        return result
 
 
 @contextmanager

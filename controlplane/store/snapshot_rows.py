@@ -84,8 +84,8 @@ def nearest_snapshot(application: str, position: int) -> int:
             f" {_BOTH.format(wanted='AND kind = %(kind)s AND key = %(application)s')}",
             {"application": application, "position": position, "kind": EVERY_POSITION},
         )
-        (found,) = cursor.fetchone()
-    return int(found)
+        (newest,) = cursor.fetchone()
+    return int(newest)
 
 
 def states_at(application: str, position: int, *, kind: str | None = None) -> list[StoredState]:
@@ -148,8 +148,8 @@ def next_snapshot(application: str, *, after: int) -> int | None:
             "SELECT min(position) FROM snapshot WHERE application = %s AND position > %s",
             [application, after],
         )
-        (found,) = cursor.fetchone()
-    return None if found is None else int(found)
+        (position,) = cursor.fetchone()
+    return None if position is None else int(position)
 
 
 def snapshot_states(application: str, position: int) -> list[StoredState]:
@@ -174,11 +174,11 @@ def delete_snapshots(application: str, *, but: Collection[int]) -> None:
             " SELECT position FROM there WHERE position IS NOT NULL",
             {"application": application},
         )
-        found = {position for (position,) in cursor.fetchall()} - set(but)
-        if found:
+        positions = {position for (position,) in cursor.fetchall()} - set(but)
+        if positions:
             cursor.execute(
                 "DELETE FROM snapshot WHERE application = %s AND position = ANY(%s)",
-                [application, sorted(found)],
+                [application, sorted(positions)],
             )
 
 

@@ -105,8 +105,8 @@ def read_entry(application: str, id: str, fields: Mapping[bytes, bytes]) -> Deco
             spool=codec.parse_uuid(fields.get(b"spool"), "spool"),
         )
         batch = fields.get(b"events", b"")
-        if (found := codec.read_batch(batch)) is not None:
-            elements, packed = found
+        if (parts := codec.read_batch(batch)) is not None:
+            elements, packed = parts
             # Columns are failed records, which any agent may report.
             events = (each for each in elements if isinstance(each, Event))
             if not any(_refusal(each) for each in events if type(each.data) in CHECKED_EVENTS):
