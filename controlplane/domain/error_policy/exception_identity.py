@@ -92,7 +92,7 @@ def _result_of(thing: object, method: str) -> str | None:
     """Return the result of a method as text; a foreign method may raise."""
     try:
         method_ = getattr(thing, method, None)
-        found = method_() if callable(method_) else None
+        result = method_() if callable(method_) else None
     except Exception:
         return None
-    return found if isinstance(found, str) else None
+    return result if isinstance(result, str) else None

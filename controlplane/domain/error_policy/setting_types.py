@@ -115,10 +115,10 @@ def names(value: object) -> tuple[str, ...]:
 
 def class_names(value: object) -> tuple[str, ...]:
     """Read dotted names of exception classes, and Spark error conditions."""
-    found = names(value)
-    if not all(_DOTTED.fullmatch(name) or _CONDITION.fullmatch(name) for name in found):
+    classes = names(value)
+    if not all(_DOTTED.fullmatch(name) or _CONDITION.fullmatch(name) for name in classes):
         raise ValueError(value)
-    return found
+    return classes
 
 
 def handler(value: object) -> object:

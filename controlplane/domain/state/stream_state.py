@@ -70,50 +70,50 @@ _GROUP = get_args(GroupEvent | NoteAdded)
 
 def state_keys(application: str, elements: Iterable[Element]) -> StateKeys:
     """Return which states `fold` will use, so that they can be read in one statement."""
-    found = StateKeys()
+    keys = StateKeys()
     #: Tasks of failed records, by their run.
     failed: dict[PipelineKey, set[str | None]] = {}
     for event in elements:
         if isinstance(event, FailedRecords):
             line = (event.run.pipeline, event.run.checkpoint)
             failed.setdefault(line, set()).update(event.tasks)
-            found.groups.update(event.fingerprints)
+            keys.groups.update(event.fingerprints)
         else:
-            _add_keys(found, application, event)
-    for line, keys in failed.items():
-        found.threads.add(line)
+            _add_keys(keys, application, event)
+    for line, task_keys in failed.items():
+        keys.threads.add(line)
         pipeline, checkpoint = line
-        for key in keys:
+        for key in task_keys:
             digest = task_digest(application, pipeline, checkpoint, key)
-            found.tasks[digest] = TaskId(
+            keys.tasks[digest] = TaskId(
                 application=application, pipeline=pipeline, checkpoint=checkpoint, key=key
             )
-    return found
+    return keys
 
 
-def _add_keys(found: StateKeys, application: str, event: Event) -> None:
+def _add_keys(keys: StateKeys, application: str, event: Event) -> None:
     """Add the states that one event uses."""
     data, run = event.data, event.run
     if run is not None and isinstance(data, _TASK):
         digest = task_digest(application, run.pipeline, run.checkpoint, data.task)
-        if digest not in found.tasks:
-            found.tasks[digest] = task_id(application, run, data.task)
-            found.threads.add((run.pipeline, run.checkpoint))
+        if digest not in keys.tasks:
+            keys.tasks[digest] = task_id(application, run, data.task)
+            keys.threads.add((run.pipeline, run.checkpoint))
         if isinstance(data, FAILED):
-            found.groups.add(data.failure.fingerprint)
+            keys.groups.add(data.failure.fingerprint)
         return
     if isinstance(data, _INSTANCE) and event.instance is not None:
-        found.instances.add(event.instance)
+        keys.instances.add(event.instance)
     if run is not None:
-        found.threads.add((run.pipeline, run.checkpoint))
+        keys.threads.add((run.pipeline, run.checkpoint))
         if isinstance(data, StateReported):
-            found.reported.add((run.pipeline, run.checkpoint))
+            keys.reported.add((run.pipeline, run.checkpoint))
             ids = (task_id(application, run, each.task) for each in data.tasks)
-            found.tasks.update((id.digest, id) for id in ids)
+            keys.tasks.update((id.digest, id) for id in ids)
     if isinstance(data, _GROUP) and data.fingerprint is not None:
-        found.groups.add(data.fingerprint)
+        keys.groups.add(data.fingerprint)
     if isinstance(data, _COMMAND):
-        found.commands.add(data.command)
+        keys.commands.add(data.command)
 
 
 @dataclass(slots=True)

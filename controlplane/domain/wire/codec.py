@@ -201,15 +201,15 @@ def decode_elements(heads: bytes) -> list[Element]:
 
 def decode_events_at(heads: bytes, indexes: Iterable[int]) -> dict[int, Event]:
     """Return the events at some places of a batch, as `decode_elements` does."""
-    wanted, found, begin = set(indexes), {}, 0
+    wanted, events, begin = set(indexes), {}, 0
     for each in decode_elements(heads):
         end = begin + size([each])
         for index in wanted.intersection(range(begin, end)):
-            found[index] = each.event(index - begin) if isinstance(each, FailedRecords) else each
+            events[index] = each.event(index - begin) if isinstance(each, FailedRecords) else each
         begin = end
-    if len(found) < len(wanted):
+    if len(events) < len(wanted):
         raise MalformedBatch(f"{begin} events, {max(wanted)} is none of them")
-    return found
+    return events
 
 
 def decode_batch(packed: bytes) -> list[Event | UnreadableEvent]:

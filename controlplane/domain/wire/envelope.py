@@ -39,9 +39,9 @@ def incomplete(event: Event) -> str | None:
     if run is not None and (wrong := _invalid_run(run.pipeline[:_LIMIT], run.checkpoint[:_LIMIT])):
         return wrong
     if isinstance(data, StateReported):
-        found = (each.failure for each in data.tasks if each.failure is not None)
+        failures = (each.failure for each in data.tasks if each.failure is not None)
         return next(
-            filter(None, (_invalid_fingerprint(each.fingerprint[:_LIMIT]) for each in found)),
+            filter(None, (_invalid_fingerprint(each.fingerprint[:_LIMIT]) for each in failures)),
             None,
         )
     failure = getattr(data, "failure", None)
