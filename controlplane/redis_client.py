@@ -101,13 +101,13 @@ end
 """
 
 
-def delete_entries(pipe: Pipeline, stream: str, found: Iterable[StreamEntry]) -> None:
+def delete_entries(pipe: Pipeline, stream: str, entries: Iterable[StreamEntry]) -> None:
     """Delete entries from a stream, unless their ids now belong to other entries.
 
     A Redis that was emptied meanwhile assigns an id again: within one millisecond, or if its clock
     goes back. A batch other than the one read has not been folded.
     """
-    arguments = [part for id, fields in found for part in (id, *next(iter(fields.items())))]
+    arguments = [part for id, fields in entries for part in (id, *next(iter(fields.items())))]
     pipe.eval(_DELETE_ENTRIES, 1, stream, *arguments)
 
 
@@ -115,8 +115,8 @@ def changed_streams(redis: Redis, positions: dict[str, str], *, milliseconds: in
     """Wait until streams have entries after their positions; return those that have."""
     # One entry of each is enough. The result depends on the protocol: pairs, or a dictionary.
     streams: Any = dict(positions)
-    found: Any = redis.xread(streams, count=1, block=milliseconds)
-    names = found.keys() if isinstance(found, dict) else [name for name, _ in found or ()]
+    reply: Any = redis.xread(streams, count=1, block=milliseconds)
+    names = reply.keys() if isinstance(reply, dict) else [name for name, _ in reply or ()]
     return [name.decode() for name in names]
 
 

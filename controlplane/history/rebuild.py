@@ -96,9 +96,11 @@ def begin(application: str) -> Derivation:
 
 def derive(application: str, *, until: int, progress: Progress = silent) -> Derivation:
     """Return the states up to a position, read from the beginning of the log."""
-    found = begin(application)
-    found.fold(store.read_stored(application, after=found.position, until=until), progress=progress)
-    return found
+    derivation = begin(application)
+    derivation.fold(
+        store.read_stored(application, after=derivation.position, until=until), progress=progress
+    )
+    return derivation
 
 
 def live_rows(application: str) -> Derived:
@@ -107,26 +109,28 @@ def live_rows(application: str) -> Derived:
 
 
 def rebuild(application: str, *, progress: Progress = silent) -> int:
-    """Derive the views again beside the live ones, then replace the rows that differ.
+    """Derive the views again from the log, then replace the live rows that differ.
 
     Folds continue meanwhile; only the last events are read under the stream's lock. Return the
     position that the views reflect.
     """
     with store.maintenance_lock(application):
-        found, compared_snapshots = begin(application), Snapshots(application)
-        begun, changed = found.position, _ChangedRows(application)
+        derivation, compared_snapshots = begin(application), Snapshots(application)
+        begun, changed = derivation.position, _ChangedRows(application)
         rebuild_swap.clear(application)
-        _catch_up(application, found, progress=progress, snapshots=compared_snapshots)
+        _catch_up(application, derivation, progress=progress, snapshots=compared_snapshots)
         # If the end was near from the start, everything is compared under the stream's lock.
-        compared = found.position if found.position > begun else 0
+        compared = derivation.position if derivation.position > begun else 0
         if compared:
-            changed.put(found)
+            changed.put(derivation)
         with transaction.atomic(durable=True):
             # A snapshot made in parallel would contain rows that are about to be replaced.
             store.wait_for_snapshot_lock(application)
             stream = store.lock(application)
-            _fold_until(found, stream.sequence, progress=progress, snapshots=compared_snapshots)
-            changed.put(found, after=compared)
+            _fold_until(
+                derivation, stream.sequence, progress=progress, snapshots=compared_snapshots
+            )
+            changed.put(derivation, after=compared)
             if changed.keys:
                 rebuild_swap.swap(application, VIEWS)
             compared_snapshots.swap()
@@ -141,18 +145,18 @@ class _ChangedRows:
     application: str
     keys: set[tuple[type[fields.Model], Key]] = field(default_factory=set)
 
-    def put(self, found: Derivation, *, after: int = 0) -> None:
+    def put(self, derivation: Derivation, *, after: int = 0) -> None:
         """Compare the rows changed after a position, derived and live. Rows that were already
         stored are replaced."""
-        wanted, deleted = self._apart(found, after)
+        wanted, deleted = self._apart(derivation, after)
         rebuild_swap.save(self.application, wanted, deleted=deleted)
 
-    def _apart(self, found: Derivation, after: int) -> tuple[Derived, Derived]:
+    def _apart(self, derivation: Derivation, after: int) -> tuple[Derived, Derived]:
         """Return the rows to write and those to delete."""
         wanted: Derived = {}
         deleted: Derived = {}
         for model in VIEWS:
-            derived = _by_key(model, found.rows_of(model, after=after))
+            derived = _by_key(model, derivation.rows_of(model, after=after))
             others = {}
             for key, row in _keyed(
                 model, row_mapping.each_live_row(model, self.application, after=after)
@@ -163,7 +167,7 @@ class _ChangedRows:
                     del derived[key]
             if after and others:
                 # Rows unchanged by the log since then.
-                earlier = _by_key(model, found.rows_of(model))
+                earlier = _by_key(model, derivation.rows_of(model))
                 derived |= {key: earlier[key] for key in others.keys() & earlier.keys()}
             wanted[model] = [*derived.values()]
             deleted[model] = [row for key, row in others.items() if key not in derived]
@@ -181,32 +185,32 @@ def _keyed(model: type[fields.Model], some: Iterable[Row]) -> Iterator[tuple[Key
 
 
 def _fold_until(
-    found: Derivation,
+    derivation: Derivation,
     until: int,
     *,
     progress: Progress,
     snapshots: Snapshots | None = None,
 ) -> None:
     """Fold the events up to a position, and compare the snapshots on the way."""
-    name = found.state.application.name
-    while found.position < until:
-        stop = until if snapshots is None else snapshots.next(after=found.position)
-        elements = store.read_stored(name, after=found.position, until=min(stop, until))
-        found.fold(elements, progress=progress)
-        if snapshots is not None and found.position == stop:
-            snapshots.compare(found.state, stop)
+    name = derivation.state.application.name
+    while derivation.position < until:
+        stop = until if snapshots is None else snapshots.next(after=derivation.position)
+        elements = store.read_stored(name, after=derivation.position, until=min(stop, until))
+        derivation.fold(elements, progress=progress)
+        if snapshots is not None and derivation.position == stop:
+            snapshots.compare(derivation.state, stop)
 
 
 def _catch_up(
     application: str,
-    found: Derivation,
+    derivation: Derivation,
     *,
     progress: Progress,
     snapshots: Snapshots | None = None,
 ) -> None:
     """Fold until the end of the log is near."""
-    while (end := store.read_stream(application).sequence) - found.position > NEAR:
-        _fold_until(found, end, progress=progress, snapshots=snapshots)
+    while (end := store.read_stream(application).sequence) - derivation.position > NEAR:
+        _fold_until(derivation, end, progress=progress, snapshots=snapshots)
 
 
 def differences(application: str, *, progress: Progress = silent) -> list[str]:
@@ -215,19 +219,21 @@ def differences(application: str, *, progress: Progress = silent) -> list[str]:
     Folds continue meanwhile, until the last events.
     """
     with store.maintenance_lock(application):
-        found = begin(application)
-        _catch_up(application, found, progress=progress)
+        derivation = begin(application)
+        _catch_up(application, derivation, progress=progress)
         with transaction.atomic():
             store.lock(application)
-            found.fold(store.read_stored(application, after=found.position), progress=progress)
-            derived, shown = found.rows(), live_rows(application)
+            derivation.fold(
+                store.read_stored(application, after=derivation.position), progress=progress
+            )
+            derived, shown = derivation.rows(), live_rows(application)
     return [line for model in VIEWS for line in _compare(model, derived[model], shown[model])]
 
 
-def _compare(model: type[fields.Model], derived: list[Row], found: list[Row]) -> Iterator[str]:
+def _compare(model: type[fields.Model], derived: list[Row], shown: list[Row]) -> Iterator[str]:
     table = model._meta.db_table
     derived_rows = {row_mapping.key_of(model, row): row for row in derived}
-    shown_rows = {row_mapping.key_of(model, row): row for row in found}
+    shown_rows = {row_mapping.key_of(model, row): row for row in shown}
     for key in sorted(derived_rows.keys() | shown_rows.keys()):
         if derived_rows.get(key) != shown_rows.get(key):
             yield (

@@ -32,9 +32,9 @@ def save(application: str, wanted: Rows, *, deleted: Rows) -> None:
     upsert([Upsert(models.ShadowRow, packed)])
 
 
-def _packed(application: str, found: Rows, *, kind: str = "") -> Iterator[Row]:
-    for model, some in found.items():
-        for row in some:
+def _packed(application: str, rows: Rows, *, kind: str = "") -> Iterator[Row]:
+    for model, model_rows in rows.items():
+        for row in model_rows:
             yield {
                 "application": application,
                 "view": f"{kind}{model._meta.db_table}",

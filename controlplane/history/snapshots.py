@@ -27,9 +27,10 @@ class Snapshots:
 
     def next(self, *, after: int) -> int:
         """Return the position of the next snapshot, existing or to be made."""
-        found = store.next_snapshot(self.application, after=after)
-        if found is not None and found <= after + APART * state_at_position.EVENTS_PER_SNAPSHOT:
-            return found
+        position = store.next_snapshot(self.application, after=after)
+        farthest = after + APART * state_at_position.EVENTS_PER_SNAPSHOT
+        if position is not None and position <= farthest:
+            return position
         return after + state_at_position.LATE * state_at_position.EVENTS_PER_SNAPSHOT
 
     def compare(self, state: StreamState, position: int) -> None:

@@ -100,23 +100,23 @@ def _drain_until(
     seen = store.read_stream(application)
     # From the start, not from the cursor: earlier entries were left by a crash between commit and
     # confirmation, or by a Redis whose clock went back. Their batch ids identify them.
-    found = redis_client.entries(redis, stream, count=count)
+    raw_entries = redis_client.entries(redis, stream, count=count)
     while time.monotonic() < deadline:
-        if not found:
+        if not raw_entries:
             return events, False
-        entries = _read(application, found)
+        entries = _read(application, raw_entries)
         before = seen.sequence
         try:
             seen, stored = fold(seen, entries)
         except StreamAdvanced:
             seen = store.read_stream(application)
-            found = redis_client.entries(redis, stream, count=count)
+            raw_entries = redis_client.entries(redis, stream, count=count)
             continue
         events += sum(last(each) - each.sequence + 1 for each in stored)
         packed = sum(size(entry.events) for entry in entries)
         fitting = len(entries) * EVENTS_PER_READ // max(packed, 1)
         count = max(1, min(fitting, count * 2, MAX_ENTRIES))
-        found = _confirm(redis, application, entries, count=count)
+        raw_entries = _confirm(redis, application, entries, count=count)
         _relay_if_needed(application, stored)
         if stored and state_at_position.may_be_due(before, seen.sequence) and seen.sequence >= due:
             due = state_at_position.ensure_snapshot(
@@ -125,11 +125,11 @@ def _drain_until(
     return events, True
 
 
-def _read(application: str, found: Iterable[redis_client.StreamEntry]) -> list[DecodedEntry]:
+def _read(application: str, raw_entries: Iterable[redis_client.StreamEntry]) -> list[DecodedEntry]:
     """Return the entries of one transaction, in order."""
     entries: list[DecodedEntry] = []
     events = 0
-    for id, fields in found:
+    for id, fields in raw_entries:
         entries.append(read_entry(application, id, fields))
         events += size(entries[-1].events) + len(entries[-1].quarantined)
         if events >= EVENTS_PER_READ:
@@ -173,8 +173,8 @@ def _confirm(
         redis_client.delete_entries(pipeline, redis_keys.events(application), read)
         pipeline.set(redis_keys.pending_drain(application), 1, ex=redis_keys.PENDING_DRAIN_SECONDS)
         pipeline.xrange(redis_keys.events(application), min=f"({entries[-1].id}", count=count)
-        *_, found = pipeline.execute()
-    return redis_client.decode_entries(found)
+        *_, raw_entries = pipeline.execute()
+    return redis_client.decode_entries(raw_entries)
 
 
 def _relay_if_needed(application: str, stored: Iterable[Stored]) -> None:

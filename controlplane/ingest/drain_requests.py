@@ -64,9 +64,9 @@ def unrequested(applications: Collection[str]) -> tuple[set[str], set[str]]:
             pipe.get(redis_keys.pending_drain(application))
             pipe.xlen(redis_keys.events(application))
         # A key of a wrong type must not affect other applications.
-        found = pipe.execute(raise_on_error=False)
+        replies = pipe.execute(raise_on_error=False)
     waiting, done, queued = set(), set(), _queued(redis)
-    for application, key, length in zip(names, found[::2], found[1::2], strict=True):
+    for application, key, length in zip(names, replies[::2], replies[1::2], strict=True):
         if key in queued:
             redis.expire(redis_keys.pending_drain(application), redis_keys.PENDING_DRAIN_SECONDS)
         elif key is None and length and isinstance(length, int):
@@ -78,11 +78,11 @@ def unrequested(applications: Collection[str]) -> tuple[set[str], set[str]]:
 
 def _queued(redis: redis_client.Redis) -> set[bytes]:
     """Return the ids of the queued messages."""
-    found = set()
+    ids = set()
     messages: Any = redis.lrange(DRAINS, 0, -1)
     for text in messages:
         try:
-            found.add(msgspec.json.decode(text, type=_Message).headers.id.encode())
+            ids.add(msgspec.json.decode(text, type=_Message).headers.id.encode())
         except msgspec.DecodeError:
             continue
-    return found
+    return ids

@@ -54,8 +54,8 @@ def _relay_commands(redis: redis_client.Redis, application: str) -> bool:
 
 
 def _open_commands(application: str) -> Sequence[CommandState]:
-    found = row_mapping.COMMANDS.load("application = %s AND open", [application])
-    return sorted(found, key=lambda each: (each.issued_at, str(each.id)))
+    commands = row_mapping.COMMANDS.load("application = %s AND open", [application])
+    return sorted(commands, key=lambda each: (each.issued_at, str(each.id)))
 
 
 def _as_issued(state: CommandState) -> CommandIssued:
