@@ -193,8 +193,8 @@ class Postgres:
         with psycopg.connect(url, autocommit=True) as connection:
             passwords = (self.credentials.owner, self.credentials.app)
             for role, password in zip(("arrester_owner", "arrester_app"), passwords, strict=True):
-                found = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role])
-                verb = "ALTER" if found.fetchone() else "CREATE"
+                cursor = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role])
+                verb = "ALTER" if cursor.fetchone() else "CREATE"
                 connection.execute(
                     sql.SQL("{} ROLE {} LOGIN PASSWORD {}").format(
                         sql.SQL(verb), sql.Identifier(role), sql.Literal(password)
@@ -215,9 +215,9 @@ def _allowed_owners() -> set[int]:
 
 def _check_version(data: Path) -> None:
     marker = data / "PG_VERSION"
-    if marker.exists() and (found := marker.read_text().strip()) != MAJOR:
+    if marker.exists() and (version := marker.read_text().strip()) != MAJOR:
         raise EmbeddedError(
-            f"{data} was created by PostgreSQL {found}, this is {MAJOR}: dump it with the old"
+            f"{data} was created by PostgreSQL {version}, this is {MAJOR}: dump it with the old"
             " version and load it into a new ARRESTER_HOME, or set DATABASE_URL"
         )
 

@@ -41,7 +41,7 @@ def _candidates() -> Iterator[Path]:
     if spec is not None and spec.origin is not None:
         yield from Path(spec.origin).parent.glob("_binaries/*/valkey-server")
     yield from (
-        Path(found) for name in ("valkey-server", "redis-server") if (found := shutil.which(name))
+        Path(path) for name in ("valkey-server", "redis-server") if (path := shutil.which(name))
     )
 
 
@@ -50,8 +50,8 @@ def _version(path: Path) -> tuple[int, ...]:
         result = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return (0,)
-    found = re.search(r"v=(\d+)\.(\d+)", result.stdout)
-    return tuple(int(part) for part in found.groups()) if found else (0,)
+    match = re.search(r"v=(\d+)\.(\d+)", result.stdout)
+    return tuple(int(part) for part in match.groups()) if match else (0,)
 
 
 @dataclass(slots=True, kw_only=True)

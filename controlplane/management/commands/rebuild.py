@@ -47,11 +47,11 @@ class Command(BaseCommand):
         return 0
 
     def _verify(self, stream: store.LogStream) -> int:
-        found = rebuild.differences(stream.application, progress=self._progress(stream))
-        for line in found[:PRINTED_DIFFERENCES]:
+        differences = rebuild.differences(stream.application, progress=self._progress(stream))
+        for line in differences[:PRINTED_DIFFERENCES]:
             self._print(f"{stream.application} {line}")
-        self._print(f"{stream.application}: {len(found)} rows differ")
-        return len(found)
+        self._print(f"{stream.application}: {len(differences)} rows differ")
+        return len(differences)
 
     def _progress(self, stream: store.LogStream) -> Callable[[int], None]:
         return lambda count: self._print(

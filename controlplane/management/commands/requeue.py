@@ -48,7 +48,7 @@ class Command(BaseCommand):
         if dismiss and not (applications or batch):
             raise CommandError("--dismiss needs applications or --batch")
         selection = store.EntrySelection(batches=tuple(batch), old=old)
-        failed = found = 0
+        failed = entry_count = 0
         selected = applications or [stream.application for stream in store.all_streams()]
         for application in selected:
             try:
@@ -56,11 +56,11 @@ class Command(BaseCommand):
                     dismissed = actions.dismiss(
                         application, actor=actor, reason=reason, which=selection
                     )
-                    found += dismissed
+                    entry_count += dismissed
                     result = f"{dismissed} dismissed"
                 else:
                     done = actions.requeue(application, actor=actor, which=selection)
-                    found += done.requeued + done.invalid
+                    entry_count += done.requeued + done.invalid
                     result = f"{done.requeued} requeued, {done.invalid} still invalid"
             except ArresterError as exc:
                 failed += 1
@@ -69,6 +69,6 @@ class Command(BaseCommand):
                 self.stdout.write(f"{application}: {result}")
         if failed:
             raise CommandError(f"{failed} of {len(selected)} applications failed")
-        if batch and not found:
+        if batch and not entry_count:
             batches = ", ".join(str(each) for each in batch)
             raise CommandError(f"--batch {batches}: no quarantined entries")

@@ -110,8 +110,8 @@ class Waker:
                 count=KEYS_PER_STEP,
                 _type="stream",
             )
-            self.scan_cursor, found = answer
-            for name in (key.decode(errors="replace") for key in found):
+            self.scan_cursor, keys = answer
+            for name in (key.decode(errors="replace") for key in keys):
                 if name not in self.positions and _is_ours(name):
                     self.positions[name] = "0-0"
             if not self.scan_cursor:
