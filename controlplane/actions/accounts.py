@@ -108,10 +108,10 @@ def _is_valid_name(name: str) -> bool:
 
 
 def _account(name: str) -> User:
-    found = User.objects.select_for_update().filter(username=name).first()
-    if found is None:
+    account = User.objects.select_for_update().filter(username=name).first()
+    if account is None:
         raise NotFound(f"there is no account {name!r}")
-    return found
+    return account
 
 
 def _refuse_own_account(name: str, actor: str) -> None:

@@ -144,13 +144,13 @@ def _resumed(task: TaskId, command: CommandState) -> Resumed:
 def _tasks(digests: Sequence[str]) -> list[TaskId]:
     """Return the tasks in the order of the request, each once; raise NotFound."""
     requested = dict.fromkeys(_digest(digest) for digest in digests)
-    found = {
+    ids = {
         task.id.digest: task.id
         for task in row_mapping.TASKS.load("digest = ANY(%s::uuid[])", [[*requested]])
     }
-    for digest in requested.keys() - found.keys():
+    for digest in requested.keys() - ids.keys():
         raise NotFound(f"there is no task {digest!r}")
-    return [found[digest] for digest in requested]
+    return [ids[digest] for digest in requested]
 
 
 def _digest(text: str) -> str:
@@ -168,8 +168,8 @@ def cancel_command(
     An instance may have fetched it without an answer yet: its later answer is final.
     """
     check_text(actor=actor, reason=reason)
-    found = row_mapping.COMMANDS.load("id = %s", [command])
-    if not found:
+    commands = row_mapping.COMMANDS.load("id = %s", [command])
+    if not commands:
         raise NotFound(f"there is no command {command}")
 
     def rule(state: StreamState) -> list[Event]:
@@ -182,7 +182,7 @@ def cancel_command(
         )
         return [Event(occurred_at=datetime.now(UTC), data=data)]
 
-    state = advance(found[0].application, rule, commands=[command], id=id)
+    state = advance(commands[0].application, rule, commands=[command], id=id)
     return state.commands[command]
 
 

@@ -111,10 +111,10 @@ def note_on_task(task: TaskId, *, actor: str, text: str, id: UUID | None = None)
 
 def note_on_command(command: UUID, *, actor: str, text: str, id: UUID | None = None) -> None:
     """Add a note to a command; raise NotFound if there is none."""
-    found = row_mapping.COMMANDS.load("id = %s", [command])
-    if not found:
+    commands = row_mapping.COMMANDS.load("id = %s", [command])
+    if not commands:
         raise NotFound(f"there is no command {command}")
-    _note(found[0].application, NoteAdded(actor=actor, text=text, command=command), id)
+    _note(commands[0].application, NoteAdded(actor=actor, text=text, command=command), id)
 
 
 def _note(application: str, data: NoteAdded, id: UUID | None) -> StreamState:
@@ -133,7 +133,7 @@ def _note(application: str, data: NoteAdded, id: UUID | None) -> StreamState:
 
 
 def _group(state: StreamState, fingerprint: str) -> GroupState:
-    found = state.groups.get(fingerprint)
-    if found is None:
+    group = state.groups.get(fingerprint)
+    if group is None:
         raise NotFound(f"there is no error group {state.application.name} {fingerprint!r}")
-    return found
+    return group

@@ -87,11 +87,11 @@ def _requeue_some(
     stream = store.lock(application)
     if id is not None and store.seen_batches(application, [id]):
         return None
-    found = store.read_waiting_entries(application, which, after=after, limit=PORTION)
-    if not found:
+    entries = store.read_waiting_entries(application, which, after=after, limit=PORTION)
+    if not entries:
         return None
     requeued = []
-    for each in found:
+    for each in entries:
         try:
             decoded = reread_entry(each)
             stream = _append(stream, decoded, received_at=now)
@@ -105,7 +105,7 @@ def _requeue_some(
         data = QuarantineRequeued(actor=actor, entry=entry, count=len(requeued))
         _record(stream, data, id, at=now)
         transaction.on_commit(partial(command_outbox.try_relay, application))
-    return Requeued(requeued=len(requeued), invalid=len(found) - len(requeued)), found[-1].id
+    return Requeued(requeued=len(requeued), invalid=len(entries) - len(requeued)), entries[-1].id
 
 
 @transaction.atomic(durable=True)

@@ -44,8 +44,8 @@ def upsert(upserts: Iterable[Upsert]) -> None:
 def column_types(model: type[fields.Model]) -> dict[str, str]:
     """Return the columns of a table with their types, without those that PostgreSQL fills."""
     stored_fields = (field for field in model._meta.concrete_fields if not field.generated)
-    found = {field.column: field.db_type(connection) for field in stored_fields}
-    return {name: type for name, type in found.items() if name and type}
+    types = {field.column: field.db_type(connection) for field in stored_fields}
+    return {name: type for name, type in types.items() if name and type}
 
 
 @cache

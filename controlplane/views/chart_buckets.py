@@ -147,7 +147,7 @@ def _failures(elements: Iterable[Stored]) -> dict[MinuteKey, Counted]:
 
 
 def _count_columns(
-    stored: StoredFailures, found: dict[tuple[int, tuple[str, str, str]], list[int]]
+    stored: StoredFailures, counts: dict[tuple[int, tuple[str, str, str]], list[int]]
 ) -> None:
     failed = stored.failed
     if failed.recurrence:
@@ -159,22 +159,22 @@ def _count_columns(
     each = zip(failed.moments, failed.cause, strict=True)
     for sequence, (microseconds, cause) in enumerate(each, stored.sequence):
         key = (microseconds // _MICROSECONDS_PER_MINUTE, causes[cause])
-        counted = found.get(key)
-        if counted is None:
-            found[key] = [1, sequence]
+        count_and_last = counts.get(key)
+        if count_and_last is None:
+            counts[key] = [1, sequence]
         else:
-            counted[0] += 1
-            counted[1] = sequence
+            count_and_last[0] += 1
+            count_and_last[1] = sequence
 
 
 def additions(buckets: Buckets) -> list[Upsert]:
     """Return the statements that add counts to the views."""
-    found = []
+    upserts = []
     for model, column in _TOTALS.items():
         sum_ = f"{model._meta.db_table}.{column}::numeric + excluded.{column}"
         changes = {column: f"least({sum_}, {MAX_BIGINT})::bigint", "sequence": "excluded.sequence"}
-        found.append(Upsert(model, buckets.rows(model), changes))
-    return found
+        upserts.append(Upsert(model, buckets.rows(model), changes))
+    return upserts
 
 
 def subtract(buckets: Buckets) -> None:

@@ -26,14 +26,14 @@ def project(application: str, stored: Sequence[Stored]) -> None:
 
 def query_states(application: str, elements: Iterable[Element]) -> Callable[[], StreamState]:
     """Query in a pipeline the states that the elements may read or change; the returned
-    function gives them afterwards."""
+    function returns them afterwards."""
     of_application = RowQuery(row_mapping.APPLICATIONS, "name = %s", [application])
     wanted = state_keys(application, elements)
-    found = query_together([of_application, *_states(application, wanted)])
+    read_states = query_together([of_application, *_states(application, wanted)])
 
     def states() -> StreamState:
         state = empty(application)
-        for each in found():
+        for each in read_states():
             state.put(each)
         return state
 
@@ -59,10 +59,11 @@ def current_states(
     pipelines: Collection[str] = (),
     group: str | None = None,
 ) -> StreamState:
-    """Return the states that rules use: open commands, live instances, and the named states."""
+    """Return the states that rules use: open commands, live instances, muted groups, and the
+    named states."""
     state = empty(application)
-    for found in row_mapping.APPLICATIONS.load("name = %s", [application]):
-        state.application = found
+    for application_state in row_mapping.APPLICATIONS.load("name = %s", [application]):
+        state.application = application_state
     wanted = "application = %s AND (open OR id = ANY(%s::uuid[]))"
     for known in row_mapping.COMMANDS.load(wanted, [application, list(commands)]):
         state.commands[known.id] = known
@@ -79,8 +80,8 @@ def current_states(
         state.instances[instance.id] = instance
     # Groups whose mute may be over, and the named one.
     muted = "application = %s AND (status = 'MUTED' OR fingerprint = %s)"
-    for found_group in row_mapping.GROUPS.load(muted, [application, group]):
-        state.groups[found_group.fingerprint] = found_group
+    for group_state in row_mapping.GROUPS.load(muted, [application, group]):
+        state.groups[group_state.fingerprint] = group_state
     if tasks:
         _put_tasks(state, tasks)
     if pipelines:

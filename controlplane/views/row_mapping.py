@@ -231,12 +231,12 @@ STATES: tuple[ViewMapping[Any], ...] = (APPLICATIONS, INSTANCES, THREADS, TASKS,
 def task_state(digest: str) -> TaskState:
     """Return the state of a task by its digest; raise NotFound."""
     try:
-        found = TASKS.load("digest = %s", [UUID(hex=digest)])
+        tasks = TASKS.load("digest = %s", [UUID(hex=digest)])
     except ValueError:
-        found = []
-    if not found:
+        tasks = []
+    if not tasks:
         raise NotFound(f"there is no task {digest!r}")
-    return found[0]
+    return tasks[0]
 
 
 #: Whether the newest run of a pipeline belongs to an instance. Its id is searched in the JSON text

@@ -56,19 +56,19 @@ class ViewMapping(Generic[S]):
     def load_prepared(self, key: str, parameters: list[Any]) -> list[S]:
         """Return the states of the few rows with a key: the statement is planned once, for any
         value. Raise BrokenState."""
-        found = prepared_statements.rows(f"SELECT state FROM {self.table} WHERE {key}", parameters)
-        return [self.read(text) for (text,) in found]
+        rows = prepared_statements.rows(f"SELECT state FROM {self.table} WHERE {key}", parameters)
+        return [self.read(text) for (text,) in rows]
 
     def load_readable(self, where: str, parameters: list[Any]) -> list[S]:
         """Return the readable states of such rows, and log the others: pages over all
         applications show the rest without a broken row."""
-        found = []
+        states = []
         for text in self._texts(where, parameters):
             try:
-                found.append(self.read(text))
+                states.append(self.read(text))
             except BrokenState as exc:
                 log.error("not shown: %s", exc)
-        return found
+        return states
 
     def _texts(self, where: str, parameters: list[Any]) -> list[str]:
         with connection.cursor() as cursor:
