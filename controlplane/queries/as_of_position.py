@@ -31,8 +31,8 @@ class AsOf(msgspec.Struct, frozen=True, kw_only=True):
 def as_of(text: str) -> AsOf:
     """Return the point of `text`; a time without a zone is UTC. Raise InvalidValue."""
     text = text.strip()
-    if found := _POSITION.fullmatch(text.replace(",", "")):
-        return AsOf(position=int(found[1]))
+    if match := _POSITION.fullmatch(text.replace(",", "")):
+        return AsOf(position=int(match[1]))
     try:
         # In a query string an unescaped plus sign is a space.
         moment = datetime.fromisoformat(text.replace(" ", "T", 1).replace(" ", "+"))

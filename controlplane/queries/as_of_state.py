@@ -108,8 +108,8 @@ def tasks(
 ) -> Page[TaskState]:
     """Return tasks as of then, those with the newest change of status first."""
     before = paging.unpack(cursor, tuple[datetime, UUID])
-    found = [each for state in _states(wanted.application, when) for each in _wanted(state, wanted)]
-    return _page(found, _task_order, before, limit)
+    rows = [each for state in _states(wanted.application, when) for each in _wanted(state, wanted)]
+    return _page(rows, _task_order, before, limit)
 
 
 def groups(
@@ -123,13 +123,13 @@ def groups(
     """Return error groups as of then, the last failed first."""
     before = paging.unpack(cursor, tuple[datetime, str, str])
     part = None if text is None else text.lower()
-    found = [
+    rows = [
         each
         for state in _states(application, when)
         for each in state.groups.values()
         if part is None or part in each.exception_class.lower() or part in each.message.lower()
     ]
-    return _page(found, _group_order, before, limit)
+    return _page(rows, _group_order, before, limit)
 
 
 def group(application: str, fingerprint: str, when: AsOf) -> GroupDetail:
@@ -158,10 +158,10 @@ def instances(application: str, when: AsOf, *, ended: bool = False) -> tuple[Ins
 
 
 def _instances(then: StreamState, *, ended: bool = False) -> tuple[InstanceState, ...]:
-    found = [each for each in then.instances.values() if _lives(each, then) is not ended]
-    found.sort(key=lambda each: str(each.id))
-    found.sort(key=lambda each: each.started_at or _EARLIEST, reverse=True)
-    return tuple(found[: paging.MAX_ROWS])
+    instances = [each for each in then.instances.values() if _lives(each, then) is not ended]
+    instances.sort(key=lambda each: str(each.id))
+    instances.sort(key=lambda each: each.started_at or _EARLIEST, reverse=True)
+    return tuple(instances[: paging.MAX_ROWS])
 
 
 def instance(application: str, id: UUID, when: AsOf) -> InstanceState:
@@ -223,8 +223,8 @@ def _wanted(state: StreamState, wanted: TaskFilter) -> list[TaskState]:
     ]
 
 
-def _page(found: list[S], order: Callable[[S], Key], before: Key | None, limit: int) -> Page[S]:
-    ordered = sorted(found, key=order, reverse=True)
+def _page(rows: list[S], order: Callable[[S], Key], before: Key | None, limit: int) -> Page[S]:
+    ordered = sorted(rows, key=order, reverse=True)
     rest = [each for each in ordered if before is None or order(each) < before]
     return paging.page(rest[: paging.checked(limit) + 1], limit=limit, key=order)
 

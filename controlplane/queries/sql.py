@@ -13,8 +13,8 @@ def rows(statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]
     """Return the rows of a statement, planned for the given values."""
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
-        found: list[tuple[Any, ...]] = cursor.fetchall()
-        return found
+        result: list[tuple[Any, ...]] = cursor.fetchall()
+        return result
 
 
 def where(

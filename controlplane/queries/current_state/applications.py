@@ -69,19 +69,19 @@ def application_page(
     wanted = [lag.application for lag in lags]
     names = application_names().filter(name__gt=after, name__in=wanted)[: paging.checked(limit) + 1]
     page = paging.page([*names], limit=limit, key=str)
-    found = row_mapping.APPLICATIONS.load_readable(
+    states = row_mapping.APPLICATIONS.load_readable(
         "name = ANY(%s::text[]) ORDER BY name", [[*page.rows]]
     )
-    return Page(rows=_summaries(found, lags), next=page.next)
+    return Page(rows=_summaries(states, lags), next=page.next)
 
 
 def application(name: str, lags: Sequence[Lag] = ()) -> Summary:
     """Return one application, with its lag if it is in `lags`; raise NotFound."""
-    found = row_mapping.APPLICATIONS.load("name = %s", [name])
-    if not found:
+    states = row_mapping.APPLICATIONS.load("name = %s", [name])
+    if not states:
         raise NotFound(f"there is no application {name!r}")
     own = [lag for lag in lags if lag.application == name] or [health.lag(name)]
-    return _summaries(found, own)[0]
+    return _summaries(states, own)[0]
 
 
 def _summaries(states: Sequence[ApplicationState], lags: Sequence[Lag]) -> tuple[Summary, ...]:
@@ -112,6 +112,6 @@ def _summaries(states: Sequence[ApplicationState], lags: Sequence[Lag]) -> tuple
     )
 
 
-def _count(found: QuerySet[Any]) -> Counter[str]:
+def _count(queryset: QuerySet[Any]) -> Counter[str]:
     """Return the number of rows by application."""
-    return Counter(dict(found.values_list("application").annotate(number=Count("*"))))
+    return Counter(dict(queryset.values_list("application").annotate(number=Count("*"))))

@@ -36,11 +36,11 @@ def commands(
     digest = None if task is None else task_id(task)
     equal = {"application": application, "task": digest, "status": state}
     where, parameters = sql.where(equal, "issued_at, id", before)
-    found = row_mapping.COMMANDS.load(
+    rows = row_mapping.COMMANDS.load(
         f"{where}{' AND open' if open else ''} ORDER BY issued_at DESC, id DESC LIMIT %s",
         [*parameters, paging.checked(limit) + 1],
     )
-    return paging.page(found, limit=limit, key=lambda each: (each.issued_at, each.id))
+    return paging.page(rows, limit=limit, key=lambda each: (each.issued_at, each.id))
 
 
 def open_commands(application: str) -> tuple[CommandState, ...]:

@@ -39,11 +39,11 @@ def held(
     """Return the tasks that hold records, most records first."""
     before = paging.unpack(cursor, tuple[int, UUID])
     where, parameters = sql.where({"application": application}, "held, digest", before)
-    found = row_mapping.TASKS.load(
+    rows = row_mapping.TASKS.load(
         f"held > 0 AND {where} AND {live_runs.OF_THREADS} ORDER BY held DESC, digest DESC LIMIT %s",
         [*parameters, *_shown(application), paging.checked(limit) + 1],
     )
-    return paging.page(found, limit=limit, key=lambda task: (task.held, UUID(task.id.digest)))
+    return paging.page(rows, limit=limit, key=lambda task: (task.held, UUID(task.id.digest)))
 
 
 def held_in_all(application: str | None = None) -> tuple[int, int]:
@@ -71,11 +71,11 @@ def held_over_time(
     so the last step agrees with the other lists.
     """
     shown = _shown(application)
-    found = sql.rows(_LEVELS, [*shown, step, since, since, *shown])
+    rows = sql.rows(_LEVELS, [*shown, step, since, since, *shown])
     now: Counter[str] = Counter()
     changes: dict[str, Counter[datetime]] = defaultdict(Counter)
-    names = _names(found, max_names)
-    for moment, name, number in found:
+    names = _names(rows, max_names)
+    for moment, name, number in rows:
         if moment is None:
             now[names[name]] += int(number)
         else:
@@ -83,10 +83,10 @@ def held_over_time(
     return tuple(_levels(now, changes, since=since, until=until, step=step))
 
 
-def _names(found: Iterable[tuple[Any, ...]], max_names: int | None) -> dict[str, str]:
+def _names(rows: Iterable[tuple[Any, ...]], max_names: int | None) -> dict[str, str]:
     """Return the name under which each application is counted."""
-    held = {name: number for moment, name, number in found if moment is None}
-    ranked = sorted({name for _, name, _ in found}, key=lambda name: (-held.get(name, 0), name))
+    held = {name: number for moment, name, number in rows if moment is None}
+    ranked = sorted({name for _, name, _ in rows}, key=lambda name: (-held.get(name, 0), name))
     if max_names is None or len(ranked) <= max_names:
         return {name: name for name in ranked}
     return {name: name if place < max_names else "" for place, name in enumerate(ranked, 1)}

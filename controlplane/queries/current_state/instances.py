@@ -62,23 +62,23 @@ def instances(application: str, *, ended: bool = False) -> tuple[InstanceState, 
 
 
 def instance_counts(names: Sequence[str]) -> dict[str, Counter[str]]:
-    """Return the number of live instances, and how many of them are LOST."""
-    found: dict[str, Counter[str]] = {name: Counter() for name in names}
-    counted = sql.rows(
+    """Return the number of live instances, and how many of them are LOST, by application."""
+    counts: dict[str, Counter[str]] = {name: Counter() for name in names}
+    rows = sql.rows(
         "SELECT application, count(*), count(*) FILTER (WHERE lost) FROM instance"
         f" WHERE application = ANY(%s) AND {_LIVE} GROUP BY 1",
         [list(names), _ENDED],
     )
-    for application, alive, lost in counted:
-        found[application].update({"alive": alive, "lost": lost})
-    return found
+    for application, alive, lost in rows:
+        counts[application].update({"alive": alive, "lost": lost})
+    return counts
 
 
 def last_heartbeats(instances: Sequence[InstanceState]) -> dict[UUID, datetime]:
     """Return when the heartbeat of each instance was last received; empty while Redis is
     unreachable."""
-    found = heartbeats.read([(each.application, each.id) for each in instances])
-    return {id: beat.received_at for id, beat in found.items()}
+    beats = heartbeats.read([(each.application, each.id) for each in instances])
+    return {id: beat.received_at for id, beat in beats.items()}
 
 
 def instance_page(
@@ -96,11 +96,11 @@ def instance_page(
     before = paging.unpack(cursor, tuple[datetime, UUID])
     where, parameters = sql.where({"application": application}, f"{_STARTED}, id", before)
     which = f"{'NOT ' if ended else ''}{_LIVE}{' AND lost' if lost else ''}"
-    found = row_mapping.INSTANCES.load(
+    rows = row_mapping.INSTANCES.load(
         f"{where} AND {which} ORDER BY {_STARTED} DESC, id DESC LIMIT %s",
         [*parameters, _ENDED, paging.checked(limit) + 1],
     )
-    page = paging.page(found, limit=limit, key=lambda each: (each.started_at or _EARLIEST, each.id))
+    page = paging.page(rows, limit=limit, key=lambda each: (each.started_at or _EARLIEST, each.id))
     beats = heartbeats.read([(each.application, each.id) for each in page.rows])
     return Page(
         rows=tuple(_running(each, beats.get(each.id)) for each in page.rows), next=page.next
@@ -129,13 +129,13 @@ def in_progress_seconds() -> dict[tuple[str, str], float]:
     """
     live = sql.rows(f"SELECT application, id FROM instance WHERE {_LIVE}", [_ENDED])
     names = {id: application for application, id in live}
-    found: dict[tuple[str, str], float] = {}
+    seconds: dict[tuple[str, str], float] = {}
     now = datetime.now(UTC)
     for id, beat in heartbeats.read(live).items():
         for each in _in_progress(beat):
             key = names[id], each.pipeline
-            found[key] = max((now - each.since).total_seconds(), found.get(key, 0.0))
-    return found
+            seconds[key] = max((now - each.since).total_seconds(), seconds.get(key, 0.0))
+    return seconds
 
 
 def _in_progress(beat: heartbeats.ReceivedHeartbeat) -> tuple[InProgress, ...]:

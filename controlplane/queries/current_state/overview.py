@@ -134,8 +134,8 @@ def overview() -> Overview:
 
 def _stops(threads: Sequence[ThreadState]) -> tuple[tuple[Stop, ...], int]:
     """Return the first stops, and the number of further ones."""
-    found = sql.rows(_STOPS, [*live_runs.columns(live_runs.shown(threads)), FEW, GLANCE])
-    digests = [digest for digest, *_ in found]
+    rows = sql.rows(_STOPS, [*live_runs.columns(live_runs.shown(threads)), FEW, GLANCE])
+    digests = [digest for digest, *_ in rows]
     tasks = {
         task.id.digest: task
         for task in row_mapping.TASKS.load_readable("digest = ANY(%s)", [digests])
@@ -144,10 +144,10 @@ def _stops(threads: Sequence[ThreadState]) -> tuple[tuple[Stop, ...], int]:
         Stop(task=tasks[digest.hex], tasks=1, held=own)
         if alike <= FEW
         else Stop(task=tasks[digest.hex], tasks=alike, held=int(held))
-        for digest, alike, own, held, _ in found
+        for digest, alike, own, held, _ in rows
         if digest.hex in tasks
     )
-    return stops, max(0, found[0][-1] - GLANCE) if found else 0
+    return stops, max(0, rows[0][-1] - GLANCE) if rows else 0
 
 
 def _muted_stops(threads: Sequence[ThreadState]) -> int:

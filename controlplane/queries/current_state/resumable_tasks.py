@@ -38,11 +38,11 @@ def paused(application: str, *, fingerprint: str | None = None, limit: int = 500
         " AND NOT EXISTS (SELECT FROM command WHERE command.task = task.digest AND command.open)"
     )
     parameters = [*live_runs.columns(live_runs.shown(threads)), fingerprint, fingerprint]
-    found = row_mapping.TASKS.load(
+    tasks = row_mapping.TASKS.load(
         f"{where} ORDER BY since, digest LIMIT %s", [*parameters, paging.checked(limit)]
     )
     ((count,),) = sql.rows(f"SELECT count(*) FROM task WHERE {where}", parameters)
-    return Paused(tasks=tuple(found), more=count - len(found))
+    return Paused(tasks=tuple(tasks), more=count - len(tasks))
 
 
 def paused_of(digests: Sequence[str]) -> Paused:
@@ -61,10 +61,10 @@ def resumed_by(act: UUID, application: str) -> list[str]:
     Acts are known as long as batches are.
     """
     horizon = timedelta(days=settings.ENVIRONMENT.replay_days)
-    found = sql.rows(
+    rows = sql.rows(
         "SELECT id, task FROM command"
         " WHERE application = %s AND kind = %s AND issued_at > %s AND task IS NOT NULL"
         " ORDER BY task",
         [application, CommandKind.RESUME_TASK.value, datetime.now(UTC) - horizon],
     )
-    return [task.hex for id, task in found if id == uuids.part_of(act, task.hex)]
+    return [task.hex for id, task in rows if id == uuids.part_of(act, task.hex)]

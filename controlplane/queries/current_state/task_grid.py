@@ -91,7 +91,7 @@ def grid(
 ) -> tuple[GridPipeline, ...]:
     """Return the grid of `shown` threads, by name, with their tasks and counts."""
     alive = Counter(each.pipeline for each in all_threads if each.status is ThreadStatus.RUNNING)
-    found = []
+    pipelines = []
     for thread in sorted(shown, key=lambda each: (each.pipeline, each.checkpoint)):
         key = live_runs.pipeline_key(thread)
         count = counts.get(key, Counter())
@@ -102,8 +102,8 @@ def grid(
             held=count["held"],
             has_other_checkpoint=alive[thread.pipeline] > 1,
         )
-        found.append(pipeline)
-    return tuple(found)
+        pipelines.append(pipeline)
+    return tuple(pipelines)
 
 
 def task_counts(
@@ -114,16 +114,16 @@ def task_counts(
     if threads is None:
         threads = row_mapping.THREADS.load_readable("application = ANY(%s)", [names])
     shown = {live_runs.pipeline_key(each) for each in live_runs.shown(threads)}
-    found: dict[str, Counter[str]] = defaultdict(Counter)
+    totals: dict[str, Counter[str]] = defaultdict(Counter)
     for key, counts in _counts(names).items():
         if key in shown:
-            found[key[0]].update(counts)
-    return found
+            totals[key[0]].update(counts)
+    return totals
 
 
 def _counts(names: Sequence[str]) -> dict[live_runs.PipelineKey, Counter[str]]:
     """Return the number of tasks by status, and `held`, of each pipeline and checkpoint."""
-    found: dict[live_runs.PipelineKey, Counter[str]] = defaultdict(Counter)
+    counts: dict[live_runs.PipelineKey, Counter[str]] = defaultdict(Counter)
     for application, pipeline, checkpoint, what, count in sql.rows(_COUNTS, [list(names)] * 2):
-        found[(application, pipeline, checkpoint)].update({what: int(count)})
-    return found
+        counts[(application, pipeline, checkpoint)].update({what: int(count)})
+    return counts

@@ -61,7 +61,7 @@ def task(digest: str) -> TaskDetail:
     state = row_mapping.task_state(digest)
     id = state.id
     lines = "application = %s AND pipeline = %s AND checkpoint = %s"
-    found = row_mapping.THREADS.load(lines, [id.application, id.pipeline, id.checkpoint])
+    threads = row_mapping.THREADS.load(lines, [id.application, id.pipeline, id.checkpoint])
     newest = commands.commands(id.application, task=digest, limit=1).rows
     # However many were refused since it was issued.
     waiting = row_mapping.COMMANDS.load(
@@ -70,7 +70,7 @@ def task(digest: str) -> TaskDetail:
     )
     return TaskDetail(
         state=state,
-        thread=found[0] if found else None,
+        thread=threads[0] if threads else None,
         failure=history.event_if_kept(id.application, state.failure_sequence),
         open_command=waiting[0] if waiting else None,
         last_command=newest[0] if newest else None,
@@ -95,21 +95,21 @@ def tasks(wanted: TaskFilter, *, cursor: str | None = None, limit: int = 50) -> 
             f"{where} AND {live_runs.OF_THREADS}",
             [*parameters, *live_runs.columns(shown)],
         )
-    found = row_mapping.TASKS.load(
+    rows = row_mapping.TASKS.load(
         f"{where} ORDER BY {_SINCE} DESC, digest DESC LIMIT %s",
         [*parameters, paging.checked(limit) + 1],
     )
     return paging.page(
-        found, limit=limit, key=lambda task: (task.since or _EARLIEST, UUID(task.id.digest))
+        rows, limit=limit, key=lambda task: (task.since or _EARLIEST, UUID(task.id.digest))
     )
 
 
 def stopped_by_group(groups: Iterable[GroupState]) -> Counter[tuple[str, str]]:
     """Return the number of tasks stopped by each group, by application and fingerprint."""
     applications = sorted({group.application for group in groups})
-    found = sql.rows(
+    rows = sql.rows(
         "SELECT application, fingerprint, count(*) FROM task"
         " WHERE status <> 'RUNNING' AND application = ANY(%s) GROUP BY 1, 2",
         [applications],
     )
-    return Counter({(name, cause): count for name, cause, count in found})
+    return Counter({(name, cause): count for name, cause, count in rows})

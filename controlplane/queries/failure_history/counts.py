@@ -121,16 +121,16 @@ def top_causes(
     """Return the UNRESOLVED groups with most failed records in the hours of [since, until)."""
     bounded = paging.checked(limit)
     if application is not None:
-        found = _all(since, until, limit=bounded, application=application)
+        counts = _all(since, until, limit=bounded, application=application)
     else:
         candidates = _candidates(since, until, limit=bounded)
         if len(candidates) > FEW:
-            found = _all(since, until, limit=bounded)
+            counts = _all(since, until, limit=bounded)
         else:
-            found = _of_these(candidates, since, until, limit=bounded)
-    groups = groups_by_key(found)
+            counts = _of_these(candidates, since, until, limit=bounded)
+    groups = groups_by_key(counts)
     return tuple(
-        GroupCount(group=groups[key], count=count) for key, count in found.items() if key in groups
+        GroupCount(group=groups[key], count=count) for key, count in counts.items() if key in groups
     )
 
 
@@ -177,8 +177,8 @@ def _all(
         f" WHERE hour >= %s AND hour < %s AND {where} AND {_NOT_QUIET}"
         " GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT %s"
     )
-    found = sql.rows(statement, [since, until, *parameters, _QUIET, limit])
-    return {(name, fingerprint): int(number) for name, fingerprint, number in found}
+    rows = sql.rows(statement, [since, until, *parameters, _QUIET, limit])
+    return {(name, fingerprint): int(number) for name, fingerprint, number in rows}
 
 
 def _hours(since: datetime, until: datetime) -> list[datetime]:

@@ -103,12 +103,12 @@ def groups(
     # Rows that the index does not distinguish are sorted when they are read.
     columns = ["seen_about", *keys] if column == "last_seen" else keys
     order = ", ".join(f"{each} {direction}" for each in columns)
-    found = row_mapping.GROUPS.load(
+    rows = row_mapping.GROUPS.load(
         f"{' AND '.join(conditions)} ORDER BY {order} LIMIT %s",
         [*parameters, paging.checked(limit) + 1],
     )
     return paging.page(
-        found,
+        rows,
         limit=limit,
         key=lambda each: (sort, _value(each, column), each.application, each.fingerprint),
     )
@@ -121,12 +121,12 @@ def _value(state: GroupState, column: str) -> object:
 
 def group(application: str, fingerprint: str) -> GroupDetail:
     """Return an error group; raise NotFound."""
-    found = row_mapping.GROUPS.load(
+    states = row_mapping.GROUPS.load(
         "application = %s AND fingerprint = %s", [application, fingerprint]
     )
-    if not found:
+    if not states:
         raise NotFound(f"there is no error group {application} {fingerprint!r}")
-    (state,) = found
+    (state,) = states
     stopped = row_mapping.TASKS.load(
         "application = %s AND fingerprint = %s AND status <> 'RUNNING'"
         " ORDER BY since DESC, digest DESC LIMIT %s",
@@ -186,12 +186,12 @@ def _in_json(text: str) -> str:
 def stages(application: str | None = None) -> tuple[str, ...]:
     """Return the stages that any group has, by name."""
     where, parameters = sql.where({"application": application})
-    found = sql.rows(
+    rows = sql.rows(
         "SELECT DISTINCT stage FROM error_group"
         f" WHERE first_seen IS NOT NULL AND {where} ORDER BY 1 LIMIT 200",
         parameters,
     )
-    return tuple(stage for (stage,) in found)
+    return tuple(stage for (stage,) in rows)
 
 
 def group_history(
@@ -199,10 +199,10 @@ def group_history(
 ) -> Page[StoredEvent]:
     """Return the acts on a group, the ends of mutes, and its notes, newest first."""
     before = paging.unpack(cursor, int)
-    found = store.read_group_actions(
+    events = store.read_group_actions(
         application, fingerprint, before=before, limit=paging.checked(limit) + 1
     )
-    return paging.page(found, limit=limit, key=lambda each: each.sequence)
+    return paging.page(events, limit=limit, key=lambda each: each.sequence)
 
 
 def affected(application: str, fingerprint: str) -> Affected:
@@ -232,17 +232,17 @@ def groups_by_key(keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], Gr
     """Return those of some error groups that exist, by application and fingerprint."""
     where = "(application, fingerprint) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"
     columns = [[name for name, _ in keys], [fingerprint for _, fingerprint in keys]]
-    found = row_mapping.GROUPS.load_readable(where, columns)
-    return {(each.application, each.fingerprint): each for each in found}
+    states = row_mapping.GROUPS.load_readable(where, columns)
+    return {(each.application, each.fingerprint): each for each in states}
 
 
 def quiet_groups(application: str | None = None) -> dict[str, int]:
     """Return the number of groups that lists omit by default, by state."""
     quiet = [GroupStatus.MUTED.value, GroupStatus.RESOLVED.value]
     where, parameters = sql.where({"application": application})
-    found = sql.rows(
+    rows = sql.rows(
         "SELECT status, count(*) FROM error_group WHERE first_seen IS NOT NULL"
         f" AND status = ANY(%s::text[]) AND {where} GROUP BY 1",
         [quiet, *parameters],
     )
-    return dict.fromkeys(quiet, 0) | dict(found)
+    return dict.fromkeys(quiet, 0) | dict(rows)

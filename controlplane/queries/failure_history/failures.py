@@ -68,10 +68,12 @@ def failures(
     query = _query(wanted, before=before)
     if query is None:
         return Page(rows=())
-    found = store.read_failures(query, limit=limit + 1)
-    if len(found.events) > limit or found.end is None:
-        return paging.page(found.events, limit=limit, key=store.newest)
-    return Page(rows=tuple(found.events), next=paging.pack(found.end), searched_until=found.end[0])
+    portion = store.read_failures(query, limit=limit + 1)
+    if len(portion.events) > limit or portion.end is None:
+        return paging.page(portion.events, limit=limit, key=store.newest)
+    return Page(
+        rows=tuple(portion.events), next=paging.pack(portion.end), searched_until=portion.end[0]
+    )
 
 
 def _query(wanted: FailureFilter, *, before: store.Newest | None) -> store.FailureQuery | None:
@@ -90,10 +92,10 @@ def _query(wanted: FailureFilter, *, before: store.Newest | None) -> store.Failu
         query = replace(query, applications=names)
     else:
         digest = paging.task_id(wanted.task)
-        found = row_mapping.TASKS.load_prepared("digest = %s", [digest])
-        if not found or not _may_match(found[0].id, wanted):
+        tasks = row_mapping.TASKS.load_prepared("digest = %s", [digest])
+        if not tasks or not _may_match(tasks[0].id, wanted):
             return None
-        names = [found[0].id.application]
+        names = [tasks[0].id.application]
         last = _last_position(names[0], wanted)
         if last is None:
             return None
@@ -121,12 +123,12 @@ def _applications(wanted: FailureFilter) -> list[str]:
     )
     if wanted.pipeline is None:
         return names
-    found = prepared_statements.rows(
+    rows = prepared_statements.rows(
         "SELECT name FROM unnest(%s::text[]) AS log (name) CROSS JOIN LATERAL ("
         "SELECT FROM task WHERE application = name AND pipeline = %s LIMIT 1) AS task",
         [names, wanted.pipeline],
     )
-    return [name for (name,) in found]
+    return [name for (name,) in rows]
 
 
 def _groups(names: list[str], wanted: FailureFilter) -> list[tuple[str, str]] | None:
@@ -144,8 +146,8 @@ def _groups(names: list[str], wanted: FailureFilter) -> list[tuple[str, str]] | 
         groups = groups.filter(Q(exception_class=name) | Q(other_classes__overlap=[name, ANY]))
     keys = groups.values_list("application", "fingerprint")
     # A fingerprint has at most one group in each application.
-    found = list(keys if wanted.fingerprint else keys[: FEW + 1])
-    return found if wanted.fingerprint or len(found) <= FEW else None
+    group_keys = list(keys if wanted.fingerprint else keys[: FEW + 1])
+    return group_keys if wanted.fingerprint or len(group_keys) <= FEW else None
 
 
 def _last_position(application: str, wanted: FailureFilter) -> int | None:
@@ -178,9 +180,9 @@ def check_class(name: str) -> None:
     either = Q(exception_class=name), Q(other_classes__overlap=[name])
     if any(groups.filter(each).exists() for each in either):
         return
-    found = [each for (each,) in sql.rows(_CLASSES_ENDING, [len(name) + 1, f".{name}"])]
-    names = f": {', '.join(found)}" if found else ""
-    raise InvalidValue("exception_class", name, f"the whole name, with its package{names}")
+    full_names = [each for (each,) in sql.rows(_CLASSES_ENDING, [len(name) + 1, f".{name}"])]
+    suggestion = f": {', '.join(full_names)}" if full_names else ""
+    raise InvalidValue("exception_class", name, f"the whole name, with its package{suggestion}")
 
 
 def check_group(fingerprint: str, application: str | None = None) -> None:

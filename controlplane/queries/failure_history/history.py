@@ -48,10 +48,10 @@ def task_history(
     Events after position `until` are left out.
     """
     task = task_id(digest)
-    found = row_mapping.TASKS.load_prepared("digest = %s", [task])
-    if not found:
+    tasks = row_mapping.TASKS.load_prepared("digest = %s", [task])
+    if not tasks:
         raise NotFound(f"there is no task {digest!r}")
-    application = found[0].id.application
+    application = tasks[0].id.application
     commands = row_mapping.COMMANDS.load_prepared(
         "application = %s AND task = %s", [application, task]
     )
@@ -73,8 +73,8 @@ def state_changes(
     Failed records are in the lists of errors; here are their consequences.
     """
     before = paging.unpack(cursor, int)
-    found = store.read_state_changes(application, before=before, limit=paging.checked(limit) + 1)
-    return _page(found, limit)
+    events = store.read_state_changes(application, before=before, limit=paging.checked(limit) + 1)
+    return _page(events, limit)
 
 
 def task_state_changes(
@@ -82,10 +82,10 @@ def task_state_changes(
 ) -> Page[StoredEvent]:
     """Return the events that changed a task's state, and its commands, newest first."""
     before = paging.unpack(cursor, int)
-    found = store.read_task_state_changes(
+    events = store.read_task_state_changes(
         task_id(digest), before=before, limit=paging.checked(limit) + 1
     )
-    return _page(found, limit)
+    return _page(events, limit)
 
 
 def neighbours(stored: StoredEvent) -> Neighbours:
@@ -95,5 +95,5 @@ def neighbours(stored: StoredEvent) -> Neighbours:
     )
 
 
-def _page(found: Sequence[StoredEvent], limit: int) -> Page[StoredEvent]:
-    return paging.page(found, limit=limit, key=lambda each: each.sequence)
+def _page(events: Sequence[StoredEvent], limit: int) -> Page[StoredEvent]:
+    return paging.page(events, limit=limit, key=lambda each: each.sequence)

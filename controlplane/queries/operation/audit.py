@@ -101,18 +101,18 @@ def audit(wanted: AuditFilter, *, cursor: str | None = None, limit: int = 50) ->
         raise InvalidValue("kind", wanted.kind, ", ".join(ACT_KINDS))
     before = paging.unpack(cursor, tuple[datetime, str, int])
     limit = paging.checked(limit)
-    found = [*_in_logs(wanted, before, limit + 1), *_of_accounts(wanted, before, limit + 1)]
+    acts = [*_in_logs(wanted, before, limit + 1), *_of_accounts(wanted, before, limit + 1)]
     # Stable: at the same moment events come first, as in the cursor's order.
-    found.sort(key=lambda act: act.at, reverse=True)
-    page = paging.page(found[: limit + 1], limit=limit, key=_key)
+    acts.sort(key=lambda act: act.at, reverse=True)
+    page = paging.page(acts[: limit + 1], limit=limit, key=_key)
     return replace(page, rows=_with_statuses(page.rows))
 
 
 def _with_statuses(acts: Sequence[Act]) -> tuple[Act, ...]:
     """Return the acts, commands with their current status: a refused one was issued too."""
     issued = [_issued(act) for act in acts]
-    found = models.Command.objects.filter(id__in=[id for id in issued if id is not None])
-    statuses: dict[UUID | None, str] = dict(found.values_list("id", "status"))
+    commands = models.Command.objects.filter(id__in=[id for id in issued if id is not None])
+    statuses: dict[UUID | None, str] = dict(commands.values_list("id", "status"))
     return tuple(
         replace(act, status=CommandStatus(statuses[id])) if id in statuses else act
         for act, id in zip(acts, issued, strict=True)
@@ -153,20 +153,20 @@ def _in_logs(wanted: AuditFilter, before: Key | None, limit: int) -> list[Act]:
 def _of_accounts(wanted: AuditFilter, before: Key | None, limit: int) -> list[Act]:
     if wanted.kind not in (None, "accounts") or wanted.application is not None:
         return []
-    found = models.AccountChange.objects.order_by("-at", "-id")
+    changes = models.AccountChange.objects.order_by("-at", "-id")
     if wanted.actor is not None:
-        found = found.filter(actor=wanted.actor)
+        changes = changes.filter(actor=wanted.actor)
     if wanted.since is not None:
-        found = found.filter(at__gte=wanted.since)
+        changes = changes.filter(at__gte=wanted.since)
     if wanted.until is not None:
-        found = found.filter(at__lt=wanted.until)
+        changes = changes.filter(at__lt=wanted.until)
     if before is not None:
         moment, application, number = before
         # Events precede the changes of the same moment.
-        same_moment = found.filter(at=moment)
+        same_moment = changes.filter(at=moment)
         if application == "":
             same_moment = same_moment.filter(id__lt=number)
-        found = found.filter(at__lt=moment) | same_moment
+        changes = changes.filter(at__lt=moment) | same_moment
     return [
         Act(
             at=each.at,
@@ -175,7 +175,7 @@ def _of_accounts(wanted: AuditFilter, before: Key | None, limit: int) -> list[Ac
                 id=each.id, account=each.account, act=each.act, detail=each.detail
             ),
         )
-        for each in found[:limit]
+        for each in changes[:limit]
     ]
 
 
@@ -188,7 +188,7 @@ def dead_letters(
     wanted: DeadLetterFilter, *, cursor: str | None = None, limit: int = 50
 ) -> Page[StoredEvent]:
     """Return dead letters (RecordsDeadLettered), newest first."""
-    found = store.read_dead_letters(
+    events = store.read_dead_letters(
         store.DeadLetterQuery(
             application=wanted.application,
             pipeline=wanted.pipeline,
@@ -200,7 +200,7 @@ def dead_letters(
         limit=paging.checked(limit) + 1,
     )
     return paging.page(
-        found,
+        events,
         limit=limit,
         key=lambda each: (each.event.occurred_at, each.application, each.sequence),
     )
@@ -215,7 +215,7 @@ def examples(stored: StoredEvent, task: str, *, limit: int = 20) -> tuple[Stored
     if not isinstance(dead_letters, RecordsDeadLettered):
         return ()
     first, last = dead_letters.first_position, dead_letters.last_position
-    found: dict[int | None, StoredEvent] = {}
+    by_position: dict[int | None, StoredEvent] = {}
     near = store.read_examples(task_id(task), around=stored.sequence, limit=MAX_DISTANCE)
     for each in near:
         position = getattr(each.event.data, "position", None)
@@ -223,8 +223,8 @@ def examples(stored: StoredEvent, task: str, *, limit: int = 20) -> tuple[Stored
         if first is not None and last is not None:
             inside = position is not None and first <= position <= last
         if inside and isinstance(each.event.data, RecordFailed):
-            found.setdefault(position, each)
-    some = list(found.values())[:limit]
+            by_position.setdefault(position, each)
+    some = list(by_position.values())[:limit]
     return tuple(store.read_one(each.application, each.sequence) for each in some)
 
 

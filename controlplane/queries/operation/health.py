@@ -108,10 +108,10 @@ def lags() -> tuple[Lag, ...]:
 
 def lag(application: str) -> Lag:
     """Return one application's lag; raise NotFound."""
-    found = _lags([each for each in store.all_streams() if each.application == application])
-    if not found:
+    lags = _lags([each for each in store.all_streams() if each.application == application])
+    if not lags:
         raise NotFound(f"there is no application {application!r}")
-    return found[0]
+    return lags[0]
 
 
 def _lags(streams: Sequence[store.LogStream]) -> tuple[Lag, ...]:
@@ -137,10 +137,10 @@ def _lags(streams: Sequence[store.LogStream]) -> tuple[Lag, ...]:
 def _loads(applications: Sequence[str]) -> Sequence[backpressure.Load | None]:
     """Return the load of each application; None while Redis is unreachable."""
     try:
-        found = backpressure.loads(applications)
+        loads = backpressure.loads(applications)
     except redis_client.RedisError:
         return [None] * len(applications)
-    return [each if isinstance(each, backpressure.Load) else None for each in found]
+    return [each if isinstance(each, backpressure.Load) else None for each in loads]
 
 
 def quarantine(
@@ -152,10 +152,10 @@ def quarantine(
 ) -> Page[store.QuarantinedEntry]:
     """Return quarantined entries, newest first; with `waiting` only those that need an operator."""
     before = paging.unpack(cursor, int)
-    found = store.read_quarantine(
+    entries = store.read_quarantine(
         application, waiting=waiting, before=before, limit=paging.checked(limit) + 1
     )
-    return paging.page(found, limit=limit, key=lambda each: each.id)
+    return paging.page(entries, limit=limit, key=lambda each: each.id)
 
 
 def health() -> Health:

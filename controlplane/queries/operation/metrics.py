@@ -76,6 +76,6 @@ def _counted(
 ) -> Counted:
     """Return the number of rows by application and status, including zeros."""
     words = [status.value for status in statuses]
-    found = model._default_manager.values_list("application", "status").annotate(number=Count("*"))
-    counted = {(application, status): number for application, status, number in found}
+    rows = model._default_manager.values_list("application", "status").annotate(number=Count("*"))
+    counted = {(application, status): number for application, status, number in rows}
     return {(name, word): counted.get((name, word), 0) for name in names for word in words}
