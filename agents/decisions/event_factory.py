@@ -121,14 +121,14 @@ class EventFactory:
 
     def outage(self, outage: Outage, at: datetime) -> Event:
         """Return OutageFound."""
-        found = OutageFound(
+        data = OutageFound(
             failure=failure_of(outage.example),
             failed=outage.failed,
             records=outage.records,
             response=outage.response,
             estimated=outage.estimated,
         )
-        return self.event(found, at)
+        return self.event(data, at)
 
     def record_failed(
         self,
@@ -174,8 +174,8 @@ class EventFactory:
         log_failure(LogMessage.FAILURE_REPORTED, f"{text}\n{trace.rstrip()}" if trace else text)
 
     def _configuration(self, stage: str) -> str:
-        found = [each for each in stages_of(self.pipeline) if each.name == stage]
-        return "".join(f" [{each.kind} {dict(each.config)}]" for each in found)
+        stages = [each for each in stages_of(self.pipeline) if each.name == stage]
+        return "".join(f" [{each.kind} {dict(each.config)}]" for each in stages)
 
     def _key(self, each: FailedRecord) -> str | None:
         if each.key is None or not self.redaction.shows_key:

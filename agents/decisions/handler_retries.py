@@ -79,9 +79,9 @@ class HandlerRetries:
             if isinstance(result, Recovered):
                 return result
             # One budget for the record, even if it now fails in a later step.
-            made = attempts.made + result.problem.attempts
-            each = replace(result, problem=replace(result.problem, attempts=made))
-            attempts = Attempts(made=made, started_ms=now_ms, now_ms=self.rules.now_ms())
+            attempt_count = attempts.made + result.problem.attempts
+            each = replace(result, problem=replace(result.problem, attempts=attempt_count))
+            attempts = Attempts(made=attempt_count, started_ms=now_ms, now_ms=self.rules.now_ms())
 
     def _run(
         self, each: FailedRecord, failed: DataFrame, *, attempts: int

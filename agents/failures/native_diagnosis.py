@@ -51,12 +51,12 @@ def diagnose(examples: DataFrame, pipeline: Pipeline, numbers: list[int]) -> lis
 
     `examples` are rows on the driver, with the source row in their first column, ROW.
     """
-    found = {
+    problems = {
         number: iter(_problems(examples, pipeline, number, numbers))
         for number in set(numbers)
         if number > SOURCE and isinstance(pipeline.steps[number - 1], Deserialize | Columns)
     }
-    return [next(found[number]) if number in found else NOT_REPEATED for number in numbers]
+    return [next(problems[number]) if number in problems else NOT_REPEATED for number in numbers]
 
 
 def diagnose_coordinates(
@@ -88,8 +88,8 @@ def _problems(
     rerun = [at for at, step in enumerate(steps, 1) if isinstance(step, Process | Transform)]
     if rerun:
         return _problems_after_rerun(own_examples, steps, rerun[-1])
-    found = _evaluator(pipeline, number).problems(collected(own_examples))
-    return [each or NOT_REPEATED for each in found]
+    problems = _evaluator(pipeline, number).problems(collected(own_examples))
+    return [each or NOT_REPEATED for each in problems]
 
 
 @lru_cache(maxsize=_CACHED_STEPS)
@@ -125,8 +125,10 @@ def _problems_after_rerun(examples: DataFrame, steps: Sequence[Step], first: int
             if row.isNullAt(outcome):
                 rows.append(row)
     evaluator = NativeEvaluator(frame.drop(*INTERNAL), _expressions(steps[first:]))
-    found = [evaluator.problems_of(by_record[at]) for at in sorted(by_record)]
-    return [next((each for each in problems if each), NOT_REPEATED) for problems in found]
+    problems_by_record = [evaluator.problems_of(by_record[at]) for at in sorted(by_record)]
+    return [
+        next((each for each in of_record if each), NOT_REPEATED) for of_record in problems_by_record
+    ]
 
 
 def _expressions(steps: Sequence[Step]) -> list[Mapping[str, Column]]:

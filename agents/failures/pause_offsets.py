@@ -33,8 +33,8 @@ def is_record(task: str | None, entry: int, position: int | None) -> Column:
 def is_task_in(task: Column, keys: Collection[str | None]) -> Column:
     """Return whether a task is one of some; None represents records without a task."""
     named = [key for key in keys if key is not None]
-    found = task.isin(named) if named else F.lit(False)
-    return F.when(task.isNull(), F.lit(None in keys)).otherwise(found)
+    is_named = task.isin(named) if named else F.lit(False)
+    return F.when(task.isNull(), F.lit(None in keys)).otherwise(is_named)
 
 
 def cursor_column(cursor: Cursor) -> Column:

@@ -232,7 +232,7 @@ class _Part:
     def _isolate(self, record: _SentRecord, problem: Problem, sender: Any) -> None:
         """Add the record to the results as failed; its task stops there."""
         task, entry, position = record.row
-        retries = sender.made.get(task, 0)
+        retries = sender.attempts.get(task, 0)
         retries = retries if retries and self._is_first_of_task(record) else 0
         error = error_row(replace(problem, attempts=retries + 1), self.isolation.policy)
         row = (task, entry, position, error, retries, True)
@@ -264,12 +264,12 @@ class _Part:
 
     def _without_begun_tasks(self, sender: Any, record: _SentRecord) -> Any:
         """Return the sender of the remaining rows: no retry is pending in tasks that have begun."""
-        if not sender.made:
+        if not sender.attempts:
             return sender
         up_to_record = self.rows.where(F.col(RANK) <= record.rank)
         begun = {row[TASK] for row in up_to_record.select(TASK).distinct().collect()}
-        made = {task: attempts for task, attempts in sender.made.items() if task not in begun}
-        return replace(sender, made=made)
+        attempts = {task: count for task, count in sender.attempts.items() if task not in begun}
+        return replace(sender, attempts=attempts)
 
     def _raise_step_failed(
         self, crash: Exception, why: str = "no single record makes it fail alone"

@@ -214,7 +214,7 @@ class RecordSender(SinkStage):
             tolerated_kinds=_tolerated_kinds(self.policy),
             tolerated=tolerated(Tally()),
             tolerated_by_task={task: tolerated(run.tally) for task, run in self.rules.runs.items()},
-            made={task: retry.attempts.made for task, retry in due.items()},
+            attempts={task: retry.attempts.made for task, retry in due.items()},
             since_ms={task: now_ms - retry.attempts.started_ms for task, retry in due.items()},
             retries=policy.retry.limit != 0,
             outage_from=outage_from,

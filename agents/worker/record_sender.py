@@ -45,7 +45,7 @@ class SendRecords:
     #: The same for tasks that have failed before.
     tolerated_by_task: Mapping[str | None, int]
     #: Failed attempts at the first record of a task, which is being retried.
-    made: Mapping[str | None, int] = field(default_factory=dict)
+    attempts: Mapping[str | None, int] = field(default_factory=dict)
     #: The time from the first attempt at this record to the start of this round.
     since_ms: Mapping[str | None, int] = field(default_factory=dict)
     #: Whether a retriable failure stops its task, because its record will be retried.
@@ -205,7 +205,9 @@ class _PartitionSender:
         They may need one if a sender is to be closed, or if a result is not reported yet.
         """
         if record.rank is not None:
-            unsettled = self._settings.connect is not None or self._settings.made or self._failures
+            unsettled = (
+                self._settings.connect is not None or self._settings.attempts or self._failures
+            )
             self._progress.at(record.rank, settled=not (unsettled or self._in_flight))
 
     def _complete(self, task: str | None, state: _TaskState) -> None:
@@ -216,7 +218,7 @@ class _PartitionSender:
 
     def _earlier_attempts(self, task: str | None, state: _TaskState) -> int:
         """Return how often the current record failed in earlier rounds."""
-        return self._settings.made.get(task, 0) if state.place == state.first else 0
+        return self._settings.attempts.get(task, 0) if state.place == state.first else 0
 
     def _fail(
         self, record: PlacedRow, state: _TaskState, exc: BaseException, *, immediate: bool

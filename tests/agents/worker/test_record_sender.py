@@ -157,7 +157,7 @@ def test_a_row_waits_for_the_future_of_its_own_task_only() -> None:
 def test_retries_of_earlier_rounds_are_reported_with_their_record() -> None:
     sent: Sent = []
     again = {"a": 2, "b": 1}
-    failed, retried = run(failing_at(sent, ("a", 0)), ("a", 0), ("b", 0), ("b", 1), made=again)
+    failed, retried = run(failing_at(sent, ("a", 0)), ("a", 0), ("b", 0), ("b", 1), attempts=again)
     assert (failed[TASK], failed[RETRIES], failed[ERROR]["attempts"]) == ("a", 2, 3)
     assert (retried[TASK], retried[RETRIES], retried[ERROR]) == ("b", 1, None)
 
