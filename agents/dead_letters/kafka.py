@@ -66,7 +66,7 @@ class TopicDestination(Destination):
                 f"errors.dlq.topic.name={self.topic!r}: an executor has no confluent-kafka; "
                 "install arrester[kafka] where the executors' Python is"
             )
-        [(was_missing, error)] = context.parallelize([0], 1).map(self.maker()).collect()
+        [(was_missing, error)] = context.parallelize([0], 1).map(self.topic_creator()).collect()
         if error is not None:
             raise DeadLettersUnusable(
                 f"errors.dlq.topic.name={self.topic!r} cannot be looked for, or made: {error}"
@@ -74,18 +74,18 @@ class TopicDestination(Destination):
         if was_missing:
             log_failure(LogMessage.DEAD_LETTER_TOPIC_MISSING, f"topic {self.topic}")
 
-    def maker(self) -> Callable[[int], tuple[bool, str | None]]:
+    def topic_creator(self) -> Callable[[int], tuple[bool, str | None]]:
         """Return the worker's function that creates the topic if it is missing.
 
         It returns whether the topic was missing, and an error.
         """
-        maker: Callable[[int], tuple[bool, str | None]] = shipped("kafka_topic").TopicCreator(
+        creator: Callable[[int], tuple[bool, str | None]] = shipped("kafka_topic").TopicCreator(
             configuration=dict(self.configuration),
             name=self.topic,
             partitions=self.settings.partitions,
             replication_factor=self.settings.replication_factor,
         )
-        return maker
+        return creator
 
     def location(self, dead_letters: DeadLetters) -> str:
         """Return the topic."""

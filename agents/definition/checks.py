@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 from arrester.agents.arguments import check_function, wrong_type
 from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.spark.arrow_support import can_carry, require_packages
+from arrester.agents.spark.ddl import parse_ddl
 from arrester.agents.spark.jvm.determinism import non_deterministic_part
 from arrester.agents.spark.ship_worker_code import pickle_error
 from arrester.agents.worker.columns import PREFIX
@@ -139,7 +140,7 @@ def parsed_schema(name: str, schema: object) -> T.StructType:
         allowed = "columns: a text such as 'a INT, b STRING', or a StructType"
         raise wrong_type(f"process {name!r}: schema", schema, allowed)
     try:
-        parsed = schema if isinstance(schema, T.StructType) else T.StructType.fromDDL(schema)
+        parsed = schema if isinstance(schema, T.StructType) else parse_ddl(schema)
     except PySparkException as exc:
         raise PipelineInvalid(f"process {name!r}: schema: {first_line(exc)}") from exc
     if not isinstance(parsed, T.StructType):

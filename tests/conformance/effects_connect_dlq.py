@@ -128,9 +128,9 @@ def check_created(case: Case, bench: Bench) -> None:
         given = {NAME: "made", case.expect.get("replication_factor", factor): replicas}
         settings = ErrorSettings.read(given).dead_letters
         source = kafka_source(bench)
-        maker: Any = topic_destination(source, settings, Policy()).maker()
+        creator: Any = topic_destination(source, settings, Policy()).topic_creator()
         admin = RecordedAdmin(["made"] if case.given["dlq_topic_exists"] else [])
-        assert maker.make(admin) is case.expect["created"]
+        assert creator.create(admin) is case.expect["created"]
         if not case.expect["created"]:
             assert admin.requests == []
             continue

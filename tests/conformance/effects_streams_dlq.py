@@ -59,9 +59,10 @@ def check_created(case: Case, bench: Bench) -> None:
     """The request is checked at the admin client: the mock cluster does not create topics."""
     ship(bench.spark.sparkContext)
     settings = ErrorSettings.read({"errors.deadletterqueue.topic.name": TOPIC}).dead_letters
-    maker: Any = topic_destination(kafka_source(bench), settings, Policy()).maker()
+    destination = topic_destination(kafka_source(bench), settings, Policy())
+    creator: Any = destination.topic_creator()
     admin = RecordedAdmin([TOPIC] if case.given["dlq_topic_exists"] else [])
-    assert maker.make(admin) is case.expect["created_by_streams"]
+    assert creator.create(admin) is case.expect["created_by_streams"]
 
 
 class Remembering:

@@ -103,13 +103,22 @@ def _query_chain(exc: BaseException) -> Iterator[BaseException]:
         if link is None:
             return
         yield link
-        inner = link._cause if isinstance(link, CapturedException) else None
+        inner = _captured(link, "cause") if isinstance(link, CapturedException) else None
         link = inner or link.__cause__
+
+
+def _description(exc: CapturedException) -> str:
+    return str(_captured(exc, "desc") or "")
+
+
+def _captured(exc: CapturedException, field: str) -> Any:
+    """Return a field of what PySpark has captured. Before 4.0 their names have no underscore."""
+    return getattr(exc, f"_{field}", None) or getattr(exc, field, None)
 
 
 def _query_names(exc: BaseException) -> Iterator[str]:
     if isinstance(exc, CapturedException):
-        text = (exc._desc or "").strip()
+        text = _description(exc).strip()
         python = exception_traced_in(text)
         if python is not None:
             yield from python.cause.names
@@ -124,5 +133,5 @@ def _query_condition(exc: BaseException) -> str | None:
     condition = describe(exc).condition
     if condition is not None or not isinstance(exc, CapturedException):
         return condition
-    in_brackets = _QUERY_CONDITION.search((exc._desc or "").partition("\n")[0])
+    in_brackets = _QUERY_CONDITION.search(_description(exc).partition("\n")[0])
     return None if in_brackets is None else in_brackets[1]

@@ -25,7 +25,7 @@ _ENDED = frozenset({"SUCCEEDED", "FAILED"})
 _TASKS = 100_000
 #: Operators and actions that may end before the last row of their input.
 _STOPS_EARLY = re.compile(
-    r"\b(?:(?:Local|Global|Collect)Limit|CollectTail|to(?:Local|Python)Iterator)\b"
+    r"\b(?:(?:Local|Global|Collect)Limit|CollectTail|isEmpty|to(?:Local|Python)Iterator)\b"
 )
 
 

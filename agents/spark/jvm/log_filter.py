@@ -25,6 +25,7 @@ _MARK: Final = "arrester-abort-"
 #: The beginnings of the names of loggers to which Spark logs a failed or cancelled job.
 _LOGGERS: Final = (
     "org.apache.spark.api.python",
+    "org.apache.spark.TaskContext",
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",
     "org.apache.spark.sql.execution.datasources",

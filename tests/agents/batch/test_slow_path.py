@@ -167,7 +167,8 @@ def test_an_interval_of_months_is_shown_as_text(spark: SparkSession) -> None:
     failed = failures(
         source, pipeline_of(source).deserialize("n", F.col("value").cast("int")).write(discard)
     )
-    assert failed[0].row.gap == "INTERVAL '14' MONTH"
+    # Spark 3.5 casts it to the number of months.
+    assert failed[0].row.gap == (14 if spark.version.startswith("3.") else "INTERVAL '14' MONTH")
 
 
 def test_executor_code_is_shipped_once_under_a_private_name(spark: SparkSession) -> None:

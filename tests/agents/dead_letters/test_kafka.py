@@ -337,7 +337,7 @@ def test_a_created_topic_is_logged_as_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The mock cluster cannot create topics, so the result of the creation is patched."""
-    monkeypatch.setattr(TopicDestination, "maker", lambda place: lambda _: (True, None))
+    monkeypatch.setattr(TopicDestination, "topic_creator", lambda place: lambda _: (True, None))
     add_records(bench, KafkaRecord(value=b"{}"))
     bench.start(parsing(bench), **keys(cluster))
     bench.wait_for_input()

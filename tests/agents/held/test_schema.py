@@ -17,6 +17,7 @@ from arrester.agents.handlers import LogAndPause
 from arrester.agents.held.schema import HeldRowsMismatch, RowSchemas, converted, with_all_columns
 from arrester.agents.journal.storage import LocalStorage
 from arrester.agents.runtime.thread_protocol import TaskCommand
+from arrester.agents.spark.ddl import parse_ddl
 from arrester.agents.worker.columns import ROW
 from arrester.controlplane.domain.events import ResumeHow, TaskPaused
 from arrester.controlplane.domain.state.states import ThreadStatus
@@ -47,7 +48,7 @@ def reading(bench: Bench, schema: str) -> Pipeline:
 
 
 def columns(schema: str) -> T.StructType:
-    parsed = T.StructType.fromDDL(schema)
+    parsed = parse_ddl(schema)
     assert isinstance(parsed, T.StructType)
     return parsed
 

@@ -39,6 +39,8 @@ NUL = "a\0b"
 
 
 def files(bench: Bench, on_error: Handler) -> Pipeline:
+    if bench.spark.version.startswith("3."):
+        pytest.skip("Spark 3.5 has no XML, the format that rejects some values")
     return bench.define().write_files(
         str(bench.folder / "xml"),
         format="xml",
