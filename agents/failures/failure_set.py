@@ -45,14 +45,15 @@ DRIVER_LIMIT: Final = 20_000
 _SHORT: Final = 10
 #: Possibly long texts that decide nothing.
 _TEXTS = ("message", "stack")
-_HASH = "__arrester_hash"
+#: The column of the hash of each record; NULL if it is not needed.
+HASH: Final = "__arrester_hash"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailureSet:
     """Failed records of an evaluated frame. Each has a number, ID, that identifies its row."""
 
-    #: TASK, ENTRY, POSITION, OUTCOME, ERROR without its texts, ORDINAL, ID, _HASH.
+    #: TASK, ENTRY, POSITION, OUTCOME, ERROR without its texts, ORDINAL, ID, HASH.
     compact: DataFrame
     #: The complete frame, with the same numbers.
     frame: DataFrame
@@ -91,8 +92,7 @@ class FailureSet:
         """The records in Python, only if they are few."""
         assert self.is_small
         return [
-            FailureSummary.of(row)._replace(record_hash=row[_HASH])
-            for row in self.compact.collect()
+            FailureSummary.of(row)._replace(record_hash=row[HASH]) for row in self.compact.collect()
         ]
 
     @property
@@ -219,7 +219,7 @@ def _compact(frame: DataFrame, record_hash: RecordHash | None) -> DataFrame:
     """Return the numbered rows of an evaluated frame without long texts, each with its hash."""
     hashed = F.lit(None) if record_hash is None else F.expr(record_hash.sql)
     columns = (ID, TASK, ENTRY, POSITION, OUTCOME, ORDINAL, _without_texts())
-    return frame.select(*columns, hashed.alias(_HASH))
+    return frame.select(*columns, hashed.alias(HASH))
 
 
 @cache

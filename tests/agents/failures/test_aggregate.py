@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.failures.aggregate import FailureSummary, skipped_coordinates
-from arrester.agents.failures.failure_set import FailureSet
+from arrester.agents.failures.failure_set import HASH, FailureSet
 from arrester.agents.failures.pause_offsets import is_held, pause_offset_of
 from arrester.agents.journal.entries import Cursor
 from arrester.agents.spark.local_checkpoint import ID
@@ -38,6 +38,7 @@ SCHEMA = T.StructType(
         T.StructField(OUTCOME, T.IntegerType()),
         T.StructField(ORDINAL, T.IntegerType()),
         T.StructField(ERROR, ERROR_TYPE),
+        T.StructField(HASH, T.LongType()),
     ]
 )
 # Characters of all planes: Spark sorts bytes of UTF-8, Python code points.
@@ -86,7 +87,7 @@ def test_few_and_many_failed_records_are_aggregated_to_the_same_report(
     in_full: set[tuple[str | None, int | None]],
     limit: int,
 ) -> None:
-    rows = [(n, *each[:4], 0, error(each[4])) for n, each in enumerate(records)]
+    rows = [(n, *each[:4], 0, error(each[4]), None) for n, each in enumerate(records)]
     compact = spark.createDataFrame(rows, SCHEMA).coalesce(1)
     few = FailureSet(compact=compact, frame=compact, is_small=True)
     many = FailureSet(compact=compact, frame=compact, is_small=False)
