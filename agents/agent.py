@@ -261,7 +261,8 @@ class Agent:
         wait for.
         """
         refuse_inside("stop()")
-        self._stop("stop() was called")
+        with self._block:
+            self._stop("stop() was called")
 
     def _stop(self, reason: str) -> None:
         # A signal may interrupt the wait. The shutdown continues.

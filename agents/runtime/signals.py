@@ -42,6 +42,7 @@ def exit_on_signals() -> Iterator[None]:
 
 
 def _restore(before: dict[int, Handler]) -> None:
-    while before:
+    """Set the previous handlers, in the main thread: Python allows it nowhere else."""
+    while before and threading.current_thread() is threading.main_thread():
         number, handler = before.popitem()
         signal.signal(number, signal.SIG_DFL if handler is None else handler)

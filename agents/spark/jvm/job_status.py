@@ -11,6 +11,7 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from arrester.agents.spark.jvm.catalyst import to_list
 from arrester.agents.spark.jvm.causes import java_exception_of
 from arrester.agents.spark.jvm.stored_rows import ROW_INDEX_BITS
 
@@ -83,20 +84,33 @@ def _first_failed_task(
     store: Any, stages: Sequence[int], raised: Exception, counter: str
 ) -> FailedJob:
     for stage in stages:
-        tasks = store.taskList(stage, 0, _TASKS)
-        for index in range(tasks.size()):
-            task = tasks.apply(index)
-            if task.status() == "FAILED":
-                metrics = task.taskMetrics()
-                has_metrics = metrics.isDefined()
-                return FailedJob(
-                    raised=raised,
-                    partition=int(task.index()),
-                    read=int(metrics.get().inputMetrics().recordsRead()) if has_metrics else 0,
-                    returned=_accumulated(task, counter),
-                    succeeded=int(store.lastStageAttempt(stage).numCompleteTasks()),
-                )
+        attempt = store.lastStageAttempt(stage)
+        task = _failed_task(to_list(store.taskList(stage, 0, _TASKS)))
+        if task is not None:
+            metrics = task.taskMetrics()
+            has_metrics = metrics.isDefined()
+            return FailedJob(
+                raised=raised,
+                partition=int(task.index()),
+                read=int(metrics.get().inputMetrics().recordsRead()) if has_metrics else 0,
+                returned=_accumulated(task, counter),
+                succeeded=int(attempt.numCompleteTasks()),
+            )
     return FailedJob(raised=raised, partition=None)
+
+
+def _failed_task(tasks: Sequence[Any]) -> Any | None:
+    """Return the task whose exception ended the stage: another may have failed just after it.
+
+    A stage ends with the first task that has used all its attempts.
+    """
+    failed = [task for task in tasks if task.status() == "FAILED"]
+    return min(failed, key=lambda task: (-int(task.attempt()), _end_ms(task)), default=None)
+
+
+def _end_ms(task: Any) -> int:
+    duration = task.duration()
+    return int(task.launchTime().getTime()) + int(duration.get() if duration.isDefined() else 0)
 
 
 def _accumulated(task: Any, name: str) -> int:
