@@ -27,6 +27,7 @@ def redis_process() -> Iterator[Server]:
 @pytest.fixture
 def redis_server(redis_process: Server) -> Iterator[Server]:
     """Return a running, empty Redis; the test may stop and start it."""
+    redis_process.client.config_set("maxmemory", 0)
     redis_process.client.flushall()
     yield redis_process
     if not redis_process.process.alive():
