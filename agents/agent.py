@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import platform
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
@@ -261,8 +262,9 @@ class Agent:
         wait for.
         """
         refuse_inside("stop()")
-        with self._block:
-            self._stop("stop() was called")
+        self._stop("stop() was called")
+        if threading.current_thread() is threading.main_thread():
+            self._block.close()
 
     def _stop(self, reason: str) -> None:
         # A signal may interrupt the wait. The shutdown continues.

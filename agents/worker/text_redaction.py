@@ -12,9 +12,11 @@ FOUND_CHARACTERS = 4
 _HIDDEN = "…[redacted]"
 #: A text this long may have been cut, within a value too.
 _CUT_TEXT_CHARACTERS = 4_000
+_HEX = "[0-9a-fA-F]"
 #: An escape of JSON or `repr`, with any number of backslashes.
 _ESCAPED = re.compile(
-    r"\\+(u[dD][89abAB]..\\+u[dD][c-fC-F]..|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2}|[bfnrt]|)"
+    rf"\\+(u[dD][89abAB]{_HEX}{{2}}\\+u[dD][c-fC-F]{_HEX}{{2}}"
+    rf"|u{_HEX}{{4}}|U{_HEX}{{8}}|x{_HEX}{{2}}|[bfnrt]|)"
 )
 _CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 #: At most this many characters are left of an escape that was cut.

@@ -228,6 +228,13 @@ def test_a_value_that_was_cut_within_an_escape_is_hidden(cut: int) -> None:
     assert not any(part in str(text) for text in texts for part in ("4711", "0815"))
 
 
+@given(st.text(st.sampled_from("\\\\uUxdD89abcz0 \n\ud800é😀"), max_size=40))
+def test_no_text_is_too_odd_to_be_redacted(odd: str) -> None:
+    [text] = Redaction(drop=("card",)).texts({"card": SECRET}, f"{odd} {SECRET} {odd}")
+    assert text is not None
+    assert SECRET not in text
+
+
 def test_a_value_is_found_at_any_depth_of_json_texts() -> None:
     value = 'C:\\new "4711" é😀\t\\'
     row: dict[str, Any] = {"card": value}
