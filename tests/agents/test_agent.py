@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -388,6 +389,21 @@ def assert_ended_in_order(folding: FoldingSide) -> None:
     assert instance.status is InstanceStatus.NOT_RUNNING
     assert instance.failure is None
     assert [each.reason for each in state.threads.values()] == ["stopped"]
+
+
+def test_stop_in_another_python_thread_leaves_the_signal_handlers_to_the_block(
+    world: World,
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    agent = agent_of(world)
+    with agent:
+        assert signal.getsignal(signal.SIGTERM) is not before
+        other = threading.Thread(target=agent.stop)
+        other.start()
+        other.join(PATIENCE_SECONDS)
+        assert agent.state is InstanceStatus.NOT_RUNNING
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.long

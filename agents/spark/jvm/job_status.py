@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from arrester.agents.spark.jvm.catalyst import to_list
 from arrester.agents.spark.jvm.causes import java_exception_of
+from arrester.agents.spark.jvm.classes import jvm_class
 from arrester.agents.spark.jvm.stored_rows import ROW_INDEX_BITS
 
 #: How long to wait for the state of a failed job.
@@ -22,8 +23,9 @@ _FAILED_TICK_SECONDS = 0.01
 _ENDED_SECONDS = 0.1
 _ENDED_TICK_SECONDS = 0.002
 _ENDED = frozenset({"SUCCEEDED", "FAILED"})
-#: The largest number of tasks of a stage that are read.
-_TASKS = 100_000
+#: The largest number of failed tasks of a stage that are read.
+_FAILED_TASKS = 10_000
+_STATUS_API = "org.apache.spark.status.api.v1"
 #: Operators and actions that may end before the last row of their input.
 _STOPS_EARLY = re.compile(
     r"\b(?:(?:Local|Global|Collect)Limit|CollectTail|isEmpty|to(?:Local|Python)Iterator)\b"
@@ -65,7 +67,8 @@ def failed_job(context: Any, tag: str, raised: Exception, *, counter: str) -> Fa
             status = core.statusTracker().getJobInfo(job)
             if status.isDefined() and str(status.get().status()) == "FAILED":
                 stages = status.get().stageIds()
-                return _first_failed_task(core.statusStore(), stages, raised, counter)
+                stage, tasks = _failed_tasks(context._jvm, core.statusStore(), stages)
+                return _first_failed(stage, tasks, raised, counter)
         time.sleep(_FAILED_TICK_SECONDS)
     return FailedJob(raised=raised, partition=None)
 
@@ -80,32 +83,38 @@ def _is_of_spark(raised: Exception) -> bool:
     return False
 
 
-def _first_failed_task(
-    store: Any, stages: Sequence[int], raised: Exception, counter: str
-) -> FailedJob:
-    for stage in stages:
-        attempt = store.lastStageAttempt(stage)
-        task = _failed_task(to_list(store.taskList(stage, 0, _TASKS)))
-        if task is not None:
-            metrics = task.taskMetrics()
-            has_metrics = metrics.isDefined()
-            return FailedJob(
-                raised=raised,
-                partition=int(task.index()),
-                read=int(metrics.get().inputMetrics().recordsRead()) if has_metrics else 0,
-                returned=_accumulated(task, counter),
-                succeeded=int(attempt.numCompleteTasks()),
-            )
-    return FailedJob(raised=raised, partition=None)
+def _failed_tasks(jvm: Any, store: Any, stages: Sequence[int]) -> tuple[Any, Sequence[Any]]:
+    """Return the first stage with failed tasks, and those tasks."""
+    by_id = jvm_class(jvm, f"{_STATUS_API}.TaskSorting").ID
+    failed = jvm_class(jvm, "java.util.List").of(jvm_class(jvm, f"{_STATUS_API}.TaskStatus").FAILED)
+    for number in stages:
+        stage = store.lastStageAttempt(number)
+        tasks = to_list(store.taskList(number, stage.attemptId(), 0, _FAILED_TASKS, by_id, failed))
+        if tasks:
+            return stage, tasks
+    return None, ()
 
 
-def _failed_task(tasks: Sequence[Any]) -> Any | None:
-    """Return the task whose exception ended the stage: another may have failed just after it.
+def _first_failed(stage: Any, tasks: Sequence[Any], raised: Exception, counter: str) -> FailedJob:
+    if not tasks:
+        return FailedJob(raised=raised, partition=None)
+    task = ending_task(tasks)
+    metrics = task.taskMetrics()
+    return FailedJob(
+        raised=raised,
+        partition=int(task.index()),
+        read=int(metrics.get().inputMetrics().recordsRead()) if metrics.isDefined() else 0,
+        returned=_accumulated(task, counter),
+        succeeded=int(stage.numCompleteTasks()),
+    )
+
+
+def ending_task(failed: Sequence[Any]) -> Any:
+    """Return the failed task whose exception ended the stage: another may fail just after it.
 
     A stage ends with the first task that has used all its attempts.
     """
-    failed = [task for task in tasks if task.status() == "FAILED"]
-    return min(failed, key=lambda task: (-int(task.attempt()), _end_ms(task)), default=None)
+    return min(failed, key=lambda task: (-int(task.attempt()), _end_ms(task)))
 
 
 def _end_ms(task: Any) -> int:
