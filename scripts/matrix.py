@@ -28,7 +28,7 @@ SETS = {
         *(f"tests/agents/{name}" for name in ("sink", "spark", "run/test_kill_and_restart.py")),
         *(
             f"tests/agents/run/test_{name}.py"
-            for name in ("driver_log", "pause_and_resume", "static_data")
+            for name in ("ansi_mode", "driver_log", "pause_and_resume", "static_data")
         ),
     ],
     "conformance": ["tests/conformance"],

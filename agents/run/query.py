@@ -18,6 +18,7 @@ from arrester.agents.journal.storage import (
 )
 from arrester.agents.spark.foreach_batch import ForeachBatchQuery, OnBatch
 from arrester.agents.spark.job_attempts import JobTag
+from arrester.agents.spark.jvm.active_session import activate
 from arrester.agents.spark.jvm.hadoop_storage import storage
 from arrester.agents.spark.source_identity import SourceIdentity, identity_of
 
@@ -139,6 +140,7 @@ class StaticQuery:
 
     def _run(self) -> None:
         try:
+            activate(self._source.sparkSession)
             if is_committed(self._progress, _BATCH):
                 return
             with self._jobs.set():

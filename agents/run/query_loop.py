@@ -14,6 +14,7 @@ from arrester.agents.run.query import start_query
 from arrester.agents.run.run_lock import RunLock
 from arrester.agents.run.source_retries import SourceRetries
 from arrester.agents.run.termination import death_of
+from arrester.agents.spark.jvm.active_session import activate
 from arrester.agents.stop_signal import BatchEnded, BatchStopped, StopSignal
 from arrester.controlplane.domain.python_versions import UTC
 
@@ -101,6 +102,8 @@ class QueryLoop:
     def _run_until_end(self) -> None:
         """Run held records and publish events until the query and all its work have ended."""
         try:
+            # Steps are built in this thread for held records.
+            activate(self._engine.pipeline.source.sparkSession)
             while self._stop_signal.exception is None and self.query.isActive:
                 worked = self._tick()
                 pause = _PAUSE_SECONDS if worked else _TICK_SECONDS

@@ -15,6 +15,7 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 
 from arrester.agents.spark.errors import StepFailed
+from arrester.agents.spark.jvm.active_session import activate
 from arrester.agents.spark.jvm.catalyst import analysed_plan, has_classic, has_python_function
 from arrester.agents.spark.jvm.job_status import FailedJob, failed_job, running_stages
 from arrester.agents.spark.jvm.log_filter import LogFilter, abort_mark
@@ -54,11 +55,16 @@ def run_job(spark: SparkSession, action: Callable[[], T]) -> T:
 
 
 def for_thread(spark: SparkSession, function: Callable[P, T]) -> Callable[P, T]:
-    """Return `function` for another thread, whose jobs have the tags of this one."""
+    """Return `function` for another thread, which has the session and whose jobs have the tags."""
+
+    def with_session(*args: P.args, **kwargs: P.kwargs) -> T:
+        activate(spark)
+        return function(*args, **kwargs)
+
     # Before 4.0, tags are local properties, which each thread of this kind has.
     takes_session = has_classic(spark)
-    target: Any = inheritable_thread_target(spark if takes_session else function)
-    inheriting: Callable[P, T] = target(function) if takes_session else target
+    target: Any = inheritable_thread_target(spark if takes_session else with_session)
+    inheriting: Callable[P, T] = target(with_session) if takes_session else target
     return inheriting
 
 

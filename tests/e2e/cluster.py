@@ -20,6 +20,9 @@ from tests.services import REPOSITORY
 SPARK_HOME = Path(str(pyspark.__file__)).parent
 #: The packages that PySpark's functions need on executors.
 PACKAGES = ("numpy", "pandas", "pyarrow")
+VENV_PACK = "venv-pack==0.2.0"
+#: The interpreter of the packed environment, in an executor's folder.
+EXECUTOR_PYTHON = "./environment/bin/python"
 DEFAULTS = """
 spark.executor.cores 1
 spark.executor.memory 512m
@@ -111,25 +114,29 @@ def children(pid: int) -> list[int]:
     return [int(line) for line in listed.stdout.split()]
 
 
-def worker_python(folder: Path) -> Path:
-    """Make an environment for executors: PySpark's own packages in their pinned versions."""
+def packed_environment(folder: Path) -> Path:
+    """Pack an environment for executors: PySpark's own packages in their pinned versions."""
     pins = (REPOSITORY / "requirements/dev.txt").read_text()
     versions = [re.search(rf"^{name}==\S+", pins, re.MULTILINE) for name in PACKAGES]
     packages = [version[0] for version in versions if version is not None]
     uv = Path(sys.executable).with_name("uv")
-    environment = folder / "worker-python"
-    for command in (
-        ["venv", "--no-config", "--python", sys.executable, str(environment)],
-        ["pip", "install", "--no-config", "--python", str(environment), *packages],
-    ):
-        subprocess.run([str(uv), *command], check=True, capture_output=True)
-    return environment / "bin/python"
+    environment, archive = folder / "environment", folder / "environment.tar.gz"
+    commands: list[list[str | Path]] = [
+        [uv, "venv", "--no-config", "--python", sys.executable, environment],
+        [uv, "pip", "install", "--no-config", "--python", environment, *packages, VENV_PACK],
+        [environment / "bin/venv-pack", "--prefix", environment, "--output", archive],
+    ]
+    for command in commands:
+        subprocess.run(command, check=True, capture_output=True)
+    return archive
 
 
-def configuration(folder: Path) -> Path:
-    """Write the folder of settings for drivers, and return it."""
+def configuration(folder: Path, archive: Path) -> Path:
+    """Write the folder of settings for drivers, with executors' packed environment; return it."""
     conf = folder / "driver-conf"
     conf.mkdir()
     ours = (REPOSITORY / "tests/spark/spark-defaults.conf").read_text()
-    (conf / "spark-defaults.conf").write_text(ours + DEFAULTS)
+    (conf / "spark-defaults.conf").write_text(
+        f"{ours}{DEFAULTS}spark.archives {archive}#environment\n"
+    )
     return conf

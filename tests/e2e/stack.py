@@ -28,6 +28,11 @@ from tests.services import REPOSITORY
 #: Up to here two records are implausible: JFK at 7,072 and EWR at 8,239.
 ROWS = 9_000
 ROWS_PER_FILE = 1_000
+#: Run a command with another name of the host, in a namespace of its own.
+RENAMED_HOST = [
+    *("unshare", "--uts", *(["--map-root-user"] if os.geteuid() else [])),
+    *("sh", "-c", 'hostname "$0" && SPARK_LOCAL_IP=127.0.0.1 exec "$@"'),
+]
 
 T = TypeVar("T")
 
@@ -92,9 +97,15 @@ class Stack:
         self._processes[name] = process
         return process
 
-    def start_driver(self) -> subprocess.Popen[bytes]:
-        """Start a Spark driver over the input; one runs at a time."""
-        return self.run("driver", [sys.executable, "-m", "tests.e2e.driver", str(self.folder)])
+    def start_driver(self, *, hostname: str | None = None) -> subprocess.Popen[bytes]:
+        """Start a Spark driver over the input; one runs at a time.
+
+        With `hostname` its machine seems to have that name.
+        """
+        command = [sys.executable, "-m", "tests.e2e.driver", str(self.folder)]
+        if hostname is not None:
+            command = [*RENAMED_HOST, hostname, *command]
+        return self.run("driver", command)
 
     def wait_for_driver(self, *, seconds: float) -> int:
         """Return the code that the driver ends with by itself."""

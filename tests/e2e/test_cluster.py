@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import Cluster, configuration, worker_python
+from tests.e2e.cluster import EXECUTOR_PYTHON, Cluster, configuration, packed_environment
 from tests.e2e.stack import Stack, eventually
 from tests.e2e.test_faults import check_counts, check_sink, no_held, settled
 
@@ -24,8 +24,9 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
     try:
         cluster.start()
         monkeypatch.setenv("SPARK_MASTER", cluster.master)
-        monkeypatch.setenv("SPARK_CONF_DIR", str(configuration(folder)))
-        monkeypatch.setenv("PYSPARK_PYTHON", str(worker_python(folder)))
+        archive = packed_environment(folder)
+        monkeypatch.setenv("SPARK_CONF_DIR", str(configuration(folder, archive)))
+        monkeypatch.setenv("PYSPARK_PYTHON", EXECUTOR_PYTHON)
         yield cluster
     finally:
         cluster.stop()
@@ -35,7 +36,7 @@ def test_killed_executors_workers_and_drivers_lose_no_record(
     cluster: Cluster, stack: Stack, rows: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_DRIVER_HOST", "127.0.0.1")
-    stack.start_driver()
+    stack.start_driver(hostname="driver-1")
     eventually(lambda: stack.is_paused("JFK"), what="JFK is PAUSED")
     cluster.kill_executor()
     requested = {"kind": "SKIP_RECORD", "task": stack.task("JFK")["id"], "reason": "a test"}
@@ -47,9 +48,12 @@ def test_killed_executors_workers_and_drivers_lose_no_record(
     cluster.start_worker(3)
     (stack.folder / "repaired").touch()
     monkeypatch.setenv("SPARK_DRIVER_HOST", "127.0.0.2")
-    stack.start_driver()
+    stack.start_driver(hostname="driver-2")
     cluster.kill_executor()
     eventually(lambda: settled(stack, rows) and no_held(stack), what="nothing is held")
     check_sink(stack, rows, without=1)
     check_counts(stack, rows)
+    lists = [stack.get(f"/api/applications/flights/instances?ended={flag}") for flag in (0, 1)]
+    hosts = {instance["host"] for instances in lists for instance in instances}
+    assert hosts == {"driver-1", "driver-2"}
     stack.manage("rebuild", "--verify")

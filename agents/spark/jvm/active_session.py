@@ -1,0 +1,21 @@
+"""The session that is active in a thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from arrester.agents.spark.jvm.catalyst import has_classic
+from arrester.agents.spark.jvm.classes import jvm_class
+
+
+def activate(spark: SparkSession) -> None:
+    """Make a session the active one of this thread.
+
+    Before Spark 4.0 a Column has the ANSI mode of the session that is active where it is made, and
+    a thread that Python starts has none: an invalid cast would give NULL.
+    """
+    package = "org.apache.spark.sql.classic" if has_classic(spark) else "org.apache.spark.sql"
+    sessions: Any = jvm_class(spark._jvm, f"{package}.SparkSession")
+    sessions.setActiveSession(spark._jsparkSession)
