@@ -119,8 +119,13 @@ def has_python_function(spark: SparkSession, node: Any) -> bool:
 
 def transform_up(spark: SparkSession, node: Any, change: Callable[[Any], Any]) -> Any:
     """Return an expression with `change` applied to each node, leaves first."""
+    return change(with_children(spark, node, lambda child: transform_up(spark, child, change)))
+
+
+def with_children(spark: SparkSession, node: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a node with `change` applied to its children; itself, if none changes."""
     before = children(node)
-    after = [transform_up(spark, child, change) for child in before]
+    after = [change(child) for child in before]
     if any(new is not old for new, old in zip(after, before, strict=True)):
-        node = node.withNewChildren(to_seq(spark._jvm, after))
-    return change(node)
+        return node.withNewChildren(to_seq(spark._jvm, after))
+    return node

@@ -23,7 +23,7 @@ from arrester.agents.spark.jvm.catalyst import (
     node_name,
     nodes,
     to_list,
-    transform_up,
+    with_children,
 )
 from arrester.agents.spark.jvm.classes import jvm_class
 from arrester.agents.spark.jvm.failfast import failfast
@@ -126,17 +126,12 @@ def _common_subexpressions(spark: SparkSession, expressions: list[Any]) -> list[
 
 def _with_references(spark: SparkSession, expression: Any, shared: Mapping[str, Any]) -> Any:
     """Return an expression that reads its shared parts from the column SHARED."""
-
-    def reference(node: Any) -> Any:
-        # A node above a replaced part is unresolved: it equals no part, and has no type to compare.
-        if not node.resolved():
-            return node
-        for name, part in shared.items():
-            if node.semanticEquals(part):
-                return as_expression(spark, F.col(SHARED).getField(name))
-        return node
-
-    return transform_up(spark, expression, reference) if shared else expression
+    if not shared:
+        return expression
+    for name, part in shared.items():
+        if expression.semanticEquals(part):
+            return as_expression(spark, F.col(SHARED).getField(name))
+    return with_children(spark, expression, lambda child: _with_references(spark, child, shared))
 
 
 def _has_catching(expression: Any) -> bool:
