@@ -108,6 +108,14 @@ def _agent(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:
     return [title, table, figures(used), f"{spooled} (goal: ≤ 20 µs)."]
 
 
+def _held(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:
+    from benchmarks import held
+
+    with tempfile.TemporaryDirectory(prefix="arrester-bench-") as name:
+        found = held.figures(Path(name), rows=options.rows)
+    return ["## Held records", figures(found)]
+
+
 def _set_up() -> None:
     import django
 
@@ -138,6 +146,7 @@ PARTS: dict[str, Callable[[argparse.Namespace, embedded.Urls], list[str]]] = {
     "history": _history,
     "pages": _pages,
     "agent": _agent,
+    "held": _held,
 }
 #: Sizes by option: with `--quick`, and without.
 _SIZES = {

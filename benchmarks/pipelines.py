@@ -53,6 +53,8 @@ class Flights:
     dirty_every: int = 0
     #: A single flight that did not depart.
     dirty_at: int = -1
+    #: The first flights, which did not depart.
+    dirty_first: int = 0
     #: Of the first, clean file.
     first_rows: int = 1_000
 
@@ -66,12 +68,13 @@ class Flights:
         if position < 0:
             return False
         every = self.dirty_every and position % self.dirty_every == 0
-        return bool(every) or position == self.dirty_at
+        return bool(every) or position == self.dirty_at or position < self.dirty_first
 
     @property
     def name(self) -> str:
         """The name of their folder."""
-        return f"input-{self.rows}-{self.files}-{self.dirty_every}-{self.dirty_at}"
+        dirty = f"{self.dirty_every}-{self.dirty_at}-{self.dirty_first}"
+        return f"input-{self.rows}-{self.files}-{dirty}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +160,7 @@ class World:
             agent = Agent(self.spark, application="benchmarks")
             source = self.source(flights)
             builder = agent.pipeline("departures", source, task="origin", position="position")
-            sink = _sink(output, lambda df: df, at)
+            sink = file_sink(output, at=at)
             with agent:
                 stage.guarded(builder).write(sink, atomic=atomic).start(
                     checkpoint, trigger={"availableNow": True}
@@ -172,7 +175,7 @@ class World:
         def run(output: Path, checkpoint: str, at: Callable[[], None]) -> None:
             query = (
                 self.source(flights)
-                .writeStream.foreachBatch(_sink(output, stage.plain, at))
+                .writeStream.foreachBatch(file_sink(output, stage.plain, at=at))
                 .option("checkpointLocation", checkpoint)
                 .trigger(availableNow=True)
                 .start()
@@ -253,9 +256,14 @@ def _is_clean(value: str) -> bool:
     return "NA" not in fields and int(fields[DELAY]) <= MAXIMUM_DELAY_MINUTES
 
 
-def _sink(
-    output: Path, stage: Callable[[DataFrame], DataFrame], at: Callable[[], None]
+def file_sink(
+    output: Path,
+    stage: Callable[[DataFrame], DataFrame] = lambda df: df,
+    *,
+    at: Callable[[], None] = lambda: None,
 ) -> Callable[[DataFrame, int], None]:
+    """Return a sink that writes a folder for each number, and then calls `at`."""
+
     def write(df: DataFrame, number: int) -> None:
         stage(df).write.mode("overwrite").parquet(str(output / f"number={number}"))
         at()

@@ -108,11 +108,45 @@ class HeldStore:
     def next_chunk(self, ledger: Ledger, key: str | None, *, limit: int) -> Chunk:
         """Return the next held rows of a task, at least one and about `limit` of them.
 
+        Micro-batches that fit are taken as a whole, from what the journal has about them. Only to
+        divide a larger one, its rows are read.
+        """
+        task = ledger.task(key)
+        start = task.cursor or Cursor(entry=0)
+        end, taken = start, 0
+        for entry, count in self._counts_by_entry(ledger, key)[:CHUNK_FOLDERS]:
+            if taken + count > limit:
+                break
+            end, taken = Cursor(entry=entry + 1), taken + count
+        if taken:
+            return Chunk(task=key, start=start, end=end, taken=taken)
+        return self._first_rows(ledger, key, limit=limit)
+
+    def first_record(self, ledger: Ledger, key: str | None) -> Chunk:
+        """Return the chunk of the next held record only: all rows at its position."""
+        return self._first_rows(ledger, key, limit=1)
+
+    def _counts_by_entry(self, ledger: Ledger, key: str | None) -> list[tuple[int, int]]:
+        """Return the entries that hold rows of a task, in order, each with their number."""
+        counts: dict[int, int] = {}
+        for saved, _, count in ledger.held_folders(key):
+            counts[saved.entry] = counts.get(saved.entry, 0) + count
+        by_entry = sorted(counts.items())
+        if by_entry:
+            # Some rows of the first one may precede the cursor.
+            rest = sum(count for _, count in by_entry[1:])
+            by_entry[0] = (by_entry[0][0], ledger.task(key).held - rest)
+        return by_entry
+
+    def _first_rows(self, ledger: Ledger, key: str | None, *, limit: int) -> Chunk:
+        """Return at least one and about `limit` of the first rows of a task, of one entry.
+
         Rows with the same position stay together.
         """
         task = ledger.task(key)
         start = task.cursor or Cursor(entry=0)
-        names = self._folders(ledger, key, at_least=limit)[:CHUNK_FOLDERS]
+        folders = ledger.held_folders(key)
+        names = [name for saved, name, _ in folders if saved.entry == folders[0][0].entry]
         remaining = _of_task(self._coordinates(names), key, start)
         chunk = remaining.orderBy(ENTRY, F.col(POSITION).asc_nulls_first()).limit(limit)
         last = chunk.agg(F.max(place()).alias("place")).collect()[0]["place"]
@@ -121,10 +155,6 @@ class HeldStore:
         end = cursor_after(last["entry"], last["position"])
         taken = remaining.where(~_is_from(end)).count()
         return Chunk(task=key, start=start, end=end, taken=taken)
-
-    def first_record(self, ledger: Ledger, key: str | None) -> Chunk:
-        """Return the chunk of the next held record only: all rows at its position."""
-        return self.next_chunk(ledger, key, limit=1)
 
     def records_before(self, ledger: Ledger, key: str | None, position: int) -> Chunk:
         """Return the chunk of a task's next held records up to, not including, `position`.
@@ -181,24 +211,13 @@ class HeldStore:
         taken = self._of_chunk(self._coordinates, ledger, chunk).where(~_is_from(end)).count()
         return Chunk(task=chunk.task, start=chunk.start, end=end, taken=taken, after=chunk.after)
 
-    def _folders(
-        self,
-        ledger: Ledger,
-        key: str | None,
-        *,
-        at_least: int | None = None,
-        through: int | None = None,
-    ) -> list[str]:
-        """Return the folders of a task's next `at_least` rows, or all folders up to an entry."""
-        names, count = [], 0
-        # Some rows of the first folder may precede the cursor, so its count is not used.
-        for index, (saved, name, held) in enumerate(ledger.held_folders(key)):
-            is_enough = at_least is not None and count >= at_least
-            if is_enough or (through is not None and saved.entry > through):
-                break
-            names.append(name)
-            count += held if index else 0
-        return names
+    def _folders(self, ledger: Ledger, key: str | None, *, through: int | None = None) -> list[str]:
+        """Return the folders of a task's rows, or those up to an entry."""
+        return [
+            name
+            for saved, name, _ in ledger.held_folders(key)
+            if through is None or saved.entry <= through
+        ]
 
     def _coordinates(self, names: Sequence[str]) -> DataFrame:
         """Return the coordinates of the records in some folders, without their rows."""

@@ -181,6 +181,11 @@ class Committer:
             frame, decision.examples, context, few=evaluated.failures.is_small
         )
 
+    def open(self, chunk: Chunk) -> None:
+        """Record that a chunk is about to be written, without a decision about its records."""
+        epoch = self.event_factory.run.epoch
+        self.journal.append(Entry(kind=EntryKind.DRAIN, at=self.clock(), epoch=epoch, chunk=chunk))
+
     def drained(self) -> None:
         """Record that the sink returned for the open chunk."""
         at, ledger = self.clock(), self.journal.ledger

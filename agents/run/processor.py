@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -36,6 +37,8 @@ from arrester.controlplane.domain.error_policy.policy import Policy
 #: Clean micro-batches on the slow path after a failure. Failures cluster, and a micro-batch that is
 #: done twice costs more than the slow path.
 SLOW_PATH_BATCHES = 8
+#: Chunks that take less time become larger, those that take more become smaller.
+_CHUNK_SECONDS_MIN, _CHUNK_SECONDS_MAX = 2.0, 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +80,15 @@ class Processor:
     always_decides: bool
     #: Clean micro-batches that still take the slow path, because records failed recently.
     slow_batches: int = 0
+    #: The same for chunks of held records.
+    slow_chunks: int = 0
     #: None if dead letters are not enabled.
     dead_letters: DeadLetterQueue | None
     #: The policies of the author and the configuration, without overrides.
     stages: Mapping[int, StagePolicy]
     #: The policy of the executors.
     policy: Policy
-    #: The most records of a chunk.
+    #: The most records of the next chunk; it follows the time that chunks take.
     chunk_records: int
     jobs: JobDescription
     #: The jobs that a stop request may cancel.
@@ -127,7 +132,8 @@ class Processor:
         takes_fast_path = self.fast_path is not None and not (
             self.always_decides or self.slow_batches or is_replayed or blocked
         )
-        if not (takes_fast_path and self._wrote_on_fast_path(source, batch)):
+        number = ledger.batch_number(batch)
+        if not (takes_fast_path and self._wrote_on_fast_path(source, number)):
             saved_rows = ledger.saved_rows_of_batch(batch)
             clean = self._write_on_slow_path(
                 source,
@@ -144,18 +150,14 @@ class Processor:
             )
             self.slow_batches = max(0, self.slow_batches - 1) if clean else SLOW_PATH_BATCHES
 
-    def _wrote_on_fast_path(self, source: DataFrame, batch: int) -> bool:
+    def _wrote_on_fast_path(self, source: DataFrame, number: int) -> bool:
         assert self.fast_path is not None
-        number = self._ledger.batch_number(batch)
         self.jobs.phase("fast path")
         try:
             with self.stoppable.set():
-                wrote = self.fast_path.write(source, number, check=self.check)
+                return self.fast_path.write(source, number, check=self.check)
         except RowsUnread as exc:
             raise SinkFailed(exc) from exc
-        if not wrote:
-            self.slow_batches = SLOW_PATH_BATCHES
-        return wrote
 
     def drain(self) -> bool:
         """Run the next chunk of held records of a RUNNING task; return False if there is none."""
@@ -176,8 +178,17 @@ class Processor:
             chunk = self.held_store.next_chunk(
                 self._ledger, task.state.id.key, limit=self.chunk_records
             )
+        began = time.monotonic()
         self._run_chunk(replace(chunk, after=self.last_batch))
+        self._adapt_chunk_size(chunk, seconds=time.monotonic() - began)
         return True
+
+    def _adapt_chunk_size(self, chunk: Chunk, *, seconds: float) -> None:
+        """Change the size of chunks, so that one delays the next micro-batch by a few seconds."""
+        if seconds > _CHUNK_SECONDS_MAX:
+            self.chunk_records = max(1, self.chunk_records // 2)
+        elif seconds < _CHUNK_SECONDS_MIN and chunk.taken > self.chunk_records // 2:
+            self.chunk_records *= 2
 
     def finish_open_chunk(self) -> bool:
         """Write the chunk for which the sink did not return, under its number; return False if
@@ -190,18 +201,29 @@ class Processor:
         return True
 
     def _run_chunk(self, chunk: Chunk) -> None:
-        is_replayed = self._ledger.open_chunk is not None
         with self.jobs.of_held_records():
-            self._write_on_slow_path(
-                self.held_store.rows(self._ledger, chunk).select(f"{ROW}.*", ENTRY),
-                _Input(
-                    chunk=chunk,
-                    saved_rows=self._ledger.open_saved_rows,
-                    is_replayed=is_replayed,
-                    needs_entry=not is_replayed,
-                ),
-            )
+            if not self._wrote_chunk_on_fast_path(chunk):
+                is_open = self._ledger.open_chunk is not None
+                clean = self._write_on_slow_path(
+                    self.held_store.rows(self._ledger, chunk).select(f"{ROW}.*", ENTRY),
+                    _Input(
+                        chunk=chunk,
+                        saved_rows=self._ledger.open_saved_rows,
+                        is_replayed=is_open,
+                        needs_entry=not is_open,
+                        is_large=self.fast_path is not None,
+                    ),
+                )
+                self.slow_chunks = max(0, self.slow_chunks - 1) if clean else SLOW_PATH_BATCHES
         self.committer.drained()
+
+    def _wrote_chunk_on_fast_path(self, chunk: Chunk) -> bool:
+        is_open = self._ledger.open_chunk is not None
+        if self.fast_path is None or self.always_decides or self.slow_chunks or is_open:
+            return False
+        self.committer.open(chunk)
+        rows = self.held_store.rows(self._ledger, chunk).select(f"{ROW}.*")
+        return self._wrote_on_fast_path(rows, self._ledger.chunk_number(chunk.after))
 
     def _write_on_slow_path(self, rows: DataFrame, input: _Input) -> bool:
         """Evaluate, decide, commit, write; return whether no record failed.

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import cycle
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
@@ -23,33 +28,69 @@ NOW = datetime(2026, 11, 20, tzinfo=UTC)
 FOLDERS = CHUNK_FOLDERS + 44
 
 
+def store_of(spark: SparkSession, root: Path, counts: Sequence[int]) -> tuple[HeldStore, Ledger]:
+    """Return the held rows of task `a`, one entry and folder for each count."""
+    schema = T.StructType([T.StructField("value", T.StringType())])
+    kind = RowSchemas(LocalStorage(str(root))).save(schema)
+    ledger = Ledger(application="flights", pipeline="delays", checkpoint="c1")
+    for number, count in enumerate(counts, start=1):
+        name = f"{number:020d}-0a1b2c3d-{kind}"
+        rows = [
+            {TASK: "a", POSITION: position, "__arrester_hold": True, ROW: {"value": "x"}}
+            for position in reversed(range(count))
+        ]
+        place = root / ROWS_FOLDER / name
+        place.mkdir(parents=True)
+        entries = pa.array([number] * count, pa.int32())
+        table = pa.Table.from_pylist(rows).append_column(ENTRY, entries)
+        pq.write_table(table, place / "part-0.parquet")
+        held = (HeldCount(task="a", count=count),)
+        ledger.apply(
+            Entry(kind=EntryKind.BATCH, at=NOW, epoch=1, number=number, row_folder=name, held=held)
+        )
+    # A new run: it has read none of them.
+    schemas = RowSchemas(LocalStorage(str(root)))
+    return HeldStore(spark=spark, root=str(root), schema=schema, schemas=schemas), ledger
+
+
 @pytest.mark.spark
 def test_a_chunk_has_a_bounded_number_of_folders_and_the_next_chunk_has_the_rest(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """A task was paused overnight: each micro-batch has held one row."""
-    schema = T.StructType([T.StructField("value", T.StringType())])
-    schemas = RowSchemas(LocalStorage(str(tmp_path)))
-    kind = schemas.save(schema)
-    ledger = Ledger(application="flights", pipeline="delays", checkpoint="c1")
-    for number in range(1, FOLDERS + 1):
-        name = f"{number:020d}-0a1b2c3d-{kind}"
-        row = {TASK: "a", POSITION: number, "__arrester_hold": True, ROW: {"value": "x"}}
-        place = tmp_path / ROWS_FOLDER / name
-        place.mkdir(parents=True)
-        table = pa.Table.from_pylist([row]).append_column(ENTRY, pa.array([number], pa.int32()))
-        pq.write_table(table, place / "part-0.parquet")
-        held = (HeldCount(task="a", count=1),)
-        ledger.apply(
-            Entry(kind=EntryKind.BATCH, at=NOW, epoch=1, number=number, row_folder=name, held=held)
-        )
-    # A new run: it has read none of them.
-    fresh = RowSchemas(LocalStorage(str(tmp_path)))
-    held_store = HeldStore(spark=spark, root=str(tmp_path), schema=schema, schemas=fresh)
+    held_store, ledger = store_of(spark, tmp_path, [1] * FOLDERS)
 
     first = held_store.next_chunk(ledger, "a", limit=10_000)
     assert first.taken == CHUNK_FOLDERS
     assert held_store.rows(ledger, first).count() == CHUNK_FOLDERS
-    assert held_store.first_position(ledger, "a") == 1
+    assert held_store.first_position(ledger, "a") == 0
     ledger.apply(Entry(kind=EntryKind.RESUME, at=NOW, epoch=1, number=FOLDERS + 1, chunk=first))
     assert held_store.next_chunk(ledger, "a", limit=10_000).taken == FOLDERS - CHUNK_FOLDERS
+
+
+@pytest.mark.spark
+@given(
+    counts=st.lists(st.integers(1, 6), min_size=1, max_size=8),
+    limits=st.lists(st.integers(1, 12), min_size=1),
+)
+@settings(max_examples=25, deadline=None)
+def test_chunks_of_any_size_divide_the_held_rows_in_their_order(
+    spark: SparkSession, counts: list[int], limits: list[int]
+) -> None:
+    with TemporaryDirectory() as folder:
+        held_store, ledger = store_of(spark, Path(folder), counts)
+        places, number = [], len(counts)
+        for limit in cycle(limits):
+            if not ledger.task("a").held:
+                break
+            number += 1
+            chunk = held_store.next_chunk(ledger, "a", limit=limit)
+            rows = held_store.rows(ledger, chunk).select(ENTRY, POSITION).collect()
+            assert len(rows) == chunk.taken <= max(limit, 1)
+            places += [(row[ENTRY], row[POSITION]) for row in rows]
+            ledger.apply(Entry(kind=EntryKind.RESUME, at=NOW, epoch=1, number=number, chunk=chunk))
+    assert places == [
+        (entry, position)
+        for entry, count in enumerate(counts, start=1)
+        for position in range(count)
+    ]
