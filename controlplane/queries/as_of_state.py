@@ -30,7 +30,7 @@ from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.history import state_at_position
 from arrester.controlplane.queries import paging
 from arrester.controlplane.queries.as_of_position import AsOf, position
-from arrester.controlplane.queries.current_state import live_runs, task_grid
+from arrester.controlplane.queries.current_state import live_checkpoints, task_grid
 from arrester.controlplane.queries.current_state.applications import Summary
 from arrester.controlplane.queries.current_state.task_grid import GridPipeline
 from arrester.controlplane.queries.current_state.tasks import TaskDetail, TaskFilter
@@ -91,6 +91,7 @@ def task(digest: str, when: AsOf) -> TaskDetail:
         failure=history.event_if_kept(id.application, state.failure_sequence),
         open_command=next((each for each in newest if not each.status.final), None),
         last_command=newest[0] if newest else None,
+        live=live_checkpoints.task_key(id) in _live(then),
     )
 
 
@@ -138,10 +139,12 @@ def group(application: str, fingerprint: str, when: AsOf) -> GroupDetail:
     state = then.groups.get(fingerprint)
     if state is None:
         raise NotFound(f"there was no error group {application} {fingerprint!r} as of {when}")
+    live = _live(then)
     stopped = [
         each
         for each in then.tasks.values()
         if each.status is not TaskStatus.RUNNING
+        and live_checkpoints.task_key(each.id) in live
         and each.failure is not None
         and each.failure.fingerprint == fingerprint
     ]
@@ -149,6 +152,7 @@ def group(application: str, fingerprint: str, when: AsOf) -> GroupDetail:
         state=state,
         example=history.event_if_kept(application, state.example_sequence),
         stopped=tuple(sorted(stopped, key=_task_order, reverse=True)[: paging.MAX_ROWS]),
+        stopped_total=len(stopped),
     )
 
 
@@ -180,16 +184,16 @@ def threads(application: str, when: AsOf) -> tuple[ThreadState, ...]:
 
 def _pipelines(then: StreamState, *, limit: int) -> tuple[GridPipeline, ...]:
     threads = list(then.threads.values())
-    tasks: dict[live_runs.PipelineKey, list[TaskState]] = defaultdict(list)
+    tasks: dict[live_checkpoints.PipelineKey, list[TaskState]] = defaultdict(list)
     for each in sorted(then.tasks.values(), key=_grid_order):
-        tasks[(each.id.application, each.id.pipeline, each.id.checkpoint)].append(each)
+        tasks[live_checkpoints.task_key(each.id)].append(each)
     counts = {
         key: Counter(each.status.value for each in some)
         | Counter(held=sum(each.held for each in some))
         for key, some in tasks.items()
     }
     first = {key: some[: paging.checked(limit)] for key, some in tasks.items()}
-    return task_grid.grid(live_runs.shown(threads), threads, first, counts)
+    return task_grid.grid(live_checkpoints.live(threads), threads, first, counts)
 
 
 def _existing(name: str, when: AsOf) -> StreamState:
@@ -211,16 +215,18 @@ def _states(application: str | None, when: AsOf) -> list[StreamState]:
 
 
 def _wanted(state: StreamState, wanted: TaskFilter) -> list[TaskState]:
-    shown = {live_runs.pipeline_key(each) for each in live_runs.shown(list(state.threads.values()))}
+    live = _live(state)
     return [
         each
         for each in state.tasks.values()
         if wanted.pipeline in (None, each.id.pipeline)
         and wanted.state in (None, each.status.value)
-        and (
-            not wanted.live or (each.id.application, each.id.pipeline, each.id.checkpoint) in shown
-        )
+        and (not wanted.live or live_checkpoints.task_key(each.id) in live)
     ]
+
+
+def _live(state: StreamState) -> frozenset[live_checkpoints.PipelineKey]:
+    return live_checkpoints.live_keys([*state.threads.values()])
 
 
 def _page(rows: list[S], order: Callable[[S], Key], before: Key | None, limit: int) -> Page[S]:
@@ -250,7 +256,7 @@ def _lives(state: InstanceState, then: StreamState) -> bool:
 
 def _summary(then: StreamState, stream: store.LogStream) -> Summary:
     name = then.application.name
-    shown = _wanted(then, TaskFilter(application=name, live=True))
+    shown = _wanted(then, TaskFilter(application=name))
     alive = [each for each in then.instances.values() if _lives(each, then)]
     statuses = Counter(each.status for each in shown)
     return Summary(

@@ -74,7 +74,7 @@ def _tile(number: int, label: str, url: str, icon: str, look: str) -> Tile:
 
 def items(overview: Overview, *, now: datetime) -> list[Item]:
     """Return DEAD tasks, PAUSED ones by age, held records without a live instance, lost
-    instances, unanswered commands, quarantine, duplicate checkpoints."""
+    instances, unanswered commands, quarantine, pipelines that run on two checkpoints."""
     stops = [_stop(each) for each in overview.stops]
     no_instance = [
         _no_instance(each) for each in overview.applications if each.held and not each.instances
@@ -113,7 +113,7 @@ def _duplicate(thread: ThreadState) -> Item:
         status="TWO_CHECKPOINTS",
         name=thread.pipeline,
         url=reverse("application", args=[thread.application]),
-        text="has two live checkpoints. Check if one of them is a mistake",
+        text="also runs on an older checkpoint, whose tasks are not counted. Stop one of the runs",
         since=thread.since,
         application=thread.application,
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from uuid import UUID, uuid5
 
+from arrester.controlplane import queries
 from arrester.controlplane.domain.commands import decide
 from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.state import error_groups
@@ -85,6 +86,18 @@ def _button(
         task=None if detail is None else detail.state.id,
     )
     return Button(decide.refusal(requested, state) or "")
+
+
+def resume_many(who: Person, application: str, fingerprint: str | None = None) -> str:
+    """Return why the button that resumes all PAUSED tasks, or those of one cause, is disabled.
+
+    Empty if it is enabled.
+    """
+    if not who.may_act:
+        return NOT_AN_OPERATOR
+    if not queries.paused(application, fingerprint=fingerprint, limit=1).total:
+        return "each PAUSED task has an open command"
+    return ""
 
 
 def command_id(who: Person, detail: TaskDetail) -> UUID:

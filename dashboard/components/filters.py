@@ -17,7 +17,9 @@ ALL = "all"
 OPEN = "open"
 GROUP_FIELDS = ("state", "application", "stage", "class", "text", "range", "from", "to", "sort")
 AUDIT_FIELDS = ("actor", "kind", "application", "range", "from", "to")
-TASK_FIELDS = ("state", "application", "pipeline", "key", "cause", "history")
+TASK_FIELDS = ("state", "application", "pipeline", "key", "cause", "checkpoints")
+#: The values of `checkpoints`; the first is the default.
+CHECKPOINTS = ("live", ALL)
 DEAD_LETTER_FIELDS = ("application", "pipeline", "task", "range", "from", "to")
 
 
@@ -73,7 +75,16 @@ def of_tasks(parameters: Mapping[str, str]) -> queries.TaskFilter:
     given = _given(parameters, "application", "pipeline", "state", "key", "cause")
     if given["state"] not in (None, *TaskStatus):
         raise InvalidValue("state", given["state"], ", ".join(TaskStatus))
-    return queries.TaskFilter(**given, live=parameters.get("history") != "1")
+    return queries.TaskFilter(**given, live=live_only(parameters))
+
+
+def live_only(parameters: Mapping[str, str]) -> bool:
+    """Return whether a list has only tasks of live checkpoints, as by default; raise
+    InvalidValue."""
+    checkpoints = parameters.get("checkpoints") or CHECKPOINTS[0]
+    if checkpoints not in CHECKPOINTS:
+        raise InvalidValue("checkpoints", checkpoints, ", ".join(CHECKPOINTS))
+    return checkpoints != ALL
 
 
 def _given(parameters: Mapping[str, str], *names: str) -> dict[str, Any]:

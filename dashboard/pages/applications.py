@@ -9,6 +9,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from arrester.controlplane import queries
+from arrester.controlplane.domain.state.states import ApplicationStatus
 from arrester.dashboard.components import buttons, command_delivery, failure_rates, task_grid
 from arrester.dashboard.page_frame import (
     Notice,
@@ -65,6 +66,7 @@ def show(
     context = {
         "summary": summary,
         "buttons": buttons.for_application(who, summary.state, open_commands),
+        "resume_disabled": _resume_disabled(who, summary),
         "commands_in_progress": [command for command in open_commands if command.task is None],
         "spark": failure_rates.sparks_of_applications(now=now, application=name).get(name),
         "tabs": TABS.items(),
@@ -87,6 +89,15 @@ def show(
         status=status,
         lags=lags,
     )
+
+
+def _resume_disabled(who: Person, summary: queries.Summary) -> str:
+    """Return why no tasks can be resumed; empty if some can, or if none is PAUSED."""
+    if not summary.paused:
+        return ""
+    if who.may_act and summary.state.status is ApplicationStatus.LATCHED:
+        return f"{summary.state.name} is LATCHED; start the application first"
+    return buttons.resume_many(who, summary.state.name)
 
 
 def _of_tab(

@@ -6,7 +6,7 @@ import json
 import shlex
 from typing import Any, NamedTuple
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils import timezone
 
@@ -15,7 +15,7 @@ from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.domain.events import RecordFailed, StoredEvent
 from arrester.controlplane.domain.identity import fingerprint as fingerprints
 from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.state.states import GroupState, GroupStatus
+from arrester.controlplane.domain.state.states import GroupState, GroupStatus, TaskStatus
 from arrester.controlplane.queries import GroupDetail
 from arrester.controlplane.store.column_values import MAX_BIGINT
 from arrester.dashboard.components import buttons, failure_rates, filters, time_range
@@ -133,7 +133,7 @@ def show(
         request,
         who,
         "errors",
-        context | _of_tab(tab, group.state),
+        context | _of_tab(tab, group.state, request.GET),
         template="error",
         title=group.state.exception_class,
         url="" if request.method == "GET" else f"{url}?tab={tab}",
@@ -149,13 +149,16 @@ def _group_context(
     """Return the context of all tabs: the group, its shown occurrence, and its failure rate."""
     state, now = group.state, timezone.now()
     application, fingerprint = state.application, state.fingerprint
+    paused = any(each.status is TaskStatus.PAUSED for each in group.stopped)
     example = _example(request, group)
     api_url = request.build_absolute_uri(reverse("api-error", args=[application, fingerprint]))
     return {
         **record_text.context(example),
         "group": state,
         "stopped": group.stopped,
-        "paused": [each for each in group.stopped if each.status == "PAUSED"],
+        "stopped_total": group.stopped_total,
+        "paused": paused,
+        "resume_disabled": buttons.resume_many(who, application, fingerprint) if paused else "",
         "example": example,
         "neighbours": queries.neighbours(example) if example else None,
         "occurrences": queries.failures(
@@ -185,7 +188,12 @@ def _show_past(
     url = reverse("error", args=[application, fingerprint])
     context = as_of_context(when, application=application, url=url)
     context |= record_text.context(detail.example)
-    context |= {"group": detail.state, "example": detail.example, "stopped": detail.stopped}
+    context |= {
+        "group": detail.state,
+        "example": detail.example,
+        "stopped": detail.stopped,
+        "stopped_total": detail.stopped_total,
+    }
     return page(
         request,
         who,
@@ -205,11 +213,15 @@ def _tab_query(request: HttpRequest, *, tab: str) -> str:
     return query.urlencode()
 
 
-def _of_tab(tab: str, group: GroupState) -> dict[str, Any]:
+def _of_tab(tab: str, group: GroupState, query: QueryDict) -> dict[str, Any]:
     """Return the context of one tab."""
     match tab:
         case "tasks":
-            return {"affected": queries.affected(group.application, group.fingerprint)}
+            live = filters.live_only(query)
+            return {
+                "affected": queries.affected(group.application, group.fingerprint, live=live),
+                "live": None if live else queries.live_checkpoints([group.application]),
+            }
         case "notes":
             history = queries.group_history(group.application, group.fingerprint, limit=100)
             return {"history": history}

@@ -40,7 +40,7 @@ NOT_RUNNING = "Not running"
 def tasks(request: HttpRequest, who: Person) -> HttpResponse:
     """Show the tasks with failures, filtered by the URL.
 
-    Those of the checkpoints that the task grid shows; with `history=1` of all checkpoints.
+    Those of live checkpoints; with `checkpoints=all` of all checkpoints.
     """
     return show_all(request, who)
 
@@ -52,10 +52,12 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
     query = request.GET
     wanted = filters.of_tasks(query)
     task_page = queries.tasks(wanted, cursor=query.get("after"))
+    applications = {task.id.application for task in task_page.rows}
     context = filters.form(query, filters.TASK_FIELDS) | {
         "statuses": [status.value for status in TaskStatus],
         "tasks": task_page,
-        "instances": queries.instance_counts([*{task.id.application for task in task_page.rows}]),
+        "instances": queries.instance_counts([*applications]),
+        "live": None if wanted.live else queries.live_checkpoints(applications),
     }
     url = f"{own}?{query.urlencode()}" if query else own
     return page(

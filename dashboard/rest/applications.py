@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, get_args
 from uuid import UUID
@@ -19,6 +20,7 @@ from arrester.controlplane.domain.state.states import (
     ApplicationStatus,
     InstanceStatus,
     MostToleranceUsed,
+    ThreadState,
     ThreadStatus,
 )
 from arrester.controlplane.domain.state.tolerance_usage import moment
@@ -35,9 +37,9 @@ class ApplicationSerializer(serializers.Serializer[Any]):
     actor = serializers.CharField(source="state.actor", allow_null=True)
     failed = serializers.IntegerField(source="state.failed", help_text="Failed records, exact.")
     last_event_at = serializers.DateTimeField(source="state.last_event_at", allow_null=True)
-    paused = serializers.IntegerField()
-    dead = serializers.IntegerField()
-    held = serializers.IntegerField()
+    paused = serializers.IntegerField(help_text="PAUSED tasks of live checkpoints.")
+    dead = serializers.IntegerField(help_text="DEAD tasks of live checkpoints.")
+    held = serializers.IntegerField(help_text="Held records of live checkpoints.")
     instances = serializers.IntegerField(help_text="Live instances.")
     lost = serializers.IntegerField(help_text="Live instances without a heartbeat.")
     groups = serializers.IntegerField()
@@ -190,6 +192,12 @@ class ToleranceUsageSerializer(serializers.Serializer[Any]):
         return moment(usage.window_start_ms) if usage.in_window else None
 
 
+class ThreadQuerySerializer(base.AsOfQuerySerializer):
+    """Filters of the runs of an application."""
+
+    checkpoints = base.CheckpointsField()
+
+
 class ThreadSerializer(serializers.Serializer[Any]):
     """A pipeline on a checkpoint: its newest run."""
 
@@ -283,11 +291,20 @@ class ThreadsView(base.RestView):
 
     @extend_schema(
         operation_id="threads_list",
-        parameters=[base.AsOfQuerySerializer],
+        parameters=[ThreadQuerySerializer],
         responses={200: ThreadSerializer(many=True)} | base.PAST,
     )
     def get(self, request: Request, name: str) -> Response:
-        """List the newest run of each pipeline on each checkpoint of an application."""
+        """List the newest run of each pipeline of an application, on its live checkpoint.
+
+        With `checkpoints=all` on each of its checkpoints.
+        """
         queries.check_known(name)
-        threads = base.read(request, queries.threads, queries.as_of_state.threads, name)
+        wanted = base.values(ThreadQuerySerializer, request.query_params)
+        when = base.pop_as_of(wanted)
+        threads: Sequence[ThreadState] = (
+            queries.as_of_state.threads(name, when) if when else queries.threads(name)
+        )
+        if base.pop_live(wanted):
+            threads = queries.live(threads)
         return Response(ThreadSerializer(threads, many=True).data)

@@ -80,6 +80,18 @@ class AsOfQuerySerializer(serializers.Serializer[Any]):
     )
 
 
+class CheckpointsField(ListedChoiceField):
+    """The checkpoints of a list: the newest of each pipeline, or all."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            ["live", "all"],
+            required=False,
+            default="live",
+            help_text="`live`: the newest checkpoint of each pipeline.",
+        )
+
+
 class PageQuerySerializer(serializers.Serializer[Any]):
     """The page of a list."""
 
@@ -258,6 +270,11 @@ def pop_as_of(parameters: dict[str, Any]) -> queries.AsOf | None:
     """Remove `as_of` from the parameters and return it; None means now."""
     text = parameters.pop("as_of", None)
     return None if text is None else queries.as_of(text)
+
+
+def pop_live(parameters: dict[str, Any]) -> bool:
+    """Remove `checkpoints` from the parameters; return whether only live ones are requested."""
+    return bool(parameters.pop("checkpoints") == "live")
 
 
 def read(

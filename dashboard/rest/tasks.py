@@ -22,6 +22,7 @@ class TaskQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySeriali
 
     pipeline = serializers.CharField(required=False)
     state = base.ListedChoiceField(base.choices(TaskStatus), required=False)
+    checkpoints = base.CheckpointsField()
 
 
 class CountersSerializer(serializers.Serializer[Any]):
@@ -92,13 +93,13 @@ class TasksView(base.RestView):
 
     @base.lists(TaskQuerySerializer, TaskSerializer, base.PAST, "tasks_list")
     def get(self, request: Request) -> Response:
-        """List tasks of all checkpoints, including those that no run uses any more.
+        """List tasks, by default of live checkpoints: the newest of each pipeline.
 
         A task that never failed is RUNNING and has no row.
         """
         wanted, page = base.list_values(TaskQuerySerializer, request)
         when = base.pop_as_of(wanted)
-        filter = queries.TaskFilter(**wanted)
+        filter = queries.TaskFilter(live=base.pop_live(wanted), **wanted)
         tasks = (
             queries.as_of_state.tasks(filter, when, **page)
             if when
@@ -124,7 +125,7 @@ class HeldView(base.RestView):
 
     @base.lists(base.ApplicationQuerySerializer, TaskSerializer)
     def get(self, request: Request) -> Response:
-        """List the tasks that hold records, most records first."""
+        """List the tasks of live checkpoints that hold records, most records first."""
         wanted, page = base.list_values(base.ApplicationQuerySerializer, request)
         return base.paged(queries.held(wanted.get("application"), **page), TaskSerializer)
 
@@ -135,6 +136,8 @@ class ResumeManyView(base.RestView):
     @base.acts(NewResumeSerializer, ResumedManySerializer)
     def post(self, request: Request) -> Response:
         """Resume the PAUSED tasks of an application, or those stopped by one error.
+
+        Tasks of older checkpoints are resumed only by their ids.
 
         With `dry_run` nothing is done: the response contains the tasks that would be resumed. Send
         their ids as `tasks` to resume exactly these. A refusal of one task does not affect the

@@ -10,8 +10,8 @@ from django import template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from arrester.controlplane.domain.state.states import InstanceState, ThreadState
-from arrester.controlplane.queries import Summary
+from arrester.controlplane.domain.state.states import InstanceState, TaskState, ThreadState
+from arrester.controlplane.queries import PipelineKey, Summary, task_key
 from arrester.dashboard.text import event_text
 
 register = template.Library()
@@ -162,6 +162,12 @@ def state_parts(running: int, paused: int, dead: int, stale: str = "") -> SafeSt
         if total
         else format_html('<rect class="{}" width="100" height="6"/>', run),
     )
+
+
+@register.filter
+def older(task: TaskState, live: frozenset[PipelineKey] | None) -> bool:
+    """Return whether a task is of an older checkpoint; None: the list has only live ones."""
+    return live is not None and task_key(task.id) not in live
 
 
 @register.filter

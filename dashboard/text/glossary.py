@@ -23,6 +23,8 @@ TERMS = {
     "instance": "One `Agent` in one driver process.",
     "journal": "Files beside the checkpoint with the decisions of each micro-batch.",
     "latched": "The application is shut down; agents that start do not run.",
+    "live checkpoint": "The newest checkpoint of a pipeline: the one on which a run started last. "
+    "Only its tasks are counted.",
     "log": "All events of an application, in order, in PostgreSQL.",
     "outage": "Many records of one micro-batch fail with one cause.",
     "outbox": "Journal entries whose events are not sent yet.",

@@ -1,6 +1,6 @@
 """Held records: now, by task, and over time.
 
-Only of the checkpoints that pages show: what tasks of other checkpoints held is history.
+Only of live checkpoints: what tasks of older checkpoints hold is not counted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from uuid import UUID
 
 from arrester.controlplane.domain.state.states import TaskState
 from arrester.controlplane.queries import paging, sql
-from arrester.controlplane.queries.current_state import live_runs
+from arrester.controlplane.queries.current_state import live_checkpoints
 from arrester.controlplane.queries.failure_history.counts import IntervalCount
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import row_mapping
@@ -26,10 +26,11 @@ WITH holding AS MATERIALIZED (
 )
 """
 _LEVELS = f"""
-{_HOLDING} SELECT NULL, application, sum(held) FROM holding WHERE {live_runs.OF_THREADS} GROUP BY 2
+{_HOLDING} SELECT NULL, application, sum(held) FROM holding
+WHERE {live_checkpoints.OF_THREADS} GROUP BY 2
 UNION ALL
 SELECT date_bin(%s, hour, %s), application, sum(change) FROM held_change
-WHERE hour >= %s AND {live_runs.OF_THREADS} GROUP BY 1, 2
+WHERE hour >= %s AND {live_checkpoints.OF_THREADS} GROUP BY 1, 2
 """
 
 
@@ -40,7 +41,8 @@ def held(
     before = paging.unpack(cursor, tuple[int, UUID])
     where, parameters = sql.where({"application": application}, "held, digest", before)
     rows = row_mapping.TASKS.load(
-        f"held > 0 AND {where} AND {live_runs.OF_THREADS} ORDER BY held DESC, digest DESC LIMIT %s",
+        f"held > 0 AND {where} AND {live_checkpoints.OF_THREADS}"
+        " ORDER BY held DESC, digest DESC LIMIT %s",
         [*parameters, *_shown(application), paging.checked(limit) + 1],
     )
     return paging.page(rows, limit=limit, key=lambda task: (task.held, UUID(task.id.digest)))
@@ -50,7 +52,7 @@ def held_in_all(application: str | None = None) -> tuple[int, int]:
     """Return the number of held records, and of tasks that hold any."""
     ((records, tasks),) = sql.rows(
         f"{_HOLDING} SELECT coalesce(sum(held), 0), count(*) FROM holding"
-        f" WHERE {live_runs.OF_THREADS}",
+        f" WHERE {live_checkpoints.OF_THREADS}",
         _shown(application),
     )
     return int(records), int(tasks)
@@ -113,4 +115,6 @@ def _levels(
 
 def _shown(application: str | None) -> list[list[str]]:
     where, parameters = sql.where({"application": application})
-    return live_runs.columns(live_runs.shown(row_mapping.THREADS.load_readable(where, parameters)))
+    return live_checkpoints.columns(
+        live_checkpoints.live(row_mapping.THREADS.load_readable(where, parameters))
+    )

@@ -19,7 +19,7 @@ from arrester.controlplane.domain.state.states import (
     ThreadState,
 )
 from arrester.controlplane.queries import sql
-from arrester.controlplane.queries.current_state import live_runs, task_grid
+from arrester.controlplane.queries.current_state import live_checkpoints, task_grid
 from arrester.controlplane.queries.current_state.applications import application_names
 from arrester.controlplane.queries.current_state.instances import instance_counts
 from arrester.controlplane.queries.operation import health
@@ -32,7 +32,7 @@ GLANCE, FEW = 20, 3
 _MUTED = """EXISTS (SELECT FROM error_group WHERE error_group.application = task.application
     AND error_group.fingerprint = task.fingerprint AND error_group.status = 'MUTED')"""
 _MUTED_STOPS = f"""
-SELECT count(*) FROM task WHERE {live_runs.OF_THREADS} AND status <> 'RUNNING' AND {_MUTED}
+SELECT count(*) FROM task WHERE {live_checkpoints.OF_THREADS} AND status <> 'RUNNING' AND {_MUTED}
 """
 # DEAD ones first, then the longest stopped: what is left out can wait. Few tasks are stopped, and
 # they have an index, which the planner does not choose beside a list of pipelines.
@@ -45,7 +45,7 @@ WITH task AS MATERIALIZED (
         sum(held) OVER alike AS together,
         row_number() OVER (PARTITION BY application, pipeline, status,
             coalesce(fingerprint, digest::text) ORDER BY since, digest) AS place
-    FROM task WHERE {live_runs.OF_THREADS} AND NOT {_MUTED}
+    FROM task WHERE {live_checkpoints.OF_THREADS} AND NOT {_MUTED}
     WINDOW alike AS (PARTITION BY application, pipeline, status,
         coalesce(fingerprint, digest::text))
 )
@@ -55,7 +55,7 @@ WHERE place = 1 OR alike <= %s ORDER BY status, since, digest LIMIT %s
 
 
 class ApplicationSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """An application in a few numbers, for the checkpoints that pages show."""
+    """An application in a few numbers, for its live checkpoints."""
 
     name: str
     paused: int
@@ -86,7 +86,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     stops: tuple[Stop, ...]
     #: The number of further ones.
     more_stops: int
-    #: Pipelines with two live checkpoints.
+    #: Pipelines that also run on an older checkpoint.
     on_two_checkpoints: tuple[ThreadState, ...]
     #: The number of tasks stopped by muted errors, which are omitted above.
     muted_stops: int
@@ -124,7 +124,7 @@ def overview() -> Overview:
         lags=lags,
         stops=stops,
         more_stops=more,
-        on_two_checkpoints=live_runs.on_two_checkpoints(threads),
+        on_two_checkpoints=live_checkpoints.running_on_others(threads),
         muted_stops=_muted_stops(threads),
         open_commands=tuple(row_mapping.COMMANDS.load_readable("open ORDER BY issued_at DESC", [])),
         failed_last_hour=int(last_hour["all"] or 0),
@@ -134,7 +134,9 @@ def overview() -> Overview:
 
 def _stops(threads: Sequence[ThreadState]) -> tuple[tuple[Stop, ...], int]:
     """Return the first stops, and the number of further ones."""
-    rows = sql.rows(_STOPS, [*live_runs.columns(live_runs.shown(threads)), FEW, GLANCE])
+    rows = sql.rows(
+        _STOPS, [*live_checkpoints.columns(live_checkpoints.live(threads)), FEW, GLANCE]
+    )
     digests = [digest for digest, *_ in rows]
     tasks = {
         task.id.digest: task
@@ -151,5 +153,5 @@ def _stops(threads: Sequence[ThreadState]) -> tuple[tuple[Stop, ...], int]:
 
 
 def _muted_stops(threads: Sequence[ThreadState]) -> int:
-    ((count,),) = sql.rows(_MUTED_STOPS, live_runs.columns(live_runs.shown(threads)))
+    ((count,),) = sql.rows(_MUTED_STOPS, live_checkpoints.columns(live_checkpoints.live(threads)))
     return int(count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
@@ -21,7 +20,7 @@ from arrester.controlplane.domain.state.states import (
     ThreadStatus,
 )
 from arrester.controlplane.domain.state.stream_state import StreamState
-from arrester.controlplane.queries.current_state import live_runs, task_grid
+from arrester.controlplane.queries.current_state import live_checkpoints, task_grid
 
 
 class Gauge(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,22 +48,22 @@ class PipelinePolicy(msgspec.Struct, frozen=True, kw_only=True):
     thread: ThreadState
     #: For the run and the window, for each limit that can be reached.
     gauges: tuple[Gauge, ...] = ()
-    #: Another checkpoint of the same pipeline is live too: probably a mistake.
+    #: An older checkpoint of the same pipeline is RUNNING too: probably a mistake.
     has_other_checkpoint: bool = False
 
 
 def policies(application: str, *, now: datetime) -> tuple[PipelinePolicy, ...]:
-    """Return the policy of each pipeline on each checkpoint that the task grid shows, by name."""
+    """Return the policy of each pipeline on its live checkpoint, by name."""
     threads = task_grid.threads(application)
-    alive = Counter(each.pipeline for each in threads if each.status is ThreadStatus.RUNNING)
+    doubled = {each.pipeline for each in live_checkpoints.running_on_others(threads)}
     return tuple(
         PipelinePolicy(
             thread=each,
             gauges=tuple(_gauges(each, now)),
-            has_other_checkpoint=alive[each.pipeline] > 1,
+            has_other_checkpoint=each.pipeline in doubled,
         )
         for each in sorted(
-            live_runs.shown(threads), key=lambda each: (each.pipeline, each.checkpoint)
+            live_checkpoints.live(threads), key=lambda each: (each.pipeline, each.checkpoint)
         )
     )
 

@@ -14,8 +14,14 @@ from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.identity import uuids
 from arrester.controlplane.domain.state.states import TaskState
 from arrester.controlplane.queries import paging, sql
-from arrester.controlplane.queries.current_state import live_runs
+from arrester.controlplane.queries.current_state import live_checkpoints
 from arrester.controlplane.views import row_mapping
+
+#: Whether a task may be resumed together with others.
+_RESUMABLE = (
+    f"{live_checkpoints.OF_THREADS} AND status = 'PAUSED'"
+    " AND NOT EXISTS (SELECT FROM command WHERE command.task = task.digest AND command.open)"
+)
 
 
 class Paused(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +31,11 @@ class Paused(msgspec.Struct, frozen=True, kw_only=True):
     #: The number of further ones.
     more: int
 
+    @property
+    def total(self) -> int:
+        """The number of all of them."""
+        return len(self.tasks) + self.more
+
 
 def paused(application: str, *, fingerprint: str | None = None, limit: int = 500) -> Paused:
     """Return the PAUSED tasks of live checkpoints, of one cause if given.
@@ -33,11 +44,9 @@ def paused(application: str, *, fingerprint: str | None = None, limit: int = 500
     """
     store.read_stream(application)
     threads = row_mapping.THREADS.load("application = %s", [application])
-    where = (
-        f"{live_runs.OF_THREADS} AND status = 'PAUSED' AND (%s::text IS NULL OR fingerprint = %s)"
-        " AND NOT EXISTS (SELECT FROM command WHERE command.task = task.digest AND command.open)"
-    )
-    parameters = [*live_runs.columns(live_runs.shown(threads)), fingerprint, fingerprint]
+    where = f"{_RESUMABLE} AND (%s::text IS NULL OR fingerprint = %s)"
+    live = live_checkpoints.columns(live_checkpoints.live(threads))
+    parameters = [*live, fingerprint, fingerprint]
     tasks = row_mapping.TASKS.load(
         f"{where} ORDER BY since, digest LIMIT %s", [*parameters, paging.checked(limit)]
     )
@@ -46,13 +55,14 @@ def paused(application: str, *, fingerprint: str | None = None, limit: int = 500
 
 
 def paused_of(digests: Sequence[str]) -> Paused:
-    """Return those of some tasks that are PAUSED and have no open command."""
-    where = (
-        "digest = ANY(%s::uuid[]) AND status = 'PAUSED'"
-        " AND NOT EXISTS (SELECT FROM command WHERE command.task = task.digest AND command.open)"
-        " ORDER BY since, digest"
+    """Return those of some tasks that are PAUSED, of a live checkpoint, and have no open
+    command."""
+    threads = row_mapping.THREADS.load_readable("true", [])
+    tasks = row_mapping.TASKS.load(
+        f"{_RESUMABLE} AND digest = ANY(%s::uuid[]) ORDER BY since, digest",
+        [*live_checkpoints.columns(live_checkpoints.live(threads)), list(digests)],
     )
-    return Paused(tasks=tuple(row_mapping.TASKS.load(where, [list(digests)])), more=0)
+    return Paused(tasks=tuple(tasks), more=0)
 
 
 def resumed_by(act: UUID, application: str) -> list[str]:

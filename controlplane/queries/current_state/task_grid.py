@@ -14,14 +14,13 @@ from arrester.controlplane.domain.state.states import (
     TaskState,
     TaskStatus,
     ThreadState,
-    ThreadStatus,
 )
 from arrester.controlplane.queries import paging, sql
-from arrester.controlplane.queries.current_state import live_runs
+from arrester.controlplane.queries.current_state import live_checkpoints
 from arrester.controlplane.views import row_mapping
 
 _FIRST_TASKS = f"""digest IN (
-    SELECT first.digest FROM {live_runs.TABLE} AS line (application, pipeline, checkpoint),
+    SELECT first.digest FROM {live_checkpoints.TABLE} AS line (application, pipeline, checkpoint),
     LATERAL (
         SELECT digest FROM task WHERE task.application = line.application
             AND task.pipeline = line.pipeline AND task.checkpoint = line.checkpoint
@@ -48,7 +47,7 @@ class GridPipeline(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     #: Their held records.
     held: int = 0
-    #: Another checkpoint of the same pipeline is live too: probably a mistake.
+    #: An older checkpoint of the same pipeline is RUNNING too: probably a mistake.
     has_other_checkpoint: bool = False
 
 
@@ -61,46 +60,43 @@ def threads(application: str) -> tuple[ThreadState, ...]:
 def pipelines(
     application: str,
     *,
-    history: bool = False,
     only: str | None = None,
     key: str = "",
     offset: int = 0,
     limit: int = 500,
 ) -> tuple[GridPipeline, ...]:
-    """Return the task grid: each live checkpoint (with `history` each one) with its tasks.
+    """Return the task grid: the live checkpoint of each pipeline with its tasks.
 
-    A checkpoint is live while its newest run is RUNNING; the newest one of a pipeline is always
-    shown, so that a dead pipeline does not vanish from its page. `only` names one pipeline. Of each
-    pipeline it contains the tasks whose key begins with `key`, from `offset` on.
+    `only` names one pipeline. Of each pipeline it contains the tasks whose key begins with `key`,
+    from `offset` on.
     """
     all_threads = threads(application)
-    shown = list(all_threads) if history else live_runs.shown(all_threads)
-    shown = [each for each in shown if only in (None, each.pipeline)]
-    tasks: dict[live_runs.PipelineKey, list[TaskState]] = defaultdict(list)
-    parameters = [*live_runs.columns(shown), key, key, paging.checked(limit), offset]
+    shown = [each for each in live_checkpoints.live(all_threads) if only in (None, each.pipeline)]
+    tasks: dict[live_checkpoints.PipelineKey, list[TaskState]] = defaultdict(list)
+    parameters = [*live_checkpoints.columns(shown), key, key, paging.checked(limit), offset]
     for task in row_mapping.TASKS.load(_FIRST_TASKS, parameters):
-        tasks[(task.id.application, task.id.pipeline, task.id.checkpoint)].append(task)
+        tasks[live_checkpoints.task_key(task.id)].append(task)
     return grid(shown, all_threads, tasks, _counts([application]))
 
 
 def grid(
     shown: Iterable[ThreadState],
-    all_threads: Iterable[ThreadState],
-    tasks: Mapping[live_runs.PipelineKey, Sequence[TaskState]],
-    counts: Mapping[live_runs.PipelineKey, Counter[str]],
+    all_threads: Sequence[ThreadState],
+    tasks: Mapping[live_checkpoints.PipelineKey, Sequence[TaskState]],
+    counts: Mapping[live_checkpoints.PipelineKey, Counter[str]],
 ) -> tuple[GridPipeline, ...]:
     """Return the grid of `shown` threads, by name, with their tasks and counts."""
-    alive = Counter(each.pipeline for each in all_threads if each.status is ThreadStatus.RUNNING)
+    doubled = {each.pipeline for each in live_checkpoints.running_on_others(all_threads)}
     pipelines = []
     for thread in sorted(shown, key=lambda each: (each.pipeline, each.checkpoint)):
-        key = live_runs.pipeline_key(thread)
+        key = live_checkpoints.pipeline_key(thread)
         count = counts.get(key, Counter())
         pipeline = GridPipeline(
             thread=thread,
             tasks=tuple(tasks.get(key, ())),
             counts={status.value: count[status] for status in TaskStatus},
             held=count["held"],
-            has_other_checkpoint=alive[thread.pipeline] > 1,
+            has_other_checkpoint=thread.pipeline in doubled,
         )
         pipelines.append(pipeline)
     return tuple(pipelines)
@@ -109,11 +105,11 @@ def grid(
 def task_counts(
     names: Sequence[str], threads: Sequence[ThreadState] | None = None
 ) -> dict[str, Counter[str]]:
-    """Return the number of tasks by status, and `held`, of the shown checkpoints of each
+    """Return the number of tasks by status, and `held`, of the live checkpoints of each
     application. `threads` are those of all applications, if they are loaded."""
     if threads is None:
         threads = row_mapping.THREADS.load_readable("application = ANY(%s)", [names])
-    shown = {live_runs.pipeline_key(each) for each in live_runs.shown(threads)}
+    shown = live_checkpoints.live_keys(threads)
     totals: dict[str, Counter[str]] = defaultdict(Counter)
     for key, counts in _counts(names).items():
         if key in shown:
@@ -121,9 +117,9 @@ def task_counts(
     return totals
 
 
-def _counts(names: Sequence[str]) -> dict[live_runs.PipelineKey, Counter[str]]:
+def _counts(names: Sequence[str]) -> dict[live_checkpoints.PipelineKey, Counter[str]]:
     """Return the number of tasks by status, and `held`, of each pipeline and checkpoint."""
-    counts: dict[live_runs.PipelineKey, Counter[str]] = defaultdict(Counter)
+    counts: dict[live_checkpoints.PipelineKey, Counter[str]] = defaultdict(Counter)
     for application, pipeline, checkpoint, what, count in sql.rows(_COUNTS, [list(names)] * 2):
         counts[(application, pipeline, checkpoint)].update({what: int(count)})
     return counts

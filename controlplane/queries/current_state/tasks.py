@@ -17,7 +17,7 @@ from arrester.controlplane.domain.state.states import (
     ThreadState,
 )
 from arrester.controlplane.queries import paging, sql
-from arrester.controlplane.queries.current_state import commands, live_runs
+from arrester.controlplane.queries.current_state import commands, live_checkpoints
 from arrester.controlplane.queries.failure_history import history
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import row_mapping
@@ -38,8 +38,8 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
     cause: str | None = None
     #: The beginning of a task's key.
     key: str | None = None
-    #: Only tasks of the checkpoints that the task grid shows.
-    live: bool = False
+    #: Only tasks of live checkpoints.
+    live: bool = True
 
 
 class TaskDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,14 +54,17 @@ class TaskDetail(msgspec.Struct, frozen=True, kw_only=True):
     open_command: CommandState | None
     #: The newest command for it, open or not.
     last_command: CommandState | None
+    #: Whether its checkpoint is the live one of its pipeline; if not, no count contains it.
+    live: bool = True
 
 
 def task(digest: str) -> TaskDetail:
     """Return a task by its digest; raise NotFound."""
     state = row_mapping.task_state(digest)
     id = state.id
-    lines = "application = %s AND pipeline = %s AND checkpoint = %s"
-    threads = row_mapping.THREADS.load(lines, [id.application, id.pipeline, id.checkpoint])
+    threads = row_mapping.THREADS.load(
+        "application = %s AND pipeline = %s", [id.application, id.pipeline]
+    )
     newest = commands.commands(id.application, task=digest, limit=1).rows
     # However many were refused since it was issued.
     waiting = row_mapping.COMMANDS.load(
@@ -70,10 +73,11 @@ def task(digest: str) -> TaskDetail:
     )
     return TaskDetail(
         state=state,
-        thread=threads[0] if threads else None,
+        thread=next((each for each in threads if each.checkpoint == id.checkpoint), None),
         failure=history.event_if_kept(id.application, state.failure_sequence),
         open_command=waiting[0] if waiting else None,
         last_command=newest[0] if newest else None,
+        live=live_checkpoints.task_key(id) in live_checkpoints.live_keys(threads),
     )
 
 
@@ -90,10 +94,10 @@ def tasks(wanted: TaskFilter, *, cursor: str | None = None, limit: int = 50) -> 
     if wanted.key:
         where, parameters = f"{where} AND starts_with(key, %s)", [*parameters, wanted.key]
     if wanted.live:
-        shown = live_runs.shown(row_mapping.THREADS.load_readable("true", []))
+        shown = live_checkpoints.live(row_mapping.THREADS.load_readable("true", []))
         where, parameters = (
-            f"{where} AND {live_runs.OF_THREADS}",
-            [*parameters, *live_runs.columns(shown)],
+            f"{where} AND {live_checkpoints.OF_THREADS}",
+            [*parameters, *live_checkpoints.columns(shown)],
         )
     rows = row_mapping.TASKS.load(
         f"{where} ORDER BY {_SINCE} DESC, digest DESC LIMIT %s",
@@ -105,11 +109,13 @@ def tasks(wanted: TaskFilter, *, cursor: str | None = None, limit: int = 50) -> 
 
 
 def stopped_by_group(groups: Iterable[GroupState]) -> Counter[tuple[str, str]]:
-    """Return the number of tasks stopped by each group, by application and fingerprint."""
+    """Return the number of tasks of live checkpoints stopped by each group, by application and
+    fingerprint."""
     applications = sorted({group.application for group in groups})
+    threads = row_mapping.THREADS.load_readable("application = ANY(%s)", [applications])
     rows = sql.rows(
         "SELECT application, fingerprint, count(*) FROM task"
-        " WHERE status <> 'RUNNING' AND application = ANY(%s) GROUP BY 1, 2",
-        [applications],
+        f" WHERE status <> 'RUNNING' AND {live_checkpoints.OF_THREADS} GROUP BY 1, 2",
+        live_checkpoints.columns(live_checkpoints.live(threads)),
     )
     return Counter({(name, cause): count for name, cause, count in rows})

@@ -6,7 +6,7 @@ Each needs a fixed number of statements for any number of groups.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -19,6 +19,7 @@ from arrester.controlplane.domain.events import StoredEvent
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus, TaskState
 from arrester.controlplane.models.views import about
 from arrester.controlplane.queries import paging, sql
+from arrester.controlplane.queries.current_state import live_checkpoints
 from arrester.controlplane.queries.failure_history import history
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.store.column_values import fit
@@ -61,17 +62,22 @@ class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """An error group with its newest example, and the tasks that it stopped."""
+    """An error group with its newest example, and the tasks of live checkpoints that it stopped."""
 
     state: GroupState
     example: StoredEvent | None
+    #: The newest; at most `paging.MAX_ROWS`.
     stopped: tuple[TaskState, ...]
+    #: The number of all of them.
+    stopped_total: int
 
 
 class Affected(msgspec.Struct, frozen=True, kw_only=True):
     """The tasks with failures of one cause, and their numbers of failures."""
 
     tasks: tuple[tuple[TaskState, int], ...]
+    #: The number of tasks of older checkpoints, which are not among them.
+    older: int
     #: Whether all failures were read, not only the newest.
     complete: bool
 
@@ -127,15 +133,26 @@ def group(application: str, fingerprint: str) -> GroupDetail:
     if not states:
         raise NotFound(f"there is no error group {application} {fingerprint!r}")
     (state,) = states
-    stopped = row_mapping.TASKS.load(
+    threads = row_mapping.THREADS.load_readable("application = %s", [application])
+    where = (
         "application = %s AND fingerprint = %s AND status <> 'RUNNING'"
-        " ORDER BY since DESC, digest DESC LIMIT %s",
-        [application, fingerprint, paging.MAX_ROWS],
+        f" AND {live_checkpoints.OF_THREADS}"
     )
+    live = live_checkpoints.columns(live_checkpoints.live(threads))
+    stopped = row_mapping.TASKS.load(
+        f"{where} ORDER BY since DESC, digest DESC LIMIT %s",
+        [application, fingerprint, *live, paging.MAX_ROWS],
+    )
+    total = len(stopped)
+    if total == paging.MAX_ROWS:
+        ((total,),) = sql.rows(
+            f"SELECT count(*) FROM task WHERE {where}", [application, fingerprint, *live]
+        )
     return GroupDetail(
         state=state,
         example=history.event_if_kept(application, state.example_sequence),
         stopped=tuple(stopped),
+        stopped_total=total,
     )
 
 
@@ -205,17 +222,22 @@ def group_history(
     return paging.page(events, limit=limit, key=lambda each: each.sequence)
 
 
-def affected(application: str, fingerprint: str) -> Affected:
-    """Return the tasks with failures of this cause, the last failed first."""
+def affected(application: str, fingerprint: str, *, live: bool = True) -> Affected:
+    """Return the tasks with failures of this cause, the last failed first.
+
+    With `live` only those of live checkpoints.
+    """
     counts, complete = store.count_by_task(application, fingerprint, limit=MAX_READ)
     states = {
         UUID(each.id.digest): each
         for each in row_mapping.TASKS.load("digest = ANY(%s::uuid[])", [list(counts)])
     }
-    tasks: Sequence[tuple[TaskState, int]] = [
-        (states[digest], count) for digest, count in counts.items() if digest in states
-    ]
-    return Affected(tasks=tuple(tasks), complete=complete)
+    tasks = tuple((states[digest], count) for digest, count in counts.items() if digest in states)
+    if not live:
+        return Affected(tasks=tasks, older=0, complete=complete)
+    keys = live_checkpoints.live_checkpoints([application])
+    shown = tuple(each for each in tasks if live_checkpoints.task_key(each[0].id) in keys)
+    return Affected(tasks=shown, older=len(tasks) - len(shown), complete=complete)
 
 
 def groups_of(events: Iterable[StoredEvent | None]) -> dict[tuple[str, str], GroupState]:

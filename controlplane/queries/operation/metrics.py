@@ -35,7 +35,7 @@ class MetricValues(msgspec.Struct, frozen=True, kw_only=True):
     latched: Mapping[str, bool]
     #: Failed records, since creation.
     failed: Mapping[str, int]
-    #: Of the checkpoints that pages show.
+    #: Of live checkpoints.
     tasks: Counted
     instances: Counted
     commands: Counted

@@ -1,0 +1,134 @@
+"""Page, REST and store give the same numbers for the same events."""
+
+from __future__ import annotations
+
+import re
+from uuid import uuid4
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from arrester.controlplane import actions, models, queries
+from tests.dashboard.story import TYPO, Story
+
+HTMX = {"HX-Request": "true"}
+KEYS = ("JFK", "LGA", "EWR")
+
+
+def text(client: Client, url: str) -> str:
+    response = client.get(url)
+    assert response.status_code == 200, response.content.decode()[:500]
+    return " ".join(re.sub(r"<[^>]+>", " ", response.content.decode()).split())
+
+
+def listed(client: Client, url: str) -> list[str]:
+    """Return the digests of the tasks that a list of REST contains, in order."""
+    return [each["id"] for each in client.get(url).json()["results"]]
+
+
+def rows(client: Client, url: str) -> list[str]:
+    """Return the digests of the tasks that the rows of a page contain, in order."""
+    return re.findall(r'<tr id="task-([0-9a-f]{32})"', client.get(url).content.decode())
+
+
+@pytest.fixture
+def older(flights: Story) -> Story:
+    """Return the run on the older of two checkpoints; three tasks of each are PAUSED."""
+    newer = Story(checkpoint=str(uuid4()))
+    for key in KEYS:
+        flights.pauses(key, held=2)
+    newer.starts(host="spark-driver-1")
+    for key in KEYS:
+        newer.pauses(key, held=5)
+    return flights
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_tasks_of_an_older_checkpoint_are_counted_nowhere(
+    ended: bool, older: Story, operator: Client
+) -> None:
+    # The end of the older run is the newest event; it makes its checkpoint no newer.
+    if ended:
+        older.stops()
+    stored = {each.digest.hex for each in models.Task.objects.all()}
+    old = {older.task(key).digest for key in KEYS}
+    live = stored - old
+    assert len(stored) == 6 and len(live) == 3
+
+    assert set(rows(operator, f"{reverse('tasks')}?state=PAUSED")) == live
+    assert set(listed(operator, "/api/tasks?state=PAUSED")) == live
+    assert set(listed(operator, "/api/held")) == live
+    summary = operator.get("/api/applications/flights").json()
+    assert (summary["paused"], summary["held"]) == (3, 15)
+    assert [queries.application("flights").paused, queries.held_in_all()] == [3, (15, 3)]
+    overview = text(operator, reverse("overview"))
+    assert "3 PAUSED tasks" in overview and "15 Held records" in overview
+    assert "3 tasks stopped" in text(operator, reverse("errors"))
+    cause = reverse("error", args=["flights", TYPO.fingerprint])
+    assert "Affected tasks 3 stopped" in text(operator, cause)
+    group = queries.group("flights", TYPO.fingerprint)
+    assert {each.id.digest for each in group.stopped} == live and group.stopped_total == 3
+    end = queries.AsOf(position=queries.positions()["flights"])
+    then = queries.as_of_state.group("flights", TYPO.fingerprint, end)
+    assert (then.stopped, then.stopped_total) == (group.stopped, 3)
+    dry = {"application": "flights", "dry_run": True}
+    found = operator.post("/api/resume", dry, content_type="application/json").json()
+    assert {each["task"] for each in found["results"]} == live and found["left"] == 0
+    assert "Resume 3 tasks" in text(
+        operator, f"{reverse('resume-many-dialog')}?application=flights"
+    )
+    # Also if a row of an older checkpoint is selected.
+    selected = "&".join(f"task={digest}" for digest in sorted(stored))
+    assert "Resume 3 tasks" in text(operator, f"{reverse('resume-many-dialog')}?{selected}")
+    runs = operator.get("/api/applications/flights/threads").json()
+    assert [each["checkpoint"] for each in runs] != [older.checkpoint] and len(runs) == 1
+
+
+def test_tasks_of_an_older_checkpoint_are_reachable_and_marked(
+    older: Story, operator: Client
+) -> None:
+    every = f"{reverse('tasks')}?checkpoints=all"
+    assert len(rows(operator, every)) == len(listed(operator, "/api/tasks?checkpoints=all")) == 6
+    assert text(operator, every).count("not counted") == 3
+    assert len(operator.get("/api/applications/flights/threads?checkpoints=all").json()) == 2
+    affected = reverse("error", args=["flights", TYPO.fingerprint]) + "?tab=tasks"
+    page = operator.get(affected).content.decode()
+    table = page[page.index("Current state") :].partition("</table>")[0]
+    assert table.count("delays_JFK") == 1
+    assert "Not shown: 3 tasks of older checkpoints" in text(operator, affected)
+    assert text(operator, f"{affected}&checkpoints=all").count("not counted") == 3
+    one = text(operator, reverse("task", args=[older.task("JFK").digest]))
+    assert "Older checkpoint." in one and "No count contains this task" in one
+    live = queries.tasks(queries.TaskFilter(key="JFK")).rows[0].id.digest
+    assert "Older checkpoint" not in text(operator, reverse("task", args=[live]))
+    assert operator.get(f"{reverse('tasks')}?checkpoints=some").status_code == 400
+    assert operator.get("/api/tasks?checkpoints=some").status_code == 400
+
+
+def test_a_checkpoint_that_is_started_again_is_the_newest(older: Story, operator: Client) -> None:
+    older.epoch += 1
+    older.starts()
+    live = {older.task(key).digest for key in KEYS}
+    assert set(rows(operator, reverse("tasks"))) == set(listed(operator, "/api/tasks")) == live
+    assert queries.application("flights").held == 6
+
+
+def test_no_button_resumes_nothing(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK")
+    places = (
+        reverse("application", args=["flights"]),
+        reverse("error", args=["flights", TYPO.fingerprint]),
+    )
+
+    def button(url: str) -> str:
+        found = re.search(r'<button[^>]*id="resume-many"[^>]*>', operator.get(url).content.decode())
+        assert found is not None
+        return found[0]
+
+    assert not any("disabled" in button(url) for url in places)
+    actions.resume_task(task.digest, actor="ana")
+    for url in places:
+        assert "disabled" in button(url) and "open command" in button(url)
+    dialog = operator.get(f"{reverse('resume-many-dialog')}?application=flights").content.decode()
+    assert "No tasks to resume" in dialog and "disabled>Resume tasks" in dialog
