@@ -117,6 +117,7 @@ def groups(
     application: str | None,
     when: AsOf,
     *,
+    state: str | None = None,
     text: str | None = None,
     cursor: str | None = None,
     limit: int = 50,
@@ -126,9 +127,10 @@ def groups(
     part = None if text is None else text.lower()
     rows = [
         each
-        for state in _states(application, when)
-        for each in state.groups.values()
-        if part is None or part in each.exception_class.lower() or part in each.message.lower()
+        for then in _states(application, when)
+        for each in then.groups.values()
+        if state in (None, each.status.value)
+        and (part is None or part in each.exception_class.lower() or part in each.message.lower())
     ]
     return _page(rows, _group_order, before, limit)
 

@@ -13,6 +13,7 @@ from django.utils.http import urlencode
 from arrester.controlplane.domain.state.states import CommandState, CommandStatus, ThreadState
 from arrester.controlplane.queries import ApplicationSummary, Lag, Overview, Stop
 from arrester.dashboard.components import filters
+from arrester.dashboard.components.failure_rates import Rate
 from arrester.dashboard.text import event_text
 
 #: A live instance answers within a second; after this time an operator should look.
@@ -41,8 +42,8 @@ class Tile(NamedTuple):
     look: str = ""
 
 
-def tiles(overview: Overview) -> list[Tile]:
-    """Return the numbers of the overview."""
+def tiles(overview: Overview, rate: Rate) -> list[Tile]:
+    """Return the numbers of the overview; failures are those of the chart, in its time range."""
     applications, tasks = overview.applications, reverse("tasks")
     dead = sum(each.dead for each in applications)
     paused = sum(each.paused for each in applications)
@@ -58,9 +59,9 @@ def tiles(overview: Overview) -> list[Tile]:
         _tile(held, "Held records", reverse("held"), "stack", "is-paused"),
         _tile(lost, "LOST instances", instances, "question", "is-lost"),
         Tile(
-            overview.failed_last_hour,
-            "Failures, last hour",
-            f"{reverse('errors')}?state=all&range=1h",
+            rate.chart.total,
+            f"Failures, {rate.span.range.words}",
+            f"{reverse('errors')}?{urlencode({'state': 'all', **rate.span.range.query})}",
         ),
         _tile(len(overview.open_commands), "Open commands", commands, "clock", "is-open"),
         _tile(quarantined, "Quarantined", quarantine, "warning", "is-lost"),

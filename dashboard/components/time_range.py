@@ -41,6 +41,14 @@ class Range(NamedTuple):
     name: str = ""
 
     @property
+    def query(self) -> dict[str, str]:
+        """Return the parameters of a URL with this range."""
+        if self.name in RELATIVE:
+            return {"range": self.name}
+        ends = {"from": self.since, "to": self.until}
+        return {name: moment.isoformat() for name, moment in ends.items() if moment}
+
+    @property
     def words(self) -> str:
         """Return the text of a heading."""
         if self.name in RELATIVE:

@@ -18,11 +18,12 @@ def overview(request: HttpRequest, who: Person) -> HttpResponse:
     """Show the overview."""
     now = timezone.now()
     state = queries.overview()
+    rate = failure_rates.rate(failure_rates.span(request.GET, now=now))
     context = {
         "overview": state,
         "attention": attention.items(state, now=now),
-        "tiles": attention.tiles(state),
-        "rate": failure_rates.rate(failure_rates.span(request.GET, now=now)),
+        "tiles": attention.tiles(state, rate),
+        "rate": rate,
         "commands": queries.commands(limit=FEED).rows,
     }
     held_total = sum(each.held for each in state.applications)

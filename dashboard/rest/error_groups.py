@@ -17,11 +17,18 @@ from arrester.controlplane.domain.state.states import GroupState, GroupStatus
 from arrester.dashboard.rest import base
 from arrester.dashboard.rest.audit import ActSerializer
 
+#: In place of a state: all of them.
+ALL_STATES = "all"
+
 
 class GroupQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySerializer):
     """Filters of the list of error groups."""
 
-    state = base.ListedChoiceField(base.choices(GroupStatus), required=False)
+    state = base.ListedChoiceField(
+        [*base.choices(GroupStatus), ALL_STATES],
+        required=False,
+        default=GroupStatus.UNRESOLVED.value,
+    )
     stage = serializers.CharField(required=False)
     exception_class = serializers.CharField(
         required=False, help_text="With or without its package."
@@ -131,8 +138,10 @@ class ErrorGroupsView(base.RestView):
 
     @base.lists(GroupQuerySerializer, ErrorGroupSerializer, base.PAST, "errors_list")
     def get(self, request: Request) -> Response:
-        """List error groups, by default those with the newest failure first."""
+        """List error groups, by default UNRESOLVED ones, those with the newest failure first."""
         wanted, page = base.list_values(GroupQuerySerializer, request)
+        if wanted["state"] == ALL_STATES:
+            del wanted["state"]
         sort = wanted.pop("sort")
         if when := base.pop_as_of(wanted):
             return base.paged(_past_groups(wanted, when, sort, page), ErrorGroupSerializer)
@@ -144,8 +153,8 @@ class ErrorGroupsView(base.RestView):
 def _past_groups(
     wanted: dict[str, Any], when: queries.AsOf, sort: str, page: dict[str, Any]
 ) -> queries.Page[GroupState]:
-    if sort != queries.NEWEST or wanted.keys() - {"application", "text"}:
-        allowed = "only together with application, text, cursor and limit"
+    if sort != queries.NEWEST or wanted.keys() - {"application", "state", "text"}:
+        allowed = "only together with application, state, text, cursor and limit"
         raise InvalidValue("as_of", str(when), allowed)
     application = wanted.pop("application", None)
     return queries.as_of_state.groups(application, when, **wanted, **page)

@@ -28,7 +28,9 @@ class TaskQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySeriali
 class CountersSerializer(serializers.Serializer[Any]):
     """The counters of a task, since creation."""
 
-    record_failures = serializers.IntegerField()
+    record_failures = serializers.IntegerField(
+        help_text="Failed attempts: each retry counts, and so does a record that fails again."
+    )
     records_skipped = serializers.IntegerField()
     total_retries = serializers.IntegerField()
     failures_logged = serializers.IntegerField()
@@ -54,7 +56,7 @@ class TaskSerializer(serializers.Serializer[Any]):
         allow_null=True, help_text="The position of the record at which the task stopped."
     )
     held = serializers.IntegerField()
-    failed = serializers.IntegerField()
+    failed = serializers.IntegerField(help_text="Failed records, each counted once.")
     failure = base.FailureFieldSerializer(allow_null=True)
     counters = CountersSerializer()
     sequence = serializers.IntegerField(help_text="The log position of this state.")

@@ -113,11 +113,14 @@ def icon(name: str, size: int = 14) -> SafeString:
 
 
 @register.simple_tag
-def state(status: str, stale: str = "") -> SafeString:
+def state(status: str, stale: str = "", of: str = "") -> SafeString:
     """Show a state as colour, icon and text; without colour if all is well or if it is `stale`
-    the last known one."""
+    the last known one.
+
+    `of` names the thing, where a page shows the states of several things together.
+    """
     look = LOOKS[str(status)]
-    word = look.word or str(status)
+    word = f"{of} {look.word or status}".strip()
     badge = "is-quiet" if stale and look.colour == "is-running" else look.colour
     return format_html('<span class="state {}">{}{}</span>', badge, icon(look.icon), word)
 
@@ -125,7 +128,7 @@ def state(status: str, stale: str = "") -> SafeString:
 @register.simple_tag
 def run_state(thread: ThreadState, stale: str = "") -> SafeString:
     """Show the state of a run; one that ended without a failure has no colour."""
-    badge: SafeString = state("STOPPED" if thread.stopped else thread.status, stale)
+    badge: SafeString = state("STOPPED" if thread.stopped else thread.status, stale, of="Run")
     return badge
 
 

@@ -9,10 +9,12 @@ import pytest
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import Group, User
 from django.test import Client
+from django.utils import timezone
 from playwright.sync_api import Browser, Page
 from redis import Redis
 
-from arrester.controlplane import embedded
+from arrester.controlplane import embedded, queries
+from arrester.dashboard.components import attention, failure_rates
 from tests.dashboard.browser import PASSWORD, chromium, web, window
 from tests.dashboard.story import Story
 
@@ -35,6 +37,12 @@ def logged_in(user: User) -> Client:
     client = Client()
     client.force_login(user)
     return client
+
+
+def tiles() -> list[attention.Tile]:
+    """Return the tiles of the overview without a time range in its URL."""
+    rate = failure_rates.rate(failure_rates.span({}, now=timezone.now()))
+    return attention.tiles(queries.overview(), rate)
 
 
 @pytest.fixture

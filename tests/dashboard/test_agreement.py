@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import html
 import re
+from datetime import timedelta
 from uuid import uuid4
 
+import msgspec
 import pytest
 from django.test import Client
 from django.urls import reverse
 
 from arrester.controlplane import actions, models, queries
-from tests.dashboard.story import TYPO, Story
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
+from tests.dashboard.story import NA, TYPO, Story
 
 HTMX = {"HX-Request": "true"}
 KEYS = ("JFK", "LGA", "EWR")
@@ -132,3 +136,80 @@ def test_no_button_resumes_nothing(flights: Story, operator: Client) -> None:
         assert "disabled" in button(url) and "open command" in button(url)
     dialog = operator.get(f"{reverse('resume-many-dialog')}?application=flights").content.decode()
     assert "No tasks to resume" in dialog and "disabled>Resume tasks" in dialog
+
+
+@pytest.mark.parametrize(
+    ("asked", "words", "number"),
+    [
+        ("", "last hour", 12),
+        ("range=15m", "last 15 min", 5),
+        ("range=6h", "last 6 h", 42),
+        ("from=2020-01-01T00:00", "from 2020-01-01 00:00", 42),
+    ],
+)
+def test_tile_and_chart_of_the_overview_count_the_same_window(
+    asked: str, words: str, number: int, flights: Story, operator: Client
+) -> None:
+    flights.skips("EWR", 5)
+    flights.skips("EWR", 7, ago=timedelta(minutes=40))
+    flights.skips("EWR", 30, ago=timedelta(hours=3))
+    # The clock of this agent is ahead, and its events are in no column yet.
+    flights.skips("EWR", 100, ago=timedelta(days=-30))
+    response = operator.get(f"{reverse('overview')}?{asked}")
+    (tile,) = [each for each in response.context["tiles"] if "Failures" in each.label]
+    chart = response.context["rate"].chart
+    assert (tile.label, tile.number) == (f"Failures, {words}", number) and chart.total == number
+    assert sum(column.total for column in chart.columns) == number
+    stored = models.MinuteTotal.objects.filter(minute__gte=chart.start, minute__lt=chart.end)
+    assert sum(stored.values_list("count", flat=True)) == number
+    assert operator.get(tile.url).status_code == 200
+
+
+def test_page_and_rest_list_the_same_error_groups_by_default(
+    flights: Story, operator: Client
+) -> None:
+    flights.skips("EWR", 5)
+    flights.pauses("JFK")
+    resolve = GroupRequest(
+        id=uuid4(), act=GroupAct.RESOLVE, fingerprint=NA.fingerprint, actor="ana"
+    )
+    actions.act_on_group("flights", resolve)
+    end = f"as_of=@{queries.positions()['flights']}&application=flights"
+    for state, marks in (
+        ("", [TYPO]),
+        ("state=RESOLVED", [NA]),
+        ("state=all", [TYPO, NA]),
+    ):
+        wanted = {each.fingerprint for each in marks}
+        page = operator.get(f"{reverse('errors')}?{state}").content.decode()
+        assert set(re.findall(r'<tr id="group-flights-([^"]*)"', page)) == wanted
+        for url in (f"/api/errors?{state}", f"/api/errors?{state}&{end}"):
+            found = operator.get(url).json()["results"]
+            assert {each["fingerprint"] for each in found} == wanted, url
+
+
+def test_failed_records_and_failed_attempts_are_named(flights: Story, operator: Client) -> None:
+    retried = msgspec.structs.replace(TYPO, attempts=4)
+    task = flights.pauses("JFK", cause=retried)
+    state = queries.task(task.digest).state
+    assert (state.failed, state.counters.record_failures) == (1, 4)
+    page = text(operator, reverse("task", args=[task.digest]))
+    assert "Failed records each once 1" in page
+    assert "record-failures attempts, with retries 4" in page
+    rest = operator.get(f"/api/tasks/{task.digest}").json()
+    assert (rest["failed"], rest["counters"]["record_failures"]) == (1, 4)
+
+
+def test_each_status_names_its_thing(flights: Story, operator: Client) -> None:
+    flights.pauses("JFK")
+    flights.skips("EWR", 2)
+    own = reverse("application", args=["flights"])
+    page = text(operator, own)
+    for words in ("Application OPEN", "Run RUNNING", "1 task PAUSED", "1 task RUNNING"):
+        assert words in page
+    flights.stops()
+    page = text(operator, own)
+    for words in ("Application OPEN", "Run STOPPED", "last known: 1 task PAUSED 1 task RUNNING"):
+        assert words in page, page
+    assert "1 task RUNNING No live instance" in page
+    assert html.unescape(text(operator, reverse("applications"))).count("Application state") == 1

@@ -6,12 +6,9 @@ It needs a fixed number of statements for any number of applications and tasks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 
 import msgspec
-from django.db.models import Sum
 
-from arrester.controlplane import models
 from arrester.controlplane.domain.state.states import (
     CommandState,
     TaskState,
@@ -91,17 +88,11 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     #: The number of tasks stopped by muted errors, which are omitted above.
     muted_stops: int
     open_commands: tuple[CommandState, ...]
-    failed_last_hour: int
     health: Health
 
 
 def overview() -> Overview:
     """Return the overview: all applications and what needs attention."""
-    now = datetime.now(UTC)
-    # The same minutes as in the chart of the last hour.
-    since = now.replace(second=0, microsecond=0) - timedelta(hours=1)
-    newest = models.MinuteTotal.objects.filter(minute__gte=since)
-    last_hour = newest.filter(minute__lt=now + timedelta(minutes=1)).aggregate(all=Sum("count"))
     threads = row_mapping.THREADS.load_readable("true", [])
     stops, more = _stops(threads)
     # Applications first: each of them has a lag by then.
@@ -127,7 +118,6 @@ def overview() -> Overview:
         on_two_checkpoints=live_checkpoints.running_on_others(threads),
         muted_stops=_muted_stops(threads),
         open_commands=tuple(row_mapping.COMMANDS.load_readable("open ORDER BY issued_at DESC", [])),
-        failed_last_hour=int(last_hour["all"] or 0),
         health=health.health(),
     )
 

@@ -117,7 +117,7 @@ def test_an_application_is_shut_down_by_its_name_and_started_again(
     assert queries.command(command).status is CommandStatus.APPLIED
     page.get_by_role("button", name="Start application").click()
     dialog.get_by_role("button", name="Start flights").click()
-    expect(page.locator("h1 .state")).to_have_text("OPEN")
+    expect(page.locator("h1 .state")).to_have_text("Application OPEN")
     expect_no_reload(page)
 
 

@@ -55,13 +55,13 @@ def test_an_application_as_of_an_event_is_its_past(flights: Story, operator: Cli
     newest = queries.positions()["flights"]
     assert f'{url}?as_of=@{newest}"' in text(operator, url)
     then = text(operator, f"{url}?as_of=@{paused}")
-    assert "Back to now" in then and "1 PAUSED" in then and "spark-driver-1" in then
+    assert "Back to now" in then and "1 task PAUSED" in then and "spark-driver-1" in then
     cell = reverse("task", args=[task.digest])
     assert f'href="{cell}?as_of=%40{paused}"' in then
     assert "data-live=" not in then and 'id="shut-down"' not in then
     assert "PAUSED" not in text(operator, f"{url}?as_of=@{before}")
     moment = datetime.now(UTC).isoformat()
-    assert "1 PAUSED" not in text(operator, f"{url}?{urlencode({'as_of': moment})}")
+    assert "1 task PAUSED" not in text(operator, f"{url}?{urlencode({'as_of': moment})}")
     assert text(operator, f"{url}?as_of=@999999", status=400)
     assert text(operator, reverse("application", args=["nobody"]) + "?as_of=@1", status=404)
 

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from arrester.controlplane import models, queries
 from arrester.controlplane.history import rebuild
-from arrester.dashboard.components import attention
+from tests.dashboard.conftest import tiles
 from tests.dashboard.story import Story
 
 HOUR = timedelta(hours=1)
@@ -71,8 +71,7 @@ def test_records_held_by_an_old_checkpoint_are_not_counted(flights: Story, viewe
     anew.starts()
     anew.pauses("JFK", held=3)
 
-    seen = queries.overview()
-    (tile,) = [tile.number for tile in attention.tiles(seen) if tile.label == "Held records"]
+    (tile,) = [tile.number for tile in tiles() if tile.label == "Held records"]
     listed = viewer.get("/api/held").json()["results"]
     assert tile == queries.application("flights").held == queries.held_in_all()[0] == 3
     assert [each["held"] for each in listed] == [3]
