@@ -135,15 +135,16 @@ class DeadLetterQueue:
         context: DeadLetterContext,
         *,
         few: bool,
+        folder: str | None = None,
     ) -> tuple[DeadLetters, list[RecordsDeadLettered]]:
-        """Store the dead letters of some records; return their name and events.
+        """Store the dead letters of some records in a folder; return their name and events.
 
         `frame` has the columns ROW, TASK, POSITION, OUTCOME and ERROR. `diagnosed` are those that
         the driver has diagnosed. `few`: the rows may be processed in one partition. Nothing is
         visible at the destination before `deliver`.
         """
         day = context.at.astimezone(UTC).date().isoformat()
-        dead_letters = DeadLetters(name=context.name, day=day)
+        dead_letters = DeadLetters(name=context.name, day=day, folder=folder)
         rows = self._rows.dead_letters(frame, diagnosed, context, raw=self._destination.raw)
         rows.write.mode("overwrite").parquet(self._files.path(dead_letters))
         stored = self._files.read(dead_letters)

@@ -16,7 +16,7 @@ from arrester.agents.failures.aggregate import FailureSummary
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.fingerprints import Causes, failure_of
 from arrester.agents.failures.payload import Redaction, is_of_kafka, location_of, with_first_lines
-from arrester.agents.journal.task_ledger import StoppingRecord
+from arrester.agents.journal.entries import StoppingRecord
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.events import (
     Body,

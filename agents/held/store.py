@@ -6,16 +6,17 @@ A few skipped records are stored in the journal entry itself (`SkippedRecords`),
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+from msgspec.structs import replace
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.batch.record_columns import MARK
-from arrester.agents.failures.pause_offsets import cursor_after, place
+from arrester.agents.failures.pause_offsets import cursor_after, is_held, pause_offset_of, place
 from arrester.agents.held.schema import (
     HeldRowsMismatch,
     HeldRowsMissing,
@@ -65,18 +66,31 @@ class HeldStore:
     #: All schemas of held rows, also earlier ones.
     schemas: RowSchemas
 
-    def save(self, frame: DataFrame, held: Column, *, order: int) -> tuple[str, list[HeldCount]]:
+    def save(
+        self, frame: DataFrame, pause_offsets: Mapping[str, Cursor], *, order: int
+    ) -> tuple[str, list[HeldCount]]:
         """Write the rows that do not go to the sink; return the folder's name and the held counts.
 
-        Rows for which `held` is true are held, under the entry number `order`. Of other failed rows
+        Rows from a pause offset on are held, under the entry number `order`. Of other failed rows
         the coordinates are written, so that a replay skips exactly these.
         """
+        offset = pause_offset_of(pause_offsets)
+        held = is_held(offset)
         rows = frame.where((F.col(ORDINAL) == 0) & (held | (F.col(OUTCOME) >= SOURCE)))
         row = F.when(held, F.col(ROW)).alias(ROW)
         entry = F.when(held, F.lit(order)).otherwise(F.col(ENTRY)).alias(ENTRY)
         name = self._write(rows.select(TASK, POSITION, held.alias(_HOLD), row, entry), order)
-        counts = self._coordinates([name]).where(F.col(_HOLD)).groupBy(TASK).count().collect()
-        return name, [HeldCount(task=row[TASK], count=row["count"]) for row in counts]
+        stops = offset.isNotNull() & F.col(POSITION).eqNullSafe(offset["position"])
+        counts = (
+            self._coordinates([name])
+            .where(F.col(_HOLD))
+            .groupBy(TASK)
+            .agg(F.count("*").alias("count"), F.count_if(stops).alias("stopping"))
+        )
+        return name, [
+            HeldCount(task=row[TASK], count=row["count"], stopping=row["stopping"] or None)
+            for row in counts.collect()
+        ]
 
     def save_skipped(self, failed: DataFrame, *, order: int) -> str:
         """Write the coordinates of failed records. Held rows of a chunk stay in their folder."""
@@ -123,8 +137,16 @@ class HeldStore:
         return self._first_rows(ledger, key, limit=limit)
 
     def first_record(self, ledger: Ledger, key: str | None) -> Chunk:
-        """Return the chunk of the next held record only: all rows at its position."""
-        return self._first_rows(ledger, key, limit=1)
+        """Return the chunk of the next held record only: all rows at its position.
+
+        The journal has the record that stopped a task. Rows are read for another one, and if 0.2.0
+        wrote the entry.
+        """
+        task = ledger.task(key)
+        if task.stopped_by is None or task.stopping is None or task.cursor is None:
+            return self._first_rows(ledger, key, limit=1)
+        end = cursor_after(task.cursor.entry, task.stopped_by.position)
+        return Chunk(task=key, start=task.cursor, end=end, taken=task.stopping)
 
     def _counts_by_entry(self, ledger: Ledger, key: str | None) -> list[tuple[int, int]]:
         """Return the entries that hold rows of a task, in order, each with their number."""
@@ -166,7 +188,8 @@ class HeldStore:
         start = task.cursor or Cursor(entry=0)
         if not task.held:
             raise PositionNotHeld(f"task {key!r} holds no records to go on at")
-        remaining = _of_task(self._coordinates(self._folders(ledger, key)), key, start)
+        names = [name for _, name, _ in ledger.held_folders(key)]
+        remaining = _of_task(self._coordinates(names), key, start)
         from_position = remaining.where(F.col(POSITION) >= position)
         first = from_position.agg(F.min(place()).alias("place")).collect()[0]["place"]
         if first is not None:
@@ -202,22 +225,17 @@ class HeldStore:
     def _of_chunk(
         self, read: Callable[[Sequence[str]], DataFrame], ledger: Ledger, chunk: Chunk
     ) -> DataFrame:
-        names = self._folders(ledger, chunk.task, through=chunk.end.entry)
+        folders = ledger.held_folders(chunk.task, start=chunk.start)
+        names = [name for saved, name, _ in folders if saved.entry <= chunk.end.entry]
         rows = _of_task(read(names), chunk.task, chunk.start).where(~_is_from(chunk.end))
         return rows.orderBy(F.col(ENTRY), F.col(POSITION).asc_nulls_first())
 
     def shorten_chunk(self, ledger: Ledger, chunk: Chunk, end: Cursor) -> Chunk:
         """Return the chunk up to the record at `end`. That record and the later ones stay held."""
-        taken = self._of_chunk(self._coordinates, ledger, chunk).where(~_is_from(end)).count()
-        return Chunk(task=chunk.task, start=chunk.start, end=end, taken=taken, after=chunk.after)
-
-    def _folders(self, ledger: Ledger, key: str | None, *, through: int | None = None) -> list[str]:
-        """Return the folders of a task's rows, or those up to an entry."""
-        return [
-            name
-            for saved, name, _ in ledger.held_folders(key)
-            if through is None or saved.entry <= through
-        ]
+        rows = self._of_chunk(self._coordinates, ledger, chunk)
+        stops = (F.col(ENTRY) == end.entry) & F.col(POSITION).eqNullSafe(F.lit(end.position))
+        [[taken, stopping]] = rows.agg(F.count_if(~_is_from(end)), F.count_if(stops)).collect()
+        return replace(chunk, end=end, taken=taken, stopping=stopping)
 
     def _coordinates(self, names: Sequence[str]) -> DataFrame:
         """Return the coordinates of the records in some folders, without their rows."""
@@ -261,7 +279,13 @@ def is_needed(ledger: Ledger, saved: SavedRows, *, committed: int) -> bool:
     chunk = ledger.open_chunk
     if chunk is not None and saved in ledger.open_saved_rows:
         return True
+    skipped = [each.chunk for each in ledger.unstored_dead_letters.values()]
     for held in saved.held:
+        if any(
+            chunk.task == held.task and chunk.start.entry <= saved.entry <= chunk.end.entry
+            for chunk in skipped
+        ):
+            return True
         task = ledger.task(held.task)
         if task.held and task.cursor is not None and task.cursor.entry <= saved.entry:
             return True

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from arrester.controlplane.domain.events import Event
+from arrester.controlplane.domain.events import Body, Event, Failure
 from arrester.controlplane.domain.python_versions import StrEnum
 
 #: Where there is no micro-batch yet; Spark's first has the number 0.
@@ -33,7 +33,8 @@ class EntryKind(StrEnum):
     POLICY = "policy"
     #: A command was refused. A redelivery gets the same answer.
     REFUSED = "refused"
-    #: Dead letters were not written to their destination, or not at the first attempt.
+    #: Dead letters of a `resume` were stored; or some were not written to their destination, or not
+    #: at the first attempt.
     DEAD_LETTERS = "dead_letters"
     #: The run ended with an error.
     DIED = "died"
@@ -48,11 +49,13 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, order=True):
     position: int | None = None
 
 
-class HeldCount(msgspec.Struct, frozen=True, kw_only=True):
+class HeldCount(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The number of rows of a task that an entry holds."""
 
     task: str | None
     count: int
+    #: Those of the record that stops the task; None: it does not stop here, or 0.2.0 wrote none.
+    stopping: int | None = None
 
 
 class SkippedRecords(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -64,7 +67,7 @@ class SkippedRecords(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     positions: tuple[int | None, ...]
 
 
-class Chunk(msgspec.Struct, frozen=True, kw_only=True):
+class Chunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Held rows of one task from `start` up to, not including, `end`."""
 
     task: str | None
@@ -75,6 +78,34 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     #: The last Spark micro-batch before it. Together with the count of chunks it gives the sink's
     #: number.
     after: int = NO_BATCH
+    #: The number of rows of the record at `end`, if its task stops there.
+    stopping: int | None = None
+
+
+class StoppingRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The record at which a task is PAUSED or DEAD. If it fails again, that is no new failed
+    record."""
+
+    position: int | None
+    failure: Failure
+    body: Body | None = None
+    key: str | None = None
+
+
+class UnstoredDeadLetters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Held records that a command skipped: their dead letters are not stored yet."""
+
+    #: Of the dead letters; never changes.
+    name: str
+    chunk: Chunk
+    at: datetime
+    command: UUID | None = None
+    reason: str | None = None
+    actor: str | None = None
+    #: The failed record, which is one of them.
+    stopped_by: StoppingRecord | None = None
+    #: Whether it is the only one.
+    only_failed: bool = False
 
 
 class DeadLetters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -128,3 +159,5 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: Of a `drain` entry; of a `resume` past a record, the rows that were skipped.
     chunk: Chunk | None = None
     dead_letters: DeadLetters | None = None
+    #: Of a `resume` past held records, if dead letters are enabled.
+    unstored: UnstoredDeadLetters | None = None

@@ -10,12 +10,14 @@ from msgspec.structs import replace
 from arrester.agents.journal.entries import (
     NO_BATCH,
     Chunk,
+    Cursor,
     DeadLetters,
     Entry,
     EntryKind,
     HeldCount,
     RecordsChecksum,
     SkippedRecords,
+    UnstoredDeadLetters,
 )
 from arrester.agents.journal.task_ledger import TASK_EVENTS, TaskLedger
 from arrester.controlplane.domain.events import (
@@ -82,6 +84,8 @@ class Ledger(msgspec.Struct, kw_only=True):
     overrides: dict[str, StageCommanded] = {}
     #: Dead letters that are not known to be at their destination, by their name.
     pending_dead_letters: dict[str, DeadLetters] = {}
+    #: Skipped held records without stored dead letters, by the name of the dead letters.
+    unstored_dead_letters: dict[str, UnstoredDeadLetters] = {}
 
     def task_id(self, key: str | None) -> TaskId:
         """Return the identity of a task of this checkpoint."""
@@ -130,10 +134,15 @@ class Ledger(msgspec.Struct, kw_only=True):
         """Return what earlier decisions about a micro-batch saved."""
         return [each for each in self.saved_rows if each.batch == batch]
 
-    def held_folders(self, key: str | None) -> list[tuple[SavedRows, str, int]]:
+    def held_folders(
+        self, key: str | None, *, start: Cursor | None = None
+    ) -> list[tuple[SavedRows, str, int]]:
         """Return the folders with held rows of a task, in order, with the number of its rows in
-        each."""
-        cursor = self.task(key).cursor
+        each.
+
+        `start` is the cursor of the task, if it is not given.
+        """
+        cursor = start or self.task(key).cursor
         if cursor is None:
             return []
         return [
@@ -157,6 +166,9 @@ class Ledger(msgspec.Struct, kw_only=True):
             self._save_rows(entry)
         if entry.dead_letters is not None:
             self.pending_dead_letters[entry.dead_letters.name] = entry.dead_letters
+            self.unstored_dead_letters.pop(entry.dead_letters.name, None)
+        if entry.unstored is not None:
+            self.unstored_dead_letters[entry.unstored.name] = entry.unstored
         match entry.kind:
             case EntryKind.RUN:
                 self.instance = entry.instance

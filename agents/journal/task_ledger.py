@@ -7,11 +7,18 @@ from typing import get_args
 import msgspec
 from msgspec.structs import replace
 
-from arrester.agents.journal.entries import NO_BATCH, Chunk, Cursor, Entry, EntryKind, HeldCount
+from arrester.agents.journal.entries import (
+    NO_BATCH,
+    Chunk,
+    Cursor,
+    Entry,
+    EntryKind,
+    HeldCount,
+    StoppingRecord,
+)
 from arrester.controlplane.domain.events import (
     Body,
     Event,
-    Failure,
     RecordFailed,
     Response,
     TaskDied,
@@ -25,16 +32,6 @@ from arrester.controlplane.domain.state.states import TaskState, TaskStatus
 TASK_EVENTS = get_args(TaskEvent)
 
 
-class StoppingRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The record at which a task is PAUSED or DEAD. If it fails again, that is no new failed
-    record."""
-
-    position: int | None
-    failure: Failure
-    body: Body | None = None
-    key: str | None = None
-
-
 class TaskLedger(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a task in its checkpoint."""
 
@@ -43,6 +40,8 @@ class TaskLedger(msgspec.Struct, frozen=True, kw_only=True):
     cursor: Cursor | None = None
     held: int = 0
     stopped_by: StoppingRecord | None = None
+    #: The number of its rows, which are the first held ones; None: unknown.
+    stopping: int | None = None
     #: It died alone. A replacement thread of the same instance does not restart it.
     alone: bool = False
     #: An operator paused it after this micro-batch. A replay of that micro-batch, or of an earlier
@@ -76,7 +75,8 @@ class TaskLedger(msgspec.Struct, frozen=True, kw_only=True):
     def with_held(self, held: HeldCount, entry: Entry) -> TaskLedger:
         """Return the task with the rows that an entry holds."""
         cursor = self.cursor or Cursor(entry=entry.order or entry.number)
-        return replace(self, cursor=cursor, held=self.held + held.count)
+        stopping = self.stopping if held.stopping is None else held.stopping
+        return replace(self, cursor=cursor, held=self.held + held.count, stopping=stopping)
 
     def without_rows(self, chunk: Chunk) -> TaskLedger:
         """Return the task without the rows of a chunk, which are written or skipped."""
@@ -86,7 +86,9 @@ class TaskLedger(msgspec.Struct, frozen=True, kw_only=True):
         ):
             stopped_by = None
         cursor = chunk.end if remaining else None
-        return replace(self, held=remaining, cursor=cursor, stopped_by=stopped_by)
+        return replace(
+            self, held=remaining, cursor=cursor, stopped_by=stopped_by, stopping=chunk.stopping
+        )
 
 
 def _stopping_record(

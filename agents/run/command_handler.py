@@ -17,10 +17,18 @@ from arrester.agents.failures.failure_set import fits_driver
 from arrester.agents.failures.fingerprints import failure_at
 from arrester.agents.held.schema import HeldRowsMismatch, HeldRowsMissing
 from arrester.agents.held.store import HeldStore, PositionNotHeld
-from arrester.agents.journal.entries import NO_BATCH, Chunk, DeadLetters, Entry, EntryKind
+from arrester.agents.journal.entries import (
+    NO_BATCH,
+    Chunk,
+    DeadLetters,
+    Entry,
+    EntryKind,
+    StoppingRecord,
+    UnstoredDeadLetters,
+)
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.ledger import CommandAnswer
-from arrester.agents.journal.task_ledger import StoppingRecord, TaskLedger
+from arrester.agents.journal.task_ledger import TaskLedger
 from arrester.agents.run.command_answers import (
     policy_detail,
     resume_detail,
@@ -127,14 +135,11 @@ class CommandHandler:
         detail = resume_detail(task, requested, chunk)
         if chunk is None:
             return self._record_applied(EntryKind.RESUME, at, requested, [resumed], detail)
-        dead_letters, events = self._dead_letters(task, chunk, requested, at)
-        events += [RecordsHeld(task=requested.key, held=task.held - chunk.taken), resumed]
-        answer = self._record_applied(
-            EntryKind.RESUME, at, requested, events, detail, chunk=chunk, dead_letters=dead_letters
+        held = RecordsHeld(task=requested.key, held=task.held - chunk.taken)
+        unstored = self._unstored(task, chunk, requested, at)
+        return self._record_applied(
+            EntryKind.RESUME, at, requested, [held, resumed], detail, chunk=chunk, unstored=unstored
         )
-        if dead_letters is not None and self.dead_letters is not None:
-            self.dead_letters.deliver(dead_letters)
-        return answer
 
     def _pause(self, requested: TaskCommand, at: datetime) -> CommandAnswer:
         paused = TaskPaused(
@@ -156,27 +161,69 @@ class CommandHandler:
         chunk = self.held_store.records_before(ledger, requested.key, requested.target)
         return chunk if chunk.taken else None
 
-    def _dead_letters(
+    def _unstored(
         self, task: TaskLedger, chunk: Chunk, requested: TaskCommand, at: datetime
-    ) -> tuple[DeadLetters | None, list[EventData]]:
-        """Store skipped records as dead letters if those are enabled."""
+    ) -> UnstoredDeadLetters | None:
+        """Return the dead letters of skipped records if those are enabled.
+
+        They are stored later, so that the answer does not wait for Spark.
+        """
         if self.dead_letters is None:
-            return None, []
-        ledger, stopped_by = self.journal.ledger, task.stopped_by
-        # The error condition belongs to the failed record, not to others skipped with it.
-        only_failed = None if requested.target is not None else stopped_by
-        rows = self._with_error(self.held_store.skipped_rows(ledger, chunk), stopped_by)
-        number, epoch = self.journal.next_number, self.event_factory.run.epoch
-        context = DeadLetterContext(
-            name=f"{ledger.checkpoint}-{number:020d}-{epoch}",
+            return None
+        checkpoint, number = self.journal.ledger.checkpoint, self.journal.next_number
+        return UnstoredDeadLetters(
+            name=f"{checkpoint}-{number:020d}-{self.event_factory.run.epoch}",
+            chunk=chunk,
             at=at,
+            command=requested.command,
             reason=requested.reason,
             actor=requested.actor,
-            condition=None if only_failed is None else only_failed.failure.condition,
+            stopped_by=task.stopped_by,
+            only_failed=requested.target is None,
         )
-        few = fits_driver(chunk.taken)
-        dead_letters, events = self.dead_letters.store(rows, (), context, few=few)
-        return dead_letters, [*events]
+
+    @property
+    def has_unstored(self) -> bool:
+        """Whether skipped records wait until their dead letters are stored."""
+        return self.dead_letters is not None and bool(self.journal.ledger.unstored_dead_letters)
+
+    def store_dead_letters(self) -> bool:
+        """Store the dead letters of the first skipped records, and write them to the destination.
+
+        Return False if there are none.
+        """
+        unstored = next(iter(self.journal.ledger.unstored_dead_letters.values()), None)
+        if unstored is None or self.dead_letters is None:
+            return False
+        self.journal.check_owned()
+        failed = unstored.stopped_by
+        context = DeadLetterContext(
+            name=unstored.name,
+            at=unstored.at,
+            reason=unstored.reason,
+            actor=unstored.actor,
+            # The error condition belongs to the failed record, not to others skipped with it.
+            condition=failed.failure.condition if failed and unstored.only_failed else None,
+        )
+        with self.processor.jobs.of_held_records():
+            rows = self.held_store.skipped_rows(self.journal.ledger, unstored.chunk)
+            dead_letters, events = self.dead_letters.store(
+                self._with_error(rows, failed),
+                (),
+                context,
+                few=fits_driver(unstored.chunk.taken),
+                # A superseded run may still write to a folder of its own.
+                folder=f"{unstored.name}.{self.event_factory.run.epoch}",
+            )
+        self._append(
+            EntryKind.DEAD_LETTERS,
+            datetime.now(UTC),
+            unstored.command,
+            [*events],
+            dead_letters=dead_letters,
+        )
+        self.dead_letters.deliver(dead_letters)
+        return True
 
     def _with_error(self, rows: DataFrame, stopped_by: StoppingRecord | None) -> DataFrame:
         """Add the failure that paused the task to its record only."""
@@ -227,12 +274,12 @@ class CommandHandler:
         *,
         after: int = NO_BATCH,
         chunk: Chunk | None = None,
-        dead_letters: DeadLetters | None = None,
+        unstored: UnstoredDeadLetters | None = None,
     ) -> CommandAnswer:
         if requested.command is not None:
             events = [*events, CommandApplied(command=requested.command, detail=detail)]
         self._append(
-            kind, at, requested.command, events, after=after, chunk=chunk, dead_letters=dead_letters
+            kind, at, requested.command, events, after=after, chunk=chunk, unstored=unstored
         )
         return CommandAnswer(applied=True, reason=detail)
 
@@ -245,6 +292,7 @@ class CommandHandler:
         *,
         after: int = NO_BATCH,
         chunk: Chunk | None = None,
+        unstored: UnstoredDeadLetters | None = None,
         dead_letters: DeadLetters | None = None,
     ) -> None:
         self.journal.append(
@@ -257,6 +305,7 @@ class CommandHandler:
                 ),
                 after=after,
                 chunk=chunk,
+                unstored=unstored,
                 dead_letters=dead_letters,
             )
         )

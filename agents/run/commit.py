@@ -133,7 +133,9 @@ class Committer:
         if evaluated.clean:
             return _UnwrittenRows()
         if order is not None and (decision.pause_offsets or evaluated.held):
-            name, counts = self.held_store.save(evaluated.frame, held, order=order)
+            name, counts = self.held_store.save(
+                evaluated.frame, decision.pause_offsets, order=order
+            )
             return _UnwrittenRows(name=name, held=tuple(counts))
         failures = evaluated.failures
         if failures.is_small and evaluated.failed <= IN_ENTRY:

@@ -151,7 +151,12 @@ class Engine:
             _log.debug("the evaluation of %s ended while it was cancelled", self.pipeline.name)
 
     def drain(self) -> bool:
-        """Run some held records; return whether there may be more."""
+        """Store dead letters of skipped records, or run some held records.
+
+        Return whether there may be more of either.
+        """
+        if self.commands.store_dead_letters():
+            return True
         try:
             return self.processor.drain()
         except HeldRowsMismatch as exc:
@@ -161,14 +166,16 @@ class Engine:
 
     @property
     def holds_rows(self) -> bool:
-        """Whether some task holds rows."""
-        return any(each.held for each in list(self.journal.ledger.tasks.values()))
+        """Whether some task holds rows, or skipped ones are not stored as dead letters yet."""
+        held = any(each.held for each in list(self.journal.ledger.tasks.values()))
+        return held or self.commands.has_unstored
 
     @property
     def has_work(self) -> bool:
-        """Whether held rows are running, or are about to run."""
+        """Whether held or skipped rows are processed, or are about to be."""
         ledger = self.journal.ledger
-        return ledger.open_chunk is not None or ledger.drainable() is not None
+        is_draining = ledger.open_chunk is not None or ledger.drainable() is not None
+        return is_draining or self.commands.has_unstored
 
     def tasks(self) -> list[TaskState]:
         """Return the tasks that ever failed or changed state."""

@@ -27,8 +27,9 @@ from arrester.agents.handlers import ErrorContext, LogAndContinue, LogAndPause, 
 from arrester.agents.journal.entries import Entry
 from arrester.agents.journal.journal import Journal
 from arrester.agents.run.thread import PipelineThread
+from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.events import Event
+from arrester.controlplane.domain.events import Event, ResumeHow
 from arrester.controlplane.domain.state.states import ThreadStatus
 from tests.agents.pipeline_bench import APPLICATION, SCHEMA, sink_to
 from tests.patience import PATIENCE_SECONDS
@@ -141,7 +142,7 @@ def main(folder: Path, point: str, end: str) -> None:
         pipeline = (
             lines.process("parse", parse, on_error=LogAndContinue())
             .process("check", check, on_error=LogAndPause())
-            .write(dying_sink(folder / "out", point), atomic=point in ("after-abort", "atomic"))
+            .write(dying_sink(folder / "out", point), atomic=end == "atomic")
         )
     die_at(point)
     thread = PipelineThread(
@@ -158,6 +159,10 @@ def main(folder: Path, point: str, end: str) -> None:
     )
     thread.start(str(folder / "checkpoint"))
     while not (folder / "stop").exists() and thread.state is ThreadStatus.RUNNING:
+        if (folder / "skip").exists():
+            for task in thread.paused_tasks():
+                (folder / "skip").unlink(missing_ok=True)
+                thread.apply(TaskCommand(task.id.key, how=ResumeHow.SKIP, reason="known"))
         time.sleep(0.05)
     thread.stop(timeout_seconds=PATIENCE_SECONDS)
     spark.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,7 @@ class Driver:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        #: The end of the pipeline: `produce`, a `transform` and a sink, or a sink.
+        #: The end of the pipeline: `produce`, `atomic` for such a sink, or a sink that is not.
         self.end = ""
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -126,13 +126,14 @@ def test_a_driver_killed_at_every_point(driver: Driver, spark: SparkSession) -> 
 def test_a_driver_killed_between_the_fast_path_and_the_slow_path(
     driver: Driver, spark: SparkSession
 ) -> None:
+    driver.end = "atomic"
     driver.start("after-abort")
     driver.dies()
     assert driver.positions("a") == [0, 1]
     assert not (driver.folder / "checkpoint" / "arrester" / "held").exists()
     (driver.folder / "repaired").touch()
 
-    driver.start("atomic")
+    driver.start()
 
     wait_until(lambda: driver.positions("b") == [0, 1, 3], what=driver.log())
     wait_until(lambda: driver.positions("a") == [0, 1, 2, 3, 4], what=driver.log())
@@ -141,6 +142,47 @@ def test_a_driver_killed_between_the_fast_path_and_the_slow_path(
     assert [(row["task"], row["position"]) for row in dead_letters] == [("b", 2)]
     events = [event.data for event in read_outbox(driver.folder / "outbox")]
     assert [each.count for each in events if isinstance(each, RecordFailed)] == [1]
+
+
+@pytest.mark.long
+def test_a_driver_killed_after_held_records_took_the_fast_path(
+    driver: Driver, spark: SparkSession
+) -> None:
+    driver.end = "atomic"
+    driver.start()
+    wait_until(lambda: driver.positions("b") == [0, 1, 3], what=driver.log())
+    driver.kill()
+    (driver.folder / "repaired").touch()
+    for point in (
+        "after-entry:drain",  # the chunk is open, the sink was not called
+        "before-entry:drained",  # it is written, and not known to be
+    ):
+        driver.start(point)
+        driver.dies()
+
+    driver.start()
+
+    wait_until(lambda: driver.positions("a") == [0, 1, 2, 3, 4], what=driver.log())
+    driver.stop()
+    check_all(driver, spark, failed=2)
+
+
+def test_a_driver_killed_after_a_skip_stores_its_dead_letter_once(
+    driver: Driver, spark: SparkSession
+) -> None:
+    driver.start("after-entry:resume")  # the record is skipped, its dead letter is not stored
+    wait_until(lambda: driver.positions("b") == [0, 1, 3], what=driver.log())
+    (driver.folder / "skip").touch()
+    driver.dies()
+    driver.start("after-entry:dead_letters")  # it is stored, and not at its destination
+    driver.dies()
+    assert dead_letters_of(driver, spark) == [("b", 2)]
+
+    driver.start()
+
+    wait_until(lambda: driver.positions("a") == [0, 1, 3, 4], what=driver.log())
+    driver.stop()
+    check_all(driver, spark, failed=2, dead_letters=[("a", 2), ("b", 2)])
 
 
 @pytest.mark.long
@@ -167,14 +209,26 @@ def test_a_driver_killed_while_it_sends(driver: Driver, spark: SparkSession) -> 
     check_all(driver, spark, failed=2)
 
 
-def check_all(driver: Driver, spark: SparkSession, *, failed: int) -> None:
+def dead_letters_of(driver: Driver, spark: SparkSession) -> list[tuple[str, int]]:
+    """Return task and position of the dead letters at their destination."""
+    rows = spark.read.parquet(str(driver.folder / "dlq")).collect()
+    return sorted((row["task"], row["position"]) for row in rows)
+
+
+def check_all(
+    driver: Driver,
+    spark: SparkSession,
+    *,
+    failed: int,
+    dead_letters: Sequence[tuple[str, int]] = (("b", 2),),
+) -> None:
     """Check that sink, dead letters and counts add up to the input."""
-    dead_letters = spark.read.parquet(str(driver.folder / "dlq")).collect()
-    assert [(row["task"], row["position"]) for row in dead_letters] == [("b", 2)]
+    assert dead_letters_of(driver, spark) == list(dead_letters)
     events = read_outbox(driver.folder / "outbox")
     data = [event.data for event in events]
     assert sum(each.count for each in data if isinstance(each, RecordFailed)) == failed
-    assert sum(each.count for each in data if isinstance(each, RecordsDeadLettered)) == 1
+    stored = sum(each.count for each in data if isinstance(each, RecordsDeadLettered))
+    assert stored == len(dead_letters)
     assert any(isinstance(each, TaskPaused) for each in data)
     tasks = server_state(events).tasks.values()
     assert all((task.status, task.held) == (TaskStatus.RUNNING, 0) for task in tasks)

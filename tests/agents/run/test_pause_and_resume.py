@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from arrester.agents.definition.builder import define
 from arrester.agents.handlers import LogAndPause
+from arrester.agents.held.store import HeldStore
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.controlplane.domain.events import (
     CommandApplied,
@@ -107,6 +108,29 @@ def test_resume_after_the_record_runs_held_records_without_new_input(
     [lettered] = bench.outbox.of(RecordsDeadLettered)
     assert (lettered.count, lettered.actor) == (1, "ana")
     assert [each.command for each in bench.outbox.of(CommandApplied)] == [command]
+
+
+@pytest.mark.parametrize("pauses", [1, 2])
+def test_a_skip_is_applied_before_a_held_record_is_read(
+    bench: Bench, repaired: Path, monkeypatch: pytest.MonkeyPatch, pauses: int
+) -> None:
+    """The first pause is that of a micro-batch, the second one that of held records."""
+    bench.add(*[("a", n, "bad" if 1 <= n <= pauses else "x") for n in range(4)])
+    thread = bench.start(bench.checking(refusing_bad(repaired)))
+    bench.wait_for_input()
+    if pauses == 2:
+        assert thread.apply(TaskCommand("a", how=ResumeHow.SKIP, reason="first")).applied
+        wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 2, what="second pause")
+    skip = TaskCommand("a", how=ResumeHow.SKIP, position=pauses, reason="known")
+    with monkeypatch.context() as patched, thread._lock:
+        patched.setattr(HeldStore, "_read", lambda *_: pytest.fail("held records were read"))
+        assert thread._engine.commands.apply(skip).applied
+        assert thread.tasks()[0].held == 3 - pauses
+        assert not thread.is_idle and thread._engine.holds_rows
+    wait_until(lambda: thread.tasks()[0].held == 0, what="nothing is held")
+    bench.stop()
+    assert sorted(row["position"] for row in bench.dead_letters()) == [1, 2][:pauses]
+    assert bench.positions("a") == [n for n in range(4) if not 1 <= n <= pauses]
 
 
 def test_resume_after_the_repair_starts_with_the_failed_record(

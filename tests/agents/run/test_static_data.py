@@ -152,19 +152,34 @@ def test_an_agent_waits_for_the_pass_and_not_for_commands(
     assert bench.positions("a") == [0, 2]
 
 
-def test_a_failed_command_ends_an_idle_run(bench: Bench) -> None:
-    bench.add(*ROWS)
-    thread = started(bench, checking(bench))
+def lose_held_records(bench: Bench) -> None:
     folder = Path(bench.checkpoint) / "arrester" / "held"
     shutil.rmtree(folder)
     folder.touch()
 
-    answer = thread.apply(TaskCommand("a", how=ResumeHow.SKIP, reason="a bad row"))
+
+def test_a_failed_command_ends_an_idle_run(bench: Bench) -> None:
+    bench.add(*ROWS)
+    thread = started(bench, checking(bench))
+    lose_held_records(bench)
+
+    answer = thread.apply(TaskCommand("a", how=ResumeHow.AT, target=2, reason="a bad row"))
     assert not answer.applied
     assert answer.reason.startswith("lines ends: ")
     wait_until(lambda: bool(bench.deaths))
     assert not bench.deaths[0].finished
     assert not thread.is_running
+
+
+def test_a_skipped_record_that_is_lost_ends_the_run(bench: Bench) -> None:
+    bench.add(*ROWS)
+    thread = started(bench, checking(bench))
+    lose_held_records(bench)
+
+    assert thread.apply(TaskCommand("a", how=ResumeHow.SKIP, reason="a bad row")).applied
+    wait_until(lambda: bool(bench.deaths))
+    assert not bench.deaths[0].finished
+    assert bench.deaths[0].failure is not None
 
 
 def test_streams_and_static_sources_have_separate_starts_and_checkpoints(bench: Bench) -> None:
