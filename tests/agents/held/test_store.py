@@ -17,8 +17,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from arrester.agents.held.schema import RowSchemas
-from arrester.agents.held.store import CHUNK_FOLDERS, HeldStore
-from arrester.agents.journal.entries import Entry, EntryKind, HeldCount
+from arrester.agents.held.store import CHUNK_FOLDERS, HeldStore, is_needed
+from arrester.agents.journal.entries import (
+    Chunk,
+    Cursor,
+    DeadLetters,
+    Entry,
+    EntryKind,
+    HeldCount,
+    UnstoredDeadLetters,
+)
 from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.agents.journal.ledger import Ledger
 from arrester.agents.journal.storage import LocalStorage
@@ -94,3 +102,36 @@ def test_chunks_of_any_size_divide_the_held_rows_in_their_order(
         for entry, count in enumerate(counts, start=1)
         for position in range(count)
     ]
+
+
+def test_skipped_rows_are_needed_until_their_dead_letters_are_stored() -> None:
+    ledger = Ledger(application="flights", pipeline="delays", checkpoint="c1")
+    for number in (1, 2):
+        held = (HeldCount(task="a", count=1),)
+        ledger.apply(
+            Entry(
+                kind=EntryKind.BATCH,
+                at=NOW,
+                epoch=1,
+                number=number,
+                batch=number,
+                row_folder=f"rows-{number}",
+                held=held,
+            )
+        )
+    chunk = Chunk(task="a", start=Cursor(entry=1), end=Cursor(entry=1, position=8), taken=1)
+    unstored = UnstoredDeadLetters(name="c1-3-1", chunk=chunk, at=NOW)
+    skip = Entry(kind=EntryKind.RESUME, at=NOW, epoch=1, number=3, chunk=chunk, unstored=unstored)
+    ledger.apply(skip)
+    rest = Chunk(task="a", start=chunk.end, end=Cursor(entry=3), taken=1)
+    ledger.apply(Entry(kind=EntryKind.DRAIN, at=NOW, epoch=1, number=4, chunk=rest))
+    ledger.apply(Entry(kind=EntryKind.DRAINED, at=NOW, epoch=1, number=5))
+
+    needed = [is_needed(ledger, saved, committed=2) for saved in ledger.saved_rows]
+    assert needed == [True, False]
+    assert next(name for _, name, _ in ledger.held_folders("a", start=chunk.start)) == "rows-1"
+
+    stored = DeadLetters(name="c1-3-1", day="2026-11-20", folder="c1-3-1.2")
+    ledger.apply(Entry(kind=EntryKind.DEAD_LETTERS, at=NOW, epoch=2, number=6, dead_letters=stored))
+    assert not any(is_needed(ledger, saved, committed=2) for saved in ledger.saved_rows)
+    assert (ledger.unstored_dead_letters, ledger.pending_dead_letters) == ({}, {"c1-3-1": stored})
