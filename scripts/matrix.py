@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
+from datetime import date
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -42,12 +43,12 @@ def main(minors: list[str]) -> int:
     """Run the tests on the given versions; return the exit status."""
     if unknown := set(minors) - set(MINORS):
         raise SystemExit(f"unknown version {', '.join(unknown)}; known are {', '.join(MINORS)}")
-    ok = True
+    ok, today = True, f"{date.today():%Y-%m-%d}"
     for minor in minors or MINORS:
         python = python_of(minor)
         found = [run(python, arguments) for arguments in SETS.values()]
         ok = ok and all("failed" not in each for each in found)
-        README.write_text(with_row(README.read_text(), [version_of(python), *found]))
+        README.write_text(with_row(README.read_text(), [version_of(python), *found, today]))
     return 0 if ok else 1
 
 
@@ -98,7 +99,7 @@ def with_row(readme: str, row: list[str]) -> str:
     assert begin and end, f"README.md has no lines {BEGIN.strip()} and {END.strip()}"
     rows = {minor_of(line): line for line in table.splitlines()[2:]}
     rows[minor_of(f"| {row[0]} |")] = f"| {' | '.join(row)} |"
-    header = ["PySpark", *SETS]
+    header = ["PySpark", *SETS, "date"]
     lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
     lines += [rows[minor] for minor in sorted(rows)]
     return before + begin + "".join(f"{line}\n" for line in lines) + end + after
