@@ -6,24 +6,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from arrester.agents.dead_letters.queue import DeadLetterQueue
-from arrester.agents.dead_letters.rows import DeadLetterContext
 from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.failures.failure_set import fits_driver
 from arrester.agents.failures.fingerprints import failure_at
 from arrester.agents.held.schema import HeldRowsMismatch, HeldRowsMissing
 from arrester.agents.held.store import HeldStore, PositionNotHeld
 from arrester.agents.journal.entries import (
     NO_BATCH,
     Chunk,
-    DeadLetters,
     Entry,
     EntryKind,
-    StoppingRecord,
     UnstoredDeadLetters,
 )
 from arrester.agents.journal.journal import Journal
@@ -36,9 +28,9 @@ from arrester.agents.run.command_answers import (
     task_command_refusal,
 )
 from arrester.agents.run.processor import Processor
+from arrester.agents.run.skip_dead_letters import SkipDeadLetters
 from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand
 from arrester.agents.spark.errors import Problem
-from arrester.agents.worker.columns import ERROR, ERROR_TYPE, OUTCOME, POSITION, ROW, TASK
 from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandRefused,
@@ -60,7 +52,7 @@ class CommandHandler:
     pipeline: Pipeline
     journal: Journal
     held_store: HeldStore
-    dead_letters: DeadLetterQueue | None
+    skip_dead_letters: SkipDeadLetters
     event_factory: EventFactory
     #: errors.retries.limit
     retries: int
@@ -136,7 +128,7 @@ class CommandHandler:
         if chunk is None:
             return self._record_applied(EntryKind.RESUME, at, requested, [resumed], detail)
         held = RecordsHeld(task=requested.key, held=task.held - chunk.taken)
-        unstored = self._unstored(task, chunk, requested, at)
+        unstored = self.skip_dead_letters.of(task, chunk, requested, at)
         return self._record_applied(
             EntryKind.RESUME, at, requested, [held, resumed], detail, chunk=chunk, unstored=unstored
         )
@@ -160,101 +152,6 @@ class CommandHandler:
             return None
         chunk = self.held_store.records_before(ledger, requested.key, requested.target)
         return chunk if chunk.taken else None
-
-    def _unstored(
-        self, task: TaskLedger, chunk: Chunk, requested: TaskCommand, at: datetime
-    ) -> UnstoredDeadLetters | None:
-        """Return the dead letters of skipped records if those are enabled.
-
-        They are stored later, so that the answer does not wait for Spark.
-        """
-        if self.dead_letters is None:
-            return None
-        checkpoint, number = self.journal.ledger.checkpoint, self.journal.next_number
-        return UnstoredDeadLetters(
-            name=f"{checkpoint}-{number:020d}-{self.event_factory.run.epoch}",
-            chunk=chunk,
-            at=at,
-            command=requested.command,
-            reason=requested.reason,
-            actor=requested.actor,
-            stopped_by=task.stopped_by,
-            only_failed=requested.target is None,
-        )
-
-    @property
-    def has_unstored(self) -> bool:
-        """Whether skipped records wait until their dead letters are stored."""
-        return self.dead_letters is not None and bool(self.journal.ledger.unstored_dead_letters)
-
-    def store_dead_letters(self) -> bool:
-        """Store the dead letters of the first skipped records, and write them to the destination.
-
-        Return False if there are none.
-        """
-        unstored = next(iter(self.journal.ledger.unstored_dead_letters.values()), None)
-        if unstored is None or self.dead_letters is None:
-            return False
-        self.journal.check_owned()
-        failed = unstored.stopped_by
-        context = DeadLetterContext(
-            name=unstored.name,
-            at=unstored.at,
-            reason=unstored.reason,
-            actor=unstored.actor,
-            # The error condition belongs to the failed record, not to others skipped with it.
-            condition=failed.failure.condition if failed and unstored.only_failed else None,
-        )
-        with self.processor.jobs.of_held_records():
-            rows = self.held_store.skipped_rows(self.journal.ledger, unstored.chunk)
-            dead_letters, events = self.dead_letters.store(
-                self._with_error(rows, failed),
-                (),
-                context,
-                few=fits_driver(unstored.chunk.taken),
-                # A superseded run may still write to a folder of its own.
-                folder=f"{unstored.name}.{self.event_factory.run.epoch}",
-            )
-        self._append(
-            EntryKind.DEAD_LETTERS,
-            datetime.now(UTC),
-            unstored.command,
-            [*events],
-            dead_letters=dead_letters,
-        )
-        self.dead_letters.deliver(dead_letters)
-        return True
-
-    def _with_error(self, rows: DataFrame, stopped_by: StoppingRecord | None) -> DataFrame:
-        """Add the failure that paused the task to its record only."""
-        if stopped_by is None:
-            no_error = F.lit(None).cast(ERROR_TYPE).alias(ERROR)
-            return rows.select(
-                ROW, TASK, POSITION, F.lit(None).cast("int").alias(OUTCOME), no_error
-            )
-        failure = stopped_by.failure
-        stages = self.pipeline.stages
-        number = stages.index(failure.stage) if failure.stage in stages else None
-        values = {
-            "exception_class": failure.exception_class,
-            "message": failure.message,
-            "stack": None if stopped_by.body is None else stopped_by.body.stack,
-            "frame": failure.frame,
-            "names": None,
-            "condition": failure.condition,
-            "kind": None,
-            "attempts": failure.attempts,
-            "took_ms": None,
-        }
-        error = F.struct(*[F.lit(value).alias(name) for name, value in values.items()])
-        failed = F.col(POSITION).eqNullSafe(F.lit(stopped_by.position))
-        return rows.select(
-            ROW,
-            TASK,
-            POSITION,
-            F.when(failed, F.lit(number).cast("int")).alias(OUTCOME),
-            F.when(failed, error.cast(ERROR_TYPE)).alias(ERROR),
-        )
 
     def _record_refused(
         self, requested: TaskCommand | PolicyCommand, at: datetime, reason: str
@@ -293,7 +190,6 @@ class CommandHandler:
         after: int = NO_BATCH,
         chunk: Chunk | None = None,
         unstored: UnstoredDeadLetters | None = None,
-        dead_letters: DeadLetters | None = None,
     ) -> None:
         self.journal.append(
             Entry(
@@ -306,6 +202,5 @@ class CommandHandler:
                 after=after,
                 chunk=chunk,
                 unstored=unstored,
-                dead_letters=dead_letters,
             )
         )

@@ -24,6 +24,7 @@ from arrester.agents.run.policy_snapshot import describe_pipeline
 from arrester.agents.run.processor_factory import ProcessorFactory
 from arrester.agents.run.publisher import Publisher
 from arrester.agents.run.query import check_source, progress_of
+from arrester.agents.run.skip_dead_letters import SkipDeadLetters
 from arrester.agents.run.termination import death_of, ending_entry, superseded
 from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
 from arrester.agents.spark.jvm.hadoop_storage import storage
@@ -98,12 +99,20 @@ class Engine:
             check=check,
             wait=wait,
         ).processor()
+        self.skip_dead_letters = SkipDeadLetters(
+            pipeline=self.pipeline,
+            journal=self.journal,
+            held_store=self.processor.held_store,
+            queue=self.processor.dead_letters,
+            event_factory=self.event_factory,
+            jobs=self.processor.jobs,
+        )
         self.commands = CommandHandler(
             processor=self.processor,
             pipeline=self.pipeline,
             journal=self.journal,
             held_store=self.processor.held_store,
-            dead_letters=self.processor.dead_letters,
+            skip_dead_letters=self.skip_dead_letters,
             event_factory=self.event_factory,
             retries=self._config.errors.retry.limit,
         )
@@ -155,7 +164,7 @@ class Engine:
 
         Return whether there may be more of either.
         """
-        if self.commands.store_dead_letters():
+        if self.skip_dead_letters.store():
             return True
         try:
             return self.processor.drain()
@@ -168,14 +177,14 @@ class Engine:
     def holds_rows(self) -> bool:
         """Whether some task holds rows, or skipped ones are not stored as dead letters yet."""
         held = any(each.held for each in list(self.journal.ledger.tasks.values()))
-        return held or self.commands.has_unstored
+        return held or self.skip_dead_letters.waits
 
     @property
     def has_work(self) -> bool:
         """Whether held or skipped rows are processed, or are about to be."""
         ledger = self.journal.ledger
         is_draining = ledger.open_chunk is not None or ledger.drainable() is not None
-        return is_draining or self.commands.has_unstored
+        return is_draining or self.skip_dead_letters.waits
 
     def tasks(self) -> list[TaskState]:
         """Return the tasks that ever failed or changed state."""
