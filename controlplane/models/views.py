@@ -77,6 +77,7 @@ class Task(View):
     #: NULL is the global task, '' is a key.
     key = models.TextField(null=True)
     status = models.TextField()
+    #: When it first stopped at its record; of a RUNNING task, its last change.
     since = models.DateTimeField(null=True)
     failed = models.BigIntegerField()
     held = models.BigIntegerField()

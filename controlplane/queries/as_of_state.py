@@ -33,7 +33,7 @@ from arrester.controlplane.queries.as_of_position import AsOf, position
 from arrester.controlplane.queries.current_state import live_checkpoints, task_grid
 from arrester.controlplane.queries.current_state.applications import Summary
 from arrester.controlplane.queries.current_state.task_grid import GridPipeline
-from arrester.controlplane.queries.current_state.tasks import TaskDetail, TaskFilter
+from arrester.controlplane.queries.current_state.tasks import TaskDetail, TaskFilter, sort_key
 from arrester.controlplane.queries.failure_history import history
 from arrester.controlplane.queries.failure_history.error_groups import GroupDetail
 from arrester.controlplane.queries.operation.health import Lag
@@ -107,10 +107,10 @@ def task_history(
 def tasks(
     wanted: TaskFilter, when: AsOf, *, cursor: str | None = None, limit: int = 50
 ) -> Page[TaskState]:
-    """Return tasks as of then, those with the newest change of status first."""
+    """Return tasks as of then, in the order of `queries.tasks`."""
     before = paging.unpack(cursor, tuple[datetime, UUID])
     rows = [each for state in _states(wanted.application, when) for each in _wanted(state, wanted)]
-    return _page(rows, _task_order, before, limit)
+    return _page(rows, sort_key, before, limit)
 
 
 def groups(
@@ -153,7 +153,7 @@ def group(application: str, fingerprint: str, when: AsOf) -> GroupDetail:
     return GroupDetail(
         state=state,
         example=history.event_if_kept(application, state.example_sequence),
-        stopped=tuple(sorted(stopped, key=_task_order, reverse=True)[: paging.MAX_ROWS]),
+        stopped=tuple(sorted(stopped, key=sort_key, reverse=True)[: paging.MAX_ROWS]),
         stopped_total=len(stopped),
     )
 
@@ -235,10 +235,6 @@ def _page(rows: list[S], order: Callable[[S], Key], before: Key | None, limit: i
     ordered = sorted(rows, key=order, reverse=True)
     rest = [each for each in ordered if before is None or order(each) < before]
     return paging.page(rest[: paging.checked(limit) + 1], limit=limit, key=order)
-
-
-def _task_order(state: TaskState) -> tuple[datetime, UUID]:
-    return (state.since or _EARLIEST, UUID(state.id.digest))
 
 
 def _group_order(state: GroupState) -> tuple[datetime, str, str]:

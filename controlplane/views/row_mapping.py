@@ -121,7 +121,8 @@ def _task(state: TaskState) -> Row:
         "checkpoint": state.id.checkpoint,
         "key": fit_or_none(state.id.key),
         "status": state.status.value,
-        "since": state.since,
+        # Lists are sorted by the first stop: a retry that fails again makes no task younger.
+        "since": state.first_stopped or state.since,
         "failed": saturated(state.failed),
         "held": state.held,
         "fingerprint": None if state.failure is None else state.failure.fingerprint,

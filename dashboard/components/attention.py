@@ -103,7 +103,7 @@ def _stop(stop: Stop) -> Item:
         if alone
         else f"{reverse('tasks')}?{urlencode(query)}",
         text=f"{held}{why}",
-        since=task.since,
+        since=task.first_stopped,
         application=task.id.application,
     )
 

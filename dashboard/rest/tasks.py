@@ -51,7 +51,13 @@ class TaskSerializer(serializers.Serializer[Any]):
     checkpoint = serializers.CharField(source="id.checkpoint")
     key = serializers.CharField(source="id.key", allow_null=True, allow_blank=True)
     status = serializers.ChoiceField(base.choices(TaskStatus), source="status.value")
-    since = serializers.DateTimeField(allow_null=True)
+    since = serializers.DateTimeField(
+        allow_null=True,
+        help_text="The last change of the status: of a stopped task, its last attempt.",
+    )
+    first_stopped = serializers.DateTimeField(
+        allow_null=True, help_text="When a PAUSED or DEAD task first stopped at its record."
+    )
     position = serializers.IntegerField(
         allow_null=True, help_text="The position of the record at which the task stopped."
     )

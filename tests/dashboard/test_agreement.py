@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import msgspec
@@ -13,7 +13,9 @@ from django.test import Client
 from django.urls import reverse
 
 from arrester.controlplane import actions, models, queries
+from arrester.controlplane.domain.events import ResumeHow, TaskPaused, TaskResumed
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
+from arrester.controlplane.history import rebuild
 from tests.dashboard.story import NA, TYPO, Story
 
 HTMX = {"HX-Request": "true"}
@@ -213,3 +215,50 @@ def test_each_status_names_its_thing(flights: Story, operator: Client) -> None:
         assert words in page, page
     assert "1 task RUNNING No live instance" in page
     assert html.unescape(text(operator, reverse("applications"))).count("Application state") == 1
+
+
+def test_a_retry_that_fails_again_does_not_restart_the_age(
+    flights: Story, operator: Client
+) -> None:
+    first, later = timedelta(hours=3), timedelta(hours=1)
+    task = flights.pauses("JFK", ago=first)
+    other = flights.pauses("LGA", ago=later)
+    flights.report(TaskResumed(task="JFK", how=ResumeHow.RETRY, actor="ana"))
+    assert queries.task(task.digest).state.first_stopped is None
+    flights.pauses("JFK")
+    state = queries.task(task.digest).state
+    now = datetime.now(UTC)
+    assert state.first_stopped is not None and state.since is not None and state.retried
+    assert abs(now - first - state.first_stopped) < timedelta(minutes=1)
+    assert now - state.since < timedelta(minutes=1)
+    # Store, page and REST: the one that stopped first is the oldest.
+    order = [other.digest, task.digest]
+    assert [each.digest.hex for each in models.Task.objects.order_by("-since")] == order
+    assert rows(operator, f"{reverse('tasks')}?state=PAUSED") == order
+    assert listed(operator, "/api/tasks?state=PAUSED") == order
+    end = queries.positions()["flights"]
+    assert listed(operator, f"/api/tasks?application=flights&as_of=@{end}") == order
+    assert [each.id for each in queries.paused("flights").tasks] == [task, other]
+    assert [each.task.id for each in queries.overview().stops] == [task, other]
+    rest = operator.get(f"/api/tasks/{task.digest}").json()
+    assert datetime.fromisoformat(rest["first_stopped"]) == state.first_stopped
+    assert datetime.fromisoformat(rest["since"]) == state.since
+    page = text(operator, reverse("task", args=[task.digest]))
+    assert "First PAUSED since" in page and "last attempt" in page
+    assert "last attempt" in text(operator, reverse("tasks"))
+    assert "last attempt" not in text(operator, reverse("task", args=[other.digest]))
+    assert rebuild.differences("flights") == []
+
+
+def test_another_record_or_a_finished_retry_starts_a_new_pause(flights: Story) -> None:
+    ago = timedelta(hours=2)
+    task = flights.pauses("JFK", ago=ago)
+    flights.resumes("JFK", flights.command(task))
+    flights.pauses("JFK")
+    assert not queries.task(task.digest).state.retried
+    flights.report(TaskResumed(task="JFK", how=ResumeHow.SKIP, actor="ana"))
+    flights.report(TaskPaused(task="JFK", position=151_974, failure=TYPO))
+    assert not queries.task(task.digest).state.retried
+    flights.report(TaskResumed(task="JFK", how=ResumeHow.RETRY, actor="ana"))
+    flights.report(TaskPaused(task="JFK", position=151_975, failure=TYPO))
+    assert not queries.task(task.digest).state.retried

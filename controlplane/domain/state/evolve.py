@@ -44,6 +44,7 @@ from arrester.controlplane.domain.state.states import (
     ApplicationState,
     ApplicationStatus,
     Counters,
+    FirstStop,
     InstanceState,
     InstanceStatus,
     MostToleranceUsed,
@@ -92,18 +93,41 @@ def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = Fals
     match event:
         case TaskPaused(failure=None):
             # By hand: there is no record to show, and an older one would mislead.
-            change |= {"failure": None, "failure_sequence": 0}
+            change |= {"failure": None, "failure_sequence": 0, "first_stop": msgspec.UNSET}
             return replace(state, status=TaskStatus.PAUSED, position=event.position, **change)
         case TaskPaused():
-            change |= {"failure": event.failure}
+            change |= {"failure": event.failure, "first_stop": _stopped(state, event.position)}
             return replace(state, status=TaskStatus.PAUSED, position=event.position, **change)
         case TaskDied():
             change |= {"failure": event.failure, "position": event.position}
+            change |= {"first_stop": _stopped(state, event.position)}
             return replace(state, status=TaskStatus.DEAD, **change)
         case TaskResumed() | TaskRestarted():
+            change |= {"first_stop": _resumed(state, event)}
             return replace(state, status=TaskStatus.RUNNING, position=None, **change)
         case RecordsHeld():
-            return replace(state, held=event.held, held_from=event.first_position)
+            done = state.status is TaskStatus.RUNNING and not event.held
+            first_stop = msgspec.UNSET if done else state.first_stop
+            return replace(
+                state, held=event.held, held_from=event.first_position, first_stop=first_stop
+            )
+
+
+def _stopped(state: TaskState, position: int | None) -> FirstStop | msgspec.UnsetType:
+    """Return the first stop of a task that stops at `position`; unset if this is the first."""
+    first = state.first_stop
+    if first is msgspec.UNSET or first.position != position:
+        return msgspec.UNSET
+    return first
+
+
+def _resumed(state: TaskState, event: TaskResumed | TaskRestarted) -> FirstStop | msgspec.UnsetType:
+    """Return the first stop of a task that retries its record; unset if it does not."""
+    retries = not (isinstance(event, TaskResumed) and event.how in (ResumeHow.SKIP, ResumeHow.AT))
+    stopped, at = state.first_stopped, state.position
+    if not retries or state.failure is None or stopped is None or at is None:
+        return msgspec.UNSET
+    return FirstStop(at=stopped, position=at)
 
 
 def evolve_reported(state: TaskState, reported: TaskReported | None, at: At) -> TaskState:
@@ -124,6 +148,7 @@ def evolve_reported(state: TaskState, reported: TaskReported | None, at: At) -> 
         position=reported_state.position,
         since=at.occurred_at,
         status_sequence=at.sequence,
+        first_stop=_stopped(state, reported_state.position),
     )
     if status is TaskStatus.RUNNING or reported_state.failure == state.failure:
         return corrected

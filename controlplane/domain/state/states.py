@@ -120,6 +120,13 @@ class MostToleranceUsed(msgspec.Struct, frozen=True, kw_only=True):
     window_task: str | None = None
 
 
+class FirstStop(msgspec.Struct, frozen=True, kw_only=True):
+    """When a task first stopped at a record that it has retried since."""
+
+    at: datetime
+    position: int
+
+
 class TaskState(State, frozen=True, kw_only=True):
     """One partition, or one key, of a pipeline: its status, its held records and the failure."""
 
@@ -142,6 +149,21 @@ class TaskState(State, frozen=True, kw_only=True):
     counters: Counters = Counters()
     #: None if its run has reported no limit, or nothing was left out yet.
     spent: ToleranceUsed | None = None
+    #: Set by a retry, until the task has processed its held records or stops at another record.
+    #: Unset, it is not stored.
+    first_stop: FirstStop | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def first_stopped(self) -> datetime | None:
+        """When a PAUSED or DEAD task first stopped at its record; `since` is the last time."""
+        if self.status is TaskStatus.RUNNING:
+            return None
+        return self.since if self.first_stop is msgspec.UNSET else self.first_stop.at
+
+    @property
+    def retried(self) -> bool:
+        """Whether a PAUSED or DEAD task has stopped at its record more than once."""
+        return self.first_stopped != self.since and self.status is not TaskStatus.RUNNING
 
 
 class ThreadState(State, frozen=True, kw_only=True):

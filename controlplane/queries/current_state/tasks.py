@@ -82,7 +82,7 @@ def task(digest: str) -> TaskDetail:
 
 
 def tasks(wanted: TaskFilter, *, cursor: str | None = None, limit: int = 50) -> Page[TaskState]:
-    """Return tasks, those with the newest change of status first."""
+    """Return tasks by their first stop or, if RUNNING, their last change; the newest first."""
     before = paging.unpack(cursor, tuple[datetime, UUID])
     equal = {
         "application": wanted.application,
@@ -103,9 +103,12 @@ def tasks(wanted: TaskFilter, *, cursor: str | None = None, limit: int = 50) -> 
         f"{where} ORDER BY {_SINCE} DESC, digest DESC LIMIT %s",
         [*parameters, paging.checked(limit) + 1],
     )
-    return paging.page(
-        rows, limit=limit, key=lambda task: (task.since or _EARLIEST, UUID(task.id.digest))
-    )
+    return paging.page(rows, limit=limit, key=sort_key)
+
+
+def sort_key(task: TaskState) -> tuple[datetime, UUID]:
+    """Return the sort key of lists of tasks; the view has it in its column `since`."""
+    return task.first_stopped or task.since or _EARLIEST, UUID(task.id.digest)
 
 
 def stopped_by_group(groups: Iterable[GroupState]) -> Counter[tuple[str, str]]:
