@@ -48,8 +48,9 @@ class FolderOutbox:
         if list(self._folder.glob(f"*-{batch_id}.json")):
             return
         number = len(list(self._folder.iterdir()))
-        draft = self._folder / f"{number:06d}-{batch_id}.json"
+        draft = self._folder.with_suffix(".draft")
         draft.write_bytes(b"\n".join(msgspec.json.encode(event) for event in events))
+        draft.rename(self._folder / f"{number:06d}-{batch_id}.json")
 
     def is_confirmed(self, batch_id: UUID) -> bool:
         return False
