@@ -59,6 +59,9 @@ def build(story: Story) -> Scene:
     ended.stops(command=actions.shut_down_application("ended", actor="ada", reason="moved").id)
     second = Story(checkpoint="0dd0dd0d-1111-4c1e-9a2b-61b0f4ad0c11")
     second.starts(host="spark-driver-7")
+    # The story's checkpoint is the live one.
+    story.epoch += 1
+    story.starts()
     for minutes in (190, 70, 40, 4):
         story.skips("EWR", minutes, ago=timedelta(minutes=minutes))
     repaired = story.pauses("ORD", held=4, ago=timedelta(minutes=50))

@@ -110,7 +110,7 @@ def test_an_application_is_shut_down_by_its_name_and_started_again(
     dialog.get_by_label("Type flights to confirm").fill("flights")
     confirm.click()
     expect(dialog).to_be_hidden()
-    expect(page.locator("h1 .state")).to_have_text("LATCHED")
+    expect(page.locator("h1 .state")).to_have_text("Application LATCHED")
     command = queries.commands().rows[0].id
     story.stops(command=command)
     expect(page.get_by_text("No live instance.").first).to_be_visible()
