@@ -155,10 +155,10 @@ class HeldStore:
             counts[saved.entry] = counts.get(saved.entry, 0) + count
         by_entry = sorted(counts.items())
         if by_entry:
-            # Some rows of the first one may precede the cursor.
+            # Some rows of the first one may precede the cursor, or all of them.
             rest = sum(count for _, count in by_entry[1:])
             by_entry[0] = (by_entry[0][0], ledger.task(key).held - rest)
-        return by_entry
+        return [(entry, count) for entry, count in by_entry if count]
 
     def _first_rows(self, ledger: Ledger, key: str | None, *, limit: int) -> Chunk:
         """Return at least one and about `limit` of the first rows of a task, of one entry.
@@ -167,8 +167,11 @@ class HeldStore:
         """
         task = ledger.task(key)
         start = task.cursor or Cursor(entry=0)
-        folders = ledger.held_folders(key)
-        names = [name for saved, name, _ in folders if saved.entry == folders[0][0].entry]
+        by_entry = self._counts_by_entry(ledger, key)
+        if not by_entry:
+            raise HeldRowsMissing(f"the journal has no folder of the rows of task {key!r}")
+        first, _ = by_entry[0]
+        names = [name for saved, name, _ in ledger.held_folders(key) if saved.entry == first]
         remaining = _of_task(self._coordinates(names), key, start)
         chunk = remaining.orderBy(ENTRY, F.col(POSITION).asc_nulls_first()).limit(limit)
         last = chunk.agg(F.max(place()).alias("place")).collect()[0]["place"]
@@ -229,6 +232,15 @@ class HeldStore:
         names = [name for saved, name, _ in folders if saved.entry <= chunk.end.entry]
         rows = _of_task(read(names), chunk.task, chunk.start).where(~_is_from(chunk.end))
         return rows.orderBy(F.col(ENTRY), F.col(POSITION).asc_nulls_first())
+
+    def check_rows(self, ledger: Ledger, chunk: Chunk) -> None:
+        """Raise HeldRowsMissing unless all rows of a chunk are there."""
+        found = self._of_chunk(self._coordinates, ledger, chunk).count()
+        if found != chunk.taken:
+            missing = chunk.taken - found
+            raise HeldRowsMissing(
+                f"{missing} of {chunk.taken} rows of task {chunk.task!r} are not in {self.root}"
+            )
 
     def shorten_chunk(self, ledger: Ledger, chunk: Chunk, end: Cursor) -> Chunk:
         """Return the chunk up to the record at `end`. That record and the later ones stay held."""

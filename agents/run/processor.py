@@ -202,6 +202,9 @@ class Processor:
 
     def _run_chunk(self, chunk: Chunk) -> None:
         with self.jobs.of_held_records():
+            self.jobs.phase("read")
+            with self.stoppable.set():
+                self.held_store.check_rows(self._ledger, chunk)
             if not self._wrote_chunk_on_fast_path(chunk):
                 is_open = self._ledger.open_chunk is not None
                 clean = self._write_on_slow_path(
@@ -221,8 +224,9 @@ class Processor:
         is_open = self._ledger.open_chunk is not None
         if self.fast_path is None or self.always_decides or self.slow_chunks or is_open:
             return False
-        self.committer.open(chunk)
+        # It raises if rows do not fit the source: then their task is PAUSED, and no chunk is open.
         rows = self.held_store.rows(self._ledger, chunk).select(f"{ROW}.*")
+        self.committer.open(chunk)
         return self._wrote_on_fast_path(rows, self._ledger.chunk_number(chunk.after))
 
     def _write_on_slow_path(self, rows: DataFrame, input: _Input) -> bool:

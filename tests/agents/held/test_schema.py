@@ -29,7 +29,7 @@ pytestmark = pytest.mark.spark
 Row = dict[str, Any]
 
 
-def reading(bench: Bench, schema: str) -> Pipeline:
+def reading(bench: Bench, schema: str, *, atomic: bool) -> Pipeline:
     flag = str(bench.folder / "repaired")
 
     def check(row: Row) -> Row:
@@ -43,7 +43,7 @@ def reading(bench: Bench, schema: str) -> Pipeline:
     source = bench.spark.readStream.schema(schema).json(str(bench.folder / "in"))
     builder = define("lines", source, task="task", position="position", value="value")
     return builder.process("check", check, on_error=LogAndPause()).write(
-        sink_to(bench.folder / "out")
+        sink_to(bench.folder / "out"), atomic=atomic
     )
 
 
@@ -91,17 +91,20 @@ def test_schemas_of_held_rows_are_read_without_parquet(tmp_path: Path) -> None:
     assert RowSchemas(files).of(f"{1:020d}-0a1b2c3d-{name}") == kind
 
 
-def test_held_records_are_converted_to_a_changed_source_or_stay_held(bench: Bench) -> None:
+@pytest.mark.parametrize("atomic", [False, True])
+def test_held_records_are_converted_to_a_changed_source_or_stay_held(
+    bench: Bench, atomic: bool
+) -> None:
     """First an incompatible type: the task waits. Then removed, new and wider columns."""
     bench.add(("a", 1, "bad"), ("a", 2, "x"))
-    bench.start(reading(bench, "task STRING, position INT, value STRING"))
+    bench.start(reading(bench, "task STRING, position INT, value STRING", atomic=atomic))
     bench.wait_for_input()
     bench.stop()
 
     # They stay held for any command except a resume after them.
     instance = uuid4()
     other = "task STRING, position INT, value STRUCT<a: INT>"
-    thread = bench.start(reading(bench, other), instance=instance)
+    thread = bench.start(reading(bench, other, atomic=atomic), instance=instance)
     wait_until(lambda: bench.outbox.of(TaskPaused)[1:] != [])
     held = bench.outbox.of(TaskPaused)[-1]
     assert held.failure is not None
@@ -121,7 +124,7 @@ def test_held_records_are_converted_to_a_changed_source_or_stay_held(bench: Benc
 
     (bench.folder / "repaired").touch()
     wider = "position BIGINT, value STRING, task STRING, extra STRING"
-    thread = bench.start(reading(bench, wider))
+    thread = bench.start(reading(bench, wider, atomic=atomic))
     out = bench.folder / "out"
     wait_until(lambda: len(read_sink(out)) == 1)
     assert thread.state is ThreadStatus.RUNNING

@@ -11,12 +11,12 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from arrester.agents.held.schema import RowSchemas
+from arrester.agents.held.schema import HeldRowsMissing, RowSchemas
 from arrester.agents.held.store import CHUNK_FOLDERS, HeldStore, is_needed
 from arrester.agents.journal.entries import (
     Chunk,
@@ -77,11 +77,13 @@ def test_a_chunk_has_a_bounded_number_of_folders_and_the_next_chunk_has_the_rest
 
 
 @pytest.mark.spark
+@example(counts=[1, 6], limits=[0, 2])
 @given(
     counts=st.lists(st.integers(1, 6), min_size=1, max_size=8),
-    limits=st.lists(st.integers(1, 12), min_size=1),
+    # 0: the first record only, as a skip takes it.
+    limits=st.lists(st.integers(0, 12), min_size=1),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_chunks_of_any_size_divide_the_held_rows_in_their_order(
     spark: SparkSession, counts: list[int], limits: list[int]
 ) -> None:
@@ -92,7 +94,10 @@ def test_chunks_of_any_size_divide_the_held_rows_in_their_order(
             if not ledger.task("a").held:
                 break
             number += 1
-            chunk = held_store.next_chunk(ledger, "a", limit=limit)
+            if limit:
+                chunk = held_store.next_chunk(ledger, "a", limit=limit)
+            else:
+                chunk = held_store.first_record(ledger, "a")
             rows = held_store.rows(ledger, chunk).select(ENTRY, POSITION).collect()
             assert len(rows) == chunk.taken <= max(limit, 1)
             places += [(row[ENTRY], row[POSITION]) for row in rows]
@@ -135,3 +140,16 @@ def test_skipped_rows_are_needed_until_their_dead_letters_are_stored() -> None:
     ledger.apply(Entry(kind=EntryKind.DEAD_LETTERS, at=NOW, epoch=2, number=6, dead_letters=stored))
     assert not any(is_needed(ledger, saved, committed=2) for saved in ledger.saved_rows)
     assert (ledger.unstored_dead_letters, ledger.pending_dead_letters) == ({}, {"c1-3-1": stored})
+
+
+@pytest.mark.spark
+def test_missing_rows_are_detected_before_their_chunk_is_written(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    held_store, ledger = store_of(spark, tmp_path, [2, 3])
+    chunk = held_store.next_chunk(ledger, "a", limit=10)
+    held_store.check_rows(ledger, chunk)
+    [part] = tmp_path.glob(f"{ROWS_FOLDER}/{1:020d}*/part-0.parquet")
+    pq.write_table(pq.read_table(part).slice(1), part)
+    with pytest.raises(HeldRowsMissing, match="1 of 5 rows of task 'a' are not in"):
+        held_store.check_rows(ledger, chunk)

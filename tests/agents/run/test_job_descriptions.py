@@ -78,6 +78,7 @@ def test_jobs_are_described_by_batch_and_phase(bench: Bench) -> None:
         "lines: batch 1, evaluate",
         "lines: batch 1, store decision",
         "lines: batch 1, write",
+        "lines: held records, read",
         "lines: held records, fast path",
     }
     groups = {group for text, group in jobs if text is not None and text.startswith("lines: batch")}
