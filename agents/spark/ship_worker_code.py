@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import sys
+import threading
 import zipfile
 from importlib.resources import files
 from pathlib import Path
@@ -81,9 +82,12 @@ def _write_archive(context: Any) -> Path:
     sources = _sources()
     digest = hashlib.sha256(b"\0".join(sources[name] for name in sorted(sources))).hexdigest()[:12]
     archive = Path(context._temp_dir) / f"arrester_worker_{digest}.zip"
-    with zipfile.ZipFile(archive, "w") as target:
-        for name, source in sources.items():
-            target.writestr(f"{SHIPPED}/{name}", source)
+    draft = archive.with_suffix(f".{threading.get_ident()}")
+    with zipfile.ZipFile(draft, "w") as target:
+        for name in sorted(sources):
+            # Its time is constant: each executor compares the file with its copy of an earlier one.
+            target.writestr(zipfile.ZipInfo(f"{SHIPPED}/{name}"), sources[name])
+    draft.replace(archive)
     return archive
 
 

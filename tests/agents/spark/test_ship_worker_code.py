@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from arrester.agents.spark import ship_worker_code
 from tests.patience import PATIENCE_SECONDS
 from tests.services import REPOSITORY
 
@@ -111,3 +113,13 @@ def test_executors_need_nothing_installed(tmp_path: Path) -> None:
     assert report["hosts"] == 3  # two executors and the driver
     written = sorted((row["task"], row["position"]) for _, row in read_sink(tmp_path / "out"))
     assert written == [("a", 0), ("b", 0)]
+
+
+def test_the_archive_is_the_same_at_any_time(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another pipeline may write it again before the first Spark task fetches it."""
+    context = spark.sparkContext
+    first = ship_worker_code._write_archive(context).read_bytes()
+    monkeypatch.setattr("time.time", lambda: 2_000_000_000.0)
+    assert ship_worker_code._write_archive(context).read_bytes() == first
