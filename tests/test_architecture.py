@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,14 @@ from tests.services import REPOSITORY
 OURS = ("arrester", "tests")
 SERVER_ONLY = ("celery", "django", "psycopg", "redis", "rest_framework")
 EXECUTOR_MAY_IMPORT = {*sys.stdlib_module_names, "pyarrow", "pyspark"}
+
+
+@pytest.fixture(autouse=True)
+def no_garbage_collection() -> Iterator[None]:
+    """CPython 3.11 raises SystemError if a finalizer runs while it makes a syntax tree."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def modules(folder: str) -> list[Path]:
