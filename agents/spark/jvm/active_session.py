@@ -9,6 +9,9 @@ from pyspark.sql import SparkSession
 from arrester.agents.spark.jvm.catalyst import has_classic
 from arrester.agents.spark.jvm.classes import jvm_class
 
+_CLASSIC = "org.apache.spark.sql.classic.SparkSession"
+_BEFORE_4 = "org.apache.spark.sql.SparkSession"
+
 
 def activate(spark: SparkSession) -> None:
     """Make a session the active one of this thread.
@@ -16,6 +19,5 @@ def activate(spark: SparkSession) -> None:
     Before Spark 4.0 a Column has the ANSI mode of the session that is active where it is made, and
     a thread that Python starts has none: an invalid cast would give NULL.
     """
-    package = "org.apache.spark.sql.classic" if has_classic(spark) else "org.apache.spark.sql"
-    sessions: Any = jvm_class(spark._jvm, f"{package}.SparkSession")
+    sessions: Any = jvm_class(spark._jvm, _CLASSIC if has_classic(spark) else _BEFORE_4)
     sessions.setActiveSession(spark._jsparkSession)

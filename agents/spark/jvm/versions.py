@@ -43,6 +43,8 @@ _JVM: Final[Mapping[str, tuple[str, ...]]] = {
         "lastStageAttempt",
         "taskList",
     ),
+    "org.apache.spark.status.api.v1.TaskSorting": (),
+    "org.apache.spark.status.api.v1.TaskStatus": (),
     "org.apache.spark.storage.StorageLevel": ("MEMORY_AND_DISK",),
     "org.apache.spark.util.LongAccumulator": ("add", "isZero", "register", "sum"),
     "org.apache.spark.util.Utils": ("exceptionString",),
@@ -55,6 +57,7 @@ _JVM: Final[Mapping[str, tuple[str, ...]]] = {
     f"{_SQL}.catalyst.plans.logical.Project": ("projectList", "withNewChildren"),
     f"{_SQL}.catalyst.trees.TreePattern": ("PYTHON_UDF",),
     DATASET: ("ofRows", "queryExecution"),
+    f"{_SQL}.classic.SparkSession": ("setActiveSession",),
     f"{_SQL}.classic.ExpressionUtils": ("column", "expression"),
     f"{_SQL}.execution.FileSourceScanExec": ("partitionFilters", "relation"),
     f"{_SQL}.execution.QueryExecution": (

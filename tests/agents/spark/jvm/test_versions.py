@@ -100,7 +100,7 @@ def test_each_class_of_spark_that_is_named_is_checked() -> None:
         for name in _classes_of_spark(path)
     }
     # Those of Spark 3.5.
-    earlier = {"org.apache.spark.sql.Column", "org.apache.spark.sql.Dataset"}
+    earlier = {f"org.apache.spark.sql.{name}" for name in ("Column", "Dataset", "SparkSession")}
     assert named - set(versions._JVM) == earlier
 
 
@@ -116,5 +116,5 @@ def _classes_of_spark(path: Path) -> Iterator[str]:
                 if isinstance(part, ast.Constant | ast.JoinedStr | ast.Name):
                     with suppress(NameError):  # a parameter
                         name = eval(ast.unparse(part), vars(module))
-                        if re.match(r"org\.apache\.spark\.[a-z.]*[A-Z]", str(name)):
+                        if re.match(r"org\.apache\.spark\.[a-z0-9.]*[A-Z]", str(name)):
                             yield str(name).removesuffix("$")
