@@ -12,15 +12,15 @@ from django.conf import settings
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.client import Pipeline
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisError, ResponseError, TimeoutError
 from redis.retry import Retry
 
 from arrester.controlplane.domain.errors import BrokenState
 
 __all__ = [
-    "APPLICATION_ERRORS", "Redis", "RedisError", "ResponseError", "StreamEntry", "added_at",
-    "changed_streams", "client", "decode_entries", "decode_json", "delete_entries", "entries",
-    "last_id",
+    "APPLICATION_ERRORS", "Redis", "RedisError", "ResponseError", "StreamEntry", "TimeoutError",
+    "added_at", "changed_streams", "client", "decode_entries", "decode_json", "delete_entries",
+    "entries", "last_id",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -37,8 +37,7 @@ def client() -> Redis:
 def _client(url: str) -> Redis:
     return Redis.from_url(
         url,
-        socket_timeout=5,
-        socket_connect_timeout=2,
+        **settings.REDIS_OPTIONS,
         health_check_interval=30,
         # For a connection that broke while it was idle; a sweep repeats any other failure.
         retry=Retry(NoBackoff(), 1),

@@ -20,6 +20,8 @@ MIGRATE_DATABASE_URL = ENVIRONMENT.migrate_database_url or (
     ENVIRONMENT.database_url or _EMBEDDED.migrate_database
 )
 REDIS_URL = ENVIRONMENT.redis_url or _EMBEDDED.redis
+#: All work can wait. The web process waits less: `arrester.controlplane.web.redis_connections`.
+REDIS_OPTIONS: dict[str, Any] = {"socket_timeout": 5, "socket_connect_timeout": 2}
 
 
 #: Detect a lost host within half a minute at both ends and release its locks; TCP's default is two

@@ -8,9 +8,11 @@ from typing import Any
 from django.db import DataError, OperationalError
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
+from rest_framework.permissions import SAFE_METHODS
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
+from arrester.controlplane import reachability
 from arrester.controlplane.domain.errors import (
     ArresterError,
     BeforeHistory,
@@ -40,12 +42,27 @@ STATUS_CODES: dict[type[ArresterError], int] = {
     NotVerified: 409,
 }
 NOT_A_VALUE = "a value that PostgreSQL cannot store: a NUL character, or too large a number"
-UNREACHABLE = "PostgreSQL does not answer. Pipelines keep running; their events are processed later"
+UNREACHABLE = (
+    "PostgreSQL does not answer. Pipelines keep running; their events are processed later."
+)
+#: A commit may be executed without an answer.
+UNKNOWN = (
+    "PostgreSQL does not answer. It is unknown whether the request was executed: see Commands or"
+    " Audit when PostgreSQL answers again. A repeated act with the same id, such as the same form,"
+    " is not executed twice."
+)
 
 
 def status_code(error: ArresterError) -> int:
     """Return the status of `error`, by its nearest class in the table."""
     return next(STATUS_CODES[cls] for cls in type(error).__mro__ if cls in STATUS_CODES)
+
+
+def unreachable(method: str | None) -> str:
+    """Return the message of a request with this HTTP method that PostgreSQL did not answer."""
+    last = reachability.postgres_seen()
+    seen = f" Its last answer was at {last:%H:%M:%S} UTC." if last else ""
+    return (UNREACHABLE if method in SAFE_METHODS else UNKNOWN) + seen
 
 
 def handle(error: Exception, context: dict[str, Any]) -> Response | None:
@@ -55,7 +72,8 @@ def handle(error: Exception, context: dict[str, Any]) -> Response | None:
     if isinstance(error, DataError):
         return Response({"detail": NOT_A_VALUE}, status=400)
     if isinstance(error, OperationalError):
-        return Response({"detail": UNREACHABLE}, status=503, headers={"Retry-After": "5"})
+        problem = {"detail": unreachable(context["request"].method), "service": "postgres"}
+        return Response(problem, status=503, headers={"Retry-After": "5"})
     return exception_handler(error, context)
 
 
@@ -79,6 +97,8 @@ def _problem(error: ArresterError) -> dict[str, Any]:
             problem |= {"oldest": oldest, "position": error.position}
         case CommandForbidden() | GroupActForbidden():
             problem |= {"state": error.state, "position": error.sequence}
+        case RedisUnavailable():
+            problem |= {"service": "redis"}
     return problem
 
 

@@ -19,7 +19,7 @@ from django.views.decorators.cache import never_cache
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.roles import Role
-from arrester.dashboard.http_errors import NOT_A_VALUE, UNREACHABLE, status_code
+from arrester.dashboard.http_errors import NOT_A_VALUE, status_code, unreachable
 
 #: Where a request keeps the lengths of the logs.
 POSITIONS = "arrester.positions"
@@ -110,7 +110,7 @@ def _with_message_pages(
         except DataError:
             return message_page(request, NOT_A_VALUE, status=400)
         except OperationalError:
-            return message_page(request, UNREACHABLE, status=503)
+            return message_page(request, unreachable(request.method), status=503)
 
     return guarded
 

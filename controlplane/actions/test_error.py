@@ -34,6 +34,9 @@ def send_test_error(*, actor: str, application: str = APPLICATION) -> UUID:
     fields = {"batch": str(batch), "spool": str(_SPOOL), "events": packed}
     try:
         redis_client.client().xadd(redis_keys.events(application), fields)  # type: ignore[arg-type]  # redis-py's dict is invariant
+    except redis_client.TimeoutError as exc:
+        unknown = "Redis does not answer: it is unknown whether the test error will arrive"
+        raise RedisUnavailable(unknown) from exc
     except redis_client.RedisError as exc:
         raise RedisUnavailable("Redis does not answer: no event can arrive now") from exc
     return batch

@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from django.db import OperationalError
+
 from arrester.controlplane import redis_client
 from arrester.controlplane.domain.events import CommandIssued
 from arrester.controlplane.domain.identity import redis_keys
@@ -30,11 +32,11 @@ def relay(application: str) -> None:
 
 
 def try_relay(application: str) -> None:
-    """Relay now if Redis is reachable; else the sweep does it later."""
+    """Relay now if Redis and PostgreSQL answer; else the sweep does it later."""
     try:
         relay(application)
-    except redis_client.RedisError as exc:
-        log.warning("%s: commands wait until Redis is back: %s", application, exc)
+    except (redis_client.RedisError, OperationalError) as exc:
+        log.warning("%s: commands wait for the sweep: %s", application, exc)
 
 
 def _relay_commands(redis: redis_client.Redis, application: str) -> bool:

@@ -8,9 +8,12 @@ import os
 from django.conf import settings
 from django.core.asgi import get_asgi_application
 
+from arrester.controlplane.web import redis_connections
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "arrester.controlplane.settings")
 # Requests come every second, and a connect takes longer than most of their queries.
 settings.DATABASES["default"]["ENGINE"] = "arrester.controlplane.web.connection_pool"
+settings.REDIS_OPTIONS = redis_connections.options(settings.REDIS_URL)
 application = get_asgi_application()
 # Modules loaded by now stay loaded: collections need not visit them.
 gc.collect()

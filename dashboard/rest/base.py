@@ -127,6 +127,9 @@ class ProblemSerializer(serializers.Serializer[Any]):
     value = serializers.JSONField(required=False, help_text="400: the invalid value.")
     allowed = serializers.CharField(required=False, help_text="400: the allowed values.")
     state = serializers.CharField(required=False, help_text="409: the state that forbids the act.")
+    service = serializers.CharField(
+        required=False, help_text="503: the service that does not answer, postgres or redis."
+    )
     oldest = serializers.DateTimeField(
         required=False, allow_null=True, help_text="410: the oldest known time."
     )

@@ -14,8 +14,10 @@ from collections import deque
 from typing import Any, ClassVar
 
 from django.db.backends.postgresql import base
-from psycopg import Connection, IsolationLevel
+from psycopg import Connection, IsolationLevel, OperationalError
 from psycopg.pq import TransactionStatus
+
+from arrester.controlplane.web.connection_pool.connection import HANG, connect
 
 #: The most idle connections. PostgreSQL allows 100 by default, and a page's queries take
 #: milliseconds.
@@ -54,18 +56,23 @@ class DatabaseWrapper(base.DatabaseWrapper):
         """Return an idle connection, else a new one.
 
         Closed ones are skipped without a wait: after a restart of PostgreSQL all of them are.
+        Raises OperationalError at once while PostgreSQL is known to hang.
         """
+        self.isolation_level = IsolationLevel.READ_COMMITTED
+        if HANG.noticed:
+            raise OperationalError(HANG.message)
         while self.idle:
             try:
                 connection, self._opened = self.idle.pop()
             except IndexError:  # Another request took the last one.
                 break
             if _is_silent(connection):
-                self.isolation_level = IsolationLevel.READ_COMMITTED
                 return connection
             connection.close()
         self._opened = time.monotonic()
-        return super().get_new_connection(conn_params)  # type: ignore[no-any-return]
+        connection = connect(conn_params)
+        connection.params = conn_params
+        return connection
 
     def is_usable(self) -> bool:
         """Return False after an error, too: its cause may be in the connection, such as the

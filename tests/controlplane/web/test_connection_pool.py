@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,14 @@ from typing import Any
 import psycopg
 import pytest
 from django.db import NotSupportedError, OperationalError, connection
-from django.db.backends.postgresql import base as django_postgresql
 from django.db.backends.utils import CursorWrapper
 
 from arrester.controlplane import embedded
 from arrester.controlplane.settings import database_settings
+from arrester.controlplane.web import hang
 from arrester.controlplane.web.connection_pool import base
 from arrester.controlplane.web.connection_pool.base import DatabaseWrapper
+from arrester.controlplane.web.connection_pool.connection import connect
 from tests import scratch
 from tests.services import REPOSITORY
 
@@ -38,13 +41,12 @@ def idle() -> Iterator[Collection[object]]:
 def attempts(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Return a list with one item for each attempt to connect to PostgreSQL."""
     attempts: list[object] = []
-    connect = django_postgresql.DatabaseWrapper.get_new_connection
 
-    def counted(self: django_postgresql.DatabaseWrapper, conn_params: dict[str, Any]) -> object:
+    def counted(conn_params: dict[str, Any]) -> object:
         attempts.append(None)
-        return connect(self, conn_params)
+        return connect(conn_params)
 
-    monkeypatch.setattr(django_postgresql.DatabaseWrapper, "get_new_connection", counted)
+    monkeypatch.setattr(base, "connect", counted)
     return attempts
 
 
@@ -226,6 +228,24 @@ def test_a_connection_closed_within_a_transaction_is_not_kept(
     ask(request)
     request.close()
     assert len(idle) == 0
+
+
+def test_a_slow_statement_continues_and_one_without_an_answer_ends(request_: Request) -> None:
+    slow, hung = request_(), request_()
+    assert ask(slow, f"SELECT 1 FROM pg_sleep({2.2 * hang.ANSWER_SECONDS})") == 1
+    pid = ask(hung)
+    os.kill(pid, signal.SIGSTOP)
+    began = time.monotonic()
+    try:
+        with pytest.raises(OperationalError, match="PostgreSQL hangs"):
+            ask(hung)
+        assert time.monotonic() - began < 2.0
+        with pytest.raises(OperationalError, match="PostgreSQL hangs"):
+            ask(request_())
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    time.sleep(hang.PAUSE_SECONDS)
+    assert ask(request_())
 
 
 def test_idle_connections_are_limited_in_number_and_age(

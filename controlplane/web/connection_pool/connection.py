@@ -1,0 +1,75 @@
+"""A PostgreSQL connection whose statements end with an error if PostgreSQL hangs."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from psycopg import Connection, OperationalError, errors
+from psycopg.abc import PQGen
+
+from arrester.controlplane.web.hang import ANSWER_SECONDS, CONNECT_SECONDS, Hang
+
+T = TypeVar("T")
+HANG: Final = Hang("PostgreSQL")
+#: libpq and psycopg have no time-out below two seconds: they wait in a thread.
+_CONNECTING: Final = ThreadPoolExecutor(max_workers=16, thread_name_prefix="connect")
+
+
+class PageConnection(Connection[Any]):
+    """A connection for requests: a slow statement continues, one without an answer ends."""
+
+    #: Where a second connection asks about this one; None: each time-out ends the statement.
+    params: dict[str, Any] | None = None
+
+    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
+        """Wait for an answer; raise OperationalError, and close the connection, if PostgreSQL hangs
+        or did not receive the statement."""
+        if timeout is not None:
+            return super().wait(gen, interval, timeout)
+        executing = True
+        while True:
+            try:
+                return super().wait(gen, interval, ANSWER_SECONDS if executing else 0.0)
+            except errors._WaitTimeout:
+                if not executing or self.params is None:
+                    break
+                # If not: once more without a wait, the answer may have come meanwhile.
+                executing = _is_executing(self.params, self.info.backend_pid)
+        HANG.notice()
+        self.close()
+        raise OperationalError(HANG.message)
+
+
+def connect(params: dict[str, Any]) -> PageConnection:
+    """Return a new connection; raise OperationalError after `CONNECT_SECONDS`."""
+    if HANG.noticed:
+        raise OperationalError(HANG.message)
+    connecting = _CONNECTING.submit(PageConnection.connect, **params | {"connect_timeout": 2})
+    try:
+        return connecting.result(CONNECT_SECONDS)
+    except TimeoutError:
+        HANG.notice()
+        connecting.add_done_callback(_close_late)
+        raise OperationalError(HANG.message) from None
+
+
+def _close_late(connecting: Future[PageConnection]) -> None:
+    error = connecting.exception()
+    if error is None:
+        connecting.result().close()
+    else:
+        # Its frames refer to the socket: PostgreSQL would wait a minute for the password.
+        error.__traceback__ = None
+
+
+def _is_executing(params: dict[str, Any], pid: int) -> bool:
+    """Whether PostgreSQL answers, and executes the statement of another connection of ours."""
+    try:
+        with connect(params) as probe:
+            found = probe.execute(
+                "SELECT state = 'active' FROM pg_stat_activity WHERE pid = %s", [pid]
+            ).fetchone()
+    except OperationalError:
+        return False
+    return found is not None and bool(found[0])
