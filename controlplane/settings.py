@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from psycopg import ProgrammingError
@@ -99,6 +102,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "arrester.controlplane.web.middleware.Compression",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "arrester.controlplane.web.middleware.ContentSecurityPolicy",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -132,9 +136,20 @@ LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 
-STATIC_URL = "static/"
+
+def static_digest() -> str:
+    """Return a digest of all static files, for their URLs: browsers keep a file for years."""
+    digest = hashlib.sha256(version("drf-spectacular-sidecar").encode())
+    for path in sorted((Path(__file__).parent.parent / "dashboard" / "static").rglob("*.*")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+STATIC_URL = "static/" if DEBUG else f"static/{static_digest()}/"
 # Serve files from the packages, so that `collectstatic` is not needed.
 WHITENOISE_USE_FINDERS = True
+if not DEBUG:
+    WHITENOISE_IMMUTABLE_FILE_TEST = "."
 
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "overview"

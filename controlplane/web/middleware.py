@@ -1,4 +1,4 @@
-"""The middleware of the web process: host names, and the Content-Security-Policy header."""
+"""The middleware of the web process: compression, host names, Content-Security-Policy."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponseBase, HttpResponsePermanentRedirect
 from django.middleware.common import CommonMiddleware
+from django.middleware.gzip import GZipMiddleware
 
 #: Health probes know the server by its address; their answers contain nothing of the request.
 PROBES: Final = frozenset({"/healthz", "/readyz"})
@@ -50,6 +51,24 @@ def _with_header(request: HttpRequest, response: HttpResponseBase) -> HttpRespon
     policy = DOCS_POLICY if request.path.startswith(DOCS_PREFIX) else POLICY
     response.headers.setdefault("Content-Security-Policy", policy)
     return response
+
+
+class Compression(GZipMiddleware):
+    """Compress responses, except the stream of live pages and parts of files.
+
+    A page repeats no secret beside a text of the request (BREACH): Django masks the CSRF token
+    anew in each response, and its GZipMiddleware adds random bytes.
+    """
+
+    def process_response(
+        self, request: HttpRequest, response: HttpResponseBase
+    ) -> HttpResponseBase:
+        """Return the compressed response if the browser accepts it."""
+        kind = response.headers.get("Content-Type", "")
+        if kind.startswith("text/event-stream") or response.status_code == 206:
+            return response
+        compressed: HttpResponseBase = super().process_response(request, response)
+        return compressed
 
 
 class AllowedHosts(CommonMiddleware):

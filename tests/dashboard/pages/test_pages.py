@@ -12,7 +12,8 @@ from uuid import uuid4
 
 import pytest
 from django.db import OperationalError, connection, transaction
-from django.test import Client
+from django.http import StreamingHttpResponse
+from django.test import Client, RequestFactory
 from django.urls import reverse
 from msgspec.structs import replace
 from redis import Redis
@@ -32,6 +33,7 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.ingest import drain
+from arrester.controlplane.web.middleware import Compression
 from arrester.dashboard.components import attention
 from arrester.dashboard.components.task_grid import DENSE_FROM
 from arrester.dashboard.pages import applications
@@ -727,6 +729,26 @@ def test_a_page_weighs_less_than_250_kilobytes(flights: Story, operator: Client)
     assert page.count('class="cell ') == 400
     assets = sum(path.stat().st_size for path in STATIC.rglob("*.*") if path.suffix != ".md")
     assert len(page.encode()) + assets < 250_000
+
+
+def test_pages_are_compressed_and_static_files_are_kept_by_browsers(
+    flights: Story, operator: Client
+) -> None:
+    packed = {"Accept-Encoding": "gzip, br"}
+    plain, page = operator.get("/"), operator.get("/", headers=packed)
+    assert page.headers["Content-Encoding"] == "gzip"
+    assert len(page.content) * 3 < len(plain.content)
+    assert "Content-Encoding" not in plain.headers
+    rows = operator.get("/api/commands", headers=packed)
+    assert "Content-Encoding" not in rows.headers  # too short
+    script = re.search(r'src="(/static/[0-9a-f]{12}/dashboard/live\.js)"', plain.content.decode())
+    assert script is not None
+    file = operator.get(script[1], headers=packed)
+    assert b"".join(file) != b"" and file.headers["Content-Encoding"] == "gzip"
+    assert file.headers["Cache-Control"] == "max-age=315360000, public, immutable"
+    stream = RequestFactory().get("/live", headers=packed)
+    live = StreamingHttpResponse([b": nothing new"], content_type="text/event-stream")
+    assert b"".join(Compression(lambda _: live)(stream)) == b": nothing new"
 
 
 def test_an_unknown_object_is_404_and_named(operator: Client) -> None:
