@@ -74,6 +74,7 @@ def _with_dialog(prefix: str, name: str, actions: Any, kind: CommandKind) -> lis
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
+    path("problems", overview.problems, name="problems"),
     path("applications", applications.applications, name="applications"),
     path("applications/<str:name>", applications.application, name="application"),
     *_with_dialog(

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.http import urlencode
 
+from arrester.controlplane import queries
 from arrester.controlplane.domain.state.states import CommandState, CommandStatus, ThreadState
 from arrester.controlplane.queries import ApplicationSummary, Lag, Overview, Stop
 from arrester.dashboard.components import filters
 from arrester.dashboard.components.failure_rates import Rate
 from arrester.dashboard.text import event_text
 
+#: How long a process keeps the number of items for the titles of other pages than the overview.
+KEEP_SECONDS = 2.0
 #: A live instance answers within a second; after this time an operator should look.
 ANSWER_WITHIN = timedelta(seconds=10)
 
@@ -87,6 +92,29 @@ def items(overview: Overview, *, now: datetime) -> list[Item]:
     quarantined = [_quarantined(each) for each in overview.lags if each.quarantined]
     duplicates = [_duplicate(each) for each in overview.on_two_checkpoints]
     return [*stops, *no_instance, *lost, *unanswered, *quarantined, *duplicates]
+
+
+def total(overview: Overview, listed: Sequence[Item]) -> int:
+    """Return the number of items, including stops that are not listed."""
+    return len(listed) + overview.more_stops
+
+
+class _Kept(NamedTuple):
+    number: int
+    until: float
+
+
+_kept: list[_Kept] = []
+
+
+def current_total() -> int:
+    """Return the number of items now, or at most `KEEP_SECONDS` ago."""
+    if _kept and time.monotonic() < _kept[0].until:
+        return _kept[0].number
+    overview = queries.overview()
+    number = total(overview, items(overview, now=timezone.now()))
+    _kept[:] = [_Kept(number, time.monotonic() + KEEP_SECONDS)]
+    return number
 
 
 def _stop(stop: Stop) -> Item:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
+from django.views.decorators.http import require_safe
 
 from arrester.controlplane import queries
 from arrester.dashboard.components import attention, failure_rates
@@ -19,9 +20,11 @@ def overview(request: HttpRequest, who: Person) -> HttpResponse:
     now = timezone.now()
     state = queries.overview()
     rate = failure_rates.rate(failure_rates.span(request.GET, now=now))
+    listed = attention.items(state, now=now)
     context = {
         "overview": state,
-        "attention": attention.items(state, now=now),
+        "attention": listed,
+        "problems": attention.total(state, listed),
         "tiles": attention.tiles(state, rate),
         "rate": rate,
         "commands": queries.commands(limit=FEED).rows,
@@ -32,3 +35,10 @@ def overview(request: HttpRequest, who: Person) -> HttpResponse:
     )
     context |= plots
     return page(request, who, "overview", context, lags=state.lags, health=state.health)
+
+
+@require_safe
+@for_people
+def problems(request: HttpRequest, who: Person) -> HttpResponse:
+    """Return the number of items that need attention, for the title of a hidden page."""
+    return HttpResponse(str(attention.current_total()), content_type="text/plain")

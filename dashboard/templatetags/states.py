@@ -7,11 +7,13 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from django import template
+from django.template import Context
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from arrester.controlplane.domain.state.states import InstanceState, TaskState, ThreadState
 from arrester.controlplane.queries import PipelineKey, Summary, task_key
+from arrester.dashboard.components import attention
 from arrester.dashboard.text import event_text
 
 register = template.Library()
@@ -200,3 +202,10 @@ def _is_web_address(text: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(parts.netloc)
+
+
+@register.simple_tag(takes_context=True)
+def problems_of_title(context: Context) -> str:
+    """Return the number of items that need attention, `(3) `; empty if there are none."""
+    number = context["problems"] if "problems" in context else attention.current_total()
+    return f"({number:,}) " if number else ""

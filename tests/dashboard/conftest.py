@@ -19,6 +19,12 @@ from tests.dashboard.browser import PASSWORD, chromium, web, window
 from tests.dashboard.story import Story
 
 
+@pytest.fixture(autouse=True)
+def no_kept_number_of_problems() -> None:
+    """Forget the number of the test before."""
+    attention._kept.clear()
+
+
 def make_user(name: str, *groups: str) -> User:
     """Create a user in the given groups."""
     user = User.objects.create(username=name, password=_hashed())

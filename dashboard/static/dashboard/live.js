@@ -7,6 +7,7 @@
 
 const GATHER_MS = 300;
 const POLL_MS = 5000;
+const HIDDEN_POLL_MS = 30_000;
 const SWITCH = "arrester-live";
 
 const body = document.body;
@@ -17,6 +18,7 @@ let position = body.dataset.position;
 let gathering = null;
 let connected = false;
 let reachable = true;
+let titled = Date.now();
 
 const wanted = () => localStorage.getItem(SWITCH) !== "off";
 const active = () => wanted() && !document.hidden;
@@ -78,7 +80,18 @@ function follow() {
   show(connected);
 }
 
+// The title of a hidden page has the number of problems; nothing else of it is refreshed.
+async function pollTitle() {
+  titled = Date.now();
+  const response = await fetch(body.dataset.problemsUrl).catch(() => null);
+  if (!response?.ok || response.redirected) return;
+  const number = Number(await response.text());
+  const title = document.title.replace(/^\([\d,]+\) /, "");
+  document.title = number ? `(${number.toLocaleString("en")}) ${title}` : title;
+}
+
 function poll() {
+  if (document.hidden && wanted() && Date.now() - titled >= HIDDEN_POLL_MS) pollTitle();
   if (!active()) return;
   open();
   send("look");

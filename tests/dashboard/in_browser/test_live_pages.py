@@ -22,6 +22,22 @@ def test_a_pause_appears_without_reload(page: Page, story: Story) -> None:
     expect(page.get_by_role("heading", name="1 item needs attention")).to_be_visible()
     expect(page.locator(".needs .state")).to_have_text("PAUSED")
     expect(page.locator("#position")).to_have_text("flights @ 6")
+    expect(page).to_have_title("(1) Overview · Arrester")
+    expect_no_reload(page)
+
+
+def test_the_title_of_a_hidden_page_has_the_number_of_problems(page: Page, story: Story) -> None:
+    open_live(page, "/errors")
+    expect(page).to_have_title("Errors · Arrester")
+    page.evaluate("""() => {
+        Object.defineProperty(document, "hidden", { get: () => true });
+        document.dispatchEvent(new Event("visibilitychange"));
+        const now = Date.now;
+        Date.now = () => now() + 60000;
+    }""")
+    story.pauses("JFK")
+    story.pauses("LGA")
+    expect(page).to_have_title("(2) Errors · Arrester")
     expect_no_reload(page)
 
 
