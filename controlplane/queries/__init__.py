@@ -54,6 +54,8 @@ from arrester.controlplane.queries.current_state.resumable_tasks import (
 )
 from arrester.controlplane.queries.current_state.task_grid import GridPipeline, pipelines, threads
 from arrester.controlplane.queries.current_state.tasks import (
+    LATEST_STOP,
+    TASK_SORTS,
     TaskDetail,
     TaskFilter,
     stopped_by_group,
@@ -122,18 +124,19 @@ from arrester.controlplane.store import read_quarantined_entry as quarantined
 from arrester.controlplane.store import read_stream as check_known
 
 __all__ = [
-    "ACT_KINDS", "NEWEST", "SORTS", "Act", "ApplicationSummary", "AsOf", "AuditFilter",
-    "DeadLetterFilter", "FailureFilter", "Gauge", "GridPipeline", "GroupDetail", "GroupFilter",
-    "Health", "Lag", "MetricValues", "Overview", "Page", "PipelineKey", "PipelinePolicy",
-    "QuarantinedEntry", "Stop", "Summary", "TaskDetail", "TaskFilter", "accounts", "affected",
-    "application", "application_page", "applications", "as_of", "as_of_state", "audit",
-    "check_class", "check_group", "check_known", "command", "commands", "dead_letters", "event",
-    "examples", "failed_by_application", "failed_by_group", "failures", "feed", "group",
-    "group_counts", "group_history", "groups", "groups_by_key", "groups_of", "health", "held",
-    "held_in_all", "held_over_time", "instance", "instance_counts", "instance_page", "instances",
-    "lag", "lags", "last_heartbeats", "live", "live_checkpoints", "metrics", "neighbours",
-    "notes_on_command", "open_commands", "overview", "paused", "paused_of", "people", "pipelines",
-    "policies", "position", "positions", "quarantine", "quarantined", "quiet_groups", "resumed_by",
-    "runs", "stages", "state_changes", "stopped_by_group", "storage", "task", "task_gauges",
-    "task_history", "task_key", "task_state_changes", "tasks", "threads", "top_causes",
+    "ACT_KINDS", "LATEST_STOP", "NEWEST", "SORTS", "TASK_SORTS", "Act", "ApplicationSummary",
+    "AsOf", "AuditFilter", "DeadLetterFilter", "FailureFilter", "Gauge", "GridPipeline",
+    "GroupDetail", "GroupFilter", "Health", "Lag", "MetricValues", "Overview", "Page",
+    "PipelineKey", "PipelinePolicy", "QuarantinedEntry", "Stop", "Summary", "TaskDetail",
+    "TaskFilter", "accounts", "affected", "application", "application_page", "applications",
+    "as_of", "as_of_state", "audit", "check_class", "check_group", "check_known", "command",
+    "commands", "dead_letters", "event", "examples", "failed_by_application", "failed_by_group",
+    "failures", "feed", "group", "group_counts", "group_history", "groups", "groups_by_key",
+    "groups_of", "health", "held", "held_in_all", "held_over_time", "instance", "instance_counts",
+    "instance_page", "instances", "lag", "lags", "last_heartbeats", "live", "live_checkpoints",
+    "metrics", "neighbours", "notes_on_command", "open_commands", "overview", "paused", "paused_of",
+    "people", "pipelines", "policies", "position", "positions", "quarantine", "quarantined",
+    "quiet_groups", "resumed_by", "runs", "stages", "state_changes", "stopped_by_group", "storage",
+    "task", "task_gauges", "task_history", "task_key", "task_state_changes", "tasks", "threads",
+    "top_causes",
 ]  # fmt: skip

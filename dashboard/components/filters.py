@@ -17,7 +17,7 @@ ALL = "all"
 OPEN = "open"
 GROUP_FIELDS = ("state", "application", "stage", "class", "text", "range", "from", "to", "sort")
 AUDIT_FIELDS = ("actor", "kind", "application", "range", "from", "to")
-TASK_FIELDS = ("state", "application", "pipeline", "key", "cause", "checkpoints")
+TASK_FIELDS = ("state", "application", "pipeline", "key", "cause", "checkpoints", "sort")
 #: The values of `checkpoints`; the first is the default.
 CHECKPOINTS = ("live", ALL)
 DEAD_LETTER_FIELDS = ("application", "pipeline", "task", "range", "from", "to")

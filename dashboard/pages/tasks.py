@@ -51,11 +51,13 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
     restore_query(request, own)
     query = request.GET
     wanted = filters.of_tasks(query)
-    task_page = queries.tasks(wanted, cursor=query.get("after"))
+    sort = query.get("sort") or queries.LATEST_STOP
+    task_page = queries.tasks(wanted, sort=sort, cursor=query.get("after"))
     applications = {task.id.application for task in task_page.rows}
     context = filters.form(query, filters.TASK_FIELDS) | {
         "statuses": [status.value for status in TaskStatus],
         "tasks": task_page,
+        "sort": sort,
         "instances": queries.instance_counts([*applications]),
         "live": None if wanted.live else queries.live_checkpoints(applications),
     }

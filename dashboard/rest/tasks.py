@@ -23,6 +23,12 @@ class TaskQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySeriali
     pipeline = serializers.CharField(required=False)
     state = base.ListedChoiceField(base.choices(TaskStatus), required=False)
     checkpoints = base.CheckpointsField()
+    sort = base.ListedChoiceField(
+        queries.TASK_SORTS,
+        required=False,
+        default=queries.LATEST_STOP,
+        help_text="`-`: the largest first. With `as_of` only the default.",
+    )
 
 
 class CountersSerializer(serializers.Serializer[Any]):
@@ -107,13 +113,13 @@ class TasksView(base.RestView):
         """
         wanted, page = base.list_values(TaskQuerySerializer, request)
         when = base.pop_as_of(wanted)
+        sort = wanted.pop("sort")
         filter = queries.TaskFilter(live=base.pop_live(wanted), **wanted)
-        tasks = (
-            queries.as_of_state.tasks(filter, when, **page)
-            if when
-            else queries.tasks(filter, **page)
-        )
-        return base.paged(tasks, TaskSerializer)
+        if when is None:
+            return base.paged(queries.tasks(filter, sort=sort, **page), TaskSerializer)
+        if sort != queries.LATEST_STOP:
+            raise InvalidValue("sort", sort, f"{queries.LATEST_STOP} together with as_of")
+        return base.paged(queries.as_of_state.tasks(filter, when, **page), TaskSerializer)
 
 
 class OneTaskView(base.RestView):

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import StoredEvent
 from arrester.controlplane.domain.state.states import (
     CommandState,
@@ -23,8 +24,11 @@ from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import row_mapping
 
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
-#: A task that never changed its status sorts last.
-_SINCE = "coalesce(since, to_timestamp(0))"
+#: The sort columns of a list; with `-` before the name, the largest is first. A task that never
+#: changed its status has the earliest time.
+_COLUMNS = {"since": "coalesce(since, to_timestamp(0))", "held": "held", "failed": "failed"}
+TASK_SORTS = tuple(f"{minus}{name}" for name in _COLUMNS for minus in ("-", ""))
+LATEST_STOP = "-since"
 
 
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,16 +85,25 @@ def task(digest: str) -> TaskDetail:
     )
 
 
-def tasks(wanted: TaskFilter, *, cursor: str | None = None, limit: int = 50) -> Page[TaskState]:
-    """Return tasks by their first stop or, if RUNNING, their last change; the newest first."""
-    before = paging.unpack(cursor, tuple[datetime, UUID])
-    equal = {
-        "application": wanted.application,
-        "pipeline": wanted.pipeline,
-        "status": wanted.state,
-        "fingerprint": wanted.cause,
-    }
-    where, parameters = sql.where(equal, f"{_SINCE}, digest", before)
+def tasks(
+    wanted: TaskFilter,
+    *,
+    sort: str = LATEST_STOP,
+    cursor: str | None = None,
+    limit: int = 50,
+) -> Page[TaskState]:
+    """Return tasks, by default by their first stop or, if RUNNING, their last change; the newest
+    first."""
+    if sort not in TASK_SORTS:
+        raise InvalidValue("sort", sort, ", ".join(TASK_SORTS))
+    where, parameters = sql.where(
+        {
+            "application": wanted.application,
+            "pipeline": wanted.pipeline,
+            "status": wanted.state,
+            "fingerprint": wanted.cause,
+        }
+    )
     if wanted.key:
         where, parameters = f"{where} AND starts_with(key, %s)", [*parameters, wanted.key]
     if wanted.live:
@@ -99,11 +112,34 @@ def tasks(wanted: TaskFilter, *, cursor: str | None = None, limit: int = 50) -> 
             f"{where} AND {live_checkpoints.OF_THREADS}",
             [*parameters, *live_checkpoints.columns(shown)],
         )
+    column = _COLUMNS[sort.removeprefix("-")]
+    direction, compared = ("DESC", "<") if sort.startswith("-") else ("ASC", ">")
+    after = _unpack(cursor, sort)
+    if after:
+        where = f"{where} AND ({column}, digest) {compared} (%s, %s)"
     rows = row_mapping.TASKS.load(
-        f"{where} ORDER BY {_SINCE} DESC, digest DESC LIMIT %s",
-        [*parameters, paging.checked(limit) + 1],
+        f"{where} ORDER BY {column} {direction}, digest {direction} LIMIT %s",
+        [*parameters, *after, paging.checked(limit) + 1],
     )
-    return paging.page(rows, limit=limit, key=sort_key)
+    return paging.page(rows, limit=limit, key=lambda task: _key(task, sort))
+
+
+def _unpack(cursor: str | None, sort: str) -> tuple[object, ...]:
+    """Return the sort key in a cursor; raise InvalidValue for one of another order."""
+    if sort.removeprefix("-") == "since":
+        newest = paging.unpack(cursor, tuple[datetime, UUID])
+        return newest or ()
+    key = paging.unpack(cursor, tuple[str, int, UUID])
+    if key is not None and key[0] != sort:
+        raise InvalidValue("cursor", cursor, f"one of a list that is sorted by {sort}")
+    return key[1:] if key else ()
+
+
+def _key(task: TaskState, sort: str) -> tuple[object, ...]:
+    column = sort.removeprefix("-")
+    if column == "since":
+        return sort_key(task)
+    return sort, task.held if column == "held" else task.failed, UUID(task.id.digest)
 
 
 def sort_key(task: TaskState) -> tuple[datetime, UUID]:

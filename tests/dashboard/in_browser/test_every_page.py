@@ -35,7 +35,7 @@ PEOPLE = {"viewer": "ben", "operator": "ana", "admin": "ada"}
 NO_PAGES = {
     "skip-dialog", "resume-at-dialog", "shut-down-dialog", "start-dialog", "mute-dialog",
     "resume-many-dialog", "groups-dialog", "dismiss-entry-dialog", "policy-dialog", "export",
-    "live", "login", "logout", "healthz", "readyz", "metrics",
+    "live", "login", "logout", "healthz", "readyz", "metrics", "problems",
 }  # fmt: skip
 
 

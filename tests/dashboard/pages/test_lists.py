@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -95,6 +96,34 @@ def test_dead_letters_show_stored_records_or_the_destination(
     ]:
         page = text(viewer, f"{reverse('dead-letters')}?{asked}")
         assert page.count('id="letter-') == count, asked
+
+
+def test_names_in_lists_of_dead_letters_are_whole(flights: Story, viewer: Client) -> None:
+    key = "a-long-key-" * 30
+    flights.skips(key, 1)
+    (row,) = queries.dead_letters(queries.DeadLetterFilter()).rows
+    for url in (reverse("dead-letters"), reverse("dead-letter", args=["flights", row.sequence])):
+        assert f"delays_{key}</" in text(viewer, url)
+
+
+def test_tasks_are_sorted_by_held_and_failed_records(flights: Story, viewer: Client) -> None:
+    for key, held, failed in (("A", 5, 9), ("B", 700, 3), ("C", 60, 20)):
+        flights.pauses(key, held=held)
+        flights.skips(key, failed)
+    names = {flights.task(key).digest: key for key in "ABC"}
+    for sort, order in (("-held", "BCA"), ("held", "ACB"), ("-failed", "CAB"), ("failed", "BAC")):
+        page = text(viewer, f"{reverse('tasks')}?sort={sort}")
+        assert "".join(names[each] for each in re.findall(r'id="task-(\w+)"', page)) == order
+        listed, after = "", ""
+        while len(listed) < len(order):
+            rows = viewer.get(f"/api/tasks?limit=1&sort={sort}{after}").json()
+            listed += rows["results"][0]["key"]
+            after = f"&cursor={rows['next']}"
+        assert (listed, rows["next"]) == (order, None)
+    cursor = queries.tasks(queries.TaskFilter(), sort="held", limit=1).next
+    text(viewer, f"{reverse('tasks')}?sort=failed&after={cursor}", status=400)
+    assert "-since, since, -held" in text(viewer, f"{reverse('tasks')}?sort=key", status=400)
+    assert viewer.get("/api/tasks?as_of=@5&sort=held").status_code == 400
 
 
 def test_held_records_are_counted_and_linked_to_the_first(flights: Story, viewer: Client) -> None:
