@@ -22,6 +22,8 @@ from arrester.controlplane.domain.events import (
     CommandIssued,
     CommandKind,
     Event,
+    Run,
+    TaskDismissed,
 )
 from arrester.controlplane.domain.identity import uuids
 from arrester.controlplane.domain.identity.names import TaskId, check_name
@@ -222,6 +224,7 @@ def _issue_all(application: str, requests: Sequence[CommandRequest]) -> StreamSt
             Event(
                 occurred_at=now,
                 data=data,
+                run=_run(requested.task, state) if isinstance(data, TaskDismissed) else None,
                 caused_by=None if isinstance(data, CommandIssued) else requested.command,
             )
             for requested in new
@@ -229,13 +232,22 @@ def _issue_all(application: str, requests: Sequence[CommandRequest]) -> StreamSt
         ]
 
     tasks = [requested.task for requested in requests if requested.task is not None]
-    pipelines = [requested.pipeline for requested in requests if requested.pipeline is not None]
+    subjects = [requested.task or requested for requested in requests]
+    pipelines = [each.pipeline for each in subjects if each.pipeline is not None]
     ids = [requested.command for requested in requests]
     state = advance(application, rule, tasks=tasks, commands=ids, pipelines=pipelines)
     for requested in requests:
         if _SUBJECT(state.commands[requested.command]) != _SUBJECT(requested):
             raise _other_command(requested.command)
     return state
+
+
+def _run(task: TaskId | None, state: StreamState) -> Run | None:
+    """Return the current run of a task, to which an event of the server about it belongs."""
+    if task is None:
+        return None
+    current = state.threads.get((task.pipeline, task.checkpoint)) or state.tasks[task.digest]
+    return Run(pipeline=task.pipeline, checkpoint=task.checkpoint, epoch=current.epoch)
 
 
 def _other_command(id: UUID) -> InvalidValue:

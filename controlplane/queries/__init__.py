@@ -6,6 +6,7 @@ cursor raises InvalidValue. Times have a time zone, in UTC.
 
 from __future__ import annotations
 
+from arrester.controlplane.domain.state.live_runs import live
 from arrester.controlplane.queries import as_of_state
 from arrester.controlplane.queries.as_of_position import AsOf, as_of, position
 from arrester.controlplane.queries.current_state.applications import (
@@ -29,10 +30,10 @@ from arrester.controlplane.queries.current_state.instances import (
     last_heartbeats,
 )
 from arrester.controlplane.queries.current_state.live_checkpoints import (
+    Checkpoints,
     PipelineKey,
-    live,
-    live_checkpoints,
-    task_key,
+    checkpoints,
+    pipeline_key,
 )
 from arrester.controlplane.queries.current_state.overview import (
     ApplicationSummary,
@@ -125,18 +126,18 @@ from arrester.controlplane.store import read_stream as check_known
 
 __all__ = [
     "ACT_KINDS", "LATEST_STOP", "NEWEST", "SORTS", "TASK_SORTS", "Act", "ApplicationSummary",
-    "AsOf", "AuditFilter", "DeadLetterFilter", "FailureFilter", "Gauge", "GridPipeline",
-    "GroupDetail", "GroupFilter", "Health", "Lag", "MetricValues", "Overview", "Page",
-    "PipelineKey", "PipelinePolicy", "QuarantinedEntry", "Stop", "Summary", "TaskDetail",
+    "AsOf", "AuditFilter", "Checkpoints", "DeadLetterFilter", "FailureFilter", "Gauge",
+    "GridPipeline", "GroupDetail", "GroupFilter", "Health", "Lag", "MetricValues", "Overview",
+    "Page", "PipelineKey", "PipelinePolicy", "QuarantinedEntry", "Stop", "Summary", "TaskDetail",
     "TaskFilter", "accounts", "affected", "application", "application_page", "applications",
-    "as_of", "as_of_state", "audit", "check_class", "check_group", "check_known", "command",
-    "commands", "dead_letters", "event", "examples", "failed_by_application", "failed_by_group",
-    "failures", "feed", "group", "group_counts", "group_history", "groups", "groups_by_key",
-    "groups_of", "health", "held", "held_in_all", "held_over_time", "instance", "instance_counts",
-    "instance_page", "instances", "lag", "lags", "last_heartbeats", "live", "live_checkpoints",
+    "as_of", "as_of_state", "audit", "check_class", "check_group", "check_known", "checkpoints",
+    "command", "commands", "dead_letters", "event", "examples", "failed_by_application",
+    "failed_by_group", "failures", "feed", "group", "group_counts", "group_history", "groups",
+    "groups_by_key", "groups_of", "health", "held", "held_in_all", "held_over_time", "instance",
+    "instance_counts", "instance_page", "instances", "lag", "lags", "last_heartbeats", "live",
     "metrics", "neighbours", "notes_on_command", "open_commands", "overview", "paused", "paused_of",
-    "people", "pipelines", "policies", "position", "positions", "quarantine", "quarantined",
-    "quiet_groups", "resumed_by", "runs", "stages", "state_changes", "stopped_by_group", "storage",
-    "task", "task_gauges", "task_history", "task_key", "task_state_changes", "tasks", "threads",
-    "top_causes",
+    "people", "pipeline_key", "pipelines", "policies", "position", "positions", "quarantine",
+    "quarantined", "quiet_groups", "resumed_by", "runs", "stages", "state_changes",
+    "stopped_by_group", "storage", "task", "task_gauges", "task_history", "task_state_changes",
+    "tasks", "threads", "top_causes",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ not exist yet raises NotFound; a point before the log raises BeforeHistory.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import TypeVar
 from uuid import UUID
@@ -17,6 +17,7 @@ import msgspec
 from arrester.controlplane import store
 from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.domain.state.live_runs import live
 from arrester.controlplane.domain.state.states import (
     ENDED,
     AnyState,
@@ -32,6 +33,7 @@ from arrester.controlplane.queries import paging
 from arrester.controlplane.queries.as_of_position import AsOf, position
 from arrester.controlplane.queries.current_state import live_checkpoints, task_grid
 from arrester.controlplane.queries.current_state.applications import Summary
+from arrester.controlplane.queries.current_state.live_checkpoints import Checkpoints
 from arrester.controlplane.queries.current_state.task_grid import GridPipeline
 from arrester.controlplane.queries.current_state.tasks import TaskDetail, TaskFilter, sort_key
 from arrester.controlplane.queries.failure_history import history
@@ -84,14 +86,18 @@ def task(digest: str, when: AsOf) -> TaskDetail:
     if state is None:
         raise NotFound(f"the task {id.printed!r} had no failure and no change as of {when}")
     about_it = [each for each in then.commands.values() if each.task == id]
+    thread = then.threads.get((id.pipeline, id.checkpoint))
+    instance = None if thread is None else thread.instance
+    of_pipeline = [each for each in then.threads.values() if each.pipeline == id.pipeline]
     newest = sorted(about_it, key=lambda each: (each.issued_at, str(each.id)), reverse=True)
     return TaskDetail(
         state=state,
-        thread=then.threads.get((id.pipeline, id.checkpoint)),
+        thread=thread,
+        instance=None if instance is None else then.instances.get(instance),
+        newest=next(iter(live(of_pipeline)), None),
         failure=history.event_if_kept(id.application, state.failure_sequence),
         open_command=next((each for each in newest if not each.status.final), None),
         last_command=newest[0] if newest else None,
-        live=live_checkpoints.task_key(id) in _live(then),
     )
 
 
@@ -141,12 +147,12 @@ def group(application: str, fingerprint: str, when: AsOf) -> GroupDetail:
     state = then.groups.get(fingerprint)
     if state is None:
         raise NotFound(f"there was no error group {application} {fingerprint!r} as of {when}")
-    live = _live(then)
+    live_keys = _live(then)
     stopped = [
         each
         for each in then.tasks.values()
-        if each.status is not TaskStatus.RUNNING
-        and live_checkpoints.task_key(each.id) in live
+        if each.status.stopped
+        and live_checkpoints.pipeline_key(each.id) in live_keys
         and each.failure is not None
         and each.failure.fingerprint == fingerprint
     ]
@@ -184,18 +190,28 @@ def threads(application: str, when: AsOf) -> tuple[ThreadState, ...]:
     return tuple(sorted(then.threads.values(), key=lambda each: (each.pipeline, each.checkpoint)))
 
 
+def checkpoints(applications: Iterable[str], when: AsOf) -> Checkpoints:
+    """Return the checkpoints of some applications as of then."""
+    states = [state_at_position.at(name, position(name, when)) for name in applications]
+    return Checkpoints.of(
+        [each for state in states for each in state.threads.values()],
+        [each for state in states for each in state.instances.values()],
+    )
+
+
 def _pipelines(then: StreamState, *, limit: int) -> tuple[GridPipeline, ...]:
     threads = list(then.threads.values())
     tasks: dict[live_checkpoints.PipelineKey, list[TaskState]] = defaultdict(list)
     for each in sorted(then.tasks.values(), key=_grid_order):
-        tasks[live_checkpoints.task_key(each.id)].append(each)
+        if each.status is not TaskStatus.DISMISSED:
+            tasks[live_checkpoints.pipeline_key(each.id)].append(each)
     counts = {
         key: Counter(each.status.value for each in some)
         | Counter(held=sum(each.held for each in some))
         for key, some in tasks.items()
     }
     first = {key: some[: paging.checked(limit)] for key, some in tasks.items()}
-    return task_grid.grid(live_checkpoints.live(threads), threads, first, counts)
+    return task_grid.grid(live(threads), threads, first, counts)
 
 
 def _existing(name: str, when: AsOf) -> StreamState:
@@ -217,13 +233,13 @@ def _states(application: str | None, when: AsOf) -> list[StreamState]:
 
 
 def _wanted(state: StreamState, wanted: TaskFilter) -> list[TaskState]:
-    live = _live(state)
+    live_keys = _live(state)
     return [
         each
         for each in state.tasks.values()
         if wanted.pipeline in (None, each.id.pipeline)
         and wanted.state in (None, each.status.value)
-        and (not wanted.live or live_checkpoints.task_key(each.id) in live)
+        and (not wanted.live or live_checkpoints.pipeline_key(each.id) in live_keys)
     ]
 
 

@@ -8,6 +8,9 @@ from uuid import UUID
 
 from django.db import connection
 
+#: Whether a task is stopped.
+STOPPED = "status IN ('PAUSED', 'DEAD')"
+
 
 def rows(statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     """Return the rows of a statement, planned for the given values."""

@@ -28,6 +28,7 @@ from arrester.controlplane.domain.events import (
     NoteAdded,
     QuarantineDismissed,
     QuarantineRequeued,
+    TaskDismissed,
 )
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.domain.wire.failure_columns import Element
@@ -51,6 +52,7 @@ SERVER_ONLY = frozenset(
         NoteAdded,
         QuarantineDismissed,
         QuarantineRequeued,
+        TaskDismissed,
     }
 )
 #: Also refused, unless an instance reports an act of a person there, or the effect of a command.

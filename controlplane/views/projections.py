@@ -92,11 +92,8 @@ def current_states(
 
 
 def _put_tasks(state: StreamState, tasks: Collection[TaskId]) -> None:
-    """Load some tasks and the runs of their pipelines."""
-    of_tasks = StateKeys(
-        tasks={task.digest: task for task in tasks},
-        threads={(task.pipeline, task.checkpoint) for task in tasks},
-    )
+    """Load some tasks."""
+    of_tasks = StateKeys(tasks={task.digest: task for task in tasks})
     for each in query_together([*_states(state.application.name, of_tasks)])():
         state.put(each)
 

@@ -15,8 +15,12 @@ from arrester.dashboard.pages import tasks
 from arrester.dashboard.permissions import Person, for_operators
 from arrester.dashboard.text import record_text
 
-#: The templates of commands that skip records: they have a dialog, and need a reason.
-DIALOGS = {CommandKind.SKIP_RECORD: "skip", CommandKind.RESUME_AT: "resume_at"}
+#: The templates of commands that have a dialog, and need a reason.
+DIALOGS = {
+    CommandKind.SKIP_RECORD: "skip",
+    CommandKind.RESUME_AT: "resume_at",
+    CommandKind.DISMISS_TASK: "dismiss_task",
+}
 
 
 @require_GET
@@ -33,6 +37,7 @@ def _dialog(
     live = command_delivery.live_instances(detail.state.id.application)
     context = record_text.context(detail.failure) | {
         "task": detail.state,
+        "no_run_since": detail.no_run_since,
         "typed_position": request.POST.get("position", ""),
         "recipient": command_delivery.recipient(detail.thread, live),
         "invalid": invalid,

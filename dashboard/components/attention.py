@@ -156,7 +156,7 @@ def _no_instance(application: ApplicationSummary) -> Item:
         status="NOBODY",
         name=name,
         url=f"{reverse('held')}?{urlencode({'application': name})}",
-        text=f"{records}, and no live instance. Start an instance to resume",
+        text=f"{records}, and no live instance. Start an instance to resume, or dismiss the tasks",
         application=name,
     )
 

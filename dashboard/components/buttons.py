@@ -57,8 +57,11 @@ def for_task(who: Person, detail: TaskDetail, application: ApplicationState) -> 
     """Return the buttons of a task's page, by kind of command."""
     state = StreamState(application=application)
     state.tasks[detail.state.id.digest] = detail.state
-    if detail.thread is not None:
-        state.threads[detail.thread.pipeline, detail.thread.checkpoint] = detail.thread
+    for thread in (detail.thread, detail.newest):
+        if thread is not None:
+            state.threads[thread.pipeline, thread.checkpoint] = thread
+    if detail.instance is not None:
+        state.instances[detail.instance.id] = detail.instance
     if detail.open_command is not None:
         state.commands[detail.open_command.id] = detail.open_command
     return {kind.value: _button(who, kind, state, detail) for kind in decide.TASK_COMMANDS}

@@ -10,6 +10,7 @@ from arrester.controlplane.domain.events import (
     EventData,
     StoredEvent,
     TaskDied,
+    TaskDismissed,
     TaskPaused,
     TaskRestarted,
     TaskResumed,
@@ -103,5 +104,7 @@ def _status(data: EventData) -> TaskStatus | None:
             return TaskStatus.DEAD
         case TaskResumed() | TaskRestarted():
             return TaskStatus.RUNNING
+        case TaskDismissed():
+            return TaskStatus.DISMISSED
         case _:
             return None

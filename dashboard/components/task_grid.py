@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.state.states import TaskStatus
 from arrester.controlplane.queries import GridPipeline
 
 #: Cells of one pipeline on one page, and the number from which on they are small.
@@ -77,7 +76,7 @@ def parts_then(pipelines: Iterable[GridPipeline]) -> list[GridPart]:
     return [
         GridPart(
             pipeline=each,
-            total=sum(each.counts[status] for status in TaskStatus),
+            total=sum(each.counts.values()),
             first=1,
             last=len(each.tasks),
             newer=None,
@@ -88,7 +87,7 @@ def parts_then(pipelines: Iterable[GridPipeline]) -> list[GridPart]:
 
 
 def _part(pipeline: GridPipeline, wanted: GridPage) -> GridPart:
-    total = sum(pipeline.counts[status] for status in TaskStatus)
+    total = sum(pipeline.counts.values())
     before = (wanted.page - 1) * CELLS
     shown = len(pipeline.tasks)
     more = shown == CELLS if wanted.key else before + shown < total

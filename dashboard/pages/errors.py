@@ -220,7 +220,7 @@ def _of_tab(tab: str, group: GroupState, query: QueryDict) -> dict[str, Any]:
             live = filters.live_only(query)
             return {
                 "affected": queries.affected(group.application, group.fingerprint, live=live),
-                "live": None if live else queries.live_checkpoints([group.application]),
+                "checkpoints": queries.checkpoints([group.application]),
             }
         case "notes":
             history = queries.group_history(group.application, group.fingerprint, limit=100)

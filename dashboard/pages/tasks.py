@@ -59,7 +59,7 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
         "tasks": task_page,
         "sort": sort,
         "instances": queries.instance_counts([*applications]),
-        "live": None if wanted.live else queries.live_checkpoints(applications),
+        "checkpoints": queries.checkpoints(applications),
     }
     url = f"{own}?{query.urlencode()}" if query else own
     return page(
@@ -74,9 +74,11 @@ def held(request: HttpRequest, who: Person) -> HttpResponse:
     application = request.GET.get("application") or None
     records, tasks = queries.held_in_all(application)
     task_page = queries.held(application, cursor=request.GET.get("after"))
+    applications = {task.id.application for task in task_page.rows}
     context = filters.form(request.GET, ("application",)) | {
         "tasks": task_page,
-        "instances": queries.instance_counts([*{task.id.application for task in task_page.rows}]),
+        "instances": queries.instance_counts([*applications]),
+        "checkpoints": queries.checkpoints(applications),
         "records": records,
         "levels": failure_rates.levels(
             failure_rates.span(request.GET, now=now, default=failure_rates.LAST_DAY),

@@ -25,6 +25,12 @@ from arrester.controlplane.domain.state.states import (
 )
 from arrester.controlplane.domain.state.tolerance_usage import moment
 from arrester.dashboard.rest import base
+from arrester.dashboard.rest.checkpoints import (
+    CheckpointsField,
+    LiveField,
+    NoRunSinceField,
+    pop_live,
+)
 
 
 class ApplicationSerializer(serializers.Serializer[Any]):
@@ -195,7 +201,7 @@ class ToleranceUsageSerializer(serializers.Serializer[Any]):
 class ThreadQuerySerializer(base.AsOfQuerySerializer):
     """Filters of the runs of an application."""
 
-    checkpoints = base.CheckpointsField()
+    checkpoints = CheckpointsField()
 
 
 class ThreadSerializer(serializers.Serializer[Any]):
@@ -214,6 +220,8 @@ class ThreadSerializer(serializers.Serializer[Any]):
     described_at = serializers.DateTimeField(allow_null=True)
     spent = ToleranceUsageSerializer()
     sequence = serializers.IntegerField()
+    live = LiveField(source="*")
+    no_run_since = NoRunSinceField(source="*")
 
 
 class ApplicationsView(base.RestView):
@@ -305,6 +313,10 @@ class ThreadsView(base.RestView):
         threads: Sequence[ThreadState] = (
             queries.as_of_state.threads(name, when) if when else queries.threads(name)
         )
-        if base.pop_live(wanted):
+        if pop_live(wanted):
             threads = queries.live(threads)
-        return Response(ThreadSerializer(threads, many=True).data)
+        checkpoints = (
+            queries.as_of_state.checkpoints([name], when) if when else queries.checkpoints([name])
+        )
+        context = {"checkpoints": checkpoints}
+        return Response(ThreadSerializer(threads, many=True, context=context).data)

@@ -80,18 +80,6 @@ class AsOfQuerySerializer(serializers.Serializer[Any]):
     )
 
 
-class CheckpointsField(ListedChoiceField):
-    """The checkpoints of a list: the newest of each pipeline, or all."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            ["live", "all"],
-            required=False,
-            default="live",
-            help_text="`live`: the newest checkpoint of each pipeline.",
-        )
-
-
 class PageQuerySerializer(serializers.Serializer[Any]):
     """The page of a list."""
 
@@ -264,20 +252,16 @@ def list_values(form: SerializerClass, request: Request) -> tuple[dict[str, Any]
     return wanted, {name: wanted.pop(name) for name in ("cursor", "limit") if name in wanted}
 
 
-def paged(page: queries.Page[Any], row: SerializerClass) -> Response:
-    """Return a page of rows as a response."""
-    return Response({"results": row(page.rows, many=True).data, "next": page.next})
+def paged(page: queries.Page[Any], row: SerializerClass, **context: Any) -> Response:
+    """Return a page of rows as a response, serialized with a context."""
+    rows = row(page.rows, many=True, context=context)
+    return Response({"results": rows.data, "next": page.next})
 
 
 def pop_as_of(parameters: dict[str, Any]) -> queries.AsOf | None:
     """Remove `as_of` from the parameters and return it; None means now."""
     text = parameters.pop("as_of", None)
     return None if text is None else queries.as_of(text)
-
-
-def pop_live(parameters: dict[str, Any]) -> bool:
-    """Remove `checkpoints` from the parameters; return whether only live ones are requested."""
-    return bool(parameters.pop("checkpoints") == "live")
 
 
 def read(

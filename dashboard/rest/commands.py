@@ -92,7 +92,8 @@ class NewCommandSerializer(serializers.Serializer[Any]):
         required=False,
         allow_null=True,
         max_length=1000,
-        help_text="Required for SKIP_RECORD, RESUME_AT, SET_POLICY and SHUT_DOWN_APPLICATION.",
+        help_text="Required for SKIP_RECORD, RESUME_AT, DISMISS_TASK, SET_POLICY and"
+        " SHUT_DOWN_APPLICATION.",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -12,8 +13,14 @@ from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.controlplane.domain.state.states import TaskState, TaskStatus
 from arrester.dashboard.rest import base
+from arrester.dashboard.rest.checkpoints import (
+    CheckpointsField,
+    LiveField,
+    NoRunSinceField,
+    pop_live,
+)
 from arrester.dashboard.rest.commands import CommandSerializer
 
 
@@ -22,7 +29,7 @@ class TaskQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySeriali
 
     pipeline = serializers.CharField(required=False)
     state = base.ListedChoiceField(base.choices(TaskStatus), required=False)
-    checkpoints = base.CheckpointsField()
+    checkpoints = CheckpointsField()
     sort = base.ListedChoiceField(
         queries.TASK_SORTS,
         required=False,
@@ -72,6 +79,8 @@ class TaskSerializer(serializers.Serializer[Any]):
     failure = base.FailureFieldSerializer(allow_null=True)
     counters = CountersSerializer()
     sequence = serializers.IntegerField(help_text="The log position of this state.")
+    live = LiveField(source="id")
+    no_run_since = NoRunSinceField(source="id")
 
 
 class NewResumeSerializer(serializers.Serializer[Any]):
@@ -114,12 +123,24 @@ class TasksView(base.RestView):
         wanted, page = base.list_values(TaskQuerySerializer, request)
         when = base.pop_as_of(wanted)
         sort = wanted.pop("sort")
-        filter = queries.TaskFilter(live=base.pop_live(wanted), **wanted)
+        filter = queries.TaskFilter(live=pop_live(wanted), **wanted)
         if when is None:
-            return base.paged(queries.tasks(filter, sort=sort, **page), TaskSerializer)
-        if sort != queries.LATEST_STOP:
+            tasks = queries.tasks(filter, sort=sort, **page)
+        elif sort != queries.LATEST_STOP:
             raise InvalidValue("sort", sort, f"{queries.LATEST_STOP} together with as_of")
-        return base.paged(queries.as_of_state.tasks(filter, when, **page), TaskSerializer)
+        else:
+            tasks = queries.as_of_state.tasks(filter, when, **page)
+        return base.paged(tasks, TaskSerializer, **_context(tasks.rows, when))
+
+
+def _context(tasks: Iterable[TaskState], when: queries.AsOf | None = None) -> dict[str, Any]:
+    """Return the context of the serializer of some tasks, now or as of then."""
+    applications = {task.id.application for task in tasks}
+    return {
+        "checkpoints": queries.as_of_state.checkpoints(applications, when)
+        if when
+        else queries.checkpoints(applications)
+    }
 
 
 class OneTaskView(base.RestView):
@@ -130,8 +151,10 @@ class OneTaskView(base.RestView):
     )
     def get(self, request: Request, digest: str) -> Response:
         """Return one task by its id."""
-        task = base.read(request, queries.task, queries.as_of_state.task, digest)
-        return Response(TaskSerializer(task.state).data)
+        when = base.pop_as_of(base.values(base.AsOfQuerySerializer, request.query_params))
+        detail = queries.as_of_state.task(digest, when) if when else queries.task(digest)
+        context = _context([detail.state], when)
+        return Response(TaskSerializer(detail.state, context=context).data)
 
 
 class HeldView(base.RestView):
@@ -141,7 +164,8 @@ class HeldView(base.RestView):
     def get(self, request: Request) -> Response:
         """List the tasks of live checkpoints that hold records, most records first."""
         wanted, page = base.list_values(base.ApplicationQuerySerializer, request)
-        return base.paged(queries.held(wanted.get("application"), **page), TaskSerializer)
+        tasks = queries.held(wanted.get("application"), **page)
+        return base.paged(tasks, TaskSerializer, **_context(tasks.rows))
 
 
 class ResumeManyView(base.RestView):
@@ -151,7 +175,7 @@ class ResumeManyView(base.RestView):
     def post(self, request: Request) -> Response:
         """Resume the PAUSED tasks of an application, or those stopped by one error.
 
-        Tasks of older checkpoints are resumed only by their ids.
+        Commands for tasks of older checkpoints are refused.
 
         With `dry_run` nothing is done: the response contains the tasks that would be resumed. Send
         their ids as `tasks` to resume exactly these. A refusal of one task does not affect the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -12,7 +13,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from arrester.controlplane.domain.state.states import InstanceState, TaskState, ThreadState
-from arrester.controlplane.queries import PipelineKey, Summary, task_key
+from arrester.controlplane.queries import Checkpoints, Summary, pipeline_key
 from arrester.dashboard.components import attention
 from arrester.dashboard.text import event_text
 
@@ -63,6 +64,7 @@ LOOKS = {
     "RUNNING": Look("is-running", "play"),
     "PAUSED": Look("is-paused", "pause"),
     "DEAD": Look("is-dead", "cross"),
+    "DISMISSED": Look("is-quiet", "stop"),
     "CREATED": Look("is-open", "clock"),
     "PENDING_SHUTDOWN": Look("is-open", "clock", "PENDING SHUTDOWN"),
     "PENDING_ERROR": Look("is-dead", "clock", "PENDING ERROR"),
@@ -97,6 +99,7 @@ KIND_WORDS = {
     "RESUME_AT": "Resume at position",
     "PAUSE_TASK": "Pause task",
     "RESTART_TASK": "Restart task",
+    "DISMISS_TASK": "Dismiss task",
     "SET_POLICY": "Set policy",
     "SHUT_DOWN_APPLICATION": "Shut down application",
     "START_APPLICATION": "Start application",
@@ -170,9 +173,15 @@ def state_parts(running: int, paused: int, dead: int, stale: str = "") -> SafeSt
 
 
 @register.filter
-def older(task: TaskState, live: frozenset[PipelineKey] | None) -> bool:
-    """Return whether a task is of an older checkpoint; None: the list has only live ones."""
-    return live is not None and task_key(task.id) not in live
+def older(task: TaskState, checkpoints: Checkpoints) -> bool:
+    """Return whether a task is of an older checkpoint."""
+    return pipeline_key(task.id) not in checkpoints.live
+
+
+@register.filter
+def no_run_since(task: TaskState, checkpoints: Checkpoints) -> datetime | None:
+    """Return since when no run uses the checkpoint of a task; None while one does."""
+    return checkpoints.no_run_since.get(pipeline_key(task.id))
 
 
 @register.filter

@@ -35,6 +35,7 @@ from arrester.controlplane.domain.events import (
     StateReported,
     StoredEvent,
     TaskDied,
+    TaskDismissed,
     TaskPaused,
     TaskRestarted,
     TaskResumed,
@@ -70,6 +71,8 @@ def sentence(data: EventData) -> str:
             return f"corrected to the state of the agent: {_reported(data)}"
         case TaskPaused() | TaskDied() | TaskRestarted() | TaskResumed():
             return _of_task(data)
+        case TaskDismissed():
+            return _by(data.actor, data.reason).strip()
         case NoteAdded():
             return _by(data.actor, data.text).strip()
         case _:

@@ -70,9 +70,20 @@ def _of_tasks(story: Story) -> list[UserAction]:
     at, noted = story.pauses("at", held=9), story.pauses("noted")
     story.skips("pause", 3)
     pause, restart = story.task("pause"), story.dies_alone("restart")
+    renamed = Story(pipeline="renamed", checkpoint=str(uuid4()))
+    renamed.starts()
+    gone = renamed.pauses("gone")
+    renamed.stops()
     reason = {"reason": "so it is"}
     confirm = ("click", "dialog .primary")
     return [
+        _task(
+            "dismiss-task",
+            gone.digest,
+            [("click", "#dismiss-task"), ("fill", "Reason", "so it is"), confirm],
+            kind="DISMISS_TASK",
+            more=reason,
+        ),
         _task("resume", resume.digest, [("click", "#resume")], kind="RESUME_TASK"),
         _task(
             "skip",
@@ -109,7 +120,7 @@ def _task(
     name: str, digest: str, steps: list[Step], *, kind: str, more: dict[str, str] | None = None
 ) -> UserAction:
     url = reverse(name, args=[digest])
-    asks = name in ("skip", "resume-at")
+    asks = name in ("skip", "resume-at", "dismiss-task")
     return UserAction(
         name=name,
         page=reverse("task", args=[digest]),

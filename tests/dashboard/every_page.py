@@ -39,6 +39,8 @@ class Scene(NamedTuple):
     paused: str
     odd: str
     dead: str
+    #: A PAUSED task that no run processes.
+    gone: str
     resumed: UUID
     waiting: UUID
     dead_letter: int
@@ -56,6 +58,7 @@ def build(story: Story) -> Scene:
     other.loses_heartbeat()
     ended = Story(application="ended")
     ended.starts()
+    gone = ended.pauses("JFK", held=3, ago=timedelta(hours=2))
     ended.stops(command=actions.shut_down_application("ended", actor="ada", reason="moved").id)
     second = Story(checkpoint="0dd0dd0d-1111-4c1e-9a2b-61b0f4ad0c11")
     second.starts(host="spark-driver-7")
@@ -90,6 +93,7 @@ def build(story: Story) -> Scene:
         paused=paused.digest,
         odd=odd.digest,
         dead=dead.digest,
+        gone=gone.digest,
         resumed=resumed,
         waiting=waiting,
         dead_letter=newest.sequence,
@@ -114,6 +118,7 @@ def pages(scene: Scene) -> dict[str, str]:
         "application-dense": orders,
         "task": task,
         "task-odd": reverse("task", args=[scene.odd]),
+        "task-gone": reverse("task", args=[scene.gone]),
         "task-dead": reverse("task", args=[scene.dead]),
         "task-as-of": f"{task}?as_of=@{scene.until}",
         "application-as-of": f"{application}?as_of=@{scene.until}",
@@ -138,6 +143,7 @@ def dialogs(scene: Scene) -> dict[str, tuple[str, list[str]]]:
     return {
         "dialog-skip": (task, ["#skip"]),
         "dialog-resume-at": (task, ["#resume-at"]),
+        "dialog-dismiss-task": (reverse("task", args=[scene.gone]), ["#dismiss-task"]),
         "dialog-resume-many": (application, ["#resume-many"]),
         "dialog-shut-down": (application, ["#shut-down"]),
         "dialog-start": (reverse("application", args=["ended"]), ["#start"]),

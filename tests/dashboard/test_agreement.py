@@ -97,7 +97,17 @@ def test_tasks_of_an_older_checkpoint_are_reachable_and_marked(
     every = f"{reverse('tasks')}?checkpoints=all"
     assert len(rows(operator, every)) == len(listed(operator, "/api/tasks?checkpoints=all")) == 6
     assert text(operator, every).count("not counted") == 3
-    assert len(operator.get("/api/applications/flights/threads?checkpoints=all").json()) == 2
+    end = f"checkpoints=all&application=flights&as_of=@{queries.positions()['flights']}"
+    for url in ("/api/tasks?checkpoints=all", f"/api/tasks?{end}"):
+        flags = {each["id"]: each["live"] for each in operator.get(url).json()["results"]}
+        assert sum(flags.values()) == 3 and not flags[older.task("JFK").digest], url
+    for digest, is_live in flags.items():
+        assert operator.get(f"/api/tasks/{digest}").json()["live"] is is_live
+    runs = operator.get("/api/applications/flights/threads?checkpoints=all").json()
+    assert {each["checkpoint"] == older.checkpoint: each["live"] for each in runs} == {
+        True: False,
+        False: True,
+    }
     affected = reverse("error", args=["flights", TYPO.fingerprint]) + "?tab=tasks"
     page = operator.get(affected).content.decode()
     table = page[page.index("Current state") :].partition("</table>")[0]
@@ -118,6 +128,61 @@ def test_a_checkpoint_that_is_started_again_is_the_newest(older: Story, operator
     live = {older.task(key).digest for key in KEYS}
     assert set(rows(operator, reverse("tasks"))) == set(listed(operator, "/api/tasks")) == live
     assert queries.application("flights").held == 6
+
+
+def test_a_task_without_a_run_is_shown_as_such_and_can_be_dismissed(
+    older: Story, operator: Client
+) -> None:
+    gone, other = older.task("JFK").digest, older.task("LGA").digest
+    older.stops()
+    ended = queries.checkpoints(["flights"]).no_run_since
+    assert set(ended) == {queries.pipeline_key(older.task(None))}
+    for url in ("/api/tasks?checkpoints=all", f"/api/tasks/{gone}"):
+        answer = operator.get(url).json()
+        since = {each["id"]: each["no_run_since"] for each in answer.get("results", [answer])}
+        assert datetime.fromisoformat(since[gone] or "") in ended.values()
+        assert list(since.values()).count(None) == (3 if len(since) > 1 else 0)
+    assert text(operator, f"{reverse('tasks')}?checkpoints=all").count("No run since") == 3
+    own = text(operator, reverse("task", args=[gone]))
+    assert "No run since" in own and "Dismiss task…" in own
+
+    def command(kind: str, task: str, **more: str) -> tuple[int, str]:
+        body = {"kind": kind, "task": task, "reason": "moved"} | more
+        response = operator.post("/api/commands", body, content_type="application/json")
+        return response.status_code, response.json().get("detail", "")
+
+    newest = queries.tasks(queries.TaskFilter(key="JFK")).rows[0].id
+    assert command("RESUME_TASK", gone) == (
+        409,
+        f"delays_JFK is of an older checkpoint; the newest run of delays uses {newest.checkpoint}",
+    )
+    status, why = command("DISMISS_TASK", newest.digest)
+    assert status == 409 and "instance spark-driver-1 runs delays" in why
+    assert command("DISMISS_TASK", gone, reason=" ")[0] == 400
+    assert command("DISMISS_TASK", gone) == (201, "")
+    before = queries.application("flights")
+    assert listed(operator, "/api/tasks?checkpoints=all&state=DISMISSED") == [gone]
+    assert rows(operator, f"{reverse('tasks')}?checkpoints=all&state=DISMISSED") == [gone]
+    page = text(operator, reverse("task", args=[gone]))
+    assert "DISMISSED" in page and "by ana: moved" in page and "Dismiss task…" not in page
+    audit = operator.get("/api/audit").json()["results"]
+    what = next(each["what"] for each in audit if each["kind"] == "CommandIssued")
+    assert what == "dismiss task: moved"
+    # The checkpoint is started again, and its tasks are counted: all but the dismissed one.
+    older.epoch += 1
+    older.starts()
+    assert queries.application("flights").paused == before.paused - 1 == 2
+    assert set(listed(operator, "/api/held")) == {other, older.task("EWR").digest}
+    assert queries.application("flights").held == 4
+    assert "2 tasks stopped" in text(operator, reverse("errors"))
+    cells = operator.get(reverse("application", args=["flights"])).content.decode()
+    assert f"cell-{gone}" not in cells and f"cell-{other}" in cells
+    end = queries.AsOf(position=queries.positions()["flights"])
+    assert queries.as_of_state.application("flights", end).paused == 2
+    assert rebuild.differences("flights") == []
+    older.pauses("JFK", held=7)
+    assert queries.application("flights").paused == 3
+    assert rebuild.differences("flights") == []
 
 
 def test_no_button_resumes_nothing(flights: Story, operator: Client) -> None:

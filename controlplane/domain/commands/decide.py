@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from arrester.controlplane.domain.commands.task_refusals import (
+    dismiss_refusal,
     pause_refusal,
     restart_refusal,
     resume_refusal,
@@ -24,8 +25,10 @@ from arrester.controlplane.domain.events import (
     CommandRefused,
     EventData,
     StageAnswer,
+    TaskDismissed,
 )
 from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.state.live_runs import live
 from arrester.controlplane.domain.state.policy_overrides import policy_refusal
 from arrester.controlplane.domain.state.states import (
     ApplicationStatus,
@@ -45,11 +48,13 @@ TASK_COMMANDS = (
     CommandKind.RESUME_AT,
     CommandKind.PAUSE_TASK,
     CommandKind.RESTART_TASK,
+    CommandKind.DISMISS_TASK,
 )
-#: These commands skip a record or stop work, so they need a reason.
+#: These commands skip a record, stop work or hide a task, so they need a reason.
 NEEDS_REASON = (
     CommandKind.SKIP_RECORD,
     CommandKind.RESUME_AT,
+    CommandKind.DISMISS_TASK,
     CommandKind.SET_POLICY,
     CommandKind.SHUT_DOWN_APPLICATION,
 )
@@ -101,6 +106,11 @@ def decide(
             | CommandKind.SET_POLICY
         ):
             return [issued]
+        case CommandKind.DISMISS_TASK:
+            dismissed = TaskDismissed(
+                task=issued.task, actor=issued.actor, reason=issued.reason or ""
+            )
+            return [issued, dismissed, CommandApplied(command=issued.command)]
         case CommandKind.SHUT_DOWN_APPLICATION:
             return [issued, *shut_down(issued, state)]
         case CommandKind.START_APPLICATION:
@@ -204,7 +214,7 @@ def refusal(requested: CommandRequest, state: StreamState) -> str | None:
         forbidden = _task_refusal(requested, requested.task, state)
         if forbidden is not None:
             return forbidden
-        if latched:
+        if latched and requested.kind is not CommandKind.DISMISS_TASK:
             return f"{application.name} is LATCHED; start the application first"
         for command in open_commands(state):
             if command.task == requested.task:
@@ -246,16 +256,40 @@ def cancel_refusal(command: CommandState) -> str | None:
 def _task_refusal(requested: CommandRequest, id: TaskId, state: StreamState) -> str | None:
     """Return why the task's own state forbids the command, or None."""
     task = state.tasks.get(id.digest) or TaskState(id=id)
-    if requested.kind is CommandKind.PAUSE_TASK:
-        return pause_refusal(task)
-    if requested.kind is CommandKind.RESTART_TASK:
-        return restart_refusal(task) or _ended(id, state)
-    forbidden = resume_refusal(task)
+    match requested.kind:
+        case CommandKind.DISMISS_TASK:
+            return dismiss_refusal(task) or _has_instance(requested, id, state)
+        case CommandKind.PAUSE_TASK:
+            return pause_refusal(task) or _older_checkpoint(id, state)
+        case CommandKind.RESTART_TASK:
+            forbidden = restart_refusal(task) or _older_checkpoint(id, state)
+            return forbidden or _ended(id, state)
+    forbidden = resume_refusal(task) or _older_checkpoint(id, state)
     if forbidden is not None:
         return forbidden
     if requested.kind is CommandKind.SKIP_RECORD and task.failure is None:
         return f"{id.printed} was paused by hand; there is no failed record to skip"
     return target_refusal(task, requested.target)
+
+
+def _has_instance(requested: CommandRequest, id: TaskId, state: StreamState) -> str | None:
+    for instance in _who_answers(requested, state):
+        return (
+            f"instance {state.instances[instance].host} runs {id.pipeline} on this checkpoint; only"
+            " a task without a run can be dismissed"
+        )
+    return None
+
+
+def _older_checkpoint(id: TaskId, state: StreamState) -> str | None:
+    runs_of_pipeline = [each for each in state.threads.values() if each.pipeline == id.pipeline]
+    for newest in live(runs_of_pipeline):
+        if newest.checkpoint != id.checkpoint:
+            return (
+                f"{id.printed} is of an older checkpoint; the newest run of {id.pipeline} uses"
+                f" {newest.checkpoint}"
+            )
+    return None
 
 
 def _ended(id: TaskId, state: StreamState) -> str | None:

@@ -32,6 +32,16 @@ def resume_refusal(task: TaskState) -> str | None:
     return None
 
 
+def dismiss_refusal(task: TaskState) -> str | None:
+    """Return why there is nothing to dismiss, or None."""
+    if task.status.stopped or task.held:
+        return None
+    return (
+        "only a task that is PAUSED, DEAD or holds records can be dismissed;"
+        f" {task.id.printed} is {task.status}"
+    )
+
+
 def target_refusal(task: TaskState, target: int | None) -> str | None:
     """Return why a task may not continue at a position, or None; without a target it may."""
     if target is not None and task.position is not None and target < task.position:

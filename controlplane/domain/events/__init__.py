@@ -71,6 +71,7 @@ from arrester.controlplane.domain.events.tasks import (
     ResumeHow,
     StateReported,
     TaskDied,
+    TaskDismissed,
     TaskMove,
     TaskPaused,
     TaskReported,
@@ -101,8 +102,9 @@ __all__ = [
     "PipelineDescribed", "PolicyChanged", "Position", "QuarantineDismissed", "QuarantineRequeued",
     "RecordEvent", "RecordFailed", "RecordsDeadLettered", "RecordsHeld", "Response", "ResumeHow",
     "RetriesCounted", "Run", "StageAnswer", "StageCommanded", "StageDescribed", "StateReported",
-    "StoredEvent", "TaskDied", "TaskEvent", "TaskMove", "TaskPaused", "TaskReported",
-    "TaskRestarted", "TaskResumed", "ThreadDied", "ThreadEvent", "ThreadReplaced", "ThreadStarted",
+    "StoredEvent", "TaskDied", "TaskDismissed", "TaskEvent", "TaskMove", "TaskPaused",
+    "TaskReported", "TaskRestarted", "TaskResumed", "ThreadDied", "ThreadEvent", "ThreadReplaced",
+    "ThreadStarted",
 ]  # fmt: skip
 
 

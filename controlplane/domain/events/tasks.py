@@ -73,6 +73,14 @@ class TaskRestarted(Data, frozen=True, kw_only=True, tag=True):
     reason: str | None = None
 
 
+class TaskDismissed(Data, frozen=True, kw_only=True, tag=True):
+    """A person dismissed a task without a run: it is not counted until an agent reports it."""
+
+    task: str | None
+    actor: str
+    reason: str
+
+
 class TaskReported(Data, frozen=True, kw_only=True):
     """The state of a task that is not RUNNING, or has held rows."""
 
@@ -95,4 +103,4 @@ class StateReported(Data, frozen=True, kw_only=True, tag=True):
     through: str | None = None
 
 
-TaskMove = TaskPaused | RecordsHeld | TaskResumed | TaskDied | TaskRestarted
+TaskMove = TaskPaused | RecordsHeld | TaskResumed | TaskDied | TaskRestarted | TaskDismissed

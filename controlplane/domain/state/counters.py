@@ -16,7 +16,7 @@ from arrester.controlplane.domain.events import (
     Response,
     RetriesCounted,
 )
-from arrester.controlplane.domain.state.states import GroupState, TaskState
+from arrester.controlplane.domain.state.states import GroupState, TaskState, TaskStatus
 
 #: Events of a task that only add to its counters.
 CountedEvent = RetriesCounted | RecordsDeadLettered | DeadLettersFailed
@@ -55,14 +55,14 @@ class TaskSums:
     """The sums of one task's events, and its last failure; they start from a state."""
 
     __slots__ = (
-        *("_state", "_sequence", "_epoch", "_failure", "_failure_sequence", "_latest"),
+        *("_state", "_sequence", "_epoch", "_status", "_failure", "_failure_sequence", "_latest"),
         *("_failed", "_attempts", "_skipped", "_retries", "_logged"),
         *("_dead_letters", "_dead_letters_failed"),
     )
 
     def __init__(self, state: TaskState) -> None:
         self._state = state
-        self._sequence, self._epoch = state.sequence, state.epoch
+        self._sequence, self._epoch, self._status = state.sequence, state.epoch, state.status
         self._failure, self._failure_sequence = state.failure, state.failure_sequence
         self._latest = state.counters.last_failure_timestamp
         self._failed = self._attempts = self._skipped = self._retries = self._logged = 0
@@ -112,8 +112,13 @@ class TaskSums:
                 self._dead_letters_failed += event.failures
 
     def set_run(self, epoch: int) -> None:
-        """Set the run of the events, unless it is an older one."""
+        """Set the run of the events, unless it is an older one.
+
+        A dismissed task is RUNNING again: an agent reports it.
+        """
         self._epoch = max(self._epoch, epoch)
+        if self._status is TaskStatus.DISMISSED:
+            self._status = TaskStatus.RUNNING
 
     def set_failure(self, failure: Failure, sequence: int) -> None:
         """Set the failure that stops the task."""
@@ -142,6 +147,7 @@ class TaskSums:
             failed=self._state.failed + self._failed,
             counters=counters,
             epoch=self._epoch,
+            status=self._status,
             failure=self._failure,
             failure_sequence=self._failure_sequence,
         )

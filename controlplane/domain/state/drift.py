@@ -6,13 +6,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Literal, cast
 from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
 
 from arrester.controlplane.domain.events import StateReported, TaskReported
-from arrester.controlplane.domain.state.states import TaskState, TaskStatus
+from arrester.controlplane.domain.state.states import TaskState
 
 #: Heartbeats with an equal pair of different hashes before a report is requested.
 BEATS_BEFORE_REPORT = 3
@@ -23,7 +24,7 @@ _MODULUS: int = 2 ** (8 * _BYTES)
 
 
 def weight(tasks: Iterable[TaskState]) -> int:
-    """Return what the tasks that are not RUNNING add to the hash; the runs of an instance add
+    """Return what the PAUSED and DEAD tasks add to the hash; the runs of an instance add
     up."""
     return sum(map(_weight, tasks)) % _MODULUS
 
@@ -34,7 +35,7 @@ def state_hash(weights: Iterable[int]) -> str:
 
 
 def _weight(task: TaskState) -> int:
-    if task.status is TaskStatus.RUNNING:
+    if not task.status.stopped:
         return 0
     text = f"{task.id.digest} {task.status} {task.position}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=_BYTES).digest(), "big")
@@ -82,7 +83,7 @@ def compare_hashes(
 def report(tasks: Iterable[TaskState]) -> list[StateReported]:
     """Return the state of the tasks of one run, in parts that together cover all of them."""
     reported = sorted(
-        (task for task in tasks if task.status is not TaskStatus.RUNNING or task.held),
+        (task for task in tasks if task.status.stopped or task.held),
         key=lambda task: task.id.digest,
     )
     parts = [
@@ -97,9 +98,11 @@ def report(tasks: Iterable[TaskState]) -> list[StateReported]:
 
 
 def _reported(task: TaskState) -> TaskReported:
+    # No task of an agent is DISMISSED.
+    status = cast("Literal['RUNNING', 'PAUSED', 'DEAD']", task.status.value)
     return TaskReported(
         task=task.id.key,
-        status=task.status.value,
+        status=status,
         position=task.position,
         failure=task.failure,
         held=task.held,

@@ -28,6 +28,7 @@ from arrester.controlplane.domain.events import (
     RecordsHeld,
     ResumeHow,
     TaskDied,
+    TaskDismissed,
     TaskEvent,
     TaskPaused,
     TaskReported,
@@ -89,6 +90,8 @@ def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = Fals
     )
     if late:
         return state
+    if state.status is TaskStatus.DISMISSED:
+        state = replace(state, status=TaskStatus.RUNNING)
     change = {"since": at.occurred_at, "status_sequence": at.sequence}
     match event:
         case TaskPaused(failure=None):
@@ -105,6 +108,9 @@ def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = Fals
         case TaskResumed() | TaskRestarted():
             change |= {"first_stop": _resumed(state, event)}
             return replace(state, status=TaskStatus.RUNNING, position=None, **change)
+        case TaskDismissed():
+            change |= {"held": 0, "held_from": None, "first_stop": msgspec.UNSET}
+            return replace(state, status=TaskStatus.DISMISSED, **change)
         case RecordsHeld():
             done = state.status is TaskStatus.RUNNING and not event.held
             first_stop = msgspec.UNSET if done else state.first_stop
@@ -222,14 +228,17 @@ def evolve_instance(
                 state,
                 status=InstanceStatus.ERROR if event.error else InstanceStatus.NOT_RUNNING,
                 lost=False,
+                last_heartbeat=msgspec.UNSET,
                 since=at.occurred_at,
                 reason=event.reason,
                 failure=event.failure,
             )
         case InstanceLost():
-            return replace(state, lost=not state.ended)
+            if state.ended:
+                return replace(state, lost=False)
+            return replace(state, lost=True, last_heartbeat=event.last_heard)
         case InstanceFound():
-            return replace(state, lost=False)
+            return replace(state, lost=False, last_heartbeat=msgspec.UNSET)
 
 
 def evolve_application(

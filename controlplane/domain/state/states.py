@@ -24,6 +24,13 @@ class TaskStatus(StrEnum):
     RUNNING = "RUNNING"
     PAUSED = "PAUSED"
     DEAD = "DEAD"
+    #: By a person, because no run uses its checkpoint; until an agent reports the task again.
+    DISMISSED = "DISMISSED"
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the task waits for a person or for its next run."""
+        return self in (TaskStatus.PAUSED, TaskStatus.DEAD)
 
 
 class ThreadStatus(StrEnum):
@@ -156,14 +163,14 @@ class TaskState(State, frozen=True, kw_only=True):
     @property
     def first_stopped(self) -> datetime | None:
         """When a PAUSED or DEAD task first stopped at its record; `since` is the last time."""
-        if self.status is TaskStatus.RUNNING:
+        if not self.status.stopped:
             return None
         return self.since if self.first_stop is msgspec.UNSET else self.first_stop.at
 
     @property
     def retried(self) -> bool:
         """Whether a PAUSED or DEAD task has stopped at its record more than once."""
-        return self.first_stopped != self.since and self.status is not TaskStatus.RUNNING
+        return self.first_stopped != self.since and self.status.stopped
 
 
 class ThreadState(State, frozen=True, kw_only=True):
@@ -206,6 +213,8 @@ class InstanceState(State, frozen=True, kw_only=True):
     spark_ui: str | msgspec.UnsetType = msgspec.UNSET
     reason: str | None = None
     failure: Failure | None = None
+    #: While it is lost: the last known heartbeat. Unset, it is not stored.
+    last_heartbeat: datetime | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def ended(self) -> bool:

@@ -115,6 +115,4 @@ def _levels(
 
 def _shown(application: str | None) -> list[list[str]]:
     where, parameters = sql.where({"application": application})
-    return live_checkpoints.columns(
-        live_checkpoints.live(row_mapping.THREADS.load_readable(where, parameters))
-    )
+    return live_checkpoints.columns(row_mapping.THREADS.load_readable(where, parameters))

@@ -1,15 +1,15 @@
-"""Live checkpoints: the newest of each pipeline. Counts, lists and dialogs leave out the others.
-
-A checkpoint is as new as the last start of a run on it; the end of a run makes it no newer.
-"""
+"""Live checkpoints: those of the live runs. Counts, lists and dialogs leave out the others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
+
+import msgspec
 
 from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state.states import ThreadState, ThreadStatus
+from arrester.controlplane.domain.state.live_runs import live, no_run_since
+from arrester.controlplane.domain.state.states import InstanceState, ThreadState, ThreadStatus
 from arrester.controlplane.views import row_mapping
 
 #: A pipeline on a checkpoint of an application.
@@ -18,15 +18,6 @@ PipelineKey = tuple[str, str, str]
 #: of them; takes `columns`.
 TABLE = "unnest(%s::text[], %s::text[], %s::text[])"
 OF_THREADS = f"(application, pipeline, checkpoint) IN (SELECT * FROM {TABLE})"
-_EARLIEST = datetime.min.replace(tzinfo=UTC)
-
-
-def live(threads: Sequence[ThreadState]) -> list[ThreadState]:
-    """Return the runs on live checkpoints, in the given order."""
-    newest: dict[tuple[str, str], ThreadState] = {}
-    for each in sorted(threads, key=_started):
-        newest[(each.application, each.pipeline)] = each
-    return [each for each in threads if newest[(each.application, each.pipeline)] is each]
 
 
 def live_keys(threads: Sequence[ThreadState]) -> frozenset[PipelineKey]:
@@ -34,10 +25,33 @@ def live_keys(threads: Sequence[ThreadState]) -> frozenset[PipelineKey]:
     return frozenset(pipeline_key(each) for each in live(threads))
 
 
-def live_checkpoints(applications: Iterable[str]) -> frozenset[PipelineKey]:
-    """Return the live checkpoints of some applications, with their pipelines."""
-    names = [[*applications]]
-    return live_keys(row_mapping.THREADS.load_readable("application = ANY(%s::text[])", names))
+class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
+    """The checkpoints of some applications, each with its pipeline."""
+
+    live: frozenset[PipelineKey]
+    #: Those that no run uses, and since when.
+    no_run_since: dict[PipelineKey, datetime]
+
+    @classmethod
+    def of(cls, threads: Sequence[ThreadState], instances: Iterable[InstanceState]) -> Checkpoints:
+        """Return the checkpoints of some runs; `instances` are those that run them."""
+        by_id = {each.id: each for each in instances}
+        since = {pipeline_key(each): no_run_since(each, by_id) for each in threads}
+        return cls(
+            live=live_keys(threads),
+            no_run_since={key: at for key, at in since.items() if at is not None},
+        )
+
+
+def checkpoints(applications: Iterable[str]) -> Checkpoints:
+    """Return the checkpoints of some applications."""
+    names, where = [*applications], "application = ANY(%s::text[])"
+    threads = row_mapping.THREADS.load_readable(where, [names])
+    ids = [each.instance for each in threads]
+    return Checkpoints.of(
+        threads,
+        row_mapping.INSTANCES.load_readable(f"{where} AND id = ANY(%s::uuid[])", [names, ids]),
+    )
 
 
 def running_on_others(threads: Sequence[ThreadState]) -> tuple[ThreadState, ...]:
@@ -53,25 +67,16 @@ def running_on_others(threads: Sequence[ThreadState]) -> tuple[ThreadState, ...]
     return tuple(each for _, each in sorted(found.items()))
 
 
-def _started(thread: ThreadState) -> tuple[datetime, str]:
-    # A run describes its pipeline at its start. A run that did not has only its last change.
-    return thread.described_at or thread.since or _EARLIEST, thread.checkpoint
-
-
-def pipeline_key(thread: ThreadState) -> PipelineKey:
-    """Return the pipeline and checkpoint of a run."""
-    return (thread.application, thread.pipeline, thread.checkpoint)
-
-
-def task_key(id: TaskId) -> PipelineKey:
-    """Return the pipeline and checkpoint of a task."""
-    return (id.application, id.pipeline, id.checkpoint)
+def pipeline_key(of: ThreadState | TaskId) -> PipelineKey:
+    """Return the pipeline and checkpoint of a run, or of a task."""
+    return (of.application, of.pipeline, of.checkpoint)
 
 
 def columns(threads: Sequence[ThreadState]) -> list[list[str]]:
-    """Return the parameters of `TABLE`."""
+    """Return the live checkpoints of `threads` as the parameters of `TABLE`."""
+    shown = live(threads)
     return [
-        [each.application for each in threads],
-        [each.pipeline for each in threads],
-        [each.checkpoint for each in threads],
+        [each.application for each in shown],
+        [each.pipeline for each in shown],
+        [each.checkpoint for each in shown],
     ]

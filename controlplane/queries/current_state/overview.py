@@ -29,14 +29,14 @@ GLANCE, FEW = 20, 3
 _MUTED = """EXISTS (SELECT FROM error_group WHERE error_group.application = task.application
     AND error_group.fingerprint = task.fingerprint AND error_group.status = 'MUTED')"""
 _MUTED_STOPS = f"""
-SELECT count(*) FROM task WHERE {live_checkpoints.OF_THREADS} AND status <> 'RUNNING' AND {_MUTED}
+SELECT count(*) FROM task WHERE {live_checkpoints.OF_THREADS} AND {sql.STOPPED} AND {_MUTED}
 """
 # DEAD ones first, then the longest stopped: what is left out can wait. Few tasks are stopped, and
 # they have an index, which the planner does not choose beside a list of pipelines.
 _STOPS = f"""
 WITH task AS MATERIALIZED (
     SELECT application, pipeline, checkpoint, digest, status, since, held, fingerprint
-    FROM task WHERE status <> 'RUNNING'
+    FROM task WHERE {sql.STOPPED}
 ), stopped AS (
     SELECT digest, status, since, held, count(*) OVER alike AS alike,
         sum(held) OVER alike AS together,
@@ -124,9 +124,7 @@ def overview() -> Overview:
 
 def _stops(threads: Sequence[ThreadState]) -> tuple[tuple[Stop, ...], int]:
     """Return the first stops, and the number of further ones."""
-    rows = sql.rows(
-        _STOPS, [*live_checkpoints.columns(live_checkpoints.live(threads)), FEW, GLANCE]
-    )
+    rows = sql.rows(_STOPS, [*live_checkpoints.columns(threads), FEW, GLANCE])
     digests = [digest for digest, *_ in rows]
     tasks = {
         task.id.digest: task
@@ -143,5 +141,5 @@ def _stops(threads: Sequence[ThreadState]) -> tuple[tuple[Stop, ...], int]:
 
 
 def _muted_stops(threads: Sequence[ThreadState]) -> int:
-    ((count,),) = sql.rows(_MUTED_STOPS, live_checkpoints.columns(live_checkpoints.live(threads)))
+    ((count,),) = sql.rows(_MUTED_STOPS, live_checkpoints.columns(threads))
     return int(count)

@@ -12,6 +12,7 @@ from arrester.controlplane.domain.error_policy.tolerance import Window
 from arrester.controlplane.domain.events import PipelineDescribed
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state import tolerance_usage
+from arrester.controlplane.domain.state.live_runs import live
 from arrester.controlplane.domain.state.states import (
     ApplicationState,
     InstanceState,
@@ -62,9 +63,7 @@ def policies(application: str, *, now: datetime) -> tuple[PipelinePolicy, ...]:
             gauges=tuple(_gauges(each, now)),
             has_other_checkpoint=each.pipeline in doubled,
         )
-        for each in sorted(
-            live_checkpoints.live(threads), key=lambda each: (each.pipeline, each.checkpoint)
-        )
+        for each in sorted(live(threads), key=lambda each: (each.pipeline, each.checkpoint))
     )
 
 

@@ -45,7 +45,7 @@ def paused(application: str, *, fingerprint: str | None = None, limit: int = 500
     store.read_stream(application)
     threads = row_mapping.THREADS.load("application = %s", [application])
     where = f"{_RESUMABLE} AND (%s::text IS NULL OR fingerprint = %s)"
-    live = live_checkpoints.columns(live_checkpoints.live(threads))
+    live = live_checkpoints.columns(threads)
     parameters = [*live, fingerprint, fingerprint]
     tasks = row_mapping.TASKS.load(
         f"{where} ORDER BY since, digest LIMIT %s", [*parameters, paging.checked(limit)]
@@ -60,7 +60,7 @@ def paused_of(digests: Sequence[str]) -> Paused:
     threads = row_mapping.THREADS.load_readable("true", [])
     tasks = row_mapping.TASKS.load(
         f"{_RESUMABLE} AND digest = ANY(%s::uuid[]) ORDER BY since, digest",
-        [*live_checkpoints.columns(live_checkpoints.live(threads)), list(digests)],
+        [*live_checkpoints.columns(threads), list(digests)],
     )
     return Paused(tasks=tuple(tasks), more=0)
 

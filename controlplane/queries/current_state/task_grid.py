@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from arrester.controlplane.domain.state.live_runs import live
 from arrester.controlplane.domain.state.states import (
     TaskState,
     TaskStatus,
@@ -24,13 +25,15 @@ _FIRST_TASKS = f"""digest IN (
     LATERAL (
         SELECT digest FROM task WHERE task.application = line.application
             AND task.pipeline = line.pipeline AND task.checkpoint = line.checkpoint
-            AND (%s = '' OR starts_with(task.key, %s))
+            AND task.status <> 'DISMISSED' AND (%s = '' OR starts_with(task.key, %s))
         ORDER BY status, key NULLS FIRST, digest LIMIT %s OFFSET %s) AS first)
     ORDER BY status, key NULLS FIRST, digest"""
+#: The statuses of counted tasks: all but DISMISSED.
+COUNTED = (TaskStatus.RUNNING, TaskStatus.PAUSED, TaskStatus.DEAD)
 # Each from an index alone: a task's state takes a kilobyte, and there may be very many.
 _COUNTS = """
 SELECT application, pipeline, checkpoint, status, count(*) FROM task
-WHERE application = ANY(%s::text[]) GROUP BY 1, 2, 3, 4
+WHERE application = ANY(%s::text[]) AND status <> 'DISMISSED' GROUP BY 1, 2, 3, 4
 UNION ALL
 SELECT application, pipeline, checkpoint, 'held', sum(held) FROM task
 WHERE application = ANY(%s::text[]) AND held > 0 GROUP BY 1, 2, 3
@@ -41,9 +44,9 @@ class GridPipeline(msgspec.Struct, frozen=True, kw_only=True):
     """A pipeline on a checkpoint with its tasks, as shown in the grid."""
 
     thread: ThreadState
-    #: DEAD and PAUSED ones first, then by key; at most `limit`.
+    #: DEAD and PAUSED ones first, then by key; at most `limit`, without dismissed ones.
     tasks: tuple[TaskState, ...]
-    #: The number of tasks with a row, by status.
+    #: The number of tasks with a row, by status; dismissed ones are left out.
     counts: dict[str, int]
     #: Their held records.
     held: int = 0
@@ -71,11 +74,11 @@ def pipelines(
     from `offset` on.
     """
     all_threads = threads(application)
-    shown = [each for each in live_checkpoints.live(all_threads) if only in (None, each.pipeline)]
+    shown = [each for each in live(all_threads) if only in (None, each.pipeline)]
     tasks: dict[live_checkpoints.PipelineKey, list[TaskState]] = defaultdict(list)
     parameters = [*live_checkpoints.columns(shown), key, key, paging.checked(limit), offset]
     for task in row_mapping.TASKS.load(_FIRST_TASKS, parameters):
-        tasks[live_checkpoints.task_key(task.id)].append(task)
+        tasks[live_checkpoints.pipeline_key(task.id)].append(task)
     return grid(shown, all_threads, tasks, _counts([application]))
 
 
@@ -94,7 +97,7 @@ def grid(
         pipeline = GridPipeline(
             thread=thread,
             tasks=tuple(tasks.get(key, ())),
-            counts={status.value: count[status] for status in TaskStatus},
+            counts={status.value: count[status] for status in COUNTED},
             held=count["held"],
             has_other_checkpoint=thread.pipeline in doubled,
         )

@@ -11,9 +11,11 @@ import msgspec
 
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.domain.state.live_runs import live, no_run_since
 from arrester.controlplane.domain.state.states import (
     CommandState,
     GroupState,
+    InstanceState,
     TaskState,
     ThreadState,
 )
@@ -50,16 +52,30 @@ class TaskDetail(msgspec.Struct, frozen=True, kw_only=True):
     """A task with what an operator needs to decide."""
 
     state: TaskState
-    #: Its pipeline's current run; None if none was reported.
+    #: The current run of its checkpoint, and the instance; None if none was reported.
     thread: ThreadState | None
+    instance: InstanceState | None
+    #: The live run of its pipeline.
+    newest: ThreadState | None
     #: The failed record with its body; None if no record is the cause.
     failure: StoredEvent | None
     #: The open command for it.
     open_command: CommandState | None
     #: The newest command for it, open or not.
     last_command: CommandState | None
-    #: Whether its checkpoint is the live one of its pipeline; if not, no count contains it.
-    live: bool = True
+
+    @property
+    def live(self) -> bool:
+        """Whether its checkpoint is the live one of its pipeline; if not, no count contains it."""
+        return self.newest == self.thread
+
+    @property
+    def no_run_since(self) -> datetime | None:
+        """Since when no run uses its checkpoint; None while one does, or if none was reported."""
+        if self.thread is None:
+            return None
+        instances = {} if self.instance is None else {self.instance.id: self.instance}
+        return no_run_since(self.thread, instances)
 
 
 def task(digest: str) -> TaskDetail:
@@ -69,6 +85,11 @@ def task(digest: str) -> TaskDetail:
     threads = row_mapping.THREADS.load(
         "application = %s AND pipeline = %s", [id.application, id.pipeline]
     )
+    thread = next((each for each in threads if each.checkpoint == id.checkpoint), None)
+    runs_on = [None if thread is None else thread.instance]
+    instances = row_mapping.INSTANCES.load(
+        "application = %s AND id = %s", [id.application, *runs_on]
+    )
     newest = commands.commands(id.application, task=digest, limit=1).rows
     # However many were refused since it was issued.
     waiting = row_mapping.COMMANDS.load(
@@ -77,11 +98,12 @@ def task(digest: str) -> TaskDetail:
     )
     return TaskDetail(
         state=state,
-        thread=next((each for each in threads if each.checkpoint == id.checkpoint), None),
+        thread=thread,
+        instance=next(iter(instances), None),
+        newest=next(iter(live(threads)), None),
         failure=history.event_if_kept(id.application, state.failure_sequence),
         open_command=waiting[0] if waiting else None,
         last_command=newest[0] if newest else None,
-        live=live_checkpoints.task_key(id) in live_checkpoints.live_keys(threads),
     )
 
 
@@ -107,10 +129,10 @@ def tasks(
     if wanted.key:
         where, parameters = f"{where} AND starts_with(key, %s)", [*parameters, wanted.key]
     if wanted.live:
-        shown = live_checkpoints.live(row_mapping.THREADS.load_readable("true", []))
+        threads = row_mapping.THREADS.load_readable("true", [])
         where, parameters = (
             f"{where} AND {live_checkpoints.OF_THREADS}",
-            [*parameters, *live_checkpoints.columns(shown)],
+            [*parameters, *live_checkpoints.columns(threads)],
         )
     column = _COLUMNS[sort.removeprefix("-")]
     direction, compared = ("DESC", "<") if sort.startswith("-") else ("ASC", ">")
@@ -154,7 +176,7 @@ def stopped_by_group(groups: Iterable[GroupState]) -> Counter[tuple[str, str]]:
     threads = row_mapping.THREADS.load_readable("application = ANY(%s)", [applications])
     rows = sql.rows(
         "SELECT application, fingerprint, count(*) FROM task"
-        f" WHERE status <> 'RUNNING' AND {live_checkpoints.OF_THREADS} GROUP BY 1, 2",
-        live_checkpoints.columns(live_checkpoints.live(threads)),
+        f" WHERE {sql.STOPPED} AND {live_checkpoints.OF_THREADS} GROUP BY 1, 2",
+        live_checkpoints.columns(threads),
     )
     return Counter({(name, cause): count for name, cause, count in rows})

@@ -135,10 +135,9 @@ def group(application: str, fingerprint: str) -> GroupDetail:
     (state,) = states
     threads = row_mapping.THREADS.load_readable("application = %s", [application])
     where = (
-        "application = %s AND fingerprint = %s AND status <> 'RUNNING'"
-        f" AND {live_checkpoints.OF_THREADS}"
+        f"application = %s AND fingerprint = %s AND {sql.STOPPED} AND {live_checkpoints.OF_THREADS}"
     )
-    live = live_checkpoints.columns(live_checkpoints.live(threads))
+    live = live_checkpoints.columns(threads)
     stopped = row_mapping.TASKS.load(
         f"{where} ORDER BY since DESC, digest DESC LIMIT %s",
         [application, fingerprint, *live, paging.MAX_ROWS],
@@ -235,8 +234,9 @@ def affected(application: str, fingerprint: str, *, live: bool = True) -> Affect
     tasks = tuple((states[digest], count) for digest, count in counts.items() if digest in states)
     if not live:
         return Affected(tasks=tasks, older=0, complete=complete)
-    keys = live_checkpoints.live_checkpoints([application])
-    shown = tuple(each for each in tasks if live_checkpoints.task_key(each[0].id) in keys)
+    threads = row_mapping.THREADS.load_readable("application = %s", [application])
+    keys = live_checkpoints.live_keys(threads)
+    shown = tuple(each for each in tasks if live_checkpoints.pipeline_key(each[0].id) in keys)
     return Affected(tasks=shown, older=len(tasks) - len(shown), complete=complete)
 
 

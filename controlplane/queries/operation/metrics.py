@@ -13,13 +13,12 @@ from arrester.controlplane.domain.state.states import (
     ApplicationStatus,
     CommandStatus,
     InstanceStatus,
-    TaskStatus,
 )
-from arrester.controlplane.queries.current_state import task_grid
 from arrester.controlplane.queries.current_state.instances import (
     in_progress_seconds,
     instance_counts,
 )
+from arrester.controlplane.queries.current_state.task_grid import COUNTED, task_counts
 from arrester.controlplane.queries.operation import health
 from arrester.controlplane.queries.operation.health import Health, Lag
 from arrester.controlplane.views import row_mapping
@@ -53,13 +52,13 @@ def metrics() -> MetricValues:
     # Applications first: each of them has a lag by then.
     states = row_mapping.APPLICATIONS.load_readable("true ORDER BY name", [])
     names = [each.name for each in states]
-    tasks, instances = task_grid.task_counts(names), instance_counts(names)
+    tasks, instances = task_counts(names), instance_counts(names)
     return MetricValues(
         lags=health.lags(),
         health=health.health(),
         latched={each.name: each.status is ApplicationStatus.LATCHED for each in states},
         failed={each.name: each.failed for each in states},
-        tasks={(name, word.value): tasks[name][word] for name in names for word in TaskStatus},
+        tasks={(name, each.value): tasks[name][each] for name in names for each in COUNTED},
         instances=_counted(models.Instance, names, InstanceStatus),
         commands=_counted(models.Command, names, CommandStatus),
         refused=frozenset(each.application for each in health.refusals()),

@@ -34,8 +34,9 @@ PEOPLE = {"viewer": "ben", "operator": "ana", "admin": "ada"}
 #: URLs without a page: parts of pages, files, endpoints for machines.
 NO_PAGES = {
     "skip-dialog", "resume-at-dialog", "shut-down-dialog", "start-dialog", "mute-dialog",
-    "resume-many-dialog", "groups-dialog", "dismiss-entry-dialog", "policy-dialog", "export",
-    "live", "login", "logout", "healthz", "readyz", "metrics", "problems",
+    "resume-many-dialog", "groups-dialog", "dismiss-entry-dialog", "policy-dialog",
+    "dismiss-task-dialog", "export", "live", "login", "logout", "healthz", "readyz", "metrics",
+    "problems",
 }  # fmt: skip
 
 

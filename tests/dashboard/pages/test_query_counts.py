@@ -23,11 +23,11 @@ from tests.dashboard.story import TYPO, Story, failure
 NO_PAGES = {
     "act-on-group", "act-on-groups", "api-act-on-group", "api-act-on-groups",
     "api-act-on-quarantine", "api-cancel-command", "api-docs", "api-notes", "api-resume-many",
-    "api-unknown", "cancel-command", "change-account", "create-account", "dismiss-entry", "export",
-    "healthz",
-    "live", "login", "logout", "metrics", "mute-group", "note-on-command", "note-on-group",
-    "note-on-task", "pause", "put-back", "readyz", "restart", "resume", "resume-at",
-    "resume-many", "schema", "set-policy", "shut-down", "skip", "start", "test-error",
+    "api-unknown", "cancel-command", "change-account", "create-account", "dismiss-entry",
+    "dismiss-task", "export", "healthz", "live", "login", "logout", "metrics", "mute-group",
+    "note-on-command", "note-on-group", "note-on-task", "pause", "put-back", "readyz", "restart",
+    "resume", "resume-at", "resume-many", "schema", "set-policy", "shut-down", "skip", "start",
+    "test-error",
 }  # fmt: skip
 #: Of the log and its partitions, in this transaction.
 SCANS = """
@@ -53,6 +53,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "task-history": [task],
         "skip-dialog": [task],
         "resume-at-dialog": [task],
+        "dismiss-task-dialog": [task],
         "error": [app, cause],
         "mute-dialog": [app, cause],
         "command": [command],

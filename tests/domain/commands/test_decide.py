@@ -37,6 +37,7 @@ from arrester.controlplane.domain.events import (
     ResumeHow,
     Run,
     TaskDied,
+    TaskDismissed,
     TaskPaused,
     TaskResumed,
     ThreadDied,
@@ -207,6 +208,44 @@ def test_a_command_waits_for_the_instance_that_runs_the_task(gone: Event) -> Non
     (command,) = Given(*PAUSED, gone).when(CommandKind.RESUME_TASK, task=JFK)
     assert isinstance(command, CommandIssued)
     assert command.instances == ()
+
+
+def test_a_task_without_a_run_can_be_dismissed() -> None:
+    running = Given(*PAUSED).refuses(CommandKind.DISMISS_TASK, task=JFK)
+    assert running.startswith("instance driver runs delays on this checkpoint")
+    for gone in (
+        histories.event(ThreadDied(reason="failed")),
+        histories.event(InstanceLost(last_heard=NOON), run=None),
+        histories.event(InstanceStopped(reason="done"), run=None),
+    ):
+        for latched in ([], [LATCHED]):
+            events = Given(*PAUSED, gone, *latched).when(CommandKind.DISMISS_TASK, task=JFK)
+            assert events[1:] == [
+                TaskDismissed(task="JFK", actor="ana", reason="because"),
+                CommandApplied(command=ID),
+            ]
+    again = [*PAUSED, gone, histories.event(TaskDismissed(task="JFK", actor="ana", reason="x"))]
+    why = "only a task that is PAUSED, DEAD or holds records can be dismissed; delays_JFK is {}"
+    refused = Given(*again).refuses(CommandKind.DISMISS_TASK, task=JFK)
+    assert refused == why.format("DISMISSED")
+    refused = Given(*histories.started()).refuses(CommandKind.DISMISS_TASK, task=JFK)
+    assert refused == why.format("RUNNING")
+    busy = Given(*PAUSED, gone, issued()).refuses(CommandKind.DISMISS_TASK, task=JFK)
+    assert busy == "RESUME_TASK by ben is already in progress for this task"
+
+
+def test_a_task_of_an_older_checkpoint_gets_no_command_but_its_dismissal() -> None:
+    newer = histories.event(
+        ThreadStarted(), minute=9, run=Run(pipeline="delays", checkpoint="cp-2", epoch=1)
+    )
+    why = "delays_JFK is of an older checkpoint; the newest run of delays uses cp-2"
+    given = Given(*PAUSED, newer)
+    for kind in (CommandKind.RESUME_TASK, CommandKind.SKIP_RECORD, CommandKind.RESUME_AT):
+        assert given.refuses(kind, task=JFK) == why
+    # Its own run has a live instance.
+    assert "runs delays on this checkpoint" in given.refuses(CommandKind.DISMISS_TASK, task=JFK)
+    ended = Given(*PAUSED, histories.event(ThreadDied(reason="done")), newer)
+    assert len(ended.when(CommandKind.DISMISS_TASK, task=JFK)) == 3
 
 
 # ── application commands ─────────────────────────────────────────────────────────────────────

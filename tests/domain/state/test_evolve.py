@@ -35,10 +35,14 @@ from arrester.controlplane.domain.events import (
     RecordsHeld,
     Response,
     ResumeHow,
+    RetriesCounted,
     Run,
+    StateReported,
     TaskDied,
+    TaskDismissed,
     TaskEvent,
     TaskPaused,
+    TaskReported,
     TaskRestarted,
     TaskResumed,
     ThreadDied,
@@ -253,6 +257,26 @@ def test_a_resumed_task_is_running(again: TaskResumed | TaskRestarted) -> None:
     assert state.counters.records_skipped == (getattr(again, "how", None) is ResumeHow.SKIP)
 
 
+@pytest.mark.parametrize(
+    ("reported", "status"),
+    [
+        (TaskPaused(task="JFK", position=9, failure=FAILURE), TaskStatus.PAUSED),
+        (TaskResumed(task="JFK", how=ResumeHow.RESTART), TaskStatus.RUNNING),
+        (RecordsHeld(task="JFK", held=5, first_position=7), TaskStatus.RUNNING),
+        (RetriesCounted(task="JFK", retries=1), TaskStatus.RUNNING),
+        (StateReported(tasks=(TaskReported(task="JFK", status="DEAD"),)), TaskStatus.DEAD),
+    ],
+)
+def test_a_dismissed_task_is_not_stopped_until_an_agent_reports_it(
+    reported: EventData, status: TaskStatus
+) -> None:
+    stopped = [each.data for each in histories.paused()]
+    dismissed = TaskDismissed(task="JFK", actor="ana", reason="renamed")
+    state = task(*stopped, dismissed)
+    assert (state.status, state.held, state.first_stopped) == (TaskStatus.DISMISSED, 0, None)
+    assert task(*stopped, dismissed, reported).status is status
+
+
 def test_a_task_dies_of_its_failure() -> None:
     state = task(TaskDied(task="JFK", position=7, failure=FAILURE))
     assert (state.status, state.position, state.failure) == (TaskStatus.DEAD, 7, FAILURE)
@@ -329,9 +353,9 @@ def test_the_states_of_an_instance(reported: list[EventData], status: InstanceSt
 
 def test_lost_is_an_overlay_that_ends() -> None:
     lost = InstanceLost(last_heard=NOON)
-    assert instance(lost).lost
+    assert instance(lost).lost and instance(lost).last_heartbeat == NOON
     assert instance(lost).status is InstanceStatus.RUNNING
-    assert not instance(lost, InstanceFound()).lost
+    assert instance(lost, InstanceFound()) == replace(instance(), sequence=3)
     assert not instance(lost, InstanceStopped(reason="done")).lost
     assert not instance(InstanceStopped(reason="done"), lost).lost
 

@@ -1,0 +1,41 @@
+"""Which runs are live: the newest of each pipeline; and since when a checkpoint has no run.
+
+A run is as new as its start; its end makes it no newer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from arrester.controlplane.domain.python_versions import UTC
+from arrester.controlplane.domain.state.states import InstanceState, ThreadState, ThreadStatus
+
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
+
+
+def live(threads: Sequence[ThreadState]) -> list[ThreadState]:
+    """Return the runs on live checkpoints, in the given order."""
+    newest: dict[tuple[str, str], ThreadState] = {}
+    for each in sorted(threads, key=_started):
+        newest[(each.application, each.pipeline)] = each
+    return [each for each in threads if newest[(each.application, each.pipeline)] is each]
+
+
+def _started(thread: ThreadState) -> tuple[datetime, str]:
+    # A run describes its pipeline at its start. A run that did not has only its last change.
+    return thread.described_at or thread.since or _EARLIEST, thread.checkpoint
+
+
+def no_run_since(thread: ThreadState, instances: Mapping[UUID, InstanceState]) -> datetime | None:
+    """Return since when no run uses the checkpoint of `thread`; None while one does.
+
+    Of a lost instance, this is its last heartbeat.
+    """
+    instance = None if thread.instance is None else instances.get(thread.instance)
+    if thread.status is ThreadStatus.DEAD or instance is None:
+        return thread.since
+    if instance.lost and isinstance(instance.last_heartbeat, datetime):
+        return instance.last_heartbeat
+    return instance.since if instance.lost or instance.ended else None

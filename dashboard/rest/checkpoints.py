@@ -1,0 +1,61 @@
+"""REST: the checkpoints of lists: a parameter, and fields of tasks and runs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from rest_framework import serializers
+
+from arrester.controlplane import queries
+from arrester.dashboard.rest.base import ListedChoiceField
+
+
+class CheckpointsField(ListedChoiceField):
+    """The checkpoints of a list: the newest of each pipeline, or all."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            ["live", "all"],
+            required=False,
+            default="live",
+            help_text="`live`: the newest checkpoint of each pipeline.",
+        )
+
+
+class LiveField(serializers.BooleanField):
+    """Whether a run, or the id of a task, is of a live checkpoint.
+
+    The serializer's context has `checkpoints`.
+    """
+
+    def __init__(self, source: str) -> None:
+        text = "Whether its checkpoint is the newest of its pipeline; no count contains others."
+        super().__init__(source=source, read_only=True, help_text=text)
+
+    def to_representation(self, value: Any) -> bool:
+        """Return whether the checkpoint is live."""
+        checkpoints: queries.Checkpoints = self.context["checkpoints"]
+        return queries.pipeline_key(value) in checkpoints.live
+
+
+class NoRunSinceField(serializers.DateTimeField):
+    """Since when no run uses the checkpoint of a run, or of a task's id.
+
+    The serializer's context has `checkpoints`.
+    """
+
+    def __init__(self, source: str) -> None:
+        text = "Since when no run uses its checkpoint; null while one does."
+        super().__init__(source=source, read_only=True, allow_null=True, help_text=text)
+
+    def to_representation(self, value: Any) -> Any:
+        """Return the time, or None."""
+        checkpoints: queries.Checkpoints = self.context["checkpoints"]
+        since: datetime | None = checkpoints.no_run_since.get(queries.pipeline_key(value))
+        return None if since is None else super().to_representation(since)
+
+
+def pop_live(parameters: dict[str, Any]) -> bool:
+    """Remove `checkpoints` from the parameters; return whether only live ones are requested."""
+    return bool(parameters.pop("checkpoints") == "live")
