@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
@@ -13,6 +13,8 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from arrester.controlplane import queries
+from arrester.controlplane.domain.errors import BeforeHistory, InvalidValue, NotFound
+from arrester.dashboard.http_errors import status_code
 from arrester.dashboard.permissions import POSITIONS, Person
 
 
@@ -40,6 +42,8 @@ MORE = (
     Section("quarantine", "Quarantine", "q"),
     Section("settings", "Settings", "s"),
 )
+#: Where a request keeps why there is no state of the requested point of the past.
+AS_OF_ERROR = "arrester.as_of_error"
 #: An older waiting batch is reported in a banner.
 BEHIND_SECONDS = 5.0
 
@@ -82,7 +86,8 @@ def page(
     lags = queries.lags() if lags is None else lags
     positions: dict[str, int] = request.META[POSITIONS]
     health = health or queries.health()
-    shell = {
+    as_of = _as_of_menu(request, has_past="now_url" in context)
+    shell = as_of | {
         "who": who,
         "now": timezone.now(),
         "place": {
@@ -90,7 +95,7 @@ def page(
             "section": section,
             "title": title
             or next(each.label for each in (*SECTIONS, *MORE) if each.name == section),
-            "url": url or request.get_full_path(),
+            "url": url or (request.path if as_of["as_of_error"] else request.get_full_path()),
             "shows": shows,
             "live": live,
         },
@@ -115,14 +120,31 @@ def restore_query(request: HttpRequest, own: str) -> None:
         request.GET = cast(Any, QueryDict(shown.query))
 
 
-def requested_as_of(request: HttpRequest) -> queries.AsOf | None:
-    """Return the point of the past in the URL; None for now. Raises InvalidValue."""
-    text = request.GET.get("as_of", "") if request.method == "GET" else ""
-    return queries.as_of(text) if text else None
+def now_or_then(
+    request: HttpRequest,
+    now: Callable[..., HttpResponse],
+    then: Callable[[queries.AsOf], HttpResponse],
+) -> HttpResponse:
+    """Render a page as of the point in the URL; without one, `now`.
+
+    If there is no state of that point, the reason is shown beside the field, above the page of now.
+    """
+    text = request.GET.get("as_of", "")
+    if not text:
+        return now()
+    try:
+        return then(queries.as_of(text))
+    except (BeforeHistory, InvalidValue, NotFound) as error:
+        if isinstance(error, InvalidValue) and error.name != "as_of":
+            raise
+        request.META[AS_OF_ERROR] = str(error)
+        return now(status=status_code(error))
 
 
 def as_of_context(when: queries.AsOf | None, *, application: str, url: str) -> dict[str, Any]:
     """Return the context of the form and the banner of a page whose current state is at `url`."""
+    if when and when.before_last_command:
+        when = queries.AsOf(position=queries.position(application, when))
     return {
         "when": when,
         "of": application,
@@ -130,6 +152,15 @@ def as_of_context(when: queries.AsOf | None, *, application: str, url: str) -> d
         # Links from here lead to the same point of the past.
         "then": f"?{urlencode({'as_of': str(when)})}" if when else "",
     }
+
+
+def _as_of_menu(request: HttpRequest, *, has_past: bool) -> dict[str, Any]:
+    """Return the context of the menu in the header."""
+    text = request.GET.get("as_of", "")
+    error = request.META.get(AS_OF_ERROR, "")
+    if text and not has_past:
+        error = "This page has no earlier states. It shows the current state."
+    return {"as_of_text": text, "as_of_error": error}
 
 
 def _lag_context(lags: Sequence[queries.Lag]) -> dict[str, Any]:

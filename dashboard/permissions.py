@@ -157,7 +157,7 @@ def message_page(request: HttpRequest, text: str, *, status: int) -> HttpRespons
         response = render(request, "dashboard/refusal_banner.html", {"text": text}, status=status)
         response["HX-Reswap"] = "none"
         return response
-    context = {"text": text, "status": status, "as_of": request.GET.get("as_of")}
+    context = {"text": text, "status": status}
     return render(request, "dashboard/message_page.html", context, status=status)
 
 

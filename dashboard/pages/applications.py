@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
@@ -14,8 +15,8 @@ from arrester.dashboard.components import buttons, command_delivery, failure_rat
 from arrester.dashboard.page_frame import (
     Notice,
     as_of_context,
+    now_or_then,
     page,
-    requested_as_of,
     restore_query,
 )
 from arrester.dashboard.permissions import Person, for_people
@@ -46,8 +47,9 @@ def applications(request: HttpRequest, who: Person) -> HttpResponse:
 @for_people
 def application(request: HttpRequest, who: Person, name: str) -> HttpResponse:
     """Show one application, now or in the past."""
-    when = requested_as_of(request)
-    return _show_past(request, who, name, when) if when else show(request, who, name)
+    return now_or_then(
+        request, partial(show, request, who, name), partial(_show_past, request, who, name)
+    )
 
 
 def show(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from functools import partial
 from typing import Any, NamedTuple
 
 from django.http import HttpRequest, HttpResponse, QueryDict
@@ -22,8 +23,8 @@ from arrester.dashboard.components import buttons, failure_rates, filters, time_
 from arrester.dashboard.page_frame import (
     Notice,
     as_of_context,
+    now_or_then,
     page,
-    requested_as_of,
     restore_query,
 )
 from arrester.dashboard.permissions import Person, for_people
@@ -101,10 +102,11 @@ def _choices(wanted: queries.GroupFilter, counts: dict[str, int]) -> list[StateC
 @for_people
 def error(request: HttpRequest, who: Person, application: str, fingerprint: str) -> HttpResponse:
     """Show one error group with its newest example, or the occurrence `at`; now or in the past."""
-    when = requested_as_of(request)
-    if when:
-        return _show_past(request, who, application, fingerprint, when)
-    return show(request, who, application, fingerprint)
+    return now_or_then(
+        request,
+        partial(show, request, who, application, fingerprint),
+        partial(_show_past, request, who, application, fingerprint),
+    )
 
 
 def show(

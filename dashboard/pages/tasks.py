@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -21,8 +22,8 @@ from arrester.dashboard.components.state_timeline import strip
 from arrester.dashboard.page_frame import (
     Notice,
     as_of_context,
+    now_or_then,
     page,
-    requested_as_of,
     restore_query,
 )
 from arrester.dashboard.permissions import Person, for_people
@@ -93,7 +94,11 @@ def held(request: HttpRequest, who: Person) -> HttpResponse:
 @for_people
 def task(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
     """Show one task: its failure, and the possible actions."""
-    return show(request, who, digest)
+    return now_or_then(
+        request,
+        partial(show, request, who, digest),
+        lambda when: show(request, who, digest, when=when),
+    )
 
 
 def show(
@@ -101,11 +106,11 @@ def show(
     who: Person,
     digest: str,
     *,
+    when: queries.AsOf | None = None,
     notice: Notice | None = None,
     status: int = 200,
 ) -> HttpResponse:
     """Render the task's page, after an action with its result."""
-    when = requested_as_of(request)
     detail = queries.as_of_state.task(digest, when) if when else queries.task(digest)
     name = detail.state.id.application
     url = reverse("task", args=[digest])

@@ -76,7 +76,8 @@ class AsOfQuerySerializer(serializers.Serializer[Any]):
 
     as_of = serializers.CharField(
         required=False,
-        help_text="A time of the server, or a position in the log of one application: @18233.",
+        help_text="A time of the server, an age (5m), a position in the log of one application"
+        " (@18233), or last-command: before the application's newest command.",
     )
 
 

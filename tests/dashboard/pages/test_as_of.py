@@ -38,10 +38,12 @@ def test_a_task_as_of_an_event_is_its_past(flights: Story, operator: Client) -> 
     assert f"{url}?as_of=@{paused}" in now
     assert "Cause" in then and "Back to now" in then and "N384HA" in then
     assert 'id="actions"' not in then and "data-live=" not in then
+    # The error is beside the field, above the current state.
     wrong = text(operator, f"{url}?as_of=tomorrow-ish", status=400)
     assert 'name="as_of" value="tomorrow-ish"' in wrong and f'action="{url}"' in wrong
-    assert "is not allowed" in wrong and f'href="{url}">Back to now' in wrong
-    assert text(operator, f"{url}?as_of=@999999", status=400)
+    assert "an age (5m, 1h, 2d), a time" in wrong and "Back to now" not in wrong
+    assert f'hx-get="{url}"' in wrong
+    assert "the newest position of flights" in text(operator, f"{url}?as_of=@999999", status=400)
 
 
 def test_an_application_as_of_an_event_is_its_past(flights: Story, operator: Client) -> None:
@@ -64,6 +66,29 @@ def test_an_application_as_of_an_event_is_its_past(flights: Story, operator: Cli
     assert "1 task PAUSED" not in text(operator, f"{url}?{urlencode({'as_of': moment})}")
     assert text(operator, f"{url}?as_of=@999999", status=400)
     assert text(operator, reverse("application", args=["nobody"]) + "?as_of=@1", status=404)
+
+
+def test_an_age_and_the_last_command_are_points_of_the_past(
+    flights: Story, operator: Client
+) -> None:
+    url = reverse("application", args=["flights"])
+    last = f"{url}?as_of=last-command"
+    assert "flights has no command" in text(operator, last, status=400)
+    task = flights.pauses("JFK", held=5)
+    paused = queries.positions()["flights"]
+    flights.resumes("JFK", actions.resume_task(task.digest, actor="ana").id)
+    then = text(operator, last)
+    assert "1 task PAUSED" in then and f"flights @ {paused}." in then
+    assert f'{reverse("task", args=[task.digest])}?as_of=%40{paused}"' in then
+    assert "PAUSED" in text(operator, f"{reverse('task', args=[task.digest])}?as_of=last-command")
+    assert "Back to now" in text(operator, f"{url}?as_of=0s")
+    for age in ("5m", "1h"):
+        assert f'href="{url}?as_of={age}"' in then
+        assert "no application" in text(operator, f"{url}?as_of={age}", status=404)
+    assert "is not allowed" in text(operator, f"{url}?as_of=5 weeks", status=400)
+    for page in ("overview", "tasks", "errors", "commands", "settings"):
+        assert "shows the current state only" in text(operator, reverse(page))
+        assert "no earlier states" in text(operator, f"{reverse(page)}?as_of=5m")
 
 
 def test_an_error_as_of_an_event_is_its_past(flights: Story, operator: Client) -> None:
