@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.http import urlencode
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue, NotFound
@@ -152,7 +153,7 @@ def _group_context(
     state, now = group.state, timezone.now()
     application, fingerprint = state.application, state.fingerprint
     paused = any(each.status is TaskStatus.PAUSED for each in group.stopped)
-    example = _example(request, group)
+    example, span = _example(request, group), failure_rates.span(request.GET, now=now)
     api_url = request.build_absolute_uri(reverse("api-error", args=[application, fingerprint]))
     return {
         **record_text.context(example),
@@ -168,10 +169,14 @@ def _group_context(
             cursor=request.GET.get("after"),
             limit=RECENT,
         ),
-        "rate": failure_rates.rate(
-            failure_rates.span(request.GET, now=now),
-            application=application,
-            fingerprint=fingerprint,
+        "rate": failure_rates.rate(span, application=application, fingerprint=fingerprint),
+        "export_query": urlencode(
+            {
+                "application": application,
+                "fingerprint": fingerprint,
+                "from": span.start.isoformat(),
+                "to": span.end.isoformat(),
+            }
         ),
         "buttons": buttons.for_group(who, state),
         "markdown": issue_markdown.markdown(state, example, request.build_absolute_uri(url)),

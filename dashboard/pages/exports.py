@@ -22,6 +22,7 @@ from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.dashboard.components import filters
 from arrester.dashboard.permissions import Person, for_people
+from arrester.dashboard.rest.failures import FailureSerializer
 from arrester.dashboard.text import audit_text, event_text
 
 ROWS_PER_PAGE = 500
@@ -45,6 +46,44 @@ class Export(NamedTuple):
 def _errors(requested: QueryDict, now: datetime) -> Read:
     wanted, sort = filters.of_groups(requested, now=now), filters.sort_of_groups(requested)
     return lambda cursor: queries.groups(wanted, sort=sort, cursor=cursor, limit=ROWS_PER_PAGE)
+
+
+def _failures(requested: QueryDict, now: datetime) -> Read:
+    """Return how the failed records of the page's error groups and time range are read."""
+    wanted = filters.of_groups(requested, now=now)
+    application, fingerprint = wanted.application, requested.get("fingerprint") or None
+    groups = None
+    if fingerprint is not None:
+        queries.check_group(fingerprint, application)
+    elif wanted != queries.GroupFilter(
+        application=application, since=wanted.since, until=wanted.until
+    ):
+        groups = _groups(wanted)
+    filter = queries.FailureFilter(
+        application=application,
+        fingerprint=fingerprint,
+        groups=groups,
+        since=wanted.since,
+        until=wanted.until,
+    )
+
+    def read(cursor: str | None) -> queries.Page[Any]:
+        page = queries.failures(filter, cursor=cursor, limit=ROWS_PER_PAGE)
+        rows = FailureSerializer(page.rows, many=True).data
+        return queries.Page(rows=tuple(rows), next=page.next)
+
+    return read
+
+
+def _groups(wanted: queries.GroupFilter) -> set[tuple[str, str]]:
+    """Return application and fingerprint of all error groups of a filter."""
+    keys: set[tuple[str, str]] = set()
+    cursor: str | None = None
+    while True:
+        page = queries.groups(wanted, cursor=cursor, limit=ROWS_PER_PAGE)
+        keys.update((each.application, each.fingerprint) for each in page.rows)
+        if (cursor := page.next) is None:
+            return keys
 
 
 def _audit(requested: QueryDict, now: datetime) -> Read:
@@ -76,6 +115,13 @@ def _same(names: str) -> dict[str, str | Callable[[Any], Any]]:
     return {name: name for name in names.split()}
 
 
+_FAILURE = "stage exception_class condition message fingerprint frame attempts"
+
+
+def _of_failure(name: str) -> Callable[[Any], Any]:
+    return lambda row: row["failure"][name]
+
+
 EXPORTS = {
     "errors": Export(
         _errors,
@@ -84,6 +130,13 @@ EXPORTS = {
         | _same("exception_class message pipeline stage frame")
         | {"records": "count"}
         | _same("estimated first_seen last_seen notes"),
+    ),
+    # The rows of REST, with the fields of the failure beside the others.
+    "failures": Export(
+        _failures,
+        _same("application sequence type occurred_at received_at pipeline checkpoint epoch task")
+        | _same("key count first_position last_position response")
+        | {name: _of_failure(name) for name in _FAILURE.split()},
     ),
     "audit": Export(_audit, _same("at actor kind application about what position instance status")),
     "dead-letters": Export(

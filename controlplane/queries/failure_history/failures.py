@@ -5,6 +5,7 @@ A value without any failure is found in a view, without reading the log.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -49,6 +50,8 @@ class FailureFilter(msgspec.Struct, frozen=True, kw_only=True):
     stage: str | None = None
     exception_class: str | None = None
     fingerprint: str | None = None
+    #: Application and fingerprint of the error groups.
+    groups: Set[tuple[str, str]] | None = None
     since: datetime | None = None
     until: datetime | None = None
 
@@ -70,9 +73,19 @@ def failures(
         return Page(rows=())
     portion = store.read_failures(query, limit=limit + 1)
     if len(portion.events) > limit or portion.end is None:
-        return paging.page(portion.events, limit=limit, key=store.newest)
-    return Page(
-        rows=tuple(portion.events), next=paging.pack(portion.end), searched_until=portion.end[0]
+        page = paging.page(portion.events, limit=limit, key=store.newest)
+    else:
+        page = Page(
+            rows=tuple(portion.events), next=paging.pack(portion.end), searched_until=portion.end[0]
+        )
+    return replace(page, rows=tuple(each for each in page.rows if _is_of(each, wanted.groups)))
+
+
+def _is_of(stored: StoredEvent, groups: Set[tuple[str, str]] | None) -> bool:
+    """Whether a failure is of one of the groups; None means any."""
+    failure = getattr(stored.event.data, "failure", None)
+    return groups is None or (
+        failure is not None and (stored.application, failure.fingerprint) in groups
     )
 
 
@@ -133,6 +146,8 @@ def _applications(wanted: FailureFilter) -> list[str]:
 
 def _groups(names: list[str], wanted: FailureFilter) -> list[tuple[str, str]] | None:
     """Return the groups of a fingerprint, stage and class; None if they are many, or any."""
+    if wanted.groups is not None:
+        return sorted(wanted.groups) if len(wanted.groups) <= FEW else None
     if not (wanted.fingerprint or wanted.stage or wanted.exception_class):
         return None
     groups = models.ErrorGroup.objects.filter(application__in=names)

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from typing import Any, cast
 from uuid import uuid4
 
@@ -318,6 +319,51 @@ def test_an_export_has_the_rows_of_the_page(
     assert operator.get("/export/errors.csv?after=x").status_code == 400
     assert operator.get("/export/secrets.csv").status_code == 404
     assert operator.get("/export/commands.csv?state=NOPE").status_code == 400
+
+
+def test_failed_records_of_a_time_range_are_exported_as_rest_lists_them(
+    flights: Story, operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arrester.dashboard.pages.exports.ROWS_PER_PAGE", 2)
+    flights.skips("EWR", 12)
+    flights.skips("EWR", 7, ago=timedelta(hours=3))
+    flights.pauses("JFK")
+    flights.pauses("LGA", ago=timedelta(hours=3))
+    since = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+
+    def rows(query: str) -> list[dict[str, Any]]:
+        lines = exported(f"/export/failures.jsonl?{query}", user="ana").splitlines()
+        found = [json.loads(line) for line in lines]
+        sheet = csv.DictReader(io.StringIO(exported(f"/export/failures.csv?{query}", user="ana")))
+        assert [row["sequence"] for row in sheet] == [str(each["sequence"]) for each in found]
+        return found
+
+    def listed(**asked: str) -> list[dict[str, Any]]:
+        answer = operator.get("/api/failures", asked).json()
+        assert answer["next"] is None
+        return [
+            {name: each[name] for name in each if name != "failure"} | each["failure"]
+            for each in answer["results"]
+        ]
+
+    assert rows("range=1h") == listed(since=since)
+    assert sum(each["count"] for each in rows("range=1h")) == 13
+    assert sum(each["count"] for each in rows("range=6h")) == 21
+    assert rows("range=1h&text=1301") == listed(since=since, fingerprint=TYPO.fingerprint)
+    assert rows("range=1h&class=ImplausibleDelay") == rows("range=1h&text=1301") != []
+    assert rows("range=1h&text=nothing+says+this") == []
+    # The page of a group exports what its chart counts, in any state of the group.
+    resolve = GroupRequest(
+        id=uuid4(), act=GroupAct.RESOLVE, fingerprint=NA.fingerprint, actor="ana"
+    )
+    actions.act_on_group("flights", resolve)
+    assert rows("range=1h") == listed(since=since, fingerprint=TYPO.fingerprint)
+    response = operator.get(f"{reverse('error', args=['flights', NA.fingerprint])}?range=6h")
+    query = response.context["export_query"]
+    assert query in unescape(response.content.decode())
+    total = sum(each["count"] for each in rows(query))
+    assert total == response.context["rate"].chart.total == 19
+    assert operator.get("/export/failures.csv?fingerprint=1-0").status_code == 404
 
 
 @pytest.mark.parametrize("what", ["audit", "dead-letters", "commands", "history"])
