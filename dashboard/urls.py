@@ -27,6 +27,7 @@ from arrester.dashboard.pages import (
     instances,
     overview,
     quarantine,
+    search,
     settings,
     tasks,
 )
@@ -74,6 +75,7 @@ def _with_dialog(prefix: str, name: str, actions: Any, kind: CommandKind) -> lis
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
+    path("search", search.search, name="search"),
     path("problems", overview.problems, name="problems"),
     path("applications", applications.applications, name="applications"),
     path("applications/<str:name>", applications.application, name="application"),

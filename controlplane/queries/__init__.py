@@ -120,6 +120,7 @@ from arrester.controlplane.queries.operation.health import (
 )
 from arrester.controlplane.queries.operation.metrics import MetricValues, metrics
 from arrester.controlplane.queries.paging import Page
+from arrester.controlplane.queries.search import SearchResult, search
 from arrester.controlplane.store import QuarantinedEntry
 from arrester.controlplane.store import read_quarantined_entry as quarantined
 from arrester.controlplane.store import read_stream as check_known
@@ -128,16 +129,16 @@ __all__ = [
     "ACT_KINDS", "LATEST_STOP", "NEWEST", "SORTS", "TASK_SORTS", "Act", "ApplicationSummary",
     "AsOf", "AuditFilter", "Checkpoints", "DeadLetterFilter", "FailureFilter", "Gauge",
     "GridPipeline", "GroupDetail", "GroupFilter", "Health", "Lag", "MetricValues", "Overview",
-    "Page", "PipelineKey", "PipelinePolicy", "QuarantinedEntry", "Stop", "Summary", "TaskDetail",
-    "TaskFilter", "accounts", "affected", "application", "application_page", "applications",
-    "as_of", "as_of_state", "audit", "check_class", "check_group", "check_known", "checkpoints",
-    "command", "commands", "dead_letters", "event", "examples", "failed_by_application",
-    "failed_by_group", "failures", "feed", "group", "group_counts", "group_history", "groups",
-    "groups_by_key", "groups_of", "health", "held", "held_in_all", "held_over_time", "instance",
-    "instance_counts", "instance_page", "instances", "lag", "lags", "last_heartbeats", "live",
-    "metrics", "neighbours", "notes_on_command", "open_commands", "overview", "paused", "paused_of",
-    "people", "pipeline_key", "pipelines", "policies", "position", "positions", "quarantine",
-    "quarantined", "quiet_groups", "resumed_by", "runs", "stages", "state_changes",
-    "stopped_by_group", "storage", "task", "task_gauges", "task_history", "task_state_changes",
-    "tasks", "threads", "top_causes",
+    "Page", "PipelineKey", "PipelinePolicy", "QuarantinedEntry", "SearchResult", "Stop", "Summary",
+    "TaskDetail", "TaskFilter", "accounts", "affected", "application", "application_page",
+    "applications", "as_of", "as_of_state", "audit", "check_class", "check_group", "check_known",
+    "checkpoints", "command", "commands", "dead_letters", "event", "examples",
+    "failed_by_application", "failed_by_group", "failures", "feed", "group", "group_counts",
+    "group_history", "groups", "groups_by_key", "groups_of", "health", "held", "held_in_all",
+    "held_over_time", "instance", "instance_counts", "instance_page", "instances", "lag", "lags",
+    "last_heartbeats", "live", "metrics", "neighbours", "notes_on_command", "open_commands",
+    "overview", "paused", "paused_of", "people", "pipeline_key", "pipelines", "policies",
+    "position", "positions", "quarantine", "quarantined", "quiet_groups", "resumed_by", "runs",
+    "search", "stages", "state_changes", "stopped_by_group", "storage", "task", "task_gauges",
+    "task_history", "task_state_changes", "tasks", "threads", "top_causes",
 ]  # fmt: skip

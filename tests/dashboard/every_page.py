@@ -114,6 +114,7 @@ def pages(scene: Scene) -> dict[str, str]:
         "overview": "/",
         "overview-24h": "/?range=24h",
         **{name: reverse(name) for name in (*lists, *more)},
+        "search": f"{reverse('search')}?q=e",
         **{f"application-{tab}": f"{application}?tab={tab}" for tab in applications.TABS},
         "application-dense": orders,
         "task": task,
@@ -152,4 +153,5 @@ def dialogs(scene: Scene) -> dict[str, tuple[str, list[str]]]:
         "dialog-mute": (error, ["#mute"]),
         "dialog-mute-many": (reverse("errors"), ["[data-select-all]", "#many-mute"]),
         "dialog-keys": ("/", []),
+        "dialog-search": ("/", ["[data-search]"]),
     }

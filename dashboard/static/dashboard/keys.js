@@ -42,6 +42,41 @@ const KEYS = {
   g: () => { goPressedAt = Date.now(); },
 };
 
+// ── search ───────────────────────────────────────────────────────────────────────────────────
+
+const search = document.getElementById("search");
+
+function openSearch(event) {
+  if (!search || document.querySelector("dialog[open]")) return;
+  event.preventDefault();
+  search.showModal();
+  search.querySelector("input").select();
+}
+
+document.addEventListener("click", (event) => {
+  if (event.target.closest("[data-search]") && !event.ctrlKey && !event.metaKey) openSearch(event);
+});
+document.addEventListener("keydown", (event) => {
+  if ((event.ctrlKey || event.metaKey) && event.key === "k" && on()) openSearch(event);
+});
+// The arrows move between field and results; Enter in the field opens the first one.
+search?.addEventListener("keydown", (event) => {
+  const stops = [search.querySelector("input"), ...search.querySelectorAll("#found a")];
+  const at = stops.indexOf(document.activeElement);
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (event.key === "Escape") {
+    // Otherwise the first press only empties the field.
+    event.preventDefault();
+    search.close();
+  } else if (step && at >= 0) {
+    event.preventDefault();
+    stops[Math.min(Math.max(at + step, 0), stops.length - 1)].focus();
+  } else if (event.key === "Enter" && at === 0 && stops.length > 1) {
+    event.preventDefault();
+    stops[1].click();
+  }
+});
+
 document.addEventListener("keydown", (event) => {
   const { key, target } = event;
   if (event.ctrlKey || event.metaKey || event.altKey || busy(target)) return;

@@ -60,7 +60,7 @@ function checkForm(form) {
 // Enter in a text field never fires an action; a menu closes on Escape.
 document.addEventListener("keydown", (event) => {
   const field = event.target;
-  if (event.key === "Enter" && field.matches("dialog input, dialog select")) event.preventDefault();
+  if (event.key === "Enter" && field.matches("dialog input:not([type=search]), dialog select")) event.preventDefault();
   const menu = event.key === "Escape" && field.closest("details.menu[open]");
   if (menu) {
     menu.open = false;

@@ -10,7 +10,7 @@ from django.urls import reverse
 from playwright.sync_api import Browser, Page, expect
 
 from arrester.controlplane import queries
-from tests.dashboard.browser import expect_no_reload, log_in, open_live
+from tests.dashboard.browser import expect_no_reload, log_in, open_live, violations
 from tests.dashboard.story import NA, TYPO, Story, failure
 
 pytestmark = pytest.mark.e2e
@@ -46,6 +46,33 @@ def test_without_shared_workers_a_page_is_live_by_itself(
     story.pauses("JFK")
     expect(page.locator("#needs").get_by_text("delays_JFK")).to_be_visible()
     context.close()
+
+
+def test_the_search_and_an_earlier_state_need_the_keyboard_only(page: Page, story: Story) -> None:
+    story.pauses("JFK", held=5)
+    open_live(page, "/errors")
+    page.get_by_label("Class or message contains").focus()
+    page.keyboard.press("Control+k")
+    page.keyboard.type("jfk")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("link", name="delays_JFK")).to_be_visible()
+    page.keyboard.press("ArrowDown")
+    expect(dialog.get_by_role("link", name="delays_JFK")).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    expect(dialog.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    page.keyboard.press("Control+k")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="delays_JFK")).to_be_visible()
+    page.locator("summary", has_text="As of").focus()
+    page.keyboard.press("Enter")
+    assert violations(page) == []
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.type("0s")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Back to now")).to_be_visible()
 
 
 def test_new_rows_wait_behind_a_button(page: Page, story: Story) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from urllib.parse import urlencode
 from uuid import uuid4
 
 import msgspec
@@ -104,6 +105,33 @@ def test_names_in_lists_of_dead_letters_are_whole(flights: Story, viewer: Client
     (row,) = queries.dead_letters(queries.DeadLetterFilter()).rows
     for url in (reverse("dead-letters"), reverse("dead-letter", args=["flights", row.sequence])):
         assert f"delays_{key}</" in text(viewer, url)
+
+
+def test_the_search_finds_each_kind_by_a_part_of_its_name(flights: Story, viewer: Client) -> None:
+    task = flights.pauses("JFK", held=5)
+    older = Story(checkpoint="0dd0dd0d-1111-4c1e-9a2b-61b0f4ad0c11")
+    older.pauses("JFK-of-an-older-checkpoint")
+    flights.epoch += 1
+    flights.starts()
+    application, url = reverse("application", args=["flights"]), reverse("search")
+    group = reverse("error", args=["flights", TYPO.fingerprint])
+    one = reverse("task", args=[task.digest])
+    pipeline = f"{application}?tab=tasks&amp;pipeline=delays"
+    for asked, links in [
+        ("LIGHT", {application}),
+        ("delays", {pipeline, one}),
+        ("ys_jfk", {one}),
+        ("Implausible", {group}),
+        ("a very long day", {group}),
+        ("100%", set()),
+        ("older", set()),
+    ]:
+        found = viewer.get(url, {"q": asked}, headers=HTMX).content.decode()
+        assert set(re.findall(r'class="what break" href="([^"]+)"', found)) == links, asked
+        assert ("No name contains" in found) == (not links)
+        assert found in text(viewer, f"{url}?{urlencode({'q': asked})}")
+    assert "Enter a part of a name" in text(viewer, url)
+    text(viewer, f"{url}?q={'a' * 201}", status=400)
 
 
 def test_tasks_are_sorted_by_held_and_failed_records(flights: Story, viewer: Client) -> None:

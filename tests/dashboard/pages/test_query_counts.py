@@ -74,6 +74,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "error": [f"tab={tab}" for tab in ERROR_TABS],
         "overview": ["range=30d", "range=7d"],
         "held": [f"application={app}"],
+        "search": ["q=d"],
         "tasks": [f"application={app}&state=PAUSED"],
     }
     needs = {
