@@ -13,7 +13,7 @@ export PYTHONUNBUFFERED := 1
 # Spark's Python workers are to be the same Python as the driver.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
-.PHONY: help up demo test test-long test-cluster trips conformance smoke matrix mutants chaos-fold docs lint check bench screenshots requirements clean
+.PHONY: help up demo test test-long test-cluster trips conformance smoke matrix mutants chaos-fold truth docs lint check bench screenshots requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ mutants: $(STAMP)  ## apply deliberate faults, each of which the tests must dete
 
 chaos-fold: $(STAMP)  ## kill workers and PostgreSQL at random while events come, some ten minutes
 	@$(PY) -m tests.chaos_fold $(ARGS)
+
+truth: $(STAMP)  ## compare the numbers that pages, REST and metrics of the running product show
+	@$(PY) -m tests.truth
 
 docs: $(STAMP)  ## build the documentation site into build/site, with strict links
 	$(PY) -m mkdocs build --quiet --strict

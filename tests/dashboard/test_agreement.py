@@ -16,6 +16,7 @@ from arrester.controlplane import actions, models, queries
 from arrester.controlplane.domain.events import ResumeHow, TaskPaused, TaskResumed
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.history import rebuild
+from tests import truth
 from tests.dashboard.story import NA, TYPO, Story
 
 HTMX = {"HX-Request": "true"}
@@ -131,7 +132,7 @@ def test_a_checkpoint_that_is_started_again_is_the_newest(older: Story, operator
 
 
 def test_a_task_without_a_run_is_shown_as_such_and_can_be_dismissed(
-    older: Story, operator: Client
+    older: Story, operator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone, other = older.task("JFK").digest, older.task("LGA").digest
     older.stops()
@@ -183,6 +184,20 @@ def test_a_task_without_a_run_is_shown_as_such_and_can_be_dismissed(
     older.pauses("JFK", held=7)
     assert queries.application("flights").paused == 3
     assert rebuild.differences("flights") == []
+    # The short form of `make truth`.
+    older.skips("BOS", 4)
+    older.command(older.task(key=KEYS[1]))
+    Story(application="empty").starts()
+    different, compared = truth.differences(operator)
+    assert different == [] and compared > 100
+    monkeypatch.setattr(queries, "held_in_all", lambda _: (1, 3))
+    different, _ = truth.differences(operator)
+    assert [line.partition(":")[0] for line in different] == [
+        "held records of empty",
+        "tasks with held records of empty",
+        "held records of flights",
+        "held records of all applications",
+    ]
 
 
 def test_no_button_resumes_nothing(flights: Story, operator: Client) -> None:
