@@ -49,7 +49,7 @@ def figures(folder: Path, *, rows: int) -> list[Figure]:
     try:
         world = World(spark=spark, folder=folder, rows=rows)
         cases = [Case(rows=part, tasks=1) for part in (rows // 100, rows // 10, rows)]
-        many = Case(rows=rows // 10, tasks=min(100, rows // 100))
+        many = Case(rows=rows // 10, tasks=min(1_000, rows // 100))
         return [each for case in [*cases, many] for each in _figures(world, case)]
     finally:
         spark.stop()

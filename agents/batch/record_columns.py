@@ -48,6 +48,9 @@ COORDINATES = (TASK, POSITION, ENTRY)
 BROADCAST_RECORDS = 200_000
 #: The number of pipelines whose Columns are cached.
 _CACHED_PIPELINES = 64
+#: Up to this many blocked tasks are listed in an expression.
+_LISTED_TASKS = 200
+_BLOCKED = "__arrester_blocked"
 _FAILED = "__arrester_failed"
 _TASK_ATTEMPT = "__arrester_task_attempt"
 _POSITION_ATTEMPT = "__arrester_position_attempt"
@@ -83,16 +86,41 @@ def with_outcome(
         return _with_guarded_coordinates(source, pipeline, blocked, marks)
     if not blocked:
         return source.select(_outcome(coordinates), "*")
-    is_blocked = is_task_in(task_key(coordinates.key(quoted)), blocked)
+    frame, is_blocked = _with_blocked(source, task_key(coordinates.key(quoted)), blocked)
     has_no_position = quoted(coordinates.position).isNull()
     outcome = F.when(is_blocked, F.lit(HELD)).when(has_no_position, F.lit(SOURCE))
-    return source.select(outcome.alias(OUTCOME), "*")
+    return frame.select(outcome.alias(OUTCOME), *[quoted(name) for name in source.columns])
+
+
+def _with_blocked(
+    frame: DataFrame, task: Column, blocked: Collection[str | None]
+) -> tuple[DataFrame, Column]:
+    """Return a frame and, for its rows, whether the task is one of the `blocked`.
+
+    Many are joined: in an expression each of them would take a JVM call, and Spark keeps its text.
+    """
+    if len(blocked) <= _LISTED_TASKS:
+        return frame, is_task_in(task, blocked)
+    keys = frame.sparkSession.createDataFrame(
+        [(key,) for key in blocked if key is not None], f"{_BLOCKED} string"
+    )
+    joined = frame.join(F.broadcast(keys), task == F.col(_BLOCKED), "left")
+    is_named = F.col(_BLOCKED).isNotNull()
+    return joined, F.when(task.isNull(), F.lit(None in blocked)).otherwise(is_named)
 
 
 # Cached: making a Column takes many calls to the JVM.
 @lru_cache(maxsize=_CACHED_PIPELINES)
 def _outcome(coordinates: SourceCoordinates) -> Column:
     return F.when(quoted(coordinates.position).isNull(), F.lit(SOURCE)).alias(OUTCOME)
+
+
+def present_task(rows: DataFrame, pipeline: Pipeline) -> Column:
+    """Return the task's key of some rows of the source, NULL if its expression raises."""
+    coordinates = pipeline.source_coordinates
+    if coordinates is not None:
+        return task_key(coordinates.key(quoted))
+    return guarded(rows, task_key(pipeline.task), unless=F.lit(False))[VALUE]
 
 
 def with_internal_columns(
@@ -153,10 +181,11 @@ def _with_guarded_coordinates(
     if marks is not None:
         marks = marks.groupBy(*COORDINATES).agg(F.min(MARK).alias(MARK))
         frame, mark = join_records(frame, broadcast_if_small(marks), "left"), F.col(MARK)
+    frame, is_blocked = _with_blocked(frame, F.col(TASK), blocked)
     outcome = (
         F.when(mark.isNotNull(), mark)
         .when(F.col(ERROR)["exception_class"] == TASK_RAISED, F.lit(SOURCE))
-        .when(is_task_in(F.col(TASK), blocked), F.lit(HELD))
+        .when(is_blocked, F.lit(HELD))
         .when(F.col(POSITION).isNull(), F.lit(SOURCE))
     )
     error = F.when(outcome == SOURCE, F.col(ERROR)).alias(ERROR)

@@ -139,9 +139,9 @@ class DeadLetterQueue:
     ) -> tuple[DeadLetters, list[RecordsDeadLettered]]:
         """Store the dead letters of some records in a folder; return their name and events.
 
-        `frame` has the columns ROW, TASK, POSITION, OUTCOME and ERROR. `diagnosed` are those that
-        the driver has diagnosed. `few`: the rows may be processed in one partition. Nothing is
-        visible at the destination before `deliver`.
+        `frame` has the columns ROW, TASK, POSITION, OUTCOME and ERROR; records that an operator
+        skipped also have SKIP. `diagnosed` are those that the driver has diagnosed. `few`: the rows
+        may be processed in one partition. Nothing is visible at the destination before `deliver`.
         """
         day = context.at.astimezone(UTC).date().isoformat()
         dead_letters = DeadLetters(name=context.name, day=day, folder=folder)
@@ -152,7 +152,7 @@ class DeadLetterQueue:
             # Within one partition, Spark ranks and groups without a shuffle.
             stored = stored.coalesce(1)
         place, format = self._destination.location(dead_letters), self._destination.format
-        return dead_letters, stored_events(stored, context, place=place, format=format)
+        return dead_letters, stored_events(stored, place=place, format=format)
 
     def deliver(self, dead_letters: DeadLetters | None = None) -> None:
         """Write `dead_letters` to the destination, after the pending ones.

@@ -39,6 +39,8 @@ _DIAGNOSIS = f"{PREFIX}diagnosis"
 _DIAGNOSIS_FIELDS = "struct<exception_class:string,condition:string,message:string,stack:string>"
 #: The coordinates of the diagnosed record.
 _DIAGNOSIS_TASK, _DIAGNOSIS_POSITION = f"{PREFIX}diagnosis_task", f"{PREFIX}diagnosis_position"
+#: In a frame of records that an operator skipped: who skipped each of them, why and when.
+SKIP, SKIP_TYPE = f"{PREFIX}skip", "struct<reason:string,actor:string,at:timestamp>"
 #: The redacted texts of a dead letter.
 _REDACTED = f"{PREFIX}redacted"
 _HEADERS = "array<struct<key:string,value:binary>>"
@@ -52,14 +54,10 @@ _TEXTUAL = (T.StringType, T.BinaryType)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterContext:
-    """The columns that all dead letters of one entry have in common."""
+    """The name of the dead letters of one entry, and the time of those that no operator skipped."""
 
     name: str
     at: datetime
-    reason: str | None = None
-    actor: str | None = None
-    #: Spark's error condition, for a record that an operator skipped.
-    condition: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +85,8 @@ class DeadLetterRows:
         `raw`: with the additional columns for Kafka.
         """
         frame = self._with_diagnoses(frame, diagnosed)
+        if SKIP not in frame.columns:
+            frame = frame.withColumn(SKIP, F.expr(f"CAST(NULL AS {SKIP_TYPE})"))
         columns = self._columns(context)
         if raw:
             names = [name for name in frame.columns if name.startswith(PREFIX) and name != ROW]
@@ -115,7 +115,7 @@ class DeadLetterRows:
 
     def _columns(self, context: DeadLetterContext) -> list[Column]:
         # As SQL: a Column of each function would take a thousand JVM calls.
-        condition = f"{text_literal(context.condition)}, {ERROR}.condition"
+        at = f"timestamp_micros({(context.at - _EPOCH) // timedelta(microseconds=1)}L)"
         columns = {
             "id": self._id(context.name),
             "application": text_literal(self.application),
@@ -125,13 +125,13 @@ class DeadLetterRows:
             "position": POSITION,
             "stage": _text_of_step(self.pipeline.stages),
             "exception_class": f"coalesce({ERROR}.exception_class, {_DIAGNOSIS}.exception_class)",
-            "condition": f"coalesce({condition}, {_DIAGNOSIS}.condition)",
+            "condition": f"coalesce({ERROR}.condition, {_DIAGNOSIS}.condition)",
             "message": f"coalesce({ERROR}.message, {_DIAGNOSIS}.message)",
             "stack": f"coalesce({ERROR}.stack, {_DIAGNOSIS}.stack)",
             "row": f"to_json({ROW}, map('ignoreNullFields', 'false'))",
-            "reason": text_literal(context.reason),
-            "actor": text_literal(context.actor),
-            "at": f"timestamp_micros({(context.at - _EPOCH) // timedelta(microseconds=1)}L)",
+            "reason": f"{SKIP}.reason",
+            "actor": f"{SKIP}.actor",
+            "at": f"coalesce({SKIP}.at, {at})",
             "configs": text_literal(self._configs() if self.configs else None),
         }
         return [F.expr(f"{columns[name]} AS {in_quotes(name)}") for name in COLUMNS]

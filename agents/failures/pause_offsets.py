@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from functools import cache
+from zlib import crc32
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -12,6 +14,7 @@ from arrester.agents.journal.entries import Cursor
 from arrester.agents.worker.columns import DECIDED, ENTRY, HELD, OUTCOME, POSITION, TASK
 
 _PLACE = "struct<entry:int,position:bigint>"
+_TASKS_PER_MAP = 8
 
 
 # Cached: making a Column takes many calls to the JVM.
@@ -54,10 +57,23 @@ def cursor_after(entry: int, position: int | None) -> Cursor:
 
 def pause_offset_of(pause_offsets: Mapping[str, Cursor]) -> Column:
     """Return, for each row, the pause offset of its task, NULL if the task does not pause."""
-    if not pause_offsets:
-        return _no_offset()
-    pairs = [each for key, at in pause_offsets.items() for each in (F.lit(key), cursor_column(at))]
-    return F.try_element_at(F.create_map(*pairs), F.col(TASK))
+    return cursor_of_task(pause_offsets) if pause_offsets else _no_offset()
+
+
+def cursor_of_task(cursors: Mapping[str, Cursor]) -> Column:
+    """Return, for each row, the cursor of its task, NULL for a task without one.
+
+    The cursors are one literal, as JSON that Spark reads once for each query: a Column of each
+    would take a dozen JVM calls. Spark searches a map from its beginning, so the tasks are in
+    several maps, by their checksum.
+    """
+    number = max(1, len(cursors) // _TASKS_PER_MAP)
+    maps: list[dict[str, dict[str, int | None]]] = [{} for _ in range(number)]
+    for task, at in cursors.items():
+        maps[crc32(task.encode()) % number][task] = {"entry": at.entry, "position": at.position}
+    index = (F.crc32(F.col(TASK).cast("binary")) % number + 1).cast("int")
+    cursors_by_task = F.from_json(F.lit(json.dumps(maps)), f"array<map<string,{_PLACE}>>")
+    return F.try_element_at(F.element_at(cursors_by_task, index), F.col(TASK))
 
 
 def is_held(pause_offset: Column) -> Column:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from arrester.agents.error_policy.settings import ErrorSettings
+from arrester.agents.held.journal_counts import first_entries
 from arrester.agents.journal.entries import HeldCount
 from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.agents.journal.ledger import Ledger
@@ -63,11 +64,13 @@ class HeldLimits:
 
     def _bytes(self, ledger: Ledger, folder: str) -> int:
         """Return the size of all folders with held rows, and of the new `folder`, in bytes."""
+        by_task = first_entries(ledger)
+        held_rows = ledger.held_rows(by_task)
         folders = {
-            name
-            for task in ledger.tasks.values()
-            if task.held
-            for _, name, _ in ledger.held_folders(task.state.id.key)
+            saved.name
+            for key, first in by_task.items()
+            for saved, _ in held_rows[key]
+            if saved.name is not None and saved.entry >= first
         }
         folders.add(folder)
         self._sizes = {

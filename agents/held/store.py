@@ -17,6 +17,17 @@ from pyspark.sql import types as T
 
 from arrester.agents.batch.record_columns import MARK
 from arrester.agents.failures.pause_offsets import cursor_after, is_held, pause_offset_of, place
+from arrester.agents.held.chunk_bounds import (
+    CHUNK,
+    STOPPED_CHUNK,
+    bounds_frame,
+    ends_frame,
+    is_at_end,
+    is_before_end,
+    is_from,
+    is_in_chunk,
+)
+from arrester.agents.held.journal_counts import counts_by_entry, may_have_rows
 from arrester.agents.held.schema import (
     HeldRowsMismatch,
     HeldRowsMissing,
@@ -40,14 +51,17 @@ from arrester.agents.worker.columns import (
 from arrester.controlplane.domain.errors import ArresterError
 
 _HOLD = "__arrester_hold"
+_IS_SAME = "__arrester_is_same"
 _COORDINATES = (
     T.StructField(TASK, T.StringType()),
     T.StructField(POSITION, T.LongType()),
     T.StructField(_HOLD, T.BooleanType()),
     T.StructField(ENTRY, T.IntegerType()),
 )
-#: At most this many folders per chunk: a micro-batch may have left one row in each.
+#: At most this many folders for each call of the sink: a micro-batch may have left one row in each.
 CHUNK_FOLDERS = 256
+#: At most this many tasks for each call of the sink: their chunks are in one journal entry.
+CHUNK_TASKS = 10_000
 
 
 class PositionNotHeld(ArresterError):
@@ -119,22 +133,32 @@ class HeldStore:
         entry = F.when(F.col(_HOLD), F.lit(0)).otherwise(F.col(ENTRY)).alias(ENTRY)
         return coordinates.select(TASK, entry, POSITION, F.lit(DECIDED).alias(MARK))
 
-    def next_chunk(self, ledger: Ledger, key: str | None, *, limit: int) -> Chunk:
-        """Return the next held rows of a task, at least one and about `limit` of them.
+    def next_chunks(self, ledger: Ledger, *, limit: int) -> list[Chunk]:
+        """Return the next held rows of the RUNNING tasks, one chunk for each, about `limit` rows.
 
         Micro-batches that fit are taken as a whole, from what the journal has about them. Only to
-        divide a larger one, its rows are read.
+        divide a larger one, its rows are read; then it is the only chunk.
         """
-        task = ledger.task(key)
-        start = task.cursor or Cursor(entry=0)
-        end, taken = start, 0
-        for entry, count in self._counts_by_entry(ledger, key)[:CHUNK_FOLDERS]:
-            if taken + count > limit:
+        tasks = ledger.drainable()[:CHUNK_TASKS]
+        held_rows = ledger.held_rows([task.state.id.key for task in tasks])
+        chunks: list[Chunk] = []
+        folders: set[str | None] = set()
+        for task in tasks:
+            key, start = task.state.id.key, task.cursor or Cursor(entry=0)
+            end, taken = start, 0
+            for entry, (count, names) in counts_by_entry(task, held_rows[key]).items():
+                if taken + count > limit or len(folders | names) > CHUNK_FOLDERS:
+                    break
+                folders |= names
+                end, taken = Cursor(entry=entry + 1), taken + count
+            if taken:
+                chunks.append(Chunk(task=key, start=start, end=end, taken=taken))
+                limit -= taken
+            elif not chunks:
+                return [self._first_rows(ledger, key, limit=limit)]
+            if limit <= 0:
                 break
-            end, taken = Cursor(entry=entry + 1), taken + count
-        if taken:
-            return Chunk(task=key, start=start, end=end, taken=taken)
-        return self._first_rows(ledger, key, limit=limit)
+        return chunks
 
     def first_record(self, ledger: Ledger, key: str | None) -> Chunk:
         """Return the chunk of the next held record only: all rows at its position.
@@ -148,18 +172,6 @@ class HeldStore:
         end = cursor_after(task.cursor.entry, task.stopped_by.position)
         return Chunk(task=key, start=task.cursor, end=end, taken=task.stopping)
 
-    def _counts_by_entry(self, ledger: Ledger, key: str | None) -> list[tuple[int, int]]:
-        """Return the entries that hold rows of a task, in order, each with their number."""
-        counts: dict[int, int] = {}
-        for saved, _, count in ledger.held_folders(key):
-            counts[saved.entry] = counts.get(saved.entry, 0) + count
-        by_entry = sorted(counts.items())
-        if by_entry:
-            # Some rows of the first one may precede the cursor, or all of them.
-            rest = sum(count for _, count in by_entry[1:])
-            by_entry[0] = (by_entry[0][0], ledger.task(key).held - rest)
-        return [(entry, count) for entry, count in by_entry if count]
-
     def _first_rows(self, ledger: Ledger, key: str | None, *, limit: int) -> Chunk:
         """Return at least one and about `limit` of the first rows of a task, of one entry.
 
@@ -167,18 +179,20 @@ class HeldStore:
         """
         task = ledger.task(key)
         start = task.cursor or Cursor(entry=0)
-        by_entry = self._counts_by_entry(ledger, key)
-        if not by_entry:
+        by_entry = counts_by_entry(task, ledger.held_rows([key])[key])
+        first = next(iter(by_entry), None)
+        if first is None:
             raise HeldRowsMissing(f"the journal has no folder of the rows of task {key!r}")
-        first, _ = by_entry[0]
-        names = [name for saved, name, _ in ledger.held_folders(key) if saved.entry == first]
-        remaining = _of_task(self._coordinates(names), key, start)
-        chunk = remaining.orderBy(ENTRY, F.col(POSITION).asc_nulls_first()).limit(limit)
-        last = chunk.agg(F.max(place()).alias("place")).collect()[0]["place"]
+        of_entry = Chunk(
+            task=key, start=start, end=Cursor(entry=first + 1), taken=by_entry[first][0]
+        )
+        remaining = self._of_chunks(self._coordinates, ledger, [of_entry])
+        ordered = remaining.orderBy(F.col(POSITION).asc_nulls_first()).limit(limit)
+        last = ordered.agg(F.max(place()).alias("place")).collect()[0]["place"]
         if last is None:
             raise HeldRowsMissing(f"{task.held} rows of task {key!r} are not in {self.root}")
         end = cursor_after(last["entry"], last["position"])
-        taken = remaining.where(~_is_from(end)).count()
+        taken = remaining.where(~is_from(F.lit(end.entry), F.lit(end.position))).count()
         return Chunk(task=key, start=start, end=end, taken=taken)
 
     def records_before(self, ledger: Ledger, key: str | None, position: int) -> Chunk:
@@ -191,13 +205,14 @@ class HeldStore:
         start = task.cursor or Cursor(entry=0)
         if not task.held:
             raise PositionNotHeld(f"task {key!r} holds no records to go on at")
-        names = [name for _, name, _ in ledger.held_folders(key)]
-        remaining = _of_task(self._coordinates(names), key, start)
+        after = Cursor(entry=ledger.number + 1)
+        all_rows = Chunk(task=key, start=start, end=after, taken=task.held)
+        remaining = self._of_chunks(self._coordinates, ledger, [all_rows])
         from_position = remaining.where(F.col(POSITION) >= position)
         first = from_position.agg(F.min(place()).alias("place")).collect()[0]["place"]
         if first is not None:
             end = Cursor(**first.asDict())
-            taken = remaining.where(~_is_from(end)).count()
+            taken = remaining.where(~is_from(F.lit(end.entry), F.lit(end.position))).count()
             return Chunk(task=key, start=start, end=end, taken=taken)
         last = remaining.agg(F.max(place()).alias("place")).collect()[0]["place"]
         if last is None or position > (last["position"] or 0) + 1:
@@ -211,43 +226,88 @@ class HeldStore:
         end = self.first_record(ledger, key).end.position
         return None if end is None or end == -(2**63) else end - 1
 
-    def rows(self, ledger: Ledger, chunk: Chunk) -> DataFrame:
-        """Return the rows of a chunk, in order, with their entry and the source's columns.
+    def rows(self, ledger: Ledger, chunks: Sequence[Chunk]) -> DataFrame:
+        """Return the rows of some chunks, in order, with their entry and the source's columns.
 
         Raises HeldRowsMismatch if rows of an earlier schema cannot be converted.
         """
-        return self._of_chunk(self._converted, ledger, chunk)
-
-    def skipped_rows(self, ledger: Ledger, chunk: Chunk) -> DataFrame:
-        """Return the rows of a skipped chunk, unconverted if the present schema does not fit."""
-        try:
-            return self.rows(ledger, chunk)
-        except HeldRowsMismatch:
-            return self._of_chunk(self._unconverted, ledger, chunk)
-
-    def _of_chunk(
-        self, read: Callable[[Sequence[str]], DataFrame], ledger: Ledger, chunk: Chunk
-    ) -> DataFrame:
-        folders = ledger.held_folders(chunk.task, start=chunk.start)
-        names = [name for saved, name, _ in folders if saved.entry <= chunk.end.entry]
-        rows = _of_task(read(names), chunk.task, chunk.start).where(~_is_from(chunk.end))
+        rows = self._of_chunks(self._converted, ledger, chunks)
         return rows.orderBy(F.col(ENTRY), F.col(POSITION).asc_nulls_first())
 
-    def check_rows(self, ledger: Ledger, chunk: Chunk) -> None:
-        """Raise HeldRowsMissing unless all rows of a chunk are there."""
-        found = self._of_chunk(self._coordinates, ledger, chunk).count()
-        if found != chunk.taken:
-            missing = chunk.taken - found
-            raise HeldRowsMissing(
-                f"{missing} of {chunk.taken} rows of task {chunk.task!r} are not in {self.root}"
-            )
+    def skipped_rows(self, ledger: Ledger, chunks: Sequence[Chunk]) -> DataFrame:
+        """Return the rows of skipped chunks, unconverted if the present schema does not fit.
 
-    def shorten_chunk(self, ledger: Ledger, chunk: Chunk, end: Cursor) -> Chunk:
-        """Return the chunk up to the record at `end`. That record and the later ones stay held."""
-        rows = self._of_chunk(self._coordinates, ledger, chunk)
-        stops = (F.col(ENTRY) == end.entry) & F.col(POSITION).eqNullSafe(F.lit(end.position))
-        [[taken, stopping]] = rows.agg(F.count_if(~_is_from(end)), F.count_if(stops)).collect()
-        return replace(chunk, end=end, taken=taken, stopping=stopping)
+        CHUNK has the index of a row's chunk.
+        """
+        try:
+            return self._of_chunks(self._converted, ledger, chunks)
+        except HeldRowsMismatch:
+            return self._of_chunks(self._unconverted, ledger, chunks)
+
+    def _of_chunks(
+        self,
+        read: Callable[[Sequence[str]], DataFrame],
+        ledger: Ledger,
+        chunks: Sequence[Chunk],
+    ) -> DataFrame:
+        """Return the held rows of some chunks, each with the index of its chunk."""
+        held_rows = ledger.held_rows([chunk.task for chunk in chunks])
+        names = {
+            saved.name: None
+            for chunk in chunks
+            for saved, _ in held_rows[chunk.task]
+            if saved.name is not None and may_have_rows(chunk, saved)
+        }
+        rows = read(list(names)).where(_HOLD)
+        bounds = F.broadcast(bounds_frame(self.spark, chunks))
+        return rows.join(bounds, is_in_chunk()).select(*rows.columns, CHUNK)
+
+    def check_rows(
+        self, ledger: Ledger, chunks: Sequence[Chunk], task: Callable[[DataFrame], Column]
+    ) -> bool:
+        """Raise HeldRowsMissing unless all rows of some chunks are there.
+
+        Return whether the rows of several chunks are still of the tasks that held them: `task`
+        returns the present key of the rows of a frame, NULL if it is unknown.
+        """
+        has_several = len(chunks) > 1
+        read = self._converted if has_several else self._coordinates
+        rows = self._of_chunks(read, ledger, chunks)
+        is_same = F.lit(True)
+        if has_several:
+            rows = rows.select(TASK, f"{ROW}.*")
+            is_same = F.col(TASK).eqNullSafe(task(rows))
+        counts = rows.select(is_same.alias(_IS_SAME)).agg(F.count("*"), F.count_if(_IS_SAME))
+        [[found, same]] = counts.collect()
+        taken = sum(chunk.taken for chunk in chunks)
+        if found != taken:
+            tasks = f"task {chunks[0].task!r}" if len(chunks) == 1 else f"{len(chunks)} tasks"
+            missing = taken - found
+            raise HeldRowsMissing(f"{missing} of {taken} rows of {tasks} are not in {self.root}")
+        return bool(same == found)
+
+    def shorten(
+        self, ledger: Ledger, chunks: Sequence[Chunk], ends: Mapping[int, Cursor]
+    ) -> tuple[Chunk, ...]:
+        """Return the chunks, some of them up to the record at an end, by their index.
+
+        That record and the later ones stay held.
+        """
+        if not ends:
+            return tuple(chunks)
+        rows = self._of_chunks(self._coordinates, ledger, chunks)
+        stops = F.broadcast(ends_frame(self.spark, ends))
+        counts = (
+            rows.join(stops, F.col(CHUNK) == F.col(STOPPED_CHUNK))
+            .groupBy(CHUNK)
+            .agg(F.count_if(is_before_end()), F.count_if(is_at_end()))
+        )
+        shortened = list(chunks)
+        for index, taken, stopping in counts.collect():
+            shortened[index] = replace(
+                chunks[index], end=ends[index], taken=taken, stopping=stopping
+            )
+        return tuple(shortened)
 
     def _coordinates(self, names: Sequence[str]) -> DataFrame:
         """Return the coordinates of the records in some folders, without their rows."""
@@ -269,46 +329,13 @@ class HeldStore:
         return [
             self._read(of_schema, *_COORDINATES, T.StructField(ROW, self.schemas.of(of_schema[0])))
             for of_schema in names_by_schema.values()
-        ]
+        ] or [self._read([], *_COORDINATES, T.StructField(ROW, self.schema))]
 
     def _read(self, names: Sequence[str], *fields: T.StructField) -> DataFrame:
-        reader = self.spark.read.schema(T.StructType(list(fields)))
-        return reader.parquet(*[self._path(name) for name in names])
+        schema = T.StructType(list(fields))
+        if not names:
+            return self.spark.createDataFrame([], schema)
+        return self.spark.read.schema(schema).parquet(*[self._path(name) for name in names])
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{ROWS_FOLDER}/{name}"
-
-
-def _of_task(rows: DataFrame, key: str | None, start: Cursor) -> DataFrame:
-    is_held_by_task = F.col(TASK).eqNullSafe(F.lit(key)) & F.col(_HOLD)
-    return rows.where(is_held_by_task & _is_from(start))
-
-
-def is_needed(ledger: Ledger, saved: SavedRows, *, committed: int) -> bool:
-    """Whether saved rows are still needed: for a replay, or because they are held."""
-    if saved.batch is not None and saved.batch > committed:
-        return True
-    chunk = ledger.open_chunk
-    if chunk is not None and saved in ledger.open_saved_rows:
-        return True
-    skipped = [each.chunk for each in ledger.unstored_dead_letters.values()]
-    for held in saved.held:
-        if any(
-            chunk.task == held.task and chunk.start.entry <= saved.entry <= chunk.end.entry
-            for chunk in skipped
-        ):
-            return True
-        task = ledger.task(held.task)
-        if task.held and task.cursor is not None and task.cursor.entry <= saved.entry:
-            return True
-    return False
-
-
-def _is_from(cursor: Cursor) -> Column:
-    """Return whether a held row is at or after the cursor."""
-    is_later_entry = F.col(ENTRY) > cursor.entry
-    is_same_entry = F.col(ENTRY) == cursor.entry
-    if cursor.position is None:
-        return is_later_entry | is_same_entry
-    is_from_position = F.coalesce(F.col(POSITION) >= cursor.position, F.lit(False))
-    return is_later_entry | (is_same_entry & is_from_position)

@@ -21,9 +21,9 @@ class EntryKind(StrEnum):
     RUN = "run"
     #: Decisions of a Spark micro-batch, made before its sink.
     BATCH = "batch"
-    #: Decisions of a chunk of held records, made before its sink.
+    #: Decisions of chunks of held records, made before their sink.
     DRAIN = "drain"
-    #: The sink of the last chunk of held records has returned.
+    #: The sink of the last chunks of held records has returned.
     DRAINED = "drained"
     #: A resume was accepted.
     RESUME = "resume"
@@ -75,7 +75,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     end: Cursor
     #: The number of held rows that it processes.
     taken: int
-    #: The last Spark micro-batch before it. Together with the count of chunks it gives the sink's
+    #: The last Spark micro-batch before it. Together with the count of drains it gives the sink's
     #: number.
     after: int = NO_BATCH
     #: The number of rows of the record at `end`, if its task stops there.
@@ -104,8 +104,6 @@ class UnstoredDeadLetters(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     actor: str | None = None
     #: The failed record, which is one of them.
     stopped_by: StoppingRecord | None = None
-    #: Whether it is the only one.
-    only_failed: bool = False
 
 
 class DeadLetters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -156,7 +154,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     skipped: tuple[SkippedRecords, ...] = ()
     #: Of a `batch` entry that holds or skips records. 0.2.0 wrote none.
     checksum: RecordsChecksum | None = msgspec.field(default=None, name="decided")
-    #: Of a `drain` entry; of a `resume` past a record, the rows that were skipped.
+    #: Of a `drain` entry: held rows of one or more tasks, at most one chunk of each.
+    chunks: tuple[Chunk, ...] = ()
+    #: Of a `resume` past a record, the rows that were skipped. 0.2.0 also had the rows of a `drain`
+    #: entry here.
     chunk: Chunk | None = None
     dead_letters: DeadLetters | None = None
     #: Of a `resume` past held records, if dead letters are enabled.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from uuid import UUID
 
 import msgspec
@@ -10,7 +11,6 @@ from msgspec.structs import replace
 from arrester.agents.journal.entries import (
     NO_BATCH,
     Chunk,
-    Cursor,
     DeadLetters,
     Entry,
     EntryKind,
@@ -72,11 +72,14 @@ class Ledger(msgspec.Struct, kw_only=True):
     #: By `TaskId.digest`.
     tasks: dict[str, TaskLedger] = {}
     saved_rows: list[SavedRows] = []
+    #: How often chunks were given to the sink.
     chunks: int = 0
-    #: The micro-batch before the last chunks, and how many chunks followed it.
+    #: The micro-batch before the last chunks, and how often chunks followed it.
     last_after: int = NO_BATCH
     chunks_after_last: int = 0
-    #: The chunk whose sink has not returned.
+    #: The chunks whose sink has not returned.
+    open_chunks: tuple[Chunk, ...] = ()
+    #: The same in a snapshot of 0.2.0.
     open_chunk: Chunk | None = None
     open_saved_rows: list[SavedRows] = []
     answers: dict[str, CommandAnswer] = {}
@@ -86,6 +89,10 @@ class Ledger(msgspec.Struct, kw_only=True):
     pending_dead_letters: dict[str, DeadLetters] = {}
     #: Skipped held records without stored dead letters, by the name of the dead letters.
     unstored_dead_letters: dict[str, UnstoredDeadLetters] = {}
+
+    def __post_init__(self) -> None:
+        if self.open_chunk is not None:
+            self.open_chunks, self.open_chunk = (self.open_chunk,), None
 
     def task_id(self, key: str | None) -> TaskId:
         """Return the identity of a task of this checkpoint."""
@@ -112,14 +119,14 @@ class Ledger(msgspec.Struct, kw_only=True):
             if each.blocked and (each.held or batch > each.paused_after_batch)
         ]
 
-    def drainable(self) -> TaskLedger | None:
-        """Return the RUNNING task with held rows that changed longest ago."""
+    def drainable(self) -> list[TaskLedger]:
+        """Return the RUNNING tasks with held rows, those first that changed longest ago."""
         waiting = [
             each
             for each in self.tasks.values()
             if each.held and each.state.status is TaskStatus.RUNNING
         ]
-        return min(waiting, key=lambda each: each.state.sequence, default=None)
+        return sorted(waiting, key=lambda each: each.state.sequence)
 
     def batch_number(self, batch: int) -> int:
         """Return the sink's number of a Spark micro-batch. It always increases."""
@@ -127,30 +134,24 @@ class Ledger(msgspec.Struct, kw_only=True):
         return batch + self.chunks - later_chunks
 
     def chunk_number(self, after: int) -> int:
-        """Return the sink's number of the latest chunk, which followed micro-batch `after`."""
+        """Return the sink's number of the latest chunks, which followed micro-batch `after`."""
         return after + self.chunks
 
     def saved_rows_of_batch(self, batch: int) -> list[SavedRows]:
         """Return what earlier decisions about a micro-batch saved."""
         return [each for each in self.saved_rows if each.batch == batch]
 
-    def held_folders(
-        self, key: str | None, *, start: Cursor | None = None
-    ) -> list[tuple[SavedRows, str, int]]:
-        """Return the folders with held rows of a task, in order, with the number of its rows in
-        each.
-
-        `start` is the cursor of the task, if it is not given.
-        """
-        cursor = start or self.task(key).cursor
-        if cursor is None:
-            return []
-        return [
-            (saved, saved.name, held.count)
-            for saved in self.saved_rows
-            for held in saved.held
-            if saved.name is not None and held.task == key and saved.entry >= cursor.entry
-        ]
+    def held_rows(
+        self, keys: Collection[str | None]
+    ) -> dict[str | None, list[tuple[SavedRows, int]]]:
+        """Return the folders with held rows of some tasks, in order, with the number of its rows in
+        each."""
+        by_task: dict[str | None, list[tuple[SavedRows, int]]] = {key: [] for key in keys}
+        for saved in self.saved_rows:
+            for held in saved.held:
+                if saved.name is not None and held.task in by_task:
+                    by_task[held.task].append((saved, held.count))
+        return by_task
 
     def apply(self, entry: Entry) -> None:
         """Fold one entry."""
@@ -166,19 +167,30 @@ class Ledger(msgspec.Struct, kw_only=True):
             self._save_rows(entry)
         if entry.dead_letters is not None:
             self.pending_dead_letters[entry.dead_letters.name] = entry.dead_letters
-            self.unstored_dead_letters.pop(entry.dead_letters.name, None)
+            self._mark_stored(entry.dead_letters.name)
         if entry.unstored is not None:
             self.unstored_dead_letters[entry.unstored.name] = entry.unstored
         match entry.kind:
             case EntryKind.RUN:
                 self.instance = entry.instance
+            case EntryKind.DRAIN if entry.chunks:
+                self._open(entry.chunks)
             case EntryKind.DRAIN if entry.chunk is not None:
-                self._open(entry.chunk)
-            case EntryKind.DRAINED if self.open_chunk is not None:
-                self._put(self.task(self.open_chunk.task).without_rows(self.open_chunk))
-                self.open_chunk, self.open_saved_rows = None, []
+                self._open((entry.chunk,))
+            case EntryKind.DRAINED:
+                for chunk in self.open_chunks:
+                    self._put(self.task(chunk.task).without_rows(chunk))
+                self.open_chunks, self.open_saved_rows = (), []
             case EntryKind.RESUME if entry.chunk is not None:
                 self._put(self.task(entry.chunk.task).without_rows(entry.chunk))
+
+    def _mark_stored(self, name: str) -> None:
+        """Remove the skipped records up to these: all that waited were stored together."""
+        if name in self.unstored_dead_letters:
+            for earlier in list(self.unstored_dead_letters):
+                del self.unstored_dead_letters[earlier]
+                if earlier == name:
+                    break
 
     def _save_rows(self, entry: Entry) -> None:
         saved = SavedRows(
@@ -231,14 +243,15 @@ class Ledger(msgspec.Struct, kw_only=True):
         while len(self.answers) > ANSWERS:
             del self.answers[next(iter(self.answers))]
 
-    def _open(self, chunk: Chunk) -> None:
-        # A replay that decides more changes the open chunk, which keeps its number.
-        if self.open_chunk is None:
+    def _open(self, chunks: tuple[Chunk, ...]) -> None:
+        # A replay that decides more changes the open chunks, which keep their number.
+        if not self.open_chunks:
             self.chunks += 1
-            same = chunk.after == self.last_after
+            after = chunks[0].after
+            same = after == self.last_after
             self.chunks_after_last = self.chunks_after_last + 1 if same else 1
-            self.last_after = chunk.after
-        self.open_chunk = chunk
+            self.last_after = after
+        self.open_chunks = chunks
 
     def _put(self, task: TaskLedger) -> None:
         self.tasks[task.state.id.digest] = task

@@ -68,7 +68,7 @@ class CommandHandler:
             self.processor.apply_overrides()
             return answer
         # Rows of a chunk that may be written must not be skipped as well.
-        self.processor.finish_open_chunk()
+        self.processor.finish_open_chunks()
         self.journal.check_owned()
         return self._apply_task_command(command, datetime.now(UTC))
 
@@ -108,10 +108,10 @@ class CommandHandler:
         starts.
         """
         ledger = self.journal.ledger
-        task = ledger.drainable()
-        if task is None or task.state.id.key is None or ledger.open_chunk is not None:
+        first = next(iter(ledger.drainable()), None)
+        if first is None or first.state.id.key is None or ledger.open_chunks:
             return False
-        key = task.state.id.key
+        key = first.state.id.key
         name = f"{type(mismatch).__module__}.{type(mismatch).__qualname__}"
         failure = failure_at("source", Problem(exception_class=name, message=str(mismatch)))
         position = self.held_store.first_position(ledger, key)

@@ -68,7 +68,7 @@ class Committer:
         decision: Decision,
         *,
         batch: int | None = None,
-        chunk: Chunk | None = None,
+        chunks: tuple[Chunk, ...] = (),
     ) -> None:
         """Save the rows that are not written, then write the decision as one journal entry.
 
@@ -87,7 +87,7 @@ class Committer:
         ]
         self.journal.append(
             Entry(
-                kind=EntryKind.BATCH if chunk is None else EntryKind.DRAIN,
+                kind=EntryKind.DRAIN if chunks else EntryKind.BATCH,
                 at=at,
                 epoch=self.event_factory.run.epoch,
                 events=self._events(decision, counts, at),
@@ -97,7 +97,7 @@ class Committer:
                 held=saved.held,
                 skipped=saved.skipped,
                 checksum=None if batch is None else self._checksum(evaluated, decision, held),
-                chunk=chunk,
+                chunks=chunks,
                 dead_letters=dead_letters,
             )
         )
@@ -129,7 +129,7 @@ class Committer:
     def _save(
         self, evaluated: Evaluated, decision: Decision, held: Column, *, order: int | None
     ) -> _UnwrittenRows:
-        """Save the rows that are not written; `order` is None for a chunk."""
+        """Save the rows that are not written; `order` is None for held records."""
         if evaluated.clean:
             return _UnwrittenRows()
         if order is not None and (decision.pause_offsets or evaluated.held):
@@ -183,17 +183,21 @@ class Committer:
             frame, decision.examples, context, few=evaluated.failures.is_small
         )
 
-    def open(self, chunk: Chunk) -> None:
-        """Record that a chunk is about to be written, without a decision about its records."""
+    def open(self, chunks: tuple[Chunk, ...]) -> None:
+        """Record that chunks are about to be written, without a decision about their records."""
         epoch = self.event_factory.run.epoch
-        self.journal.append(Entry(kind=EntryKind.DRAIN, at=self.clock(), epoch=epoch, chunk=chunk))
+        self.journal.append(
+            Entry(kind=EntryKind.DRAIN, at=self.clock(), epoch=epoch, chunks=chunks)
+        )
 
     def drained(self) -> None:
-        """Record that the sink returned for the open chunk."""
+        """Record that the sink returned for the open chunks."""
         at, ledger = self.clock(), self.journal.ledger
-        chunk = ledger.open_chunk
-        assert chunk is not None
-        rest = RecordsHeld(task=chunk.task, held=ledger.task(chunk.task).held - chunk.taken)
-        events = (self.event_factory.event(rest, at),)
+        events = tuple(
+            self.event_factory.event(
+                RecordsHeld(task=chunk.task, held=ledger.task(chunk.task).held - chunk.taken), at
+            )
+            for chunk in ledger.open_chunks
+        )
         epoch = self.event_factory.run.epoch
         self.journal.append(Entry(kind=EntryKind.DRAINED, at=at, epoch=epoch, events=events))

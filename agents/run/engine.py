@@ -183,7 +183,7 @@ class Engine:
     def has_work(self) -> bool:
         """Whether held or skipped rows are processed, or are about to be."""
         ledger = self.journal.ledger
-        is_draining = ledger.open_chunk is not None or ledger.drainable() is not None
+        is_draining = bool(ledger.open_chunks or ledger.drainable())
         return is_draining or self.skip_dead_letters.waits
 
     def tasks(self) -> list[TaskState]:

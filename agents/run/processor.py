@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from msgspec.structs import replace
 from pyspark.sql import DataFrame
 
 from arrester.agents.batch.duplicate_positions import fail_shared_positions
 from arrester.agents.batch.fast_path import FastPath
+from arrester.agents.batch.record_columns import present_task
 from arrester.agents.batch.slow_path import Evaluated, evaluate
 from arrester.agents.dead_letters.queue import DeadLetterQueue
 from arrester.agents.decisions.end_reasons import RecordFatal, SinkFailed, check_replay
@@ -20,8 +22,10 @@ from arrester.agents.decisions.policies import StagePolicy, with_overrides
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures.aggregate import Coordinates
 from arrester.agents.failures.pause_offsets import held_after
+from arrester.agents.held.replay_check import PositionsChanged
+from arrester.agents.held.schema import HeldRowsMismatch
 from arrester.agents.held.store import HeldStore
-from arrester.agents.journal.entries import NO_BATCH, Chunk, EntryKind
+from arrester.agents.journal.entries import NO_BATCH, Chunk, Cursor, EntryKind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.ledger import Ledger, SavedRows
 from arrester.agents.journal.task_ledger import TaskLedger
@@ -43,10 +47,10 @@ _CHUNK_SECONDS_MIN, _CHUNK_SECONDS_MAX = 2.0, 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Input:
-    """A micro-batch, or a chunk of held records of one task, without its rows."""
+    """A micro-batch, or chunks of held records, without the rows."""
 
     batch: int | None = None
-    chunk: Chunk | None = None
+    chunks: tuple[Chunk, ...] = ()
     #: What earlier decisions about it saved.
     saved_rows: Sequence[SavedRows]
     #: Whether an earlier attempt has made a durable decision.
@@ -88,7 +92,7 @@ class Processor:
     stages: Mapping[int, StagePolicy]
     #: The policy of the executors.
     policy: Policy
-    #: The most records of the next chunk; it follows the time that chunks take.
+    #: The most held records of the next call of the sink; it follows the time that calls take.
     chunk_records: int
     jobs: JobDescription
     #: The jobs that a stop request may cancel.
@@ -114,7 +118,7 @@ class Processor:
         held, without evaluation. The other records passed and are written again.
         """
         self.journal.check_owned()
-        self.finish_open_chunk()
+        self.finish_open_chunks()
         self.begun_batch = max(batch, self.begun_batch)
         with self.jobs.of_batch(batch):
             self._write(source, batch)
@@ -160,57 +164,57 @@ class Processor:
             raise SinkFailed(exc) from exc
 
     def drain(self) -> bool:
-        """Run the next chunk of held records of a RUNNING task; return False if there is none."""
+        """Run the next held records of the RUNNING tasks; return False if there are none."""
         if self.awaited_batch is not None:
             return False
-        if self.finish_open_chunk():
+        if self.finish_open_chunks():
             return True
         # Called many times a second: without a new journal entry the answer is the same.
         if self._idle_at == self._ledger.number:
             return False
-        task = self._ledger.drainable()
-        if task is None:
+        if not self._ledger.drainable():
             self._idle_at = self._ledger.number
             return False
         self.journal.check_owned()
         with self.jobs.of_held_records(), self.stoppable.set():
             self.jobs.phase("read")
-            chunk = self.held_store.next_chunk(
-                self._ledger, task.state.id.key, limit=self.chunk_records
-            )
+            chunks = self.held_store.next_chunks(self._ledger, limit=self.chunk_records)
         began = time.monotonic()
-        self._run_chunk(replace(chunk, after=self.last_batch))
-        self._adapt_chunk_size(chunk, seconds=time.monotonic() - began)
+        taken = self._run_chunks(tuple(replace(each, after=self.last_batch) for each in chunks))
+        self._adapt_chunk_size(taken, seconds=time.monotonic() - began)
         return True
 
-    def _adapt_chunk_size(self, chunk: Chunk, *, seconds: float) -> None:
-        """Change the size of chunks, so that one delays the next micro-batch by a few seconds."""
+    def _adapt_chunk_size(self, taken: int, *, seconds: float) -> None:
+        """Change the records per call, so that one delays the next micro-batch by some seconds."""
         if seconds > _CHUNK_SECONDS_MAX:
             self.chunk_records = max(1, self.chunk_records // 2)
-        elif seconds < _CHUNK_SECONDS_MIN and chunk.taken > self.chunk_records // 2:
+        elif seconds < _CHUNK_SECONDS_MIN and taken > self.chunk_records // 2:
             self.chunk_records *= 2
 
-    def finish_open_chunk(self) -> bool:
-        """Write the chunk for which the sink did not return, under its number; return False if
-        there is none."""
-        chunk = self._ledger.open_chunk
-        if chunk is None:
+    def finish_open_chunks(self) -> bool:
+        """Write the chunks for which the sink did not return, under their number; return False if
+        there are none."""
+        chunks = self._ledger.open_chunks
+        if not chunks:
             return False
         self.journal.check_owned()
-        self._run_chunk(chunk)
+        self._run_chunks(chunks)
         return True
 
-    def _run_chunk(self, chunk: Chunk) -> None:
+    def _run_chunks(self, chunks: tuple[Chunk, ...]) -> int:
+        """Give held records to the steps and the sink; return the number of those taken."""
+        is_open = bool(self._ledger.open_chunks)
         with self.jobs.of_held_records():
             self.jobs.phase("read")
             with self.stoppable.set():
-                self.held_store.check_rows(self._ledger, chunk)
-            if not self._wrote_chunk_on_fast_path(chunk):
-                is_open = self._ledger.open_chunk is not None
+                if not self._keep_their_tasks(chunks, is_open=is_open):
+                    chunks = chunks[:1]
+            if is_open or not self._wrote_chunks_on_fast_path(chunks):
+                is_open = bool(self._ledger.open_chunks)
                 clean = self._write_on_slow_path(
-                    self.held_store.rows(self._ledger, chunk).select(f"{ROW}.*", ENTRY),
+                    self.held_store.rows(self._ledger, chunks).select(f"{ROW}.*", ENTRY),
                     _Input(
-                        chunk=chunk,
+                        chunks=chunks,
                         saved_rows=self._ledger.open_saved_rows,
                         is_replayed=is_open,
                         needs_entry=not is_open,
@@ -219,15 +223,36 @@ class Processor:
                 )
                 self.slow_chunks = max(0, self.slow_chunks - 1) if clean else SLOW_PATH_BATCHES
         self.committer.drained()
+        return sum(each.taken for each in chunks)
 
-    def _wrote_chunk_on_fast_path(self, chunk: Chunk) -> bool:
-        is_open = self._ledger.open_chunk is not None
-        if self.fast_path is None or self.always_decides or self.slow_chunks or is_open:
+    def _keep_their_tasks(self, chunks: tuple[Chunk, ...], *, is_open: bool) -> bool:
+        """Check that all rows are there; return whether several chunks can run together.
+
+        If the source's task expression or columns changed, the rows of one task may stop another
+        one, or the rows of one do not fit. Then each task runs by itself. Raises PositionsChanged
+        if the chunks are open: the sink may have written them together.
+        """
+        key = partial(present_task, pipeline=self.pipeline)
+        try:
+            is_same = self.held_store.check_rows(self._ledger, chunks, key)
+        except HeldRowsMismatch:
+            if len(chunks) == 1 or is_open:
+                raise
+            return False
+        if is_open and not is_same:
+            raise PositionsChanged(
+                f"held records of {len(chunks)} tasks were being written when the last run ended, "
+                "and task= gives some of them another task now: start once with the former task="
+            )
+        return is_same
+
+    def _wrote_chunks_on_fast_path(self, chunks: tuple[Chunk, ...]) -> bool:
+        if self.fast_path is None or self.always_decides or self.slow_chunks:
             return False
         # It raises if rows do not fit the source: then their task is PAUSED, and no chunk is open.
-        rows = self.held_store.rows(self._ledger, chunk).select(f"{ROW}.*")
-        self.committer.open(chunk)
-        return self._wrote_on_fast_path(rows, self._ledger.chunk_number(chunk.after))
+        rows = self.held_store.rows(self._ledger, chunks).select(f"{ROW}.*")
+        self.committer.open(chunks)
+        return self._wrote_on_fast_path(rows, self._ledger.chunk_number(chunks[0].after))
 
     def _write_on_slow_path(self, rows: DataFrame, input: _Input) -> bool:
         """Evaluate, decide, commit, write; return whether no record failed.
@@ -244,19 +269,21 @@ class Processor:
             self.check()
             if self.always_decides and input.is_replayed:
                 check_replay(evaluated, decision)
-            chunk = self._shortened(input.chunk, decision)
+            chunks = self._shortened(input.chunks, decision)
             clean = evaluated.clean and not evaluated.retries
             if input.needs_entry or not clean:
                 self.jobs.phase("store decision")
-                self.committer.commit(evaluated, decision, batch=input.batch, chunk=chunk)
-            if chunk is not None and not chunk.taken:
+                self.committer.commit(evaluated, decision, batch=input.batch, chunks=chunks)
+            if chunks and not any(each.taken for each in chunks):
                 return clean
             held, number = held_after(decision.pause_offsets), self._number(input)
             self.jobs.phase("write")
             for rest in self.sink_stage.write(evaluated, held, number, self._stopped_at(input)):
                 self.jobs.phase("store decision")
-                chunk = self._shortened(chunk, rest.decision)
-                self.committer.commit(rest.evaluated, rest.decision, batch=input.batch, chunk=chunk)
+                chunks = self._shortened(chunks, rest.decision)
+                self.committer.commit(
+                    rest.evaluated, rest.decision, batch=input.batch, chunks=chunks
+                )
                 self.jobs.phase("write")
                 clean = False
             return clean
@@ -302,24 +329,34 @@ class Processor:
             raise RecordFatal(decision.fatal, decision.outage, redaction=rules.redaction)
         return decision
 
-    def _shortened(self, chunk: Chunk | None, decision: Decision) -> Chunk | None:
-        """Return the chunk up to the record at which its task stops."""
-        for end in decision.pause_offsets.values():
-            if chunk is not None:
-                chunk = self.held_store.shorten_chunk(self._ledger, chunk, end)
-        return chunk
+    def _shortened(self, chunks: tuple[Chunk, ...], decision: Decision) -> tuple[Chunk, ...]:
+        """Return the chunks up to the records at which their tasks stop."""
+        ends = decision.pause_offsets
+        if not chunks or not ends:
+            return chunks
+        if len(chunks) == 1:
+            # Its rows may have other tasks now: it ends before the first that stops.
+            first = min(ends.values(), key=_in_order)
+            return self.held_store.shorten(self._ledger, chunks, {0: first})
+        by_index = {
+            index: ends[each.task]
+            for index, each in enumerate(chunks)
+            if each.task is not None and each.task in ends
+        }
+        return self.held_store.shorten(self._ledger, chunks, by_index)
 
     def _number(self, input: _Input) -> int:
         """Return the sink's number, after all entries about the input."""
-        if input.chunk is not None:
-            return self._ledger.chunk_number(input.chunk.after)
+        if input.chunks:
+            return self._ledger.chunk_number(input.chunks[0].after)
         assert input.batch is not None
         return self._ledger.batch_number(input.batch)
 
     def _stopped_at(self, input: _Input) -> list[Coordinates]:
         """Return the records that stopped tasks earlier and may fail again."""
-        if input.chunk is not None:
-            return _stopping_record(self._ledger.task(input.chunk.task))
+        if input.chunks:
+            tasks = [self._ledger.task(each.task) for each in input.chunks]
+            return [coordinates for task in tasks for coordinates in _stopping_record(task)]
         return stopping_records(self._ledger)
 
     def apply_overrides(self) -> None:
@@ -328,6 +365,11 @@ class Processor:
         self.judge.rules.stages = stages
         if self.dead_letters is not None:
             self.dead_letters.apply_policies(stages)
+
+
+def _in_order(cursor: Cursor) -> tuple[int, bool, int]:
+    """Return a sort key: a position of None precedes all numbers."""
+    return cursor.entry, cursor.position is not None, cursor.position or 0
 
 
 def stopping_records(ledger: Ledger) -> list[Coordinates]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from arrester.agents.held.store import is_needed
+from arrester.agents.held.journal_counts import needed_by
 from arrester.agents.journal.entries import Entry, EntryKind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import Storage, is_committed, last_committed
@@ -106,7 +106,7 @@ class Publisher:
         committed = last_committed(self._progress)
         self._journal.compact(
             is_settled=self._is_settled,
-            is_needed=lambda saved: is_needed(self._journal.ledger, saved, committed=committed),
+            is_needed=needed_by(self._journal.ledger, committed=committed),
         )
         settled = self._journal.ledger.settled
         self._batches = {number: ids for number, ids in self._batches.items() if number > settled}

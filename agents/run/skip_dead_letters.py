@@ -6,23 +6,25 @@ for Spark.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from arrester.agents.dead_letters.queue import DeadLetterQueue
-from arrester.agents.dead_letters.rows import DeadLetterContext
+from arrester.agents.dead_letters.rows import SKIP, DeadLetterContext
 from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures.failure_set import fits_driver
+from arrester.agents.held.chunk_bounds import CHUNK
 from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.entries import (
     Chunk,
     Entry,
     EntryKind,
-    StoppingRecord,
     UnstoredDeadLetters,
 )
 from arrester.agents.journal.journal import Journal
@@ -31,6 +33,29 @@ from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.spark.job_description import JobDescription
 from arrester.agents.worker.columns import ERROR, ERROR_TYPE, OUTCOME, POSITION, ROW, TASK
 from arrester.controlplane.domain.python_versions import UTC
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_SKIPPED_CHUNK, _HAS_FAILED = "__arrester_skipped_chunk", "__arrester_has_failed"
+_FAILED_POSITION = "__arrester_failed_position"
+_SKIPS = T.StructType(
+    [
+        T.StructField(_SKIPPED_CHUNK, T.IntegerType()),
+        T.StructField(_HAS_FAILED, T.BooleanType()),
+        T.StructField(_FAILED_POSITION, T.LongType()),
+        T.StructField(OUTCOME, T.IntegerType()),
+        T.StructField(ERROR, ERROR_TYPE),
+        T.StructField(
+            SKIP,
+            T.StructType(
+                [
+                    T.StructField("reason", T.StringType()),
+                    T.StructField("actor", T.StringType()),
+                    T.StructField("micros", T.LongType()),
+                ]
+            ),
+        ),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +85,6 @@ class SkipDeadLetters:
             reason=requested.reason,
             actor=requested.actor,
             stopped_by=task.stopped_by,
-            only_failed=requested.target is None,
         )
 
     @property
@@ -69,41 +93,36 @@ class SkipDeadLetters:
         return self.queue is not None and bool(self.journal.ledger.unstored_dead_letters)
 
     def store(self) -> bool:
-        """Store the dead letters of the first skipped records, and write them to the destination.
+        """Store the dead letters of the skipped records that wait, and write them to the
+        destination.
 
         Return False if there are none.
         """
-        unstored = next(iter(self.journal.ledger.unstored_dead_letters.values()), None)
-        if unstored is None or self.queue is None:
+        skips = self._next_skips()
+        if not skips or self.queue is None:
             return False
         self.journal.check_owned()
-        failed = unstored.stopped_by
-        context = DeadLetterContext(
-            name=unstored.name,
-            at=unstored.at,
-            reason=unstored.reason,
-            actor=unstored.actor,
-            # The error condition belongs to the failed record, not to others skipped with it.
-            condition=failed.failure.condition if failed and unstored.only_failed else None,
-        )
+        epoch, last = self.event_factory.run.epoch, skips[-1]
+        chunks = [each.chunk for each in skips]
         with self.jobs.of_held_records():
-            rows = self.held_store.skipped_rows(self.journal.ledger, unstored.chunk)
+            rows = self.held_store.skipped_rows(self.journal.ledger, chunks)
             dead_letters, events = self.queue.store(
-                self._with_error(rows, failed),
+                self._with_skips(rows, skips),
                 (),
-                context,
-                few=fits_driver(unstored.chunk.taken),
+                DeadLetterContext(name=last.name, at=last.at),
+                few=fits_driver(sum(chunk.taken for chunk in chunks)),
                 # A superseded run may still write to a folder of its own.
-                folder=f"{unstored.name}.{self.event_factory.run.epoch}",
+                folder=f"{last.name}.{epoch}",
             )
+        commands = {each.chunk.task: each.command for each in skips}
         at = datetime.now(UTC)
         self.journal.append(
             Entry(
                 kind=EntryKind.DEAD_LETTERS,
                 at=at,
-                epoch=self.event_factory.run.epoch,
+                epoch=epoch,
                 events=tuple(
-                    self.event_factory.event(each, at, caused_by=unstored.command)
+                    self.event_factory.event(each, at, caused_by=commands[each.task])
                     for each in events
                 ),
                 dead_letters=dead_letters,
@@ -112,33 +131,57 @@ class SkipDeadLetters:
         self.queue.deliver(dead_letters)
         return True
 
-    def _with_error(self, rows: DataFrame, stopped_by: StoppingRecord | None) -> DataFrame:
-        """Add the failure that paused the task to its record only."""
-        if stopped_by is None:
-            no_error = F.lit(None).cast(ERROR_TYPE).alias(ERROR)
-            return rows.select(
-                ROW, TASK, POSITION, F.lit(None).cast("int").alias(OUTCOME), no_error
+    def _next_skips(self) -> list[UnstoredDeadLetters]:
+        """Return the skips that wait, in order, up to the second one of a task."""
+        skips: list[UnstoredDeadLetters] = []
+        tasks: set[str | None] = set()
+        for each in self.journal.ledger.unstored_dead_letters.values():
+            if each.chunk.task in tasks:
+                break
+            tasks.add(each.chunk.task)
+            skips.append(each)
+        return skips
+
+    def _with_skips(self, rows: DataFrame, skips: Sequence[UnstoredDeadLetters]) -> DataFrame:
+        """Add to each row its skip, and to the record that had stopped its task the failure."""
+        by_chunk = F.broadcast(
+            rows.sparkSession.createDataFrame(
+                [(index, *self._failure(each), _skip(each)) for index, each in enumerate(skips)],
+                _SKIPS,
             )
+        )
+        is_failed = F.col(_HAS_FAILED) & F.col(POSITION).eqNullSafe(F.col(_FAILED_POSITION))
+        return rows.join(by_chunk, F.col(CHUNK) == F.col(_SKIPPED_CHUNK)).select(
+            ROW,
+            TASK,
+            POSITION,
+            F.when(is_failed, F.col(OUTCOME)).alias(OUTCOME),
+            F.when(is_failed, F.col(ERROR)).alias(ERROR),
+            F.struct(
+                F.col(SKIP)["reason"].alias("reason"),
+                F.col(SKIP)["actor"].alias("actor"),
+                F.timestamp_micros(F.col(SKIP)["micros"]).alias("at"),
+            ).alias(SKIP),
+        )
+
+    def _failure(self, skip: UnstoredDeadLetters) -> tuple[object, ...]:
+        """Return whether a record had stopped the task, its position, its step and its error."""
+        stopped_by, stages = skip.stopped_by, self.pipeline.stages
+        if stopped_by is None:
+            return False, None, None, None
         failure = stopped_by.failure
-        stages = self.pipeline.stages
         number = stages.index(failure.stage) if failure.stage in stages else None
-        values = {
+        error = {
             "exception_class": failure.exception_class,
             "message": failure.message,
             "stack": None if stopped_by.body is None else stopped_by.body.stack,
             "frame": failure.frame,
-            "names": None,
             "condition": failure.condition,
-            "kind": None,
             "attempts": failure.attempts,
-            "took_ms": None,
         }
-        error = F.struct(*[F.lit(value).alias(name) for name, value in values.items()])
-        failed = F.col(POSITION).eqNullSafe(F.lit(stopped_by.position))
-        return rows.select(
-            ROW,
-            TASK,
-            POSITION,
-            F.when(failed, F.lit(number).cast("int")).alias(OUTCOME),
-            F.when(failed, error.cast(ERROR_TYPE)).alias(ERROR),
-        )
+        values = tuple(error.get(name) for name in ERROR_TYPE.names)
+        return True, stopped_by.position, number, values
+
+
+def _skip(skip: UnstoredDeadLetters) -> tuple[object, ...]:
+    return skip.reason, skip.actor, (skip.at - _EPOCH) // timedelta(microseconds=1)

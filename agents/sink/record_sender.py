@@ -27,7 +27,7 @@ from arrester.agents.failures.aggregate import Coordinates
 from arrester.agents.failures.pause_offsets import (
     cursor_after,
     cursor_column,
-    pause_offset_of,
+    cursor_of_task,
     place,
 )
 from arrester.agents.journal.entries import Cursor
@@ -275,7 +275,7 @@ def _compare_with_cursors(
     cursors: Mapping[str | None, Cursor], compare: Callable[[Column], Column]
 ) -> Column:
     """Return each record compared with the cursor of its task; False for tasks without one."""
-    of_task = pause_offset_of({task: at for task, at in cursors.items() if task is not None})
+    of_task = cursor_of_task({task: at for task, at in cursors.items() if task is not None})
     matches = F.coalesce(compare(of_task), F.lit(False))
     if None not in cursors:
         return matches

@@ -282,7 +282,7 @@ HELD_LIMIT_RESPONSE = _choice(
 )
 HELD_CHUNK_RECORDS = _count(
     "held.chunk.records",
-    "Held records of a resumed task that its first chunk processes, about. Chunks that take less "
+    "Held records of resumed tasks that the first chunk processes, about. Chunks that take less "
     "than 2 s become larger, those above 5 s smaller.",
     10_000,
     1,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import cycle
 from pathlib import Path
@@ -14,10 +14,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from arrester.agents.held.journal_counts import needed_by
 from arrester.agents.held.schema import HeldRowsMissing, RowSchemas
-from arrester.agents.held.store import CHUNK_FOLDERS, HeldStore, is_needed
+from arrester.agents.held.store import CHUNK_FOLDERS, HeldStore
 from arrester.agents.journal.entries import (
     Chunk,
     Cursor,
@@ -36,23 +38,26 @@ NOW = datetime(2026, 11, 20, tzinfo=UTC)
 FOLDERS = CHUNK_FOLDERS + 44
 
 
-def store_of(spark: SparkSession, root: Path, counts: Sequence[int]) -> tuple[HeldStore, Ledger]:
-    """Return the held rows of task `a`, one entry and folder for each count."""
+def store_of(
+    spark: SparkSession, root: Path, counts: Sequence[Mapping[str, int]]
+) -> tuple[HeldStore, Ledger]:
+    """Return held rows, one entry and folder for each item: the number of rows by task."""
     schema = T.StructType([T.StructField("value", T.StringType())])
     kind = RowSchemas(LocalStorage(str(root))).save(schema)
     ledger = Ledger(application="flights", pipeline="delays", checkpoint="c1")
-    for number, count in enumerate(counts, start=1):
+    for number, by_task in enumerate(counts, start=1):
         name = f"{number:020d}-0a1b2c3d-{kind}"
         rows = [
-            {TASK: "a", POSITION: position, "__arrester_hold": True, ROW: {"value": "x"}}
+            {TASK: task, POSITION: position, "__arrester_hold": True, ROW: {"value": task}}
+            for task, count in by_task.items()
             for position in reversed(range(count))
         ]
         place = root / ROWS_FOLDER / name
         place.mkdir(parents=True)
-        entries = pa.array([number] * count, pa.int32())
+        entries = pa.array([number] * len(rows), pa.int32())
         table = pa.Table.from_pylist(rows).append_column(ENTRY, entries)
         pq.write_table(table, place / "part-0.parquet")
-        held = (HeldCount(task="a", count=count),)
+        held = tuple(HeldCount(task=task, count=count) for task, count in by_task.items())
         ledger.apply(
             Entry(kind=EntryKind.BATCH, at=NOW, epoch=1, number=number, row_folder=name, held=held)
         )
@@ -61,52 +66,84 @@ def store_of(spark: SparkSession, root: Path, counts: Sequence[int]) -> tuple[He
     return HeldStore(spark=spark, root=str(root), schema=schema, schemas=schemas), ledger
 
 
+def drained(ledger: Ledger, chunks: Sequence[Chunk]) -> None:
+    """Fold the entries of chunks that are written."""
+    for kind, of_entry in ((EntryKind.DRAIN, tuple(chunks)), (EntryKind.DRAINED, ())):
+        number = ledger.number + 1
+        ledger.apply(Entry(kind=kind, at=NOW, epoch=1, number=number, chunks=of_entry))
+
+
 @pytest.mark.spark
 def test_a_chunk_has_a_bounded_number_of_folders_and_the_next_chunk_has_the_rest(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """A task was paused overnight: each micro-batch has held one row."""
-    held_store, ledger = store_of(spark, tmp_path, [1] * FOLDERS)
+    held_store, ledger = store_of(spark, tmp_path, [{"a": 1}] * FOLDERS)
 
-    first = held_store.next_chunk(ledger, "a", limit=10_000)
+    [first] = held_store.next_chunks(ledger, limit=10_000)
     assert first.taken == CHUNK_FOLDERS
-    assert held_store.rows(ledger, first).count() == CHUNK_FOLDERS
+    assert held_store.rows(ledger, [first]).count() == CHUNK_FOLDERS
     assert held_store.first_position(ledger, "a") == 0
-    ledger.apply(Entry(kind=EntryKind.RESUME, at=NOW, epoch=1, number=FOLDERS + 1, chunk=first))
-    assert held_store.next_chunk(ledger, "a", limit=10_000).taken == FOLDERS - CHUNK_FOLDERS
+    drained(ledger, [first])
+    [rest] = held_store.next_chunks(ledger, limit=10_000)
+    assert rest.taken == FOLDERS - CHUNK_FOLDERS
 
 
 @pytest.mark.spark
-@example(counts=[1, 6], limits=[0, 2])
+@example(counts=[{"a": 1}, {"a": 6, "b": 2}], limits=[0, 2])
 @given(
-    counts=st.lists(st.integers(1, 6), min_size=1, max_size=8),
-    # 0: the first record only, as a skip takes it.
-    limits=st.lists(st.integers(0, 12), min_size=1),
+    counts=st.lists(
+        st.dictionaries(st.sampled_from("abc"), st.integers(1, 5), min_size=1),
+        min_size=1,
+        max_size=4,
+    ),
+    # 0: the first record of a task only, as a skip takes it.
+    limits=st.lists(st.integers(0, 12), min_size=1, max_size=4),
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_chunks_of_any_size_divide_the_held_rows_in_their_order(
-    spark: SparkSession, counts: list[int], limits: list[int]
+    spark: SparkSession, counts: list[dict[str, int]], limits: list[int]
 ) -> None:
     with TemporaryDirectory() as folder:
         held_store, ledger = store_of(spark, Path(folder), counts)
-        places, number = [], len(counts)
+        places: dict[str, list[tuple[int, int]]] = {task: [] for task in "abc"}
         for limit in cycle(limits):
-            if not ledger.task("a").held:
+            tasks = ledger.drainable()
+            if not tasks:
                 break
-            number += 1
             if limit:
-                chunk = held_store.next_chunk(ledger, "a", limit=limit)
+                chunks = held_store.next_chunks(ledger, limit=limit)
             else:
-                chunk = held_store.first_record(ledger, "a")
-            rows = held_store.rows(ledger, chunk).select(ENTRY, POSITION).collect()
-            assert len(rows) == chunk.taken <= max(limit, 1)
-            places += [(row[ENTRY], row[POSITION]) for row in rows]
-            ledger.apply(Entry(kind=EntryKind.RESUME, at=NOW, epoch=1, number=number, chunk=chunk))
-    assert places == [
-        (entry, position)
-        for entry, count in enumerate(counts, start=1)
-        for position in range(count)
-    ]
+                chunks = [held_store.first_record(ledger, tasks[-1].state.id.key)]
+            rows = held_store.rows(ledger, chunks).select(TASK, ENTRY, POSITION).collect()
+            assert len(rows) == sum(chunk.taken for chunk in chunks) <= max(limit, 1)
+            for row in rows:
+                places[row[TASK]].append((row[ENTRY], row[POSITION]))
+            drained(ledger, chunks)
+    assert places == {
+        task: [
+            (entry, position)
+            for entry, by_task in enumerate(counts, start=1)
+            for position in range(by_task.get(task, 0))
+        ]
+        for task in "abc"
+    }
+
+
+@pytest.mark.spark
+def test_chunks_of_several_tasks_end_where_each_of_them_stops(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    held_store, ledger = store_of(spark, tmp_path, [{"a": 2, "b": 2, "c": 2}, {"a": 1, "b": 1}])
+    chunks = held_store.next_chunks(ledger, limit=100)
+    assert [(chunk.task, chunk.taken) for chunk in chunks] == [("a", 3), ("b", 3), ("c", 2)]
+
+    ends = {0: Cursor(entry=2, position=0), 1: Cursor(entry=1, position=0)}
+    shorter = held_store.shorten(ledger, chunks, ends)
+
+    assert [(chunk.taken, chunk.stopping) for chunk in shorter] == [(2, 1), (0, 1), (2, None)]
+    rows = held_store.rows(ledger, shorter).select(TASK, ENTRY, POSITION).collect()
+    assert sorted(map(tuple, rows)) == [("a", 1, 0), ("a", 1, 1), ("c", 1, 0), ("c", 1, 1)]
 
 
 def test_skipped_rows_are_needed_until_their_dead_letters_are_stored() -> None:
@@ -129,16 +166,13 @@ def test_skipped_rows_are_needed_until_their_dead_letters_are_stored() -> None:
     skip = Entry(kind=EntryKind.RESUME, at=NOW, epoch=1, number=3, chunk=chunk, unstored=unstored)
     ledger.apply(skip)
     rest = Chunk(task="a", start=chunk.end, end=Cursor(entry=3), taken=1)
-    ledger.apply(Entry(kind=EntryKind.DRAIN, at=NOW, epoch=1, number=4, chunk=rest))
-    ledger.apply(Entry(kind=EntryKind.DRAINED, at=NOW, epoch=1, number=5))
+    drained(ledger, [rest])
 
-    needed = [is_needed(ledger, saved, committed=2) for saved in ledger.saved_rows]
-    assert needed == [True, False]
-    assert next(name for _, name, _ in ledger.held_folders("a", start=chunk.start)) == "rows-1"
+    assert [*map(needed_by(ledger, committed=2), ledger.saved_rows)] == [True, False]
 
     stored = DeadLetters(name="c1-3-1", day="2026-11-20", folder="c1-3-1.2")
     ledger.apply(Entry(kind=EntryKind.DEAD_LETTERS, at=NOW, epoch=2, number=6, dead_letters=stored))
-    assert not any(is_needed(ledger, saved, committed=2) for saved in ledger.saved_rows)
+    assert not any(map(needed_by(ledger, committed=2), ledger.saved_rows))
     assert (ledger.unstored_dead_letters, ledger.pending_dead_letters) == ({}, {"c1-3-1": stored})
 
 
@@ -146,10 +180,13 @@ def test_skipped_rows_are_needed_until_their_dead_letters_are_stored() -> None:
 def test_missing_rows_are_detected_before_their_chunk_is_written(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    held_store, ledger = store_of(spark, tmp_path, [2, 3])
-    chunk = held_store.next_chunk(ledger, "a", limit=10)
-    held_store.check_rows(ledger, chunk)
+    held_store, ledger = store_of(spark, tmp_path, [{"a": 2, "b": 1}, {"a": 3}])
+    first, second = held_store.next_chunks(ledger, limit=10)
+    for chunks in ([first], [first, second]):
+        assert held_store.check_rows(ledger, chunks, lambda rows: F.col("value"))
+    assert not held_store.check_rows(ledger, [first, second], lambda rows: F.lit("a"))
     [part] = tmp_path.glob(f"{ROWS_FOLDER}/{1:020d}*/part-0.parquet")
     pq.write_table(pq.read_table(part).slice(1), part)
-    with pytest.raises(HeldRowsMissing, match="1 of 5 rows of task 'a' are not in"):
-        held_store.check_rows(ledger, chunk)
+    for chunks, tasks in (([first], "5 rows of task 'a'"), ([first, second], "6 rows of 2 tasks")):
+        with pytest.raises(HeldRowsMissing, match=f"1 of {tasks} are not in"):
+            held_store.check_rows(ledger, chunks, lambda rows: F.col("value"))

@@ -223,7 +223,7 @@ def history(journal: Journal) -> None:
         taken=2,
         after=5,
     )
-    journal.append(entry(EntryKind.DRAIN, chunk=chunk, seconds=4))
+    journal.append(entry(EntryKind.DRAIN, chunks=(chunk,), seconds=4))
     journal.append(entry(EntryKind.DRAINED, RecordsHeld(task="JFK", held=4), seconds=5))
 
 
@@ -523,7 +523,7 @@ def test_numbers_of_the_sink_increase_strictly_and_are_the_same_on_a_replay() ->
         nonlocal number
         number += 1
         chunk = Chunk(task="a", start=Cursor(entry=0), end=Cursor(entry=0), taken=0, after=after)
-        ledger.apply(entry(EntryKind.DRAIN, chunk=chunk, number=number))
+        ledger.apply(entry(EntryKind.DRAIN, chunks=(chunk,), number=number))
         numbers.append(ledger.chunk_number(after))
         ledger.apply(entry(EntryKind.DRAINED, number=number))
 
@@ -535,6 +535,23 @@ def test_numbers_of_the_sink_increase_strictly_and_are_the_same_on_a_replay() ->
         drain(batch)
         assert ledger.batch_number(batch) == first
     assert numbers == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_an_open_chunk_of_an_older_journal_is_read() -> None:
+    chunk = Chunk(task="JFK", start=Cursor(entry=1), end=Cursor(entry=2), taken=3, after=4)
+    held = (HeldCount(task="JFK", count=3),)
+    ledger = Ledger(application="flights", pipeline="delays", checkpoint=CHECKPOINT)
+    ledger.apply(entry(EntryKind.BATCH, batch=4, row_folder="one", held=held, number=1))
+    ledger.apply(entry(EntryKind.DRAIN, chunk=chunk, number=2))
+    assert ledger.open_chunks == (chunk,)
+
+    snapshot = msgspec.to_builtins(ledger)
+    snapshot["open_chunk"] = snapshot.pop("open_chunks")[0]
+    again = msgspec.convert(snapshot, Ledger)
+
+    assert again == ledger
+    again.apply(entry(EntryKind.DRAINED, number=3))
+    assert (again.open_chunks, again.task("JFK").held) == ((), 0)
 
 
 def test_an_unreadable_entry_is_named(files: LocalStorage) -> None:

@@ -109,7 +109,7 @@ def test_adoption_renames_tasks_held_records_and_overrides(
         assert (task.state.id.application, task.state.id.printed) == ("airport", "arrivals_JFK")
         assert journal.ledger.task("JFK") is task
         assert task.held == 2
-        assert [name for _, name, _ in journal.ledger.held_folders("JFK")] == ["rows"]
+        assert [saved.name for saved, _ in journal.ledger.held_rows(["JFK"])["JFK"]] == ["rows"]
         assert journal.ledger.overrides[STAGE].answer == "CONTINUE"
     with pytest.raises(CheckpointUnusable, match="pipeline 'arrivals' of application 'airport'"):
         claimed(files)

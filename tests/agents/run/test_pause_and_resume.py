@@ -12,7 +12,9 @@ from pyspark.sql import functions as F
 
 from arrester.agents.definition.builder import define
 from arrester.agents.handlers import LogAndPause
+from arrester.agents.held.replay_check import PositionsChanged
 from arrester.agents.held.store import HeldStore
+from arrester.agents.run.commit import Committer
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.controlplane.domain.events import (
     CommandApplied,
@@ -24,7 +26,7 @@ from arrester.controlplane.domain.events import (
     TaskResumed,
 )
 from arrester.controlplane.domain.state.states import TaskStatus
-from tests.agents.pipeline_bench import Bench, server_state, sink_to
+from tests.agents.pipeline_bench import Bench, read_sink, server_state, sink_to
 from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
@@ -227,6 +229,108 @@ def test_held_rows_run_in_chunks_in_order_and_a_second_failure_pauses_again(
     assert (task.held, task.failed, task.counters.records_skipped) == (0, 2, 2)
 
 
+def three_paused(bench: Bench, repaired: Path) -> None:
+    """Run a pipeline until the tasks `a`, `b` and `c` are PAUSED at 0, and end it."""
+    for position, value in enumerate(("bad", "x", "x")):
+        worst = "worst" if position == 1 else value
+        bench.add(("a", position, value), ("b", position, worst), ("c", position, value))
+    bench.start(bench.checking(refusing_bad(repaired)))
+    bench.wait_for_input()
+    assert bench.written() == []
+    bench.stop()
+
+
+def test_held_records_of_many_tasks_run_together_and_one_of_them_pauses_again(
+    bench: Bench, repaired: Path
+) -> None:
+    three_paused(bench, repaired)
+    repaired.touch()
+
+    def check(row: Row) -> Row:
+        if row["value"] == "worst":
+            raise ValueError("worst")
+        return row
+
+    thread = bench.start(bench.checking(check))
+
+    wait_until(lambda: sum(task.held for task in thread.tasks()) == 2, what="held rows")
+    assert len({number for number, _ in read_sink(bench.folder / "out")}) == 1
+    for task in "ac":
+        assert bench.positions(task) == [0, 1, 2]
+    assert bench.positions("b") == [0]
+    [paused] = thread.paused_tasks()
+    assert (paused.id.key, paused.position, paused.held) == ("b", 1, 2)
+    assert thread.apply(TaskCommand("b", how=ResumeHow.SKIP, position=1, reason="known")).applied
+    wait_until(lambda: bench.positions("b") == [0, 2], what="the rest")
+
+
+def test_held_records_run_task_by_task_if_the_task_expression_changed(
+    bench: Bench, repaired: Path
+) -> None:
+    three_paused(bench, repaired)
+    repaired.touch()
+    # The records of `a` have the task of the held ones of `b` now.
+    changed = F.translate("task", "ab", "ba")
+
+    thread = bench.start(bench.checking(refusing_bad(repaired), task=changed))
+
+    wait_until(lambda: sum(task.held for task in thread.tasks()) == 0, what="held rows")
+    assert len({number for number, _ in read_sink(bench.folder / "out")}) == 3
+    assert sorted(bench.written()) == [(task, n) for task in "abc" for n in range(3)]
+    assert bench.deaths == []
+
+
+def test_an_open_chunk_of_several_tasks_needs_its_task_expression(
+    bench: Bench, repaired: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three_paused(bench, repaired)
+    repaired.touch()
+    with monkeypatch.context() as patched:
+        patched.setattr(Committer, "drained", lambda _: pytest.fail("killed before the entry"))
+        bench.start(bench.checking(refusing_bad(repaired)))
+        wait_until(lambda: len(bench.deaths) == 1, what="the end of the run")
+    changed = F.translate("task", "ab", "ba")
+    bench.start(bench.checking(refusing_bad(repaired), task=changed))
+    wait_until(lambda: len(bench.deaths) == 2, what="the refusal")
+    assert isinstance(bench.deaths[-1].exception, PositionsChanged)
+    assert "start once with the former task=" in bench.deaths[-1].reason
+
+    thread = bench.start(bench.checking(refusing_bad(repaired)))
+
+    wait_until(lambda: sum(task.held for task in thread.tasks()) == 0, what="held rows")
+    assert sorted(bench.written()) == [(task, n) for task in "abc" for n in range(3)]
+
+
+def test_skipped_records_of_many_tasks_are_stored_together(bench: Bench, repaired: Path) -> None:
+    bench.add(("a", 0, "bad"), ("b", 0, "x"), ("b", 1, "bad"), ("a", 1, "x"))
+    thread = bench.start(bench.checking(refusing_bad(repaired)))
+    bench.wait_for_input()
+    commands = {"a": uuid4(), "b": uuid4()}
+    with thread._lock:
+        for task, command in commands.items():
+            skip = TaskCommand(
+                task, how=ResumeHow.SKIP, command=command, actor=f"{task}na", reason=f"of {task}"
+            )
+            assert thread._engine.commands.apply(skip).applied
+    wait_until(lambda: bench.written() == [("b", 0), ("a", 1)], what="held rows")
+    bench.stop()
+
+    stored = {row["task"]: row for row in bench.dead_letters()}
+    assert {task: (row["position"], row["reason"]) for task, row in stored.items()} == {
+        "a": (0, "of a"),
+        "b": (1, "of b"),
+    }
+    assert stored["a"]["at"] < stored["b"]["at"]
+    assert all("bad value" in row["message"] for row in stored.values())
+    assert len(list((bench.folder / "dlq").glob("day=*/*"))) == 1
+    reported = {
+        event.data.task: (event.data.actor, event.caused_by)
+        for event in bench.outbox.events
+        if isinstance(event.data, RecordsDeadLettered)
+    }
+    assert reported == {task: (f"{task}na", command) for task, command in commands.items()}
+
+
 def test_tasks_with_keys_that_are_not_utf8_are_held_separately(
     bench: Bench, repaired: Path
 ) -> None:
@@ -308,3 +412,16 @@ def test_of_many_tasks_that_pause_at_once_a_bounded_number_is_reported_in_full(
     [dead_letter] = bench.dead_letters()
     assert (dead_letter["task"], dead_letter["exception_class"]) == ("t5", "ValueError")
     assert bench.written() == [("good", 0)]
+
+
+def test_of_hundreds_of_stopped_tasks_later_records_are_held(bench: Bench, repaired: Path) -> None:
+    tasks = [f"täsk '{n}'" for n in range(250)]
+    bench.add(*[(task, n, "bad") for n, task in enumerate(tasks)], ("good", 0, "x"))
+    thread = bench.start(bench.checking(refusing_bad(repaired)))
+    bench.wait_for_input()
+    bench.add(*[(task, 1_000, "x") for task in tasks], ("good", 1, "x"))
+    bench.wait_for_input()
+
+    assert bench.written() == [("good", 0), ("good", 1)]
+    paused = {task.id.key: (task.position, task.held) for task in thread.paused_tasks()}
+    assert paused == {task: (n, 2) for n, task in enumerate(tasks)}

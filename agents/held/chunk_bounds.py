@@ -1,0 +1,67 @@
+"""The bounds of chunks as rows of a frame: held rows are joined with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from arrester.agents.journal.entries import Chunk, Cursor
+from arrester.agents.worker.columns import ENTRY, POSITION, TASK
+
+#: The index of a row's chunk.
+CHUNK = "__arrester_chunk"
+STOPPED_CHUNK = "__arrester_stopped_chunk"
+_CHUNK_TASK = "__arrester_chunk_task"
+_START_ENTRY, _START_POSITION = "__arrester_start_entry", "__arrester_start_position"
+_END_ENTRY, _END_POSITION = "__arrester_end_entry", "__arrester_end_position"
+_START = f"{_START_ENTRY} int, {_START_POSITION} long"
+_END = f"{_END_ENTRY} int, {_END_POSITION} long"
+_BOUNDS = f"{CHUNK} int, {_CHUNK_TASK} string, {_START}, {_END}"
+
+
+def bounds_frame(spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+    """Return a row for each chunk."""
+    rows = [
+        (index, chunk.task, *_fields(chunk.start), *_fields(chunk.end))
+        for index, chunk in enumerate(chunks)
+    ]
+    return spark.createDataFrame(rows, _BOUNDS)
+
+
+def is_in_chunk() -> Column:
+    """Return whether a held row is in a chunk of `bounds_frame`."""
+    return (
+        F.col(TASK).eqNullSafe(F.col(_CHUNK_TASK))
+        & is_from(F.col(_START_ENTRY), F.col(_START_POSITION))
+        & is_before_end()
+    )
+
+
+def ends_frame(spark: SparkSession, ends: Mapping[int, Cursor]) -> DataFrame:
+    """Return a row for each new end of a chunk, given by the index of the chunk."""
+    rows = [(index, *_fields(end)) for index, end in ends.items()]
+    return spark.createDataFrame(rows, f"{STOPPED_CHUNK} int, {_END}")
+
+
+def is_before_end() -> Column:
+    """Return whether a held row is before the end in its row."""
+    return ~is_from(F.col(_END_ENTRY), F.col(_END_POSITION))
+
+
+def is_at_end() -> Column:
+    """Return whether a held row is of the record at the end in its row."""
+    is_position = F.col(POSITION).eqNullSafe(F.col(_END_POSITION))
+    return (F.col(ENTRY) == F.col(_END_ENTRY)) & is_position
+
+
+def is_from(entry: Column, position: Column) -> Column:
+    """Return whether a held row is at or after a cursor."""
+    is_later_entry = F.col(ENTRY) > entry
+    is_from_position = position.isNull() | F.coalesce(F.col(POSITION) >= position, F.lit(False))
+    return is_later_entry | ((F.col(ENTRY) == entry) & is_from_position)
+
+
+def _fields(cursor: Cursor) -> tuple[int, int | None]:
+    return cursor.entry, cursor.position

@@ -1,0 +1,64 @@
+"""What the journal has about held rows: their number by entry, and which folders are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from arrester.agents.journal.entries import Chunk, Cursor
+from arrester.agents.journal.ledger import Ledger, SavedRows
+from arrester.agents.journal.task_ledger import TaskLedger
+
+
+def counts_by_entry(
+    task: TaskLedger, held_rows: Sequence[tuple[SavedRows, int]]
+) -> dict[int, tuple[int, set[str | None]]]:
+    """Return the entries with rows that a task holds, in order: their number and their folders."""
+    cursor = task.cursor or Cursor(entry=0)
+    by_entry: dict[int, tuple[int, set[str | None]]] = {}
+    for saved, count in sorted(held_rows, key=lambda each: each[0].entry):
+        if saved.entry >= cursor.entry:
+            before, names = by_entry.get(saved.entry, (0, set()))
+            by_entry[saved.entry] = (before + count, {*names, saved.name})
+    for first in list(by_entry)[:1]:
+        # Some of its rows may precede the cursor, or all of them.
+        rest = sum(count for count, _ in by_entry.values()) - by_entry[first][0]
+        by_entry[first] = (task.held - rest, by_entry[first][1])
+    return {entry: counted for entry, counted in by_entry.items() if counted[0]}
+
+
+def may_have_rows(chunk: Chunk, saved: SavedRows) -> bool:
+    """Whether a folder with rows of the chunk's task may have rows of the chunk."""
+    if saved.entry == chunk.end.entry and chunk.end.position is None:
+        return False
+    return chunk.start.entry <= saved.entry <= chunk.end.entry
+
+
+def first_entries(ledger: Ledger) -> dict[str | None, int]:
+    """Return the first entry with held rows of each task that holds some."""
+    return {
+        task.state.id.key: task.cursor.entry
+        for task in ledger.tasks.values()
+        if task.held and task.cursor is not None
+    }
+
+
+def needed_by(ledger: Ledger, *, committed: int) -> Callable[[SavedRows], bool]:
+    """Return a function whether saved rows are still needed: for a replay, or because they are
+    held."""
+    first = first_entries(ledger)
+    skipped: dict[str | None, list[Chunk]] = {}
+    for each in ledger.unstored_dead_letters.values():
+        skipped.setdefault(each.chunk.task, []).append(each.chunk)
+
+    def is_needed(saved: SavedRows) -> bool:
+        if saved.batch is not None and saved.batch > committed:
+            return True
+        if ledger.open_chunks and saved in ledger.open_saved_rows:
+            return True
+        return any(
+            saved.entry >= first.get(held.task, saved.entry + 1)
+            or any(may_have_rows(chunk, saved) for chunk in skipped.get(held.task, ()))
+            for held in saved.held
+        )
+
+    return is_needed
