@@ -11,7 +11,7 @@ from arrester.controlplane.domain.events import CommandKind
 from arrester.dashboard import health_probes, metrics
 from arrester.dashboard.actions import (
     application_commands,
-    bulk_resume,
+    bulk_commands,
     error_groups,
     task_commands,
 )
@@ -133,8 +133,10 @@ urlpatterns = [
         error_groups.act,
         name="act-on-group",
     ),
-    path("resume", bulk_resume.resume, name="resume-many"),
-    path("resume/ask", bulk_resume.dialog, name="resume-many-dialog"),
+    path("resume", bulk_commands.resume, name="resume-many"),
+    path("resume/ask", bulk_commands.dialog, name="resume-many-dialog"),
+    path("dismiss", bulk_commands.dismiss, name="dismiss-many"),
+    path("dismiss/ask", bulk_commands.dismiss_dialog, name="dismiss-many-dialog"),
     path("export/<slug:what>.<slug:form>", exports.export, name="export"),
     path("commands", commands.commands, name="commands"),
     path("commands/<uuid:id>", commands.command, name="command"),

@@ -19,10 +19,11 @@ from arrester.controlplane.actions.accounts import (
 )
 from arrester.controlplane.actions.commands import (
     MAX_TASKS,
-    Resumed,
+    TaskResult,
     cancel_command,
     command_application,
     command_task,
+    command_tasks,
     issue_command,
     open_application,
     resume_task,
@@ -51,10 +52,11 @@ from arrester.controlplane.actions.test_error import send_test_error
 from arrester.controlplane.actions.timeouts import expect, record_running, watch
 
 __all__ = [
-    "MAX_GROUPS", "MAX_TASKS", "AccountAct", "ActedOn", "Requeued", "Resumed", "act_on_group",
+    "MAX_GROUPS", "MAX_TASKS", "AccountAct", "ActedOn", "Requeued", "TaskResult", "act_on_group",
     "act_on_groups", "activate_account", "cancel_command", "change_role", "command_application",
-    "command_task", "create_account", "deactivate_account", "dismiss", "dismiss_one", "expect",
-    "issue_command", "note_on_command", "note_on_group", "note_on_task", "open_application",
-    "record_running", "requeue", "requeue_one", "reset_password", "resume_task", "resume_tasks",
-    "send_test_error", "shut_down_application", "skip_record", "start_application", "watch",
+    "command_task", "command_tasks", "create_account", "deactivate_account", "dismiss",
+    "dismiss_one", "expect", "issue_command", "note_on_command", "note_on_group", "note_on_task",
+    "open_application", "record_running", "requeue", "requeue_one", "reset_password", "resume_task",
+    "resume_tasks", "send_test_error", "shut_down_application", "skip_record", "start_application",
+    "watch",
 ]  # fmt: skip

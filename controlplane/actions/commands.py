@@ -37,13 +37,13 @@ from arrester.controlplane.domain.state.states import (
 from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.views import row_mapping
 
-#: The most tasks that are resumed at once.
+#: The most tasks of one act.
 MAX_TASKS = 500
 #: What two requests with the same id must have in common.
 _SUBJECT = attrgetter("kind", "task", "target", "pipeline", "stage", "answer")
 
 
-class Resumed(msgspec.Struct, frozen=True, kw_only=True):
+class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result for one task of many."""
 
     task: TaskId
@@ -108,10 +108,15 @@ def issue_command(application: str, requested: CommandRequest) -> CommandState:
     return command
 
 
-def resume_tasks(
-    digests: Sequence[str], *, actor: str, reason: str | None = None, id: UUID | None = None
-) -> list[Resumed]:
-    """Resume each of some PAUSED tasks; a refusal of one does not affect the others.
+def command_tasks(
+    kind: CommandKind,
+    digests: Sequence[str],
+    *,
+    actor: str,
+    reason: str | None = None,
+    id: UUID | None = None,
+) -> list[TaskResult]:
+    """Issue a command for each of some tasks; a refusal of one does not affect the others.
 
     Each gets a command, whose id is derived from `id` and the task. Those of an application are
     issued in one transaction and relayed once. Raises InvalidValue for too many, NotFound for a
@@ -125,7 +130,7 @@ def resume_tasks(
     for task in tasks:
         requested = CommandRequest(
             command=uuids.part_of(act, task.digest),
-            kind=CommandKind.RESUME_TASK,
+            kind=kind,
             actor=actor,
             reason=reason,
             task=task,
@@ -134,13 +139,16 @@ def resume_tasks(
     commands: dict[UUID, CommandState] = {}
     for application, some in requests.items():
         commands.update(_issue_all(application, some).commands)
-    return [_resumed(task, commands[uuids.part_of(act, task.digest)]) for task in tasks]
+    return [_result(task, commands[uuids.part_of(act, task.digest)]) for task in tasks]
 
 
-def _resumed(task: TaskId, command: CommandState) -> Resumed:
+def _result(task: TaskId, command: CommandState) -> TaskResult:
     if command.status is CommandStatus.REFUSED:
-        return Resumed(task=task, command=None, refused=command.outcome or "refused")
-    return Resumed(task=task, command=command)
+        return TaskResult(task=task, command=None, refused=command.outcome or "refused")
+    return TaskResult(task=task, command=command)
+
+
+resume_tasks = partial(command_tasks, CommandKind.RESUME_TASK)
 
 
 def _tasks(digests: Sequence[str]) -> list[TaskId]:

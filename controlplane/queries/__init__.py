@@ -52,6 +52,7 @@ from arrester.controlplane.queries.current_state.resumable_tasks import (
     paused,
     paused_of,
     resumed_by,
+    without_run,
 )
 from arrester.controlplane.queries.current_state.task_grid import GridPipeline, pipelines, threads
 from arrester.controlplane.queries.current_state.tasks import (
@@ -140,5 +141,5 @@ __all__ = [
     "overview", "paused", "paused_of", "people", "pipeline_key", "pipelines", "policies",
     "position", "positions", "quarantine", "quarantined", "quiet_groups", "resumed_by", "runs",
     "search", "stages", "state_changes", "stopped_by_group", "storage", "task", "task_gauges",
-    "task_history", "task_state_changes", "tasks", "threads", "top_causes",
+    "task_history", "task_state_changes", "tasks", "threads", "top_causes", "without_run",
 ]  # fmt: skip

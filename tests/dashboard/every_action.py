@@ -72,7 +72,7 @@ def _of_tasks(story: Story) -> list[UserAction]:
     pause, restart = story.task("pause"), story.dies_alone("restart")
     renamed = Story(pipeline="renamed", checkpoint=str(uuid4()))
     renamed.starts()
-    gone = renamed.pauses("gone")
+    gone, gone_too = renamed.pauses("gone"), renamed.pauses("gone-too")
     renamed.stops()
     reason = {"reason": "so it is"}
     confirm = ("click", "dialog .primary")
@@ -103,6 +103,20 @@ def _of_tasks(story: Story) -> list[UserAction]:
             ],
             kind="RESUME_AT",
             more=reason | {"position": "151975"},
+        ),
+        UserAction(
+            name="dismiss-many",
+            page=f"{reverse('tasks')}?pipeline=renamed&key=gone-too",
+            offered=reverse("dismiss-many-dialog"),
+            url=reverse("dismiss-many"),
+            form={"id": str(uuid4()), "task": gone_too.digest} | reason,
+            steps=[
+                ("click", f"#task-{gone_too.digest} [data-select]"),
+                ("click", "#dismiss-many"),
+                ("fill", "Reason", "so it is"),
+                confirm,
+            ],
+            rest=None,
         ),
         _task("pause", pause.digest, [("click", "#pause")], kind="PAUSE_TASK"),
         _task("restart", restart.digest, [("click", "#restart")], kind="RESTART_TASK"),
@@ -382,7 +396,8 @@ class Offered(HTMLParser):
         super().__init__()
         self.urls: set[str] = set()
         self._form = ""
-        self._selections: dict[str | None, str] = {}
+        self._selections: dict[str | None, list[str]] = {}
+        self._selection: str | None = None
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -393,13 +408,16 @@ class Offered(HTMLParser):
             self.urls |= {url for url in (given.get("hx-get"), self._form) if url}
         elif tag == "form" and "data-selection" in given:
             # Its buttons are disabled until a row is selected.
-            self._selections[given["id"]] = given.get("hx-get") or ""
+            self._selection = given["id"]
+            self._selections[self._selection] = [given.get("hx-get") or ""]
+        elif tag == "button" and self._selection is not None:
+            self._selections[self._selection].append(given.get("hx-get") or "")
         elif tag == "input" and "data-select" in given and "disabled" not in given:
-            self.urls.add(self._selections.get(given.get("form"), ""))
+            self.urls.update(self._selections.get(given.get("form"), []))
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "form":
-            self._form = ""
+            self._form, self._selection = "", None
 
 
 def only_posts(view: Callable[..., Any]) -> bool:

@@ -146,6 +146,12 @@ def test_a_task_without_a_run_is_shown_as_such_and_can_be_dismissed(
     assert text(operator, f"{reverse('tasks')}?checkpoints=all").count("No run since") == 3
     own = text(operator, reverse("task", args=[gone]))
     assert "No run since" in own and "Dismiss task…" in own
+    asked = "&".join(f"task={each.digest.hex}" for each in models.Task.objects.all())
+    dialog = text(operator, f"{reverse('dismiss-many-dialog')}?{asked}")
+    assert "Dismiss 3 tasks" in dialog and "6 records are held" in dialog
+    assert "3 other selected tasks cannot be dismissed" in dialog
+    none = {"id": str(uuid4()), "task": gone, "reason": " "}
+    assert operator.post(reverse("dismiss-many"), none).status_code == 400
 
     def command(kind: str, task: str, **more: str) -> tuple[int, str]:
         body = {"kind": kind, "task": task, "reason": "moved"} | more

@@ -1,4 +1,4 @@
-"""Tasks that may be resumed together, and those that an act has resumed."""
+"""Tasks that may be resumed or dismissed together, and those that an act has resumed."""
 
 from __future__ import annotations
 
@@ -63,6 +63,16 @@ def paused_of(digests: Sequence[str]) -> Paused:
         [*live_checkpoints.columns(threads), list(digests)],
     )
     return Paused(tasks=tuple(tasks), more=0)
+
+
+def without_run(digests: Sequence[str]) -> tuple[TaskState, ...]:
+    """Return those of some tasks that are stopped or hold records, and that no run processes."""
+    where = f"digest = ANY(%s::uuid[]) AND ({sql.STOPPED} OR held > 0) ORDER BY since, digest"
+    tasks = row_mapping.TASKS.load(where, [list(digests)])
+    known = live_checkpoints.checkpoints({each.id.application for each in tasks})
+    return tuple(
+        each for each in tasks if live_checkpoints.pipeline_key(each.id) in known.no_run_since
+    )
 
 
 def resumed_by(act: UUID, application: str) -> list[str]:

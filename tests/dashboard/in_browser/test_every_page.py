@@ -33,10 +33,10 @@ MOST_BYTES = 250_000
 PEOPLE = {"viewer": "ben", "operator": "ana", "admin": "ada"}
 #: URLs without a page: parts of pages, files, endpoints for machines.
 NO_PAGES = {
-    "skip-dialog", "resume-at-dialog", "shut-down-dialog", "start-dialog", "mute-dialog",
-    "resume-many-dialog", "groups-dialog", "dismiss-entry-dialog", "policy-dialog",
-    "dismiss-task-dialog", "export", "live", "login", "logout", "healthz", "readyz", "metrics",
-    "problems",
+    "dismiss-entry-dialog", "dismiss-many-dialog", "dismiss-task-dialog", "export",
+    "groups-dialog", "healthz", "live", "login", "logout", "metrics", "mute-dialog",
+    "policy-dialog", "problems", "readyz", "resume-at-dialog", "resume-many-dialog",
+    "shut-down-dialog", "skip-dialog", "start-dialog",
 }  # fmt: skip
 
 

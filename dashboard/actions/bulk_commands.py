@@ -1,14 +1,16 @@
-"""Resume many tasks at once: all PAUSED ones of an application, or those of one error."""
+"""Commands for many tasks: resume those of an application, a cause or a selection; dismiss some."""
 
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.events import CommandKind
 from arrester.dashboard.components import command_delivery, forms
 from arrester.dashboard.page_frame import Notice
 from arrester.dashboard.pages import applications, errors, tasks
@@ -61,10 +63,45 @@ def resume(request: HttpRequest, who: Person) -> HttpResponse:
     return forms.page_after(request, show, redirect_to=url)
 
 
-def _notice(done: list[actions.Resumed], application: str) -> Notice:
+@require_GET
+@for_operators
+def dismiss_dialog(request: HttpRequest, who: Person) -> HttpResponse:
+    """Show the dialog to dismiss those of the selected tasks that no run processes."""
+    return _dismiss_dialog(request, request.GET.getlist("task"))
+
+
+def _dismiss_dialog(
+    request: HttpRequest, selected: list[str], *, invalid: str = ""
+) -> HttpResponse:
+    tasks = queries.without_run(selected[: actions.MAX_TASKS])
+    context = {
+        "tasks": tasks,
+        "held": sum(task.held for task in tasks),
+        "others": len(selected) - len(tasks),
+        "invalid": invalid,
+    }
+    return forms.dialog(request, "dismiss_many", context)
+
+
+@require_POST
+@for_operators
+def dismiss(request: HttpRequest, who: Person) -> HttpResponse:
+    """Dismiss the tasks of the dialog, and report the results."""
+    selected, reason = request.POST.getlist("task"), forms.reason(request)
+    if reason is None:
+        return _dismiss_dialog(request, selected, invalid=forms.REASON_REQUIRED)
+    id = forms.act_id(request)
+    done = actions.command_tasks(
+        CommandKind.DISMISS_TASK, selected, actor=who.name, reason=reason, id=id
+    )
+    show = partial(tasks.show_all, request, who, notice=_notice(done, "", word="dismiss"))
+    return forms.page_after(request, show, redirect_to=reverse("commands"))
+
+
+def _notice(done: list[actions.TaskResult], application: str, *, word: str = "resume") -> Notice:
     refused = Counter(each.refused for each in done if each.command is None)
     issued = len(done) - refused.total()
-    text = f"{issued:,} resume {'command' if issued == 1 else 'commands'} issued."
+    text = f"{issued:,} {word} {'command' if issued == 1 else 'commands'} issued."
     text += forms.refusals(refused)
     url = f"{reverse('commands')}?application={application}" if application else reverse("commands")
     return Notice(text=text, url=url, link="View commands", bad=bool(refused))
