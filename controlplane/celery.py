@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from celery import Celery
 from celery.schedules import crontab
-from celery.signals import task_prerun, worker_process_init
+from celery.signals import (
+    beat_embedded_init,
+    celeryd_after_setup,
+    task_prerun,
+    worker_process_init,
+)
 from django.conf import settings
 from django.db import close_old_connections, connections
 from kombu import Exchange, Queue
+
+from arrester.controlplane.embedded.process import end_with_parent
 
 #: Separate queues: folds must not wait while a base is verified, which may take minutes.
 FOLDS, HOUSEKEEPING = "arrester", "arrester-housekeeping"
@@ -20,6 +29,8 @@ FOLDS, HOUSEKEEPING = "arrester", "arrester-housekeeping"
 _LOWEST_PRIORITY = 9
 DRAINS = f"{FOLDS}\x06\x16{_LOWEST_PRIORITY}"
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "arrester.controlplane.settings")
+# Django's checks import all pages, 20 MB in each process; `make lint` runs them.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 
 def broker_url(redis_url: str) -> str:
@@ -86,6 +97,19 @@ app.conf.update(
         }
     },
 )
+
+
+@celeryd_after_setup.connect
+def share_memory(**_: object) -> None:
+    """Keep the garbage collector from writing to objects that forked processes share."""
+    gc.collect()
+    gc.freeze()
+
+
+@beat_embedded_init.connect
+def end_with_worker(**_: object) -> None:
+    """End beat together with a worker that was started with `--beat` and is killed."""
+    end_with_parent(signal.SIGTERM)()
 
 
 @worker_process_init.connect

@@ -214,11 +214,12 @@ def _server_commands(environment: Environment) -> dict[str, list[str | Path]]:
     return {
         "wake": [python, "-m", "arrester", "wake"],
         "worker": [*worker, "--queues", FOLDS, "--concurrency", "2"],
+        # With beat, and without a process of its own for tasks: each would need 50 MB.
         "housekeeper": [
-            *[*worker, "--queues", HOUSEKEEPING, "--concurrency", "1"],
+            *[*worker, "--queues", HOUSEKEEPING, "--pool", "solo"],
+            *["--beat", "--schedule", str(environment.home / "beat")],
             *["--hostname", "housekeeper@%h"],
         ],
-        "beat": [*celery, "beat", "--schedule", environment.home / "beat", "--pidfile="],
         "web": [
             *[python, "-m", "uvicorn", "arrester.controlplane.web.asgi:application"],
             *["--host", "127.0.0.1", "--port", str(environment.port)],

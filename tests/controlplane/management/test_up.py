@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -71,16 +72,17 @@ def test_up_starts_every_process_and_stops_them_on_a_signal(
         output = read_until(process, "initial passwords")
         assert f"http://127.0.0.1:{port}\n" in output
         assert "user operator, password " in output
-        for part in ("PostgreSQL", "Redis", "wake", "worker", "housekeeper", "beat", "web"):
+        for part in ("PostgreSQL", "Redis", "wake", "worker", "housekeeper", "web"):
             assert part in output
         with urllib.request.urlopen(
             f"http://127.0.0.1:{port}/healthz", timeout=PATIENCE_SECONDS
         ) as answer:
             assert answer.status == 200
+        assert memory_mb(home) < 500
         process.send_signal(number)
         rest, _ = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0, rest
-    parts = ("web", "beat", "housekeeper", "worker", "wake", "the serv")
+    parts = ("web", "housekeeper", "worker", "wake", "the serv")
     order = [rest.index(f"stopping {part}") for part in parts]
     assert order == sorted(order)
     assert remaining_processes(home) == []
@@ -88,14 +90,22 @@ def test_up_starts_every_process_and_stops_them_on_a_signal(
 
 def remaining_processes(home: Path) -> list[str]:
     """Return the command lines of processes that have the data folder in their environment."""
-    found = []
+    return [cmdline for cmdline, _ in _processes(home)]
+
+
+def memory_mb(home: Path) -> int:
+    """Return the memory of those processes, with their shares of common pages (PSS)."""
+    sizes = (re.search(r"^Pss: +(\d+) kB", rollup, re.MULTILINE) for _, rollup in _processes(home))
+    return sum(int(size[1]) for size in sizes if size) // 1024
+
+
+def _processes(home: Path) -> Iterator[tuple[str, str]]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if os.fsencode(home) in (folder / "environ").read_bytes():
-                found.append((folder / "cmdline").read_text())
+                yield (folder / "cmdline").read_text(), (folder / "smaps_rollup").read_text()
         except OSError:
             continue
-    return found
 
 
 @pytest.mark.chaos
