@@ -14,7 +14,7 @@ from django.utils.http import urlencode
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.state.states import CommandState, CommandStatus, ThreadState
-from arrester.controlplane.queries import ApplicationSummary, Lag, Overview, Stop
+from arrester.controlplane.queries import ApplicationSummary, Lag, Overview, Stop, pipeline_key
 from arrester.dashboard.components import filters
 from arrester.dashboard.components.failure_rates import Rate
 from arrester.dashboard.text import event_text
@@ -81,7 +81,8 @@ def _tile(number: int, label: str, url: str, icon: str, look: str) -> Tile:
 def items(overview: Overview, *, now: datetime) -> list[Item]:
     """Return DEAD tasks, PAUSED ones by age, held records without a live instance, lost
     instances, unanswered commands, quarantine, pipelines that run on two checkpoints."""
-    stops = [_stop(each) for each in overview.stops]
+    ended = overview.checkpoints.no_run_since
+    stops = [_stop(each, ended.get(pipeline_key(each.task.id))) for each in overview.stops]
     no_instance = [
         _no_instance(each) for each in overview.applications if each.held and not each.instances
     ]
@@ -117,9 +118,10 @@ def current_total() -> int:
     return number
 
 
-def _stop(stop: Stop) -> Item:
+def _stop(stop: Stop, no_run_since: datetime | None) -> Item:
     task, alone = stop.task, stop.tasks == 1
     held = f"{stop.held:,} held · " if stop.held else ""
+    ended = f"no run since {no_run_since:%Y-%m-%d %H:%M} UTC · " if no_run_since else ""
     why = event_text.cause(task.failure) if task.failure else "paused by an operator"
     cause = task.failure.fingerprint if task.failure else ""
     query = {"state": task.status.value, "application": task.id.application, "cause": cause}
@@ -130,7 +132,7 @@ def _stop(stop: Stop) -> Item:
         url=reverse("task", args=[task.id.digest])
         if alone
         else f"{reverse('tasks')}?{urlencode(query)}",
-        text=f"{held}{why}",
+        text=f"{held}{ended}{why}",
         since=task.first_stopped,
         application=task.id.application,
     )

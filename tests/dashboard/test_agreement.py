@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 
 from arrester.controlplane import actions, models, queries
-from arrester.controlplane.domain.events import ResumeHow, TaskPaused, TaskResumed
+from arrester.controlplane.domain.events import ResumeHow, TaskPaused, TaskResumed, ThreadDied
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.history import rebuild
 from tests import truth
@@ -176,17 +176,22 @@ def test_a_task_without_a_run_is_shown_as_such_and_can_be_dismissed(
     what = next(each["what"] for each in audit if each["kind"] == "CommandIssued")
     assert what == "dismiss task: moved"
     # The checkpoint is started again, and its tasks are counted: all but the dismissed one.
-    older.epoch += 1
+    older.epoch, older.instance = 2, uuid4()
     older.starts()
     assert queries.application("flights").paused == before.paused - 1 == 2
     assert set(listed(operator, "/api/held")) == {other, older.task("EWR").digest}
     assert queries.application("flights").held == 4
     assert "2 tasks stopped" in text(operator, reverse("errors"))
+    assert "no run since" not in text(operator, reverse("overview"))
+    older.report(ThreadDied(reason="renamed"))
+    assert "no run since" in text(operator, reverse("overview"))
     cells = operator.get(reverse("application", args=["flights"])).content.decode()
     assert f"cell-{gone}" not in cells and f"cell-{other}" in cells
     end = queries.AsOf(position=queries.positions()["flights"])
     assert queries.as_of_state.application("flights", end).paused == 2
     assert rebuild.differences("flights") == []
+    older.epoch += 1
+    older.starts()
     older.pauses("JFK", held=7)
     assert queries.application("flights").paused == 3
     assert rebuild.differences("flights") == []

@@ -45,13 +45,15 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
 
 def checkpoints(applications: Iterable[str]) -> Checkpoints:
     """Return the checkpoints of some applications."""
-    names, where = [*applications], "application = ANY(%s::text[])"
-    threads = row_mapping.THREADS.load_readable(where, [names])
+    names = [[*applications]]
+    return checkpoints_of(row_mapping.THREADS.load_readable("application = ANY(%s::text[])", names))
+
+
+def checkpoints_of(threads: Sequence[ThreadState]) -> Checkpoints:
+    """Return the checkpoints of some runs."""
     ids = [each.instance for each in threads]
-    return Checkpoints.of(
-        threads,
-        row_mapping.INSTANCES.load_readable(f"{where} AND id = ANY(%s::uuid[])", [names, ids]),
-    )
+    instances = row_mapping.INSTANCES.load_readable("id = ANY(%s::uuid[])", [ids])
+    return Checkpoints.of(threads, instances)
 
 
 def running_on_others(threads: Sequence[ThreadState]) -> tuple[ThreadState, ...]:

@@ -19,6 +19,7 @@ from arrester.controlplane.queries import sql
 from arrester.controlplane.queries.current_state import live_checkpoints, task_grid
 from arrester.controlplane.queries.current_state.applications import application_names
 from arrester.controlplane.queries.current_state.instances import instance_counts
+from arrester.controlplane.queries.current_state.live_checkpoints import Checkpoints
 from arrester.controlplane.queries.operation import health
 from arrester.controlplane.queries.operation.health import Health, Lag
 from arrester.controlplane.views import row_mapping
@@ -83,6 +84,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     stops: tuple[Stop, ...]
     #: The number of further ones.
     more_stops: int
+    checkpoints: Checkpoints
     #: Pipelines that also run on an older checkpoint.
     on_two_checkpoints: tuple[ThreadState, ...]
     #: The number of tasks stopped by muted errors, which are omitted above.
@@ -115,6 +117,7 @@ def overview() -> Overview:
         lags=lags,
         stops=stops,
         more_stops=more,
+        checkpoints=live_checkpoints.checkpoints_of(threads),
         on_two_checkpoints=live_checkpoints.running_on_others(threads),
         muted_stops=_muted_stops(threads),
         open_commands=tuple(row_mapping.COMMANDS.load_readable("open ORDER BY issued_at DESC", [])),
