@@ -16,7 +16,12 @@ from arrester.controlplane.queries.current_state.applications import (
     applications,
     positions,
 )
-from arrester.controlplane.queries.current_state.commands import command, commands, open_commands
+from arrester.controlplane.queries.current_state.commands import (
+    command,
+    commands,
+    open_commands,
+    verdict,
+)
 from arrester.controlplane.queries.current_state.held_records import (
     held,
     held_in_all,
@@ -141,5 +146,6 @@ __all__ = [
     "overview", "paused", "paused_of", "people", "pipeline_key", "pipelines", "policies",
     "position", "positions", "quarantine", "quarantined", "quiet_groups", "resumed_by", "runs",
     "search", "stages", "state_changes", "stopped_by_group", "storage", "task", "task_gauges",
-    "task_history", "task_state_changes", "tasks", "threads", "top_causes", "without_run",
+    "task_history", "task_state_changes", "tasks", "threads", "top_causes", "verdict",
+    "without_run",
 ]  # fmt: skip

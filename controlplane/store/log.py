@@ -17,6 +17,8 @@ from arrester.controlplane.domain.events import (
     RecordsHeld,
     RetriesCounted,
     StoredEvent,
+    TaskDied,
+    TaskPaused,
 )
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.domain.wire.failure_columns import Stored, expand_stored, last
@@ -194,6 +196,20 @@ def read_task_state_changes(task: UUID, *, before: int | None, limit: int) -> li
         f"WHERE task = %s AND sequence < %s AND {_CHANGES_STATE} ORDER BY sequence DESC LIMIT %s",
         [task, MAX_BIGINT if before is None else before, limit],
     )
+
+
+#: The types with which a task stops.
+_STOPS = ", ".join(str(type_of(cls)) for cls in (TaskPaused, TaskDied))
+
+
+def read_next_stop(task: UUID, *, after: int) -> StoredEvent | None:
+    """Return the event with which a task stopped first after a position, None if it did not."""
+    stops = select(
+        f"WHERE task = %s AND sequence > %s AND {_CHANGES_STATE} AND type IN ({_STOPS})"
+        " ORDER BY sequence LIMIT 1",
+        [task, after],
+    )
+    return stops[0] if stops else None
 
 
 def read_next(stored: StoredEvent, *, newer: bool) -> int | None:

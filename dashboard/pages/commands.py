@@ -58,6 +58,7 @@ def show(
         "notes": queries.notes_on_command(id),
         "note_id": uuid7(timezone.now()),
         "command": state,
+        "verdict": queries.verdict(state),
         "steps": command_delivery.steps(state),
         "answers": [(each, instances.get(each.instance)) for each in state.deliveries],
     }

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, get_args
 from uuid import UUID
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.commands.decide import TASK_COMMANDS, CommandRequest
+from arrester.controlplane.domain.commands.verdict import Outcome
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import CommandKind, StageAnswer
 from arrester.controlplane.domain.state.states import CommandState, CommandStatus
@@ -62,6 +63,37 @@ class CommandSerializer(serializers.Serializer[Any]):
     outcome = serializers.CharField(allow_null=True)
     deliveries = DeliverySerializer(many=True)
     sequence = serializers.IntegerField()
+
+
+class NextStopSerializer(serializers.Serializer[Any]):
+    """The first stop of the task since the command was applied."""
+
+    at = serializers.DateTimeField()
+    position = serializers.IntegerField(allow_null=True)
+    stops = serializers.IntegerField(
+        allow_null=True,
+        help_text="How often the task has stopped there; null if it has continued since.",
+    )
+
+
+class VerdictSerializer(serializers.Serializer[Any]):
+    """What an applied command has achieved so far."""
+
+    outcome = serializers.ChoiceField(base.choices(Outcome), source="outcome.value")
+    stop = NextStopSerializer(allow_null=True)
+    held = serializers.IntegerField(help_text="Without a stop: the records still held.")
+
+
+class OneCommandSerializer(CommandSerializer):
+    """A command, its result and its verdict."""
+
+    verdict = serializers.SerializerMethodField()
+
+    @extend_schema_field(VerdictSerializer(allow_null=True))
+    def get_verdict(self, command: CommandState) -> Any:
+        """Return the verdict; None unless the command is applied and let a task continue."""
+        verdict = queries.verdict(command)
+        return None if verdict is None else VerdictSerializer(verdict).data
 
 
 class NewCommandSerializer(serializers.Serializer[Any]):
@@ -128,10 +160,10 @@ class CommandsView(base.RestView):
 class OneCommandView(base.RestView):
     """One command."""
 
-    @extend_schema(responses={200: CommandSerializer} | base.PROBLEMS)
+    @extend_schema(responses={200: OneCommandSerializer} | base.PROBLEMS)
     def get(self, request: Request, id: UUID) -> Response:
-        """Return one command: poll it until its status is final."""
-        return Response(CommandSerializer(queries.command(id)).data)
+        """Return one command: poll it until its status is final, and on for its verdict."""
+        return Response(OneCommandSerializer(queries.command(id)).data)
 
 
 class CancelCommandView(base.RestView):

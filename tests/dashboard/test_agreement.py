@@ -13,7 +13,15 @@ from django.test import Client
 from django.urls import reverse
 
 from arrester.controlplane import actions, models, queries
-from arrester.controlplane.domain.events import ResumeHow, TaskPaused, TaskResumed, ThreadDied
+from arrester.controlplane.domain.events import (
+    CommandApplied,
+    CommandKind,
+    RecordsHeld,
+    ResumeHow,
+    TaskPaused,
+    TaskResumed,
+    ThreadDied,
+)
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.history import rebuild
 from tests import truth
@@ -335,9 +343,62 @@ def test_a_retry_that_fails_again_does_not_restart_the_age(
     assert datetime.fromisoformat(rest["first_stopped"]) == state.first_stopped
     assert datetime.fromisoformat(rest["since"]) == state.since
     page = text(operator, reverse("task", args=[task.digest]))
-    assert "First PAUSED since" in page and "last attempt" in page
-    assert "last attempt" in text(operator, reverse("tasks"))
-    assert "last attempt" not in text(operator, reverse("task", args=[other.digest]))
+    assert "First PAUSED since" in page and "2nd attempt failed" in page
+    assert "2nd attempt" in text(operator, reverse("tasks"))
+    assert "attempt failed" not in text(operator, reverse("task", args=[other.digest]))
+    assert rebuild.differences("flights") == []
+
+
+def test_a_command_reports_whether_its_task_stopped_again(flights: Story, operator: Client) -> None:
+    task = flights.pauses("JFK", held=3)
+
+    def applies(kind: CommandKind, *held: RecordsHeld, how: ResumeHow) -> str:
+        command = actions.command_task(kind, task.digest, actor="ana", reason="repaired").id
+        flights.report(
+            *held,
+            TaskResumed(task="JFK", how=how, actor="ana"),
+            CommandApplied(command=command),
+            caused_by=command,
+        )
+        return str(command)
+
+    def verdict(command: str) -> tuple[str, int | None, int | None]:
+        found = operator.get(f"/api/commands/{command}").json()["verdict"]
+        stop = found["stop"] or {}
+        return found["outcome"], stop.get("position"), stop.get("stops")
+
+    retries = []
+    for _ in range(2):
+        retries.append(applies(CommandKind.RESUME_TASK, how=ResumeHow.RETRY))
+        assert verdict(retries[-1]) == ("NO_STOP", None, None)
+        assert "no stop since; 3 held records left" in text(
+            operator, reverse("command", args=[retries[-1]])
+        )
+        flights.pauses("JFK", held=3)
+    assert [verdict(each) for each in retries] == [
+        ("FAILED_AGAIN", 151_974, None),
+        ("FAILED_AGAIN", 151_974, 3),
+    ]
+    again = "failed again at position 151,974 (3rd attempt)"
+    url = reverse("task", args=[task.digest])
+    assert again in text(operator, url)
+    assert b'id="skip" class="primary"' in operator.get(url).content
+    assert again in text(operator, reverse("command", args=[retries[1]]))
+    assert "failed again at position 151,974 , " in text(
+        operator, reverse("command", args=[retries[0]])
+    )
+
+    fewer = RecordsHeld(task="JFK", held=2)
+    skip = applies(CommandKind.SKIP_RECORD, fewer, how=ResumeHow.SKIP)
+    flights.report(RecordsHeld(task="JFK", held=0))
+    assert verdict(skip) == ("NO_STOP", None, None)
+    page = text(operator, reverse("task", args=[task.digest]))
+    assert "APPLIED : no stop since" in page and "held records left" not in page
+    flights.report(TaskPaused(task="JFK", position=151_980, failure=TYPO))
+    assert verdict(skip) == ("STOPPED_LATER", 151_980, 1)
+    assert "stopped again later at position 151,980" in text(
+        operator, reverse("task", args=[task.digest])
+    )
     assert rebuild.differences("flights") == []
 
 

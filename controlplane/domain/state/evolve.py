@@ -124,7 +124,7 @@ def _stopped(state: TaskState, position: int | None) -> FirstStop | msgspec.Unse
     first = state.first_stop
     if first is msgspec.UNSET or first.position != position:
         return msgspec.UNSET
-    return first
+    return replace(first, stops=first.stops + 1)
 
 
 def _resumed(state: TaskState, event: TaskResumed | TaskRestarted) -> FirstStop | msgspec.UnsetType:
@@ -133,7 +133,7 @@ def _resumed(state: TaskState, event: TaskResumed | TaskRestarted) -> FirstStop 
     stopped, at = state.first_stopped, state.position
     if not retries or state.failure is None or stopped is None or at is None:
         return msgspec.UNSET
-    return FirstStop(at=stopped, position=at)
+    return FirstStop(at=stopped, position=at, stops=state.stops)
 
 
 def evolve_reported(state: TaskState, reported: TaskReported | None, at: At) -> TaskState:

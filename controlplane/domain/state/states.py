@@ -132,6 +132,8 @@ class FirstStop(msgspec.Struct, frozen=True, kw_only=True):
 
     at: datetime
     position: int
+    #: How often it has stopped there.
+    stops: int = 1
 
 
 class TaskState(State, frozen=True, kw_only=True):
@@ -168,9 +170,16 @@ class TaskState(State, frozen=True, kw_only=True):
         return self.since if self.first_stop is msgspec.UNSET else self.first_stop.at
 
     @property
+    def stops(self) -> int:
+        """How often a PAUSED or DEAD task has stopped at its record: once, and at each retry."""
+        if not self.status.stopped:
+            return 0
+        return 1 if self.first_stop is msgspec.UNSET else self.first_stop.stops
+
+    @property
     def retried(self) -> bool:
         """Whether a PAUSED or DEAD task has stopped at its record more than once."""
-        return self.first_stopped != self.since and self.status.stopped
+        return self.stops > 1
 
 
 class ThreadState(State, frozen=True, kw_only=True):

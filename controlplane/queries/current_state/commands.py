@@ -5,7 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
+from arrester.controlplane import store
+from arrester.controlplane.domain.commands.verdict import NextStop, Verdict, has_verdict, verdict_of
 from arrester.controlplane.domain.errors import NotFound
+from arrester.controlplane.domain.events import TaskDied, TaskPaused
 from arrester.controlplane.domain.state.states import CommandState
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.paging import Page, task_id
@@ -41,6 +44,21 @@ def commands(
         [*parameters, paging.checked(limit) + 1],
     )
     return paging.page(rows, limit=limit, key=lambda each: (each.issued_at, each.id))
+
+
+def verdict(command: CommandState) -> Verdict | None:
+    """Return what an applied command has achieved; None if it let no task continue."""
+    if command.task is None or not has_verdict(command):
+        return None
+    task = row_mapping.task_state(command.task.digest)
+    event = store.read_next_stop(UUID(command.task.digest), after=command.sequence)
+    if event is None:
+        return verdict_of(command, task, None)
+    data = event.event.data
+    assert isinstance(data, TaskPaused | TaskDied)
+    stops = task.stops if task.status_sequence == event.sequence else None
+    stop = NextStop(at=event.event.occurred_at, position=data.position, stops=stops)
+    return verdict_of(command, task, stop)
 
 
 def open_commands(application: str) -> tuple[CommandState, ...]:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from arrester.controlplane.domain.commands.verdict import Verdict, newest_verdict
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import StoredEvent
 from arrester.controlplane.domain.state.live_runs import live, no_run_since
@@ -68,6 +69,11 @@ class TaskDetail(msgspec.Struct, frozen=True, kw_only=True):
     def live(self) -> bool:
         """Whether its checkpoint is the live one of its pipeline; if not, no count contains it."""
         return self.newest == self.thread
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What the newest command has achieved; None unless it let the task continue."""
+        return newest_verdict(self.last_command, self.state)
 
     @property
     def no_run_since(self) -> datetime | None:
