@@ -32,9 +32,11 @@ FIELDS = {
     "open_commands": "open commands",
 }
 STOPPED = ("PAUSED", "DEAD")
+STATUSES = (*STOPPED, "RUNNING")
 #: What the tiles of the overview count.
 TILES = ("DEAD tasks", "PAUSED tasks", "held records", "LOST instances", "open commands")
 METRICS = {
+    'arrester_tasks{application="NAME",status="RUNNING"}': "RUNNING tasks",
     'arrester_tasks{application="NAME",status="PAUSED"}': "PAUSED tasks",
     'arrester_tasks{application="NAME",status="DEAD"}': "DEAD tasks",
     'arrester_failed_records_total{application="NAME"}': "failed records",
@@ -88,9 +90,10 @@ def of_tasks(numbers: Numbers, name: str) -> Counter[str]:
     """Add the numbers of an application's tasks; return how many each error group has stopped."""
     url = f"/api/tasks?application={name}"
     tasks = numbers.rows(url)
-    for status in STOPPED:
+    for status in STATUSES:
         number = sum(each["status"] == status for each in tasks)
         numbers.add(f"{status} tasks", name, url, number)
+    for status in STOPPED:
         page = f"/tasks?application={name}&state={status}"
         numbers.add(f"{status} tasks", name, page, rows_of_page(numbers, page))
     numbers.add("held records", name, url, sum(each["held"] for each in tasks))
@@ -174,7 +177,7 @@ def of_page(numbers: Numbers, name: str) -> None:
     numbers.add_found("failed records", name, url, rf"{NUMBER} failed record", text)
     numbers.add_found("held records", name, url, rf"Held records {NUMBER}", text)
     numbers.add_found("live instances", name, url, rf"24 hours .*? Instances {NUMBER}", text)
-    for status in STOPPED:
+    for status in STATUSES:
         numbers.add_found(f"{status} tasks", name, url, rf"{NUMBER} tasks? {status}", text)
     cards = re.findall(r'class="small muted">[\d,]+ tasks?(?: · ([\d,]+) held)?<', html)
     numbers.add("held records", name, f"{url}, pipelines", sum(map(whole, filter(None, cards))))
@@ -202,7 +205,7 @@ def of_all(numbers: Numbers) -> None:
         r'<tr id="application-([^"]+)">(.*?)</tr>', numbers.html("/applications"), re.S
     )
     for name, row in rows:
-        for status in STOPPED:
+        for status in STATUSES:
             found = rf"{NUMBER} tasks? {status}"
             numbers.add_found(f"{status} tasks", name, "/applications", found, words(row))
         held = rf'</td>\s*<td class="number wide">{NUMBER}</td>'

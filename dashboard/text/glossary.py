@@ -13,6 +13,8 @@ TERMS = {
     "APPLIED, REFUSED, EXPIRED or CANCELLED.",
     "counted only": "A failure that is in the counters, without its record and trace.",
     "dead letter": "A skipped record, stored with its error for later use.",
+    "dismissed task": "A stopped task that a person hides because no run processes it; not counted "
+    "until an agent reports it.",
     "drain": "Move the waiting batches of a stream from Redis into the log and the views.",
     "error group": "Failures with the same fingerprint: class, stage and top frame.",
     "failing record": "A record that fails when it is processed alone.",

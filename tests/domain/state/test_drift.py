@@ -92,7 +92,8 @@ def test_a_corrected_task_has_the_failure_of_the_report() -> None:
 def test_the_hash_ignores_order_and_running_tasks() -> None:
     first, second = (TaskState(id=replace(JFK, key=key), status=TaskStatus.DEAD) for key in "ab")
     runs = TaskState(id=JFK, held=7)
-    whole = drift.state_hash([drift.weight([first, runs, second])])
+    gone = TaskState(id=JFK, status=TaskStatus.DISMISSED, position=7)
+    whole = drift.state_hash([drift.weight([first, runs, gone, second])])
     assert whole == drift.state_hash([drift.weight([second]), drift.weight([first])])
     assert whole != drift.state_hash([drift.weight([first])])
     assert whole != drift.state_hash([drift.weight([first, replace(second, position=1)])])
