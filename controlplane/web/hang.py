@@ -9,9 +9,9 @@ from typing import Final
 LOG = logging.getLogger(__name__)
 #: A request waits for PostgreSQL for at most the sum of the first two, for Redis for the last one:
 #: together less than the two seconds that a page may take.
-ANSWER_SECONDS: Final = 0.5
-CONNECT_SECONDS: Final = 0.7
-REDIS_SECONDS: Final = 0.5
+ANSWER_SECONDS: Final = 0.4
+CONNECT_SECONDS: Final = 1.0
+REDIS_SECONDS: Final = 0.4
 #: After a hang, requests fail at once for this long; then one of them waits again.
 PAUSE_SECONDS: Final = 1.0
 
