@@ -213,14 +213,14 @@ def test_rows_are_selected_by_key_and_resumed_together(page: Page, story: Story)
     expect_no_reload(page)
 
 
-def test_all_paused_tasks_are_selected_at_once(page: Page, story: Story) -> None:
+def test_all_stopped_tasks_are_selected_at_once(page: Page, story: Story) -> None:
     for key in ("JFK", "LGA"):
         story.pauses(key)
     story.dies_alone("SEA", cause=failure("produce", "app.Full", "no room"))
     page.goto("/tasks")
-    page.get_by_label("Select all PAUSED tasks").check()
-    expect(page.get_by_role("button", name="Resume 2 selected")).to_be_enabled()
-    page.get_by_label("Select all PAUSED tasks").uncheck()
+    page.get_by_label("Select all stopped tasks").check()
+    expect(page.get_by_role("button", name="Resume 3 selected")).to_be_enabled()
+    page.get_by_label("Select all stopped tasks").uncheck()
     expect(page.get_by_role("button", name="Resume selected")).to_be_disabled()
 
 
