@@ -1,4 +1,4 @@
-"""The bounds of chunks as rows of a frame: held rows are joined with them."""
+"""The held rows of chunks: those between the bounds of a chunk of their task."""
 
 from __future__ import annotations
 
@@ -21,22 +21,26 @@ _END = f"{_END_ENTRY} int, {_END_POSITION} long"
 _BOUNDS = f"{CHUNK} int, {_CHUNK_TASK} string, {_START}, {_END}"
 
 
-def bounds_frame(spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
-    """Return a row for each chunk."""
-    rows = [
+def rows_in(chunks: Sequence[Chunk], rows: DataFrame) -> DataFrame:
+    """Return the rows that are in one of the chunks, each with the index of its chunk."""
+    bounds = [
         (index, chunk.task, *_fields(chunk.start), *_fields(chunk.end))
         for index, chunk in enumerate(chunks)
     ]
-    return spark.createDataFrame(rows, _BOUNDS)
+    if len(bounds) == 1:
+        # A filter: a join would be one more job.
+        index, *literals = [F.lit(value) for value in bounds[0]]
+        return rows.where(_is_between(literals)).withColumn(CHUNK, index)
+    frame = F.broadcast(rows.sparkSession.createDataFrame(bounds, _BOUNDS))
+    is_in_chunk = _is_between([F.col(name) for name in frame.columns[1:]])
+    return rows.join(frame, is_in_chunk).select(*rows.columns, CHUNK)
 
 
-def is_in_chunk() -> Column:
-    """Return whether a held row is in a chunk of `bounds_frame`."""
-    return (
-        F.col(TASK).eqNullSafe(F.col(_CHUNK_TASK))
-        & is_from(F.col(_START_ENTRY), F.col(_START_POSITION))
-        & is_before_end()
-    )
+def _is_between(bounds: Sequence[Column]) -> Column:
+    """Return whether a held row is between bounds: task, and entry and position of both ends."""
+    task, start_entry, start_position, end_entry, end_position = bounds
+    is_of_task = F.col(TASK).eqNullSafe(task)
+    return is_of_task & is_from(start_entry, start_position) & ~is_from(end_entry, end_position)
 
 
 def ends_frame(spark: SparkSession, ends: Mapping[int, Cursor]) -> DataFrame:

@@ -20,12 +20,11 @@ from arrester.agents.failures.pause_offsets import cursor_after, is_held, pause_
 from arrester.agents.held.chunk_bounds import (
     CHUNK,
     STOPPED_CHUNK,
-    bounds_frame,
     ends_frame,
     is_at_end,
     is_before_end,
     is_from,
-    is_in_chunk,
+    rows_in,
 )
 from arrester.agents.held.journal_counts import counts_by_entry, may_have_rows
 from arrester.agents.held.schema import (
@@ -258,9 +257,7 @@ class HeldStore:
             for saved, _ in held_rows[chunk.task]
             if saved.name is not None and may_have_rows(chunk, saved)
         }
-        rows = read(list(names)).where(_HOLD)
-        bounds = F.broadcast(bounds_frame(self.spark, chunks))
-        return rows.join(bounds, is_in_chunk()).select(*rows.columns, CHUNK)
+        return rows_in(chunks, read(list(names)).where(_HOLD))
 
     def check_rows(
         self, ledger: Ledger, chunks: Sequence[Chunk], task: Callable[[DataFrame], Column]

@@ -26,6 +26,9 @@ _TICK_SECONDS = 0.05
 _OWNED_SECONDS = 5.0
 #: The pause between two chunks of held records, so that a waiting micro-batch gets the lock.
 _PAUSE_SECONDS = 0.01
+#: After a command, held records wait this long for the next one, and at most that long for more:
+#: the tasks of many commands run together.
+_NEXT_COMMAND_SECONDS, _MORE_COMMANDS_SECONDS = 0.1, 2.0
 
 
 class QueryLoop:
@@ -55,6 +58,8 @@ class QueryLoop:
         self.report_requested = False
         #: When the run last checked that it owns the checkpoint.
         self._owned_at = time.monotonic()
+        #: When the last command was applied, and the first one of those that followed each other.
+        self._command_at = self._first_command_at = -_MORE_COMMANDS_SECONDS
 
     def start_query(self) -> None:
         """Start the query, or the pass over a static source."""
@@ -75,6 +80,17 @@ class QueryLoop:
         self._run_until_end()
         while self._restart_query():
             self._run_until_end()
+
+    def command_applied(self) -> None:
+        """Let held records wait for further commands; the caller holds the lock."""
+        if not self._awaits_commands():
+            self._first_command_at = time.monotonic()
+        self._command_at = time.monotonic()
+
+    def _awaits_commands(self) -> bool:
+        now = time.monotonic()
+        is_recent = now - self._command_at < _NEXT_COMMAND_SECONDS
+        return is_recent and now - self._first_command_at < _MORE_COMMANDS_SECONDS
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         """Process a micro-batch, called by Spark; raises only a short exception."""
@@ -142,8 +158,9 @@ class QueryLoop:
             return True
         try:
             self._check_owned()
-            worked = self._engine.drain()
-            if worked:
+            if self._awaits_commands():
+                worked = self._engine.has_work
+            elif worked := self._engine.drain():
                 self._retries.reset()
             published = self._engine.publisher.publish(now=datetime.now(UTC))
             if published and self.report_requested:

@@ -224,7 +224,9 @@ class PipelineThread:
             if not self.is_running or self._stop_signal.is_requested:
                 return CommandAnswer(applied=False, reason=f"{self.pipeline.name} is not running")
             try:
-                return self._engine.commands.apply(command)
+                answer = self._engine.commands.apply(command)
+                self._query_loop.command_applied()
+                return answer
             except Superseded as exc:
                 self._stop_signal.record(exc)
                 raise

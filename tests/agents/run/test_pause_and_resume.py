@@ -14,6 +14,7 @@ from arrester.agents.definition.builder import define
 from arrester.agents.handlers import LogAndPause
 from arrester.agents.held.replay_check import PositionsChanged
 from arrester.agents.held.store import HeldStore
+from arrester.agents.run import query_loop
 from arrester.agents.run.commit import Committer
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.controlplane.domain.events import (
@@ -262,6 +263,23 @@ def test_held_records_of_many_tasks_run_together_and_one_of_them_pauses_again(
     assert (paused.id.key, paused.position, paused.held) == ("b", 1, 2)
     assert thread.apply(TaskCommand("b", how=ResumeHow.SKIP, position=1, reason="known")).applied
     wait_until(lambda: bench.positions("b") == [0, 2], what="the rest")
+
+
+def test_the_tasks_of_commands_that_follow_each_other_run_together(
+    bench: Bench, repaired: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query_loop, "_NEXT_COMMAND_SECONDS", 1.0)
+    bench.add(*[(task, 0, "bad") for task in "abc"])
+    thread = bench.start(bench.checking(refusing_bad(repaired)))
+    bench.wait_for_input()
+    repaired.touch()
+
+    for task in "abc":
+        assert thread.apply(TaskCommand(task, how=ResumeHow.RETRY)).applied
+
+    wait_until(lambda: sum(task.held for task in thread.tasks()) == 0, what="held rows")
+    [_] = {number for number, _ in read_sink(bench.folder / "out")}
+    assert sorted(bench.written()) == [(task, 0) for task in "abc"]
 
 
 def test_held_records_run_task_by_task_if_the_task_expression_changed(
