@@ -7,7 +7,7 @@ ARGS ?=
 SMOKE := 3.5 4.0
 k ?=
 # The suite waits more than it computes: four processes, each with servers and a Spark of its own.
-SIDE_BY_SIDE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := --numprocesses 4 --dist loadfile --no-loadscope-reorder --durations 25
 
 export PYTHONUNBUFFERED := 1
 # Spark's Python workers are to be the same Python as the driver.
