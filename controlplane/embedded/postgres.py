@@ -27,6 +27,8 @@ MAJOR = "18"
 INSTALLATION = f"pginstall{MAJOR}"
 START_SECONDS = 90
 STOP_SECONDS = 30
+_TICK_SECONDS = 0.05
+_MEMORY_IN_USE = "pre-existing shared memory block"
 FOR_TESTS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
@@ -84,7 +86,6 @@ class Postgres:
 
     def start(self) -> None:
         """Start the server, wait until it answers, and create its roles and database."""
-        account = process.service_account()
         data = self.home.postgres_data
         bin_folder = installation() / "bin"
         self._create_folders()
@@ -92,14 +93,23 @@ class Postgres:
         _stop_orphan(data)
         if not (data / "PG_VERSION").exists():
             self._initialise(bin_folder)
+        self._launch(bin_folder)
+        deadline = time.monotonic() + START_SECONDS
+        while not self._answers(deadline):
+            if time.monotonic() >= deadline:
+                raise self._failure("processes of a killed server still run")
+            # Processes of a killed server have its memory until they notice its end.
+            time.sleep(_TICK_SECONDS)
+            self._launch(bin_folder)
+        self._create_roles()
+
+    def _launch(self, bin_folder: Path) -> None:
         self.child = process.start(
-            [bin_folder / "postgres", "-D", data, *self._options()],
+            [bin_folder / "postgres", "-D", self.home.postgres_data, *self._options()],
             log=self.log,
-            account=account,
+            account=process.service_account(),
             parent_death_signal=signal.SIGINT,
         )
-        self._wait()
-        self._create_roles()
 
     def stop(self) -> None:
         if self.child is not None:
@@ -165,18 +175,22 @@ class Postgres:
             raise self._failure("initdb failed")
         draft.rename(data)
 
-    def _wait(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
+    def _answers(self, deadline: float) -> bool:
+        """Wait for the first answer; return False if processes of a killed server still run."""
         while time.monotonic() < deadline and self.alive():
             try:
                 psycopg.connect(self.home.urls(self.credentials).admin_database).close()
-                return
+                return True
             except psycopg.OperationalError as error:
                 if "authentication failed" in str(error):
                     raise self._failure(
                         "it does not accept the password in credentials.json"
                     ) from error
-                time.sleep(0.05)
+                time.sleep(_TICK_SECONDS)
+        # With a hint and the line of the end after it.
+        last_lines = self.log.read_text(errors="replace").splitlines()[-3:]
+        if not self.alive() and any(_MEMORY_IN_USE in line for line in last_lines):
+            return False
         raise self._failure("it exited" if not self.alive() else f"no answer in {START_SECONDS} s")
 
     def _failure(self, what: str) -> EmbeddedError:

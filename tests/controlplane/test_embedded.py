@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -109,6 +110,24 @@ def test_written_data_survives_a_kill_of_both_servers(home: Path) -> None:
             assert not server.alive()
             server.start()
         assert read(servers) == (["before"], ["before"])
+
+
+def test_a_start_waits_for_processes_of_a_killed_server(home: Path) -> None:
+    with embedded.servers(home) as servers:
+        write(servers, "before")
+        [postgres] = [each for each in servers.running if each.name == "PostgreSQL"]
+        assert postgres.child is not None
+        pid = postgres.child.pid
+        process = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+        os.kill(process, signal.SIGSTOP)
+        os.kill(pid, signal.SIGKILL)
+        postgres.child.wait()
+        resumed = threading.Timer(0.5, os.kill, (process, signal.SIGCONT))
+        resumed.start()
+        postgres.start()
+        resumed.join()
+        assert "pre-existing shared memory block" in postgres.log.read_text()
+        assert read(servers)[0] == ["before"]
 
 
 def test_durable_settings_are_on(home: Path) -> None:

@@ -58,7 +58,7 @@ def test_the_loop(stack: Stack, page: Page, rows: list[dict[str, Any]]) -> None:
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Reason").fill("HA51 really left that late")
     dialog.get_by_role("button", name="Skip record and resume").click()
-    expect(page.get_by_text("Last command")).to_contain_text("APPLIED")
+    expect(page.get_by_text("Last command:")).to_contain_text("APPLIED")
     expect(page.get_by_role("heading", level=1)).to_contain_text("RUNNING")
     eventually(lambda: stack.task("JFK")["held"] == 0, what="held records have run")
 
@@ -67,7 +67,7 @@ def test_the_loop(stack: Stack, page: Page, rows: list[dict[str, Any]]) -> None:
     (stack.folder / "repaired").touch()
     page.goto(f"{stack.url}/tasks/{stack.task('EWR')['id']}")
     page.get_by_role("button", name="Resume task", exact=True).click()
-    expect(page.get_by_text("Last command")).to_contain_text("APPLIED")
+    expect(page.get_by_text("Last command:")).to_contain_text("APPLIED")
     expect(page.get_by_role("heading", level=1)).to_contain_text("RUNNING")
     eventually(lambda: settled(stack, rows) and no_held(stack), what="all rows are somewhere")
     assert 8239 in sink_positions(stack.folder, "EWR")

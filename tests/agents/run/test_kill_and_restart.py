@@ -176,6 +176,7 @@ def test_a_driver_killed_after_held_records_took_the_fast_path(
     check_all(driver, spark, failed=2)
 
 
+@pytest.mark.long
 def test_a_driver_killed_after_a_skip_stores_its_dead_letter_once(
     driver: Driver, spark: SparkSession
 ) -> None:
