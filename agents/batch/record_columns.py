@@ -89,7 +89,7 @@ def with_outcome(
     frame, is_blocked = _with_blocked(source, task_key(coordinates.key(quoted)), blocked)
     has_no_position = quoted(coordinates.position).isNull()
     outcome = F.when(is_blocked, F.lit(HELD)).when(has_no_position, F.lit(SOURCE))
-    return frame.select(outcome.alias(OUTCOME), *[quoted(name) for name in source.columns])
+    return frame.select(outcome.alias(OUTCOME), "*").drop(_BLOCKED)
 
 
 def _with_blocked(

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
-from arrester.agents.failures.pause_offsets import pause_offset_of, place
+from arrester.agents.failures.pause_offsets import pause_offset_of, place, value_of_task
 from arrester.agents.journal.entries import Cursor, SkippedRecords
 from arrester.agents.spark.local_checkpoint import ID
 from arrester.agents.worker.columns import ENTRY, ERROR, OUTCOME, POSITION, TASK
@@ -218,12 +218,17 @@ def _combined(records: DataFrame) -> list[tuple[int, FailureSummary]]:
 
 
 def _at(coordinates: Collection[Coordinates]) -> Column:
-    """Return whether a row is at one of these coordinates."""
-    conditions = [
-        F.col(TASK).eqNullSafe(F.lit(task)) & F.col(POSITION).eqNullSafe(F.lit(position))
-        for task, position in coordinates
-    ]
-    return reduce(Column.__or__, conditions)
+    """Return whether a row is at one of these coordinates, which may be those of many tasks."""
+    positions: defaultdict[str, list[int]] = defaultdict(list)
+    others = []
+    for task, position in coordinates:
+        if task is not None and position is not None:
+            positions[task].append(position)
+        else:
+            is_same_position = F.col(POSITION).eqNullSafe(F.lit(position))
+            others.append(F.col(TASK).eqNullSafe(F.lit(task)) & is_same_position)
+    is_listed = F.array_contains(value_of_task(positions, "array<bigint>"), F.col(POSITION))
+    return reduce(Column.__or__, others, F.coalesce(is_listed, F.lit(False)))
 
 
 def skipped_coordinates(

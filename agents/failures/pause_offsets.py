@@ -61,19 +61,25 @@ def pause_offset_of(pause_offsets: Mapping[str, Cursor]) -> Column:
 
 
 def cursor_of_task(cursors: Mapping[str, Cursor]) -> Column:
-    """Return, for each row, the cursor of its task, NULL for a task without one.
+    """Return, for each row, the cursor of its task, NULL for a task without one."""
+    places = {task: {"entry": at.entry, "position": at.position} for task, at in cursors.items()}
+    return value_of_task(places, _PLACE)
 
-    The cursors are one literal, as JSON that Spark reads once for each query: a Column of each
-    would take a dozen JVM calls. Spark searches a map from its beginning, so the tasks are in
-    several maps, by their checksum.
+
+def value_of_task(values: Mapping[str, object], kind: str) -> Column:
+    """Return, for each row, the value of its task, NULL for a task without one.
+
+    The values, of the type `kind`, are one literal, as JSON that Spark reads once for each query: a
+    Column of each would take a dozen JVM calls. Spark searches a map from its beginning, so the
+    tasks are in several maps, by their checksum.
     """
-    number = max(1, len(cursors) // _TASKS_PER_MAP)
-    maps: list[dict[str, dict[str, int | None]]] = [{} for _ in range(number)]
-    for task, at in cursors.items():
-        maps[crc32(task.encode()) % number][task] = {"entry": at.entry, "position": at.position}
+    number = max(1, len(values) // _TASKS_PER_MAP)
+    maps: list[dict[str, object]] = [{} for _ in range(number)]
+    for task, value in values.items():
+        maps[crc32(task.encode()) % number][task] = value
     index = (F.crc32(F.col(TASK).cast("binary")) % number + 1).cast("int")
-    cursors_by_task = F.from_json(F.lit(json.dumps(maps)), f"array<map<string,{_PLACE}>>")
-    return F.try_element_at(F.element_at(cursors_by_task, index), F.col(TASK))
+    by_task = F.from_json(F.lit(json.dumps(maps)), f"array<map<string,{kind}>>")
+    return F.try_element_at(F.element_at(by_task, index), F.col(TASK))
 
 
 def is_held(pause_offset: Column) -> Column:

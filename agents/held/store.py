@@ -60,7 +60,7 @@ _COORDINATES = (
 #: At most this many folders for each call of the sink: a micro-batch may have left one row in each.
 CHUNK_FOLDERS = 256
 #: At most this many tasks for each call of the sink: their chunks are in one journal entry.
-CHUNK_TASKS = 10_000
+CHUNK_TASKS = 1_000
 
 
 class PositionNotHeld(ArresterError):

@@ -159,7 +159,7 @@ class QueryLoop:
         try:
             self._check_owned()
             if self._awaits_commands():
-                worked = self._engine.has_work
+                worked = True
             elif worked := self._engine.drain():
                 self._retries.reset()
             published = self._engine.publisher.publish(now=datetime.now(UTC))
@@ -182,6 +182,8 @@ class QueryLoop:
         if exception is not None:
             raise exception
         while self._tick():
+            # A waiting command gets the lock.
+            self._stop_signal.sleep(_PAUSE_SECONDS)
             self._stop_signal.check()
         self.source_done = not self._engine.pipeline.source.isStreaming
         while self._waits_for_commands() and not self._stop_signal.sleep(_TICK_SECONDS):

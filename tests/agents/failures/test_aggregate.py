@@ -119,6 +119,18 @@ def test_few_and_many_failed_records_are_aggregated_to_the_same_report(
     assert few.where(F.col(OUTCOME) == 1).on_driver == [e for e in few.on_driver if e.number == 1]
 
 
+def test_thousands_of_records_are_reported_in_full(spark: SparkSession) -> None:
+    """As many tasks run their held records together, and each had stopped at a record."""
+    rows = [(n, f"t{n}", 0, n, 1, 0, error("value"), None) for n in range(5)]
+    compact = spark.createDataFrame(rows, SCHEMA).coalesce(1)
+    many = FailureSet(compact=compact, frame=compact, is_small=False)
+
+    report = many.report(limit=1, in_full={(f"t{n}", n) for n in range(2, 3_000)})
+
+    assert report.examples == [0, 2, 3, 4]
+    assert [(each.task, each.records) for each in report.counted] == [("t1", 1)]
+
+
 def groups(failures: FailureSet) -> list[str]:
     """Return each group with its count and first place; only step 1 is grouped by cause."""
     return sorted(
