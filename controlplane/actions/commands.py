@@ -14,7 +14,9 @@ from django.conf import settings
 
 from arrester.controlplane import store
 from arrester.controlplane.actions.transaction import advance, check_text, new_id
-from arrester.controlplane.domain.commands.decide import CommandRequest, cancel_refusal, decide
+from arrester.controlplane.domain.commands.decide import decide
+from arrester.controlplane.domain.commands.refusals import cancel_refusal
+from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.errors import CommandForbidden, InvalidValue, NotFound
 from arrester.controlplane.domain.events import (
     ApplicationOpened,

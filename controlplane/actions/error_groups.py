@@ -11,7 +11,7 @@ from django.db import DataError
 from msgspec.structs import replace
 
 from arrester.controlplane.actions.transaction import advance, check_text, new_id
-from arrester.controlplane.domain.commands.decide import TEXT_MAX
+from arrester.controlplane.domain.commands.request import TEXT_MAX
 from arrester.controlplane.domain.errors import GroupActForbidden, InvalidValue, NotFound
 from arrester.controlplane.domain.events import Event, NoteAdded
 from arrester.controlplane.domain.identity import uuids

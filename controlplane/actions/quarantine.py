@@ -15,7 +15,7 @@ from django.db import transaction
 
 from arrester.controlplane import store
 from arrester.controlplane.actions.transaction import check_text, new_id
-from arrester.controlplane.domain.commands.decide import TEXT_MAX
+from arrester.controlplane.domain.commands.request import TEXT_MAX
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import Event, QuarantineDismissed, QuarantineRequeued
 from arrester.controlplane.outbound import command_outbox

@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db import transaction
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.commands.decide import TEXT_MAX, is_text
+from arrester.controlplane.domain.commands.request import TEXT_MAX, is_text
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import Event, EventData
 from arrester.controlplane.domain.identity import uuids

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.commands.decide import CommandRequest
+from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.events import CommandKind, StageAnswer
 from arrester.dashboard.components import command_delivery, forms
 from arrester.dashboard.pages import applications

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from uuid import UUID, uuid5
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.commands import decide
+from arrester.controlplane.domain.commands import refusals, request
 from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.state import error_groups
 from arrester.controlplane.domain.state.error_groups import GroupAct
@@ -64,7 +64,7 @@ def for_task(who: Person, detail: TaskDetail, application: ApplicationState) -> 
         state.instances[detail.instance.id] = detail.instance
     if detail.open_command is not None:
         state.commands[detail.open_command.id] = detail.open_command
-    return {kind.value: _button(who, kind, state, detail) for kind in decide.TASK_COMMANDS}
+    return {kind.value: _button(who, kind, state, detail) for kind in request.TASK_COMMANDS}
 
 
 def for_application(
@@ -82,13 +82,13 @@ def _button(
 ) -> Button:
     if not who.may_act:
         return Button(NOT_AN_OPERATOR)
-    requested = decide.CommandRequest(
+    requested = request.CommandRequest(
         command=_COMMAND_FORMS,
         kind=kind,
         actor=who.name,
         task=None if detail is None else detail.state.id,
     )
-    return Button(decide.refusal(requested, state) or "")
+    return Button(refusals.refusal(requested, state) or "")
 
 
 def resume_many(who: Person, application: str, fingerprint: str | None = None) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from django.conf import settings
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.commands.decide import receives_commands
+from arrester.controlplane.domain.commands.recipients import receives_commands
 from arrester.controlplane.domain.state.states import (
     CommandState,
     CommandStatus,

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.commands.decide import cancel_refusal
+from arrester.controlplane.domain.commands.refusals import cancel_refusal
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.states import CommandStatus
 from arrester.dashboard.components import command_delivery, filters, forms

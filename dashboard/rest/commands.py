@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.commands.decide import TASK_COMMANDS, CommandRequest
+from arrester.controlplane.domain.commands.request import TASK_COMMANDS, CommandRequest
 from arrester.controlplane.domain.commands.verdict import Outcome
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import CommandKind, StageAnswer

@@ -6,11 +6,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from uuid import uuid5
 
-from arrester.controlplane.domain.commands.decide import (
-    COMMAND_EXPIRY,
-    receives_commands,
-    shut_down,
-)
+from arrester.controlplane.domain.commands.decide import COMMAND_EXPIRY, shut_down
+from arrester.controlplane.domain.commands.recipients import receives_commands
 from arrester.controlplane.domain.events import (
     ApplicationShutdownRequested,
     CommandIssued,

@@ -6,7 +6,7 @@ from collections.abc import Set
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from arrester.controlplane.domain.commands.decide import open_commands, receives_commands
+from arrester.controlplane.domain.commands.recipients import open_commands, receives_commands
 from arrester.controlplane.domain.events import CommandExpired, Event, InstanceFound, InstanceLost
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import CommandState

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from arrester.controlplane.domain.commands import decide
+from arrester.controlplane.domain.commands import recipients
 from arrester.controlplane.domain.error_policy.tolerance import Window
 from arrester.controlplane.domain.events import PipelineDescribed
 from arrester.controlplane.domain.identity.names import TaskId
@@ -75,7 +75,7 @@ def runs(
     state.instances.update({each.id: each for each in instances})
     threads = task_grid.threads(application)
     state.threads.update({(each.pipeline, each.checkpoint): each for each in threads})
-    return tuple(decide.runs(state, pipeline))
+    return tuple(recipients.runs(state, pipeline))
 
 
 def task_gauges(task: TaskState, thread: ThreadState | None, *, now: datetime) -> tuple[Gauge, ...]:

@@ -13,7 +13,7 @@ from django.core.management import call_command
 from redis import Redis
 
 from arrester.controlplane import actions, queries, redis_client, tasks
-from arrester.controlplane.domain.commands.decide import CommandRequest
+from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.errors import CommandForbidden, InvalidValue, NotFound
 from arrester.controlplane.domain.events import (
     CommandApplied,

@@ -10,13 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arrester.controlplane.domain.commands.decide import (
-    COMMAND_EXPIRY,
-    TASK_COMMANDS,
-    CommandRequest,
-    decide,
-    refusal,
-)
+from arrester.controlplane.domain.commands.decide import COMMAND_EXPIRY, decide
+from arrester.controlplane.domain.commands.refusals import refusal
+from arrester.controlplane.domain.commands.request import TASK_COMMANDS, CommandRequest
 from arrester.controlplane.domain.commands.timeouts import timeout_events
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (

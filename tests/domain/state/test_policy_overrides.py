@@ -8,7 +8,8 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.commands.decide import COMMAND_EXPIRY, CommandRequest, decide
+from arrester.controlplane.domain.commands.decide import COMMAND_EXPIRY, decide
+from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
     ApplicationLatched,

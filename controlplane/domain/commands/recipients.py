@@ -1,0 +1,54 @@
+"""The instances that receive a command, and the runs and commands that it may conflict with."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from arrester.controlplane.domain.commands.request import CommandRequest
+from arrester.controlplane.domain.events import CommandKind
+from arrester.controlplane.domain.state.states import (
+    CommandState,
+    InstanceState,
+    ThreadState,
+    ThreadStatus,
+)
+from arrester.controlplane.domain.state.stream_state import StreamState
+
+
+def recipients(requested: CommandRequest, state: StreamState) -> list[UUID]:
+    """Return the instances that have to answer: those that run the command's subject."""
+    alive = [each.id for each in state.instances.values() if receives_commands(each)]
+    if requested.kind is CommandKind.SHUT_DOWN_APPLICATION:
+        return alive
+    if requested.kind is CommandKind.SET_POLICY:
+        return sorted({each.instance for each in runs(state, requested.pipeline) if each.instance})
+    if requested.task is None:
+        return []
+    thread = state.threads.get((requested.task.pipeline, requested.task.checkpoint))
+    if thread is None or thread.status is ThreadStatus.DEAD:
+        return []
+    return [id for id in alive if id == thread.instance]
+
+
+def runs(state: StreamState, pipeline: str | None) -> list[ThreadState]:
+    """Return the runs of a pipeline that receive commands: one on each checkpoint that it runs
+    on."""
+    return [
+        each
+        for each in state.threads.values()
+        if each.pipeline == pipeline
+        and each.status is ThreadStatus.RUNNING
+        and each.instance in state.instances
+        and receives_commands(state.instances[each.instance])
+    ]
+
+
+def receives_commands(instance: InstanceState) -> bool:
+    """Whether the instance, as far as is known, fetches commands."""
+    return not instance.ended and not instance.lost
+
+
+def open_commands(state: StreamState) -> list[CommandState]:
+    """Return the commands without a final status, oldest first."""
+    waiting = [each for each in state.commands.values() if not each.status.final]
+    return sorted(waiting, key=lambda each: (each.issued_at, str(each.id)))

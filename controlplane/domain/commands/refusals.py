@@ -1,0 +1,120 @@
+"""Why the state forbids a command: the server checks it before it issues one."""
+
+from __future__ import annotations
+
+from arrester.controlplane.domain.commands.pipeline_refusals import set_policy_refusal
+from arrester.controlplane.domain.commands.recipients import open_commands, recipients
+from arrester.controlplane.domain.commands.request import CommandRequest
+from arrester.controlplane.domain.commands.task_refusals import (
+    dismiss_refusal,
+    pause_refusal,
+    restart_refusal,
+    resume_refusal,
+    target_refusal,
+)
+from arrester.controlplane.domain.events import CommandKind
+from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.state.live_runs import live
+from arrester.controlplane.domain.state.states import (
+    ApplicationStatus,
+    CommandState,
+    CommandStatus,
+    TaskState,
+    ThreadStatus,
+)
+from arrester.controlplane.domain.state.stream_state import StreamState
+
+
+def refusal(requested: CommandRequest, state: StreamState) -> str | None:
+    """Return why the state forbids the command, or None; pages call it before they offer the
+    button."""
+    if requested.task is not None:
+        return _refusal_for_task(requested, requested.task, state)
+    for command in open_commands(state):
+        if command.kind is CommandKind.SHUT_DOWN_APPLICATION:
+            return f"{state.application.name} is still being shut down by {command.actor}"
+    if requested.kind is CommandKind.SET_POLICY:
+        return set_policy_refusal(requested, state)
+    return _application_refusal(requested, state)
+
+
+def _application_refusal(requested: CommandRequest, state: StreamState) -> str | None:
+    name, latched = state.application.name, _is_latched(state)
+    if requested.kind is CommandKind.START_APPLICATION and not latched:
+        return f"only a LATCHED application can be started; {name} is OPEN"
+    if requested.kind is CommandKind.SHUT_DOWN_APPLICATION and latched:
+        return f"{name} is LATCHED already"
+    return None
+
+
+def _is_latched(state: StreamState) -> bool:
+    return state.application.status is ApplicationStatus.LATCHED
+
+
+def cancel_refusal(command: CommandState) -> str | None:
+    """Return why a command cannot be cancelled any more, or None."""
+    if command.kind is CommandKind.SHUT_DOWN_APPLICATION:
+        return f"{command.application} is LATCHED by it already; start the application instead"
+    if command.status is not CommandStatus.ISSUED:
+        return (
+            f"only a command that no instance has fetched can be cancelled; it is {command.status}"
+        )
+    return None
+
+
+def _refusal_for_task(requested: CommandRequest, id: TaskId, state: StreamState) -> str | None:
+    forbidden = _task_refusal(requested, id, state)
+    if forbidden is not None:
+        return forbidden
+    if _is_latched(state) and requested.kind is not CommandKind.DISMISS_TASK:
+        return f"{state.application.name} is LATCHED; start the application first"
+    for command in open_commands(state):
+        if command.task == id:
+            return f"{command.kind} by {command.actor} is already in progress for this task"
+    return None
+
+
+def _task_refusal(requested: CommandRequest, id: TaskId, state: StreamState) -> str | None:
+    """Return why the task's own state forbids the command, or None."""
+    task = state.tasks.get(id.digest) or TaskState(id=id)
+    match requested.kind:
+        case CommandKind.DISMISS_TASK:
+            return dismiss_refusal(task) or _has_instance(requested, id, state)
+        case CommandKind.PAUSE_TASK:
+            return pause_refusal(task) or _older_checkpoint(id, state)
+        case CommandKind.RESTART_TASK:
+            forbidden = restart_refusal(task) or _older_checkpoint(id, state)
+            return forbidden or _ended(id, state)
+    forbidden = resume_refusal(task) or _older_checkpoint(id, state)
+    if forbidden is not None:
+        return forbidden
+    if requested.kind is CommandKind.SKIP_RECORD and task.failure is None:
+        return f"{id.printed} was paused by hand; there is no failed record to skip"
+    return target_refusal(task, requested.target)
+
+
+def _has_instance(requested: CommandRequest, id: TaskId, state: StreamState) -> str | None:
+    for instance in recipients(requested, state):
+        return (
+            f"instance {state.instances[instance].host} runs {id.pipeline} on this checkpoint; only"
+            " a task without a run can be dismissed"
+        )
+    return None
+
+
+def _older_checkpoint(id: TaskId, state: StreamState) -> str | None:
+    runs_of_pipeline = [each for each in state.threads.values() if each.pipeline == id.pipeline]
+    for newest in live(runs_of_pipeline):
+        if newest.checkpoint != id.checkpoint:
+            return (
+                f"{id.printed} is of an older checkpoint; the newest run of {id.pipeline} uses"
+                f" {newest.checkpoint}"
+            )
+    return None
+
+
+def _ended(id: TaskId, state: StreamState) -> str | None:
+    thread = state.threads.get((id.pipeline, id.checkpoint))
+    if thread is None or thread.status is ThreadStatus.RUNNING:
+        return None
+    return f"{id.pipeline} has ended; its next run restarts {id.printed}"

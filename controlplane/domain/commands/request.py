@@ -1,0 +1,77 @@
+"""Requests for commands, and which of them are valid in any state."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import CommandKind, StageAnswer
+from arrester.controlplane.domain.identity.names import TaskId
+
+TASK_COMMANDS = (
+    CommandKind.RESUME_TASK,
+    CommandKind.SKIP_RECORD,
+    CommandKind.RESUME_AT,
+    CommandKind.PAUSE_TASK,
+    CommandKind.RESTART_TASK,
+    CommandKind.DISMISS_TASK,
+)
+#: These commands skip a record, stop work or hide a task, so they need a reason.
+NEEDS_REASON = (
+    CommandKind.SKIP_RECORD,
+    CommandKind.RESUME_AT,
+    CommandKind.DISMISS_TASK,
+    CommandKind.SET_POLICY,
+    CommandKind.SHUT_DOWN_APPLICATION,
+)
+#: The limit for a name and a reason, in characters.
+TEXT_MAX = 2000
+
+
+class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for a command; it becomes a command whether or not the state allows it."""
+
+    command: UUID
+    kind: CommandKind
+    actor: str
+    reason: str | None = None
+    task: TaskId | None = None
+    #: For RESUME_AT: the position at which the task continues; held records before it are skipped.
+    target: int | None = None
+    #: For SET_POLICY: the stage of a pipeline and its answer; None restores the author's policy.
+    pipeline: str | None = None
+    stage: str | None = None
+    answer: StageAnswer | None = None
+
+
+def check(requested: CommandRequest) -> None:
+    """Raise InvalidValue for an invalid request, as one without its task or a required reason."""
+    if requested.kind in TASK_COMMANDS and requested.task is None:
+        raise InvalidValue("task", None, "the task that the command is for")
+    if requested.kind is CommandKind.RESUME_AT and not is_position(requested.target):
+        raise InvalidValue("target", requested.target, "the position at which the task continues")
+    if requested.kind is CommandKind.SET_POLICY:
+        _check_policy(requested)
+    for name, text in (("actor", requested.actor), ("reason", requested.reason or "")):
+        if len(text) > TEXT_MAX or not is_text(text):
+            raise InvalidValue(name, text[:50], f"a text of at most {TEXT_MAX} characters")
+    if requested.kind in NEEDS_REASON and not (requested.reason or "").strip():
+        raise InvalidValue("reason", requested.reason, f"a text: {requested.kind} needs a reason")
+
+
+def _check_policy(requested: CommandRequest) -> None:
+    for name, text in (("pipeline", requested.pipeline), ("stage", requested.stage)):
+        if not text or len(text) > TEXT_MAX or not is_text(text):
+            raise InvalidValue(name, (text or "")[:50], f"the {name} whose policy is set")
+
+
+def is_position(value: int | None) -> bool:
+    """Whether `value` may be a record's position."""
+    return value is not None and -(2**63) <= value < 2**63
+
+
+def is_text(text: str) -> bool:
+    """Whether `text` can be encoded: JSON may contain half of a surrogate pair, which cannot."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
