@@ -100,12 +100,12 @@ urlpatterns = [
     path("tasks/<digest:digest>/note", task_commands.note, name="note-on-task"),
     *_with_dialog("tasks/<digest:digest>", "skip", task_commands, CommandKind.SKIP_RECORD),
     *_with_dialog("tasks/<digest:digest>", "resume-at", task_commands, CommandKind.RESUME_AT),
+    *_with_dialog("tasks/<digest:digest>", "pause", task_commands, CommandKind.PAUSE_TASK),
     *_with_dialog("tasks/<digest:digest>", "dismiss-task", task_commands, CommandKind.DISMISS_TASK),
     *(
         path(f"tasks/<digest:digest>/{name}", task_commands.issue, {"kind": kind}, name=name)
         for name, kind in (
             ("resume", CommandKind.RESUME_TASK),
-            ("pause", CommandKind.PAUSE_TASK),
             ("restart", CommandKind.RESTART_TASK),
         )
     ),

@@ -45,6 +45,11 @@ MAX_TASKS = 500
 _SUBJECT = attrgetter("kind", "task", "target", "pipeline", "stage", "answer")
 
 
+def _is_about_same(command: CommandState, requested: CommandRequest) -> bool:
+    until = requested.paused_until(command.issued_at)
+    return _SUBJECT(command) == _SUBJECT(requested) and command.paused_until == until
+
+
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result for one task of many."""
 
@@ -61,9 +66,14 @@ def command_task(
     actor: str,
     reason: str | None = None,
     target: int | None = None,
+    until: datetime | None = None,
+    duration: timedelta | None = None,
     command: UUID | None = None,
 ) -> CommandState:
-    """Issue a command of any kind for a task; `target` is the position of RESUME_AT."""
+    """Issue a command of any kind for a task.
+
+    `target` is the position of RESUME_AT; `until` or `duration` the end of PAUSE_TASK.
+    """
     task = row_mapping.task_state(digest).id
     requested = CommandRequest(
         command=command or new_id(),
@@ -72,6 +82,8 @@ def command_task(
         reason=reason,
         task=task,
         target=target,
+        until=until,
+        duration=duration,
     )
     return issue_command(task.application, requested)
 
@@ -247,7 +259,7 @@ def _issue_all(application: str, requests: Sequence[CommandRequest]) -> StreamSt
     ids = [requested.command for requested in requests]
     state = advance(application, rule, tasks=tasks, commands=ids, pipelines=pipelines)
     for requested in requests:
-        if _SUBJECT(state.commands[requested.command]) != _SUBJECT(requested):
+        if not _is_about_same(state.commands[requested.command], requested):
             raise _other_command(requested.command)
     return state
 

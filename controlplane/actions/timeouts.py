@@ -1,4 +1,4 @@
-"""Periodic checks: instances lost or found, commands expired, mutes ended."""
+"""Periodic checks: instances lost or found, commands expired, mutes and pauses ended."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 from datetime import UTC, datetime, timedelta
 
 from arrester.controlplane import heartbeats, models, reachability, redis_client, store
+from arrester.controlplane.actions.timed_pauses import end_pauses
 from arrester.controlplane.actions.transaction import advance
 from arrester.controlplane.domain.commands import timeouts
 from arrester.controlplane.domain.events import Event
@@ -65,5 +66,6 @@ def _watch(application: str, *, now: datetime, may_declare_lost: bool) -> int:
     count = len(rule(before))
     if count:
         advance(application, rule)
+    count += end_pauses(application, now=now)
     drift_check.check(application, live, now=now)
     return count

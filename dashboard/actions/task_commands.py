@@ -9,16 +9,19 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.commands.request import NEEDS_REASON
+from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import CommandKind
 from arrester.dashboard.components import command_delivery, forms
 from arrester.dashboard.pages import tasks
 from arrester.dashboard.permissions import Person, for_operators
 from arrester.dashboard.text import record_text
 
-#: The templates of commands that have a dialog, and need a reason.
+#: The templates of commands that have a dialog.
 DIALOGS = {
     CommandKind.SKIP_RECORD: "skip",
     CommandKind.RESUME_AT: "resume_at",
+    CommandKind.PAUSE_TASK: "pause",
     CommandKind.DISMISS_TASK: "dismiss_task",
 }
 
@@ -39,6 +42,8 @@ def _dialog(
         "task": detail.state,
         "no_run_since": detail.no_run_since,
         "typed_position": request.POST.get("position", ""),
+        "posted": request.POST,
+        "pauses": [(value, label) for value, (label, _) in forms.PAUSES.items()],
         "recipient": command_delivery.recipient(detail.thread, live),
         "invalid": invalid,
     }
@@ -54,8 +59,20 @@ def issue(request: HttpRequest, who: Person, digest: str, kind: CommandKind) -> 
         target = _whole_number(request.POST.get("position", ""))
         if target is None:
             return _dialog(request, digest, kind, invalid="A position is a whole number.")
-    if kind in DIALOGS and reason is None:
+    if kind in NEEDS_REASON and reason is None:
         return _dialog(request, digest, kind, invalid=forms.REASON_REQUIRED)
+    if kind is not CommandKind.PAUSE_TASK:
+        return _issue(request, who, digest, kind, target=target)
+    try:
+        return _issue(request, who, digest, kind)
+    except InvalidValue as error:
+        return _dialog(request, digest, kind, invalid=f"{error}.")
+
+
+def _issue(
+    request: HttpRequest, who: Person, digest: str, kind: CommandKind, *, target: int | None = None
+) -> HttpResponse:
+    until, duration = forms.pause_end(request) if kind is CommandKind.PAUSE_TASK else (None, None)
     id = forms.act_id(request)
     url = reverse("command", args=[id])
     return forms.act_and_show(
@@ -65,8 +82,10 @@ def issue(request: HttpRequest, who: Person, digest: str, kind: CommandKind) -> 
             kind,
             digest,
             actor=who.name,
-            reason=reason,
+            reason=forms.reason(request),
             target=target,
+            until=until,
+            duration=duration,
             command=id,
         ),
         partial(tasks.show, request, who, digest),

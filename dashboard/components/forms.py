@@ -31,6 +31,12 @@ MUTE_LENGTHS = {
     "7d": ("7 days", timedelta(days=7)),
     "30d": ("30 days", timedelta(days=30)),
 }
+#: The durations of a pause with their names.
+PAUSES = {
+    "5m": ("5 minutes", timedelta(minutes=5)),
+    "1h": ("1 hour", timedelta(hours=1)),
+    "8h": ("8 hours", timedelta(hours=8)),
+}
 
 
 def act_id(request: HttpRequest) -> UUID:
@@ -141,6 +147,21 @@ def mute_request(request: HttpRequest, who: Person, fingerprint: str) -> GroupRe
         failures=failures,
         period_seconds=period,
     )
+
+
+def pause_end(request: HttpRequest) -> tuple[datetime | None, timedelta | None]:
+    """Return the end of the form's pause as a time or a duration, neither: it has none.
+
+    Raises InvalidValue for an invalid end.
+    """
+    end = request.POST.get("end", "")
+    if end in ("", "never"):
+        return None, None
+    if end == "until":
+        return _moment(request.POST.get("until", "")), None
+    if end not in PAUSES:
+        raise InvalidValue("end", end, ", ".join(["never", *PAUSES, "until"]))
+    return None, PAUSES[end][1]
 
 
 def _whole_number(name: str, text: str) -> int:

@@ -152,6 +152,7 @@ def _current_context(who: Person, detail: queries.TaskDetail, digest: str) -> di
         "meters": policy_text.meters(detail.state, detail.thread, now=now),
         "recipient": command_delivery.recipient(detail.thread, live),
         "recent": changes[:RECENT],
+        "pause_is_over": (detail.state.paused_until or now) < now,
         "strip": strip(changes, now=now, ended=run.since if run and not _runs(run) else None),
         "stale": _out_of_date(detail.thread, [each.instance for each in live]),
     }

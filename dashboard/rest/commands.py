@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, get_args
 from uuid import UUID
 
@@ -11,7 +12,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.commands.request import TASK_COMMANDS, CommandRequest
+from arrester.controlplane.domain.commands.request import (
+    LONGEST_PAUSE,
+    TASK_COMMANDS,
+    CommandRequest,
+)
 from arrester.controlplane.domain.commands.verdict import Outcome
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import CommandKind, StageAnswer
@@ -55,6 +60,11 @@ class CommandSerializer(serializers.Serializer[Any]):
     stage = serializers.CharField(allow_null=True, help_text="SET_POLICY: the stage.")
     answer = serializers.CharField(
         allow_null=True, help_text="SET_POLICY: the answer to failures; null: as in the code."
+    )
+    until = serializers.DateTimeField(
+        source="paused_until",
+        allow_null=True,
+        help_text="PAUSE_TASK: when the server resumes the task; null: a person does.",
     )
     issued_at = serializers.DateTimeField()
     delivered_at = serializers.DateTimeField(allow_null=True)
@@ -119,6 +129,15 @@ class NewCommandSerializer(serializers.Serializer[Any]):
         required=False,
         allow_null=True,
         help_text="SET_POLICY: the answer to all failures of the stage; null: as in the code.",
+    )
+    until = base.MomentField(
+        required=False, help_text="PAUSE_TASK: when the server resumes the task."
+    )
+    duration_seconds = serializers.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=int(LONGEST_PAUSE.total_seconds()),
+        help_text="PAUSE_TASK: after how many seconds the server resumes the task.",
     )
     reason = serializers.CharField(
         required=False,
@@ -188,8 +207,16 @@ def _issue(request: Request, given: dict[str, Any]) -> CommandState:
         target = None
         if kind is CommandKind.RESUME_AT:
             target = _required(given, "position", "the position that the task resumes at")
+        seconds = given.get("duration_seconds")
         return actions.command_task(
-            kind, task, actor=actor, reason=reason, target=target, command=id
+            kind,
+            task,
+            actor=actor,
+            reason=reason,
+            target=target,
+            until=given.get("until"),
+            duration=None if seconds is None else timedelta(seconds=seconds),
+            command=id,
         )
     application = _required(given, "application", f"the application of {kind}")
     policy = {}

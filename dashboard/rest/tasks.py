@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -71,6 +72,12 @@ class TaskSerializer(serializers.Serializer[Any]):
     first_stopped = serializers.DateTimeField(
         allow_null=True, help_text="When a PAUSED or DEAD task first stopped at its record."
     )
+    paused_until = serializers.DateTimeField(
+        allow_null=True, help_text="When the server resumes a task paused for a duration."
+    )
+    pause_seconds_left = serializers.SerializerMethodField(
+        help_text="The seconds until then, 0 if it is over; null without an end."
+    )
     position = serializers.IntegerField(
         allow_null=True, help_text="The position of the record at which the task stopped."
     )
@@ -81,6 +88,11 @@ class TaskSerializer(serializers.Serializer[Any]):
     sequence = serializers.IntegerField(help_text="The log position of this state.")
     live = LiveField(source="id")
     no_run_since = NoRunSinceField(source="id")
+
+    def get_pause_seconds_left(self, task: TaskState) -> int | None:
+        """Return the seconds until the server resumes the task."""
+        until = task.paused_until
+        return None if until is None else max(0, int((until - timezone.now()).total_seconds()))
 
 
 class NewResumeSerializer(serializers.Serializer[Any]):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from datetime import datetime
 
 import msgspec
 
@@ -137,6 +138,9 @@ def _of_command(data: EventData) -> str:
         case CommandIssued(kind=CommandKind.SET_POLICY):
             what = f"{data.pipeline}, {data.stage} → {_answered(data.answer)}"
             return f"set policy of {what}{_by(data.actor, data.reason)}"
+        case CommandIssued(until=datetime()):
+            until = f"{data.until:%Y-%m-%d %H:%M:%S} UTC"
+            return f"pause task until {until}{_by(data.actor, data.reason)}"
         case CommandIssued():
             return f"{data.kind.replace('_', ' ').lower()}{_by(data.actor, data.reason)}"
         case CommandApplied():

@@ -118,7 +118,7 @@ def _of_tasks(story: Story) -> list[UserAction]:
             ],
             rest=None,
         ),
-        _task("pause", pause.digest, [("click", "#pause")], kind="PAUSE_TASK"),
+        _task("pause", pause.digest, [("click", "#pause"), confirm], kind="PAUSE_TASK"),
         _task("restart", restart.digest, [("click", "#restart")], kind="RESTART_TASK"),
         _note(
             "note-on-task",
@@ -134,7 +134,7 @@ def _task(
     name: str, digest: str, steps: list[Step], *, kind: str, more: dict[str, str] | None = None
 ) -> UserAction:
     url = reverse(name, args=[digest])
-    asks = name in ("skip", "resume-at", "dismiss-task")
+    asks = name in ("skip", "resume-at", "pause", "dismiss-task")
     return UserAction(
         name=name,
         page=reverse("task", args=[digest]),

@@ -35,7 +35,8 @@ class Scene(NamedTuple):
     """The objects that the pages show."""
 
     story: Story
-    #: A PAUSED task, one with hostile texts, and one that died alone.
+    #: A RUNNING task, a PAUSED one, one with hostile texts, and one that died alone.
+    running: str
     paused: str
     odd: str
     dead: str
@@ -90,6 +91,7 @@ def build(story: Story) -> Scene:
     (newest, *_) = queries.dead_letters(queries.DeadLetterFilter(application="flights")).rows
     return Scene(
         story=story,
+        running=story.task("EWR").digest,
         paused=paused.digest,
         odd=odd.digest,
         dead=dead.digest,
@@ -144,6 +146,7 @@ def dialogs(scene: Scene) -> dict[str, tuple[str, list[str]]]:
     return {
         "dialog-skip": (task, ["#skip"]),
         "dialog-resume-at": (task, ["#resume-at"]),
+        "dialog-pause": (reverse("task", args=[scene.running]), ["#pause"]),
         "dialog-dismiss-task": (reverse("task", args=[scene.gone]), ["#dismiss-task"]),
         "dialog-resume-many": (application, ["#resume-many"]),
         "dialog-shut-down": (application, ["#shut-down"]),

@@ -272,6 +272,11 @@ class Story:
             caused_by=command,
         )
 
+    def pauses_by_hand(self, key: str, command: UUID) -> None:
+        """Apply a command that pauses a task."""
+        paused = TaskPaused(task=key, position=None, actor="ana")
+        self.report(paused, CommandApplied(command=command), caused_by=command)
+
     def applies_policy(self, command: UUID) -> None:
         """Apply a command that sets a policy."""
         requested = queries.command(command)

@@ -36,8 +36,8 @@ def decide(
 
     Raises InvalidValue for an invalid request: without a task, or without a required reason.
     """
-    check(requested)
-    issued = _issued(requested, state, expires_at=now + expiry)
+    check(requested, now=now)
+    issued = _issued(requested, state, now=now, expires_at=now + expiry)
     forbidden = refusal(requested, state)
     if forbidden is not None:
         return [issued, CommandRefused(command=requested.command, reason=forbidden)]
@@ -67,7 +67,7 @@ def decide(
 
 
 def _issued(
-    requested: CommandRequest, state: StreamState, *, expires_at: datetime
+    requested: CommandRequest, state: StreamState, *, now: datetime, expires_at: datetime
 ) -> CommandIssued:
     task = None if requested.task is None else state.tasks.get(requested.task.digest)
     return CommandIssued(
@@ -82,6 +82,7 @@ def _issued(
         target=requested.target,
         stage=requested.stage,
         answer=requested.answer,
+        until=requested.paused_until(now),
         instances=tuple(sorted(recipients(requested, state), key=str)),
         expires_at=expires_at,
     )

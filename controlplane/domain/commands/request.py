@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import msgspec
@@ -28,6 +29,8 @@ NEEDS_REASON = (
 )
 #: The limit for a name and a reason, in characters.
 TEXT_MAX = 2000
+#: The longest pause of a task with an end.
+LONGEST_PAUSE = timedelta(days=366)
 
 
 class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,9 +47,16 @@ class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: str | None = None
     stage: str | None = None
     answer: StageAnswer | None = None
+    #: For PAUSE_TASK: when the server resumes the task, or after how long; neither: a person does.
+    until: datetime | None = None
+    duration: timedelta | None = None
+
+    def paused_until(self, issued_at: datetime) -> datetime | None:
+        """Return the end of the pause; None if a person ends it."""
+        return self.until if self.duration is None else issued_at + self.duration
 
 
-def check(requested: CommandRequest) -> None:
+def check(requested: CommandRequest, *, now: datetime) -> None:
     """Raise InvalidValue for an invalid request, as one without its task or a required reason."""
     if requested.kind in TASK_COMMANDS and requested.task is None:
         raise InvalidValue("task", None, "the task that the command is for")
@@ -54,6 +64,7 @@ def check(requested: CommandRequest) -> None:
         raise InvalidValue("target", requested.target, "the position at which the task continues")
     if requested.kind is CommandKind.SET_POLICY:
         _check_policy(requested)
+    _check_pause(requested, now)
     for name, text in (("actor", requested.actor), ("reason", requested.reason or "")):
         if len(text) > TEXT_MAX or not is_text(text):
             raise InvalidValue(name, text[:50], f"a text of at most {TEXT_MAX} characters")
@@ -65,6 +76,20 @@ def _check_policy(requested: CommandRequest) -> None:
     for name, text in (("pipeline", requested.pipeline), ("stage", requested.stage)):
         if not text or len(text) > TEXT_MAX or not is_text(text):
             raise InvalidValue(name, (text or "")[:50], f"the {name} whose policy is set")
+
+
+def _check_pause(requested: CommandRequest, now: datetime) -> None:
+    if requested.until is None and requested.duration is None:
+        return
+    if requested.kind is not CommandKind.PAUSE_TASK:
+        raise InvalidValue("kind", requested.kind, "PAUSE_TASK, the only one with an end")
+    if requested.until is not None and requested.duration is not None:
+        raise InvalidValue("until", requested.until, "an end or a duration, not both")
+    days = LONGEST_PAUSE.days
+    if requested.duration is not None and not timedelta(0) < requested.duration <= LONGEST_PAUSE:
+        raise InvalidValue("duration", requested.duration, f"more than 0 s, at most {days} days")
+    if requested.until is not None and not now < requested.until <= now + LONGEST_PAUSE:
+        raise InvalidValue("until", requested.until, f"a future time within {days} days")
 
 
 def is_position(value: int | None) -> bool:

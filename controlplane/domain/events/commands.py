@@ -42,6 +42,8 @@ class CommandIssued(Data, frozen=True, kw_only=True, tag=True):
     #: For SET_POLICY: the answer to failures of the stage; None: the author's.
     stage: str | None = None
     answer: StageAnswer | None = None
+    #: For PAUSE_TASK: when the server resumes the task; None: a person does.
+    until: Moment | None = None
     #: For a shutdown: requested by a failure, and every instance ends in ERROR.
     error: bool = False
     #: The instances that have to answer; empty for a task command whose instance is not known.

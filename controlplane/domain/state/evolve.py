@@ -53,6 +53,7 @@ from arrester.controlplane.domain.state.states import (
     TaskStatus,
     ThreadState,
     ThreadStatus,
+    TimedPause,
 )
 
 
@@ -67,11 +68,18 @@ class At(msgspec.Struct, frozen=True, kw_only=True):
     received_at: datetime | None = None
 
 
-def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = False) -> TaskState:
+def evolve_task(
+    state: TaskState,
+    event: TaskEvent,
+    at: At,
+    *,
+    late: bool = False,
+    pause: TimedPause | msgspec.UnsetType = msgspec.UNSET,
+) -> TaskState:
     """Return the task after `event`.
 
     `late`: the event belongs to an older run; it is counted and kept in the history, but changes no
-    status.
+    status. `pause`: set if the event is a pause of limited duration.
     """
     if isinstance(event, (*FAILED, *COUNTED)):
         sums = TaskSums(state)
@@ -92,11 +100,16 @@ def evolve_task(state: TaskState, event: TaskEvent, at: At, *, late: bool = Fals
         return state
     if state.status is TaskStatus.DISMISSED:
         state = replace(state, status=TaskStatus.RUNNING)
-    change = {"since": at.occurred_at, "status_sequence": at.sequence}
+    change = {
+        "since": at.occurred_at,
+        "status_sequence": at.sequence,
+        "timed_pause": msgspec.UNSET,
+    }
     match event:
         case TaskPaused(failure=None):
             # By hand: there is no record to show, and an older one would mislead.
             change |= {"failure": None, "failure_sequence": 0, "first_stop": msgspec.UNSET}
+            change |= {"timed_pause": pause}
             return replace(state, status=TaskStatus.PAUSED, position=event.position, **change)
         case TaskPaused():
             change |= {"failure": event.failure, "first_stop": _stopped(state, event.position)}
@@ -155,6 +168,7 @@ def evolve_reported(state: TaskState, reported: TaskReported | None, at: At) -> 
         since=at.occurred_at,
         status_sequence=at.sequence,
         first_stop=_stopped(state, reported_state.position),
+        timed_pause=msgspec.UNSET,
     )
     if status is TaskStatus.RUNNING or reported_state.failure == state.failure:
         return corrected

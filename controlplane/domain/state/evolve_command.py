@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import msgspec
 from msgspec.structs import replace
 
 from arrester.controlplane.domain.events import (
@@ -47,6 +48,7 @@ def issued(application: str, event: CommandIssued, at: At) -> CommandState:
         pipeline=None if about_task else event.pipeline,
         stage=event.stage,
         answer=event.answer,
+        until=msgspec.UNSET if event.until is None else event.until,
         error=event.error,
         issued_at=at.occurred_at,
         expires_at=event.expires_at,

@@ -136,6 +136,13 @@ class FirstStop(msgspec.Struct, frozen=True, kw_only=True):
     stops: int = 1
 
 
+class TimedPause(msgspec.Struct, frozen=True, kw_only=True):
+    """A pause by hand that the server ends."""
+
+    until: datetime
+    actor: str
+
+
 class TaskState(State, frozen=True, kw_only=True):
     """One partition, or one key, of a pipeline: its status, its held records and the failure."""
 
@@ -161,6 +168,13 @@ class TaskState(State, frozen=True, kw_only=True):
     #: Set by a retry, until the task has processed its held records or stops at another record.
     #: Unset, it is not stored.
     first_stop: FirstStop | msgspec.UnsetType = msgspec.UNSET
+    #: Set while the task is in a pause of limited duration. Unset, it is not stored.
+    timed_pause: TimedPause | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def paused_until(self) -> datetime | None:
+        """When the server resumes a task that was paused for a duration."""
+        return None if self.timed_pause is msgspec.UNSET else self.timed_pause.until
 
     @property
     def first_stopped(self) -> datetime | None:
@@ -275,6 +289,8 @@ class CommandState(State, frozen=True, kw_only=True):
     pipeline: str | None = None
     stage: str | None = None
     answer: StageAnswer | None = None
+    #: For PAUSE_TASK: when the server resumes the task. Unset, it is not stored.
+    until: datetime | msgspec.UnsetType = msgspec.UNSET
     #: For a shutdown requested by a failure.
     error: bool = False
     status: CommandStatus = CommandStatus.ISSUED
@@ -285,6 +301,11 @@ class CommandState(State, frozen=True, kw_only=True):
     #: Why it was refused, expired or cancelled; for an applied one, what was done.
     outcome: str | None = None
     deliveries: tuple[Delivery, ...] = ()
+
+    @property
+    def paused_until(self) -> datetime | None:
+        """When the server resumes the task of a PAUSE_TASK; None: a person does."""
+        return None if self.until is msgspec.UNSET else self.until
 
 
 class Mute(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import get_args
 from uuid import UUID
 
+import msgspec
 from msgspec.structs import replace
 
 from arrester.controlplane.domain.events import (
@@ -22,6 +23,7 @@ from arrester.controlplane.domain.events import (
     StateReported,
     StoredEvent,
     TaskEvent,
+    TaskPaused,
     ThreadEvent,
 )
 from arrester.controlplane.domain.identity.names import TaskId, task_digest, task_id
@@ -49,6 +51,7 @@ from arrester.controlplane.domain.state.states import (
     TaskState,
     TaskStatus,
     ThreadState,
+    TimedPause,
 )
 from arrester.controlplane.domain.state.tolerance_usage import add_usage
 from arrester.controlplane.domain.wire.failure_columns import (
@@ -101,6 +104,8 @@ def _add_keys(keys: StateKeys, application: str, event: Event) -> None:
             keys.threads.add((run.pipeline, run.checkpoint))
         if isinstance(data, FAILED):
             keys.groups.add(data.failure.fingerprint)
+        if isinstance(data, TaskPaused) and event.caused_by is not None:
+            keys.commands.add(event.caused_by)
         return
     if isinstance(data, _INSTANCE) and event.instance is not None:
         keys.instances.add(event.instance)
@@ -160,7 +165,7 @@ class StreamState(KeyedStates):
             received_at=stored.received_at,
         )
         if isinstance(data, _TASK) and run is not None:
-            self._fold_task(data, run, at)
+            self._fold_task(data, run, at, caused_by=event.caused_by)
         elif isinstance(data, StateReported) and run is not None:
             self._fold_report(data, run, at)
         elif isinstance(data, _THREAD) and run is not None:
@@ -179,13 +184,15 @@ class StreamState(KeyedStates):
         elif isinstance(data, _GROUP):
             self._fold_group(data, at)
 
-    def _fold_task(self, data: TaskEvent, run: Run, at: At) -> None:
+    def _fold_task(
+        self, data: TaskEvent, run: Run, at: At, *, caused_by: UUID | None = None
+    ) -> None:
         name = self.application.name
         digest = task_digest(name, run.pipeline, run.checkpoint, data.task)
         before = self.tasks.get(digest) or TaskState(id=task_id(name, run, data.task))
         thread = self.threads.get((run.pipeline, run.checkpoint))
         late = thread is not None and at.epoch < thread.epoch
-        task = evolve_task(before, data, at, late=late)
+        task = evolve_task(before, data, at, late=late, pause=self._timed_pause(caused_by))
         if isinstance(data, FAILED) and thread is not None:
             task, thread_after = add_usage(task, thread, data, at)
             if thread_after is not thread:
@@ -200,6 +207,13 @@ class StreamState(KeyedStates):
             self.changed_keys.groups.add(group.fingerprint)
             failed = self.application.failed + data.count
             self.application = replace(self.application, failed=failed)
+
+    def _timed_pause(self, command: UUID | None) -> TimedPause | msgspec.UnsetType:
+        """Return the pause that a command for a limited duration begins; unset for any other."""
+        known = None if command is None else self.commands.get(command)
+        if known is None or known.until is msgspec.UNSET:
+            return msgspec.UNSET
+        return TimedPause(until=known.until, actor=known.actor)
 
     def _fold_report(self, data: StateReported, run: Run, at: At) -> None:
         """Set the run's tasks as reported; an older run's report is only history."""

@@ -15,6 +15,7 @@ function ago(seconds) {
 function left(seconds) {
   if (seconds <= 0) return "now";
   const minutes = Math.floor(seconds / 60);
+  if (minutes >= 60) return `in ${Math.floor(minutes / 60)} h ${minutes % 60} min`;
   return `in ${minutes}:${String(Math.floor(seconds % 60)).padStart(2, "0")} min`;
 }
 

@@ -11,9 +11,18 @@ import pytest
 from msgspec.structs import replace
 from redis import Redis
 
-from arrester.controlplane import actions, heartbeats, models, queries, reachability
+from arrester.controlplane import (
+    actions,
+    heartbeats,
+    models,
+    queries,
+    reachability,
+    redis_client,
+)
+from arrester.controlplane.domain.events import CommandApplied, CommandKind, TaskPaused
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import CommandStatus, InstanceState
+from arrester.controlplane.domain.wire import command_codec
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.views import projections, row_mapping
 from arrester.controlplane.views.bulk_upsert import Upsert, upsert
@@ -77,6 +86,32 @@ def test_killed_and_replaced_instances_are_checked_for_a_day(redis: Redis, now: 
         new.id,
         without_start.id,
     }
+
+
+def test_a_paused_task_is_resumed_when_its_time_is_over(redis: Redis, now: datetime) -> None:
+    redis.set(redis_keys.heartbeat(APPLICATION, INSTANCE), b"{}")
+    streams.send(redis, [histories.failed(3, key="EWR")])
+    drain.drain(APPLICATION)
+    ewr = replace(JFK, key="EWR")
+    minute = timedelta(minutes=1)
+    pause = actions.command_task(CommandKind.PAUSE_TASK, ewr.digest, actor="ana", duration=minute)
+    (entry,) = redis_client.entries(redis, redis_keys.commands(APPLICATION))
+    # Agents of 0.2.0 do not know the end, and need not.
+    assert command_codec.decode_command(entry[1][b"body"]).until is None
+    paused = TaskPaused(task="EWR", position=None, actor="ana")
+    applied = CommandApplied(command=pause.id)
+    streams.send(redis, [histories.event(each, caused_by=pause.id) for each in (paused, applied)])
+    drain.drain(APPLICATION)
+    assert streams.task(ewr.digest).paused_until == pause.paused_until
+
+    assert actions.watch(now=pause.issued_at + minute - timedelta(seconds=1)) == 0
+    assert actions.watch(now=pause.issued_at + minute) == 1
+    assert actions.watch(now=pause.issued_at + 2 * minute) == 0
+    resume = queries.task(ewr.digest).open_command
+    assert resume is not None
+    assert (resume.kind, resume.actor) == (CommandKind.RESUME_TASK, "pause of ana")
+    assert len(redis_client.entries(redis, redis_keys.commands(APPLICATION))) == 1
+    streams.assert_exact()
 
 
 def test_an_instance_with_a_heartbeat_is_not_lost(redis: Redis, now: datetime) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
@@ -141,13 +142,23 @@ def test_resume_at_needs_a_position_of_a_held_record_and_a_reason(
     assert (command.kind, command.target) == (CommandKind.RESUME_AT, position + 3)
 
 
-def test_a_running_task_is_paused_by_one_click(flights: Story, operator: Client) -> None:
+def test_a_running_task_is_paused_until_a_time(flights: Story, operator: Client) -> None:
     flights.skips("EWR", 3)
     task = flights.task("EWR").digest
     page = operator.get(reverse("task", args=[task])).content.decode()
     assert 'id="pause"' in page
-    assert press(operator, reverse("pause", args=[task]))[0] == 200
+    dialog = operator.get(reverse("pause-dialog", args=[task])).content.decode()
+    assert all(f'value="{end}"' in dialog for end in ("never", "5m", "1h", "8h", "until"))
+    for form in ({"end": "until", "until": "2013-01-01T00:00"}, {"end": "soon"}, {"end": "until"}):
+        status, page = press(operator, reverse("pause", args=[task]), **form)
+        assert (status, "is not allowed" in page) == (400, True)
+    assert commands() == []
+    assert press(operator, reverse("pause", args=[task]), end="1h")[0] == 200
     assert commands() == [("PAUSE_TASK", "ISSUED")]
+    command = queries.commands().rows[0]
+    assert command.paused_until == command.issued_at + timedelta(hours=1)
+    flights.pauses_by_hand("EWR", command.id)
+    assert "the pause ends" in operator.get(reverse("task", args=[task])).content.decode()
     paused = flights.pauses("JFK").digest
     assert 'id="pause"' not in operator.get(reverse("task", args=[paused])).content.decode()
 

@@ -53,6 +53,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "task-history": [task],
         "skip-dialog": [task],
         "resume-at-dialog": [task],
+        "pause-dialog": [task],
         "dismiss-task-dialog": [task],
         "error": [app, cause],
         "mute-dialog": [app, cause],

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import ANY
 from urllib.parse import urlencode
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.core.management import call_command
@@ -248,8 +248,22 @@ def test_a_task_is_resumed_at_a_position_and_paused_by_command(
     status, issued = command(operator, **asked, position=far)
     assert (status, issued["kind"], issued["target"]) == (202, "RESUME_AT", far)
     flights.skips("EWR", 3)
-    status, issued = command(operator, kind="PAUSE_TASK", task=flights.task("EWR").digest)
-    assert (status, issued["kind"], issued["target"]) == (202, "PAUSE_TASK", None)
+    pause: dict[str, Any] = {"kind": "PAUSE_TASK", "task": flights.task("EWR").digest}
+    pause["duration_seconds"] = 300
+    status, problem = command(operator, **pause | {"duration_seconds": 0})
+    assert (status, problem["field"]) == (400, "duration_seconds")
+    status, problem = command(operator, **pause, until="2013-01-01T00:00:00Z")
+    assert (status, problem["field"]) == (400, "until")
+    id = str(uuid4())
+    for _ in range(2):
+        status, issued = command(operator, **pause, id=id)
+        assert (status, issued["kind"], issued["target"]) == (202, "PAUSE_TASK", None)
+    ends = datetime.fromisoformat(issued["until"])
+    assert ends - datetime.fromisoformat(issued["issued_at"]) == timedelta(minutes=5)
+    flights.pauses_by_hand("EWR", UUID(id))
+    row = read(operator, f"tasks/{pause['task']}")
+    assert (row["status"], row["paused_until"]) == ("PAUSED", issued["until"])
+    assert 290 <= row["pause_seconds_left"] <= 300
 
 
 def test_a_policy_is_set_and_removed_by_rest(flights: Story, operator: Client) -> None:
