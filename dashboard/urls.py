@@ -13,6 +13,7 @@ from arrester.dashboard.actions import (
     application_commands,
     bulk_commands,
     error_groups,
+    pipeline_commands,
     task_commands,
 )
 from arrester.dashboard.live import stream
@@ -93,6 +94,16 @@ urlpatterns = [
         "applications/<str:name>/policy/ask",
         application_commands.policy_dialog,
         name="policy-dialog",
+    ),
+    path(
+        "applications/<str:name>/restart-pipeline",
+        pipeline_commands.restart,
+        name="restart-pipeline",
+    ),
+    path(
+        "applications/<str:name>/restart-pipeline/ask",
+        pipeline_commands.dialog,
+        name="restart-pipeline-dialog",
     ),
     path("tasks", tasks.tasks, name="tasks"),
     path("tasks/<digest:digest>", tasks.task, name="task"),

@@ -94,6 +94,11 @@ class PipelineThread:
         return self.pipeline.task is None
 
     @property
+    def is_static(self) -> bool:
+        """Whether its source is a static DataFrame, which is read once."""
+        return not self.pipeline.source.isStreaming
+
+    @property
     def epoch(self) -> int:
         """The number of this run on its checkpoint."""
         return self._engine.run.epoch

@@ -8,9 +8,11 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 from arrester.agents.journal.journal import Superseded
+from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.runtime.instance import Instance
 from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand, Thread
 from arrester.controlplane.domain.events import (
@@ -40,6 +42,10 @@ _HOW_BY_KIND: dict[CommandKind, ResumeHow | None] = {
 }
 
 
+#: Commands for all threads of a pipeline in the instances that the command names.
+_OF_PIPELINES = (CommandKind.SET_POLICY, CommandKind.RESTART_PIPELINE)
+
+
 @dataclass(frozen=True, slots=True)
 class _FetchedCommand:
     command: CommandIssued
@@ -66,10 +72,12 @@ class CommandDispatcher:
         *,
         threads: Callable[[], Sequence[Thread]],
         shut_down: Callable[[CommandIssued], None],
+        restart: Callable[[str, Callable[[CommandAnswer], None]], None],
     ) -> None:
         self._instance = instance
         self._threads = threads
         self._shut_down = shut_down
+        self._restart = restart
         #: By pipeline and checkpoint.
         self._queues: dict[tuple[str | None, str | None], _Queue] = {}
         self._lock = threading.Lock()
@@ -95,7 +103,7 @@ class CommandDispatcher:
                 return
             self._delivered.add(command.command)
         self._answer(command, CommandDelivered(command=command.command))
-        if command.kind in _HOW_BY_KIND or command.kind is CommandKind.SET_POLICY:
+        if command.kind in _HOW_BY_KIND or command.kind in _OF_PIPELINES:
             self._enqueue(fetched)
         elif fetched.expired:
             self._refuse(command, EXPIRED)
@@ -134,7 +142,8 @@ class CommandDispatcher:
     def _enqueue(self, fetched: _FetchedCommand) -> None:
         """Queue the command for its pipeline; if nothing runs, apply it at once."""
         command = fetched.command
-        if not self._threads_for(command):
+        # A restart takes long, also of a thread that has ended.
+        if command.kind is not CommandKind.RESTART_PIPELINE and not self._threads_for(command):
             self._apply_to_all(fetched)
             return
         with self._lock:
@@ -160,6 +169,9 @@ class CommandDispatcher:
 
     def _apply_to_all(self, fetched: _FetchedCommand) -> None:
         """Apply the command: a task is in one thread, a pipeline may run in several."""
+        if fetched.command.kind is CommandKind.RESTART_PIPELINE:
+            self._restart_pipeline(fetched)
+            return
         threads = self._threads_for(fetched.command)
         if not threads:
             self._apply(fetched, None)
@@ -188,6 +200,20 @@ class CommandDispatcher:
             # A thread that is ending refuses without recording it in its checkpoint.
             if not answer.applied and thread.answer_to(command.command) is None:
                 self._refuse(command, answer.reason)
+
+    def _restart_pipeline(self, fetched: _FetchedCommand) -> None:
+        command = fetched.command
+        if _is_expired(command, fetched.ahead):
+            self._refuse(command, EXPIRED if fetched.expired else EXPIRED_HERE)
+        else:
+            log.info("%s by %s: %s", command.kind, command.actor, command.pipeline)
+            self._restart(command.pipeline or "", partial(self._answer_with, command))
+
+    def _answer_with(self, command: CommandIssued, answer: CommandAnswer) -> None:
+        if answer.applied:
+            self._answer(command, CommandApplied(command=command.command, detail=answer.reason))
+        else:
+            self._refuse(command, answer.reason)
 
     def _fail(self, command: CommandIssued, exc: Exception) -> None:
         with self._lock:

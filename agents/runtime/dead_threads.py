@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from typing import Any, Protocol
 
 from arrester.agents.failure_log import log_failure
 from arrester.agents.runtime.instance import Ending, Instance
-from arrester.agents.runtime.thread_protocol import ThreadDeath, run_of
+from arrester.agents.runtime.thread_protocol import Thread, ThreadDeath, run_of
 from arrester.agents.runtime.thread_registry import ThreadSlot
 from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.controlplane.domain.events import (
@@ -75,6 +76,21 @@ class DeadThreads:
         """Start no further thread: the instance ends."""
         self._stopping.set()
 
+    def is_stopping(self, *, within_seconds: float = 0) -> bool:
+        """Whether the instance ends, now or within some seconds."""
+        return self._stopping.wait(within_seconds)
+
+    @contextmanager
+    def replacement(self) -> Iterator[None]:
+        """While a thread is to follow another one, the instance has something left to do."""
+        with self._lock:
+            self.replacing += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.replacing -= 1
+
     def raise_next(self, *, at_end: bool) -> None:
         """Raise the next failure that no caller has received; each is raised once, in order.
 
@@ -130,26 +146,37 @@ class DeadThreads:
     def _replace_soon(self, slot: ThreadSlot[Any], reason: str, *, wait_ms: int) -> None:
         """Report the replacement and start it after its wait, unless the instance ends."""
         number = len(slot.replacements.at_ms)
-        with self._lock:
-            self.replacing += 1
+        waiting = ExitStack()
+        waiting.enter_context(self.replacement())
         replaced = ThreadReplaced(reason=reason, wait_ms=wait_ms, replacement=number)
         self._instance.emit(replaced, run=_run(slot))
         threading.Thread(
-            target=self._replace, args=(slot, wait_ms), name="arrester-replace", daemon=True
+            target=self._replace,
+            args=(slot, slot.thread, wait_ms, waiting),
+            name="arrester-replace",
+            daemon=True,
         ).start()
 
-    def _replace(self, slot: ThreadSlot[Any], wait_ms: int) -> None:
-        try:
-            if not self._stopping.wait(wait_ms / 1_000) and not slot.removed:
-                self._launch(slot)
-        except Exception as exc:  # any exception at the start is a failure for the handler
-            if not self._stopping.is_set():
-                self._handle_failure(
-                    slot, ThreadDeath(f"a new thread could not start: {exc}", exception=exc)
-                )
-        finally:
-            with self._lock:
-                self.replacing -= 1
+    def _replace(
+        self, slot: ThreadSlot[Any], dead: Thread | None, wait_ms: int, waiting: ExitStack
+    ) -> None:
+        with waiting:
+            if self._stopping.wait(wait_ms / 1_000):
+                return
+            try:
+                with slot.lock:
+                    # An operator may have restarted it meanwhile.
+                    if not slot.removed and slot.thread is dead:
+                        self._launch(slot)
+            except Exception as exc:  # any exception at the start is a failure for the handler
+                self.start_failed(slot, exc)
+
+    def start_failed(self, slot: ThreadSlot[Any], exc: Exception) -> None:
+        """React to a thread that could not start in the place of another one."""
+        if not self._stopping.is_set():
+            self._handle_failure(
+                slot, ThreadDeath(f"a new thread could not start: {exc}", exception=exc)
+            )
 
 
 def _raisable(death: ThreadDeath) -> Exception:

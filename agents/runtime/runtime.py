@@ -19,6 +19,7 @@ from arrester.agents.runtime.command_dispatch import CommandDispatcher
 from arrester.agents.runtime.dead_threads import DeadThreads
 from arrester.agents.runtime.heartbeat import heartbeat, in_progress
 from arrester.agents.runtime.instance import Ending, Instance
+from arrester.agents.runtime.pipeline_restarts import PipelineRestarts
 from arrester.agents.runtime.shutdown import GRACE_SECONDS, stop_all
 from arrester.agents.runtime.termination_wait import TerminationWait
 from arrester.agents.runtime.thread_protocol import Outbox, Thread, ThreadDeath
@@ -79,8 +80,17 @@ class Runtime:
         self.termination = TerminationWait(
             self.registry, self._dead_threads, over=self._over, ending=lambda: self.ending
         )
+        self.restarts = PipelineRestarts(
+            self.registry,
+            self._dead_threads,
+            launch=self._launch,
+            timeout_seconds=config.shutdown_timeout_seconds,
+        )
         self._commands = CommandDispatcher(
-            self.instance, threads=self.registry.running, shut_down=self._shut_down
+            self.instance,
+            threads=self.registry.running,
+            shut_down=self._shut_down,
+            restart=self.restarts.restart,
         )
 
     def open(self) -> None:

@@ -108,6 +108,11 @@ class Thread(Protocol):
         ...
 
     @property
+    def is_static(self) -> bool:
+        """Whether its source is a static DataFrame, which is read once."""
+        ...
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing happens any more without a command."""
         ...

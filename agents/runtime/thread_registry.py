@@ -28,6 +28,8 @@ class ThreadSlot(Generic[T]):
     #: Removed by its author: a dead thread is not replaced.
     removed: bool = False
     replacements: Replacements = field(default_factory=Replacements)
+    #: Held while its thread is followed by another one.
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class ThreadRegistry:
@@ -80,6 +82,19 @@ class ThreadRegistry:
             for slot in slots:
                 slot.removed = True
         return [slot.thread for slot in slots if slot.thread in self.running()]
+
+    def restartable(self, pipeline: str) -> list[ThreadSlot[Any]]:
+        """Return the slots of a pipeline whose threads run; if none does, the newest slot."""
+        with self._lock:
+            slots = [
+                slot
+                for slot in self._slots
+                if slot.thread is not None
+                and slot.thread.pipeline_name == pipeline
+                and not slot.removed
+            ]
+        running = self.running()
+        return [slot for slot in slots if slot.thread in running] or slots[-1:]
 
     def running(self) -> list[Thread]:
         """Return the threads that have not ended."""

@@ -46,11 +46,11 @@ from arrester.controlplane.queries.current_state.overview import (
     Stop,
     overview,
 )
+from arrester.controlplane.queries.current_state.pipeline_runs import restartable, runs
 from arrester.controlplane.queries.current_state.policies import (
     Gauge,
     PipelinePolicy,
     policies,
-    runs,
     task_gauges,
 )
 from arrester.controlplane.queries.current_state.resumable_tasks import (
@@ -144,8 +144,8 @@ __all__ = [
     "held_over_time", "instance", "instance_counts", "instance_page", "instances", "lag", "lags",
     "last_heartbeats", "live", "metrics", "neighbours", "notes_on_command", "open_commands",
     "overview", "paused", "paused_of", "people", "pipeline_key", "pipelines", "policies",
-    "position", "positions", "quarantine", "quarantined", "quiet_groups", "resumed_by", "runs",
-    "search", "stages", "state_changes", "stopped_by_group", "storage", "task", "task_gauges",
-    "task_history", "task_state_changes", "tasks", "threads", "top_causes", "verdict",
-    "without_run",
+    "position", "positions", "quarantine", "quarantined", "quiet_groups", "restartable",
+    "resumed_by", "runs", "search", "stages", "state_changes", "stopped_by_group", "storage",
+    "task", "task_gauges", "task_history", "task_state_changes", "tasks", "threads", "top_causes",
+    "verdict", "without_run",
 ]  # fmt: skip

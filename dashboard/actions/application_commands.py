@@ -123,6 +123,13 @@ def _issue(
         stage=stage,
         answer=answer,
     )
+    return issue_and_show(request, who, name, requested)
+
+
+def issue_and_show(
+    request: HttpRequest, who: Person, name: str, requested: CommandRequest
+) -> HttpResponse:
+    """Issue a command, and show the page of its application with the result."""
     url = reverse("command", args=[requested.command])
     return forms.act_and_show(
         request,

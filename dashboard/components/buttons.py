@@ -16,6 +16,8 @@ from arrester.controlplane.domain.state.states import (
     CommandState,
     GroupState,
     GroupStatus,
+    InstanceState,
+    ThreadState,
 )
 from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.queries import TaskDetail
@@ -77,8 +79,32 @@ def for_application(
     return {kind.value: _button(who, kind, state) for kind in kinds}
 
 
+def for_pipelines(
+    who: Person,
+    application: ApplicationState,
+    open_commands: Iterable[CommandState],
+    threads: Iterable[ThreadState],
+    instances: Iterable[InstanceState],
+) -> dict[str, Button]:
+    """Return the buttons that restart the pipelines of an application, by pipeline."""
+    state = StreamState(application=application)
+    state.commands.update({command.id: command for command in open_commands})
+    state.threads.update({(each.pipeline, each.checkpoint): each for each in threads})
+    state.instances.update({each.id: each for each in instances})
+    kind = CommandKind.RESTART_PIPELINE
+    return {
+        pipeline: _button(who, kind, state, pipeline=pipeline)
+        for pipeline in {each.pipeline for each in state.threads.values()}
+    }
+
+
 def _button(
-    who: Person, kind: CommandKind, state: StreamState, detail: TaskDetail | None = None
+    who: Person,
+    kind: CommandKind,
+    state: StreamState,
+    detail: TaskDetail | None = None,
+    *,
+    pipeline: str | None = None,
 ) -> Button:
     if not who.may_act:
         return Button(NOT_AN_OPERATOR)
@@ -87,6 +113,7 @@ def _button(
         kind=kind,
         actor=who.name,
         task=None if detail is None else detail.state.id,
+        pipeline=pipeline,
     )
     return Button(refusals.refusal(requested, state) or "")
 

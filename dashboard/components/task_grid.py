@@ -8,6 +8,7 @@ from typing import NamedTuple
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.queries import GridPipeline
+from arrester.dashboard.components.buttons import Button
 
 #: Cells of one pipeline on one page, and the number from which on they are small.
 CELLS, DENSE_FROM = 400, 48
@@ -25,6 +26,8 @@ class GridPart(NamedTuple):
     last: int
     newer: int | None
     older: int | None
+    #: Restarts the pipeline; None in the past.
+    restart: Button | None = None
 
     @property
     def dense(self) -> bool:

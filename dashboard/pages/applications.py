@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
@@ -10,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.state.states import ApplicationStatus
+from arrester.controlplane.domain.state.states import ApplicationStatus, CommandState
 from arrester.dashboard.components import buttons, command_delivery, failure_rates, task_grid
 from arrester.dashboard.page_frame import (
     Notice,
@@ -77,7 +78,7 @@ def show(
         "own": own,
     }
     context |= as_of_context(None, application=name, url=own)
-    context |= _of_tab(tab, name, summary, query, now)
+    context |= _of_tab(tab, who, summary, open_commands, query, now)
     return page(
         request,
         who,
@@ -103,10 +104,15 @@ def _resume_disabled(who: Person, summary: queries.Summary) -> str:
 
 
 def _of_tab(
-    tab: str, name: str, summary: queries.Summary, query: QueryDict, now: datetime
+    tab: str,
+    who: Person,
+    summary: queries.Summary,
+    open_commands: Sequence[CommandState],
+    query: QueryDict,
+    now: datetime,
 ) -> dict[str, object]:
     """Return the context of one tab: it reads only what it shows."""
-    cursor = query.get("after")
+    name, cursor = summary.state.name, query.get("after")
     match tab:
         case "errors":
             rate = failure_rates.rate(failure_rates.span(query, now=now), application=name)
@@ -125,7 +131,13 @@ def _of_tab(
             return {"policies": policy_text.policies(name, now=now)}
     wanted = task_grid.requested(*(query.get(field, "") for field in ("pipeline", "key", "page")))
     backlog = failure_rates.backlog(summary.held, limit=RANKED, now=now, application=name)
-    return backlog | {"parts": task_grid.parts(name, wanted), "wanted": wanted}
+    parts = task_grid.parts(name, wanted)
+    threads = [part.pipeline.thread for part in parts]
+    restarts = buttons.for_pipelines(
+        who, summary.state, open_commands, threads, queries.instances(name)
+    )
+    parts = [part._replace(restart=restarts[part.pipeline.thread.pipeline]) for part in parts]
+    return backlog | {"parts": parts, "wanted": wanted}
 
 
 def _show_past(request: HttpRequest, who: Person, name: str, when: queries.AsOf) -> HttpResponse:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, get_args
 from uuid import UUID
@@ -14,6 +16,7 @@ from rest_framework.response import Response
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.commands.request import (
     LONGEST_PAUSE,
+    NEEDS_REASON,
     TASK_COMMANDS,
     CommandRequest,
 )
@@ -22,6 +25,15 @@ from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import CommandKind, StageAnswer
 from arrester.controlplane.domain.state.states import CommandState, CommandStatus
 from arrester.dashboard.rest import base
+
+#: The names that a command for a part of an application needs.
+_NAMES: Mapping[CommandKind, Sequence[str]] = defaultdict(
+    tuple,
+    {
+        CommandKind.SET_POLICY: ("pipeline", "stage"),
+        CommandKind.RESTART_PIPELINE: ("pipeline",),
+    },
+)
 
 
 class CommandQuerySerializer(base.ApplicationQuerySerializer):
@@ -56,7 +68,9 @@ class CommandSerializer(serializers.Serializer[Any]):
     target = serializers.IntegerField(
         allow_null=True, help_text="RESUME_AT: the position at which the task resumes."
     )
-    pipeline = serializers.CharField(allow_null=True, help_text="SET_POLICY: the pipeline.")
+    pipeline = serializers.CharField(
+        allow_null=True, help_text="SET_POLICY, RESTART_PIPELINE: the pipeline."
+    )
     stage = serializers.CharField(allow_null=True, help_text="SET_POLICY: the stage.")
     answer = serializers.CharField(
         allow_null=True, help_text="SET_POLICY: the answer to failures; null: as in the code."
@@ -119,7 +133,9 @@ class NewCommandSerializer(serializers.Serializer[Any]):
         max_value=2**63 - 1,
         help_text="RESUME_AT: the position to resume at; held records before it are skipped.",
     )
-    pipeline = serializers.CharField(required=False, help_text="SET_POLICY: the pipeline.")
+    pipeline = serializers.CharField(
+        required=False, help_text="SET_POLICY, RESTART_PIPELINE: the pipeline."
+    )
     stage = serializers.CharField(
         required=False,
         help_text="SET_POLICY: source, deserialize, process:<name> or produce.",
@@ -143,8 +159,7 @@ class NewCommandSerializer(serializers.Serializer[Any]):
         required=False,
         allow_null=True,
         max_length=1000,
-        help_text="Required for SKIP_RECORD, RESUME_AT, DISMISS_TASK, SET_POLICY and"
-        " SHUT_DOWN_APPLICATION.",
+        help_text=f"Required for {', '.join(NEEDS_REASON)}.",
     )
 
 
@@ -219,16 +234,13 @@ def _issue(request: Request, given: dict[str, Any]) -> CommandState:
             command=id,
         )
     application = _required(given, "application", f"the application of {kind}")
-    policy = {}
+    about = {name: _required(given, name, f"the {name} of {kind}") for name in _NAMES[kind]}
     if kind is CommandKind.SET_POLICY:
-        policy = {
-            name: _required(given, name, f"the {name} of {kind}") for name in ("pipeline", "stage")
-        }
         if "answer" not in given:
             allowed = "CONTINUE, RETRY, PAUSE, FAIL, or null: as in the code"
             raise InvalidValue("answer", None, allowed)
-        policy["answer"] = given["answer"]
-    requested = CommandRequest(command=id, kind=kind, actor=actor, reason=reason, **policy)
+        about["answer"] = given["answer"]
+    requested = CommandRequest(command=id, kind=kind, actor=actor, reason=reason, **about)
     return actions.issue_command(application, requested)
 
 

@@ -103,6 +103,7 @@ KIND_WORDS = {
     "RESTART_TASK": "Restart task",
     "DISMISS_TASK": "Dismiss task",
     "SET_POLICY": "Set policy",
+    "RESTART_PIPELINE": "Restart pipeline",
     "SHUT_DOWN_APPLICATION": "Shut down application",
     "START_APPLICATION": "Start application",
 }

@@ -60,9 +60,13 @@ class FakeThread:
     cannot_start: Exception | None = None
     #: The time that a graceful stop takes.
     busy_seconds: float = 0.0
+    #: Whether its sink does not return, so that it does not end.
+    hangs: bool = False
+    is_stopping: bool = False
     alive: bool = False
     is_end_handled: bool = False
     is_global: bool = False
+    is_static: bool = False
     is_idle: bool = False
     was_finished: bool = False
     in_progress: InProgress | None = None
@@ -87,6 +91,9 @@ class FakeThread:
         self._put(ThreadStarted())
 
     def stop(self, *, timeout_seconds: float) -> bool:
+        self.is_stopping = True
+        if self.hangs:
+            return False
         graceful = self.busy_seconds <= timeout_seconds
         threading.Event().wait(min(self.busy_seconds, timeout_seconds))
         self.die(ThreadDeath(STOPPED))

@@ -147,9 +147,9 @@ def _task(
 
 
 def _of_applications() -> list[UserAction]:
-    names = ("many", "ends", "ended", "ruled")
-    many, ends, ended, ruled = (Story(application=name) for name in names)
-    for each in (many, ends, ended, ruled):
+    names = ("many", "ends", "ended", "ruled", "renewed")
+    many, ends, ended, ruled, renewed = (Story(application=name) for name in names)
+    for each in (many, ends, ended, ruled, renewed):
         each.starts(host=each.application)
     tasks = [many.pauses(key).digest for key in ("a", "b")]
     latched = actions.shut_down_application("ended", actor="ada", reason="to be started").id
@@ -183,6 +183,27 @@ def _of_applications() -> list[UserAction]:
             rest=(
                 "/api/commands",
                 {"kind": "SHUT_DOWN_APPLICATION", "application": "ends", "reason": "so it is"},
+            ),
+        ),
+        UserAction(
+            name="restart-pipeline",
+            page=page["renewed"],
+            offered=f"{reverse('restart-pipeline-dialog', args=['renewed'])}?pipeline=delays",
+            url=reverse("restart-pipeline", args=["renewed"]),
+            form=why | {"pipeline": "delays"},
+            steps=[
+                ("click", "[data-restart]"),
+                ("fill", "Reason", "so it is"),
+                ("click", "dialog .primary"),
+            ],
+            rest=(
+                "/api/commands",
+                {
+                    "kind": "RESTART_PIPELINE",
+                    "application": "renewed",
+                    "pipeline": "delays",
+                    "reason": "so it is",
+                },
             ),
         ),
         UserAction(

@@ -151,6 +151,7 @@ def dialogs(scene: Scene) -> dict[str, tuple[str, list[str]]]:
         "dialog-resume-many": (application, ["#resume-many"]),
         "dialog-shut-down": (application, ["#shut-down"]),
         "dialog-start": (reverse("application", args=["ended"]), ["#start"]),
+        "dialog-restart-pipeline": (application, ["[data-restart]"]),
         "dialog-policy": (f"{application}?tab=policy", [".policy tbody button >> nth=2"]),
         "dialog-dismiss": (reverse("quarantine"), ["button:has-text('Dismiss entry…')"]),
         "dialog-mute": (error, ["#mute"]),

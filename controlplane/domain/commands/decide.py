@@ -49,6 +49,7 @@ def decide(
             | CommandKind.PAUSE_TASK
             | CommandKind.RESTART_TASK
             | CommandKind.SET_POLICY
+            | CommandKind.RESTART_PIPELINE
         ):
             return [issued]
         case CommandKind.DISMISS_TASK:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from arrester.controlplane.domain.commands.recipients import open_commands, runs
+from arrester.controlplane.domain.commands.recipients import open_commands, restartable, runs
 from arrester.controlplane.domain.commands.request import CommandRequest
+from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.state.policy_overrides import policy_refusal
 from arrester.controlplane.domain.state.states import ApplicationStatus
 from arrester.controlplane.domain.state.stream_state import StreamState
@@ -18,3 +19,18 @@ def set_policy_refusal(requested: CommandRequest, state: StreamState) -> str | N
         if (command.pipeline, command.stage) == (pipeline, stage):
             return f"{command.kind} by {command.actor} is already in progress for this stage"
     return policy_refusal(runs(state, pipeline), pipeline, stage, requested.answer)
+
+
+def restart_pipeline_refusal(requested: CommandRequest, state: StreamState) -> str | None:
+    """Return why a pipeline may not be restarted, or None."""
+    pipeline, name = requested.pipeline or "", state.application.name
+    if state.application.status is ApplicationStatus.LATCHED:
+        return f"{name} is LATCHED; start the application first"
+    for command in open_commands(state):
+        if (command.kind, command.pipeline) == (CommandKind.RESTART_PIPELINE, pipeline):
+            return f"{command.kind} by {command.actor} is already in progress for {pipeline}"
+    if not any(thread.pipeline == pipeline for thread in state.threads.values()):
+        return f"{name} has no pipeline {pipeline}"
+    if not restartable(state, pipeline):
+        return f"no live instance has a thread of {pipeline}; start its driver"
+    return None

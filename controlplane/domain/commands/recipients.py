@@ -6,6 +6,7 @@ from uuid import UUID
 
 from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.events import CommandKind
+from arrester.controlplane.domain.state.live_runs import live
 from arrester.controlplane.domain.state.states import (
     CommandState,
     InstanceState,
@@ -22,6 +23,9 @@ def recipients(requested: CommandRequest, state: StreamState) -> list[UUID]:
         return alive
     if requested.kind is CommandKind.SET_POLICY:
         return sorted({each.instance for each in runs(state, requested.pipeline) if each.instance})
+    if requested.kind is CommandKind.RESTART_PIPELINE:
+        threads = restartable(state, requested.pipeline)
+        return sorted({each.instance for each in threads if each.instance})
     if requested.task is None:
         return []
     thread = state.threads.get((requested.task.pipeline, requested.task.checkpoint))
@@ -38,9 +42,20 @@ def runs(state: StreamState, pipeline: str | None) -> list[ThreadState]:
         for each in state.threads.values()
         if each.pipeline == pipeline
         and each.status is ThreadStatus.RUNNING
-        and each.instance in state.instances
-        and receives_commands(state.instances[each.instance])
+        and _is_reachable(each, state)
     ]
+
+
+def restartable(state: StreamState, pipeline: str | None) -> list[ThreadState]:
+    """Return the runs of a pipeline that can be restarted: those that run, or if none does, the
+    newest, whose instance still receives commands."""
+    newest = live([each for each in state.threads.values() if each.pipeline == pipeline])
+    return runs(state, pipeline) or [each for each in newest if _is_reachable(each, state)]
+
+
+def _is_reachable(thread: ThreadState, state: StreamState) -> bool:
+    instance = None if thread.instance is None else state.instances.get(thread.instance)
+    return instance is not None and receives_commands(instance)
 
 
 def receives_commands(instance: InstanceState) -> bool:

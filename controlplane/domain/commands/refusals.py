@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from arrester.controlplane.domain.commands.pipeline_refusals import set_policy_refusal
+from arrester.controlplane.domain.commands.pipeline_refusals import (
+    restart_pipeline_refusal,
+    set_policy_refusal,
+)
 from arrester.controlplane.domain.commands.recipients import open_commands, recipients
 from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.commands.task_refusals import (
@@ -35,6 +38,8 @@ def refusal(requested: CommandRequest, state: StreamState) -> str | None:
             return f"{state.application.name} is still being shut down by {command.actor}"
     if requested.kind is CommandKind.SET_POLICY:
         return set_policy_refusal(requested, state)
+    if requested.kind is CommandKind.RESTART_PIPELINE:
+        return restart_pipeline_refusal(requested, state)
     return _application_refusal(requested, state)
 
 

@@ -25,6 +25,7 @@ NEEDS_REASON = (
     CommandKind.RESUME_AT,
     CommandKind.DISMISS_TASK,
     CommandKind.SET_POLICY,
+    CommandKind.RESTART_PIPELINE,
     CommandKind.SHUT_DOWN_APPLICATION,
 )
 #: The limit for a name and a reason, in characters.
@@ -43,8 +44,9 @@ class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
     task: TaskId | None = None
     #: For RESUME_AT: the position at which the task continues; held records before it are skipped.
     target: int | None = None
-    #: For SET_POLICY: the stage of a pipeline and its answer; None restores the author's policy.
+    #: For SET_POLICY and RESTART_PIPELINE.
     pipeline: str | None = None
+    #: For SET_POLICY: the stage and its answer; None restores the author's policy.
     stage: str | None = None
     answer: StageAnswer | None = None
     #: For PAUSE_TASK: when the server resumes the task, or after how long; neither: a person does.
@@ -62,8 +64,10 @@ def check(requested: CommandRequest, *, now: datetime) -> None:
         raise InvalidValue("task", None, "the task that the command is for")
     if requested.kind is CommandKind.RESUME_AT and not is_position(requested.target):
         raise InvalidValue("target", requested.target, "the position at which the task continues")
+    if requested.kind in (CommandKind.SET_POLICY, CommandKind.RESTART_PIPELINE):
+        _check_name("pipeline", requested.pipeline, requested.kind)
     if requested.kind is CommandKind.SET_POLICY:
-        _check_policy(requested)
+        _check_name("stage", requested.stage, requested.kind)
     _check_pause(requested, now)
     for name, text in (("actor", requested.actor), ("reason", requested.reason or "")):
         if len(text) > TEXT_MAX or not is_text(text):
@@ -72,10 +76,9 @@ def check(requested: CommandRequest, *, now: datetime) -> None:
         raise InvalidValue("reason", requested.reason, f"a text: {requested.kind} needs a reason")
 
 
-def _check_policy(requested: CommandRequest) -> None:
-    for name, text in (("pipeline", requested.pipeline), ("stage", requested.stage)):
-        if not text or len(text) > TEXT_MAX or not is_text(text):
-            raise InvalidValue(name, (text or "")[:50], f"the {name} whose policy is set")
+def _check_name(name: str, text: str | None, kind: CommandKind) -> None:
+    if not text or len(text) > TEXT_MAX or not is_text(text):
+        raise InvalidValue(name, (text or "")[:50], f"the {name} of {kind}")
 
 
 def _check_pause(requested: CommandRequest, now: datetime) -> None:

@@ -19,6 +19,7 @@ class CommandKind(StrEnum):
     RESTART_TASK = "RESTART_TASK"
     DISMISS_TASK = "DISMISS_TASK"
     SET_POLICY = "SET_POLICY"
+    RESTART_PIPELINE = "RESTART_PIPELINE"
     SHUT_DOWN_APPLICATION = "SHUT_DOWN_APPLICATION"
     START_APPLICATION = "START_APPLICATION"
 
@@ -30,7 +31,8 @@ class CommandIssued(Data, frozen=True, kw_only=True, tag=True):
     kind: CommandKind
     actor: str
     reason: str | None = None
-    #: For a task command, and for SET_POLICY, which applies on every checkpoint of the pipeline.
+    #: For a task command, and for SET_POLICY and RESTART_PIPELINE, which apply on every checkpoint
+    #: of the pipeline.
     pipeline: str | None = None
     checkpoint: str | None = None
     task: str | None = None

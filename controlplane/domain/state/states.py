@@ -285,7 +285,8 @@ class CommandState(State, frozen=True, kw_only=True):
     position: int | None = None
     #: For RESUME_AT: the position at which the task continues.
     target: int | None = None
-    #: For SET_POLICY: the stage of a pipeline, and the answer to its failures.
+    #: For SET_POLICY and RESTART_PIPELINE: the pipeline; a stage of it, and the answer to its
+    #: failures.
     pipeline: str | None = None
     stage: str | None = None
     answer: StageAnswer | None = None

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
 
-from arrester.controlplane.domain.commands import recipients
 from arrester.controlplane.domain.error_policy.tolerance import Window
 from arrester.controlplane.domain.events import PipelineDescribed
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state import tolerance_usage
 from arrester.controlplane.domain.state.live_runs import live
 from arrester.controlplane.domain.state.states import (
-    ApplicationState,
-    InstanceState,
     TaskState,
     ThreadState,
     ThreadStatus,
 )
-from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.queries.current_state import live_checkpoints, task_grid
 
 
@@ -65,17 +61,6 @@ def policies(application: str, *, now: datetime) -> tuple[PipelinePolicy, ...]:
         )
         for each in sorted(live(threads), key=lambda each: (each.pipeline, each.checkpoint))
     )
-
-
-def runs(
-    application: str, pipeline: str, instances: Iterable[InstanceState]
-) -> tuple[ThreadState, ...]:
-    """Return the runs of a pipeline that receive commands: those in which a policy is set."""
-    state = StreamState(application=ApplicationState(name=application))
-    state.instances.update({each.id: each for each in instances})
-    threads = task_grid.threads(application)
-    state.threads.update({(each.pipeline, each.checkpoint): each for each in threads})
-    return tuple(recipients.runs(state, pipeline))
 
 
 def task_gauges(task: TaskState, thread: ThreadState | None, *, now: datetime) -> tuple[Gauge, ...]:

@@ -10,6 +10,7 @@ from pyspark import SparkContext
 
 from arrester import Agent, Ending, Response, UncaughtAnswer
 from arrester.agents.handlers import ErrorContext, Record, RecordError
+from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.run.thread import PipelineThread
 from arrester.controlplane.domain.state.states import InstanceStatus, TaskStatus, ThreadStatus
 from tests.agents.pipeline_bench import Bench
@@ -112,3 +113,43 @@ def test_shutdown_thread_ends_one_run_only(bench: Bench) -> None:
         assert thread.state is ThreadStatus.DEAD
         assert agent.state is InstanceStatus.RUNNING
         assert "position 1" in str(agent.exception)
+
+
+def restart(agent: Agent, pipeline: str) -> CommandAnswer:
+    """Restart a pipeline as a command does, and return the answer."""
+    answers: list[CommandAnswer] = []
+    agent._runtime.restarts.restart(pipeline, answers.append)
+    (answer,) = answers
+    return answer
+
+
+def test_a_restarted_pipeline_goes_on_from_its_checkpoint_and_leaves_tasks_paused(
+    bench: Bench,
+) -> None:
+    bench.add(("a", 0, "PAUSE"), ("a", 1, "x"), ("b", 0, "x"))
+    answer = UncaughtAnswer.SHUTDOWN_THREAD
+    with Agent(bench.spark, application="tests", on_uncaught=answer) as agent:
+        first = begin(bench, agent)
+        name = first.pipeline_name
+        wait_until(lambda: bool(agent.paused_tasks()) and bench.positions("b") == [0])
+        assert restart(agent, name) == CommandAnswer(
+            applied=True, reason=f"run 2 of {name} is RUNNING"
+        )
+        assert first.state is ThreadStatus.DEAD
+        bench.add(("b", 1, "x"))
+        wait_until(lambda: bench.positions("b") == [0, 1])
+        assert {task.id.key for task in agent.paused_tasks()} == {"a"}
+
+        # A failure ends the run; the operator repairs its cause, and restarts the pipeline.
+        bench.add(("b", 2, "FAIL"))
+        wait_until(lambda: not agent._runtime.registry.running())
+        (bench.folder / "repaired").touch()
+        assert restart(agent, name).reason == f"run 3 of {name} is RUNNING"
+        wait_until(lambda: bench.positions("b") == [0, 1, 2])
+        states = {task.id.key: task.status for task in agent.tasks()}
+        assert states == {"a": TaskStatus.PAUSED, "b": TaskStatus.RUNNING}
+        [slot] = agent._runtime.registry.restartable(name)
+        assert slot.replacements.at_ms == ()
+        with pytest.raises(Exception, match="position 2"):
+            agent.stop()
+            agent.await_termination(PATIENCE_SECONDS)

@@ -14,6 +14,7 @@ from arrester.agents.runtime import command_dispatch
 from arrester.agents.runtime.instance import Ending
 from arrester.agents.runtime.runtime import Runtime
 from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
+from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.agents.transport import command_poller
 from arrester.agents.transport.redis_client import RedisClient
 from arrester.controlplane.domain.errors import StartRefused
@@ -30,7 +31,8 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state import drift
-from arrester.controlplane.domain.state.states import InstanceStatus
+from arrester.controlplane.domain.state.states import InstanceStatus, ThreadStatus
+from arrester.controlplane.domain.state.uncaught_policy import UncaughtAnswer
 from arrester.controlplane.domain.wire import codec, command_codec
 from tests.agents.fake_thread import FakeThread, applied, refused
 from tests.agents.redis_server import FoldingSide, Server
@@ -109,10 +111,16 @@ def runtime(redis_server: Server, tmp_path: Path) -> Iterator[Runtime]:
     runtime.end(Ending.STOPPED, "the test is over")
 
 
-def connected(server: Server, folder: Path, errors: dict[str, object] | None = None) -> Runtime:
+def connected(
+    server: Server,
+    folder: Path,
+    errors: dict[str, object] | None = None,
+    *,
+    on_uncaught: UncaughtHandler | None = None,
+) -> Runtime:
     environment = {"ARRESTER_SPOOL": str(folder), "REDIS_URL": server.url}
     config = AgentConfig.read("flights", errors or {}, environment=environment)
-    return Runtime(config, versions={})
+    return Runtime(config, versions={}, on_uncaught=on_uncaught)
 
 
 def begin(
@@ -429,6 +437,130 @@ def test_a_policy_of_another_instance_or_of_no_running_pipeline_is_not_set(
     ]
     other.end(Ending.STOPPED, "enough")
     assert "PolicyChanged" not in [each.type for each in operator._folding.events]
+
+
+def restart_requested(operator: Operator, runtime: Runtime) -> CommandIssued:
+    return operator.requested(CommandKind.RESTART_PIPELINE, to=runtime, task=None, checkpoint=None)
+
+
+def test_a_pipeline_is_restarted_once_and_its_instance_goes_on(
+    runtime: Runtime, operator: Operator
+) -> None:
+    runs: list[FakeThread] = []
+
+    def count(thread: FakeThread) -> None:
+        runs.append(thread)
+        thread.epoch = len(runs)
+
+    begin(runtime, count)
+    first, other = runs[0], begin(runtime, lambda thread: setattr(thread, "pipeline_name", "x"))
+    first.busy_seconds = 0.5
+    restart = restart_requested(operator, runtime)
+    wait_until(lambda: len(runs) == 2 or not first.alive)
+    # Between the two runs there is something left to do.
+    other.is_idle = True
+    assert runtime.termination.wait(0.3) is None
+    assert operator.answered(restart) == [
+        delivered(restart),
+        CommandApplied(command=restart.command, detail="run 2 of delays is RUNNING"),
+    ]
+    operator.relay(restart)
+    operator.answered(operator.requested(checkpoint="c1", to=runtime))
+    assert [each.alive for each in runs] == [False, True]
+    assert other.alive
+    assert runtime.instance.status is InstanceStatus.RUNNING
+
+
+def test_an_ended_pipeline_is_restarted_and_a_failed_start_is_refused(
+    runtime: Runtime, operator: Operator
+) -> None:
+    runs: list[FakeThread] = []
+
+    def prepare(thread: FakeThread) -> None:
+        runs.append(thread)
+        thread.cannot_start = OSError("no checkpoint") if len(runs) == 2 else None
+
+    begin(runtime, prepare)
+    other = begin(runtime, lambda thread: setattr(thread, "pipeline_name", "x"))
+    runs[0].die(ThreadDeath("the query has come to its end", finished=True))
+    failed = restart_requested(operator, runtime)
+    assert operator.answered(failed)[1] == CommandRefused(
+        command=failed.command, reason="delays did not start: OSError: no checkpoint"
+    )
+    # It had ended before: nothing else failed.
+    assert runtime.instance.status is InstanceStatus.RUNNING
+    restart = restart_requested(operator, runtime)
+    assert isinstance(operator.answered(restart)[1], CommandApplied)
+    assert [each.alive for each in runs] == [False, False, True]
+    assert other.alive
+
+
+def test_a_running_pipeline_that_does_not_start_again_is_a_failure(
+    runtime: Runtime, operator: Operator
+) -> None:
+    begin(runtime).busy_seconds = 0.1
+    [thread] = runtime.registry.threads
+    [slot] = runtime.registry.restartable("delays")
+
+    def broken(outbox: Outbox, on_death: Callable[[ThreadDeath], None]) -> FakeThread:
+        raise ValueError("no such table")
+
+    slot.make = broken
+    restart = restart_requested(operator, runtime)
+    assert runtime.termination.wait(PATIENCE_SECONDS, raises=False) is Ending.FAILED
+    assert isinstance(runtime.exception, ValueError)
+    assert thread.state is ThreadStatus.DEAD
+    assert operator.answered(restart)[1] == CommandRefused(
+        command=restart.command, reason="delays did not start: ValueError: no such table"
+    )
+
+
+def test_an_operator_restarts_a_pipeline_before_its_replacement(
+    redis_server: Server, tmp_path: Path, operator: Operator
+) -> None:
+    handler = UncaughtHandler(UncaughtAnswer.REPLACE_THREAD)
+    runtime = connected(redis_server, tmp_path, on_uncaught=handler)
+    runs: list[FakeThread] = []
+    begin(runtime, runs.append)
+    runs[0].die(ThreadDeath("bad record", exception=ValueError("bad")))
+    restart = restart_requested(operator, runtime)
+    assert isinstance(operator.answered(restart)[1], CommandApplied)
+    assert [each.alive for each in runs] == [False, True]
+    # The replacement comes after its first wait of 1 s, and finds a newer run.
+    wait_until(lambda: not runtime._dead_threads.replacing)
+    assert [each.alive for each in runs] == [False, True]
+    runtime.end(Ending.STOPPED, "the test is over")
+
+
+def test_a_static_or_unknown_pipeline_is_not_restarted(
+    runtime: Runtime, operator: Operator
+) -> None:
+    runtime.open()
+    unknown = operator.answered(restart_requested(operator, runtime))[1]
+    assert isinstance(unknown, CommandRefused)
+    assert unknown.reason == "no thread of this instance runs pipeline delays"
+    thread = begin(runtime, lambda thread: setattr(thread, "is_static", True))
+    static = operator.answered(restart_requested(operator, runtime))[1]
+    assert isinstance(static, CommandRefused)
+    assert static.reason == "delays reads a static source once; run its script again"
+    assert thread.alive
+
+
+def test_a_shutdown_during_a_restart_starts_no_new_run(
+    runtime: Runtime, operator: Operator
+) -> None:
+    thread = begin(runtime)
+    # Its sink does not return.
+    thread.hangs = True
+    restart = restart_requested(operator, runtime)
+    wait_until(lambda: thread.is_stopping)
+    shutdown = operator.requested(CommandKind.SHUT_DOWN_APPLICATION, to=runtime)
+    assert runtime.termination.wait(PATIENCE_SECONDS) is Ending.SHUT_DOWN
+    assert isinstance(operator.answered(shutdown)[1], CommandApplied)
+    assert operator.answered(restart)[1] == CommandRefused(
+        command=restart.command, reason="the instance ends"
+    )
+    assert runtime.registry.threads == (thread,)
 
 
 def test_a_shutdown_of_another_instance_has_no_effect(

@@ -26,8 +26,8 @@ NO_PAGES = {
     "api-unknown", "cancel-command", "change-account", "create-account", "dismiss-entry",
     "dismiss-many", "dismiss-task", "export", "healthz", "live", "login", "logout", "metrics",
     "mute-group", "note-on-command", "note-on-group", "note-on-task", "pause", "put-back",
-    "readyz", "restart", "resume", "resume-at", "resume-many", "schema", "set-policy", "shut-down",
-    "skip", "start", "test-error",
+    "readyz", "restart", "restart-pipeline", "resume", "resume-at", "resume-many", "schema",
+    "set-policy", "shut-down", "skip", "start", "test-error",
 }  # fmt: skip
 #: Of the log and its partitions, in this transaction.
 SCANS = """
@@ -36,7 +36,7 @@ WHERE relname ~ '^(event|batch)(_[0-9]+|_default)?$'
 """
 #: Sessions and roles, positions and lags, health, once in some seconds the number of problems in
 #: the title; and what each shows.
-MOST = 35
+MOST = 36
 
 
 def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
@@ -54,6 +54,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "skip-dialog": [task],
         "resume-at-dialog": [task],
         "pause-dialog": [task],
+        "restart-pipeline-dialog": [app],
         "dismiss-task-dialog": [task],
         "error": [app, cause],
         "mute-dialog": [app, cause],
@@ -80,6 +81,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
     }
     needs = {
         "policy-dialog": f"?pipeline={story.pipeline}&stage=deserialize",
+        "restart-pipeline-dialog": f"?pipeline={story.pipeline}",
         "resume-many-dialog": f"?application={app}",
         "groups-dialog": f"?act=RESOLVE&group={app}/{cause}",
     }
