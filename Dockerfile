@@ -1,4 +1,4 @@
-# Two images: `server` (web, wake, worker, beat, migrate) has no Spark, `demo` has no Django.
+# Two images: `server` (web, wake, worker, migrate) has no Spark, `demo` has no Django.
 FROM python:3.13-slim-bookworm AS base
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN useradd --create-home --uid 10001 arrester && install -d -o arrester /data

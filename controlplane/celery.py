@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from celery import Celery
-from celery.schedules import crontab
 from celery.signals import (
-    beat_embedded_init,
     celeryd_after_setup,
     task_prerun,
     worker_process_init,
@@ -19,8 +16,6 @@ from celery.signals import (
 from django.conf import settings
 from django.db import close_old_connections, connections
 from kombu import Exchange, Queue
-
-from arrester.controlplane.embedded.process import end_with_parent
 
 #: Separate queues: folds must not wait while a base is verified, which may take minutes.
 FOLDS, HOUSEKEEPING = "arrester", "arrester-housekeeping"
@@ -85,17 +80,6 @@ app.conf.update(
     CELERY_DB_REUSE_MAX=1000,
     enable_utc=True,
     timezone="UTC",
-    # Work that cannot wait an hour is requested by `wake`.
-    beat_schedule={
-        "housekeeping": {
-            "task": "arrester.housekeeping",
-            # At a fixed minute: an interval of an hour would never end if beat lost its schedule
-            # file and restarted more often than that.
-            "schedule": crontab(minute="13"),
-            # Without a worker the messages do not accumulate.
-            "options": {"expires": 600},
-        }
-    },
 )
 
 
@@ -104,12 +88,6 @@ def share_memory(**_: object) -> None:
     """Keep the garbage collector from writing to objects that forked processes share."""
     gc.collect()
     gc.freeze()
-
-
-@beat_embedded_init.connect
-def end_with_worker(**_: object) -> None:
-    """End beat together with a worker that was started with `--beat` and is killed."""
-    end_with_parent(signal.SIGTERM)()
 
 
 @worker_process_init.connect

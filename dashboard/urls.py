@@ -14,6 +14,7 @@ from arrester.dashboard.actions import (
     bulk_commands,
     error_groups,
     pipeline_commands,
+    rollouts,
     task_commands,
 )
 from arrester.dashboard.live import stream
@@ -146,6 +147,8 @@ urlpatterns = [
     ),
     path("resume", bulk_commands.resume, name="resume-many"),
     path("resume/ask", bulk_commands.dialog, name="resume-many-dialog"),
+    path("rollouts", rollouts.start, name="start-rollout"),
+    path("rollouts/ask", rollouts.dialog, name="rollout-dialog"),
     path("dismiss", bulk_commands.dismiss, name="dismiss-many"),
     path("dismiss/ask", bulk_commands.dismiss_dialog, name="dismiss-many-dialog"),
     path("export/<slug:what>.<slug:form>", exports.export, name="export"),

@@ -48,6 +48,7 @@ from arrester.controlplane.domain.events import (
     Response,
     ResumeHow,
     RetriesCounted,
+    Rollout,
     Run,
     StageCommanded,
     StageDescribed,
@@ -340,6 +341,8 @@ issued_commands = st.builds(
     checkpoint=st.none() | st.just("cp-1"),
     task=_keys,
     position=_positions,
+    rollout=st.none() | st.builds(Rollout, fingerprint=st.none() | _fingerprints, tasks=_counts),
+    part_of=st.none() | _commands,
     instances=st.lists(_instances, unique=True).map(tuple),
     expires_at=_moments,
 )

@@ -108,7 +108,7 @@ def test_the_file_follows_the_compose_specification() -> None:
 
 
 def test_the_file_declares_every_service() -> None:
-    ours = {"migrate", "web", "wake", "worker", "housekeeper", "beat", "demo"}
+    ours = {"migrate", "web", "wake", "worker", "housekeeper", "demo"}
     assert set(SERVICES) == {"postgres", "redis", *ours}
     assert SERVICES["demo"]["profiles"] == ["demo"]
     assert SERVICES["demo"]["command"] == ["python", "-m", demo.MODULE]
@@ -122,7 +122,7 @@ def test_every_variable_without_default_is_required() -> None:
         interpolated("${REDIS_PASSWORD:?}", {})
 
 
-@pytest.mark.parametrize("service", ["web", "wake", "worker", "housekeeper", "beat"])
+@pytest.mark.parametrize("service", ["web", "wake", "worker", "housekeeper"])
 def test_every_setting_that_is_not_specific_to_one_machine_is_passed(service: str) -> None:
     text = (REPOSITORY / "docs/reference/server.md").read_text()
     documented = dict(re.findall(r"^\| `(ARRESTER_\w+)` \| `([^`]*)`", text, re.MULTILINE))
@@ -134,7 +134,7 @@ def test_every_setting_that_is_not_specific_to_one_machine_is_passed(service: st
         assert interpolated(declared[name], {}) == documented[name], name
 
 
-@pytest.mark.parametrize("service", ["web", "wake", "worker", "housekeeper", "beat"])
+@pytest.mark.parametrize("service", ["web", "wake", "worker", "housekeeper"])
 def test_only_migrations_run_as_the_owner(service: str) -> None:
     def user(name: str) -> str | None:
         declared = SERVICES[name]["environment"]["DATABASE_URL"]
@@ -201,16 +201,6 @@ def test_the_declared_wake_requests_sweeps(
     with started("wake", fresh_database, log) as process:
         wait_until(lambda: redis.llen(FOLDS) > 1, process, log)
     assert process.returncode == 0, log.read_text()
-
-
-@pytest.mark.usefixtures("redis")
-def test_the_declared_beat_stays_up(fresh_database: embedded.Urls, tmp_path: Path) -> None:
-    """Beat has no other output: its only task is hourly."""
-    log = tmp_path / "beat.log"
-    with started("beat", fresh_database, log) as process:
-        time.sleep(4)
-        assert process.poll() is None, log.read_text()
-    assert process.returncode in (0, -15), log.read_text()
 
 
 def test_the_init_script_creates_both_roles() -> None:

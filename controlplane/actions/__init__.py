@@ -31,7 +31,9 @@ from arrester.controlplane.actions.commands import (
     shut_down_application,
     skip_record,
     start_application,
+    task_id,
 )
+from arrester.controlplane.actions.dry_run import DryRun, dry_run
 from arrester.controlplane.actions.error_groups import (
     MAX_GROUPS,
     ActedOn,
@@ -48,15 +50,17 @@ from arrester.controlplane.actions.quarantine import (
     requeue,
     requeue_one,
 )
+from arrester.controlplane.actions.rollouts import advance_rollout, start_rollout
 from arrester.controlplane.actions.test_error import send_test_error
 from arrester.controlplane.actions.timeouts import expect, record_running, watch
 
 __all__ = [
-    "MAX_GROUPS", "MAX_TASKS", "AccountAct", "ActedOn", "Requeued", "TaskResult", "act_on_group",
-    "act_on_groups", "activate_account", "cancel_command", "change_role", "command_application",
-    "command_task", "command_tasks", "create_account", "deactivate_account", "dismiss",
-    "dismiss_one", "expect", "issue_command", "note_on_command", "note_on_group", "note_on_task",
-    "open_application", "record_running", "requeue", "requeue_one", "reset_password", "resume_task",
-    "resume_tasks", "send_test_error", "shut_down_application", "skip_record", "start_application",
+    "MAX_GROUPS", "MAX_TASKS", "AccountAct", "ActedOn", "DryRun", "Requeued", "TaskResult",
+    "act_on_group", "act_on_groups", "activate_account", "advance_rollout", "cancel_command",
+    "change_role", "command_application", "command_task", "command_tasks", "create_account",
+    "deactivate_account", "dismiss", "dismiss_one", "dry_run", "expect", "issue_command",
+    "note_on_command", "note_on_group", "note_on_task", "open_application", "record_running",
+    "requeue", "requeue_one", "reset_password", "resume_task", "resume_tasks", "send_test_error",
+    "shut_down_application", "skip_record", "start_application", "start_rollout", "task_id",
     "watch",
 ]  # fmt: skip

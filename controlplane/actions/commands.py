@@ -47,7 +47,9 @@ _SUBJECT = attrgetter("kind", "task", "target", "pipeline", "stage", "answer")
 
 def _is_about_same(command: CommandState, requested: CommandRequest) -> bool:
     until = requested.paused_until(command.issued_at)
-    return _SUBJECT(command) == _SUBJECT(requested) and command.paused_until == until
+    rollout = None if command.rollout is msgspec.UNSET else command.rollout
+    same_values = command.paused_until == until and rollout == requested.rollout
+    return same_values and _SUBJECT(command) == _SUBJECT(requested)
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +76,7 @@ def command_task(
 
     `target` is the position of RESUME_AT; `until` or `duration` the end of PAUSE_TASK.
     """
-    task = row_mapping.task_state(digest).id
+    task = task_id(digest)
     requested = CommandRequest(
         command=command or new_id(),
         kind=kind,
@@ -86,6 +88,11 @@ def command_task(
         duration=duration,
     )
     return issue_command(task.application, requested)
+
+
+def task_id(digest: str) -> TaskId:
+    """Return the task with this digest; raise NotFound."""
+    return row_mapping.task_state(digest).id
 
 
 def command_application(

@@ -1,4 +1,4 @@
-"""Periodic checks: instances lost or found, commands expired, mutes and pauses ended."""
+"""Periodic checks: instances lost or found, commands expired, mutes and pauses ended, rollouts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 from datetime import UTC, datetime, timedelta
 
 from arrester.controlplane import heartbeats, models, reachability, redis_client, store
+from arrester.controlplane.actions.rollouts import advance_rollouts
 from arrester.controlplane.actions.timed_pauses import end_pauses
 from arrester.controlplane.actions.transaction import advance
 from arrester.controlplane.domain.commands import timeouts
@@ -27,6 +28,7 @@ def watch(*, now: datetime | None = None) -> int:
     appended = 0
     for stream in store.all_streams():
         try:
+            advance_rollouts(stream.application, now=now)
             appended += _watch(stream.application, now=now, may_declare_lost=reachable >= expiry)
         except redis_client.APPLICATION_ERRORS:
             log.exception("%s: its periodic checks failed", stream.application)
@@ -40,9 +42,14 @@ def record_running(*names: str) -> None:
         models.Sighting.objects.update_or_create(name=name, defaults={"at": now})
 
 
-def expect(name: str) -> None:
-    """Start to expect a part that runs rarely, so that a new system does not miss it."""
-    models.Sighting.objects.get_or_create(name=name, defaults={"at": datetime.now(UTC)})
+def expect(name: str) -> datetime:
+    """Return when a part that runs rarely was last active.
+
+    A part that was never active is expected from now on, so that a new system does not miss it.
+    """
+    now = datetime.now(UTC)
+    sighting, _ = models.Sighting.objects.get_or_create(name=name, defaults={"at": now})
+    return sighting.at
 
 
 def _watch(application: str, *, now: datetime, may_declare_lost: bool) -> int:

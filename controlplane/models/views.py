@@ -112,6 +112,8 @@ class Command(View):
     #: Whether its status can still change.
     open = models.BooleanField()
     issued_at = models.DateTimeField()
+    #: The rollout that issued it.
+    part_of = models.UUIDField(null=True)
 
     class Meta:
         db_table = "command"
@@ -121,6 +123,9 @@ class Command(View):
             models.Index("task", "issued_at", name="command_of_task"),
             models.Index("application", "issued_at", "id", name="command_of_application"),
             models.Index("application", name="command_open", condition=models.Q(open=True)),
+            models.Index(
+                "part_of", name="command_of_rollout", condition=models.Q(part_of__isnull=False)
+            ),
         ]
 
 

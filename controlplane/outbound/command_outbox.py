@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from django.db import OperationalError
 
 from arrester.controlplane import redis_client
+from arrester.controlplane.domain.commands.rollout import TASK_KINDS
 from arrester.controlplane.domain.events import CommandIssued
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import CommandState
@@ -56,7 +57,10 @@ def _relay_commands(redis: redis_client.Redis, application: str) -> bool:
 
 
 def _open_commands(application: str) -> Sequence[CommandState]:
-    commands = row_mapping.COMMANDS.load("application = %s AND open", [application])
+    """Return the commands for agents; the server alone advances a rollout."""
+    commands = row_mapping.COMMANDS.load(
+        "application = %s AND open AND kind <> ALL(%s)", [application, list(TASK_KINDS)]
+    )
     return sorted(commands, key=lambda each: (each.issued_at, str(each.id)))
 
 

@@ -20,9 +20,13 @@ from arrester.controlplane.queries.current_state.commands import (
     command,
     commands,
     open_commands,
+    progress,
+    rollout_tasks,
     verdict,
 )
 from arrester.controlplane.queries.current_state.held_records import (
+    Drain,
+    drain,
     held,
     held_in_all,
     held_over_time,
@@ -33,12 +37,6 @@ from arrester.controlplane.queries.current_state.instances import (
     instance_page,
     instances,
     last_heartbeats,
-)
-from arrester.controlplane.queries.current_state.live_checkpoints import (
-    Checkpoints,
-    PipelineKey,
-    checkpoints,
-    pipeline_key,
 )
 from arrester.controlplane.queries.current_state.overview import (
     ApplicationSummary,
@@ -130,22 +128,28 @@ from arrester.controlplane.queries.search import SearchResult, search
 from arrester.controlplane.store import QuarantinedEntry
 from arrester.controlplane.store import read_quarantined_entry as quarantined
 from arrester.controlplane.store import read_stream as check_known
+from arrester.controlplane.views.live_checkpoints import (
+    Checkpoints,
+    PipelineKey,
+    checkpoints,
+    pipeline_key,
+)
 
 __all__ = [
     "ACT_KINDS", "LATEST_STOP", "NEWEST", "SORTS", "TASK_SORTS", "Act", "ApplicationSummary",
-    "AsOf", "AuditFilter", "Checkpoints", "DeadLetterFilter", "FailureFilter", "Gauge",
+    "AsOf", "AuditFilter", "Checkpoints", "DeadLetterFilter", "Drain", "FailureFilter", "Gauge",
     "GridPipeline", "GroupDetail", "GroupFilter", "Health", "Lag", "MetricValues", "Overview",
     "Page", "PipelineKey", "PipelinePolicy", "QuarantinedEntry", "SearchResult", "Stop", "Summary",
     "TaskDetail", "TaskFilter", "accounts", "affected", "application", "application_page",
     "applications", "as_of", "as_of_state", "audit", "check_class", "check_group", "check_known",
-    "checkpoints", "command", "commands", "dead_letters", "event", "examples",
+    "checkpoints", "command", "commands", "dead_letters", "drain", "event", "examples",
     "failed_by_application", "failed_by_group", "failures", "feed", "group", "group_counts",
     "group_history", "groups", "groups_by_key", "groups_of", "health", "held", "held_in_all",
     "held_over_time", "instance", "instance_counts", "instance_page", "instances", "lag", "lags",
     "last_heartbeats", "live", "metrics", "neighbours", "notes_on_command", "open_commands",
     "overview", "paused", "paused_of", "people", "pipeline_key", "pipelines", "policies",
-    "position", "positions", "quarantine", "quarantined", "quiet_groups", "restartable",
-    "resumed_by", "runs", "search", "stages", "state_changes", "stopped_by_group", "storage",
-    "task", "task_gauges", "task_history", "task_state_changes", "tasks", "threads", "top_causes",
-    "verdict", "without_run",
+    "position", "positions", "progress", "quarantine", "quarantined", "quiet_groups", "restartable",
+    "resumed_by", "rollout_tasks", "runs", "search", "stages", "state_changes", "stopped_by_group",
+    "storage", "task", "task_gauges", "task_history", "task_state_changes", "tasks", "threads",
+    "top_causes", "verdict", "without_run",
 ]  # fmt: skip

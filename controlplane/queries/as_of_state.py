@@ -31,16 +31,16 @@ from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.history import state_at_position
 from arrester.controlplane.queries import paging
 from arrester.controlplane.queries.as_of_position import AsOf, position
-from arrester.controlplane.queries.current_state import live_checkpoints, task_grid
+from arrester.controlplane.queries.current_state import task_grid
 from arrester.controlplane.queries.current_state.applications import Summary
-from arrester.controlplane.queries.current_state.live_checkpoints import Checkpoints
 from arrester.controlplane.queries.current_state.task_grid import GridPipeline
 from arrester.controlplane.queries.current_state.tasks import TaskDetail, TaskFilter, sort_key
 from arrester.controlplane.queries.failure_history import history
 from arrester.controlplane.queries.failure_history.error_groups import GroupDetail
 from arrester.controlplane.queries.operation.health import Lag
 from arrester.controlplane.queries.paging import Page
-from arrester.controlplane.views import row_mapping
+from arrester.controlplane.views import live_checkpoints, row_mapping
+from arrester.controlplane.views.live_checkpoints import Checkpoints
 
 S = TypeVar("S", bound=AnyState)
 Key = TypeVar("Key", tuple[datetime, UUID], tuple[datetime, str, str])

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from django.db import connection
 from django.db import models as fields
+from msgspec import UNSET
 from psycopg.pq import Format
 
 from arrester.controlplane import models
@@ -139,6 +140,7 @@ def _command(state: CommandState) -> Row:
         "status": state.status.value,
         "open": not state.status.final,
         "issued_at": state.issued_at,
+        "part_of": None if state.part_of is UNSET else state.part_of,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
@@ -54,8 +55,16 @@ def of_commands(parameters: Mapping[str, str]) -> dict[str, Any]:
     return {
         "application": parameters.get("application") or None,
         "state": None if state == OPEN else state,
+        "rollout": _rollout(parameters.get("rollout", "")),
         "open": state == OPEN,
     }
+
+
+def _rollout(text: str) -> UUID | None:
+    try:
+        return UUID(text) if text else None
+    except ValueError:
+        raise InvalidValue("rollout", text[:50], "the id of a rollout") from None
 
 
 def of_audit(parameters: Mapping[str, str], *, now: datetime) -> queries.AuditFilter:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -128,8 +128,8 @@ def mute_request(request: HttpRequest, who: Person, fingerprint: str) -> GroupRe
     end = request.POST.get("end", "")
     until, length, failures, period = None, None, None, None
     if end == "failures":
-        failures = _whole_number("failures", request.POST.get("failures", ""))
-        period = _whole_number("period", request.POST.get("period", ""))
+        failures = whole_number("failures", request.POST)
+        period = whole_number("period", request.POST)
     elif end == "until":
         until = _moment(request.POST.get("until", ""))
     elif end in MUTE_LENGTHS:
@@ -164,7 +164,9 @@ def pause_end(request: HttpRequest) -> tuple[datetime | None, timedelta | None]:
     return None, PAUSES[end][1]
 
 
-def _whole_number(name: str, text: str) -> int:
+def whole_number(name: str, posted: Mapping[str, str]) -> int:
+    """Return a field that is a whole number; raises InvalidValue."""
+    text = posted.get(name, "")
     if not text.isdecimal() or len(text) > 12:
         raise InvalidValue(name, text[:50], "a whole number")
     return int(text)

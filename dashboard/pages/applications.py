@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from arrester.controlplane import queries
+from arrester.controlplane.domain.commands.rollout import TASK_KINDS
 from arrester.controlplane.domain.state.states import ApplicationStatus, CommandState
 from arrester.dashboard.components import buttons, command_delivery, failure_rates, task_grid
 from arrester.dashboard.page_frame import (
@@ -70,7 +71,10 @@ def show(
         "summary": summary,
         "buttons": buttons.for_application(who, summary.state, open_commands),
         "resume_disabled": _resume_disabled(who, summary),
-        "commands_in_progress": [command for command in open_commands if command.task is None],
+        "commands_in_progress": [
+            each for each in open_commands if each.task is None and each.kind not in TASK_KINDS
+        ],
+        "rollouts": [each for each in open_commands if each.kind in TASK_KINDS],
         "spark": failure_rates.sparks_of_applications(now=now, application=name).get(name),
         "tabs": TABS.items(),
         "tab": tab,

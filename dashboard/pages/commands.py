@@ -9,9 +9,11 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST
+from msgspec import UNSET
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.commands.refusals import cancel_refusal
+from arrester.controlplane.domain.commands.rollout import wave_ends
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.states import CommandStatus
 from arrester.dashboard.components import command_delivery, filters, forms
@@ -27,6 +29,7 @@ def commands(request: HttpRequest, who: Person) -> HttpResponse:
         "application": application,
         "names": sorted(queries.positions()),
         "state": state,
+        "rollout": request.GET.get("rollout", ""),
         "statuses": [filters.OPEN, *(status.value for status in CommandStatus)],
         "commands": queries.commands(
             **filters.of_commands(request.GET), cursor=request.GET.get("after")
@@ -58,6 +61,8 @@ def show(
         "notes": queries.notes_on_command(id),
         "note_id": uuid7(timezone.now()),
         "command": state,
+        "progress": queries.progress(state),
+        "wave_ends": [] if state.rollout is UNSET else wave_ends(state.rollout),
         "verdict": queries.verdict(state),
         "steps": command_delivery.steps(state),
         "answers": [(each, instances.get(each.instance)) for each in state.deliveries],

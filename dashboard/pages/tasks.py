@@ -148,6 +148,7 @@ def _current_context(who: Person, detail: queries.TaskDetail, digest: str) -> di
         "expiry_minutes": command_delivery.expiry_minutes(),
         "buttons": buttons.for_task(who, detail, queries.application(name).state),
         "command_id": buttons.command_id(who, detail),
+        "drain": queries.drain(detail.state),
         "note_id": uuid7(now),
         "meters": policy_text.meters(detail.state, detail.thread, now=now),
         "recipient": command_delivery.recipient(detail.thread, live),

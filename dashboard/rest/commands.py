@@ -9,6 +9,8 @@ from typing import Any, get_args
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema, extend_schema_field
+from msgspec import UNSET
+from msgspec.structs import replace
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -20,9 +22,10 @@ from arrester.controlplane.domain.commands.request import (
     TASK_COMMANDS,
     CommandRequest,
 )
+from arrester.controlplane.domain.commands.rollout import TASK_KINDS
 from arrester.controlplane.domain.commands.verdict import Outcome
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import CommandKind, StageAnswer
+from arrester.controlplane.domain.events import CommandKind, Rollout, StageAnswer
 from arrester.controlplane.domain.state.states import CommandState, CommandStatus
 from arrester.dashboard.rest import base
 
@@ -40,6 +43,9 @@ class CommandQuerySerializer(base.ApplicationQuerySerializer):
     """Filters of the list of commands."""
 
     task = base.TaskIdField()
+    rollout = serializers.UUIDField(
+        required=False, help_text="The commands that this rollout has issued."
+    )
 
 
 class DeliverySerializer(serializers.Serializer[Any]):
@@ -50,6 +56,16 @@ class DeliverySerializer(serializers.Serializer[Any]):
     delivered_at = serializers.DateTimeField(allow_null=True)
     finished_at = serializers.DateTimeField(allow_null=True)
     reason = serializers.CharField(allow_null=True)
+
+
+class RolloutSerializer(serializers.Serializer[Any]):
+    """The tasks of a rollout, and how its commands for them are issued."""
+
+    fingerprint = serializers.CharField(allow_null=True)
+    tasks = serializers.IntegerField()
+    waves = serializers.BooleanField()
+    observe_seconds = serializers.IntegerField()
+    tasks_per_minute = serializers.IntegerField()
 
 
 class CommandSerializer(serializers.Serializer[Any]):
@@ -80,6 +96,8 @@ class CommandSerializer(serializers.Serializer[Any]):
         allow_null=True,
         help_text="PAUSE_TASK: when the server resumes the task; null: a person does.",
     )
+    rollout = serializers.SerializerMethodField()
+    part_of = serializers.SerializerMethodField(help_text="The rollout that issued it.")
     issued_at = serializers.DateTimeField()
     delivered_at = serializers.DateTimeField(allow_null=True)
     finished_at = serializers.DateTimeField(allow_null=True)
@@ -87,6 +105,16 @@ class CommandSerializer(serializers.Serializer[Any]):
     outcome = serializers.CharField(allow_null=True)
     deliveries = DeliverySerializer(many=True)
     sequence = serializers.IntegerField()
+
+    @extend_schema_field(RolloutSerializer(allow_null=True))
+    def get_rollout(self, command: CommandState) -> Any:
+        """Return the tasks of a rollout, and how its commands are issued; None for others."""
+        return None if command.rollout is UNSET else RolloutSerializer(command.rollout).data
+
+    @extend_schema_field(serializers.UUIDField(allow_null=True))
+    def get_part_of(self, command: CommandState) -> str | None:
+        """Return the rollout that issued the command; None if a person did."""
+        return None if command.part_of is UNSET else str(command.part_of)
 
 
 class NextStopSerializer(serializers.Serializer[Any]):
@@ -108,10 +136,30 @@ class VerdictSerializer(serializers.Serializer[Any]):
     held = serializers.IntegerField(help_text="Without a stop: the records still held.")
 
 
+class ProgressSerializer(serializers.Serializer[Any]):
+    """What a rollout has achieved so far."""
+
+    issued = serializers.IntegerField(help_text="Commands for tasks.")
+    open = serializers.IntegerField(help_text="Of these, those without an answer.")
+    applied = serializers.IntegerField()
+    not_applied = serializers.IntegerField(help_text="Refused, expired or cancelled.")
+    stopped_again = serializers.IntegerField(
+        help_text="Tasks that applied the command and stopped again for the same cause."
+    )
+    waiting = serializers.IntegerField(help_text="Stopped tasks without a command of it.")
+
+
 class OneCommandSerializer(CommandSerializer):
-    """A command, its result and its verdict."""
+    """A command, its result, and its verdict or progress."""
 
     verdict = serializers.SerializerMethodField()
+    progress = serializers.SerializerMethodField()
+
+    @extend_schema_field(ProgressSerializer(allow_null=True))
+    def get_progress(self, command: CommandState) -> Any:
+        """Return the progress of a rollout; None for other commands."""
+        progress = queries.progress(command)
+        return None if progress is None else ProgressSerializer(progress).data
 
     @extend_schema_field(VerdictSerializer(allow_null=True))
     def get_verdict(self, command: CommandState) -> Any:
@@ -155,12 +203,47 @@ class NewCommandSerializer(serializers.Serializer[Any]):
         max_value=int(LONGEST_PAUSE.total_seconds()),
         help_text="PAUSE_TASK: after how many seconds the server resumes the task.",
     )
+    fingerprint = serializers.CharField(
+        required=False,
+        help_text="Rollouts: the error group that stopped the tasks; without it: all stopped ones.",
+    )
+    waves = serializers.BooleanField(
+        required=False, help_text="Rollouts: 1 task, 10%, then the rest; false: all at once."
+    )
+    observe_seconds = serializers.IntegerField(
+        required=False,
+        help_text="Rollouts: how long after a wave none of its tasks may stop again (30).",
+    )
+    tasks_per_minute = serializers.IntegerField(
+        required=False, help_text="Rollouts: the most commands of waves in a minute (600)."
+    )
+    dry_run = serializers.BooleanField(
+        default=False, help_text="Return what the command would do, and issue nothing."
+    )
     reason = serializers.CharField(
         required=False,
         allow_null=True,
         max_length=1000,
         help_text=f"Required for {', '.join(NEEDS_REASON)}.",
     )
+
+
+class DryRunSerializer(serializers.Serializer[Any]):
+    """What a command would do."""
+
+    tasks = serializers.SerializerMethodField(help_text="Ids of affected tasks; at most 500.")
+    total = serializers.IntegerField(help_text="The number of affected tasks.")
+    instances = serializers.ListField(
+        child=serializers.UUIDField(), help_text="The instances that would have to answer."
+    )
+    refused = serializers.CharField(
+        allow_null=True, help_text="Why the state forbids the command; null: it does not."
+    )
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_tasks(self, found: actions.DryRun) -> list[str]:
+        """Return the ids of the tasks."""
+        return [task.digest for task in found.tasks]
 
 
 class NewCancelSerializer(serializers.Serializer[Any]):
@@ -181,13 +264,22 @@ class CommandsView(base.RestView):
             queries.commands(wanted.pop("application", None), **wanted, **page), CommandSerializer
         )
 
-    @base.acts(NewCommandSerializer, {201: CommandSerializer, 202: CommandSerializer}, base.REFUSED)
+    @base.acts(
+        NewCommandSerializer,
+        {200: DryRunSerializer, 201: CommandSerializer, 202: CommandSerializer},
+        base.REFUSED,
+    )
     def post(self, request: Request) -> Response:
         """Issue a command: 202 while it waits for an answer, 201 if it is already done.
 
-        409 if the state forbids it; the refused command is in the log too.
+        409 if the state forbids it; the refused command is in the log too. With `dry_run`
+        nothing is issued: 200 with the affected tasks and instances.
         """
-        state = _issue(request, base.values(NewCommandSerializer, request.data))
+        given = base.values(NewCommandSerializer, request.data)
+        application, requested = _requested(request, given)
+        if given["dry_run"]:
+            return Response(DryRunSerializer(actions.dry_run(application, requested)).data)
+        state = _issue(application, requested)
         return Response(CommandSerializer(state).data, status=201 if state.status.final else 202)
 
 
@@ -214,24 +306,24 @@ class CancelCommandView(base.RestView):
         return Response(CommandSerializer(state).data)
 
 
-def _issue(request: Request, given: dict[str, Any]) -> CommandState:
-    kind, id = CommandKind(given["kind"]), base.act_id(request, given)
-    actor, reason = request.user.get_username(), given.get("reason")
+def _requested(request: Request, given: dict[str, Any]) -> tuple[str, CommandRequest]:
+    """Return the application and the command of a request."""
+    kind = CommandKind(given["kind"])
+    requested = CommandRequest(
+        command=base.act_id(request, given),
+        kind=kind,
+        actor=request.user.get_username(),
+        reason=given.get("reason"),
+    )
     if kind in TASK_COMMANDS:
-        task = _required(given, "task", f"the task of {kind}")
+        task = actions.task_id(_required(given, "task", f"the task of {kind}"))
         target = None
         if kind is CommandKind.RESUME_AT:
             target = _required(given, "position", "the position that the task resumes at")
         seconds = given.get("duration_seconds")
-        return actions.command_task(
-            kind,
-            task,
-            actor=actor,
-            reason=reason,
-            target=target,
-            until=given.get("until"),
-            duration=None if seconds is None else timedelta(seconds=seconds),
-            command=id,
+        duration = None if seconds is None else timedelta(seconds=seconds)
+        return task.application, replace(
+            requested, task=task, target=target, until=given.get("until"), duration=duration
         )
     application = _required(given, "application", f"the application of {kind}")
     about = {name: _required(given, name, f"the {name} of {kind}") for name in _NAMES[kind]}
@@ -240,8 +332,17 @@ def _issue(request: Request, given: dict[str, Any]) -> CommandState:
             allowed = "CONTINUE, RETRY, PAUSE, FAIL, or null: as in the code"
             raise InvalidValue("answer", None, allowed)
         about["answer"] = given["answer"]
-    requested = CommandRequest(command=id, kind=kind, actor=actor, reason=reason, **about)
-    return actions.issue_command(application, requested)
+    if kind in TASK_KINDS:
+        names = ("fingerprint", "waves", "observe_seconds", "tasks_per_minute")
+        values = {name: given[name] for name in names if name in given}
+        about["rollout"] = Rollout(tasks=0, **values)
+    return application, replace(requested, **about)
+
+
+def _issue(application: str, requested: CommandRequest) -> CommandState:
+    if requested.rollout is None:
+        return actions.issue_command(application, requested)
+    return actions.start_rollout(application, requested)
 
 
 def _required(given: dict[str, Any], name: str, allowed: str) -> Any:

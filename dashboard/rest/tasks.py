@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -95,6 +95,25 @@ class TaskSerializer(serializers.Serializer[Any]):
         return None if until is None else max(0, int((until - timezone.now()).total_seconds()))
 
 
+class DrainSerializer(serializers.Serializer[Any]):
+    """How fast a RUNNING task processes its held records."""
+
+    records_per_second = serializers.FloatField()
+    done_at = serializers.DateTimeField(help_text="When it has processed all, at this rate.")
+
+
+class OneTaskSerializer(TaskSerializer):
+    """A task, and how fast it processes its held records."""
+
+    drain = serializers.SerializerMethodField()
+
+    @extend_schema_field(DrainSerializer(allow_null=True))
+    def get_drain(self, task: TaskState) -> Any:
+        """Return how fast held records are processed now; None if it is not known."""
+        drain = None if self.context.get("as_of") else queries.drain(task)
+        return None if drain is None else DrainSerializer(drain).data
+
+
 class NewResumeSerializer(serializers.Serializer[Any]):
     """The tasks to resume: `tasks`, or the PAUSED ones of an `application`, or of one cause."""
 
@@ -159,14 +178,14 @@ class OneTaskView(base.RestView):
     """One task."""
 
     @extend_schema(
-        parameters=[base.AsOfQuerySerializer], responses={200: TaskSerializer} | base.PAST
+        parameters=[base.AsOfQuerySerializer], responses={200: OneTaskSerializer} | base.PAST
     )
     def get(self, request: Request, digest: str) -> Response:
         """Return one task by its id."""
         when = base.pop_as_of(base.values(base.AsOfQuerySerializer, request.query_params))
         detail = queries.as_of_state.task(digest, when) if when else queries.task(digest)
-        context = _context([detail.state], when)
-        return Response(TaskSerializer(detail.state, context=context).data)
+        context = _context([detail.state], when) | {"as_of": when}
+        return Response(OneTaskSerializer(detail.state, context=context).data)
 
 
 class HeldView(base.RestView):

@@ -35,6 +35,8 @@ TERMS = {
     "policy": "What a stage answers to failures: CONTINUE, RETRY, PAUSE or FAIL.",
     "quarantine": "Invalid or too old entries from agents, stored unchanged.",
     "reported in full": "A failure with its record and trace.",
+    "rollout": "A command for all tasks that a cause has stopped, issued task by task in waves: "
+    "one, 10%, the rest. It ends when a task stops again.",
     "run": "One execution of a pipeline at a checkpoint, with an epoch.",
     "run lock": "The lock that serialises micro-batches, drains of held records and commands of a "
     "run.",

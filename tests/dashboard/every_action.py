@@ -147,11 +147,12 @@ def _task(
 
 
 def _of_applications() -> list[UserAction]:
-    names = ("many", "ends", "ended", "ruled", "renewed")
-    many, ends, ended, ruled, renewed = (Story(application=name) for name in names)
-    for each in (many, ends, ended, ruled, renewed):
+    names = ("many", "rolled", "ends", "ended", "ruled", "renewed")
+    many, rolled, ends, ended, ruled, renewed = (Story(application=name) for name in names)
+    for each in (many, rolled, ends, ended, ruled, renewed):
         each.starts(host=each.application)
     tasks = [many.pauses(key).digest for key in ("a", "b")]
+    rolled.pauses("a")
     latched = actions.shut_down_application("ended", actor="ada", reason="to be started").id
     ended.stops(command=latched)
     why = {"id": str(uuid4()), "reason": "so it is"}
@@ -167,6 +168,21 @@ def _of_applications() -> list[UserAction]:
             form={"id": str(uuid4()), "application": "many", "task": tasks[0]},
             steps=[("click", "#resume-many"), ("click", "dialog .primary")],
             rest=("/api/resume", {"application": "many"}),
+        ),
+        UserAction(
+            name="start-rollout",
+            page=page["rolled"],
+            offered=f"{reverse('rollout-dialog')}?application=rolled",
+            url=reverse("start-rollout"),
+            form={
+                "id": str(uuid4()),
+                "application": "rolled",
+                "kind": "RESUME_TASKS",
+                "observe_seconds": "0",
+                "tasks_per_minute": "600",
+            },
+            steps=[("click", "#rollout"), ("click", "dialog .primary")],
+            rest=("/api/commands", {"kind": "RESUME_TASKS", "application": "rolled"}),
         ),
         UserAction(
             name="shut-down",

@@ -149,6 +149,7 @@ def dialogs(scene: Scene) -> dict[str, tuple[str, list[str]]]:
         "dialog-pause": (reverse("task", args=[scene.running]), ["#pause"]),
         "dialog-dismiss-task": (reverse("task", args=[scene.gone]), ["#dismiss-task"]),
         "dialog-resume-many": (application, ["#resume-many"]),
+        "dialog-rollout": (error, ["#rollout"]),
         "dialog-shut-down": (application, ["#shut-down"]),
         "dialog-start": (reverse("application", args=["ended"]), ["#start"]),
         "dialog-restart-pipeline": (application, ["[data-restart]"]),

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from arrester.controlplane.domain.commands.recipients import open_commands, recipients
 from arrester.controlplane.domain.commands.refusals import refusal
 from arrester.controlplane.domain.commands.request import CommandRequest, check
+from arrester.controlplane.domain.commands.rollout import ROLLOUT_EXPIRY, TASK_KINDS
 from arrester.controlplane.domain.events import (
     ApplicationLatched,
     ApplicationOpened,
@@ -37,7 +38,8 @@ def decide(
     Raises InvalidValue for an invalid request: without a task, or without a required reason.
     """
     check(requested, now=now)
-    issued = _issued(requested, state, now=now, expires_at=now + expiry)
+    expires_at = now + (ROLLOUT_EXPIRY if requested.kind in TASK_KINDS else expiry)
+    issued = _issued(requested, state, now=now, expires_at=expires_at)
     forbidden = refusal(requested, state)
     if forbidden is not None:
         return [issued, CommandRefused(command=requested.command, reason=forbidden)]
@@ -48,6 +50,9 @@ def decide(
             | CommandKind.RESUME_AT
             | CommandKind.PAUSE_TASK
             | CommandKind.RESTART_TASK
+            | CommandKind.RESUME_TASKS
+            | CommandKind.SKIP_RECORDS
+            | CommandKind.RESTART_TASKS
             | CommandKind.SET_POLICY
             | CommandKind.RESTART_PIPELINE
         ):
@@ -84,6 +89,8 @@ def _issued(
         stage=requested.stage,
         answer=requested.answer,
         until=requested.paused_until(now),
+        rollout=requested.rollout,
+        part_of=requested.part_of,
         instances=tuple(sorted(recipients(requested, state), key=str)),
         expires_at=expires_at,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from arrester.controlplane.domain.commands.pipeline_refusals import (
     restart_pipeline_refusal,
     set_policy_refusal,
@@ -15,7 +17,7 @@ from arrester.controlplane.domain.commands.task_refusals import (
     resume_refusal,
     target_refusal,
 )
-from arrester.controlplane.domain.events import CommandKind
+from arrester.controlplane.domain.events import CommandKind, Rollout
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state.live_runs import live
 from arrester.controlplane.domain.state.states import (
@@ -40,6 +42,8 @@ def refusal(requested: CommandRequest, state: StreamState) -> str | None:
         return set_policy_refusal(requested, state)
     if requested.kind is CommandKind.RESTART_PIPELINE:
         return restart_pipeline_refusal(requested, state)
+    if requested.rollout is not None:
+        return _rollout_refusal(requested.rollout, state)
     return _application_refusal(requested, state)
 
 
@@ -50,6 +54,20 @@ def _application_refusal(requested: CommandRequest, state: StreamState) -> str |
     if requested.kind is CommandKind.SHUT_DOWN_APPLICATION and latched:
         return f"{name} is LATCHED already"
     return None
+
+
+def _rollout_refusal(rollout: Rollout, state: StreamState) -> str | None:
+    if _is_latched(state):
+        return f"{state.application.name} is LATCHED; start the application first"
+    for command in open_commands(state):
+        other = command.rollout
+        if other is not UNSET and _overlap(rollout, other):
+            return f"{command.kind} by {command.actor} is already in progress for these tasks"
+    return None if rollout.tasks else "no stopped task of a live checkpoint can get this command"
+
+
+def _overlap(one: Rollout, other: Rollout) -> bool:
+    return one.fingerprint == other.fingerprint or None in (one.fingerprint, other.fingerprint)
 
 
 def _is_latched(state: StreamState) -> bool:

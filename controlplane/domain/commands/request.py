@@ -7,8 +7,9 @@ from uuid import UUID
 
 import msgspec
 
+from arrester.controlplane.domain.commands.rollout import TASK_KINDS, check_rollout
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import CommandKind, StageAnswer
+from arrester.controlplane.domain.events import CommandKind, Rollout, StageAnswer
 from arrester.controlplane.domain.identity.names import TaskId
 
 TASK_COMMANDS = (
@@ -24,6 +25,7 @@ NEEDS_REASON = (
     CommandKind.SKIP_RECORD,
     CommandKind.RESUME_AT,
     CommandKind.DISMISS_TASK,
+    CommandKind.SKIP_RECORDS,
     CommandKind.SET_POLICY,
     CommandKind.RESTART_PIPELINE,
     CommandKind.SHUT_DOWN_APPLICATION,
@@ -52,6 +54,10 @@ class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
     #: For PAUSE_TASK: when the server resumes the task, or after how long; neither: a person does.
     until: datetime | None = None
     duration: timedelta | None = None
+    #: For a rollout.
+    rollout: Rollout | None = None
+    #: The rollout that issues it.
+    part_of: UUID | None = None
 
     def paused_until(self, issued_at: datetime) -> datetime | None:
         """Return the end of the pause; None if a person ends it."""
@@ -68,6 +74,8 @@ def check(requested: CommandRequest, *, now: datetime) -> None:
         _check_name("pipeline", requested.pipeline, requested.kind)
     if requested.kind is CommandKind.SET_POLICY:
         _check_name("stage", requested.stage, requested.kind)
+    if requested.kind in TASK_KINDS:
+        _check_rollout(requested.rollout)
     _check_pause(requested, now)
     for name, text in (("actor", requested.actor), ("reason", requested.reason or "")):
         if len(text) > TEXT_MAX or not is_text(text):
@@ -79,6 +87,12 @@ def check(requested: CommandRequest, *, now: datetime) -> None:
 def _check_name(name: str, text: str | None, kind: CommandKind) -> None:
     if not text or len(text) > TEXT_MAX or not is_text(text):
         raise InvalidValue(name, (text or "")[:50], f"the {name} of {kind}")
+
+
+def _check_rollout(rollout: Rollout | None) -> None:
+    if rollout is None:
+        raise InvalidValue("rollout", None, "the tasks, and how their commands are issued")
+    check_rollout(rollout)
 
 
 def _check_pause(requested: CommandRequest, now: datetime) -> None:

@@ -24,6 +24,7 @@ from arrester.controlplane.domain.events.commands import (
     CommandIssued,
     CommandKind,
     CommandRefused,
+    Rollout,
 )
 from arrester.controlplane.domain.events.groups import (
     ErrorGroupMuted,
@@ -101,10 +102,10 @@ __all__ = [
     "InstanceStopped", "InstanceStopping", "LogEvent", "Moment", "NoteAdded", "OutageFound",
     "PipelineDescribed", "PolicyChanged", "Position", "QuarantineDismissed", "QuarantineRequeued",
     "RecordEvent", "RecordFailed", "RecordsDeadLettered", "RecordsHeld", "Response", "ResumeHow",
-    "RetriesCounted", "Run", "StageAnswer", "StageCommanded", "StageDescribed", "StateReported",
-    "StoredEvent", "TaskDied", "TaskDismissed", "TaskEvent", "TaskMove", "TaskPaused",
-    "TaskReported", "TaskRestarted", "TaskResumed", "ThreadDied", "ThreadEvent", "ThreadReplaced",
-    "ThreadStarted",
+    "RetriesCounted", "Rollout", "Run", "StageAnswer", "StageCommanded", "StageDescribed",
+    "StateReported", "StoredEvent", "TaskDied", "TaskDismissed", "TaskEvent", "TaskMove",
+    "TaskPaused", "TaskReported", "TaskRestarted", "TaskResumed", "ThreadDied", "ThreadEvent",
+    "ThreadReplaced", "ThreadStarted",
 ]  # fmt: skip
 
 

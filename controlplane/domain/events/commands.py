@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from arrester.controlplane.domain.events.parts import Data, Moment, Position
+from arrester.controlplane.domain.events.parts import Count, Data, Moment, Position
 from arrester.controlplane.domain.events.threads import StageAnswer
 from arrester.controlplane.domain.python_versions import StrEnum
 
@@ -20,8 +20,27 @@ class CommandKind(StrEnum):
     DISMISS_TASK = "DISMISS_TASK"
     SET_POLICY = "SET_POLICY"
     RESTART_PIPELINE = "RESTART_PIPELINE"
+    #: The server issues them task by task: rollouts.
+    RESUME_TASKS = "RESUME_TASKS"
+    SKIP_RECORDS = "SKIP_RECORDS"
+    RESTART_TASKS = "RESTART_TASKS"
     SHUT_DOWN_APPLICATION = "SHUT_DOWN_APPLICATION"
     START_APPLICATION = "START_APPLICATION"
+
+
+class Rollout(Data, frozen=True, kw_only=True):
+    """The tasks of a rollout, and how its commands for them are issued."""
+
+    #: The error group that stopped the tasks; None: all stopped tasks of the application.
+    fingerprint: str | None = None
+    #: The number of tasks when it was requested.
+    tasks: Count
+    #: One task, 10 % of them and the rest, each wave after the one before; else all at once.
+    waves: bool = True
+    #: The time after a wave in which none of its tasks may stop again.
+    observe_seconds: Count = 30
+    #: The most commands of waves in a minute.
+    tasks_per_minute: Count = 600
 
 
 class CommandIssued(Data, frozen=True, kw_only=True, tag=True):
@@ -48,6 +67,10 @@ class CommandIssued(Data, frozen=True, kw_only=True, tag=True):
     until: Moment | None = None
     #: For a shutdown: requested by a failure, and every instance ends in ERROR.
     error: bool = False
+    #: For a rollout.
+    rollout: Rollout | None = None
+    #: The rollout that issued it.
+    part_of: UUID | None = None
     #: The instances that have to answer; empty for a task command whose instance is not known.
     instances: tuple[UUID, ...] = ()
     expires_at: Moment

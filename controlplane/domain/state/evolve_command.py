@@ -53,6 +53,8 @@ def issued(application: str, event: CommandIssued, at: At) -> CommandState:
         issued_at=at.occurred_at,
         expires_at=event.expires_at,
         deliveries=tuple(Delivery(instance=instance) for instance in event.instances),
+        rollout=msgspec.UNSET if event.rollout is None else event.rollout,
+        part_of=msgspec.UNSET if event.part_of is None else event.part_of,
     )
 
 

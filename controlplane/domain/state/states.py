@@ -12,6 +12,7 @@ from arrester.controlplane.domain.events import (
     CommandKind,
     Failure,
     PipelineDescribed,
+    Rollout,
     StageAnswer,
 )
 from arrester.controlplane.domain.identity.names import TaskId
@@ -302,6 +303,9 @@ class CommandState(State, frozen=True, kw_only=True):
     #: Why it was refused, expired or cancelled; for an applied one, what was done.
     outcome: str | None = None
     deliveries: tuple[Delivery, ...] = ()
+    #: Of a rollout, and the rollout that issued a command. Unset, they are not stored.
+    rollout: Rollout | msgspec.UnsetType = msgspec.UNSET
+    part_of: UUID | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def paused_until(self) -> datetime | None:

@@ -214,10 +214,9 @@ def _server_commands(environment: Environment) -> dict[str, list[str | Path]]:
     return {
         "wake": [python, "-m", "arrester", "wake"],
         "worker": [*worker, "--queues", FOLDS, "--concurrency", "2"],
-        # With beat, and without a process of its own for tasks: each would need 50 MB.
+        # Without a process of its own for tasks, which would need 50 MB.
         "housekeeper": [
             *[*worker, "--queues", HOUSEKEEPING, "--pool", "solo"],
-            *["--beat", "--schedule", str(environment.home / "beat")],
             *["--hostname", "housekeeper@%h"],
         ],
         "web": [

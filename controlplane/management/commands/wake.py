@@ -1,4 +1,4 @@
-"""Request a drain as soon as a stream grows; repair lost requests every five seconds."""
+"""Request drains when streams grow, periodic checks every five seconds, hourly housekeeping."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import signal
 import threading
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from celery.app.task import Task
@@ -30,6 +30,9 @@ SWEEP_SECONDS = 5
 KEYS_PER_STEP = 1000
 STEPS_PER_SCAN = 20
 EXPIRE_SECONDS = 60
+#: Housekeeping is requested this long after the last one, and again if it has not run by then.
+HOUSEKEEPING_INTERVAL = timedelta(hours=1)
+HOUSEKEEPING_REPEAT_SECONDS = 600
 #: If the queue is longer, no worker runs, and more messages would only fill Redis.
 MAXIMUM_MESSAGES = 1000
 
@@ -64,7 +67,7 @@ class Waker:
         self.positions: dict[str, str] = {}
         #: The applications with a drain that is requested or may be running.
         self.requested: set[str] = set()
-        self.next_discovery = self.next_sweep = 0.0
+        self.next_discovery = self.next_sweep = self.next_housekeeping = 0.0
         #: The cursor of the scan through all keys of Redis; 0 after the last key.
         self.scan_cursor = 0
 
@@ -121,15 +124,24 @@ class Waker:
 
     def _sweep(self) -> None:
         """Repeat the requests that a loss of messages or of Redis may have removed."""
-        _record_servers()
+        last_housekeeping = _record_servers()
         for task in (tasks.sweep, tasks.watch):
             self._send_periodic(task)
+        if last_housekeeping is not None:
+            self._request_housekeeping(last_housekeeping)
         for name in list(self.positions):
             try:
                 self._check_stream(name)
             except redis_client.ResponseError as exc:
                 log.warning("%s is ignored: %s", name, exc)
                 del self.positions[name]
+
+    def _request_housekeeping(self, last: datetime) -> None:
+        """Request housekeeping if it is due. One that is requested twice does no harm."""
+        due = datetime.now(UTC) - last >= HOUSEKEEPING_INTERVAL
+        if due and time.monotonic() >= self.next_housekeeping:
+            self.next_housekeeping = time.monotonic() + HOUSEKEEPING_REPEAT_SECONDS
+            self._send(tasks.housekeeping, expires=HOUSEKEEPING_REPEAT_SECONDS)
 
     def _check_stream(self, name: str) -> None:
         self.positions[name] = redis_client.last_id(self.redis, name) or "0-0"
@@ -172,14 +184,18 @@ def _is_ours(stream: str) -> bool:
     return True
 
 
-def _record_servers() -> None:
-    """Record in each of the two servers when the other one was last seen."""
+def _record_servers() -> datetime | None:
+    """Record in each of the two servers when the other one was last seen.
+
+    Return the time of the last housekeeping; None while PostgreSQL is unavailable.
+    """
     redis_client.client().ping()
     try:
         actions.record_running("redis", "wake")
-        actions.expect("housekeeper")
+        last_housekeeping = actions.expect("housekeeper")
     except (DatabaseError, InterfaceError) as exc:
         log.warning("PostgreSQL is unavailable: %s", exc)
         connection.close()
-        return
+        return None
     reachability.record_postgres(now=datetime.now(UTC))
+    return last_housekeeping

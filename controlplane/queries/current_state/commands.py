@@ -5,14 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
+from msgspec import UNSET
+
 from arrester.controlplane import store
+from arrester.controlplane.domain.commands.rollout import TASK_KINDS, Progress
 from arrester.controlplane.domain.commands.verdict import NextStop, Verdict, has_verdict, verdict_of
 from arrester.controlplane.domain.errors import NotFound
-from arrester.controlplane.domain.events import TaskDied, TaskPaused
+from arrester.controlplane.domain.events import CommandKind, Rollout, TaskDied, TaskPaused
 from arrester.controlplane.domain.state.states import CommandState
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.paging import Page, task_id
-from arrester.controlplane.views import row_mapping
+from arrester.controlplane.views import rollout_progress, row_mapping
 
 
 def command(id: UUID) -> CommandState:
@@ -27,17 +30,18 @@ def commands(
     *,
     task: str | None = None,
     state: str | None = None,
+    rollout: UUID | None = None,
     open: bool = False,
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[CommandState]:
-    """Return commands (of an application, of the task with this digest), newest first.
+    """Return commands (of an application, a task by its digest, a rollout), newest first.
 
     With `open` only those without a final status.
     """
     before = paging.unpack(cursor, tuple[datetime, UUID])
     digest = None if task is None else task_id(task)
-    equal = {"application": application, "task": digest, "status": state}
+    equal = {"application": application, "task": digest, "status": state, "part_of": rollout}
     where, parameters = sql.where(equal, "issued_at, id", before)
     rows = row_mapping.COMMANDS.load(
         f"{where}{' AND open' if open else ''} ORDER BY issued_at DESC, id DESC LIMIT %s",
@@ -59,6 +63,23 @@ def verdict(command: CommandState) -> Verdict | None:
     stops = task.stops if task.status_sequence == event.sequence else None
     stop = NextStop(at=event.event.occurred_at, position=data.position, stops=stops)
     return verdict_of(command, task, stop)
+
+
+def progress(command: CommandState) -> Progress | None:
+    """Return what a rollout has achieved so far; None for other commands."""
+    if command.rollout is UNSET:
+        return None
+    return rollout_progress.progress_of(command, command.rollout)
+
+
+def rollout_tasks(application: str, *, fingerprint: str | None = None) -> dict[CommandKind, int]:
+    """Return for each kind of rollout how many tasks it would be for.
+
+    Raises NotFound for an unknown application.
+    """
+    store.read_stream(application)
+    rollout = Rollout(fingerprint=fingerprint, tasks=0)
+    return {kind: rollout_progress.count_waiting(application, kind, rollout) for kind in TASK_KINDS}
 
 
 def open_commands(application: str) -> tuple[CommandState, ...]:

@@ -8,16 +8,24 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from itertools import pairwise, takewhile
 from typing import Any
 from uuid import UUID
 
-from arrester.controlplane.domain.state.states import TaskState
+import msgspec
+from django.utils import timezone
+
+from arrester.controlplane import store
+from arrester.controlplane.domain.events import RecordsHeld
+from arrester.controlplane.domain.state.states import TaskState, TaskStatus
 from arrester.controlplane.queries import paging, sql
-from arrester.controlplane.queries.current_state import live_checkpoints
 from arrester.controlplane.queries.failure_history.counts import IntervalCount
 from arrester.controlplane.queries.paging import Page
-from arrester.controlplane.views import row_mapping
+from arrester.controlplane.views import live_checkpoints, row_mapping
 
+#: The events of a task among which its reports of held records are looked for, and the longest time
+#: since the last event.
+_REPORTS, _RECENT = 50, timedelta(minutes=2)
 # Few tasks hold anything, and they have an index, which the planner does not choose beside a list
 # of pipelines.
 _HOLDING = """
@@ -32,6 +40,40 @@ UNION ALL
 SELECT date_bin(%s, hour, %s), application, sum(change) FROM held_change
 WHERE hour >= %s AND {live_checkpoints.OF_THREADS} GROUP BY 1, 2
 """
+
+
+class Drain(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast a RUNNING task processes its held records."""
+
+    records_per_second: float
+    #: When it has processed all of them, at this rate.
+    done_at: datetime
+
+
+def drain(task: TaskState) -> Drain | None:
+    """Return how fast a task processes its held records now; None if it is not known.
+
+    The rate is that between its newest reports of held records, by the clock of the agent.
+    """
+    if task.status is not TaskStatus.RUNNING or not task.held:
+        return None
+    events = store.read_task_history(
+        task.id.application, task=UUID(task.id.digest), commands=(), before=None, limit=_REPORTS
+    )
+    reports = [(each.event.occurred_at, each.event.data) for each in events]
+    levels = [(at, data.held) for at, data in reports if isinstance(data, RecordsHeld)]
+    if not events or timezone.now() - events[0].received_at > _RECENT:
+        return None
+    # Newest first: an earlier report with fewer records is of the time before they were held.
+    falling = [*takewhile(lambda pair: pair[0][1] < pair[1][1], pairwise(levels))]
+    if not falling:
+        return None
+    (last_at, last), (first_at, first) = falling[0][0], falling[-1][1]
+    seconds = (last_at - first_at).total_seconds()
+    if seconds <= 0:
+        return None
+    rate = (first - last) / seconds
+    return Drain(records_per_second=rate, done_at=last_at + timedelta(seconds=task.held / rate))
 
 
 def held(

@@ -16,13 +16,13 @@ from arrester.controlplane.domain.state.states import (
     ThreadState,
 )
 from arrester.controlplane.queries import sql
-from arrester.controlplane.queries.current_state import live_checkpoints, task_grid
+from arrester.controlplane.queries.current_state import task_grid
 from arrester.controlplane.queries.current_state.applications import application_names
 from arrester.controlplane.queries.current_state.instances import instance_counts
-from arrester.controlplane.queries.current_state.live_checkpoints import Checkpoints
 from arrester.controlplane.queries.operation import health
 from arrester.controlplane.queries.operation.health import Health, Lag
-from arrester.controlplane.views import row_mapping
+from arrester.controlplane.views import live_checkpoints, row_mapping
+from arrester.controlplane.views.live_checkpoints import Checkpoints
 
 #: Rows of each list of the overview, and tasks of one cause that are listed separately.
 GLANCE, FEW = 20, 3

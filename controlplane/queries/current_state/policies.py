@@ -17,7 +17,8 @@ from arrester.controlplane.domain.state.states import (
     ThreadState,
     ThreadStatus,
 )
-from arrester.controlplane.queries.current_state import live_checkpoints, task_grid
+from arrester.controlplane.queries.current_state import task_grid
+from arrester.controlplane.views import live_checkpoints
 
 
 class Gauge(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,8 +14,7 @@ from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.identity import uuids
 from arrester.controlplane.domain.state.states import TaskState
 from arrester.controlplane.queries import paging, sql
-from arrester.controlplane.queries.current_state import live_checkpoints
-from arrester.controlplane.views import row_mapping
+from arrester.controlplane.views import live_checkpoints, row_mapping
 
 #: Whether a task may be resumed together with others.
 _RESUMABLE = (

@@ -17,8 +17,7 @@ from arrester.controlplane.domain.state.states import (
     ThreadState,
 )
 from arrester.controlplane.queries import paging, sql
-from arrester.controlplane.queries.current_state import live_checkpoints
-from arrester.controlplane.views import row_mapping
+from arrester.controlplane.views import live_checkpoints, row_mapping
 
 _FIRST_TASKS = f"""digest IN (
     SELECT first.digest FROM {live_checkpoints.TABLE} AS line (application, pipeline, checkpoint),

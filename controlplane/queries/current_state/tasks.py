@@ -21,10 +21,10 @@ from arrester.controlplane.domain.state.states import (
     ThreadState,
 )
 from arrester.controlplane.queries import paging, sql
-from arrester.controlplane.queries.current_state import commands, live_checkpoints
+from arrester.controlplane.queries.current_state import commands
 from arrester.controlplane.queries.failure_history import history
 from arrester.controlplane.queries.paging import Page
-from arrester.controlplane.views import row_mapping
+from arrester.controlplane.views import live_checkpoints, row_mapping
 
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 #: The sort columns of a list; with `-` before the name, the largest is first. A task that never

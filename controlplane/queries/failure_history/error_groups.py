@@ -19,11 +19,10 @@ from arrester.controlplane.domain.events import StoredEvent
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus, TaskState
 from arrester.controlplane.models.views import about
 from arrester.controlplane.queries import paging, sql
-from arrester.controlplane.queries.current_state import live_checkpoints
 from arrester.controlplane.queries.failure_history import history
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.store.column_values import fit
-from arrester.controlplane.views import row_mapping
+from arrester.controlplane.views import live_checkpoints, row_mapping
 
 #: The sort columns of a list; with `-` before the name, the largest is first.
 SORTS = ("last_seen", "first_seen", "count", "exception_class")

@@ -20,12 +20,13 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import actions, embedded, models, queries, store, tasks
-from arrester.controlplane.celery import app
+from arrester.controlplane.celery import HOUSEKEEPING
 from arrester.controlplane.domain.errors import BeforeHistory, BrokenState, NotVerified
 from arrester.controlplane.domain.identity import uuids
 from arrester.controlplane.domain.state.states import ApplicationState, TaskState
 from arrester.controlplane.history import rebuild, retention, state_at_position
 from arrester.controlplane.ingest import drain
+from arrester.controlplane.management.commands import wake
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, JFK
@@ -144,17 +145,21 @@ def test_retention_drops_nothing_during_a_rebuild_and_does_not_wait(
         go_on.set()
         rebuilder.join()
     assert retain().bases == {APPLICATION: 25}
-    assert app.conf.beat_schedule["housekeeping"]["options"]["expires"] < 3600
 
 
-def test_housekeeping_runs_hourly_although_beat_restarts_every_20_minutes() -> None:
-    schedule = app.conf.beat_schedule["housekeeping"]["schedule"]
-    length = timedelta(minutes=20)
-    requests = 0
-    for start in (NOW + number * length for number in range(72)):
-        begun, wait, _ = schedule.remaining_delta(start)
-        requests += begun + wait < start + length
-    assert requests == 24
+def test_wake_requests_housekeeping_an_hour_after_the_last(redis: Redis) -> None:
+    waker = wake.Waker()
+    waker.poll()
+    assert redis.llen(HOUSEKEEPING) == 0  # A new system has just been migrated.
+    models.Sighting.objects.filter(name="housekeeper").update(at=NOW - timedelta(hours=1))
+    for _ in range(2):
+        waker.next_sweep = 0.0
+        waker.poll()
+    assert redis.llen(HOUSEKEEPING) == 1
+    # The request was lost: it is repeated.
+    waker.next_housekeeping = waker.next_sweep = 0.0
+    waker.poll()
+    assert redis.llen(HOUSEKEEPING) == 2
 
 
 def test_one_housekeeping_runs_at_a_time(forty_days: rebuild.Derived) -> None:

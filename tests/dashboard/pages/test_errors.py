@@ -217,7 +217,7 @@ def test_a_resolved_group_that_fails_again_is_marked(flights: Story, operator: C
 def test_a_viewer_sees_groups_and_cannot_act(flights: Story, viewer: Client) -> None:
     flights.pauses("JFK")
     page = text(viewer, reverse("error", args=PAGE))
-    assert page.count('title="requires the role operator"') == 3
+    assert page.count('title="requires the role operator"') == 4
     assert press(viewer, verb("resolve"))[0] == 403
     assert press(viewer, reverse("mute-group", args=PAGE), end="1h")[0] == 403
     assert press(viewer, reverse("note-on-group", args=PAGE), text="x")[0] == 403
@@ -277,6 +277,35 @@ def test_the_tasks_that_an_error_stopped_are_resumed_at_once(
     }
     flights.loses_heartbeat()
     assert "No live instance" in operator.get(asked).content.decode()
+
+
+def test_a_rollout_is_started_and_shows_its_progress(flights: Story, operator: Client) -> None:
+    for key in ("JFK", "LGA", "EWR"):
+        flights.pauses(key, held=3)
+    asked = f"{reverse('rollout-dialog')}?application=flights&fingerprint={TYPO.fingerprint}"
+    dialog = operator.get(asked).content.decode()
+    assert dialog.count("3 tasks") == 2 and "0 tasks" in dialog
+    form = {
+        "application": "flights",
+        "fingerprint": TYPO.fingerprint,
+        "kind": "SKIP_RECORDS",
+        "waves": "on",
+        "observe_seconds": "30",
+        "tasks_per_minute": "600",
+    }
+    status, page = press(operator, reverse("start-rollout"), **form)
+    assert status == 400 and "skipping records needs a reason" in page
+    wrong = form | {"observe_seconds": "4000", "reason": "a bad feed"}
+    status, page = press(operator, reverse("start-rollout"), **wrong)
+    assert status == 400 and "a whole number from 0 to 3,600" in page and "a bad feed" in page
+    status, page = press(operator, reverse("start-rollout"), reason="a bad feed", **form)
+    assert status == 200 and "0 of 3 tasks" in page and "1, 2, 3" in page
+    [rollout] = queries.commands("flights", open=True).rows[1:]
+    listed = text(operator, f"{reverse('commands')}?rollout={rollout.id}")
+    assert "Skip record and resume" in listed and "Skip records and resume tasks" not in listed
+    assert operator.get(f"{reverse('commands')}?rollout=x").status_code == 400
+    status, page = press(operator, reverse("start-rollout"), reason="again", **form)
+    assert status == 400 and "already in progress for these tasks" in page
 
 
 # ── exports ──────────────────────────────────────────────────────────────────────────────────

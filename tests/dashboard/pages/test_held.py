@@ -9,6 +9,7 @@ from django.test import Client
 from django.urls import reverse
 
 from arrester.controlplane import models, queries
+from arrester.controlplane.domain.events import RecordsHeld, ResumeHow, TaskResumed
 from arrester.controlplane.history import rebuild
 from tests.dashboard.conftest import tiles
 from tests.dashboard.story import Story
@@ -78,3 +79,21 @@ def test_records_held_by_an_old_checkpoint_are_not_counted(flights: Story, viewe
     assert held()[-1] == held(application="flights")[-1] == 3
     assert "in order by 1 task." in text(viewer, reverse("held"))
     assert sum(models.Task.objects.values_list("held", flat=True)) == 45
+
+
+def test_a_draining_task_shows_its_rate_and_when_it_is_done(
+    flights: Story, operator: Client
+) -> None:
+    task = flights.pauses("JFK", held=9_000, ago=timedelta(minutes=3))
+    page = reverse("task", args=[task.digest])
+    flights.report(TaskResumed(task="JFK", how=ResumeHow.RETRY, actor="ana"))
+    assert "records/s" not in text(operator, page)
+    for seconds, held in ((20, 10_000), (10, 7_000), (0, 4_000)):
+        flights.report(RecordsHeld(task="JFK", held=held), ago=timedelta(seconds=seconds))
+    assert "300 records/s" in text(operator, page)
+    drain = operator.get(f"/api/tasks/{task.digest}").json()["drain"]
+    assert round(drain["records_per_second"]) == 300
+    left = datetime.fromisoformat(drain["done_at"]) - datetime.now(UTC)
+    assert timedelta(seconds=5) < left < timedelta(seconds=14)
+    flights.report(RecordsHeld(task="JFK", held=0))
+    assert operator.get(f"/api/tasks/{task.digest}").json()["drain"] is None

@@ -27,7 +27,7 @@ NO_PAGES = {
     "dismiss-many", "dismiss-task", "export", "healthz", "live", "login", "logout", "metrics",
     "mute-group", "note-on-command", "note-on-group", "note-on-task", "pause", "put-back",
     "readyz", "restart", "restart-pipeline", "resume", "resume-at", "resume-many", "schema",
-    "set-policy", "shut-down", "skip", "start", "test-error",
+    "set-policy", "shut-down", "skip", "start", "start-rollout", "test-error",
 }  # fmt: skip
 #: Of the log and its partitions, in this transaction.
 SCANS = """
@@ -83,6 +83,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "policy-dialog": f"?pipeline={story.pipeline}&stage=deserialize",
         "restart-pipeline-dialog": f"?pipeline={story.pipeline}",
         "resume-many-dialog": f"?application={app}",
+        "rollout-dialog": f"?application={app}",
         "groups-dialog": f"?act=RESOLVE&group={app}/{cause}",
     }
     names = {name for name in get_resolver().reverse_dict if isinstance(name, str)} - NO_PAGES

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from arrester.controlplane.domain.commands.decide import COMMAND_EXPIRY, decide
 from arrester.controlplane.domain.commands.refusals import refusal
 from arrester.controlplane.domain.commands.request import TASK_COMMANDS, CommandRequest
+from arrester.controlplane.domain.commands.rollout import TASK_KINDS
 from arrester.controlplane.domain.commands.timeouts import timeout_events
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
@@ -31,6 +32,7 @@ from arrester.controlplane.domain.events import (
     InstanceStarted,
     InstanceStopped,
     ResumeHow,
+    Rollout,
     Run,
     TaskDied,
     TaskDismissed,
@@ -61,6 +63,7 @@ def request(kind: CommandKind, task: TaskId | None) -> CommandRequest:
         target=target,
         pipeline=about,
         stage=about,
+        rollout=Rollout(tasks=1) if kind in TASK_KINDS else None,
     )
 
 

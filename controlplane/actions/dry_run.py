@@ -1,0 +1,71 @@
+"""What a command would do: the affected tasks and instances, or why it is refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+
+from arrester.controlplane import models
+from arrester.controlplane.actions.commands import MAX_TASKS
+from arrester.controlplane.domain.commands.decide import decide
+from arrester.controlplane.domain.commands.request import CommandRequest
+from arrester.controlplane.domain.events import CommandIssued, CommandRefused
+from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.views import projections, rollout_progress, row_mapping
+
+
+class DryRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command would do now."""
+
+    #: The affected tasks that the server knows, at most `MAX_TASKS`, and the number of all.
+    tasks: tuple[TaskId, ...]
+    total: int
+    #: The instances that would have to answer.
+    instances: tuple[UUID, ...]
+    #: Why the state forbids the command; None: it does not.
+    refused: str | None
+
+
+def dry_run(application: str, requested: CommandRequest) -> DryRun:
+    """Return what a command would do now, and issue nothing.
+
+    Raises InvalidValue for an invalid request.
+    """
+    tasks, total = _affected(application, requested)
+    if requested.rollout is not None:
+        requested = replace(requested, rollout=replace(requested.rollout, tasks=total))
+    subject = requested.task or requested
+    state = projections.current_states(
+        application,
+        tasks=[] if requested.task is None else [requested.task],
+        pipelines=[] if subject.pipeline is None else [subject.pipeline],
+    )
+    events = decide(requested, state, now=datetime.now(UTC))
+    instances = {id for each in events if isinstance(each, CommandIssued) for id in each.instances}
+    reasons = [each.reason for each in events if isinstance(each, CommandRefused)]
+    return DryRun(
+        tasks=tuple(tasks),
+        total=total,
+        instances=tuple(sorted(instances, key=str)),
+        refused=reasons[0] if reasons else None,
+    )
+
+
+def _affected(application: str, requested: CommandRequest) -> tuple[list[TaskId], int]:
+    if requested.task is not None:
+        return [requested.task], 1
+    if requested.rollout is not None:
+        found = rollout_progress.next_tasks(
+            application, requested.kind, requested.rollout, limit=MAX_TASKS
+        )
+        total = rollout_progress.count_waiting(application, requested.kind, requested.rollout)
+        return found, total
+    where = "application = %s AND (%s::text IS NULL OR pipeline = %s) ORDER BY digest LIMIT %s"
+    pipeline = requested.pipeline
+    tasks = row_mapping.TASKS.load(where, [application, pipeline, pipeline, MAX_TASKS])
+    of_pipeline = {} if pipeline is None else {"pipeline": pipeline}
+    total = models.Task.objects.filter(application=application, **of_pipeline).count()
+    return [task.id for task in tasks], total

@@ -1,0 +1,141 @@
+"""Rollouts: one command for all tasks that a cause has stopped, issued task by task in waves."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+
+import msgspec
+
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import CommandKind, Rollout
+
+#: The command of each task, by the kind of the rollout.
+TASK_KINDS = {
+    CommandKind.RESUME_TASKS: CommandKind.RESUME_TASK,
+    CommandKind.SKIP_RECORDS: CommandKind.SKIP_RECORD,
+    CommandKind.RESTART_TASKS: CommandKind.RESTART_TASK,
+}
+#: A rollout that has not ended by then expires.
+ROLLOUT_EXPIRY = timedelta(hours=24)
+#: The part of the tasks in the second wave; the first has one task.
+SECOND_WAVE = 0.1
+#: The limits of one step, and how often steps are made.
+MAX_PER_STEP = 500
+STEP_SECONDS = 5
+MAX_OBSERVE_SECONDS = 3_600
+MAX_TASKS_PER_MINUTE = MAX_PER_STEP * 60 // STEP_SECONDS
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rollout has achieved so far."""
+
+    #: Commands by what became of them; `open` ones wait for an answer.
+    issued: int = 0
+    open: int = 0
+    applied: int = 0
+    #: Tasks that stopped again after their command was applied, for the rollout's cause.
+    stopped_again: int = 0
+    #: Stopped tasks without a command of this rollout.
+    waiting: int = 0
+    #: When the newest command was issued, and when the server received the last answer.
+    issued_at: datetime | None = None
+    answered_at: datetime | None = None
+
+    @property
+    def not_applied(self) -> int:
+        """The commands that were refused, expired or cancelled."""
+        return self.issued - self.open - self.applied
+
+
+class Issue(msgspec.Struct, frozen=True):
+    """Issue the commands of the next tasks, at most `tasks`."""
+
+    tasks: int
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Do nothing now."""
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """The rollout is APPLIED."""
+
+    detail: str
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """The rollout is CANCELLED: no further command is issued."""
+
+    reason: str
+
+
+def check_rollout(rollout: Rollout) -> None:
+    """Raise InvalidValue for values outside their limits."""
+    limits = (
+        ("observe_seconds", rollout.observe_seconds, 0, MAX_OBSERVE_SECONDS),
+        ("tasks_per_minute", rollout.tasks_per_minute, 1, MAX_TASKS_PER_MINUTE),
+    )
+    for name, value, least, most in limits:
+        if not least <= value <= most:
+            raise InvalidValue(name, value, f"a whole number from {least:,} to {most:,}")
+
+
+def wave_ends(rollout: Rollout) -> list[int]:
+    """Return the number of issued commands at the end of each wave."""
+    if not rollout.waves:
+        return [rollout.tasks]
+    second = 1 + math.ceil(SECOND_WAVE * rollout.tasks)
+    return sorted({min(end, rollout.tasks) for end in (1, second, rollout.tasks)})
+
+
+def next_step(rollout: Rollout, progress: Progress, now: datetime) -> Issue | Wait | Finish | Stop:
+    """Return what a rollout does next. It depends on stored states alone, so it may be repeated."""
+    if progress.stopped_again:
+        return Stop(_recurrence(progress))
+    if progress.not_applied > progress.applied:
+        missing = f"{progress.not_applied:,} of {_tasks(progress.issued)}"
+        return Stop(f"{missing} did not apply the command")
+    ends = wave_ends(rollout)
+    between_waves = progress.issued in ends or not progress.waiting
+    if progress.issued and between_waves and not _is_observed(rollout, progress, now):
+        return Wait()
+    end = next((end for end in ends if end > progress.issued), 0)
+    if end and progress.waiting:
+        number = min(end - progress.issued, progress.waiting, _allowed(rollout, progress, now))
+        return Issue(number) if number else Wait()
+    return Finish(_result(rollout, progress))
+
+
+def _is_observed(rollout: Rollout, progress: Progress, now: datetime) -> bool:
+    """Whether all commands are answered, and the time after the last answer is over."""
+    if progress.open or progress.answered_at is None:
+        return False
+    return now - progress.answered_at >= timedelta(seconds=rollout.observe_seconds)
+
+
+def _allowed(rollout: Rollout, progress: Progress, now: datetime) -> int:
+    """Return how many commands the rate allows now."""
+    if not rollout.waves or progress.issued_at is None:
+        return MAX_PER_STEP - min(progress.open, MAX_PER_STEP)
+    per_second = rollout.tasks_per_minute / 60
+    elapsed = (now - progress.issued_at).total_seconds()
+    # The time of the observation is not caught up.
+    elapsed = min(elapsed, max(STEP_SECONDS, 1 / per_second))
+    return min(int(elapsed * per_second), MAX_PER_STEP)
+
+
+def _recurrence(progress: Progress) -> str:
+    again = f"{progress.stopped_again:,} of {_tasks(progress.applied)} stopped again"
+    if not progress.waiting:
+        return again
+    return f"{again}; {_tasks(progress.waiting)} got no command"
+
+
+def _result(rollout: Rollout, progress: Progress) -> str:
+    applied = f"{progress.applied:,} of {_tasks(progress.issued)} applied the command"
+    return f"{applied}; none stopped again within {rollout.observe_seconds} s"
+
+
+def _tasks(number: int) -> str:
+    return "1 task" if number == 1 else f"{number:,} tasks"

@@ -1,0 +1,90 @@
+"""Rollouts: one command for all tasks that a cause has stopped, in waves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_POST
+
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.commands.request import NEEDS_REASON, CommandRequest
+from arrester.controlplane.domain.commands.rollout import (
+    MAX_OBSERVE_SECONDS,
+    MAX_TASKS_PER_MINUTE,
+    TASK_KINDS,
+)
+from arrester.controlplane.domain.errors import CommandForbidden, InvalidValue
+from arrester.controlplane.domain.events import CommandKind, Rollout
+from arrester.dashboard.components import command_delivery, forms
+from arrester.dashboard.pages import commands
+from arrester.dashboard.permissions import Person, for_operators
+
+
+@require_GET
+@for_operators
+def dialog(request: HttpRequest, who: Person) -> HttpResponse:
+    """Show the dialog: the kinds of commands, each with its number of tasks, and the waves."""
+    return _dialog(request, request.GET)
+
+
+def _dialog(request: HttpRequest, given: Any, *, invalid: str = "") -> HttpResponse:
+    application, cause = given.get("application", ""), given.get("fingerprint", "")
+    counts = queries.rollout_tasks(application, fingerprint=cause or None)
+    some = [kind for kind, number in counts.items() if number]
+    live = command_delivery.live_instances(application)
+    context = {
+        "application": application,
+        "fingerprint": cause,
+        "kinds": [(kind.value, number) for kind, number in counts.items()],
+        "chosen": given.get("kind") or (some[0].value if some else ""),
+        "any": bool(some),
+        "rollout": Rollout(tasks=0),
+        "posted": request.POST,
+        "max_observe": MAX_OBSERVE_SECONDS,
+        "max_rate": MAX_TASKS_PER_MINUTE,
+        "recipients": command_delivery.recipients(live),
+        "invalid": invalid,
+    }
+    return forms.dialog(request, "rollout", context)
+
+
+@require_POST
+@for_operators
+def start(request: HttpRequest, who: Person) -> HttpResponse:
+    """Start the rollout of the dialog, and show its page."""
+    application = request.POST.get("application", "")
+    try:
+        requested = _requested(request, who)
+        command = actions.start_rollout(application, requested)
+    except (InvalidValue, CommandForbidden) as error:
+        return _dialog(request, request.POST, invalid=f"{error}.")
+    return forms.page_after(
+        request,
+        lambda: commands.show(request, who, command.id),
+        redirect_to=reverse("command", args=[command.id]),
+    )
+
+
+def _requested(request: HttpRequest, who: Person) -> CommandRequest:
+    kind = request.POST.get("kind", "")
+    if kind not in list(TASK_KINDS):
+        raise InvalidValue("kind", kind, ", ".join(TASK_KINDS))
+    reason = forms.reason(request)
+    if CommandKind(kind) in NEEDS_REASON and reason is None:
+        raise InvalidValue("reason", "", "a text: skipping records needs a reason")
+    rollout = Rollout(
+        fingerprint=request.POST.get("fingerprint") or None,
+        tasks=0,
+        waves="waves" in request.POST,
+        observe_seconds=forms.whole_number("observe_seconds", request.POST),
+        tasks_per_minute=forms.whole_number("tasks_per_minute", request.POST),
+    )
+    return CommandRequest(
+        command=forms.act_id(request),
+        kind=CommandKind(kind),
+        actor=who.name,
+        reason=reason,
+        rollout=rollout,
+    )
