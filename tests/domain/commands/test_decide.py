@@ -53,7 +53,8 @@ PAUSED = [*histories.started(), *histories.paused()]
 
 def request(kind: CommandKind, task: TaskId | None) -> CommandRequest:
     target = 9 if kind is CommandKind.RESUME_AT else None
-    about = "x" if kind is CommandKind.SET_POLICY else None
+    of_pipeline = (CommandKind.SET_POLICY, CommandKind.RESTART_PIPELINE)
+    about = "x" if kind in of_pipeline else None
     return CommandRequest(
         command=ID,
         kind=kind,
