@@ -152,13 +152,11 @@ def _for_role(
 
 
 def message_page(request: HttpRequest, text: str, *, status: int) -> HttpResponse:
-    """Return a page with only a message; for a refresh, a banner."""
-    if "HX-Request" in request.headers:
-        response = render(request, "dashboard/refusal_banner.html", {"text": text}, status=status)
-        response["HX-Reswap"] = "none"
-        return response
+    """Return a page with only a message; the script of an open page shows the message on it."""
     context = {"text": text, "status": status}
-    return render(request, "dashboard/message_page.html", context, status=status)
+    response = render(request, "dashboard/message_page.html", context, status=status)
+    response["HX-Reswap"] = "none"
+    return response
 
 
 def _to_login(request: HttpRequest) -> HttpResponse:

@@ -5,6 +5,8 @@
 // scroll and opened details. Dialogs are outside of these regions. All windows of a browser share one stream
 // (`stream.js`, in a shared worker): HTTP/1.1 allows six connections only.
 
+import { check, isLost } from "./connection.js";
+
 const GATHER_MS = 300;
 const POLL_MS = 5000;
 const HIDDEN_POLL_MS = 30_000;
@@ -17,8 +19,9 @@ let port = null;
 let position = body.dataset.position;
 let gathering = null;
 let connected = false;
-let reachable = true;
 let titled = Date.now();
+const begun = new WeakMap();
+let acted = 0;
 
 const wanted = () => localStorage.getItem(SWITCH) !== "off";
 const active = () => wanted() && !document.hidden;
@@ -44,7 +47,11 @@ function gather(application) {
 }
 
 function receive({ data: message }) {
-  if (message.kind === "state") show(message.connected);
+  if (message.kind === "state") {
+    // A stream that ends is the first sign of a server that ends; one that opens, of a server that is back.
+    if (message.connected !== connected && (connected || isLost())) check();
+    show(message.connected);
+  }
   if (message.kind !== "changed") return;
   position = message.position || position;
   for (const name of message.names) gather(name);
@@ -95,14 +102,16 @@ function poll() {
   if (!active()) return;
   open();
   send("look");
+  // `connection.js` tries again.
+  if (isLost()) return;
   if (!connected) refresh(new Set(["*"]));
   else for (const region of document.querySelectorAll("[data-poll]")) htmx.trigger(region, "arrester:changed");
 }
 
 function show(isConnected) {
   connected = isConnected;
-  const state = !wanted() ? "off" : !reachable ? "unreachable" : connected ? "on" : "polling";
-  const words = { on: "Live", off: "Live off", polling: "Polling every 5 s", unreachable: "Server unreachable" };
+  const state = !wanted() ? "off" : isLost() ? "unreachable" : connected ? "on" : "polling";
+  const words = { on: "Live", off: "Live off", polling: "Polling every 5 s", unreachable: "Unreachable" };
   for (const button of document.querySelectorAll("[data-live-switch]")) {
     button.dataset.state = state;
     button.setAttribute("aria-pressed", String(wanted()));
@@ -122,9 +131,19 @@ document.addEventListener("click", (event) => {
   resume();
 });
 document.addEventListener("visibilitychange", resume);
-body.addEventListener("htmx:sendError", () => { reachable = false; show(connected); });
-body.addEventListener("htmx:afterRequest", (event) => {
-  if (event.detail.xhr?.status > 0) { reachable = event.detail.xhr.status < 500; show(connected); }
+body.addEventListener("arrester:connection", () => {
+  if (isLost()) show(connected);
+  else resume();
+});
+// A refresh that began before the result of an act may show the state before it: it is repeated.
+body.addEventListener("htmx:beforeSend", ({ detail }) => begun.set(detail.xhr, performance.now()));
+body.addEventListener("htmx:beforeSwap", ({ detail }) => {
+  if (detail.target.id !== "live") return;
+  if (detail.requestConfig.verb !== "get") acted = performance.now();
+  else if (begun.get(detail.xhr) < acted) {
+    detail.shouldSwap = false;
+    gather("*");
+  }
 });
 window.addEventListener("pagehide", () => { send("leave"); connected = false; });
 window.addEventListener("pageshow", (event) => { if (event.persisted) resume(); });

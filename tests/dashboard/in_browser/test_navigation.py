@@ -7,13 +7,21 @@ import re
 
 import pytest
 from django.urls import reverse
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import APIResponse, Browser, Page, Route, expect
 from redis import Redis
 
 from arrester.controlplane import embedded, queries
 from arrester.controlplane.domain.wire import codec
 from tests.dashboard import every_page
-from tests.dashboard.browser import expect_no_reload, log_in, open_dialog, open_live, web, window
+from tests.dashboard.browser import (
+    expect_no_reload,
+    log_in,
+    open_dialog,
+    open_live,
+    violations,
+    web,
+    window,
+)
 from tests.dashboard.conftest import make_user
 from tests.dashboard.story import TYPO, Story, failure
 from tests.patience import PATIENCE_MS
@@ -253,17 +261,126 @@ def test_error_groups_are_selected_and_muted_or_resolved_together(page: Page, st
 
 
 def test_a_page_survives_a_server_restart_and_catches_up(browser: Browser, story: Story) -> None:
+    task = story.pauses("JFK", held=5)
     with web() as url:
         context = browser.new_context(base_url=url)
         page = context.new_page()
-        switch = page.locator("[data-live-switch]")
+        switch, banner = page.locator("[data-live-switch]"), page.locator("#offline")
+        dialog = page.get_by_role("dialog")
+        confirm = dialog.get_by_role("button", name="Skip record and resume")
         log_in(page, "ana")
-        open_live(page, url)
-    expect(switch).not_to_have_attribute("data-state", "on", timeout=PATIENCE_MS)
-    story.pauses("JFK")
+        open_live(page, reverse("task", args=[task.digest]))
+        expect(banner).to_be_hidden()
+        page.locator("#skip").click()
+        dialog.get_by_label("Reason").fill("a typo in the source")
+    expect(banner).to_contain_text("The server does not answer.", timeout=PATIENCE_MS)
+    expect(banner).to_contain_text(
+        re.compile(r"Since \d\d:\d\d:\d\d \(\d+ s\)\. (Next try in|Trying)")
+    )
+    expect(switch).to_have_attribute("data-state", "unreachable")
+    expect(dialog.get_by_role("alert")).to_contain_text("Typed text stays here")
+    expect(confirm).to_be_disabled()
+    expect(confirm).to_have_attribute("title", "The server does not answer.")
+    # A click is stopped, too.
+    confirm.click(force=True)
+    dialog.get_by_role("button", name="Cancel").focus()
+    assert violations(page) == []
+    story.pauses("JFK", held=77)
     with web(port=int(url.rpartition(":")[2])):
-        waiting = page.locator("#needs").get_by_text("delays_JFK")
-        expect(waiting).to_be_visible(timeout=PATIENCE_MS)
+        expect(banner).to_be_hidden(timeout=PATIENCE_MS)
         expect(switch).to_have_attribute("data-state", "on", timeout=PATIENCE_MS)
+        expect(page.locator(".facts b").first).to_have_text("77")
+        assert queries.commands().rows == ()
+        expect(dialog.get_by_role("alert")).to_have_count(0)
+        expect(dialog.get_by_label("Reason")).to_have_value("a typo in the source")
+        confirm.click()
+        expect(dialog).to_be_hidden()
+        expect(page.get_by_text("“a typo in the source”")).to_be_visible()
         expect_no_reload(page)
         context.close()
+
+
+def test_each_failed_request_is_named_and_loses_no_text(
+    browser: Browser, server: str, story: Story
+) -> None:
+    digest = story.pauses("JFK", held=5).digest
+    context = browser.new_context(base_url=server)
+    page = context.new_page()
+    dialog, banner = page.get_by_role("dialog"), page.locator("#offline")
+    skip = reverse("skip", args=[digest])
+    log_in(page, "ana")
+    open_live(page, reverse("task", args=[digest]))
+    # A dialog that cannot be opened.
+    page.route("**/ask", lambda route: route.fulfill(status=500, body="broken"))
+    page.locator("#skip").click()
+    notices = page.locator("#notices")
+    expect(notices).to_contain_text("Skip record and resume: 500")
+    page.unroute("**/ask")
+    page.locator("#skip").click()
+    expect(notices).to_be_empty()
+    reason = dialog.get_by_label("Reason")
+    reason.fill("a typo in the source")
+    confirm = dialog.get_by_role("button", name="Skip record and resume")
+    # The connection breaks after the server has executed the form.
+    page.route(f"**{skip}", lambda route: route.fetch() and route.abort())
+    confirm.click()
+    expect(dialog.locator("[data-failed]")).to_contain_text(
+        "It is unknown whether the server has executed it. Repeat it when the server answers:"
+        " the same form is executed once."
+    )
+    page.unroute(f"**{skip}")
+    page.route(f"**{skip}", lambda route: route.fulfill(status=403, body="<main><p>No role.</p>"))
+    confirm.click()
+    expect(dialog.locator("[data-failed]")).to_have_text(re.compile("resume: No role."))
+    expect(reason).to_have_value("a typo in the source")
+    expect(banner).to_be_hidden()
+    page.unroute(f"**{skip}")
+    confirm.click()
+    expect(dialog).to_be_hidden()
+    assert [each.reason for each in queries.commands().rows] == ["a typo in the source"]
+    # A page that cannot be refreshed names the reason until it is refreshed again.
+    page.route(f"**{reverse('task', args=[digest])}", lambda route: route.fulfill(status=500))
+    story.pauses("LGA")
+    expect(notices).to_contain_text("This page cannot be updated, and shows an earlier state: 500")
+    page.unroute(f"**{reverse('task', args=[digest])}")
+    expect(notices).to_be_empty(timeout=PATIENCE_MS)
+    context.set_offline(True)
+    expect(banner).to_contain_text("This device has no network.", timeout=PATIENCE_MS)
+    context.set_offline(False)
+    expect(banner).to_be_hidden(timeout=PATIENCE_MS)
+    expect_no_reload(page)
+    context.close()
+
+
+def test_a_refresh_from_before_a_click_does_not_replace_its_result(
+    page: Page, story: Story
+) -> None:
+    task = story.pauses("JFK", held=5)
+    story.resumes("JFK", story.command(task))
+    story.pauses("JFK", held=5)
+    own = reverse("task", args=[task.digest])
+    open_live(page, own)
+    waiting: list[tuple[Route, APIResponse]] = []
+
+    def delay(route: Route) -> None:
+        if waiting or route.request.method != "GET":
+            route.continue_()
+        else:
+            waiting.append((route, route.fetch()))
+
+    page.route(f"**{own}", delay)
+    story.pauses("JFK", held=6)
+    for _ in range(PATIENCE_MS // 50):
+        if waiting:
+            break
+        page.wait_for_timeout(50)
+    page.locator("#resume").click()
+    expect(page.get_by_text("waiting for an instance")).to_be_visible()
+    ((route, response),) = waiting
+    assert "APPLIED" in response.text()
+    with page.expect_response(lambda each: each.request == route.request):
+        route.fulfill(response=response)
+    page.wait_for_timeout(100)
+    expect(page.locator("#actions")).not_to_contain_text("APPLIED", timeout=1)
+    expect(page.get_by_text("waiting for an instance")).to_be_visible()
+    page.unroute_all()
