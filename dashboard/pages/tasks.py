@@ -17,7 +17,13 @@ from arrester.controlplane.domain.state.states import (
     ThreadState,
     ThreadStatus,
 )
-from arrester.dashboard.components import buttons, command_delivery, failure_rates, filters
+from arrester.dashboard.components import (
+    attempt_folds,
+    buttons,
+    command_delivery,
+    failure_rates,
+    filters,
+)
 from arrester.dashboard.components.state_timeline import strip
 from arrester.dashboard.page_frame import (
     Notice,
@@ -152,7 +158,7 @@ def _current_context(who: Person, detail: queries.TaskDetail, digest: str) -> di
         "note_id": uuid7(now),
         "meters": policy_text.meters(detail.state, detail.thread, now=now),
         "recipient": command_delivery.recipient(detail.thread, live),
-        "recent": changes[:RECENT],
+        "recent": attempt_folds.rows(changes)[:RECENT],
         "pause_is_over": (detail.state.paused_until or now) < now,
         "strip": strip(changes, now=now, ended=run.since if run and not _runs(run) else None),
         "stale": _out_of_date(detail.thread, [each.instance for each in live]),
@@ -194,6 +200,7 @@ def history(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
         "views": VIEWS.items(),
         "view": view,
         "history": events,
+        "rows": attempt_folds.rows(events.rows) if view == "compact" else events.rows,
         "json": event_text.as_json(events.rows) if view == "json" else "",
     }
     return page(

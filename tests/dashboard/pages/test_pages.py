@@ -21,10 +21,14 @@ from redis import Redis
 from arrester.controlplane import actions, models, queries
 from arrester.controlplane.domain.errors import CommandForbidden
 from arrester.controlplane.domain.events import (
+    CommandApplied,
+    Event,
+    EventData,
     RecordFailed,
     RecordsHeld,
     Response,
     ResumeHow,
+    StoredEvent,
     TaskPaused,
     TaskResumed,
     ThreadDied,
@@ -34,7 +38,8 @@ from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.web.middleware import Compression
-from arrester.dashboard.components import attention
+from arrester.dashboard.components import attempt_folds, attention
+from arrester.dashboard.components.attempt_folds import AttemptFold
 from arrester.dashboard.components.task_grid import DENSE_FROM
 from arrester.dashboard.pages import applications
 from tests import histories
@@ -309,7 +314,7 @@ def test_the_task_page_shows_the_cause_of_a_pause(flights: Story, operator: Clie
     assert "N384HA" in page and "redacted on the driver" in page
     assert '<span class="frame-own">  File &quot;/srv/flights/checks.py&quot;, line 41' in page
     assert '<span class="frame-other">  File &quot;/opt/spark/python/lib/pyspark.zip' in page
-    assert "Applies within about a second: spark-driver-0, pid 4242, last seen" in page
+    assert "Applied by spark-driver-0, pid 4242, last seen" in page
 
 
 def test_a_resumed_task_shows_its_last_pause(flights: Story, operator: Client) -> None:
@@ -626,6 +631,80 @@ def test_a_history_is_compact_full_or_json(flights: Story, operator: Client) -> 
     assert [each["type"] for each in listed] == ["RecordsHeld", "TaskPaused", "RecordFailed"]
 
 
+def test_repeated_attempts_are_one_row_of_the_compact_history(
+    flights: Story, operator: Client
+) -> None:
+    task = flights.pauses("JFK", held=5)
+    for actor in ("ana", "ben", "ana"):
+        command = actions.resume_task(task.digest, actor=actor).id
+        flights.fetches(command)
+        resumed = TaskResumed(task="JFK", how=ResumeHow.RETRY, actor=actor)
+        flights.report(resumed, CommandApplied(command=command), caused_by=command)
+        flights.pauses("JFK", held=5)
+    flights.resumes("JFK", actions.skip_record(task.digest, actor="ana", reason="typo").id)
+    url = reverse("task-history", args=[task.digest])
+    for address in (url, reverse("task", args=[task.digest])):
+        page = text(operator, address)
+        (row,) = re.findall(r'<li id="attempts-.*?</summary>', page, re.DOTALL)
+        assert "Resumed and failed again" in row
+        assert "at position 151,974, 3 times, " in row and "by ana, ben" in row
+        before = page[: page.index(row)]
+        assert before.count("Task paused") == 0 and before.count("Task resumed") == 1
+        # In the row, and the first stop after it.
+        assert page.count("<b>Task paused</b>") == 4
+    assert "attempts-" not in text(operator, f"{url}?view=full")
+
+
+def test_attempts_at_other_positions_or_with_other_events_between_are_rows() -> None:
+    def stop(position: int) -> TaskPaused:
+        return TaskPaused(task="JFK", position=position, failure=TYPO)
+
+    def shown(*data: EventData) -> list[str]:
+        stored = [
+            StoredEvent(
+                application="a",
+                sequence=sequence,
+                batch=uuid4(),
+                event=Event(occurred_at=datetime.now(UTC), data=each),
+                received_at=datetime.now(UTC),
+            )
+            for sequence, each in enumerate(data, start=1)
+        ]
+        return [
+            f"{row.attempts}x{row.position}"
+            if isinstance(row, AttemptFold)
+            else type(row.event.data).__name__
+            for row in reversed(attempt_folds.rows(stored[::-1]))
+        ]
+
+    retry = TaskResumed(task="JFK", how=ResumeHow.RETRY)
+    skip = TaskResumed(task="JFK", how=ResumeHow.SKIP)
+    assert shown(stop(1), retry, stop(1), retry, stop(2), retry) == [
+        "TaskPaused", "TaskResumed", "TaskPaused", "TaskResumed", "TaskPaused", "TaskResumed",
+    ]  # fmt: skip
+    again = (retry, stop(1))
+    assert shown(stop(1), *again, *again, skip, stop(1), *again, *again, *again) == [
+        "TaskPaused", "2x1", "TaskResumed", "TaskPaused", "3x1",
+    ]  # fmt: skip
+    # The page begins in the middle of an attempt.
+    assert shown(*again, *again, *again)[-1] == "2x1"
+
+
+def test_a_task_shows_how_long_the_last_commands_took(flights: Story, operator: Client) -> None:
+    url = reverse("task", args=[flights.pauses("JFK").digest])
+    assert ", between two micro-batches." in text(operator, url)
+    for shift in (3, 3, 30):
+        command = flights.command(flights.pauses("LGA"))
+        flights.resumes("LGA", command)
+        earlier = "UPDATE command SET issued_at = issued_at - %s * interval '1 s' WHERE id = %s"
+        with connection.cursor() as cursor:
+            cursor.execute(earlier, [shift, command])
+    shown = re.search(
+        r"within (\S+) s \(median of the last 3 commands of flights\)", text(operator, url)
+    )
+    assert shown and 3.0 <= float(shown[1]) < 30
+
+
 def test_a_record_is_shown_pretty_raw_and_in_hex(flights: Story, operator: Client) -> None:
     record: dict[str, object] = {"a": "b\u00a0c", "blob": "base64:AAEC", "long": "x…[cut]"}
     page = text(operator, reverse("task", args=[flights.pauses("JFK", record=record).digest]))
@@ -837,7 +916,8 @@ def test_an_unreachable_postgresql_is_503(
         assert operator.post(reverse("logout")).status_code == 503
     assert login.status_code == 503 and b"PostgreSQL does not answer" in login.content
     assert (refresh.status_code, refresh.headers["HX-Reswap"]) == (503, "none")
-    assert b'id="banners"' in refresh.content
+    # The script of the page shows the message.
+    assert b'<p class="break">PostgreSQL does not answer' in refresh.content
 
 
 def test_login_and_logout(db: None, client: Client) -> None:
