@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 from django.db import DataError, OperationalError
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
@@ -97,6 +98,8 @@ def _problem(error: ArresterError) -> dict[str, Any]:
             problem |= {"oldest": oldest, "position": error.position}
         case CommandForbidden() | GroupActForbidden():
             problem |= {"state": error.state, "position": error.sequence}
+            if isinstance(error, CommandForbidden) and error.pending is not None:
+                problem["pending"] = msgspec.to_builtins(error.pending)
         case RedisUnavailable():
             problem |= {"service": "redis"}
     return problem

@@ -15,9 +15,14 @@ from django.conf import settings
 from arrester.controlplane import store
 from arrester.controlplane.actions.transaction import advance, check_text, new_id
 from arrester.controlplane.domain.commands.decide import decide
-from arrester.controlplane.domain.commands.refusals import cancel_refusal
+from arrester.controlplane.domain.commands.refusals import cancel_refusal, pending_command
 from arrester.controlplane.domain.commands.request import CommandRequest
-from arrester.controlplane.domain.errors import CommandForbidden, InvalidValue, NotFound
+from arrester.controlplane.domain.errors import (
+    CommandForbidden,
+    InvalidValue,
+    NotFound,
+    PendingCommand,
+)
 from arrester.controlplane.domain.events import (
     ApplicationOpened,
     CommandCancelled,
@@ -124,9 +129,24 @@ def issue_command(application: str, requested: CommandRequest) -> CommandState:
             task = state.tasks.get(requested.task.digest)
             status = TaskStatus.RUNNING if task is None else task.status
         raise CommandForbidden(
-            command.outcome or "refused", state=status, sequence=command.sequence
+            command.outcome or "refused",
+            state=status,
+            sequence=command.sequence,
+            pending=_pending(requested, command, state),
         )
     return command
+
+
+def _pending(
+    requested: CommandRequest, refused: CommandState, state: StreamState
+) -> PendingCommand | None:
+    """Return the command in progress because of which one was refused; None: another reason."""
+    pending = pending_command(requested, state, reason=refused.outcome)
+    if pending is None:
+        return None
+    return PendingCommand(
+        id=pending.id, kind=pending.kind.value, actor=pending.actor, issued_at=pending.issued_at
+    )
 
 
 def command_tasks(

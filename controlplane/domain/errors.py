@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
+from uuid import UUID
+
+import msgspec
 
 #: Longer values are cut in messages.
 _VALUE_CHARACTERS = 300
@@ -47,14 +50,34 @@ class MalformedBatch(ArresterError):
     """The bytes are not a batch of events; quarantine them, do not read them again."""
 
 
-class CommandForbidden(ArresterError):
-    """The state forbids this command; nothing was changed."""
+class PendingCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """A command in progress that forbids another one."""
 
-    def __init__(self, reason: str, *, state: str, sequence: int = 0) -> None:
+    id: UUID
+    kind: str
+    actor: str
+    issued_at: datetime
+
+
+class CommandForbidden(ArresterError):
+    """The state forbids this command; nothing was changed.
+
+    `pending` is the command in progress that forbids it, if one does.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        state: str,
+        sequence: int = 0,
+        pending: PendingCommand | None = None,
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.state = state
         self.sequence = sequence
+        self.pending = pending
 
 
 class GroupActForbidden(ArresterError):

@@ -11,11 +11,13 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 
 from arrester.controlplane.domain.errors import CommandForbidden, GroupActForbidden, InvalidValue
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.error_groups import PERIODS, GroupAct, GroupRequest
+from arrester.controlplane.domain.state.states import CommandState
 from arrester.dashboard.components import time_range
 from arrester.dashboard.components.command_delivery import expiry_minutes
 from arrester.dashboard.page_frame import Notice
@@ -103,15 +105,40 @@ def act_and_show(
     redirect_to: str,
     link: str = "",
 ) -> HttpResponse:
-    """Act, and return the page after it; 409 with the reason and a link if the state refuses it."""
+    """Act, and return the page after it; 409 with the reason and a link if the state refuses it.
+
+    If the command of the form had ended before, a notice states that nothing was issued: its result
+    is not that of this click.
+    """
+    began = timezone.now()
     notice, status = None, 200
     try:
-        act()
+        done = act()
     except (CommandForbidden, GroupActForbidden) as refused:
-        label = "View command" if link else ""
-        notice = Notice(text=f"Refused: {refused}.", url=link, link=label, bad=True)
-        status = 409
+        notice, status = _refused(refused, link), 409
+    else:
+        match done:
+            case CommandState(issued_at=issued_at) if issued_at < began and done.status.final:
+                # A cancel returns another command than that of the form.
+                notice = _ended_before(done, link) if done.id == act_id(request) else None
     return page_after(request, partial(show, notice=notice, status=status), redirect_to=redirect_to)
+
+
+def _refused(refused: CommandForbidden | GroupActForbidden, link: str) -> Notice:
+    pending = refused.pending if isinstance(refused, CommandForbidden) else None
+    if pending is not None:
+        url, label = reverse("command", args=[pending.id]), "View pending command"
+    else:
+        url, label = link, "View command" if link else ""
+    return Notice(text=f"Refused: {refused}.", url=url, link=label, bad=True)
+
+
+def _ended_before(command: CommandState, link: str) -> Notice:
+    text = (
+        f"No command was issued: this form was sent at {command.issued_at:%H:%M:%S} UTC already,"
+        f" and its command is {command.status}. To issue another one, press the button again."
+    )
+    return Notice(text=text, url=link, link="View command", bad=True)
 
 
 def mute_options(request: HttpRequest) -> dict[str, Any]:

@@ -108,6 +108,15 @@ class FailureFieldSerializer(serializers.Serializer[Any]):
     attempts = serializers.IntegerField()
 
 
+class PendingCommandSerializer(serializers.Serializer[Any]):
+    """The command in progress that forbids another one."""
+
+    id = serializers.UUIDField()
+    kind = serializers.CharField()
+    actor = serializers.CharField()
+    issued_at = serializers.DateTimeField()
+
+
 class ProblemSerializer(serializers.Serializer[Any]):
     """An error response."""
 
@@ -116,6 +125,9 @@ class ProblemSerializer(serializers.Serializer[Any]):
     value = serializers.JSONField(required=False, help_text="400: the invalid value.")
     allowed = serializers.CharField(required=False, help_text="400: the allowed values.")
     state = serializers.CharField(required=False, help_text="409: the state that forbids the act.")
+    pending = PendingCommandSerializer(
+        required=False, help_text="409: the command in progress that forbids this one, if any."
+    )
     service = serializers.CharField(
         required=False, help_text="503: the service that does not answer, postgres or redis."
     )

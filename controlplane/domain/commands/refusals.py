@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from msgspec import UNSET
 
 from arrester.controlplane.domain.commands.pipeline_refusals import (
@@ -72,6 +74,23 @@ def _overlap(one: Rollout, other: Rollout) -> bool:
 
 def _is_latched(state: StreamState) -> bool:
     return state.application.status is ApplicationStatus.LATCHED
+
+
+def pending_command(
+    requested: CommandRequest, state: StreamState, *, reason: str | None
+) -> CommandState | None:
+    """Return the open command that is the reason of a refusal; None if it has another reason.
+
+    Without this command, the state would not refuse `requested` for that reason.
+    """
+    if refusal(requested, state) != reason:
+        return None
+    for command in open_commands(state):
+        if command.task in (None, requested.task):
+            others = {id: each for id, each in state.commands.items() if id != command.id}
+            if refusal(requested, replace(state, commands=others)) != reason:
+                return command
+    return None
 
 
 def cancel_refusal(command: CommandState) -> str | None:

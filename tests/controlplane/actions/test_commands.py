@@ -130,8 +130,9 @@ def test_a_repeated_command_id_has_the_same_result_and_changes_nothing(paused: R
 
     other = uuid4()
     for _ in range(2):
-        with pytest.raises(CommandForbidden, match="already in progress"):
+        with pytest.raises(CommandForbidden, match="already in progress") as refused:
             actions.resume_task(JFK.digest, actor="ben", command=other)
+        assert refused.value.pending is not None and refused.value.pending.id == id
     assert types().count("CommandRefused") == 1
 
 

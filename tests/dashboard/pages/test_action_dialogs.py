@@ -45,8 +45,31 @@ def test_a_double_click_is_one_command(flights: Story, operator: Client) -> None
     url = reverse("resume", args=[flights.pauses("JFK").digest])
     command = str(uuid4())
     assert press(operator, url, id=command)[0] == 200
-    assert press(operator, url, id=command)[0] == 200
+    status, page = press(operator, url, id=command)
+    assert status == 200 and "No command was issued" not in page
     assert commands() == [("RESUME_TASK", "ISSUED")]
+    status, page = press(operator, url)
+    assert status == 409 and "RESUME_TASK by ana is already in progress" in page
+    assert f'<a href="{reverse("command", args=[command])}">View pending command</a>' in page
+
+
+def test_the_result_of_an_earlier_command_is_not_the_answer_to_a_click(
+    flights: Story, operator: Client
+) -> None:
+    task = flights.pauses("JFK").digest
+    url = reverse("resume", args=[task])
+    first = uuid4()
+    press(operator, url, id=first)
+    flights.resumes("JFK", first)
+    flights.pauses("JFK")
+    # A window that has not been refreshed since sends the same form again.
+    status, page = press(operator, url, id=first)
+    assert status == 200
+    assert "No command was issued: this form was sent at" in page
+    assert "its command is APPLIED. To issue another one, press the button again." in page
+    assert commands() == [("RESUME_TASK", "APPLIED")]
+    status, page = press(operator, url)
+    assert "waiting for an instance" in page and "APPLIED" not in page
 
 
 def test_a_refresh_between_two_clicks_keeps_the_command_id(
@@ -241,7 +264,7 @@ def test_a_policy_is_set_for_a_stage_and_removed(flights: Story, operator: Clien
     own, url = reverse("application", args=["flights"]), reverse("set-policy", args=["flights"])
     ask = reverse("policy-dialog", args=["flights"])
     dialog = operator.get(ask, STAGE).content.decode()
-    assert "Applies within about a second: spark-driver-0" in dialog
+    assert "Applied by spark-driver-0" in dialog
     assert 'value="PAUSE"' in dialog and 'value="RETRY"' not in dialog
     assert "As in the code" not in dialog
     assert 'value="RETRY"' in operator.get(ask, STAGE | {"stage": "deserialize"}).content.decode()

@@ -286,6 +286,8 @@ def test_a_policy_is_set_and_removed_by_rest(flights: Story, operator: Client) -
     )
     status, issued = command(operator, **asked, stage="produce", answer=None)
     assert (status, issued["answer"]) == (202, None)
+    status, problem = command(operator, **asked, stage="produce", answer="FAIL")
+    assert (status, problem["pending"]["id"]) == (409, issued["id"])
 
 
 def test_a_repeated_command_is_one_command(flights: Story, operator: Client) -> None:
@@ -295,7 +297,9 @@ def test_a_repeated_command_is_one_command(flights: Story, operator: Client) -> 
     assert first["id"] == second["id"]
     id = str(uuid4())
     _, third = command(operator, id=id, kind="RESUME_TASK", task=task)
-    assert third["state"] == "PAUSED"  # Refused: the first is still in progress.
+    assert third["state"] == "PAUSED"
+    pending = {name: first[name] for name in ("id", "kind", "actor", "issued_at")}
+    assert third["pending"] == pending
     assert len(list(every(operator, "commands"))) == 2
 
 
