@@ -16,6 +16,7 @@ from arrester.controlplane.queries.current_state.applications import (
     applications,
     positions,
 )
+from arrester.controlplane.queries.current_state.applied_times import AppliedTimes, applied_times
 from arrester.controlplane.queries.current_state.commands import (
     command,
     commands,
@@ -32,6 +33,7 @@ from arrester.controlplane.queries.current_state.held_records import (
     held_over_time,
 )
 from arrester.controlplane.queries.current_state.instances import (
+    LastHeartbeat,
     instance,
     instance_counts,
     instance_page,
@@ -137,19 +139,20 @@ from arrester.controlplane.views.live_checkpoints import (
 
 __all__ = [
     "ACT_KINDS", "LATEST_STOP", "NEWEST", "SORTS", "TASK_SORTS", "Act", "ApplicationSummary",
-    "AsOf", "AuditFilter", "Checkpoints", "DeadLetterFilter", "Drain", "FailureFilter", "Gauge",
-    "GridPipeline", "GroupDetail", "GroupFilter", "Health", "Lag", "MetricValues", "Overview",
-    "Page", "PipelineKey", "PipelinePolicy", "QuarantinedEntry", "SearchResult", "Stop", "Summary",
-    "TaskDetail", "TaskFilter", "accounts", "affected", "application", "application_page",
-    "applications", "as_of", "as_of_state", "audit", "check_class", "check_group", "check_known",
-    "checkpoints", "command", "commands", "dead_letters", "drain", "event", "examples",
-    "failed_by_application", "failed_by_group", "failures", "feed", "group", "group_counts",
-    "group_history", "groups", "groups_by_key", "groups_of", "health", "held", "held_in_all",
-    "held_over_time", "instance", "instance_counts", "instance_page", "instances", "lag", "lags",
-    "last_heartbeats", "live", "metrics", "neighbours", "notes_on_command", "open_commands",
-    "overview", "paused", "paused_of", "people", "pipeline_key", "pipelines", "policies",
-    "position", "positions", "progress", "quarantine", "quarantined", "quiet_groups", "restartable",
-    "resumed_by", "rollout_tasks", "runs", "search", "stages", "state_changes", "stopped_by_group",
-    "storage", "task", "task_gauges", "task_history", "task_state_changes", "tasks", "threads",
-    "top_causes", "verdict", "without_run",
+    "AppliedTimes", "AsOf", "AuditFilter", "Checkpoints", "DeadLetterFilter", "Drain",
+    "FailureFilter", "Gauge", "GridPipeline", "GroupDetail", "GroupFilter", "Health", "Lag",
+    "LastHeartbeat", "MetricValues", "Overview", "Page", "PipelineKey", "PipelinePolicy",
+    "QuarantinedEntry", "SearchResult", "Stop", "Summary", "TaskDetail", "TaskFilter", "accounts",
+    "affected", "application", "application_page", "applications", "applied_times", "as_of",
+    "as_of_state", "audit", "check_class", "check_group", "check_known", "checkpoints", "command",
+    "commands", "dead_letters", "drain", "event", "examples", "failed_by_application",
+    "failed_by_group", "failures", "feed", "group", "group_counts", "group_history", "groups",
+    "groups_by_key", "groups_of", "health", "held", "held_in_all", "held_over_time", "instance",
+    "instance_counts", "instance_page", "instances", "lag", "lags", "last_heartbeats", "live",
+    "metrics", "neighbours", "notes_on_command", "open_commands", "overview", "paused",
+    "paused_of", "people", "pipeline_key", "pipelines", "policies", "position", "positions",
+    "progress", "quarantine", "quarantined", "quiet_groups", "restartable", "resumed_by",
+    "rollout_tasks", "runs", "search", "stages", "state_changes", "stopped_by_group", "storage",
+    "task", "task_gauges", "task_history", "task_state_changes", "tasks", "threads", "top_causes",
+    "verdict", "without_run",
 ]  # fmt: skip

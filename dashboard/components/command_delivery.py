@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.conf import settings
+from django.utils import timezone
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.commands.recipients import receives_commands
@@ -18,8 +19,13 @@ from arrester.controlplane.domain.state.states import (
     ThreadState,
     ThreadStatus,
 )
+from arrester.controlplane.domain.wire.codec import InProgress
 
 _BAD = (CommandStatus.REFUSED, CommandStatus.EXPIRED, CommandStatus.CANCELLED)
+
+
+#: What is in progress for longer was so in the last heartbeat, too.
+_LONG = timedelta(seconds=5)
 
 
 class Recipient(NamedTuple):
@@ -27,13 +33,23 @@ class Recipient(NamedTuple):
 
     instance: InstanceState
     last_heartbeat: datetime | None
+    #: The micro-batches and chunks whose end a command has to wait for.
+    in_progress: tuple[InProgress, ...] = ()
 
 
 def live_instances(*applications: str) -> list[Recipient]:
     """Return the live instances of applications with the times of their last heartbeats."""
     instances = [each for name in applications for each in queries.instances(name)]
     heartbeats = queries.last_heartbeats(instances)
-    return [Recipient(each, heartbeats.get(each.id)) for each in instances]
+    return [_recipient(each, heartbeats.get(each.id)) for each in instances]
+
+
+def _recipient(instance: InstanceState, heartbeat: queries.LastHeartbeat | None) -> Recipient:
+    if heartbeat is None:
+        return Recipient(instance, None)
+    now = timezone.now()
+    long = tuple(each for each in heartbeat.in_progress if now - each.since > _LONG)
+    return Recipient(instance, heartbeat.received_at, long)
 
 
 def recipients(live: Iterable[Recipient]) -> list[Recipient]:
@@ -42,10 +58,14 @@ def recipients(live: Iterable[Recipient]) -> list[Recipient]:
 
 
 def recipient(thread: ThreadState | None, live: Iterable[Recipient]) -> Recipient | None:
-    """Return the instance that runs the thread, if it fetches commands."""
+    """Return the instance that runs the thread, if it fetches commands, with its work for it."""
     if thread is None or thread.status is ThreadStatus.DEAD:
         return None
-    return next((each for each in recipients(live) if each.instance.id == thread.instance), None)
+    for each in recipients(live):
+        if each.instance.id == thread.instance:
+            own = (work for work in each.in_progress if work.pipeline == thread.pipeline)
+            return each._replace(in_progress=tuple(own))
+    return None
 
 
 def expiry_minutes() -> int:

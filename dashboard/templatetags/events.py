@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from django import template
 
+from arrester.controlplane import queries
 from arrester.controlplane.domain.events import StoredEvent
 from arrester.controlplane.domain.identity.names import TaskId, task_id
 from arrester.controlplane.domain.state.states import GroupState
@@ -20,7 +21,12 @@ register.filter("cause", event_text.cause)
 register.filter("event_title", event_text.title)
 register.filter("sentence", event_text.sentence)
 register.filter("steps", command_delivery.steps)
-_ACCOUNT_WORDS = {"ROLE_CHANGED": "given the role", "PASSWORD_RESET": "given a new password"}
+register.simple_tag(queries.applied_times)
+_ACCOUNT_WORDS = {
+    "ROLE_CHANGED": "given the role",
+    "PASSWORD_RESET": "given a new password",
+    "TOKEN_CREATED": "given a new token",
+}
 
 
 @register.filter

@@ -93,6 +93,13 @@ def skew(seconds: float) -> str:
 
 
 @register.filter
+def seconds(value: float) -> str:
+    """Return a duration: 0.05 s, 1.3 s, 42 s."""
+    digits = 2 if value < 1 else 1 if value < 10 else 0
+    return f"{value:,.{digits}f} s"
+
+
+@register.filter
 def period(seconds: int) -> str:
     """Return the name of a period."""
     return PERIODS.get(seconds) or f"{seconds:,} s"

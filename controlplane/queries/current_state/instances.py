@@ -42,6 +42,14 @@ class RunningInstance(msgspec.Struct, frozen=True, kw_only=True):
     in_progress: tuple[InProgress, ...] = ()
 
 
+class LastHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """When the last heartbeat of an instance was received, and what its runs processed then."""
+
+    received_at: datetime
+    #: With times by the server's clock.
+    in_progress: tuple[InProgress, ...]
+
+
 def instance(application: str, id: UUID) -> InstanceState:
     """Return an instance; raise NotFound."""
     for state in row_mapping.INSTANCES.load("application = %s AND id = %s", [application, id]):
@@ -74,11 +82,13 @@ def instance_counts(names: Sequence[str]) -> dict[str, Counter[str]]:
     return counts
 
 
-def last_heartbeats(instances: Sequence[InstanceState]) -> dict[UUID, datetime]:
-    """Return when the heartbeat of each instance was last received; empty while Redis is
-    unreachable."""
+def last_heartbeats(instances: Sequence[InstanceState]) -> dict[UUID, LastHeartbeat]:
+    """Return the last heartbeat of each instance that has one; empty while Redis is unreachable."""
     beats = heartbeats.read([(each.application, each.id) for each in instances])
-    return {id: beat.received_at for id, beat in beats.items()}
+    return {
+        id: LastHeartbeat(received_at=beat.received_at, in_progress=_in_progress(beat))
+        for id, beat in beats.items()
+    }
 
 
 def instance_page(

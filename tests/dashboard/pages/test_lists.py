@@ -282,6 +282,10 @@ def test_instances_show_clock_spool_counted_only_failures_and_long_work(
     seconds = queries.metrics().in_progress_seconds
     assert 700 <= seconds["flights", "delays"] <= 800
     assert seconds["flights", "arrivals"] <= 60
+    operator = logged_in(make_user("ana", "operator"))
+    paused = text(operator, reverse("task", args=[flights.pauses("JFK").digest]))
+    assert "In progress: batch 7 of delays, write, since" in paused and "arrivals" not in paused
+    assert "the command waits for its end" in paused
     flights.stops()
     assert 'class="empty"' in text(viewer, reverse("instances"))
     assert "spark-driver-0" in text(viewer, f"{reverse('instances')}?show=ended")
