@@ -169,6 +169,7 @@ urlpatterns = [
     path("instances", instances.instances, name="instances"),
     path("settings", settings.settings, name="settings"),
     path("settings/accounts", settings.create, name="create-account"),
+    path("settings/token", settings.create_token, name="create-token"),
     path("settings/accounts/<slug:verb>", settings.change, name="change-account"),
     path("quarantine", quarantine.quarantine, name="quarantine"),
     path("quarantine/<int:number>/put-back", quarantine.requeue, name="put-back"),

@@ -14,6 +14,7 @@ from arrester.controlplane.actions.accounts import (
     activate_account,
     change_role,
     create_account,
+    create_token,
     deactivate_account,
     reset_password,
 )
@@ -58,9 +59,9 @@ __all__ = [
     "MAX_GROUPS", "MAX_TASKS", "AccountAct", "ActedOn", "DryRun", "Requeued", "TaskResult",
     "act_on_group", "act_on_groups", "activate_account", "advance_rollout", "cancel_command",
     "change_role", "command_application", "command_task", "command_tasks", "create_account",
-    "deactivate_account", "dismiss", "dismiss_one", "dry_run", "expect", "issue_command",
-    "note_on_command", "note_on_group", "note_on_task", "open_application", "record_running",
-    "requeue", "requeue_one", "reset_password", "resume_task", "resume_tasks", "send_test_error",
-    "shut_down_application", "skip_record", "start_application", "start_rollout", "task_id",
-    "watch",
+    "create_token", "deactivate_account", "dismiss", "dismiss_one", "dry_run", "expect",
+    "issue_command", "note_on_command", "note_on_group", "note_on_task", "open_application",
+    "record_running", "requeue", "requeue_one", "reset_password", "resume_task", "resume_tasks",
+    "send_test_error", "shut_down_application", "skip_record", "start_application",
+    "start_rollout", "task_id", "watch",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Changes of accounts by admins; each is recorded in its own transaction."""
+"""Changes of accounts by admins, and own tokens; each is recorded in its own transaction."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class AccountAct(StrEnum):
     CREATED = "CREATED"
     ROLE_CHANGED = "ROLE_CHANGED"
     PASSWORD_RESET = "PASSWORD_RESET"
+    TOKEN_CREATED = "TOKEN_CREATED"
     DEACTIVATED = "DEACTIVATED"
     ACTIVATED = "ACTIVATED"
 
@@ -72,6 +73,16 @@ def reset_password(name: str, *, actor: str) -> str:
     _end_tokens(user)
     _record(actor, name, AccountAct.PASSWORD_RESET, "")
     return password
+
+
+@transaction.atomic
+def create_token(name: str, *, actor: str) -> str:
+    """Return a new REST token of an account, which is never shown again; the one before ends."""
+    user = _account(name)
+    _end_tokens(user)
+    token = Token.objects.create(user=user)
+    _record(actor, name, AccountAct.TOKEN_CREATED, "")
+    return str(token.key)
 
 
 @transaction.atomic

@@ -1,4 +1,4 @@
-"""Settings: accounts, applications that may run, retention, and a test error."""
+"""Settings: accounts, applications that may run, a REST token, retention, and a test error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,12 @@ def settings(request: HttpRequest, who: Person) -> HttpResponse:
 
 
 def _show(
-    request: HttpRequest, who: Person, *, notice: Notice | None = None, password: str = ""
+    request: HttpRequest,
+    who: Person,
+    *,
+    notice: Notice | None = None,
+    password: str = "",
+    token: str = "",
 ) -> HttpResponse:
     context = {
         "accounts": queries.accounts() if who.is_admin else (),
@@ -37,10 +42,11 @@ def _show(
         "summaries": queries.applications(),
         "storage": queries.storage(),
         "password": password,
+        "token": token,
         "account": request.POST.get("name", "") if password else "",
     }
-    # A refresh would remove the password from the page.
-    live = not password
+    # A refresh would remove the password or token from the page.
+    live = not (password or token)
     url = reverse("settings")
     response = page(request, who, "settings", context, url=url, live=live, notice=notice)
     if "HX-Request" in request.headers and request.method == "POST":
@@ -54,6 +60,13 @@ def create(request: HttpRequest, who: Person) -> HttpResponse:
     """Create an account; its password is shown once."""
     name, role = request.POST.get("name", "").strip(), _role(request)
     return _done(request, who, lambda: actions.create_account(name, role, actor=who.name))
+
+
+@require_POST
+@for_people
+def create_token(request: HttpRequest, who: Person) -> HttpResponse:
+    """Create the user's REST token, which replaces the one before; it is shown once."""
+    return _show(request, who, token=actions.create_token(who.name, actor=who.name))
 
 
 @require_POST

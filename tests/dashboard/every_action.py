@@ -383,6 +383,16 @@ def _of_the_rest(story: Story) -> list[UserAction]:
             steps=[("click", "text=Send test error")],
             rest=None,
         ),
+        UserAction(
+            name="create-token",
+            page=reverse("settings"),
+            offered=reverse("create-token"),
+            url=reverse("create-token"),
+            form={},
+            steps=[("click", "text=Create token")],
+            rest=None,
+            least=Role.VIEWER,
+        ),
         *_of_accounts(),
     ]
 

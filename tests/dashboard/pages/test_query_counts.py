@@ -23,11 +23,11 @@ from tests.dashboard.story import TYPO, Story, failure
 NO_PAGES = {
     "act-on-group", "act-on-groups", "api-act-on-group", "api-act-on-groups",
     "api-act-on-quarantine", "api-cancel-command", "api-docs", "api-notes", "api-resume-many",
-    "api-unknown", "cancel-command", "change-account", "create-account", "dismiss-entry",
-    "dismiss-many", "dismiss-task", "export", "healthz", "live", "login", "logout", "metrics",
-    "mute-group", "note-on-command", "note-on-group", "note-on-task", "pause", "put-back",
-    "readyz", "restart", "restart-pipeline", "resume", "resume-at", "resume-many", "schema",
-    "set-policy", "shut-down", "skip", "start", "start-rollout", "test-error",
+    "api-unknown", "cancel-command", "change-account", "create-account", "create-token",
+    "dismiss-entry", "dismiss-many", "dismiss-task", "export", "healthz", "live", "login",
+    "logout", "metrics", "mute-group", "note-on-command", "note-on-group", "note-on-task", "pause",
+    "put-back", "readyz", "restart", "restart-pipeline", "resume", "resume-at", "resume-many",
+    "schema", "set-policy", "shut-down", "skip", "start", "start-rollout", "test-error",
 }  # fmt: skip
 #: Of the log and its partitions, in this transaction.
 SCANS = """
