@@ -40,6 +40,7 @@ from arrester.controlplane.domain.state.states import (
     TaskState,
     TaskStatus,
 )
+from arrester.controlplane.domain.wire import command_codec
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -483,7 +484,11 @@ def _counts(tasks: Sequence[TaskState]) -> dict[str, int]:
 
 
 def _versions(spark: SparkSession) -> dict[str, str]:
-    versions = {"python": platform.python_version(), "spark": spark.version}
+    versions = {
+        "python": platform.python_version(),
+        "spark": spark.version,
+        command_codec.REPORTED_AS: str(command_codec.VERSION),
+    }
     try:
         return {"agent": version("arrester"), **versions}
     except PackageNotFoundError:  # run from its sources

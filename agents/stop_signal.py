@@ -27,12 +27,22 @@ class StopSignal:
     def __init__(self, pipeline: str) -> None:
         self._pipeline = pipeline
         self._stopping = threading.Event()
+        self._forced = threading.Event()
         #: The first exception.
         self.exception: BaseException | None = None
 
     def request(self) -> None:
         """Request the end of the run at the next boundary."""
         self._stopping.set()
+
+    def force(self) -> None:
+        """Request that the end does not wait for a running sink; it has to be requested, too."""
+        self._forced.set()
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether the end does not wait for a running sink."""
+        return self._forced.is_set()
 
     @property
     def is_requested(self) -> bool:

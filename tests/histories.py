@@ -65,6 +65,7 @@ from arrester.controlplane.domain.events import (
     ThreadStarted,
 )
 from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.wire import command_codec
 from arrester.controlplane.domain.wire.failure_columns import (
     MIN_EVENTS,
     FailedRecords,
@@ -97,7 +98,7 @@ def event(data: EventData, *, minute: int = 0, run: Run | None = RUN, **envelope
 
 def started() -> list[Event]:
     """Return the first events of an agent."""
-    versions = {"python": "3.11"}
+    versions = {"python": "3.11", command_codec.REPORTED_AS: str(command_codec.VERSION)}
     return [
         event(InstanceStarted(host="driver", pid=7, versions=versions), run=None),
         event(ThreadStarted()),

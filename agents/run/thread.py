@@ -30,6 +30,8 @@ _log = logging.getLogger("arrester.thread")
 
 #: The interval at which a stop checks whether to cancel an evaluation.
 _STOP_TICK_SECONDS = 0.2
+#: How long a forced stop waits after it has cancelled the jobs: a sink may not notice.
+_FORCED_SECONDS = 5.0
 
 
 class PipelineThread:
@@ -187,23 +189,23 @@ class PipelineThread:
             )
 
     def stop(self, *, timeout_seconds: float) -> bool:
-        """End the run at the next boundary; return True if it has ended within the time.
+        """End the run at the next boundary; return True if it has ended there within the time.
 
         An undecided micro-batch is cancelled and replayed by the next run; a running sink may
-        finish. After the time its Spark jobs are cancelled.
+        finish. After the time, or if the stop is forced, its Spark jobs are cancelled.
         """
         deadline = time.monotonic() + timeout_seconds
         self._stop_signal.request()
         # The unfinished work of an earlier run may wait for a broker without bound.
         while self.is_running and not self._started.wait(_STOP_TICK_SECONDS):
             self._engine.cancel_evaluation()
-            if time.monotonic() > deadline:
+            if self._stop_signal.is_forced or time.monotonic() > deadline:
                 return False
         if not self._loop.is_alive():
             return True
         # Half the time for the sink, half for Spark.
         while not self._lock.acquire(timeout=_STOP_TICK_SECONDS):
-            if time.monotonic() > deadline - timeout_seconds / 2:
+            if self._stop_signal.is_forced or time.monotonic() > deadline - timeout_seconds / 2:
                 break
             self._engine.cancel_evaluation()
         else:
@@ -214,7 +216,22 @@ class PipelineThread:
         stopper.start()
         if threading.current_thread() is self._loop:
             return True
-        return self._ended.wait(max(0.0, deadline - time.monotonic()))
+        return self._await_end(deadline)
+
+    def force_stop(self) -> None:
+        """Let a stop, present or future, cancel Spark jobs in progress at once."""
+        self._stop_signal.force()
+
+    def _await_end(self, deadline: float) -> bool:
+        """Wait for the end; return True if it came in time and was not forced."""
+        forced_deadline = None
+        while not self._ended.wait(_STOP_TICK_SECONDS):
+            now = time.monotonic()
+            if self._stop_signal.is_forced and forced_deadline is None:
+                forced_deadline = now + _FORCED_SECONDS
+            if now > min(deadline, forced_deadline or deadline):
+                return False
+        return not self._stop_signal.is_forced
 
     # ── commands ─────────────────────────────────────────────────────────────────────────────
 

@@ -42,6 +42,7 @@ _HOW_BY_KIND: dict[CommandKind, ResumeHow | None] = {
 }
 
 
+_SHUTDOWNS = (CommandKind.SHUT_DOWN_APPLICATION, CommandKind.SHUT_DOWN_INSTANCE)
 #: Commands for all threads of a pipeline in the instances that the command names.
 _OF_PIPELINES = (CommandKind.SET_POLICY, CommandKind.RESTART_PIPELINE)
 
@@ -107,7 +108,7 @@ class CommandDispatcher:
             self._enqueue(fetched)
         elif fetched.expired:
             self._refuse(command, EXPIRED)
-        elif command.kind is CommandKind.SHUT_DOWN_APPLICATION:
+        elif command.kind in _SHUTDOWNS:
             self._shut_down(command)
         else:
             self._refuse(command, f"{command.kind} is not for an instance")

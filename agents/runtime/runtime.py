@@ -21,6 +21,7 @@ from arrester.agents.runtime.heartbeat import heartbeat, in_progress
 from arrester.agents.runtime.instance import Ending, Instance
 from arrester.agents.runtime.pipeline_restarts import PipelineRestarts
 from arrester.agents.runtime.shutdown import GRACE_SECONDS, stop_all
+from arrester.agents.runtime.shutdown_commands import ShutdownCommands
 from arrester.agents.runtime.termination_wait import TerminationWait
 from arrester.agents.runtime.thread_protocol import Outbox, Thread, ThreadDeath
 from arrester.agents.runtime.thread_registry import ThreadRegistry, ThreadSlot
@@ -28,8 +29,6 @@ from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.agents.transport.connection import FLUSH_SECONDS, Connection
 from arrester.controlplane.domain.errors import InvalidValue, StartRefused
 from arrester.controlplane.domain.events import (
-    CommandApplied,
-    CommandIssued,
     Event,
     Failure,
     InstanceStarted,
@@ -68,8 +67,6 @@ class Runtime:
         self._connection: Connection | None = None
         #: When the last pipeline was started.
         self._started_at = 0.0
-        #: Shutdown commands that are answered when the instance has ended.
-        self._shutdowns: list[CommandIssued] = []
         self._dead_threads = DeadThreads(
             on_uncaught or UncaughtHandler(),
             config.application,
@@ -80,6 +77,7 @@ class Runtime:
         self.termination = TerminationWait(
             self.registry, self._dead_threads, over=self._over, ending=lambda: self.ending
         )
+        self._shutdowns = ShutdownCommands(self.instance, self.registry, end=self.end_soon)
         self.restarts = PipelineRestarts(
             self.registry,
             self._dead_threads,
@@ -89,7 +87,7 @@ class Runtime:
         self._commands = CommandDispatcher(
             self.instance,
             threads=self.registry.running,
-            shut_down=self._shut_down,
+            shut_down=self._shutdowns.receive,
             restart=self.restarts.restart,
         )
 
@@ -208,7 +206,7 @@ class Runtime:
                 seconds = self.config.shutdown_timeout_seconds
                 graceful = stop_all(self.registry.stoppable(), timeout_seconds=seconds)
                 stopped = InstanceStopped(reason=reason, failure=failure, error=error)
-                self._report_end(stopped, caused_by, graceful=graceful)
+                self._shutdowns.report_end(stopped, caused_by, graceful=graceful)
                 self._commands.stop()
                 sent = self._connection.close()
                 if error and caused_by is None and not sent:
@@ -293,21 +291,5 @@ class Runtime:
         for thread in self.registry.running():
             thread.report()
 
-    def _shut_down(self, command: CommandIssued) -> None:
-        with self._lock:
-            self._shutdowns.append(command)
-        reason = f"shut down by {command.actor}: {command.reason}"
-        self.end_soon(Ending.SHUT_DOWN, reason, error=command.error, caused_by=command.command)
-
     def _on_latched(self) -> None:
         self.end_soon(Ending.SHUT_DOWN, f"{self.config.application} is LATCHED")
-
-    def _report_end(
-        self, stopped: InstanceStopped, caused_by: UUID | None, *, graceful: bool
-    ) -> None:
-        """Report the end, and answer the commands that requested it."""
-        detail = "stopped" if graceful else "stopped by force: the shutdown timeout was over"
-        with self._lock:
-            ids = [command.command for command in self._shutdowns]
-            answers = [CommandApplied(command=id, detail=detail) for id in ids]
-            self.instance.emit(stopped, *answers, caused_by=caused_by)

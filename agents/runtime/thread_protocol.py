@@ -142,6 +142,10 @@ class Thread(Protocol):
 
     def stop(self, *, timeout_seconds: float) -> bool: ...
 
+    def force_stop(self) -> None:
+        """Let a stop, present or future, cancel Spark jobs in progress at once."""
+        ...
+
     def task_weight(self) -> int | None:
         """Return the weight of its tasks that are not RUNNING; None while events are
         unpublished."""

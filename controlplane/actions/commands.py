@@ -53,8 +53,14 @@ _SUBJECT = attrgetter("kind", "task", "target", "pipeline", "stage", "answer")
 def _is_about_same(command: CommandState, requested: CommandRequest) -> bool:
     until = requested.paused_until(command.issued_at)
     rollout = None if command.rollout is msgspec.UNSET else command.rollout
-    same_values = command.paused_until == until and rollout == requested.rollout
-    return same_values and _SUBJECT(command) == _SUBJECT(requested)
+    instances = [part.instance for part in command.deliveries]
+    return (
+        _SUBJECT(command) == _SUBJECT(requested)
+        and command.paused_until == until
+        and rollout == requested.rollout
+        and bool(command.force) is requested.force
+        and requested.instance in (None, *instances)
+    )
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):

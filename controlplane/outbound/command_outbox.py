@@ -79,6 +79,7 @@ def _as_issued(state: CommandState) -> CommandIssued:
         stage=state.stage,
         answer=state.answer,
         error=state.error,
+        force=bool(state.force),
         instances=tuple(part.instance for part in state.deliveries),
         expires_at=state.expires_at,
     )

@@ -37,6 +37,7 @@ def _dialog(
         "summary": queries.application(name),
         "recipients": command_delivery.recipients(command_delivery.live_instances(name)),
         "pipelines": queries.pipelines(name),
+        "force": forms.is_forced(request),
         "invalid": invalid,
     }
     return forms.dialog(request, DIALOGS[kind], context)
@@ -51,6 +52,7 @@ def issue(request: HttpRequest, who: Person, name: str, kind: CommandKind) -> Ht
             return _dialog(request, name, kind, invalid=f"Type {name} to confirm.")
         if forms.reason(request) is None:
             return _dialog(request, name, kind, invalid=forms.REASON_REQUIRED)
+        return _issue(request, who, name, kind, force=forms.is_forced(request))
     return _issue(request, who, name, kind)
 
 
@@ -113,6 +115,7 @@ def _issue(
     pipeline: str | None = None,
     stage: str | None = None,
     answer: StageAnswer | None = None,
+    force: bool = False,
 ) -> HttpResponse:
     requested = CommandRequest(
         command=forms.act_id(request),
@@ -122,6 +125,7 @@ def _issue(
         pipeline=pipeline,
         stage=stage,
         answer=answer,
+        force=force,
     )
     return issue_and_show(request, who, name, requested)
 

@@ -69,28 +69,33 @@ def for_task(who: Person, detail: TaskDetail, application: ApplicationState) -> 
     return {kind.value: _button(who, kind, state, detail) for kind in request.TASK_COMMANDS}
 
 
-def for_application(
-    who: Person, application: ApplicationState, open_commands: Iterable[CommandState]
-) -> dict[str, Button]:
-    """Return the buttons of an application's page, by kind of command."""
+def state_of(
+    application: ApplicationState,
+    open_commands: Iterable[CommandState],
+    instances: Iterable[InstanceState],
+) -> StreamState:
+    """Return the state that decides which buttons of an application are enabled."""
     state = StreamState(application=application)
     state.commands.update({command.id: command for command in open_commands})
-    kinds = (CommandKind.SHUT_DOWN_APPLICATION, CommandKind.START_APPLICATION)
-    return {kind.value: _button(who, kind, state) for kind in kinds}
+    state.instances.update({each.id: each for each in instances})
+    return state
+
+
+def for_application(who: Person, state: StreamState) -> dict[str, Button]:
+    """Return the buttons of an application's page, by kind of command, and FORCE."""
+    shut_down, start = CommandKind.SHUT_DOWN_APPLICATION, CommandKind.START_APPLICATION
+    return {
+        shut_down.value: _button(who, shut_down, state),
+        start.value: _button(who, start, state),
+        "FORCE": _button(who, shut_down, state, force=True),
+    }
 
 
 def for_pipelines(
-    who: Person,
-    application: ApplicationState,
-    open_commands: Iterable[CommandState],
-    threads: Iterable[ThreadState],
-    instances: Iterable[InstanceState],
+    who: Person, state: StreamState, threads: Iterable[ThreadState]
 ) -> dict[str, Button]:
     """Return the buttons that restart the pipelines of an application, by pipeline."""
-    state = StreamState(application=application)
-    state.commands.update({command.id: command for command in open_commands})
     state.threads.update({(each.pipeline, each.checkpoint): each for each in threads})
-    state.instances.update({each.id: each for each in instances})
     kind = CommandKind.RESTART_PIPELINE
     return {
         pipeline: _button(who, kind, state, pipeline=pipeline)
@@ -105,6 +110,7 @@ def _button(
     detail: TaskDetail | None = None,
     *,
     pipeline: str | None = None,
+    force: bool = False,
 ) -> Button:
     if not who.may_act:
         return Button(NOT_AN_OPERATOR)
@@ -114,6 +120,7 @@ def _button(
         actor=who.name,
         task=None if detail is None else detail.state.id,
         pipeline=pipeline,
+        force=force,
     )
     return Button(refusals.refusal(requested, state) or "")
 

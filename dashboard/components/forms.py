@@ -55,6 +55,11 @@ def reason(request: HttpRequest) -> str | None:
     return request.POST.get("reason", "").strip() or None
 
 
+def is_forced(request: HttpRequest) -> bool:
+    """Return whether a shutdown is to cancel Spark jobs in progress, in its form or its URL."""
+    return bool((request.POST or request.GET).get("force"))
+
+
 def refusals(reasons: Counter[str]) -> str:
     """Return how many acts were refused, and the most frequent reasons; empty if none was."""
     if not reasons:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
@@ -12,7 +11,8 @@ from django.utils import timezone
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.commands.rollout import TASK_KINDS
-from arrester.controlplane.domain.state.states import ApplicationStatus, CommandState
+from arrester.controlplane.domain.state.states import ApplicationStatus
+from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.dashboard.components import buttons, command_delivery, failure_rates, task_grid
 from arrester.dashboard.page_frame import (
     Notice,
@@ -61,6 +61,7 @@ def show(
     lags = queries.lags()
     summary = queries.application(name, lags)
     open_commands = queries.open_commands(name)
+    state = buttons.state_of(summary.state, open_commands, queries.instances(name))
     own = reverse("application", args=[name])
     restore_query(request, own)
     query = request.GET
@@ -69,7 +70,7 @@ def show(
     now = timezone.now()
     context = {
         "summary": summary,
-        "buttons": buttons.for_application(who, summary.state, open_commands),
+        "buttons": buttons.for_application(who, state),
         "resume_disabled": _resume_disabled(who, summary),
         "commands_in_progress": [
             each for each in open_commands if each.task is None and each.kind not in TASK_KINDS
@@ -82,7 +83,7 @@ def show(
         "own": own,
     }
     context |= as_of_context(None, application=name, url=own)
-    context |= _of_tab(tab, who, summary, open_commands, query, now)
+    context |= _of_tab(tab, who, summary, state, query, now)
     return page(
         request,
         who,
@@ -111,7 +112,7 @@ def _of_tab(
     tab: str,
     who: Person,
     summary: queries.Summary,
-    open_commands: Sequence[CommandState],
+    state: StreamState,
     query: QueryDict,
     now: datetime,
 ) -> dict[str, object]:
@@ -137,9 +138,7 @@ def _of_tab(
     backlog = failure_rates.backlog(summary.held, limit=RANKED, now=now, application=name)
     parts = task_grid.parts(name, wanted)
     threads = [part.pipeline.thread for part in parts]
-    restarts = buttons.for_pipelines(
-        who, summary.state, open_commands, threads, queries.instances(name)
-    )
+    restarts = buttons.for_pipelines(who, state, threads)
     parts = [part._replace(restart=restarts[part.pipeline.thread.pipeline]) for part in parts]
     return backlog | {"parts": parts, "wanted": wanted}
 

@@ -14,8 +14,9 @@ from msgspec import UNSET
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.commands.refusals import cancel_refusal
 from arrester.controlplane.domain.commands.rollout import wave_ends
+from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.state.states import CommandStatus
+from arrester.controlplane.domain.state.states import CommandState, CommandStatus
 from arrester.dashboard.components import command_delivery, filters, forms
 from arrester.dashboard.page_frame import Notice, page
 from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person, for_operators, for_people
@@ -57,6 +58,7 @@ def show(
     context = {
         "why_not_cancelled": cancel_refusal(state) if who.may_act else NOT_AN_OPERATOR,
         "cancel_id": uuid5(id, who.name),
+        "force_dialog": _force_dialog(who, state),
         "expiry_minutes": command_delivery.expiry_minutes(),
         "notes": queries.notes_on_command(id),
         "note_id": uuid7(timezone.now()),
@@ -79,6 +81,18 @@ def show(
         notice=notice,
         status=status,
     )
+
+
+def _force_dialog(who: Person, command: CommandState) -> str:
+    """Return the URL of the dialog that forces a shutdown in progress; empty for any other."""
+    if command.status.final or command.force or not who.may_act:
+        return ""
+    if command.kind is CommandKind.SHUT_DOWN_APPLICATION:
+        return f"{reverse('shut-down-dialog', args=[command.application])}?force=1"
+    if command.kind is CommandKind.SHUT_DOWN_INSTANCE:
+        about = [command.application, command.deliveries[0].instance]
+        return f"{reverse('shut-down-instance-dialog', args=about)}?force=1"
+    return ""
 
 
 @require_POST

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.dashboard.components import filters
-from arrester.dashboard.page_frame import page
+from arrester.dashboard.page_frame import Notice, page, restore_query
 from arrester.dashboard.permissions import Person, for_people
 
 #: A larger difference between the clocks of an instance and the server is marked.
@@ -24,6 +25,16 @@ SHOWN = {"": "live", "lost": "LOST", "ended": "ended"}
 @for_people
 def instances(request: HttpRequest, who: Person) -> HttpResponse:
     """Show live instances, with `show=lost` LOST, with `ended` the others."""
+    return show_all(request, who)
+
+
+def show_all(
+    request: HttpRequest, who: Person, *, notice: Notice | None = None, status: int = 200
+) -> HttpResponse:
+    """Render the list with its filter, after an action with its result."""
+    own = reverse("instances")
+    restore_query(request, own)
+    query = request.GET
     requested = filters.field_values(request.GET, FIELDS)
     if requested["show"] not in SHOWN:
         raise InvalidValue("show", requested["show"], ", ".join(filter(None, SHOWN)))
@@ -46,4 +57,13 @@ def instances(request: HttpRequest, who: Person) -> HttpResponse:
             for each in instance_page.rows
         ],
     }
-    return page(request, who, "instances", context, shows=requested["application"])
+    return page(
+        request,
+        who,
+        "instances",
+        context,
+        url=f"{own}?{query.urlencode()}" if query else own,
+        shows=requested["application"],
+        notice=notice,
+        status=status,
+    )

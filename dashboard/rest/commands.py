@@ -35,6 +35,7 @@ _NAMES: Mapping[CommandKind, Sequence[str]] = defaultdict(
     {
         CommandKind.SET_POLICY: ("pipeline", "stage"),
         CommandKind.RESTART_PIPELINE: ("pipeline",),
+        CommandKind.SHUT_DOWN_INSTANCE: ("instance",),
     },
 )
 
@@ -98,6 +99,9 @@ class CommandSerializer(serializers.Serializer[Any]):
     )
     rollout = serializers.SerializerMethodField()
     part_of = serializers.SerializerMethodField(help_text="The rollout that issued it.")
+    force = serializers.SerializerMethodField(
+        help_text="A shutdown: whether Spark jobs in progress are cancelled."
+    )
     issued_at = serializers.DateTimeField()
     delivered_at = serializers.DateTimeField(allow_null=True)
     finished_at = serializers.DateTimeField(allow_null=True)
@@ -115,6 +119,10 @@ class CommandSerializer(serializers.Serializer[Any]):
     def get_part_of(self, command: CommandState) -> str | None:
         """Return the rollout that issued the command; None if a person did."""
         return None if command.part_of is UNSET else str(command.part_of)
+
+    def get_force(self, command: CommandState) -> bool:
+        """Return whether a shutdown cancels Spark jobs in progress."""
+        return bool(command.force)
 
 
 class NextStopSerializer(serializers.Serializer[Any]):
@@ -193,6 +201,14 @@ class NewCommandSerializer(serializers.Serializer[Any]):
         required=False,
         allow_null=True,
         help_text="SET_POLICY: the answer to all failures of the stage; null: as in the code.",
+    )
+    instance = serializers.UUIDField(
+        required=False, help_text="SHUT_DOWN_INSTANCE: the id of the instance."
+    )
+    force = serializers.BooleanField(
+        required=False,
+        default=False,
+        help_text="A shutdown: cancel Spark jobs in progress. It may follow one without force.",
     )
     until = base.MomentField(
         required=False, help_text="PAUSE_TASK: when the server resumes the task."
@@ -309,22 +325,22 @@ class CancelCommandView(base.RestView):
 def _requested(request: Request, given: dict[str, Any]) -> tuple[str, CommandRequest]:
     """Return the application and the command of a request."""
     kind = CommandKind(given["kind"])
+    seconds = given.get("duration_seconds")
     requested = CommandRequest(
         command=base.act_id(request, given),
         kind=kind,
         actor=request.user.get_username(),
         reason=given.get("reason"),
+        until=given.get("until"),
+        duration=None if seconds is None else timedelta(seconds=seconds),
+        force=given["force"],
     )
     if kind in TASK_COMMANDS:
         task = actions.task_id(_required(given, "task", f"the task of {kind}"))
         target = None
         if kind is CommandKind.RESUME_AT:
             target = _required(given, "position", "the position that the task resumes at")
-        seconds = given.get("duration_seconds")
-        duration = None if seconds is None else timedelta(seconds=seconds)
-        return task.application, replace(
-            requested, task=task, target=target, until=given.get("until"), duration=duration
-        )
+        return task.application, replace(requested, task=task, target=target)
     application = _required(given, "application", f"the application of {kind}")
     about = {name: _required(given, name, f"the {name} of {kind}") for name in _NAMES[kind]}
     if kind is CommandKind.SET_POLICY:

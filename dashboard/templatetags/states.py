@@ -108,6 +108,7 @@ KIND_WORDS = {
     "SET_POLICY": "Set policy",
     "RESTART_PIPELINE": "Restart pipeline",
     "SHUT_DOWN_APPLICATION": "Shut down application",
+    "SHUT_DOWN_INSTANCE": "Shut down instance",
     "START_APPLICATION": "Start application",
 }
 

@@ -141,6 +141,11 @@ def _of_command(data: EventData) -> str:
         case CommandIssued(until=datetime()):
             until = f"{data.until:%Y-%m-%d %H:%M:%S} UTC"
             return f"pause task until {until}{_by(data.actor, data.reason)}"
+        case CommandIssued(kind=CommandKind.RESTART_PIPELINE):
+            return f"restart pipeline {data.pipeline}{_by(data.actor, data.reason)}"
+        case CommandIssued(force=True):
+            kind = data.kind.replace("_", " ").lower()
+            return f"{kind} by force{_by(data.actor, data.reason)}"
         case CommandIssued():
             return f"{data.kind.replace('_', ' ').lower()}{_by(data.actor, data.reason)}"
         case CommandApplied():

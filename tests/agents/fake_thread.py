@@ -63,6 +63,8 @@ class FakeThread:
     #: Whether its sink does not return, so that it does not end.
     hangs: bool = False
     is_stopping: bool = False
+    #: Set by a forced stop, which ends it although it is busy.
+    forced: threading.Event = field(default_factory=threading.Event)
     alive: bool = False
     is_end_handled: bool = False
     is_global: bool = False
@@ -95,9 +97,12 @@ class FakeThread:
         if self.hangs:
             return False
         graceful = self.busy_seconds <= timeout_seconds
-        threading.Event().wait(min(self.busy_seconds, timeout_seconds))
+        forced = self.forced.wait(min(self.busy_seconds, timeout_seconds))
         self.die(ThreadDeath(STOPPED))
-        return graceful
+        return graceful and not forced
+
+    def force_stop(self) -> None:
+        self.forced.set()
 
     def die(self, death: ThreadDeath) -> None:
         self.alive = False

@@ -147,9 +147,9 @@ def _task(
 
 
 def _of_applications() -> list[UserAction]:
-    names = ("many", "rolled", "ends", "ended", "ruled", "renewed")
-    many, rolled, ends, ended, ruled, renewed = (Story(application=name) for name in names)
-    for each in (many, rolled, ends, ended, ruled, renewed):
+    names = ("many", "rolled", "ends", "ended", "ruled", "renewed", "two")
+    many, rolled, ends, ended, ruled, renewed, two = (Story(application=name) for name in names)
+    for each in (many, rolled, ends, ended, ruled, renewed, two):
         each.starts(host=each.application)
     tasks = [many.pauses(key).digest for key in ("a", "b")]
     rolled.pauses("a")
@@ -199,6 +199,27 @@ def _of_applications() -> list[UserAction]:
             rest=(
                 "/api/commands",
                 {"kind": "SHUT_DOWN_APPLICATION", "application": "ends", "reason": "so it is"},
+            ),
+        ),
+        UserAction(
+            name="shut-down-instance",
+            page=f"{page['two']}?tab=instances",
+            offered=reverse("shut-down-instance-dialog", args=["two", two.instance]),
+            url=reverse("shut-down-instance", args=["two", two.instance]),
+            form=why,
+            steps=[
+                ("click", "[data-shut-down-instance]"),
+                ("fill", "Reason", "so it is"),
+                ("click", "dialog .danger"),
+            ],
+            rest=(
+                "/api/commands",
+                {
+                    "kind": "SHUT_DOWN_INSTANCE",
+                    "application": "two",
+                    "instance": str(two.instance),
+                    "reason": "so it is",
+                },
             ),
         ),
         UserAction(

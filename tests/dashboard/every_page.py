@@ -151,6 +151,10 @@ def dialogs(scene: Scene) -> dict[str, tuple[str, list[str]]]:
         "dialog-resume-many": (application, ["#resume-many"]),
         "dialog-rollout": (error, ["#rollout"]),
         "dialog-shut-down": (application, ["#shut-down"]),
+        "dialog-shut-down-instance": (
+            f"{application}?tab=instances",
+            ["[data-shut-down-instance] >> nth=0"],
+        ),
         "dialog-start": (reverse("application", args=["ended"]), ["#start"]),
         "dialog-restart-pipeline": (application, ["[data-restart]"]),
         "dialog-policy": (f"{application}?tab=policy", [".policy tbody button >> nth=2"]),

@@ -36,7 +36,7 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.identity.fingerprint import fingerprint
 from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire import codec, command_codec
 from arrester.controlplane.ingest import drain
 
 STACK = """Traceback (most recent call last):
@@ -86,6 +86,8 @@ TYPO = failure(
     "checks.py:23 in ensure_plausible",
 )
 
+#: An instance of now: it knows all commands.
+VERSIONS = {"spark": "4.3.0", command_codec.REPORTED_AS: str(command_codec.VERSION)}
 POLICY = PipelineDescribed(
     stages=(
         StageDescribed(name="source", kind="Source", answer="FAIL", origin="default"),
@@ -177,7 +179,7 @@ class Story:
     ) -> None:
         """Start the instance and its pipeline; without a policy as an old agent."""
         started = InstanceStarted(
-            host=host, pid=pid, versions={"spark": "4.3.0"}, spark_ui=f"http://{host}:4040"
+            host=host, pid=pid, versions=VERSIONS, spark_ui=f"http://{host}:4040"
         )
         self.report(started, ThreadStarted(), *([] if policy is None else [policy]))
         self.beats()

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from arrester.controlplane.domain.commands.recipients import open_commands, recipients
 from arrester.controlplane.domain.commands.refusals import refusal
-from arrester.controlplane.domain.commands.request import CommandRequest, check
+from arrester.controlplane.domain.commands.request import SHUTDOWNS, CommandRequest, check
 from arrester.controlplane.domain.commands.rollout import ROLLOUT_EXPIRY, TASK_KINDS
 from arrester.controlplane.domain.events import (
     ApplicationLatched,
@@ -19,6 +19,7 @@ from arrester.controlplane.domain.events import (
     EventData,
     TaskDismissed,
 )
+from arrester.controlplane.domain.state.states import ApplicationStatus, CommandState
 from arrester.controlplane.domain.state.stream_state import StreamState
 
 COMMAND_EXPIRY = timedelta(minutes=15)
@@ -64,6 +65,8 @@ def decide(
             return [issued, dismissed, CommandApplied(command=issued.command)]
         case CommandKind.SHUT_DOWN_APPLICATION:
             return [issued, *shut_down(issued, state)]
+        case CommandKind.SHUT_DOWN_INSTANCE:
+            return [issued, *_superseded(issued, state)]
         case CommandKind.START_APPLICATION:
             return [
                 issued,
@@ -91,6 +94,7 @@ def _issued(
         until=requested.paused_until(now),
         rollout=requested.rollout,
         part_of=requested.part_of,
+        force=requested.force,
         instances=tuple(sorted(recipients(requested, state), key=str)),
         expires_at=expires_at,
     )
@@ -99,13 +103,27 @@ def _issued(
 def shut_down(issued: CommandIssued, state: StreamState) -> list[EventData]:
     """Return the further events of a shutdown: the latch, and the cancelled open commands."""
     latched = ApplicationLatched(reason=issued.reason or "", actor=issued.actor)
-    cancelled = [
-        CommandCancelled(
-            command=command.id, actor=issued.actor, reason="the application was shut down"
-        )
-        for command in open_commands(state)
-    ]
+    cancelled = [_cancelled(command, issued) for command in open_commands(state)]
+    if state.application.status is ApplicationStatus.LATCHED:
+        return list(cancelled)
     if issued.instances:
         return [latched, *cancelled]
     done = CommandApplied(command=issued.command, detail="no instance was running; latched")
     return [latched, *cancelled, done]
+
+
+def _superseded(issued: CommandIssued, state: StreamState) -> list[CommandCancelled]:
+    """Return the cancelled open shutdowns of an instance, which a forced one supersedes."""
+    return [
+        _cancelled(command, issued)
+        for command in open_commands(state)
+        if command.kind is issued.kind
+        and tuple(part.instance for part in command.deliveries) == issued.instances
+    ]
+
+
+def _cancelled(command: CommandState, issued: CommandIssued) -> CommandCancelled:
+    reason = "the application was shut down"
+    if command.kind in SHUTDOWNS and issued.force:
+        reason = f"superseded by a forced shutdown by {issued.actor}"
+    return CommandCancelled(command=command.id, actor=issued.actor, reason=reason)

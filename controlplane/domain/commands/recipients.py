@@ -21,6 +21,8 @@ def recipients(requested: CommandRequest, state: StreamState) -> list[UUID]:
     alive = [each.id for each in state.instances.values() if receives_commands(each)]
     if requested.kind is CommandKind.SHUT_DOWN_APPLICATION:
         return alive
+    if requested.instance is not None:
+        return [requested.instance]
     if requested.kind is CommandKind.SET_POLICY:
         return sorted({each.instance for each in runs(state, requested.pipeline) if each.instance})
     if requested.kind is CommandKind.RESTART_PIPELINE:

@@ -6,12 +6,18 @@ from dataclasses import replace
 
 from msgspec import UNSET
 
+from arrester.controlplane.domain.commands.agent_versions import unknown_command
 from arrester.controlplane.domain.commands.pipeline_refusals import (
     restart_pipeline_refusal,
     set_policy_refusal,
 )
 from arrester.controlplane.domain.commands.recipients import open_commands, recipients
 from arrester.controlplane.domain.commands.request import CommandRequest
+from arrester.controlplane.domain.commands.shutdown_refusals import (
+    application_in_progress,
+    application_refusal,
+    instance_refusal,
+)
 from arrester.controlplane.domain.commands.task_refusals import (
     dismiss_refusal,
     pause_refusal,
@@ -37,24 +43,25 @@ def refusal(requested: CommandRequest, state: StreamState) -> str | None:
     button."""
     if requested.task is not None:
         return _refusal_for_task(requested, requested.task, state)
-    for command in open_commands(state):
-        if command.kind is CommandKind.SHUT_DOWN_APPLICATION:
-            return f"{state.application.name} is still being shut down by {command.actor}"
+    return _refusal_of_kind(requested, state) or unknown_command(requested, state)
+
+
+def _refusal_of_kind(requested: CommandRequest, state: StreamState) -> str | None:
+    if requested.kind is CommandKind.SHUT_DOWN_APPLICATION:
+        return application_refusal(requested, state)
+    if requested.kind is CommandKind.SHUT_DOWN_INSTANCE:
+        return instance_refusal(requested, state)
+    in_progress = application_in_progress(state)
+    if in_progress is not None:
+        return in_progress
     if requested.kind is CommandKind.SET_POLICY:
         return set_policy_refusal(requested, state)
     if requested.kind is CommandKind.RESTART_PIPELINE:
         return restart_pipeline_refusal(requested, state)
     if requested.rollout is not None:
         return _rollout_refusal(requested.rollout, state)
-    return _application_refusal(requested, state)
-
-
-def _application_refusal(requested: CommandRequest, state: StreamState) -> str | None:
-    name, latched = state.application.name, _is_latched(state)
-    if requested.kind is CommandKind.START_APPLICATION and not latched:
-        return f"only a LATCHED application can be started; {name} is OPEN"
-    if requested.kind is CommandKind.SHUT_DOWN_APPLICATION and latched:
-        return f"{name} is LATCHED already"
+    if not _is_latched(state):
+        return f"only a LATCHED application can be started; {state.application.name} is OPEN"
     return None
 
 

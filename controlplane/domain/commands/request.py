@@ -29,7 +29,10 @@ NEEDS_REASON = (
     CommandKind.SET_POLICY,
     CommandKind.RESTART_PIPELINE,
     CommandKind.SHUT_DOWN_APPLICATION,
+    CommandKind.SHUT_DOWN_INSTANCE,
 )
+#: The commands that end instances.
+SHUTDOWNS = (CommandKind.SHUT_DOWN_APPLICATION, CommandKind.SHUT_DOWN_INSTANCE)
 #: The limit for a name and a reason, in characters.
 TEXT_MAX = 2000
 #: The longest pause of a task with an end.
@@ -58,6 +61,10 @@ class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
     rollout: Rollout | None = None
     #: The rollout that issues it.
     part_of: UUID | None = None
+    #: For SHUT_DOWN_INSTANCE.
+    instance: UUID | None = None
+    #: For a shutdown: cancel Spark jobs in progress.
+    force: bool = False
 
     def paused_until(self, issued_at: datetime) -> datetime | None:
         """Return the end of the pause; None if a person ends it."""
@@ -76,6 +83,10 @@ def check(requested: CommandRequest, *, now: datetime) -> None:
         _check_name("stage", requested.stage, requested.kind)
     if requested.kind in TASK_KINDS:
         _check_rollout(requested.rollout)
+    if requested.kind is CommandKind.SHUT_DOWN_INSTANCE and requested.instance is None:
+        raise InvalidValue("instance", None, f"the instance of {requested.kind}")
+    if requested.force and requested.kind not in SHUTDOWNS:
+        raise InvalidValue("force", True, f"true only for {' and '.join(SHUTDOWNS)}")
     _check_pause(requested, now)
     for name, text in (("actor", requested.actor), ("reason", requested.reason or "")):
         if len(text) > TEXT_MAX or not is_text(text):

@@ -25,6 +25,7 @@ class CommandKind(StrEnum):
     SKIP_RECORDS = "SKIP_RECORDS"
     RESTART_TASKS = "RESTART_TASKS"
     SHUT_DOWN_APPLICATION = "SHUT_DOWN_APPLICATION"
+    SHUT_DOWN_INSTANCE = "SHUT_DOWN_INSTANCE"
     START_APPLICATION = "START_APPLICATION"
 
 
@@ -71,6 +72,8 @@ class CommandIssued(Data, frozen=True, kw_only=True, tag=True):
     rollout: Rollout | None = None
     #: The rollout that issued it.
     part_of: UUID | None = None
+    #: For a shutdown: Spark jobs in progress are cancelled.
+    force: bool = False
     #: The instances that have to answer; empty for a task command whose instance is not known.
     instances: tuple[UUID, ...] = ()
     expires_at: Moment

@@ -50,6 +50,7 @@ def issued(application: str, event: CommandIssued, at: At) -> CommandState:
         answer=event.answer,
         until=msgspec.UNSET if event.until is None else event.until,
         error=event.error,
+        force=event.force or msgspec.UNSET,
         issued_at=at.occurred_at,
         expires_at=event.expires_at,
         deliveries=tuple(Delivery(instance=instance) for instance in event.instances),

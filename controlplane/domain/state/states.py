@@ -295,6 +295,8 @@ class CommandState(State, frozen=True, kw_only=True):
     until: datetime | msgspec.UnsetType = msgspec.UNSET
     #: For a shutdown requested by a failure.
     error: bool = False
+    #: For a shutdown that cancels Spark jobs in progress. Unset, it is not stored.
+    force: bool | msgspec.UnsetType = msgspec.UNSET
     status: CommandStatus = CommandStatus.ISSUED
     issued_at: datetime
     delivered_at: datetime | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID, uuid4
@@ -77,6 +77,43 @@ def test_a_sink_that_hangs_does_not_delay_the_stop(bench: Bench) -> None:
     assert not left.is_set()
     leave.set()
     wait_until(lambda: thread.state is ThreadStatus.DEAD)
+
+
+def test_a_forced_stop_cancels_the_jobs_of_a_sink_and_the_next_run_writes_once(
+    bench: Bench,
+) -> None:
+    entered, leave = bench.folder / "entered", bench.folder / "leave"
+    names = str(entered), str(leave)
+    write = sink_to(bench.folder / "out")
+
+    def wait(rows: Iterator[Any]) -> None:
+        import pathlib
+
+        pathlib.Path(names[0]).touch()
+        while not pathlib.Path(names[1]).exists():
+            time.sleep(0.02)
+
+    def slow(df: DataFrame, number: int) -> None:
+        df.foreachPartition(wait)
+        write(df, number)
+
+    bench.add(("a", 0, "x"), ("a", 1, "x"))
+    thread = bench.start(bench.define().write(slow))
+    wait_until(entered.exists)
+
+    with ThreadPoolExecutor(1) as pool:
+        stopped = pool.submit(thread.stop, timeout_seconds=3_600)
+        wait_until(lambda: thread._stop_signal.is_requested)
+        assert not stopped.done()
+        thread.force_stop()
+        assert not stopped.result(PATIENCE_SECONDS)
+
+    wait_until(lambda: thread.state is ThreadStatus.DEAD)
+    assert (bench.committed(), bench.positions("a"), bench.deaths) == (-1, [], [])
+    leave.touch()
+    bench.start(bench.define().write(slow))
+    bench.wait_for_input()
+    assert bench.positions("a") == [0, 1]
 
 
 def test_a_stop_while_records_are_evaluated_leaves_the_batch_to_the_next_run(

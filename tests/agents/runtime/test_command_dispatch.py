@@ -59,6 +59,7 @@ class Operator:
         expires_in: timedelta = timedelta(minutes=15),
         target: int | None = None,
         error: bool = False,
+        force: bool = False,
         stage: str | None = None,
     ) -> CommandIssued:
         command = CommandIssued(
@@ -74,6 +75,7 @@ class Operator:
             stage=stage,
             answer=None if stage is None else "CONTINUE",
             error=error,
+            force=force,
             instances=() if to is None else (to.id,),
             expires_at=datetime.now(UTC) + expires_in,
         )
@@ -597,6 +599,48 @@ def test_a_thread_that_does_not_stop_in_time_is_stopped_by_force(
     applied = operator.answered(shutdown)[1]
     assert isinstance(applied, CommandApplied)
     assert applied.detail == "stopped by force: the shutdown timeout was over"
+
+
+def test_one_instance_is_shut_down_and_another_goes_on(
+    runtime: Runtime, operator: Operator, redis_server: Server, tmp_path: Path
+) -> None:
+    other = connected(redis_server, tmp_path)
+    begin(runtime)
+    begin(other)
+    shutdown = operator.requested(
+        CommandKind.SHUT_DOWN_INSTANCE, to=other, task=None, checkpoint=None
+    )
+    assert other.termination.wait(PATIENCE_SECONDS) is Ending.SHUT_DOWN
+    assert operator.answered(shutdown)[1] == CommandApplied(
+        command=shutdown.command, detail="stopped"
+    )
+    assert runtime.termination.wait(0.3) is None
+
+
+def test_a_forced_shutdown_speeds_up_one_that_waits_for_a_sink(
+    runtime: Runtime, operator: Operator
+) -> None:
+    thread = begin(runtime, lambda thread: setattr(thread, "busy_seconds", 3_600))
+    graceful = operator.requested(CommandKind.SHUT_DOWN_APPLICATION, to=runtime)
+    wait_until(lambda: thread.is_stopping)
+    assert thread.alive
+    forced = operator.requested(CommandKind.SHUT_DOWN_APPLICATION, to=runtime, force=True)
+    assert runtime.termination.wait(PATIENCE_SECONDS) is Ending.SHUT_DOWN
+    for command in (graceful, forced):
+        assert operator.answered(command)[1] == CommandApplied(
+            command=command.command, detail="stopped by force"
+        )
+
+
+def test_an_unknown_kind_of_command_is_counted_and_the_next_one_applied(
+    runtime: Runtime, operator: Operator
+) -> None:
+    begin(runtime)
+    known = operator.requested(checkpoint="elsewhere")
+    body = command_codec.encode_command(known).replace(b"RESUME_TASK", b"MOVE_TASK")
+    operator._client.xadd(COMMANDS, {"command": str(uuid4()), "body": body})
+    assert isinstance(operator.answered(operator.requested())[1], CommandApplied)
+    assert runtime.metrics()["commands-malformed"] == 1
 
 
 def test_a_latched_application_does_not_start(runtime: Runtime, operator: Operator) -> None:

@@ -135,9 +135,13 @@ def test_an_uncaught_exception_ends_the_instance_although_another_thread_hangs(
 
 
 @pytest.mark.parametrize(
-    ("timeout_ms", "detail"),
-    [(PATIENT, "stopped"), (SOON, "stopped by force: the shutdown timeout was over")],
-    ids=["in time", "by force"],
+    ("timeout_ms", "force", "detail"),
+    [
+        (PATIENT, False, "stopped"),
+        (SOON, False, "stopped by force: the shutdown timeout was over"),
+        (PATIENT, True, "stopped by force"),
+    ],
+    ids=["in time", "by force after its time", "by force at once"],
 )
 def test_a_command_to_shut_down_is_answered_with_how_it_ended(
     world: World,
@@ -145,6 +149,7 @@ def test_a_command_to_shut_down_is_answered_with_how_it_ended(
     folding: FoldingSide,
     monkeypatch: pytest.MonkeyPatch,
     timeout_ms: int,
+    force: bool,
     detail: str,
 ) -> None:
     monkeypatch.setenv("REDIS_URL", redis_server.url)
@@ -152,21 +157,22 @@ def test_a_command_to_shut_down_is_answered_with_how_it_ended(
     with world.agent(timeout_ms) as agent:
         world.start(agent, "slow")
         assert world.entered.wait(PATIENCE_SECONDS)
-        if timeout_ms == PATIENT:
+        if timeout_ms == PATIENT and not force:
             world.leave.set()
-        command = shut_down(redis_server, agent)
+        command = shut_down(redis_server, agent, force=force)
         assert agent.await_termination(PATIENCE_SECONDS) is Ending.SHUT_DOWN
     folding.take()
     answers = [each.data for each in folding.events if isinstance(each.data, CommandApplied)]
     assert answers == [CommandApplied(command=command, detail=detail)]
 
 
-def shut_down(server: Server, agent: Agent) -> UUID:
+def shut_down(server: Server, agent: Agent, *, force: bool) -> UUID:
     command = CommandIssued(
         command=uuid4(),
         kind=CommandKind.SHUT_DOWN_APPLICATION,
         actor="ana",
         reason="enough",
+        force=force,
         instances=(agent.instance,),
         expires_at=datetime.now(UTC) + timedelta(minutes=15),
     )

@@ -36,8 +36,8 @@ NO_PAGES = {
     "dismiss-entry-dialog", "dismiss-many-dialog", "dismiss-task-dialog", "export",
     "groups-dialog", "healthz", "live", "login", "logout", "metrics", "mute-dialog",
     "pause-dialog", "policy-dialog", "problems", "readyz", "restart-pipeline-dialog",
-    "resume-at-dialog", "resume-many-dialog", "rollout-dialog", "shut-down-dialog", "skip-dialog",
-    "start-dialog",
+    "resume-at-dialog", "resume-many-dialog", "rollout-dialog", "shut-down-dialog",
+    "shut-down-instance-dialog", "skip-dialog", "start-dialog",
 }  # fmt: skip
 
 

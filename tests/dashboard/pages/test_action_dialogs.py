@@ -186,6 +186,52 @@ def test_a_running_task_is_paused_until_a_time(flights: Story, operator: Client)
     assert 'id="pause"' not in operator.get(reverse("task", args=[paused])).content.decode()
 
 
+def test_a_shutdown_in_progress_is_forced(flights: Story, operator: Client) -> None:
+    form = {"name": "flights", "reason": "night"}
+    url, page = reverse("shut-down", args=["flights"]), reverse("application", args=["flights"])
+    assert 'id="force-shutdown"' not in operator.get(page).content.decode()
+    assert press(operator, url, **form)[0] == 200
+    graceful = queries.commands().rows[0]
+    for place in (page, reverse("command", args=[graceful.id])):
+        assert 'id="force-shutdown"' in operator.get(place).content.decode()
+    dialog = operator.get(f"{reverse('shut-down-dialog', args=['flights'])}?force=1")
+    assert 'name="force" value="1" checked' in dialog.content.decode()
+    assert press(operator, url, **form)[0] == 409
+    assert press(operator, url, **form, force="1")[0] == 200
+    status, shown = press(operator, url, **form, force="1")
+    assert (status, "is still being shut down by ana" in shown) == (409, True)
+    assert commands()[1:3] == [
+        ("SHUT_DOWN_APPLICATION", "ISSUED"),
+        ("SHUT_DOWN_APPLICATION", "REFUSED"),
+    ]
+    assert queries.command(graceful.id).status is CommandStatus.CANCELLED
+    flights.stops(command=queries.commands().rows[1].id)
+    assert 'id="force-shutdown"' not in operator.get(page).content.decode()
+
+
+def test_an_instance_is_shut_down_and_its_application_stays_open(
+    flights: Story, operator: Client
+) -> None:
+    about = ["flights", flights.instance]
+    url = reverse("shut-down-instance", args=about)
+    for place in (f"{reverse('application', args=['flights'])}?tab=instances", "/instances"):
+        dialog = reverse("shut-down-instance-dialog", args=about)
+        assert f'hx-get="{dialog}"' in operator.get(place).content.decode()
+    assert "delays" in operator.get(dialog).content.decode()
+    assert press(operator, url)[0] == 400
+    assert press(operator, url, reason="a new host")[0] == 200
+    status, shown = press(operator, url, reason="a new host")
+    assert (status, "is still being shut down by ana" in shown) == (409, True)
+    command = queries.commands().rows[1]
+    assert (
+        'id="force-shutdown"'
+        in operator.get(reverse("command", args=[command.id])).content.decode()
+    )
+    flights.stops(command=command.id)
+    assert queries.command(command.id).status is CommandStatus.APPLIED
+    assert queries.application("flights").state.status is ApplicationStatus.OPEN
+
+
 def test_a_task_that_died_alone_is_restarted_by_one_click(flights: Story, operator: Client) -> None:
     task = flights.dies_alone("EWR").digest
     page = operator.get(reverse("task", args=[task])).content.decode()

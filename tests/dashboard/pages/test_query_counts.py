@@ -27,7 +27,8 @@ NO_PAGES = {
     "dismiss-entry", "dismiss-many", "dismiss-task", "export", "healthz", "live", "login",
     "logout", "metrics", "mute-group", "note-on-command", "note-on-group", "note-on-task", "pause",
     "put-back", "readyz", "restart", "restart-pipeline", "resume", "resume-at", "resume-many",
-    "schema", "set-policy", "shut-down", "skip", "start", "start-rollout", "test-error",
+    "schema", "set-policy", "shut-down", "shut-down-instance", "skip", "start", "start-rollout",
+    "test-error",
 }  # fmt: skip
 #: Of the log and its partitions, in this transaction.
 SCANS = """
@@ -55,6 +56,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "resume-at-dialog": [task],
         "pause-dialog": [task],
         "restart-pipeline-dialog": [app],
+        "shut-down-instance-dialog": [app, story.instance],
         "dismiss-task-dialog": [task],
         "error": [app, cause],
         "mute-dialog": [app, cause],

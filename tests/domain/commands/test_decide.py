@@ -65,6 +65,7 @@ def request(kind: CommandKind, task: TaskId | None) -> CommandRequest:
         pipeline=about,
         stage=about,
         rollout=Rollout(tasks=1) if kind in TASK_KINDS else None,
+        instance=INSTANCE if kind is CommandKind.SHUT_DOWN_INSTANCE else None,
     )
 
 

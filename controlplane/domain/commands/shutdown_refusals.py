@@ -1,0 +1,67 @@
+"""Why the state forbids to shut an application or an instance down."""
+
+from __future__ import annotations
+
+from arrester.controlplane.domain.commands.recipients import (
+    open_commands,
+    receives_commands,
+    recipients,
+)
+from arrester.controlplane.domain.commands.request import SHUTDOWNS, CommandRequest
+from arrester.controlplane.domain.events import CommandKind
+from arrester.controlplane.domain.state.states import (
+    ApplicationStatus,
+    CommandState,
+    InstanceState,
+    InstanceStatus,
+)
+from arrester.controlplane.domain.state.stream_state import StreamState
+
+
+def application_refusal(requested: CommandRequest, state: StreamState) -> str | None:
+    """Return why an application may not be shut down, or None.
+
+    A forced shutdown may follow another one that is not forced.
+    """
+    name = state.application.name
+    in_progress = application_in_progress(state, forced=requested.force)
+    if in_progress is not None:
+        return in_progress
+    if state.application.status is not ApplicationStatus.LATCHED:
+        return None
+    if requested.force and recipients(requested, state):
+        return None
+    return f"{name} is LATCHED already" + (", and no instance runs" if requested.force else "")
+
+
+def application_in_progress(state: StreamState, *, forced: bool = False) -> str | None:
+    """Return by whom the application is being shut down, or None; with `forced`, by force."""
+    for command in open_commands(state):
+        if command.kind is CommandKind.SHUT_DOWN_APPLICATION and (command.force or not forced):
+            return f"{state.application.name} is still being shut down by {command.actor}"
+    return None
+
+
+def instance_refusal(requested: CommandRequest, state: StreamState) -> str | None:
+    """Return why an instance may not be shut down, or None."""
+    instance = None if requested.instance is None else state.instances.get(requested.instance)
+    if instance is None:
+        return f"{state.application.name} has no live instance {requested.instance}"
+    named = f"the instance {instance.host}, pid {instance.pid},"
+    if instance.ended:
+        return f"{named} has ended already"
+    if not receives_commands(instance):
+        return f"{named} is LOST: it fetches no commands"
+    for command in open_commands(state):
+        may_follow = requested.force and not command.force
+        if _waits_for(command, instance) and not may_follow:
+            return f"{named} is still being shut down by {command.actor}"
+    if instance.status is not InstanceStatus.RUNNING and not requested.force:
+        return f"{named} is ending already: {instance.status}"
+    return None
+
+
+def _waits_for(command: CommandState, instance: InstanceState) -> bool:
+    """Whether a shutdown still waits for the end of the instance."""
+    waiting = [part.instance for part in command.deliveries if not part.status.final]
+    return command.kind in SHUTDOWNS and instance.id in waiting
