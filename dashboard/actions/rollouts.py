@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -60,11 +61,11 @@ def start(request: HttpRequest, who: Person) -> HttpResponse:
         command = actions.start_rollout(application, requested)
     except (InvalidValue, CommandForbidden) as error:
         return _dialog(request, request.POST, invalid=f"{error}.")
-    return forms.page_after(
-        request,
-        lambda: commands.show(request, who, command.id),
-        redirect_to=reverse("command", args=[command.id]),
-    )
+    url = reverse("command", args=[command.id])
+    show = partial(commands.show, request, who, command.id)
+    response = forms.page_after(request, show, redirect_to=url)
+    response["HX-Push-Url"] = url
+    return response
 
 
 def _requested(request: HttpRequest, who: Person) -> CommandRequest:
