@@ -138,15 +138,22 @@ function dismiss(name) {
   for (const notice of document.querySelectorAll("[data-failed]")) if (notice.dataset.failed === name) notice.remove();
 }
 
-function unanswered({ target, detail }, why) {
+// The events of htmx for this are sent from the form, and lost if a refresh has removed it meanwhile.
+function watch({ target, detail }) {
+  const { xhr, requestConfig } = detail;
+  const name = nameOf(target, requestConfig);
+  const isRead = requestConfig.verb === "get";
+  const isOnce = target.querySelector("[name=id]") !== null;
+  xhr.addEventListener("error", () => unanswered(name, "no answer", isRead, isOnce));
+  xhr.addEventListener("timeout", () => unanswered(name, "no answer in time", isRead, isOnce));
+}
+
+function unanswered(name, why, isRead, isOnce) {
   check();
-  const name = nameOf(target, detail.requestConfig);
   // The banner is enough for a refresh.
   if (!name) return;
-  const isRead = detail.requestConfig.verb === "get";
-  const once = target.querySelector?.("[name=id]");
   const next = isRead ? "Try again when the server answers."
-    : `It is unknown whether the server has executed it. ${once
+    : `It is unknown whether the server has executed it. ${isOnce
       ? "Repeat it when the server answers: the same form is executed once."
       : "Check the result before you repeat it."}`;
   report(name, `${name}: ${why}. ${next}`);
@@ -169,8 +176,7 @@ function answered({ target, detail }) {
 }
 
 body.addEventListener("htmx:configRequest", ({ detail }) => { if (detail.verb !== "get") detail.timeout = POST_MS; });
-body.addEventListener("htmx:sendError", (event) => unanswered(event, "no answer"));
-body.addEventListener("htmx:timeout", (event) => unanswered(event, "no answer in time"));
+body.addEventListener("htmx:beforeSend", watch);
 body.addEventListener("htmx:afterRequest", answered);
 body.addEventListener("htmx:afterSwap", () => { if (lost) show(); });
 document.addEventListener("click", stop, true);

@@ -104,6 +104,8 @@ function poll() {
   send("look");
   // `connection.js` tries again.
   if (isLost()) return;
+  // A refresh that takes so long may be sent to a server that hangs.
+  if (document.querySelector("[data-live].htmx-request")) check();
   if (!connected) refresh(new Set(["*"]));
   else for (const region of document.querySelectorAll("[data-poll]")) htmx.trigger(region, "arrester:changed");
 }
