@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arrester.controlplane.domain.commands.decide import COMMAND_EXPIRY, decide
-from arrester.controlplane.domain.commands.refusals import refusal
+from arrester.controlplane.domain.commands.refusals import pending_command, refusal
 from arrester.controlplane.domain.commands.request import TASK_COMMANDS, CommandRequest
 from arrester.controlplane.domain.commands.rollout import TASK_KINDS
 from arrester.controlplane.domain.commands.timeouts import timeout_events
@@ -180,6 +180,22 @@ def test_only_a_paused_task_can_be_resumed() -> None:
     assert unknown == "only a PAUSED task can resume; delays_JFK is RUNNING"
     resumed = histories.event(TaskResumed(task="JFK", how=ResumeHow.RETRY))
     assert Given(*PAUSED, resumed).refuses(CommandKind.SKIP_RECORD, task=JFK) == unknown
+
+
+def test_the_pending_command_is_the_reason_of_a_refusal() -> None:
+    def pending(kind: CommandKind, task: TaskId | None, *events: Event) -> UUID | None:
+        state = Given(*events).state
+        requested = request(kind, task)
+        found = pending_command(requested, state, reason=refusal(requested, state))
+        return None if found is None else found.id
+
+    assert pending(CommandKind.SKIP_RECORD, JFK, *PAUSED, issued()) == OTHER_ID
+    # The refusal is about the state of the task, not about the open command.
+    assert pending(CommandKind.PAUSE_TASK, JFK, *PAUSED, issued()) is None
+    shutdown = issued(CommandKind.SHUT_DOWN_APPLICATION)
+    assert pending(CommandKind.START_APPLICATION, None, *PAUSED, LATCHED, shutdown) == OTHER_ID
+    assert pending(CommandKind.RESUME_TASK, JFK, *PAUSED, LATCHED) is None
+    assert pending(CommandKind.RESUME_TASK, JFK, *PAUSED) is None
 
 
 def test_one_command_at_a_time_for_a_task() -> None:
