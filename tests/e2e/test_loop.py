@@ -62,13 +62,16 @@ def test_the_loop(stack: Stack, page: Page, rows: list[dict[str, Any]]) -> None:
     expect(page.get_by_role("heading", level=1)).to_contain_text("RUNNING")
     eventually(lambda: stack.task("JFK")["held"] == 0, what="held records have run")
 
-    # Another task: its cause is repaired, and the record itself is tried again.
+    # Another task: its cause is repaired, and a rollout tries the record itself again.
     eventually(lambda: stack.is_paused("EWR"), what="EWR is PAUSED")
     (stack.folder / "repaired").touch()
-    page.goto(f"{stack.url}/tasks/{stack.task('EWR')['id']}")
-    page.get_by_role("button", name="Resume task", exact=True).click()
-    expect(page.get_by_text("Last command:")).to_contain_text("APPLIED")
-    expect(page.get_by_role("heading", level=1)).to_contain_text("RUNNING")
+    page.goto(f"{stack.url}/applications/flights")
+    page.get_by_role("button", name="Start rollout").click()
+    dialog.get_by_label("Seconds to observe").fill("0")
+    dialog.get_by_role("button", name="Start rollout").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("APPLIED")
+    expect(page.get_by_text("1 of 1 task applied the command").first).to_be_visible()
+    assert stack.task("EWR")["status"] == "RUNNING"
     eventually(lambda: settled(stack, rows) and no_held(stack), what="all rows are somewhere")
     assert 8239 in sink_positions(stack.folder, "EWR")
     assert 7072 not in sink_positions(stack.folder, "JFK")
