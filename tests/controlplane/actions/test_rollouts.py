@@ -122,6 +122,15 @@ def test_tasks_of_a_cause_are_resumed_in_waves(paused: Redis) -> None:
     issued = queries.commands(APPLICATION, rollout=command.id, limit=500).rows
     assert {each.actor for each in issued} == {"ana"}
     assert {each.reason for each in issued} == {"a new release"}
+    [act] = queries.audit(queries.AuditFilter(), limit=50).rows  # One act of one person.
+    assert act.event.event.data == CommandIssued(
+        command=command.id,
+        kind=CommandKind.RESUME_TASKS,
+        actor="ana",
+        reason="a new release",
+        rollout=replace(ROLLOUT, tasks=30),
+        expires_at=command.expires_at,
+    )
     streams.assert_exact()
     call_command("rebuild", verify=True, stdout=StringIO())
 
