@@ -14,6 +14,7 @@ from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.state.states import TaskState, TaskStatus
 from arrester.dashboard.rest import base
 from arrester.dashboard.rest.checkpoints import (
@@ -127,6 +128,16 @@ class NewResumeSerializer(serializers.Serializer[Any]):
     dry_run = serializers.BooleanField(required=False, default=False)
 
 
+class NewDismissalSerializer(serializers.Serializer[Any]):
+    """The tasks to dismiss, and why."""
+
+    id = serializers.UUIDField(required=False, help_text=base.AN_ID)
+    tasks = serializers.ListField(
+        child=serializers.CharField(), min_length=1, max_length=500, help_text="Ids of tasks."
+    )
+    reason = serializers.CharField(max_length=1000)
+
+
 class ResumedSerializer(serializers.Serializer[Any]):
     """The result for one task of many."""
 
@@ -224,6 +235,26 @@ class ResumeManyView(base.RestView):
         actor, reason = request.user.get_username(), given.get("reason")
         done = actions.resume_tasks(digests, actor=actor, reason=reason, id=id)
         return Response({"results": ResumedSerializer(done, many=True).data, "left": left})
+
+
+class DismissManyView(base.RestView):
+    """Dismiss many tasks at once."""
+
+    @base.acts(NewDismissalSerializer, ResumedSerializer(many=True))
+    def post(self, request: Request) -> Response:
+        """Dismiss tasks that no run processes; a refusal of one does not affect the others.
+
+        A repetition with the same id changes nothing.
+        """
+        given = base.values(NewDismissalSerializer, request.data)
+        done = actions.command_tasks(
+            CommandKind.DISMISS_TASK,
+            given["tasks"],
+            actor=request.user.get_username(),
+            reason=given["reason"],
+            id=base.act_id(request, given),
+        )
+        return Response(ResumedSerializer(done, many=True).data)
 
 
 def _chosen(given: dict[str, Any], id: UUID) -> tuple[list[str], int]:

@@ -66,6 +66,7 @@ urlpatterns = [
         quarantine.ActOnQuarantineView.as_view(),
         name="api-act-on-quarantine",
     ),
+    path("dismiss", tasks.DismissManyView.as_view(), name="api-dismiss-many"),
     path("resume", tasks.ResumeManyView.as_view(), name="api-resume-many"),
     path("commands", commands.CommandsView.as_view(), name="api-commands"),
     path("commands/<uuid:id>", commands.OneCommandView.as_view(), name="api-command"),

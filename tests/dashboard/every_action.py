@@ -116,7 +116,7 @@ def _of_tasks(story: Story) -> list[UserAction]:
                 ("fill", "Reason", "so it is"),
                 confirm,
             ],
-            rest=None,
+            rest=("/api/dismiss", {"tasks": [gone_too.digest], "reason": "so it is"}),
         ),
         _task("pause", pause.digest, [("click", "#pause"), confirm], kind="PAUSE_TASK"),
         _task("restart", restart.digest, [("click", "#restart")], kind="RESTART_TASK"),

@@ -174,7 +174,10 @@ def test_a_task_without_a_run_is_shown_as_such_and_can_be_dismissed(
     status, why = command("DISMISS_TASK", newest.digest)
     assert status == 409 and "instance spark-driver-1 runs delays" in why
     assert command("DISMISS_TASK", gone, reason=" ")[0] == 400
-    assert command("DISMISS_TASK", gone) == (201, "")
+    both = {"tasks": [newest.digest, gone], "reason": "moved"}
+    results = operator.post("/api/dismiss", both, content_type="application/json").json()
+    assert [each["command"] is None for each in results] == [True, False]
+    assert "instance spark-driver-1 runs delays" in results[0]["refused"]
     before = queries.application("flights")
     assert listed(operator, "/api/tasks?checkpoints=all&state=DISMISSED") == [gone]
     assert rows(operator, f"{reverse('tasks')}?checkpoints=all&state=DISMISSED") == [gone]
