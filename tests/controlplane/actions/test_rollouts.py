@@ -123,6 +123,7 @@ def test_tasks_of_a_cause_are_resumed_in_waves(paused: Redis) -> None:
     assert {each.actor for each in issued} == {"ana"}
     assert {each.reason for each in issued} == {"a new release"}
     [act] = queries.audit(queries.AuditFilter(), limit=50).rows  # One act of one person.
+    assert act.event is not None
     assert act.event.event.data == CommandIssued(
         command=command.id,
         kind=CommandKind.RESUME_TASKS,
