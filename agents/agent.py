@@ -296,7 +296,7 @@ class Agent:
     @property
     def stopped_by_command(self) -> bool:
         """Whether the application was shut down, by an operator or by a failure of another
-        instance. Do not restart it automatically."""
+        instance, or this instance by an operator. Do not restart it automatically."""
         return self._runtime.ending is Ending.SHUT_DOWN
 
     # ── tasks ────────────────────────────────────────────────────────────────────────────────

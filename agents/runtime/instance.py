@@ -37,8 +37,8 @@ class Ending(StrEnum):
 
     #: `stop()`, the end of the `with` block, or a signal.
     STOPPED = "STOPPED"
-    #: An operator, or a failure of another instance, shut the application down, and it is latched:
-    #: do not restart automatically.
+    #: An operator, or a failure of another instance, shut the application down, and it is latched;
+    #: or an operator shut this instance down. Do not restart automatically.
     SHUT_DOWN = "SHUT_DOWN"
     #: A failure ended a pipeline, and by default the instance; see `Agent.exception`. By default
     #: `await_termination` raises it instead.

@@ -66,8 +66,8 @@ def details(data: EventData) -> str:
         case QuarantineDismissed() | QuarantineRequeued():
             return _quarantine_act(data)
         case CommandIssued():
-            kind = data.kind.replace("_", " ").lower()
-            return f"{kind}: {data.reason}" if data.reason else kind
+            what = event_text.requested(data)
+            return f"{what}: {data.reason}" if data.reason else what
         case _:
             return event_text.sentence(data)
 
@@ -92,6 +92,10 @@ def _end(data: ErrorGroupMuted) -> str:
 def about(stored: StoredEvent) -> str:
     """Return the subject of an act: a task, an error, a command, or the application."""
     data, run = stored.event.data, stored.event.run
+    if isinstance(data, CommandIssued) and data.checkpoint is None:
+        if data.kind is CommandKind.SHUT_DOWN_INSTANCE:
+            return f"instance {data.instances[0]}"
+        return data.pipeline or stored.application
     pipeline: str | None = getattr(data, "pipeline", None) or (
         None if run is None else run.pipeline
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from datetime import datetime
 
 import msgspec
 
@@ -138,22 +137,24 @@ def _of_command(data: EventData) -> str:
         case CommandIssued(kind=CommandKind.SET_POLICY):
             what = f"{data.pipeline}, {data.stage} → {_answered(data.answer)}"
             return f"set policy of {what}{_by(data.actor, data.reason)}"
-        case CommandIssued(until=datetime()):
-            until = f"{data.until:%Y-%m-%d %H:%M:%S} UTC"
-            return f"pause task until {until}{_by(data.actor, data.reason)}"
-        case CommandIssued(kind=CommandKind.RESTART_PIPELINE):
-            return f"restart pipeline {data.pipeline}{_by(data.actor, data.reason)}"
-        case CommandIssued(force=True):
-            kind = data.kind.replace("_", " ").lower()
-            return f"{kind} by force{_by(data.actor, data.reason)}"
         case CommandIssued():
-            return f"{data.kind.replace('_', ' ').lower()}{_by(data.actor, data.reason)}"
+            return f"{requested(data)}{_by(data.actor, data.reason)}"
         case CommandApplied():
             return data.detail or ""
         case CommandRefused() | CommandExpired() | CommandCancelled():
             return data.reason
         case _:
             return ""
+
+
+def requested(command: CommandIssued) -> str:
+    """Return what a command requests: `pause task until 2026-11-20 13:00:00 UTC`."""
+    kind = command.kind.replace("_", " ").lower()
+    if command.kind is CommandKind.RESTART_PIPELINE:
+        return f"{kind} {command.pipeline}"
+    if command.until is not None:
+        return f"{kind} until {command.until:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{kind} by force" if command.force else kind
 
 
 def _answered(answer: StageAnswer | None) -> str:

@@ -62,6 +62,17 @@ def test_the_loop(stack: Stack, page: Page, rows: list[dict[str, Any]]) -> None:
     expect(page.get_by_role("heading", level=1)).to_contain_text("RUNNING")
     eventually(lambda: stack.task("JFK")["held"] == 0, what="held records have run")
 
+    # A new run in the same driver, and a pause that the server ends.
+    about = {"application": "flights", "pipeline": "departures", "reason": "to see"}
+    restarted = stack.command(kind="RESTART_PIPELINE", **about)
+    assert (restarted["status"], restarted["outcome"]) == (
+        "APPLIED",
+        "run 2 of departures is RUNNING",
+    )
+    paused = stack.command(kind="PAUSE_TASK", task=stack.task("JFK")["id"], duration_seconds=1)
+    assert paused["status"] == "APPLIED"
+    eventually(lambda: stack.task("JFK")["status"] == "RUNNING", what="the pause has ended")
+
     # Another task: its cause is repaired, and a rollout tries the record itself again.
     eventually(lambda: stack.is_paused("EWR"), what="EWR is PAUSED")
     (stack.folder / "repaired").touch()

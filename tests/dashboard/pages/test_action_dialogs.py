@@ -230,6 +230,23 @@ def test_an_instance_is_shut_down_and_its_application_stays_open(
     flights.stops(command=command.id)
     assert queries.command(command.id).status is CommandStatus.APPLIED
     assert queries.application("flights").state.status is ApplicationStatus.OPEN
+    audit = operator.get(reverse("audit")).content.decode()
+    assert f"instance {flights.instance}" in audit and "shut down instance: a new host" in audit
+
+
+def test_a_pipeline_is_restarted_with_a_reason(flights: Story, operator: Client) -> None:
+    url, page = reverse("restart-pipeline", args=["flights"]), "/applications/flights"
+    dialog = operator.get(f"{reverse('restart-pipeline-dialog', args=['flights'])}?pipeline=delays")
+    assert "run 1, RUNNING" in dialog.content.decode()
+    assert press(operator, url, pipeline="delays")[0] == 400
+    assert press(operator, url, pipeline="nope", reason="stuck")[0] == 409
+    assert press(operator, url, pipeline="delays", reason="stuck")[0] == 200
+    shown = operator.get(page).content.decode()
+    assert "RESTART_PIPELINE by ana is already in progress for delays" in shown
+    command = queries.commands().rows[0]
+    assert (command.kind, command.pipeline) == (CommandKind.RESTART_PIPELINE, "delays")
+    shown = operator.get(reverse("audit")).content.decode()
+    assert "restart pipeline delays: stuck" in shown
 
 
 def test_a_task_that_died_alone_is_restarted_by_one_click(flights: Story, operator: Client) -> None:
