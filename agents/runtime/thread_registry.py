@@ -72,13 +72,7 @@ class ThreadRegistry:
     def remove(self, pipeline: str) -> list[Thread]:
         """Mark the slots of a pipeline as removed; return their threads that are RUNNING."""
         with self._lock:
-            slots = [
-                slot
-                for slot in self._slots
-                if slot.thread is not None
-                and slot.thread.pipeline_name == pipeline
-                and not slot.removed
-            ]
+            slots = self._slots_of(pipeline)
             for slot in slots:
                 slot.removed = True
         return [slot.thread for slot in slots if slot.thread in self.running()]
@@ -86,15 +80,19 @@ class ThreadRegistry:
     def restartable(self, pipeline: str) -> list[ThreadSlot[Any]]:
         """Return the slots of a pipeline whose threads run; if none does, the newest slot."""
         with self._lock:
-            slots = [
-                slot
-                for slot in self._slots
-                if slot.thread is not None
-                and slot.thread.pipeline_name == pipeline
-                and not slot.removed
-            ]
+            slots = self._slots_of(pipeline)
         running = self.running()
         return [slot for slot in slots if slot.thread in running] or slots[-1:]
+
+    def _slots_of(self, pipeline: str) -> list[ThreadSlot[Any]]:
+        """Return the slots of a pipeline that its script has not removed, under the lock."""
+        return [
+            slot
+            for slot in self._slots
+            if slot.thread is not None
+            and slot.thread.pipeline_name == pipeline
+            and not slot.removed
+        ]
 
     def running(self) -> list[Thread]:
         """Return the threads that have not ended."""

@@ -8,13 +8,17 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from arrester.controlplane import models
 from arrester.controlplane.actions.commands import MAX_TASKS
 from arrester.controlplane.domain.commands.decide import decide
 from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.events import CommandIssued, CommandRefused
 from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.views import projections, rollout_progress, row_mapping
+from arrester.controlplane.views import (
+    live_checkpoints,
+    projections,
+    rollout_progress,
+    row_mapping,
+)
 
 
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,9 +67,11 @@ def _affected(application: str, requested: CommandRequest) -> tuple[list[TaskId]
         )
         total = rollout_progress.count_waiting(application, requested.kind, requested.rollout)
         return found, total
-    where = "application = %s AND (%s::text IS NULL OR pipeline = %s) ORDER BY digest LIMIT %s"
-    pipeline = requested.pipeline
-    tasks = row_mapping.TASKS.load(where, [application, pipeline, pipeline, MAX_TASKS])
-    of_pipeline = {} if pipeline is None else {"pipeline": pipeline}
-    total = models.Task.objects.filter(application=application, **of_pipeline).count()
+    threads = [
+        each
+        for each in row_mapping.THREADS.load("application = %s", [application])
+        if requested.pipeline in (None, each.pipeline)
+        and requested.instance in (None, each.instance)
+    ]
+    tasks, total = live_checkpoints.tasks_of(threads, limit=MAX_TASKS)
     return [task.id for task in tasks], total

@@ -28,8 +28,9 @@ def watch(*, now: datetime | None = None) -> int:
     appended = 0
     for stream in store.all_streams():
         try:
-            advance_rollouts(stream.application, now=now)
             appended += _watch(stream.application, now=now, may_declare_lost=reachable >= expiry)
+            # Last, so that a broken one prevents no other check.
+            advance_rollouts(stream.application, now=now)
         except redis_client.APPLICATION_ERRORS:
             log.exception("%s: its periodic checks failed", stream.application)
     return appended

@@ -6,10 +6,16 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 import msgspec
+from django.db import connection
 
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state.live_runs import live, no_run_since
-from arrester.controlplane.domain.state.states import InstanceState, ThreadState, ThreadStatus
+from arrester.controlplane.domain.state.states import (
+    InstanceState,
+    TaskState,
+    ThreadState,
+    ThreadStatus,
+)
 from arrester.controlplane.views import row_mapping
 
 #: A pipeline on a checkpoint of an application.
@@ -82,3 +88,13 @@ def columns(threads: Sequence[ThreadState]) -> list[list[str]]:
         [each.pipeline for each in shown],
         [each.checkpoint for each in shown],
     ]
+
+
+def tasks_of(threads: Sequence[ThreadState], *, limit: int) -> tuple[list[TaskState], int]:
+    """Return the tasks of the live checkpoints of `threads`, at most `limit`, and their number."""
+    parameters = columns(threads)
+    tasks = row_mapping.TASKS.load(f"{OF_THREADS} ORDER BY digest LIMIT %s", [*parameters, limit])
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT count(*) FROM task WHERE {OF_THREADS}", parameters)
+        ((count,),) = cursor.fetchall()
+    return tasks, int(count)

@@ -21,7 +21,7 @@ from arrester.dashboard.page_frame import (
     page,
     restore_query,
 )
-from arrester.dashboard.permissions import Person, for_people
+from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person, for_people
 from arrester.dashboard.text import policy_text
 
 RANKED, SHOWN, ENDED_SHOWN = 8, 50, 20
@@ -71,6 +71,7 @@ def show(
     context = {
         "summary": summary,
         "buttons": buttons.for_application(who, state),
+        "rollout_disabled": "" if who.may_act else NOT_AN_OPERATOR,
         "resume_disabled": _resume_disabled(who, summary),
         "commands_in_progress": [
             each for each in open_commands if each.task is None and each.kind not in TASK_KINDS

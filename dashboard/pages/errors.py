@@ -28,7 +28,7 @@ from arrester.dashboard.page_frame import (
     page,
     restore_query,
 )
-from arrester.dashboard.permissions import Person, for_people
+from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person, for_people
 from arrester.dashboard.rest.error_groups import ErrorGroupSerializer
 from arrester.dashboard.text import issue_markdown, record_text
 
@@ -161,6 +161,7 @@ def _group_context(
         "stopped": group.stopped,
         "stopped_total": group.stopped_total,
         "paused": paused,
+        "rollout_disabled": "" if who.may_act else NOT_AN_OPERATOR,
         "resume_disabled": buttons.resume_many(who, application, fingerprint) if paused else "",
         "example": example,
         "neighbours": queries.neighbours(example) if example else None,

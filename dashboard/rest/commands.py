@@ -152,9 +152,11 @@ class ProgressSerializer(serializers.Serializer[Any]):
     applied = serializers.IntegerField()
     not_applied = serializers.IntegerField(help_text="Refused, expired or cancelled.")
     stopped_again = serializers.IntegerField(
-        help_text="Tasks that applied the command and stopped again for the same cause."
+        help_text="Tasks that applied the command, and are stopped again for the same cause now."
     )
-    waiting = serializers.IntegerField(help_text="Stopped tasks without a command of it.")
+    waiting = serializers.IntegerField(
+        help_text="Tasks that are stopped now, without a command of it."
+    )
 
 
 class OneCommandSerializer(CommandSerializer):

@@ -225,5 +225,14 @@ def test_a_dry_run_changes_nothing(paused: Redis) -> None:
     whole = CommandRequest(
         command=uuid4(), kind=CommandKind.SHUT_DOWN_APPLICATION, actor="ana", reason="so it is"
     )
-    assert actions.dry_run(APPLICATION, whole).instances == (histories.INSTANCE,)
+    found = actions.dry_run(APPLICATION, whole)
+    assert (found.instances, found.total) == ((histories.INSTANCE,), 30)
+    elsewhere = CommandRequest(
+        command=uuid4(),
+        kind=CommandKind.SHUT_DOWN_INSTANCE,
+        actor="ana",
+        reason="so it is",
+        instance=histories.OTHER_INSTANCE,
+    )
+    assert actions.dry_run(APPLICATION, elsewhere).total == 0
     assert len(streams.log()) == before
