@@ -28,6 +28,14 @@ from arrester.agents.run.run_lock import refuse_inside
 from arrester.agents.runtime.instance import Ending
 from arrester.agents.runtime.runtime import Runtime
 from arrester.agents.runtime.signals import exit_on_signals
+from arrester.agents.runtime.status import (
+    AgentStatus,
+    MetricTable,
+    TaskTable,
+    metrics_of,
+    pipelines_of,
+    tasks_of,
+)
 from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand, Thread
 from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.controlplane.domain.error_policy.policy import Answer
@@ -35,7 +43,6 @@ from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import Response, ResumeHow, StageAnswer
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state.states import (
-    Counters,
     InstanceStatus,
     TaskState,
     TaskStatus,
@@ -301,15 +308,34 @@ class Agent:
 
     # ── tasks ────────────────────────────────────────────────────────────────────────────────
 
-    def tasks(self) -> list[TaskState]:
-        """Return the tasks that ever failed or changed state. All others are RUNNING."""
-        states = [state for thread in self._runtime.registry.threads for state in thread.tasks()]
-        # A later run of a pipeline has newer states than an earlier one.
-        return list({state.id: state for state in states}.values())
+    def tasks(self) -> TaskTable:
+        """Return the tasks that ever failed or changed state. All others are RUNNING.
 
-    def paused_tasks(self) -> list[TaskState]:
+        The result is a list. Notebooks and `print` show it as a table.
+        """
+        tasks = tasks_of(self._runtime.registry.threads)
+        return TaskTable(tasks, if_empty="No task has failed or changed its state.")
+
+    def paused_tasks(self) -> TaskTable:
         """Return the tasks that are PAUSED."""
-        return [state for state in self.tasks() if state.status is TaskStatus.PAUSED]
+        paused = (state for state in self.tasks() if state.status is TaskStatus.PAUSED)
+        return TaskTable(paused, if_empty="No task is PAUSED.")
+
+    def status(self) -> AgentStatus:
+        """Return pipelines, rates, failures, held records and stopped tasks as of now.
+
+        Notebooks and `print` show it on one screen.
+        """
+        stopped = (state for state in self.tasks() if state.status.stopped)
+        return AgentStatus(
+            application=self._runtime.config.application,
+            instance=self.instance,
+            state=self.state,
+            exception=self.exception,
+            pipelines=pipelines_of(self._runtime.registry.threads),
+            stopped=TaskTable(stopped, if_empty="No task is PAUSED or DEAD."),
+            metrics=self.metrics(),
+        )
 
     def resume(
         self, task: TaskState | TaskId | str, *, actor: str | None = None, reason: str | None = None
@@ -440,14 +466,13 @@ class Agent:
         hint = f"; {len(ids)} pipelines have it" if ids else nearest(task, keys)
         raise InvalidValue("task", task, allowed + hint)
 
-    def metrics(self) -> dict[str, int]:
+    def metrics(self) -> MetricTable:
         """Return counters: of all tasks by their KIP-298 names, then of the agent itself.
 
-        `last-failure-timestamp` is in milliseconds since 1970, 0 without a failure.
+        The result is a dict. `last-failure-timestamp` is in milliseconds since 1970, 0 without a
+        failure.
         """
-        tasks = self.tasks()
-        paused = sum(state.status is TaskStatus.PAUSED for state in tasks)
-        return _counts(tasks) | {"tasks-paused": paused} | self._runtime.metrics()
+        return metrics_of(self.tasks(), self._runtime.metrics())
 
 
 def _apply_in_threads(
@@ -468,19 +493,6 @@ def _apply_in_threads(
     for reason in refusals:
         _log.warning("pipeline %r: %s was not applied: %s", pipeline, method, reason)
     return not refusals
-
-
-def _counts(tasks: Sequence[TaskState]) -> dict[str, int]:
-    """Return the counts of all tasks under their KIP-298 names."""
-    counters = [state.counters for state in tasks]
-    totals = {
-        name.replace("_", "-"): sum(getattr(each, name) for each in counters)
-        for name in Counters.__struct_fields__
-        if name != "last_failure_timestamp"
-    }
-    latest = [each.last_failure_timestamp for each in counters if each.last_failure_timestamp]
-    totals["last-failure-timestamp"] = int(max(latest).timestamp() * 1000) if latest else 0
-    return totals
 
 
 def _versions(spark: SparkSession) -> dict[str, str]:

@@ -34,10 +34,13 @@ _NO_IDENTITY = b"static\n"
 
 
 class Query(Protocol):
-    """The part of Spark's StreamingQuery that a run needs."""
+    """What a run needs of a query; the names are those of Spark's StreamingQuery."""
 
     @property
     def isActive(self) -> bool: ...
+
+    @property
+    def rows_per_second(self) -> float | None: ...
 
     def awaitTermination(self) -> object: ...
 
@@ -119,6 +122,8 @@ class StaticQuery:
         self._exception: BaseException | None = None
         self._jobs = JobTag(source.sparkSession)
         self._thread = InheritableThread(target=self._run, name="arrester-static", daemon=True)
+        #: Unknown: Spark measures streams only.
+        self.rows_per_second: float | None = None
         self._thread.start()
 
     @property

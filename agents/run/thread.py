@@ -126,6 +126,11 @@ class PipelineThread:
         return self._engine.processor.jobs.in_progress if self._loop.is_alive() else None
 
     @property
+    def rows_per_second(self) -> float | None:
+        """The rows that Spark processed per second in the last micro-batch; None if unknown."""
+        return self._query_loop.query.rows_per_second if self._loop.is_alive() else None
+
+    @property
     def was_finished(self) -> bool:
         """Whether an earlier run had finished the pass over a static source."""
         return self._engine.was_finished

@@ -123,6 +123,11 @@ class Thread(Protocol):
         ...
 
     @property
+    def rows_per_second(self) -> float | None:
+        """The rows that Spark processed per second in the last micro-batch; None if unknown."""
+        ...
+
+    @property
     def was_finished(self) -> bool:
         """Whether an earlier run had finished the pass over its static source."""
         ...

@@ -73,6 +73,15 @@ class ForeachBatchQuery:
         """Whether the query has not ended."""
         return self._started.result().isActive
 
+    @property
+    def rows_per_second(self) -> float | None:
+        """The rows that Spark processed per second in the last micro-batch; None if unknown."""
+        # A query that ends meanwhile, or a stopped session, has no progress to read.
+        with suppress(Exception):
+            progress = self._started.result().lastProgress
+            return progress.get("processedRowsPerSecond") if progress else None
+        return None
+
     def awaitTermination(self) -> object:
         """Wait for the end of the query; raises the exception that ended it."""
         return self._started.result().awaitTermination()

@@ -72,9 +72,11 @@ class FakeThread:
     is_idle: bool = False
     was_finished: bool = False
     in_progress: InProgress | None = None
+    rows_per_second: float | None = None
     #: The weight of its tasks, and how often a report was requested.
     weight: int | None = 0
     reports: int = 0
+    states: list[TaskState] = field(default_factory=list)
     applying: threading.Event = field(default_factory=threading.Event)
     may_apply: threading.Event = field(default_factory=threading.Event)
 
@@ -112,7 +114,7 @@ class FakeThread:
         self.is_end_handled = True
 
     def tasks(self) -> list[TaskState]:
-        return []
+        return self.states
 
     def apply(self, command: TaskCommand | PolicyCommand) -> CommandAnswer:
         if isinstance(command, PolicyCommand):

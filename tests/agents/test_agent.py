@@ -151,7 +151,18 @@ def test_an_agent_reports_its_state_and_metrics(world: World) -> None:
         assert metrics["records-skipped"] == metrics["dlq-records-produced"] == 1
         assert metrics["last-failure-timestamp"] > 1e12
         assert metrics["events-spooled"] > 0
+        wait_until(lambda: agent.status().pipelines[0].rows_per_second is not None)
+        status = agent.status()
+        [delays] = status.pipelines
+        assert (delays.failed, delays.skipped, delays.held, delays.paused) == (2, 1, 3, 1)
+        assert [task.id.key for task in status.stopped] == ["JFK"]
+        assert f"instance {agent.instance}: RUNNING\nno server: REDIS_URL is not set" in str(status)
+        assert "JFK   PAUSED" in str(status)
+        assert "1000 minutes late" in str(status)
+        assert "<td" in status._repr_html_()
     assert agent.state.value == "NOT_RUNNING"
+    assert [each.state for each in agent.status().pipelines] == [ThreadStatus.DEAD]
+    assert agent.status().pipelines[0].rows_per_second is None
     assert agent.await_termination() is Ending.STOPPED
     assert agent.exception is None
     assert not agent.stopped_by_command
