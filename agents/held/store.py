@@ -37,6 +37,7 @@ from arrester.agents.held.schema import (
 from arrester.agents.journal.entries import Chunk, Cursor, HeldCount
 from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.agents.journal.ledger import Ledger, SavedRows
+from arrester.agents.spark.session_conf import conf
 from arrester.agents.worker.columns import (
     DECIDED,
     ENTRY,
@@ -57,6 +58,7 @@ _COORDINATES = (
     T.StructField(_HOLD, T.BooleanType()),
     T.StructField(ENTRY, T.IntegerType()),
 )
+_LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 #: At most this many folders for each call of the sink: a micro-batch may have left one row in each.
 CHUNK_FOLDERS = 256
 #: At most this many tasks for each call of the sink: their chunks are in one journal entry.
@@ -332,7 +334,10 @@ class HeldStore:
         schema = T.StructType(list(fields))
         if not names:
             return self.spark.createDataFrame([], schema)
-        return self.spark.read.schema(schema).parquet(*[self._path(name) for name in names])
+        # By default, Spark lists many folders in a job with a task for each of them.
+        tasks = {_LISTING_TASKS: str(self.spark.sparkContext.defaultParallelism)}
+        with conf(self.spark, tasks):
+            return self.spark.read.schema(schema).parquet(*[self._path(name) for name in names])
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{ROWS_FOLDER}/{name}"

@@ -90,6 +90,24 @@ def test_a_chunk_has_a_bounded_number_of_folders_and_the_next_chunk_has_the_rest
 
 
 @pytest.mark.spark
+def test_many_small_folders_are_listed_with_a_task_for_each_core(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    held_store, ledger = store_of(spark, tmp_path, [{"a": 1}] * 40)
+    chunks = held_store.next_chunks(ledger, limit=10_000)
+    context, tracker = spark.sparkContext, spark.sparkContext.statusTracker()
+    context.setJobGroup(str(tmp_path), "the folders of a chunk")
+    try:
+        held_store.rows(ledger, chunks)
+    finally:
+        context._jsc.clearJobGroup()
+
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(str(tmp_path))]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    assert [stage.numTasks for stage in stages if stage] == [context.defaultParallelism]
+
+
+@pytest.mark.spark
 @example(counts=[{"a": 1}, {"a": 6, "b": 2}], limits=[0, 2])
 @given(
     counts=st.lists(
