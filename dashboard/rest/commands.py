@@ -28,6 +28,7 @@ from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import CommandKind, Rollout, StageAnswer
 from arrester.controlplane.domain.state.states import CommandState, CommandStatus
 from arrester.dashboard.rest import base
+from arrester.dashboard.rest.command_fields import ROLLOUT_FIELDS, check_fields
 
 #: The names that a command for a part of an application needs.
 _NAMES: Mapping[CommandKind, Sequence[str]] = defaultdict(
@@ -209,7 +210,6 @@ class NewCommandSerializer(serializers.Serializer[Any]):
     )
     force = serializers.BooleanField(
         required=False,
-        default=False,
         help_text="A shutdown: cancel Spark jobs in progress. It may follow one without force.",
     )
     until = base.MomentField(
@@ -327,6 +327,7 @@ class CancelCommandView(base.RestView):
 def _requested(request: Request, given: dict[str, Any]) -> tuple[str, CommandRequest]:
     """Return the application and the command of a request."""
     kind = CommandKind(given["kind"])
+    check_fields(kind, given)
     seconds = given.get("duration_seconds")
     requested = CommandRequest(
         command=base.act_id(request, given),
@@ -335,7 +336,7 @@ def _requested(request: Request, given: dict[str, Any]) -> tuple[str, CommandReq
         reason=given.get("reason"),
         until=given.get("until"),
         duration=None if seconds is None else timedelta(seconds=seconds),
-        force=given["force"],
+        force=given.get("force", False),
     )
     if kind in TASK_COMMANDS:
         task = actions.task_id(_required(given, "task", f"the task of {kind}"))
@@ -351,8 +352,7 @@ def _requested(request: Request, given: dict[str, Any]) -> tuple[str, CommandReq
             raise InvalidValue("answer", None, allowed)
         about["answer"] = given["answer"]
     if kind in TASK_KINDS:
-        names = ("fingerprint", "waves", "observe_seconds", "tasks_per_minute")
-        values = {name: given[name] for name in names if name in given}
+        values = {name: given[name] for name in ROLLOUT_FIELDS if name in given}
         about["rollout"] = Rollout(tasks=0, **values)
     return application, replace(requested, **about)
 

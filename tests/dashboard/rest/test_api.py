@@ -20,12 +20,16 @@ from rest_framework.authtoken.models import Token
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.errors import ArresterError
+from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.queries.failure_history import failures as failure_queries
 from arrester.controlplane.store import failures
 from arrester.dashboard.http_errors import STATUS_CODES, status_code
 from arrester.dashboard.rest.base import A_TIME
+from arrester.dashboard.rest.command_fields import fields_of
+from arrester.dashboard.rest.commands import NewCommandSerializer
 from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import NA, TYPO, Story
+from tests.services import REPOSITORY
 
 JSON = "application/json"
 
@@ -339,6 +343,12 @@ def test_an_application_is_shut_down_and_started(flights: Story, operator: Clien
         ({"kind": "SHUT_DOWN_APPLICATION", "application": "flights"}, "reason"),
         ({"kind": "START_APPLICATION", "application": "flights", "id": "7"}, "id"),
         ({"kind": "START_APPLICATION", "application": "flights", "force": True}, "force"),
+        ({"kind": "START_APPLICATION", "application": "flights", "waves": False}, "waves"),
+        ({"kind": "RESUME_TASK", "task": "0", "position": 7}, "position"),
+        ({"kind": "RESUME_TASK", "task": "0", "application": "flights"}, "application"),
+        ({"kind": "RESUME_TASKS", "application": "flights", "task": "0"}, "task"),
+        ({"kind": "RESUME_AT", "task": "0", "duration_seconds": 60}, "duration_seconds"),
+        ({"kind": "RESTART_PIPELINE", "application": "flights", "stage": "source"}, "stage"),
     ],
 )
 def test_an_invalid_command_is_not_in_the_log(
@@ -608,3 +618,13 @@ def test_the_feed_continues_at_its_cursor(flights: Story, viewer: Client) -> Non
     assert [each["type"] for each in more] == ["RecordFailed", "TaskPaused", "RecordsHeld"]
     assert more[1]["data"]["position"] == 151_974
     read(viewer, "feed", cursor="x", status=400)
+
+
+def test_each_kind_has_the_fields_of_its_documentation() -> None:
+    form = set(NewCommandSerializer().fields)
+    assert set.union(*map(fields_of, CommandKind)) == form
+    page = (REPOSITORY / "docs/reference/rest.md").read_text()
+    rows = dict(re.findall(r"^\| `([A-Z_]+)` \| (.+?) \|", page, re.MULTILINE))
+    assert rows.keys() == {kind.value for kind in CommandKind}
+    for name, row in rows.items():
+        assert set(re.findall("`([a-z_]+)`", row)) <= fields_of(CommandKind(name))
