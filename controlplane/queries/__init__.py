@@ -24,6 +24,7 @@ from arrester.controlplane.queries.current_state.commands import (
     progress,
     rollout_tasks,
     verdict,
+    verdicts,
 )
 from arrester.controlplane.queries.current_state.held_records import (
     Drain,
@@ -154,5 +155,5 @@ __all__ = [
     "progress", "quarantine", "quarantined", "quiet_groups", "restartable", "resumed_by",
     "rollout_tasks", "runs", "search", "stages", "state_changes", "stopped_by_group", "storage",
     "task", "task_gauges", "task_history", "task_state_changes", "tasks", "threads", "top_causes",
-    "verdict", "without_run",
+    "verdict", "verdicts", "without_run",
 ]  # fmt: skip

@@ -202,14 +202,19 @@ def read_task_state_changes(task: UUID, *, before: int | None, limit: int) -> li
 _STOPS = ", ".join(str(type_of(cls)) for cls in (TaskPaused, TaskDied))
 
 
-def read_next_stop(task: UUID, *, after: int) -> StoredEvent | None:
-    """Return the event with which a task stopped first after a position, None if it did not."""
-    stops = select(
-        f"WHERE task = %s AND sequence > %s AND {_CHANGES_STATE} AND type IN ({_STOPS})"
-        " ORDER BY sequence LIMIT 1",
-        [task, after],
+def read_next_stops(asked: Sequence[tuple[UUID, int]]) -> list[StoredEvent | None]:
+    """Return for each task and position the event with which the task stopped first after it, None
+    if it did not."""
+    rows = prepared_statements.rows(
+        "SELECT asked.number, stop.* FROM unnest(%s::uuid[], %s::bigint[])"
+        f" WITH ORDINALITY AS asked (task, after, number) CROSS JOIN LATERAL (SELECT {PLACE}"
+        " FROM event WHERE event.task = asked.task AND event.sequence > asked.after"
+        f" AND {_CHANGES_STATE} AND type IN ({_STOPS}) ORDER BY sequence LIMIT 1) AS stop",
+        [[task for task, _ in asked], [after for _, after in asked]],
     )
-    return stops[0] if stops else None
+    stops = batches.read_at([Place(*place) for _, *place in rows])
+    by_number = {number: stop for (number, *_), stop in zip(rows, stops, strict=True)}
+    return [by_number.get(number) for number in range(1, len(asked) + 1)]
 
 
 def read_next(stored: StoredEvent, *, newer: bool) -> int | None:

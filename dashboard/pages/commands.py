@@ -26,15 +26,15 @@ from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person, for_operator
 def commands(request: HttpRequest, who: Person) -> HttpResponse:
     """Show commands, newest first, filtered by the URL."""
     application, state = request.GET.get("application", ""), request.GET.get("state", "")
+    found = queries.commands(**filters.of_commands(request.GET), cursor=request.GET.get("after"))
     context = {
         "application": application,
         "names": sorted(queries.positions()),
         "state": state,
         "rollout": request.GET.get("rollout", ""),
         "statuses": [filters.OPEN, *(status.value for status in CommandStatus)],
-        "commands": queries.commands(
-            **filters.of_commands(request.GET), cursor=request.GET.get("after")
-        ),
+        "rows": list(zip(found.rows, queries.verdicts(found.rows), strict=True)),
+        "next": found.next,
     }
     return page(request, who, "commands", context, shows=application)
 

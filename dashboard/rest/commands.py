@@ -23,7 +23,7 @@ from arrester.controlplane.domain.commands.request import (
     CommandRequest,
 )
 from arrester.controlplane.domain.commands.rollout import TASK_KINDS
-from arrester.controlplane.domain.commands.verdict import Outcome
+from arrester.controlplane.domain.commands.verdict import Outcome, Verdict
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import CommandKind, Rollout, StageAnswer
 from arrester.controlplane.domain.state.states import CommandState, CommandStatus
@@ -145,6 +145,18 @@ class VerdictSerializer(serializers.Serializer[Any]):
     held = serializers.IntegerField(help_text="Without a stop: the records still held.")
 
 
+class ListedCommandSerializer(CommandSerializer):
+    """A command, its result and its verdict; the context has the verdicts by command."""
+
+    verdict = serializers.SerializerMethodField()
+
+    @extend_schema_field(VerdictSerializer(allow_null=True))
+    def get_verdict(self, command: CommandState) -> Any:
+        """Return the verdict; None unless the command is applied and let a task continue."""
+        verdict = self.context["verdicts"][command.id]
+        return None if verdict is None else VerdictSerializer(verdict).data
+
+
 class ProgressSerializer(serializers.Serializer[Any]):
     """What a rollout has achieved so far."""
 
@@ -160,10 +172,9 @@ class ProgressSerializer(serializers.Serializer[Any]):
     )
 
 
-class OneCommandSerializer(CommandSerializer):
+class OneCommandSerializer(ListedCommandSerializer):
     """A command, its result, and its verdict or progress."""
 
-    verdict = serializers.SerializerMethodField()
     progress = serializers.SerializerMethodField()
 
     @extend_schema_field(ProgressSerializer(allow_null=True))
@@ -171,12 +182,6 @@ class OneCommandSerializer(CommandSerializer):
         """Return the progress of a rollout; None for other commands."""
         progress = queries.progress(command)
         return None if progress is None else ProgressSerializer(progress).data
-
-    @extend_schema_field(VerdictSerializer(allow_null=True))
-    def get_verdict(self, command: CommandState) -> Any:
-        """Return the verdict; None unless the command is applied and let a task continue."""
-        verdict = queries.verdict(command)
-        return None if verdict is None else VerdictSerializer(verdict).data
 
 
 class NewCommandSerializer(serializers.Serializer[Any]):
@@ -274,13 +279,12 @@ class NewCancelSerializer(serializers.Serializer[Any]):
 class CommandsView(base.RestView):
     """Commands."""
 
-    @base.lists(CommandQuerySerializer, CommandSerializer, operation_id="commands_list")
+    @base.lists(CommandQuerySerializer, ListedCommandSerializer, operation_id="commands_list")
     def get(self, request: Request) -> Response:
         """List commands, newest first."""
         wanted, page = base.list_values(CommandQuerySerializer, request)
-        return base.paged(
-            queries.commands(wanted.pop("application", None), **wanted, **page), CommandSerializer
-        )
+        found = queries.commands(wanted.pop("application", None), **wanted, **page)
+        return base.paged(found, ListedCommandSerializer, verdicts=_verdicts(found.rows))
 
     @base.acts(
         NewCommandSerializer,
@@ -307,7 +311,9 @@ class OneCommandView(base.RestView):
     @extend_schema(responses={200: OneCommandSerializer} | base.PROBLEMS)
     def get(self, request: Request, id: UUID) -> Response:
         """Return one command: poll it until its status is final, and on for its verdict."""
-        return Response(OneCommandSerializer(queries.command(id)).data)
+        command = queries.command(id)
+        context = {"verdicts": _verdicts([command])}
+        return Response(OneCommandSerializer(command, context=context).data)
 
 
 class CancelCommandView(base.RestView):
@@ -322,6 +328,13 @@ class CancelCommandView(base.RestView):
             id, actor=actor, reason=reason, id=base.act_id(request, given)
         )
         return Response(CommandSerializer(state).data)
+
+
+def _verdicts(commands: Sequence[CommandState]) -> dict[UUID, Verdict | None]:
+    """Return the verdicts on commands by id."""
+    return {
+        each.id: verdict for each, verdict in zip(commands, queries.verdicts(commands), strict=True)
+    }
 
 
 def _requested(request: Request, given: dict[str, Any]) -> tuple[str, CommandRequest]:

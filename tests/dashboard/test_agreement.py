@@ -367,6 +367,8 @@ def test_a_command_reports_whether_its_task_stopped_again(flights: Story, operat
 
     def verdict(command: str) -> tuple[str, int | None, int | None]:
         found = operator.get(f"/api/commands/{command}").json()["verdict"]
+        rows = operator.get("/api/commands").json()["results"]
+        assert [each["verdict"] for each in rows if each["id"] == command] == [found]
         stop = found["stop"] or {}
         return found["outcome"], stop.get("position"), stop.get("stops")
 

@@ -19,7 +19,7 @@ from django.urls import reverse
 from msgspec.structs import replace
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.events import TaskPaused
+from arrester.controlplane.domain.events import ResumeHow, TaskPaused
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus
 from tests.dashboard.conftest import make_user
@@ -303,6 +303,15 @@ def test_a_rollout_is_started_and_shows_its_progress(flights: Story, operator: C
     [rollout] = queries.commands("flights", open=True).rows[1:]
     listed = text(operator, f"{reverse('commands')}?rollout={rollout.id}")
     assert "Skip record and resume" in listed and "Skip records and resume tasks" not in listed
+    [canary] = queries.commands(rollout=rollout.id).rows
+    assert canary.task is not None and canary.task.key is not None
+    flights.resumes(canary.task.key, canary.id, how=ResumeHow.SKIP)
+    flights.report(TaskPaused(task=canary.task.key, position=151_980, failure=TYPO))
+    listed = text(operator, f"{reverse('commands')}?rollout={rollout.id}")
+    assert "stopped again later at position 151,980" in listed
+    [row] = operator.get(f"/api/commands?rollout={rollout.id}").json()["results"]
+    assert row["verdict"]["outcome"] == "STOPPED_LATER"
+    assert row["verdict"]["stop"]["position"] == 151_980
     assert operator.get(f"{reverse('commands')}?rollout=x").status_code == 400
     status, page = press(operator, reverse("start-rollout"), reason="again", **form)
     assert status == 400 and "already in progress for these tasks" in page

@@ -114,6 +114,7 @@ def test_the_number_of_queries_of_a_page_does_not_grow_with_the_data(
     admin = logged_in(make_user("ada", "admin"))
     task = flights.pauses("JFK", held=2)
     flights.skips("EWR", 3)
+    flights.resumes("EWR", flights.command(flights.pauses("EWR")))
     flights.send(b"not a batch")
     actions.note_on_task(task, actor="ana", text="hm")
     found = dict(urls(flights, task.digest, actions.resume_task(task.digest, actor="ana").id))
@@ -153,6 +154,9 @@ def more(flights: Story) -> None:
         cause = failure("process:check", "checks.Wrong", f"wrong {number}", f"checks.py:{number}")
         flights.pauses(f"desk-{number}", cause=cause)
         flights.skips(f"desk-{number}", 2)
+        hall = f"hall-{number}"
+        flights.resumes(hall, flights.command(flights.pauses(hall)))
+        flights.pauses(hall)
     for number in range(3):
         other = Story(application=f"other-{number}", checkpoint=str(uuid4()))
         other.starts()
