@@ -8,6 +8,7 @@ FROM base AS server
 COPY requirements/server.txt requirements/
 RUN pip install --require-hashes -r requirements/server.txt
 COPY arrester arrester
+COPY cli cli
 COPY controlplane controlplane
 COPY dashboard dashboard
 COPY migrations migrations

@@ -69,7 +69,7 @@ lint: docs  ## format, style, types, import contracts, missing migrations, langu
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy
-	.venv/bin/mypy --python-version 3.10 agents controlplane/domain
+	.venv/bin/mypy --python-version 3.10 agents cli controlplane/domain
 	.venv/bin/lint-imports
 	$(PY) -W 'ignore:Got an error checking:RuntimeWarning' manage.py makemigrations --check --dry-run
 	$(PY) -m scripts.check_language

@@ -1,4 +1,4 @@
-"""Run a command of the server: `arrester up`, `arrester migrate`, `arrester help`."""
+"""Run a command: `arrester status` by REST, `arrester up` on the server; `arrester help`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,34 @@ import os
 import sys
 
 from arrester import __version__
+from arrester.cli.command_names import is_for_rest
 
 
 def main() -> None:
-    """Run the management command in `sys.argv` with the settings of the control plane."""
+    """Run the command in `sys.argv`: one by REST, or a management command of the control plane."""
     if sys.argv[1:] in (["--version"], ["version"]):
         print(__version__)
-        return
+    elif is_for_rest(sys.argv[1:]) or "_ARRESTER_COMPLETE" in os.environ:
+        sys.exit(_run_by_rest())
+    else:
+        _manage()
+
+
+def _run_by_rest() -> int:
+    try:
+        from arrester.cli.main import run
+    except ModuleNotFoundError as error:
+        if (error.name or "arrester").startswith("arrester"):
+            raise
+        sys.exit(
+            f"Python package {error.name!r} is not installed."
+            " Install the command line: pip install 'arrester[cli]'"
+        )
+    return run()
+
+
+def _manage() -> None:
+    """Run a management command with the settings of the control plane."""
     if sys.version_info < (3, 11):  # noqa: UP036  # the agent runs on 3.10
         version = ".".join(map(str, sys.version_info[:3]))
         sys.exit(f"The server needs Python 3.11 or newer; this is Python {version}.")

@@ -133,7 +133,11 @@ def test_what_is_shipped_to_executors_imports_what_they_have() -> None:
 
 
 def test_what_a_package_promises_is_there() -> None:
-    packages = [*modules("agents"), *modules("controlplane"), *modules("dashboard")]
+    packages = [
+        path
+        for folder in ("agents", "cli", "controlplane", "dashboard")
+        for path in modules(folder)
+    ]
     strays = {
         (str(module.relative_to(REPOSITORY)), name)
         for module in packages

@@ -24,7 +24,7 @@ from tests.services import REPOSITORY
 
 __all__ = ["home"]
 pytestmark = pytest.mark.wheel
-FOLDERS = ("agents", "controlplane", "dashboard", "examples", "migrations")
+FOLDERS = ("agents", "cli", "controlplane", "dashboard", "examples", "migrations")
 PINS = REPOSITORY / "requirements" / "dev.txt"
 UV = Path(sys.executable).with_name("uv")
 PIPELINE = """
@@ -284,4 +284,10 @@ def test_an_agent_runs_in_a_clean_environment_without_django(
     assert server.stderr == (
         "Python package 'django' is not installed."
         " Install the server: pip install 'arrester[server,embedded]'\n"
+    )
+    by_rest = subprocess.run([bin_folder / "arrester", "status"], capture_output=True, check=False)
+    assert (by_rest.returncode, by_rest.stderr) == (
+        1,
+        b"Python package 'click' is not installed."
+        b" Install the command line: pip install 'arrester[cli]'\n",
     )

@@ -17,6 +17,7 @@ from arrester.controlplane.actions.accounts import (
     create_token,
     deactivate_account,
     reset_password,
+    revoke_token,
 )
 from arrester.controlplane.actions.commands import (
     MAX_TASKS,
@@ -62,6 +63,6 @@ __all__ = [
     "create_token", "deactivate_account", "dismiss", "dismiss_one", "dry_run", "expect",
     "issue_command", "note_on_command", "note_on_group", "note_on_task", "open_application",
     "record_running", "requeue", "requeue_one", "reset_password", "resume_task", "resume_tasks",
-    "send_test_error", "shut_down_application", "skip_record", "start_application",
+    "revoke_token", "send_test_error", "shut_down_application", "skip_record", "start_application",
     "start_rollout", "task_id", "watch",
 ]  # fmt: skip

@@ -27,6 +27,7 @@ class AccountAct(StrEnum):
     ROLE_CHANGED = "ROLE_CHANGED"
     PASSWORD_RESET = "PASSWORD_RESET"
     TOKEN_CREATED = "TOKEN_CREATED"
+    TOKEN_REVOKED = "TOKEN_REVOKED"
     DEACTIVATED = "DEACTIVATED"
     ACTIVATED = "ACTIVATED"
 
@@ -86,6 +87,13 @@ def create_token(name: str, *, actor: str) -> str:
 
 
 @transaction.atomic
+def revoke_token(name: str, *, actor: str) -> None:
+    """End the REST token of an account; without a token nothing changes."""
+    if _end_tokens(_account(name)):
+        _record(actor, name, AccountAct.TOKEN_REVOKED, "")
+
+
+@transaction.atomic
 def deactivate_account(name: str, *, actor: str) -> None:
     """Deactivate an account: it can no longer log in; its history stays.
 
@@ -131,8 +139,10 @@ def _refuse_own_account(name: str, actor: str) -> None:
         raise InvalidValue("account", name, "the account of another admin")
 
 
-def _end_tokens(user: User) -> None:
-    Token.objects.filter(user=user).delete()
+def _end_tokens(user: User) -> bool:
+    """Delete the tokens of an account; return whether it had one."""
+    deleted, _ = Token.objects.filter(user=user).delete()
+    return deleted > 0
 
 
 def _set_role(user: User, role: Role) -> None:

@@ -34,8 +34,15 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     more: bool
 
 
-def feed(application: str | None = None, *, cursor: str | None = None, limit: int = 100) -> Feed:
-    """Return the events after a cursor, in all logs or in one; without a cursor from the beginning.
+def feed(
+    application: str | None = None,
+    *,
+    cursor: str | None = None,
+    last: int | None = None,
+    limit: int = 100,
+) -> Feed:
+    """Return the events after a cursor, in all logs or in one; without a cursor from the beginning,
+    or the `last` ones of each log.
 
     A cursor before the retained log raises BeforeHistory: start again without it.
     """
@@ -44,7 +51,10 @@ def feed(application: str | None = None, *, cursor: str | None = None, limit: in
     bases = store.bases()
     read = {
         stream.application: _begin(
-            stream, bases.get(stream.application, store.LogBeginning()), positions.get(stream.id)
+            stream,
+            bases.get(stream.application, store.LogBeginning()),
+            positions.get(stream.id),
+            last,
         )
         for stream in streams
     }
@@ -54,7 +64,7 @@ def feed(application: str | None = None, *, cursor: str | None = None, limit: in
     firsts = {each.application: each.sequence for each in reversed(events)}
     if any(first > read[name] + 1 for name, first in firsts.items()):
         # Retention has dropped events since the beginnings of the logs were read.
-        return feed(application, cursor=cursor, limit=limit)
+        return feed(application, cursor=cursor, last=last, limit=limit)
     for each in events:
         read[each.application] = max(read[each.application], each.sequence)
     return Feed(
@@ -64,9 +74,11 @@ def feed(application: str | None = None, *, cursor: str | None = None, limit: in
     )
 
 
-def _begin(stream: store.LogStream, base: store.LogBeginning, position: int | None) -> int:
+def _begin(
+    stream: store.LogStream, base: store.LogBeginning, position: int | None, last: int | None
+) -> int:
     if position is None:
-        return base.position
+        return base.position if last is None else max(base.position, stream.sequence - last)
     if position < base.position:
         raise BeforeHistory(stream.application, position=base.position, moment=base.received_at)
     if position > stream.sequence:

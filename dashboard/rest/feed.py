@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import queries
+from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import StoredEvent
 from arrester.dashboard.rest import base
 
@@ -20,6 +21,16 @@ class FeedQuerySerializer(serializers.Serializer[Any]):
 
     application = serializers.CharField(required=False, help_text="One log; all without it.")
     cursor = serializers.CharField(required=False, help_text="`cursor` of the previous response.")
+    last = serializers.IntegerField(
+        required=False,
+        min_value=0,
+        max_value=base.MOST,
+        error_messages=dict.fromkeys(
+            ("invalid", "min_value", "max_value"), f"a whole number from 0 to {base.MOST}"
+        ),
+        help_text="Without a cursor: begin with so many events at the end of each log; 0 returns"
+        " only a cursor.",
+    )
     limit = serializers.IntegerField(
         required=False,
         default=100,
@@ -99,5 +110,7 @@ class FeedView(base.RestView):
 
 def _feed(given: Any) -> Response:
     wanted = base.values(FeedQuerySerializer, given)
+    if "cursor" in wanted and "last" in wanted:
+        raise InvalidValue("last", wanted["last"], "only without a cursor")
     feed = queries.feed(wanted.pop("application", None), **wanted)
     return Response(FeedPageSerializer(feed).data)

@@ -15,7 +15,9 @@ from arrester.dashboard.rest import (
     feed,
     notes,
     quarantine,
+    server,
     tasks,
+    tokens,
 )
 
 urlpatterns = [
@@ -76,6 +78,9 @@ urlpatterns = [
         name="api-cancel-command",
     ),
     path("feed", feed.FeedView.as_view(), name="api-feed"),
+    path("status", server.StatusView.as_view(), name="api-status"),
+    path("tokens", tokens.TokensView.as_view(), name="api-tokens"),
+    path("tokens/<str:account>", tokens.OneTokenView.as_view(), name="api-token"),
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
     path("docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="api-docs"),
     path("<path:path>", http_errors.unknown, name="api-unknown"),

@@ -26,6 +26,7 @@ _ACCOUNT_WORDS = {
     "ROLE_CHANGED": "given the role",
     "PASSWORD_RESET": "given a new password",
     "TOKEN_CREATED": "given a new token",
+    "TOKEN_REVOKED": "left without a token",
 }
 
 

@@ -411,7 +411,7 @@ def _of_the_rest(story: Story) -> list[UserAction]:
             url=reverse("create-token"),
             form={},
             steps=[("click", "text=Create token")],
-            rest=None,
+            rest=("/api/tokens", {}),
             least=Role.VIEWER,
         ),
         *_of_accounts(),

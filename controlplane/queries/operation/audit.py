@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 from django.contrib.auth.models import User
 from msgspec.structs import replace
+from rest_framework.authtoken.models import Token
 
 from arrester.controlplane import models, store
 from arrester.controlplane.domain.errors import InvalidValue
@@ -21,6 +22,7 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.state.states import CommandStatus
 from arrester.controlplane.queries import paging
 from arrester.controlplane.queries.paging import Page, task_id
+from arrester.controlplane.roles import Role
 from arrester.controlplane.store.column_values import fit
 
 #: The kinds of the audit's filter, and their events.
@@ -93,6 +95,17 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     superuser: bool
     active: bool
     last_login: datetime | None
+    #: When its REST token was created; None: it has none.
+    token_created: datetime | None = None
+
+    @property
+    def role(self) -> Role | None:
+        """The role of an active account; None: it has no access."""
+        if not self.active:
+            return None
+        if self.superuser:
+            return Role.ADMIN
+        return next((each for each in reversed(Role) if each.value in self.groups), None)
 
 
 def audit(wanted: AuditFilter, *, cursor: str | None = None, limit: int = 50) -> Page[Act]:
@@ -231,6 +244,7 @@ def examples(stored: StoredEvent, task: str, *, limit: int = 20) -> tuple[Stored
 def accounts() -> tuple[Account, ...]:
     """Return all accounts by name, with their groups."""
     users = User.objects.order_by("username").prefetch_related("groups")
+    tokens = dict(Token.objects.values_list("user_id", "created"))
     return tuple(
         Account(
             name=user.username,
@@ -238,6 +252,7 @@ def accounts() -> tuple[Account, ...]:
             superuser=user.is_superuser,
             active=user.is_active,
             last_login=user.last_login,
+            token_created=tokens.get(user.pk),
         )
         for user in users
     )

@@ -23,7 +23,7 @@ from tests.dashboard.story import TYPO, Story, failure
 NO_PAGES = {
     "act-on-group", "act-on-groups", "api-act-on-group", "api-act-on-groups",
     "api-act-on-quarantine", "api-cancel-command", "api-dismiss-many", "api-docs", "api-notes",
-    "api-resume-many",
+    "api-resume-many", "api-token",
     "api-unknown", "cancel-command", "change-account", "create-account", "create-token",
     "dismiss-entry", "dismiss-many", "dismiss-task", "export", "healthz", "live", "login",
     "logout", "metrics", "mute-group", "note-on-command", "note-on-group", "note-on-task", "pause",

@@ -618,6 +618,46 @@ def test_the_feed_continues_at_its_cursor(flights: Story, viewer: Client) -> Non
     assert [each["type"] for each in more] == ["RecordFailed", "TaskPaused", "RecordsHeld"]
     assert more[1]["data"]["position"] == 151_974
     read(viewer, "feed", cursor="x", status=400)
+    last = read(viewer, "feed", last=2)
+    assert [each["type"] for each in last["events"]] == ["TaskPaused", "RecordsHeld"]
+    assert read(viewer, "feed", last=0) == {"events": [], "cursor": last["cursor"], "more": False}
+    read(viewer, "feed", last=1, cursor=last["cursor"], status=400)
+
+
+def test_the_status_has_parts_applications_stopped_tasks_and_recent_failures(
+    flights: Story, viewer: Client
+) -> None:
+    task = flights.pauses("JFK", held=12).digest
+    flights.skips("EWR", 40)
+    flights.skips("LGA", 3, ago=timedelta(hours=2))
+    status = read(viewer, "status")
+    assert (status["account"], status["role"]) == ("ben", "viewer")
+    assert {each["name"]: each["up"] for each in status["parts"]} == {
+        "postgres": True, "redis": True, "wake": False, "worker": False, "housekeeper": False,
+    }  # fmt: skip
+    assert status["applications"] == read(viewer, "applications")
+    assert [each["id"] for each in status["stopped"]] == [task]
+    assert status["failed_last_hour"] == {"flights": 41}
+    assert (status["waiting"], status["quarantined"]) == (0, 0)
+
+
+def test_tokens_are_listed_created_and_revoked_by_their_account_or_an_admin(
+    viewer: Client,
+) -> None:
+    admin = logged_in(make_user("ada", "admin"))
+    created = viewer.post("/api/tokens", {}, content_type=JSON)
+    assert created.status_code == 201
+    token = created.json()["token"]
+    by_token = {"Authorization": f"Token {token}"}
+    [own] = Client().get("/api/tokens", headers=by_token).json()
+    assert (own["account"], own["role"], own["created_at"] is None) == ("ben", "viewer", False)
+    assert [each["account"] for each in read(admin, "tokens")] == ["ada", "ben"]
+    assert viewer.delete("/api/tokens/ada").status_code == 403
+    assert admin.delete("/api/tokens/nobody").status_code == 404
+    assert [admin.delete("/api/tokens/ben").status_code for _ in range(2)] == [204, 204]
+    assert Client().get("/api/tokens", headers=by_token).status_code == 401
+    acts = [each["kind"] for each in read(admin, "audit")["results"]]
+    assert acts == ["TOKEN_REVOKED", "TOKEN_CREATED"]
 
 
 def test_each_kind_has_the_fields_of_its_documentation() -> None:

@@ -1,0 +1,1 @@
+"""The commands of `arrester` that use a server through its REST API."""

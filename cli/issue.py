@@ -1,0 +1,168 @@
+"""Issue a command: dry run, confirmation, waiting for the answer, and the exit code."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+from uuid import UUID
+
+import click
+
+from arrester.cli import output
+from arrester.cli.client import Json
+from arrester.cli.durations import seconds
+from arrester.cli.exit_codes import InvalidInput, NotApplied, Refused, Unreachable
+from arrester.cli.session import Session, with_options
+from arrester.cli.verdicts import sentence
+from arrester.cli.waiting import Waiting
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.python_versions import UTC
+
+FINAL = ("APPLIED", "REFUSED", "EXPIRED", "CANCELLED")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssueOptions:
+    """The options that all commands have."""
+
+    reason: str | None
+    dry_run: bool
+    yes: bool
+    wait: bool
+    timeout: float
+    id: UUID | None
+
+    @classmethod
+    def pop(cls, options: dict[str, Any]) -> IssueOptions:
+        """Remove these options from others and return them."""
+        return cls(**{name: options.pop(name) for name in cls.__slots__})
+
+
+issue_options = with_options(
+    click.option(
+        "--id", type=click.UUID, help="The id of the command; a repeated id changes nothing."
+    ),
+    click.option(
+        "--timeout", type=seconds, default="60s", metavar="TIME", help="The longest wait. [60s]"
+    ),
+    click.option("--wait", is_flag=True, help="Wait for the result, and show the verdict."),
+    click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation."),
+    click.option("--dry-run", is_flag=True, help="Show what the command would do; issue nothing."),
+    click.option("--reason", "-r", metavar="TEXT", help="The reason, for the log."),
+)
+
+
+def issue(
+    session: Session,
+    body: dict[str, Any],
+    options: IssueOptions,
+    *,
+    subject: str,
+    question: str | None = None,
+) -> None:
+    """Issue the command of a body, and print its result with its subject; confirm `question` first.
+
+    Raises:
+        Refused: the state forbids it, it was refused or cancelled, or the person declined.
+        NotApplied: it expired, or is not final in time.
+        Unreachable: the server does not answer; the message has the id for a repetition.
+    """
+    body = body | ({} if options.reason is None else {"reason": options.reason})
+    if options.dry_run:
+        _show_dry_run(session, body)
+        return
+    if question is not None and not options.yes:
+        _confirm(question)
+    id = options.id or uuid7(datetime.now(UTC))
+    try:
+        command = session.client.post("commands", body | {"id": str(id)})
+    except Unreachable as error:
+        raise Unreachable(
+            f"{error.message} Whether the command was issued is unknown: repeat it with --id {id}"
+        ) from None
+    if options.wait:
+        command = _final(session, command, subject, options.timeout)
+    session.print(command, lambda command: click.echo(_result(command, subject, options)))
+    _raise_for(command, options)
+
+
+def _show_dry_run(session: Session, body: dict[str, Any]) -> None:
+    found = session.client.post("commands", body | {"dry_run": True})
+    session.print(found, lambda found: output.print_details(_dry_run(body, found)))
+    if found["refused"]:
+        raise Refused(f"{body['kind']} would be refused: {found['refused']}")
+
+
+def _dry_run(body: dict[str, Any], found: Json) -> list[tuple[str, object]]:
+    return [
+        ("dry run", f"{body['kind']}; nothing was issued"),
+        ("tasks", found["total"]),
+        ("instances", len(found["instances"])),
+        ("refused", found["refused"]),
+    ]
+
+
+def _confirm(question: str) -> None:
+    if not sys.stdin.isatty():
+        raise InvalidInput(f"{question} Without a terminal this needs --yes")
+    if not click.confirm(question, err=True):
+        raise Refused("not confirmed; nothing was issued")
+
+
+def _final(session: Session, command: Json, subject: str, timeout: float) -> Json:
+    """Return the command when it is final, or as it is after the timeout."""
+    deadline = time.monotonic() + timeout
+    delay = 0.1
+    with Waiting(output.plain(f"{subject}: {command['kind']}"), timeout) as waiting:
+        while True:
+            try:
+                command = session.client.get(f"commands/{command['id']}")
+            except Unreachable:
+                if time.monotonic() >= deadline:
+                    raise
+            if command["status"] in FINAL or time.monotonic() >= deadline:
+                return command
+            waiting.update(command)
+            time.sleep(min(delay, max(0, deadline - time.monotonic())))
+            delay = min(delay * 1.5, 2.0)
+
+
+def _result(command: Json, subject: str, options: IssueOptions) -> str:
+    """Return the result of a command as a line."""
+    line = f"{subject}: {command['kind']} {command['status']}"
+    if command["outcome"] and command["status"] != "APPLIED":
+        line += f": {command['outcome']}"
+    if verdict := command.get("verdict"):
+        line += f"; {sentence(verdict)}"
+    if progress := command.get("progress"):
+        line += f"; {progress_sentence(progress)}"
+    if command["status"] not in FINAL and not options.wait:
+        line += f"; `arrester show {command['id']}` has its result"
+    return output.plain(line)
+
+
+def progress_sentence(progress: Json) -> str:
+    """Return the progress of a rollout as text."""
+    return (
+        f"{progress['applied']:,} applied, {progress['not_applied']:,} not applied,"
+        f" {progress['stopped_again']:,} stopped again, {progress['waiting']:,} waiting"
+    )
+
+
+def _raise_for(command: Json, options: IssueOptions) -> None:
+    """Raise the error of a command that was not applied; its result is already printed."""
+    status, id = command["status"], command["id"]
+    if status in ("REFUSED", "CANCELLED"):
+        raise Refused(f"command {id} is {status}: {command['outcome']}")
+    if status == "EXPIRED":
+        raise NotApplied(f"command {id} is EXPIRED: {command['outcome']}")
+    if options.wait and status not in FINAL:
+        waited = output.duration(options.timeout)
+        raise NotApplied(
+            f"command {id} is {status} after {waited}; `arrester show {id}` has its result"
+        )

@@ -1,0 +1,221 @@
+"""The lists: applications, tasks, error groups, failures, commands and dead letters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from arrester.cli import output
+from arrester.cli.completion import complete_application, complete_task
+from arrester.cli.names import find_task, near_applications, task_name
+from arrester.cli.output import Column, Row, age
+from arrester.cli.session import Session, with_options, with_session
+
+LIMIT = click.option(
+    "--limit",
+    type=click.IntRange(1, 1_000_000),
+    default=50,
+    show_default=True,
+    help="The most rows; more than 500 are several requests.",
+)
+APPLICATION = click.option(
+    "--application", "-a", metavar="NAME", shell_complete=complete_application,
+    help="Of one application.",
+)  # fmt: skip
+PIPELINE = click.option("--pipeline", "-p", metavar="NAME", help="Of one pipeline.")
+TASK = click.option(
+    "--task", "-t", metavar="TASK", shell_complete=complete_task, help="Of one task: name or id."
+)
+TIMES = with_options(
+    click.option("--until", metavar="TIME", help="Before this time, in ISO 8601."),
+    click.option("--since", metavar="TIME", help="At this time or later, in ISO 8601."),
+)
+#: The columns of tasks.
+TASK_COLUMNS: tuple[Column, ...] = (
+    ("TASK", task_name),
+    ("STATUS", "status"),
+    ("SINCE", lambda row: age(row["first_stopped"] or row["since"])),
+    ("POSITION", "position"),
+    ("HELD", "held"),
+    ("FAILED", "failed"),
+    ("CAUSE", lambda row: _cause(row)),
+    ("MESSAGE", lambda row: output.message(row["failure"]["message"]) if row["failure"] else None),
+)
+APPLICATION_COLUMNS: tuple[Column, ...] = (
+    ("APPLICATION", "name"),
+    ("STATUS", "status"),
+    ("INSTANCES", "instances"),
+    ("LOST", "lost"),
+    ("PAUSED", "paused"),
+    ("DEAD", "dead"),
+    ("HELD", "held"),
+    ("FAILED", "failed"),
+    ("ERRORS", "groups"),
+    ("COMMANDS", "open_commands"),
+    ("LAST EVENT", lambda row: age(row["last_event_at"])),
+)
+
+
+@click.command()
+@with_session
+def apps(session: Session) -> None:
+    """List applications with their states and counts."""
+    session.print(
+        session.client.get("applications"),
+        lambda rows: output.print_table(
+            rows, APPLICATION_COLUMNS, empty="no applications: they appear when an agent starts"
+        ),
+    )
+
+
+@click.command()
+@APPLICATION
+@PIPELINE
+@click.option(
+    "--state", "--status", "-s", metavar="STATE", help="RUNNING, PAUSED, DEAD or DISMISSED."
+)
+@click.option("--sort", metavar="COLUMN", help="-since (default), -held or -failed.")
+@LIMIT
+@with_session
+def tasks(session: Session, *, application: str | None, limit: int, **filters: Any) -> None:
+    """List tasks of live checkpoints, from their first failure on."""
+    _print_list(
+        session, "tasks", TASK_COLUMNS, application, limit, "no tasks that match", **filters
+    )
+
+
+@click.command()
+@APPLICATION
+@click.option(
+    "--state", "-s", metavar="STATE", help="UNRESOLVED (default), RESOLVED, MUTED or all."
+)
+@click.option("--text", metavar="TEXT", help="In the class or in the message.")
+@TIMES
+@LIMIT
+@with_session
+def errors(session: Session, *, application: str | None, limit: int, **filters: Any) -> None:
+    """List error groups: failed records by cause, the newest failure first."""
+    columns: tuple[Column, ...] = (
+        ("APPLICATION", "application"),
+        ("FINGERPRINT", "fingerprint"),
+        ("STATUS", "status"),
+        ("COUNT", "count"),
+        ("LAST SEEN", lambda row: age(row["last_seen"])),
+        ("STAGE", "stage"),
+        ("CLASS", lambda row: _short(row["exception_class"])),
+        ("MESSAGE", lambda row: output.message(row["message"])),
+    )
+    _print_list(session, "errors", columns, application, limit, "no errors that match", **filters)
+
+
+@click.command()
+@APPLICATION
+@PIPELINE
+@TASK
+@click.option("--stage", metavar="STAGE", help="Of one stage, such as deserialize.")
+@click.option("--error", "fingerprint", metavar="FINGERPRINT", help="Of one error group.")
+@TIMES
+@LIMIT
+@with_session
+def failures(
+    session: Session, *, application: str | None, task: str | None, limit: int, **filters: Any
+) -> None:
+    """List failed records, newest first; a row may count several."""
+    columns: tuple[Column, ...] = (
+        ("AGE", lambda row: age(row["occurred_at"])),
+        ("TASK", task_name),
+        ("POSITION", "first_position"),
+        ("COUNT", "count"),
+        ("RESPONSE", "response"),
+        ("STAGE", lambda row: row["failure"]["stage"]),
+        ("CLASS", lambda row: _short(row["failure"]["exception_class"])),
+        ("MESSAGE", lambda row: output.message(row["failure"]["message"])),
+    )
+    filters["task"] = _task_id(session, task)
+    _print_list(
+        session, "failures", columns, application, limit, "no failures that match", **filters
+    )
+
+
+@click.command()
+@APPLICATION
+@TASK
+@click.option("--rollout", metavar="ID", help="The commands that a rollout has issued.")
+@LIMIT
+@with_session
+def commands(
+    session: Session, *, application: str | None, task: str | None, limit: int, **filters: Any
+) -> None:
+    """List commands, newest first."""
+    columns: tuple[Column, ...] = (
+        ("ID", "id"),
+        ("KIND", "kind"),
+        ("APPLICATION", "application"),
+        ("TASK", "task"),
+        ("STATUS", "status"),
+        ("ISSUED", lambda row: age(row["issued_at"])),
+        ("ACTOR", "actor"),
+        ("REASON", lambda row: output.message(row["reason"]) if row["reason"] else None),
+    )
+    filters["task"] = _task_id(session, task)
+    _print_list(session, "commands", columns, application, limit, "no commands yet", **filters)
+
+
+@click.command(name="dead-letters")
+@APPLICATION
+@PIPELINE
+@TASK
+@TIMES
+@LIMIT
+@with_session
+def dead_letters(
+    session: Session, *, application: str | None, task: str | None, limit: int, **filters: Any
+) -> None:
+    """List skipped records that were written as dead letters, newest first."""
+    columns: tuple[Column, ...] = (
+        ("AGE", lambda row: age(row["occurred_at"])),
+        ("TASK", task_name),
+        ("COUNT", "count"),
+        ("POSITIONS", _positions),
+        ("ACTOR", "actor"),
+        ("FORMAT", "format"),
+        ("PLACE", "place"),
+    )
+    filters["task"] = _task_id(session, task)
+    _print_list(session, "dead-letters", columns, application, limit, "no dead letters", **filters)
+
+
+def _print_list(
+    session: Session,
+    path: str,
+    columns: tuple[Column, ...],
+    application: str | None,
+    limit: int,
+    empty: str,
+    **filters: Any,
+) -> None:
+    with near_applications(session.client, application):
+        session.print_list(
+            path, columns, limit=limit, empty=empty, application=application, **filters
+        )
+
+
+def _task_id(session: Session, name: str | None) -> str | None:
+    return None if name is None else str(find_task(session.client, name)["id"])
+
+
+def _cause(row: Row) -> str | None:
+    return None if row["failure"] is None else _short(row["failure"]["exception_class"])
+
+
+def _short(exception_class: str) -> str:
+    """Return the name of a class without its package."""
+    return exception_class.rpartition(".")[2]
+
+
+def _positions(row: Row) -> str | None:
+    first, last = row["first_position"], row["last_position"]
+    if first is None or first == last:
+        return None if first is None else f"{first:,}"
+    return f"{first:,} to {last:,}"

@@ -1,0 +1,149 @@
+"""Commands for tasks: resume, skip, pause and restart, one by one or all with one cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from arrester.cli.completion import complete_application, complete_task
+from arrester.cli.durations import seconds
+from arrester.cli.exit_codes import InvalidInput
+from arrester.cli.issue import IssueOptions, issue, issue_options
+from arrester.cli.names import find_group, find_task, near_applications, task_name
+from arrester.cli.session import Session, with_options, with_session
+
+_TASK = click.argument("task", required=False, shell_complete=complete_task)
+_BULK = with_options(
+    click.option("--at-once", is_flag=True, help="A rollout without waves."),
+    click.option(
+        "--all", "application", metavar="APPLICATION", shell_complete=complete_application,
+        help="All stopped tasks of an application, as a rollout.",
+    ),
+    click.option(
+        "--error", "fingerprint", metavar="FINGERPRINT",
+        help="All tasks that an error group has stopped, as a rollout.",
+    ),
+)  # fmt: skip
+
+
+@click.command()
+@_TASK
+@_BULK
+@issue_options
+@with_session
+def resume(session: Session, **options: Any) -> None:
+    """Resume a PAUSED task at its failed record, or all tasks with one cause.
+
+    TASK is APPLICATION/PIPELINE/KEY, or the id of a task.
+    """
+    _issue(session, "RESUME_TASK", "RESUME_TASKS", options)
+
+
+@click.command()
+@_TASK
+@_BULK
+@issue_options
+@with_session
+def skip(session: Session, **options: Any) -> None:
+    """Skip the failed record of a PAUSED task: it becomes a dead letter.
+
+    TASK is APPLICATION/PIPELINE/KEY, or the id of a task. It needs --reason.
+    """
+    _check_reason(options, "skip")
+    _issue(session, "SKIP_RECORD", "SKIP_RECORDS", options, question="Skip the failed record of")
+
+
+@click.command()
+@_TASK
+@_BULK
+@click.option(
+    "--pipeline",
+    metavar="APPLICATION/PIPELINE",
+    help="Restart the runs of a pipeline in its instances; needs --reason.",
+)
+@issue_options
+@with_session
+def restart(session: Session, *, pipeline: str | None, **options: Any) -> None:
+    """Restart a DEAD task at its failed record, all tasks with one cause, or a pipeline.
+
+    TASK is APPLICATION/PIPELINE/KEY, or the id of a task.
+    """
+    if pipeline is None:
+        _issue(session, "RESTART_TASK", "RESTART_TASKS", options, question="Restart")
+        return
+    if options["task"] or options["fingerprint"] or options["application"] or options["at_once"]:
+        raise InvalidInput(
+            "--pipeline is not allowed together with TASK, --error, --all, --at-once"
+        )
+    application, slash, name = pipeline.partition("/")
+    if not slash or not name:
+        raise InvalidInput(f"--pipeline {pipeline!r} is not allowed; allowed: APPLICATION/PIPELINE")
+    _check_reason(options, "restart --pipeline")
+    body = {"kind": "RESTART_PIPELINE", "application": application, "pipeline": name}
+    with near_applications(session.client, application):
+        question = f"Restart pipeline {pipeline}?"
+        issue(session, body, IssueOptions.pop(options), subject=pipeline, question=question)
+
+
+@click.command()
+@click.argument("task", shell_complete=complete_task)
+@click.option(
+    "--for", "duration", type=seconds, metavar="TIME", help="Resume it after this time: 10m."
+)
+@click.option("--until", metavar="TIME", help="Resume it at this time, in ISO 8601.")
+@issue_options
+@with_session
+def pause(
+    session: Session, *, task: str, duration: float | None, until: str | None, **options: Any
+) -> None:
+    """Pause a RUNNING task: its records are held.
+
+    TASK is APPLICATION/PIPELINE/KEY, or the id of a task.
+    """
+    found = find_task(session.client, task)
+    body: dict[str, Any] = {"kind": "PAUSE_TASK", "task": found["id"]}
+    if duration is not None:
+        body["duration_seconds"] = int(duration)
+    if until is not None:
+        body["until"] = until
+    issue(session, body, IssueOptions.pop(options), subject=task_name(found))
+
+
+def _issue(
+    session: Session, one: str, many: str, options: dict[str, Any], *, question: str | None = None
+) -> None:
+    """Issue a command for one task, or a rollout for many."""
+    task, application = options.pop("task"), options.pop("application")
+    fingerprint, at_once = options.pop("fingerprint"), options.pop("at_once")
+    if task is not None:
+        if fingerprint or application or at_once:
+            raise InvalidInput("TASK is not allowed together with --error, --all and --at-once")
+        found = find_task(session.client, task)
+        body: dict[str, Any] = {"kind": one, "task": found["id"]}
+        subject, about = task_name(found), f", {found['status']} at position {found['position']}"
+    elif fingerprint is not None:
+        group = find_group(session.client, fingerprint, application)
+        body = {"kind": many, "application": group["application"]}
+        body["fingerprint"] = group["fingerprint"]
+        subject, about = (
+            f"tasks of {group['application']}",
+            f" stopped by {group['exception_class']}",
+        )
+    elif application is not None:
+        body = {"kind": many, "application": application}
+        subject, about = f"stopped tasks of {application}", ""
+    else:
+        raise InvalidInput(
+            "TASK is missing; allowed: a task, --error FINGERPRINT, --all APPLICATION"
+        )
+    if at_once:
+        body["waves"] = False
+    question = f"{question} {subject}{about}?" if question else None
+    with near_applications(session.client, application):
+        issue(session, body, IssueOptions.pop(options), subject=subject, question=question)
+
+
+def _check_reason(options: dict[str, Any], command: str) -> None:
+    if not (options["reason"] or "").strip():
+        raise InvalidInput(f"--reason is missing; allowed: a text, which `{command}` needs")

@@ -1,0 +1,102 @@
+"""REST: the state of everything on one screen, and the checks of the installation."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from arrester import __version__
+from arrester.controlplane import queries
+from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.controlplane.roles import Role
+from arrester.dashboard.permissions import person
+from arrester.dashboard.rest import base
+from arrester.dashboard.rest.applications import ApplicationSerializer
+from arrester.dashboard.rest.tasks import TaskSerializer
+
+#: Stopped tasks of each status in the answer.
+_TASKS = 10
+_HOUR = timedelta(hours=1)
+
+
+class PartSerializer(serializers.Serializer[Any]):
+    """A part of the server, and whether it answers."""
+
+    name = serializers.CharField(help_text="postgres, redis, wake, worker or housekeeper.")
+    up = serializers.BooleanField()
+    last_seen = serializers.DateTimeField(allow_null=True)
+    detail = serializers.CharField(allow_blank=True)
+
+
+class StatusSerializer(serializers.Serializer[Any]):
+    """The state of everything: parts of the server, applications, stopped tasks."""
+
+    version = serializers.CharField(help_text="Of the server.")
+    time = serializers.DateTimeField(help_text="Of the server.")
+    account = serializers.CharField()
+    role = serializers.ChoiceField(base.choices(Role))
+    parts = PartSerializer(many=True)
+    waiting = serializers.IntegerField(
+        allow_null=True, help_text="Batches that wait in Redis; null while Redis is unreachable."
+    )
+    quarantined = serializers.IntegerField(help_text="Invalid entries in quarantine.")
+    applications = ApplicationSerializer(many=True)
+    failed_last_hour = serializers.DictField(
+        child=serializers.IntegerField(), help_text="Failed records by application."
+    )
+    stopped = TaskSerializer(many=True, help_text=f"DEAD and PAUSED tasks, {_TASKS} of each.")
+
+
+class StatusView(base.RestView):
+    """The state of everything."""
+
+    @extend_schema(operation_id="status", responses={200: StatusSerializer} | base.PROBLEMS)
+    def get(self, request: Request) -> Response:
+        """Return the parts of the server, all applications, stopped tasks and recent failures."""
+        who = person(request.user)
+        assert who is not None  # by the permission
+        applications = queries.applications()
+        stopped = [
+            task
+            for state in (TaskStatus.DEAD, TaskStatus.PAUSED)
+            for task in queries.tasks(queries.TaskFilter(state=state.value), limit=_TASKS).rows
+        ]
+        lags = [each.lag for each in applications]
+        waiting = [each.waiting for each in lags if each.waiting is not None]
+        found = {
+            "version": __version__,
+            "time": timezone.now(),
+            "account": who.name,
+            "role": who.role.value,
+            "parts": _parts(),
+            "waiting": sum(waiting) if len(waiting) == len(lags) else None,
+            "quarantined": sum(each.quarantined for each in lags),
+            "applications": applications,
+            "failed_last_hour": _failed_last_hour(),
+            "stopped": stopped,
+        }
+        checkpoints = queries.checkpoints({task.id.application for task in stopped})
+        return Response(StatusSerializer(found, context={"checkpoints": checkpoints}).data)
+
+
+def _parts() -> list[dict[str, Any]]:
+    health = queries.health()
+    names = ("postgres", "redis", "wake", "worker", "housekeeper")
+    return [
+        {"name": name, "up": reach.up, "last_seen": reach.last_seen, "detail": reach.detail}
+        for name in names
+        for reach in [getattr(health, name)]
+    ]
+
+
+def _failed_last_hour() -> dict[str, int]:
+    # Counts are kept by minute.
+    until = timezone.now().replace(second=0, microsecond=0) + timedelta(minutes=1)
+    counts = queries.failed_by_application(since=until - _HOUR, until=until, step=_HOUR)
+    return {each.application: each.count for each in counts}

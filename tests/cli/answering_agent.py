@@ -1,0 +1,56 @@
+"""An agent that answers commands at once, in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+
+from django.db import connections
+
+from arrester.controlplane import queries
+from arrester.controlplane.domain.events import CommandKind, ResumeHow
+from arrester.controlplane.domain.state.states import CommandState
+from tests.dashboard.story import Story
+from tests.patience import PATIENCE_SECONDS
+
+_RESUMES = {
+    CommandKind.RESUME_TASK: ResumeHow.RETRY,
+    CommandKind.RESTART_TASK: ResumeHow.RETRY,
+    CommandKind.SKIP_RECORD: ResumeHow.SKIP,
+}
+
+
+@contextmanager
+def answering(story: Story, *, ignored: str | None = None) -> Iterator[None]:
+    """Apply each command for the application of the story, but those with an ignored reason."""
+    end = Event()
+    thread = Thread(target=_answer, args=(story, end, ignored))
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join(PATIENCE_SECONDS)
+
+
+def _answer(story: Story, end: Event, ignored: str | None) -> None:
+    try:
+        while not end.wait(0.05):
+            page = queries.commands(story.application, open=True)
+            for command in page.rows:
+                if ignored is None or command.reason != ignored:
+                    _apply(story, command)
+    finally:
+        connections.close_all()
+
+
+def _apply(story: Story, command: CommandState) -> None:
+    story.fetches(command.id)
+    key = "" if command.task is None else command.task.key or ""
+    if command.kind in _RESUMES:
+        story.resumes(key, command.id, how=_RESUMES[command.kind])
+    elif command.kind is CommandKind.PAUSE_TASK:
+        story.pauses_by_hand(key, command.id)
+    elif command.kind is CommandKind.SHUT_DOWN_APPLICATION:
+        story.stops(command=command.id)

@@ -1,0 +1,61 @@
+"""A web process on the test database, and the command line as an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from redis import Redis
+
+from arrester.cli.main import run
+from arrester.controlplane import actions, embedded
+from tests.dashboard.conftest import make_user, server
+from tests.dashboard.story import Story
+
+__all__ = ["server"]
+
+
+class Output(NamedTuple):
+    """The result of a command."""
+
+    code: int
+    out: str
+    err: str
+
+
+Arrester = Callable[..., Output]
+
+
+@pytest.fixture
+def story(fresh_database: embedded.Urls, redis: Redis) -> Story:
+    """Return an application whose pipeline runs, with a user of each role."""
+    for name, role in (("ana", "operator"), ("ben", "viewer"), ("ada", "admin")):
+        make_user(name, role)
+    story = Story()
+    story.starts()
+    return story
+
+
+@pytest.fixture
+def arrester(
+    server: str,
+    story: Story,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Arrester:
+    """Return a function that runs a command as the operator ana, in this process."""
+    for name in ("ARRESTER_PROFILE", "ARRESTER_URL", "ARRESTER_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("ARRESTER_URL", server)
+    monkeypatch.setenv("ARRESTER_TOKEN", actions.create_token("ana", actor="ana"))
+
+    def call(*words: str) -> Output:
+        capsys.readouterr()
+        code = run(words)
+        return Output(int(code), *capsys.readouterr())
+
+    return call

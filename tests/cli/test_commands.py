@@ -1,0 +1,148 @@
+"""Commands against a live server: lost answers, pages, names, roles and wrong values."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import requests
+
+from arrester.cli import client
+from arrester.controlplane import actions, queries
+from tests.cli.conftest import Arrester
+from tests.dashboard.story import TYPO, Story
+from tests.ports import free_port
+
+
+def test_a_lost_answer_is_repeated_as_the_same_command(
+    arrester: Arrester, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = story.pauses("JFK")
+    monkeypatch.setattr(client, "DELAY_SECONDS", 0.0)
+    send = requests.Session.request
+    lost: list[str] = []
+
+    def lossy(self: Any, method: str, url: str, **options: Any) -> requests.Response:
+        response = send(self, method, url, **options)
+        if method == "POST" and not lost:
+            lost.append(response.json()["id"])
+            raise requests.ConnectionError("connection reset")
+        return response
+
+    monkeypatch.setattr(requests.Session, "request", lossy)
+    done = arrester("resume", "flights/delays/JFK", "--json")
+    assert done.code == 0, done.err
+    [command] = queries.commands("flights", task=task.digest).rows
+    assert json.loads(done.out)["id"] == str(command.id) == lost[0]
+
+
+def test_a_follower_misses_no_event_while_the_server_is_away(
+    arrester: Arrester, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = requests.Session.request
+    monkeypatch.setattr(client, "ATTEMPTS", 1)
+
+    def away(*_args: Any, **_options: Any) -> requests.Response:
+        raise requests.ConnectionError("connection reset")
+
+    steps = iter(["event", "away", "event", "back", "end"])
+
+    def sleep(_seconds: float) -> None:
+        match next(steps):
+            case "event":
+                story.pauses_by_hand("JFK", uuid4())
+            case "away":
+                monkeypatch.setattr(requests.Session, "request", away)
+            case "back":
+                monkeypatch.setattr(requests.Session, "request", send)
+            case _:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    before = queries.positions()["flights"]
+    done = arrester("tail", "-f", "-n", "1", "--json")
+    assert (done.code, done.err.count("connection reset; trying again")) == (0, 2)
+    events = [json.loads(line)["sequence"] for line in done.out.splitlines()]
+    assert events == list(range(before, queries.positions()["flights"] + 1))
+
+
+def test_a_list_is_the_json_of_rest_from_all_pages(
+    arrester: Arrester, story: Story, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        story.pauses(f"gate-{number}")
+    monkeypatch.setattr(client, "PAGE", 2)
+    token = actions.create_token("ben", actor="ben")
+    rest = requests.get(
+        f"{server}/api/tasks", headers={"Authorization": f"Token {token}"}, timeout=60
+    ).json()
+    assert len(rest["results"]) == 5
+    assert json.loads(arrester("tasks", "--json").out) == rest
+    some = json.loads(arrester("tasks", "--json", "--limit", "3").out)
+    assert some["results"] == rest["results"][:3]
+    assert some["next"] is not None
+    assert "gate-4" in arrester("tasks", "--limit", "5").out
+    assert arrester("tasks", "--limit", "4").err == "4 rows; there are more: --limit 40\n"
+
+
+def test_a_name_of_several_tasks_is_refused_with_all_of_them(
+    arrester: Arrester, story: Story
+) -> None:
+    orders = Story(application="orders")
+    orders.starts()
+    for each in (story, orders):
+        each.pauses("JFK")
+    for name in ("delays/JFK", "delays_JFK"):
+        done = arrester("resume", name)
+        assert done == (
+            2,
+            "",
+            f"arrester: task '{name}' is ambiguous; allowed: one of flights/delays/JFK,"
+            " orders/delays/JFK\n",
+        )
+    both = arrester("resume", "--error", TYPO.fingerprint)
+    assert (both.code, "flights/1-" in both.err, "orders/1-" in both.err) == (2, True, True)
+    assert queries.commands("flights").rows == queries.commands("orders").rows == ()
+    assert arrester("resume", "orders/delays/JFK").code == 0
+    odd = story.pauses("a/b\x1b[31m").digest
+    shown = arrester("show", "flights/delays/a/b\x1b[31m").out
+    assert odd in shown and "\x1b" not in shown and "a/b\\x1b[31m" in shown
+
+
+def test_wrong_values_are_one_line_and_change_nothing(
+    arrester: Arrester, story: Story, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.pauses("JFK")
+    monkeypatch.setattr(client, "DELAY_SECONDS", 0.0)
+    away = f"http://127.0.0.1:{free_port()}"
+    viewer = actions.create_token("ben", actor="ben")
+    skip = ("skip", "flights/delays/JFK")
+    for words, code, parts in (
+        (("apps", "--url", "ftp://x"), 2, ["URL 'ftp://x'", "http://"]),
+        (("apps", "--url", away), 4, [away, "Connection refused"]),
+        (("apps", "--url", f"{server}/nowhere"), 1, ["404", "the URL of an Arrester server"]),
+        (("apps", "--token", "a" * 40), 2, ["token", "…aaaa", server, "arrester login"]),
+        (("tasks", "--state", "SLEEPY"), 2, ["state", "'SLEEPY'", "RUNNING, PAUSED"]),
+        (("tasks", "--limit", "few"), 2, ["--limit", "'few'"]),
+        (("failures", "--since", "yesterday"), 2, ["since", "'yesterday'", "ISO 8601"]),
+        (("pause", "flights/delays/JFK", "--for", "10x"), 2, ["--for", "'10x'", "10m"]),
+        (("resume",), 2, ["TASK is missing", "--error FINGERPRINT"]),
+        (("resume", "flights/delays/JFK", "--all", "flights"), 2, ["TASK", "--all"]),
+        ((*skip, "--yes"), 2, ["--reason is missing"]),
+        ((*skip, "--reason", "x"), 2, ["Skip the failed record of flights/delays/JFK", "--yes"]),
+        ((*skip, "-r", "x", "-y", "--token", viewer), 1, ["requires the role operator"]),
+        (("shutdown", "flihgts", "-r", "x", "-y"), 1, ["'flihgts'", "nearest names: flights"]),
+        (("restart", "--pipeline", "flights", "-y"), 2, ["APPLICATION/PIPELINE"]),
+        (("token", "revoke", "ada", "-y"), 1, ["requires the role admin"]),
+        (("show", "01a21772-fa78-7b78-a721-76a2df36b6c1"), 1, ["there is no command"]),
+        (("nonsense",), 2, ["No such command"]),
+    ):
+        done = arrester(*words)
+        assert (done.code, done.out) == (code, ""), (words, done)
+        assert done.err.startswith("arrester: ") and done.err.count("\n") == 1, (words, done)
+        assert [each for each in parts if each not in done.err] == [], (words, done)
+    assert queries.commands("flights").rows == ()
+    assert arrester("apps").code == 0

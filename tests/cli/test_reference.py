@@ -1,0 +1,60 @@
+"""The examples of docs/reference/cli.md run and have the output of the page.
+
+`RECORD=1` writes the output into the page instead.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from arrester.cli.command_names import MODULES, SERVER_COMMANDS
+from tests.cli.answering_agent import answering
+from tests.cli.conftest import Arrester
+from tests.cli.examples import ADDRESS, PAGE, comparable, examples, recorded, transcript
+from tests.dashboard.story import NA, Story
+from tests.services import REPOSITORY
+
+
+def test_each_example_has_the_output_of_the_page(
+    arrester: Arrester, story: Story, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _build(story)
+    monkeypatch.setenv("TOKEN", os.environ["ARRESTER_TOKEN"])
+    # From `login` on, the profile has them.
+    monkeypatch.delenv("ARRESTER_TOKEN")
+    monkeypatch.delenv("ARRESTER_URL")
+
+    def call(words: list[str]) -> str:
+        words = [os.path.expandvars(word).replace(ADDRESS, server) for word in words]
+        return transcript(arrester(*words), server)
+
+    with answering(story, ignored="no agent"):
+        if "RECORD" in os.environ:
+            PAGE.write_text(recorded(PAGE.read_text(), call))
+            return
+        for example in examples(PAGE.read_text(), server):
+            assert comparable(call(example.words)) == comparable(example.expected), example.words
+
+
+def _build(story: Story) -> None:
+    story.skips("EWR", 40)
+    for key in ("ATL", "DCA"):
+        story.pauses(key, cause=NA)
+    story.pauses("JFK", held=12)
+    story.pauses("LGA")
+    story.dies_alone("BOS")
+
+
+def test_each_command_has_an_example() -> None:
+    page = PAGE.read_text()
+    missing = {name for name in MODULES if f"$ arrester {name}" not in page} - {"completion"}
+    assert missing == set()
+    assert "arrester completion bash" in page
+
+
+def test_the_commands_of_the_server_are_those_of_django() -> None:
+    folder = REPOSITORY / "controlplane" / "management" / "commands"
+    ours = {path.stem for path in folder.glob("[!_]*.py")}
+    assert set(SERVER_COMMANDS) == ours | {"migrate"}
