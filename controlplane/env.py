@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 POSTGRES_SCHEMES = ("postgresql", "postgres")
 REDIS_SCHEMES = ("redis", "rediss", "unix")
+HTTP_SCHEMES = ("http", "https")
+SMTP_SCHEMES = ("smtp", "smtps", "smtp+starttls")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -28,6 +30,9 @@ class Environment:
 
     home: Path
     port: int
+    #: The address of the dashboard, for links in messages.
+    url: str
+    smtp_url: str | None
     database_url: str | None
     migrate_database_url: str | None
     redis_url: str | None
@@ -50,9 +55,14 @@ class Environment:
         Raises:
             InvalidSetting: for the first value that is not allowed.
         """
+        port = _integer(variables, "ARRESTER_PORT", 8000, minimum=1, maximum=65535)
         return cls(
             home=Path(variables.get("ARRESTER_HOME") or ".arrester").absolute(),
-            port=_integer(variables, "ARRESTER_PORT", 8000, minimum=1, maximum=65535),
+            port=port,
+            url=(
+                _url(variables, "ARRESTER_URL", HTTP_SCHEMES) or f"http://127.0.0.1:{port}"
+            ).rstrip("/"),
+            smtp_url=_url(variables, "ARRESTER_SMTP_URL", SMTP_SCHEMES),
             database_url=_url(variables, "DATABASE_URL", POSTGRES_SCHEMES),
             migrate_database_url=_url(variables, "MIGRATE_DATABASE_URL", POSTGRES_SCHEMES),
             redis_url=_url(variables, "REDIS_URL", REDIS_SCHEMES),

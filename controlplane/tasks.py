@@ -10,7 +10,8 @@ from celery import Task, shared_task
 from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 
-from arrester.controlplane import actions, redis_client, store
+from arrester.controlplane import actions, alerts, redis_client, store
+from arrester.controlplane.alerts import outbox as alert_outbox
 from arrester.controlplane.celery import HOUSEKEEPING
 from arrester.controlplane.history import retention, state_at_position
 from arrester.controlplane.ingest import drain as stream_drain
@@ -68,9 +69,23 @@ def watch() -> None:
     actions.watch()
 
 
+@shared_task(name="arrester.alert")
+def alert() -> None:
+    """Open and resolve alerts, and send the messages of each channel in a task of its own."""
+    alerts.update(now=datetime.now(UTC))
+    for channel in alert_outbox.channels_to_send(now=datetime.now(UTC)):
+        send_alerts.apply_async(args=(channel,), retry=False, expires=EXPIRE_SECONDS)
+
+
+@shared_task(name="arrester.send_alerts")
+def send_alerts(channel: int) -> None:
+    """Send the waiting messages of a channel. A dead one delays no other channel."""
+    alert_outbox.send_pending(channel)
+
+
 @shared_task(name="arrester.housekeeping")
 def housekeeping() -> None:
-    """Create the coming partitions, drop expired days and ended sessions.
+    """Create the coming partitions, drop expired days, ended sessions and old alerts.
 
     It has a queue and a process of its own, waits for nothing, and one runs at a time.
     """
@@ -80,4 +95,5 @@ def housekeeping() -> None:
         if acquired:
             SessionStore.clear_expired()
             retention.retain(days=environment.retention_days, replay_days=environment.replay_days)
+            alerts.forget(now=datetime.now(UTC), days=environment.retention_days)
     actions.record_running("housekeeper")

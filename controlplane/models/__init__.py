@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from arrester.controlplane.models.alerts import (
+    Alert,
+    AlertChannel,
+    AlertLimits,
+    AlertMessage,
+    AlertRule,
+)
 from arrester.controlplane.models.counts import (
     HeldChange,
     HourCount,
@@ -33,8 +40,9 @@ from arrester.controlplane.models.views import (
 )
 
 __all__ = [
-    "AccountChange", "Application", "Base", "BaseState", "Batch", "BatchSeen", "Command",
-    "ErrorGroup", "Event", "HeldChange", "HourCount", "HourTotal", "IdsKept", "Instance",
-    "MinuteCount", "MinuteTotal", "Quarantine", "RetentionRefusal", "ShadowRow", "Sighting",
-    "Snapshot", "Stream", "Task", "Thread", "View",
+    "AccountChange", "Alert", "AlertChannel", "AlertLimits", "AlertMessage", "AlertRule",
+    "Application", "Base", "BaseState", "Batch", "BatchSeen", "Command", "ErrorGroup", "Event",
+    "HeldChange", "HourCount", "HourTotal", "IdsKept", "Instance", "MinuteCount", "MinuteTotal",
+    "Quarantine", "RetentionRefusal", "ShadowRow", "Sighting", "Snapshot", "Stream", "Task",
+    "Thread", "View",
 ]  # fmt: skip

@@ -52,6 +52,7 @@ from arrester.controlplane.queries.current_state.policies import (
     Gauge,
     PipelinePolicy,
     policies,
+    run_gauges,
     task_gauges,
 )
 from arrester.controlplane.queries.current_state.resumable_tasks import (
@@ -150,10 +151,10 @@ __all__ = [
     "failed_by_group", "failures", "feed", "group", "group_counts", "group_history", "groups",
     "groups_by_key", "groups_of", "health", "held", "held_in_all", "held_over_time", "instance",
     "instance_counts", "instance_page", "instances", "lag", "lags", "last_heartbeats", "live",
-    "metrics", "neighbours", "notes_on_command", "open_commands", "overview", "paused",
-    "paused_of", "people", "pipeline_key", "pipelines", "policies", "position", "positions",
-    "progress", "quarantine", "quarantined", "quiet_groups", "restartable", "resumed_by",
-    "rollout_tasks", "runs", "search", "stages", "state_changes", "stopped_by_group", "storage",
+    "metrics", "neighbours", "notes_on_command", "open_commands", "overview", "paused", "paused_of",
+    "people", "pipeline_key", "pipelines", "policies", "position", "positions", "progress",
+    "quarantine", "quarantined", "quiet_groups", "restartable", "resumed_by", "rollout_tasks",
+    "run_gauges", "runs", "search", "stages", "state_changes", "stopped_by_group", "storage",
     "task", "task_gauges", "task_history", "task_state_changes", "tasks", "threads", "top_causes",
     "verdict", "verdicts", "without_run",
 ]  # fmt: skip

@@ -19,6 +19,7 @@ from arrester.controlplane.domain.events import (
     StoredEvent,
     TaskDied,
     TaskPaused,
+    ThreadReplaced,
 )
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.domain.wire.failure_columns import Stored, expand_stored, last
@@ -196,6 +197,20 @@ def read_task_state_changes(task: UUID, *, before: int | None, limit: int) -> li
         f"WHERE task = %s AND sequence < %s AND {_CHANGES_STATE} ORDER BY sequence DESC LIMIT %s",
         [task, MAX_BIGINT if before is None else before, limit],
     )
+
+
+def count_replaced_threads(application: str, *, since: datetime) -> dict[int, int]:
+    """Return how often threads were replaced, by the number of their pipeline's name.
+
+    See `column_values.hash_text`.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT pipeline, count(*) FROM event WHERE stream = {_STREAM} AND sequence > %s"
+            f" AND {_CHANGES_STATE} AND type = {type_of(ThreadReplaced)} GROUP BY 1",
+            [application, position_at(application, since)],
+        )
+        return dict(cursor.fetchall())
 
 
 #: The types with which a task stops.

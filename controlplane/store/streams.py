@@ -19,6 +19,7 @@ from arrester.controlplane.store import prepared_statements
 BEGINNING = "0-0"
 #: The first of the two keys of our advisory locks, distinct from other programs' keys.
 _FOLD_LOCK, _MAINTENANCE_LOCK, _HOUSEKEEPING_LOCK, _SNAPSHOT_LOCK = 0x4152, 0x414D, 0x4148, 0x414B
+_ALERT_LOCK = 0x4141
 
 
 class LogStream(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,6 +162,14 @@ def try_maintenance_lock(application: str) -> AbstractContextManager[bool]:
 def try_housekeeping_lock() -> AbstractContextManager[bool]:
     """Hold the housekeeping lock; yield False if it is held."""
     return _try_lock(_HOUSEKEEPING_LOCK, 0)
+
+
+def try_alert_lock() -> bool:
+    """Take the lock of alerts until the transaction ends; return False if it is held."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s, 0)", [_ALERT_LOCK])
+        (acquired,) = cursor.fetchone()
+    return bool(acquired)
 
 
 def try_snapshot_lock(application: str) -> bool:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 TERMS = {
     "agent": "The `Agent` object in a Spark driver, with its threads.",
+    "alert": "A condition that needs a person, such as a paused task; open until the condition "
+    "ends.",
+    "alert rule": "Which alerts are sent to which channel, how often, and when.",
     "application": "A name that groups instances, pipelines and tasks; one event log each.",
     "as of": "The state at an earlier time or log position, such as `flights@283`.",
     "atomic sink": "A sink whose failed call leaves nothing behind.",
     "base": "Verified states at a log position; older events may be dropped.",
     "body": "Record and stack trace of an event, stored apart so that they can be erased.",
+    "channel": "An address that messages about alerts are sent to: mail, Slack, PagerDuty, a "
+    "webhook.",
     "command": "A request of a person or program to an application: ISSUED, DELIVERED, then "
     "APPLIED, REFUSED, EXPIRED or CANCELLED.",
     "counted only": "A failure that is in the counters, without its record and trace.",

@@ -125,7 +125,7 @@ class Waker:
     def _sweep(self) -> None:
         """Repeat the requests that a loss of messages or of Redis may have removed."""
         last_housekeeping = _record_servers()
-        for task in (tasks.sweep, tasks.watch):
+        for task in (tasks.sweep, tasks.watch, tasks.alert):
             self._send_periodic(task)
         if last_housekeeping is not None:
             self._request_housekeeping(last_housekeeping)

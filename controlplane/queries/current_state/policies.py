@@ -57,7 +57,7 @@ def policies(application: str, *, now: datetime) -> tuple[PipelinePolicy, ...]:
     return tuple(
         PipelinePolicy(
             thread=each,
-            gauges=tuple(_gauges(each, now)),
+            gauges=run_gauges(each, now=now),
             has_other_checkpoint=each.pipeline in doubled,
         )
         for each in sorted(live(threads), key=lambda each: (each.pipeline, each.checkpoint))
@@ -72,13 +72,14 @@ def task_gauges(task: TaskState, thread: ThreadState | None, *, now: datetime) -
     return tuple(_of_limits(thread.policy, used, (task.id, task.id), now))
 
 
-def _gauges(thread: ThreadState, now: datetime) -> Iterator[Gauge]:
+def run_gauges(thread: ThreadState, *, now: datetime) -> tuple[Gauge, ...]:
+    """Return how much of each limit the tasks of a run have used; empty without a policy."""
     if thread.policy is None:
-        return
+        return ()
     most = thread.spent
     used = tolerance_usage.Used(most.total, tolerance_usage.in_window(thread, now=now))
     tasks = _task(thread, most.task), _task(thread, most.window_task)
-    yield from _of_limits(thread.policy, used, tasks, now)
+    return tuple(_of_limits(thread.policy, used, tasks, now))
 
 
 def _of_limits(

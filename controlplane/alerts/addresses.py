@@ -1,0 +1,117 @@
+"""The addresses of channels: a mail address, a web address, or an address of Apprise."""
+
+from __future__ import annotations
+
+import base64
+import re
+import secrets
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+import msgspec
+from django.conf import settings
+
+from arrester.controlplane.domain.errors import InvalidValue
+
+WEBHOOK = "webhook"
+ALLOWED = (
+    "a mail address, an https:// or http:// address of a webhook, or an address of Apprise"
+    " such as slack://…, msteams://…, pagerduty://…, opsgenie://…"
+    " (https://appriseit.com/services/)"
+)
+_MAIL = re.compile(r"[^@\s:/?#]+@[A-Za-z0-9.-]+")
+_MAIL_ALLOWED = "a mail address once ARRESTER_SMTP_URL is set, such as smtp://mail.example.com:587"
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """An address, with its secrets; only `service` and `shown` may be shown."""
+
+    service: str
+    shown: str
+    url: str
+    #: The key that signs webhooks; empty for other services.
+    key: str = ""
+
+
+def parse(text: str) -> Address:
+    """Return the address that a person entered; raise InvalidValue for an unusable one."""
+    text = text.strip()
+    if _MAIL.fullmatch(text):
+        return _mail(text)
+    parts = urlsplit(text)
+    service = _service(text)
+    if service is not None:
+        return Address(service=str(service.service_name), shown=_shown(text), url=text)
+    if parts.scheme in ("http", "https") and parts.hostname:
+        key = f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}"
+        return Address(service=WEBHOOK, shown=_shown(text), url=text, key=key)
+    raise InvalidValue("address", _shown(text), ALLOWED)
+
+
+def _mail(address: str) -> Address:
+    smtp = settings.ENVIRONMENT.smtp_url
+    if smtp is None:
+        raise InvalidValue("address", address, _MAIL_ALLOWED)
+    # The server is not stored: its password may change.
+    return Address(service="mail", shown=address, url=address)
+
+
+def mail_url(address: str, smtp_url: str) -> str:
+    """Return the address of Apprise for mail to `address` over an SMTP server."""
+    parts = urlsplit(smtp_url)
+    modes = {"smtp": "insecure", "smtp+starttls": "starttls", "smtps": "ssl"}
+    given = dict(parse_qsl(parts.query))
+    options = {
+        "to": address,
+        "from": given.get("from") or f"arrester@{parts.hostname}",
+        "name": "Arrester",
+        "mode": modes[parts.scheme],
+        "smtp": parts.hostname or "",
+        "format": "text",
+    }
+    login = ""
+    if parts.username:
+        # As they were given: encoded.
+        login = f"{parts.username}:{parts.password or ''}@"
+        options["user"] = given.get("user", "")
+    port = f":{parts.port}" if parts.port else ""
+    scheme = "mailto" if parts.scheme == "smtp" else "mailtos"
+    query = urlencode({name: value for name, value in options.items() if value}, quote_via=quote)
+    return f"{scheme}://{login}{parts.hostname}{port}?{query}"
+
+
+def incident_url(url: str, incident: str) -> str:
+    """Return the address with the identity of an incident, where the service has incidents.
+
+    A later message of the same identity resolves it.
+    """
+    parts = urlsplit(url)
+    names = {"pagerduty": ("action", "dedup"), "opsgenie": ("action", "alias")}.get(parts.scheme)
+    if names is None:
+        return url
+    action, identity = names
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    query = {action: "map", **query, identity: incident}
+    return parts._replace(query=urlencode(query, quote_via=quote)).geturl()
+
+
+def _service(text: str) -> Any:
+    """Return the service of Apprise that an address belongs to, or None."""
+    import apprise  # It needs 25 MB: only processes that send or check an address load it.
+
+    try:
+        return apprise.Apprise.instantiate(text, suppress_exceptions=True)
+    except (TypeError, ValueError):
+        return None
+
+
+def _shown(text: str) -> str:
+    """Return an address without what may be secret: user, password, path and query."""
+    parts = urlsplit(text)
+    host = parts.netloc.rpartition("@")[2]
+    if not parts.scheme or not host:
+        return text[:60]
+    if parts.scheme not in ("http", "https"):
+        # Hosts of Apprise's addresses are often tokens.
+        return f"{parts.scheme}://{host[:4]}…"
+    return f"{parts.scheme}://{host}/…" if parts.path.strip("/") else f"{parts.scheme}://{host}"

@@ -1,0 +1,76 @@
+"""One condition that needs a person."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from urllib.parse import quote
+
+import msgspec
+
+from arrester.controlplane.alerts.causes import AlertCause
+from arrester.controlplane.domain.identity.names import TaskId
+
+#: The most conditions of one kind, the oldest first.
+MOST = 1000
+_DETAIL_MAX = 500
+
+Key = tuple[str, str, str]
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True):
+    """A condition that needs a person; `key` identifies it while it lasts."""
+
+    cause: AlertCause
+    #: Empty: the server itself.
+    application: str
+    #: What it is about within the application.
+    subject: str
+    title: str
+    detail: str = ""
+    path: str
+    #: Affected tasks or records.
+    count: int = 1
+    since: datetime
+    pipeline: str | None = None
+    fingerprint: str | None = None
+
+    @property
+    def key(self) -> Key:
+        """The identity of the condition."""
+        return (self.cause.value, self.application, self.subject)
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """Return a number with its noun."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in words: `5 min`, `3 h`, `2 days`."""
+    minutes = int(seconds // 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours = minutes // 60
+    return f"{hours} h" if hours < 48 else f"{hours // 24} days"
+
+
+def shortened(text: str) -> str:
+    """Return the first lines of a message of any length."""
+    text = " ".join(text.split())
+    return text if len(text) <= _DETAIL_MAX else f"{text[: _DETAIL_MAX - 1]}…"
+
+
+# Written out: the workers do not load the pages, which would cost 20 MB in each process.
+def task_path(task: TaskId) -> str:
+    """Return the path of a task's page."""
+    return f"/tasks/{task.digest}"
+
+
+def error_path(application: str, fingerprint: str) -> str:
+    """Return the path of an error group's page."""
+    return f"/errors/{quote(application)}/{quote(fingerprint)}"
+
+
+def application_path(application: str, tab: str = "") -> str:
+    """Return the path of an application's page."""
+    return f"/applications/{quote(application)}{f'?tab={tab}' if tab else ''}"

@@ -1,0 +1,76 @@
+"""New and recurred error groups, and high failure rates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from arrester.controlplane.alerts.causes import AlertCause, AllLimits
+from arrester.controlplane.alerts.conditions.condition import (
+    MOST,
+    Condition,
+    application_path,
+    error_path,
+    plural,
+    shortened,
+)
+from arrester.controlplane.domain.state.states import GroupState
+from arrester.controlplane.queries import sql
+from arrester.controlplane.views import row_mapping
+
+#: How long an error is new, and the minutes of the failure rate.
+NEW_FOR = timedelta(hours=24)
+RATE_MINUTES = 5
+#: The index has times rounded down to ten seconds.
+_ROUNDING = timedelta(seconds=10)
+_NEW = f"""seen_about >= %s AND status = 'UNRESOLVED'
+    AND (first_seen >= %s OR state LIKE '%%"recurred":true%%')
+    ORDER BY first_seen, application, fingerprint LIMIT {MOST}"""
+
+
+def find(limits: AllLimits, *, now: datetime) -> Iterator[Condition]:
+    """Yield the error groups that are new or failed after their resolution, and high rates."""
+    since = now - NEW_FOR
+    for group in row_mapping.GROUPS.load_readable(_NEW, [since - _ROUNDING, since]):
+        yield _group(group, now)
+    yield from _rates(limits, now)
+
+
+def _group(group: GroupState, now: datetime) -> Condition:
+    cause = AlertCause.ERROR_RECURRED if group.recurred else AlertCause.ERROR_NEW
+    words = "resolved error failed again" if group.recurred else "new error"
+    began = group.since if group.recurred else group.first_seen
+    return Condition(
+        cause=cause,
+        application=group.application,
+        subject=group.fingerprint,
+        title=f"{group.application}: {words}: {group.exception_class}",
+        detail=shortened(f"{group.stage}: {group.message}"),
+        path=error_path(group.application, group.fingerprint),
+        count=group.count,
+        since=began or group.last_seen or now,
+        pipeline=group.pipeline,
+        fingerprint=group.fingerprint,
+    )
+
+
+def _rates(limits: AllLimits, now: datetime) -> Iterator[Condition]:
+    rows = sql.rows(
+        "SELECT application, sum(count) FROM minute_total WHERE minute > %s GROUP BY 1 ORDER BY 1",
+        [now - timedelta(minutes=RATE_MINUTES)],
+    )
+    for application, count in rows:
+        limit = limits.of(application).failures_per_minute
+        rate = round(int(count) / RATE_MINUTES)
+        if limit is None or rate <= limit:
+            continue
+        yield Condition(
+            cause=AlertCause.FAILURE_RATE,
+            application=application,
+            subject="",
+            title=f"{application}: {plural(rate, 'failed record')} a minute",
+            detail=f"Average of {RATE_MINUTES} minutes; the limit is {limit:,}.",
+            path=application_path(application, "errors"),
+            count=rate,
+            since=now,
+        )

@@ -1,0 +1,115 @@
+"""The troubles of the server itself: events that wait, full storage, missing processes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from urllib.parse import quote
+
+from django.conf import settings
+
+from arrester.controlplane import queries, redis_client
+from arrester.controlplane.alerts.causes import AlertCause
+from arrester.controlplane.alerts.conditions.condition import (
+    Condition,
+    application_path,
+    plural,
+)
+
+CAUSES = frozenset(
+    {
+        AlertCause.SERVER_BEHIND,
+        AlertCause.SERVER_STORAGE,
+        AlertCause.SERVER_PROCESS,
+        AlertCause.QUARANTINE,
+    }
+)
+#: Older waiting events are an alert.
+BEHIND_SECONDS = 60.0
+#: The used share of a disk or of Redis's memory that is an alert.
+FULL_SHARE = 0.9
+
+
+def find(*, now: datetime) -> Iterator[Condition]:
+    """Yield the server's troubles; raise RedisError while Redis is away."""
+    for lag in queries.lags():
+        yield from _behind(lag, now)
+        if lag.quarantined:
+            entries = plural(lag.quarantined, "invalid entry", "invalid entries")
+            yield Condition(
+                cause=AlertCause.QUARANTINE,
+                application=lag.application,
+                subject="",
+                title=f"{lag.application}: {entries} in quarantine",
+                detail="Agent and server may have different versions. Requeue or dismiss them.",
+                path=f"/quarantine?application={quote(lag.application)}",
+                count=lag.quarantined,
+                since=now,
+            )
+    yield from _processes(now)
+    yield from _memory(now)
+    yield from _disk(settings.ENVIRONMENT.home, now)
+
+
+def _behind(lag: queries.Lag, now: datetime) -> Iterator[Condition]:
+    seconds = lag.waiting_seconds or 0.0
+    if seconds > BEHIND_SECONDS or lag.overloaded:
+        yield Condition(
+            cause=AlertCause.SERVER_BEHIND,
+            application=lag.application,
+            subject="",
+            title=f"{lag.application}: {plural(lag.waiting or 0, 'batch', 'batches')} of events"
+            " wait to be processed",
+            detail="Pages show an earlier state. Check the load of the workers and of PostgreSQL.",
+            path=application_path(lag.application),
+            count=lag.waiting or 0,
+            since=now - timedelta(seconds=seconds),
+        )
+
+
+def _processes(now: datetime) -> Iterator[Condition]:
+    health = queries.health()
+    for name, reach in (("wake", health.wake), ("housekeeper", health.housekeeper)):
+        if not reach.up and reach.last_seen is not None:
+            yield Condition(
+                cause=AlertCause.SERVER_PROCESS,
+                application="",
+                subject=name,
+                title=f"Server process {name} is not running",
+                detail=f"Last seen {reach.last_seen:%Y-%m-%d %H:%M} UTC.",
+                path="/",
+                since=reach.last_seen,
+            )
+
+
+def _memory(now: datetime) -> Iterator[Condition]:
+    memory = redis_client.client().info("memory")
+    used, most = int(memory["used_memory"]), int(memory.get("maxmemory") or 0)
+    if most and used / most >= FULL_SHARE:
+        yield _full("redis", f"Redis uses {used / most:.0%} of its memory", now)
+
+
+def _disk(folder: Path, now: datetime) -> Iterator[Condition]:
+    """Yield whether the disk of the data folder is full; a server elsewhere has none."""
+    if not folder.is_dir():
+        return
+    usage = shutil.disk_usage(folder)
+    # As `df`: what is reserved for root is not available.
+    share = usage.used / (usage.used + usage.free)
+    if share >= FULL_SHARE:
+        free = usage.free / 2**30
+        yield _full("disk", f"Disk of the data folder {share:.0%} full, {free:,.1f} GiB free", now)
+
+
+def _full(subject: str, title: str, now: datetime) -> Condition:
+    return Condition(
+        cause=AlertCause.SERVER_STORAGE,
+        application="",
+        subject=subject,
+        title=title,
+        detail="Agents keep their events on their own disks when Redis is full.",
+        path="/settings",
+        since=now,
+    )

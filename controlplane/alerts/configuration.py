@@ -1,0 +1,228 @@
+"""Changes of channels, rules and limits by admins, each recorded in the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, time
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+from django.db import IntegrityError, transaction
+
+from arrester.controlplane.alerts import addresses, outbox, sending
+from arrester.controlplane.alerts.causes import AlertCause, Limits
+from arrester.controlplane.alerts.text import MessageKind, test_message
+from arrester.controlplane.domain.errors import InvalidValue, NotFound
+from arrester.controlplane.models import (
+    AccountChange,
+    Alert,
+    AlertChannel,
+    AlertLimits,
+    AlertMessage,
+    AlertRule,
+)
+
+NAME_MAX = 100
+#: The largest allowed value of each limit.
+LIMITS_MAX = {
+    "failures_per_minute": 10**9,
+    "tolerance_percent": 100,
+    "held_minutes": 100_000,
+    "replaced_per_hour": 10_000,
+    "silent_hours": 10_000,
+}
+THROTTLE_MAX_MINUTES, ESCALATE_MAX_MINUTES = 1440, 10_080
+
+
+class AlertAct(StrEnum):
+    """The acts on channels, rules, limits and alerts, as the audit names them."""
+
+    CHANNEL_ADDED = "ALERT_CHANNEL_ADDED"
+    CHANNEL_DELETED = "ALERT_CHANNEL_DELETED"
+    CHANNEL_TESTED = "ALERT_CHANNEL_TESTED"
+    RULE_SAVED = "ALERT_RULE_SAVED"
+    RULE_DELETED = "ALERT_RULE_DELETED"
+    LIMITS_SET = "ALERT_LIMITS_SET"
+    ACKNOWLEDGED = "ALERT_ACKNOWLEDGED"
+    MESSAGE_SENT_AGAIN = "ALERT_MESSAGE_SENT_AGAIN"
+
+
+class RuleForm(msgspec.Struct, frozen=True, kw_only=True):
+    """The values of a rule."""
+
+    name: str
+    channel: int
+    application: str = ""
+    causes: tuple[AlertCause, ...] = ()
+    only_critical: bool = False
+    throttle_minutes: int = 5
+    quiet_from: time | None = None
+    quiet_until: time | None = None
+    time_zone: str = "UTC"
+    escalate_minutes: int | None = None
+    escalate_to: int | None = None
+    enabled: bool = True
+
+
+@transaction.atomic
+def add_channel(address: str, name: str = "", *, actor: str) -> tuple[AlertChannel, str]:
+    """Add a channel; return it, and the key that signs its webhooks, which is not shown again.
+
+    The first channel gets a rule that sends it everything. Raises InvalidValue for an unusable
+    address, or a name that another channel has.
+    """
+    parsed = addresses.parse(address)
+    name = _name(name.strip() or parsed.shown)
+    first = not AlertChannel.objects.exists()
+    try:
+        with transaction.atomic():
+            channel = AlertChannel.objects.create(
+                name=name,
+                service=parsed.service,
+                shown_address=parsed.shown,
+                secret=sending.seal(parsed),
+                created_at=datetime.now(UTC),
+            )
+    except IntegrityError:
+        raise InvalidValue("name", name, "a name that no other channel has") from None
+    _record(actor, name, AlertAct.CHANNEL_ADDED, f"{parsed.service}: {parsed.shown}")
+    if first and not AlertRule.objects.exists():
+        save_rule(None, RuleForm(name="All alerts", channel=channel.id), actor=actor)
+    return channel, parsed.key
+
+
+@transaction.atomic
+def delete_channel(id: int, *, actor: str) -> None:
+    """Delete a channel, its rules and its waiting messages; sent messages stay in the history."""
+    channel = _get(AlertChannel, id, "channel")
+    AlertMessage.objects.filter(channel=channel, status=outbox.MessageStatus.PENDING.value).delete()
+    _record(actor, channel.name, AlertAct.CHANNEL_DELETED, "")
+    channel.delete()
+
+
+@transaction.atomic
+def request_test(id: int, *, actor: str) -> None:
+    """Add a test message for a channel."""
+    channel = _get(AlertChannel, id, "channel")
+    # A person waits: not for the next attempt after earlier failures.
+    AlertChannel.objects.filter(id=id).update(retry_at=None)
+    text = test_message(channel.name, actor)
+    outbox.add(None, channel, MessageKind.TEST, (), now=datetime.now(UTC), text=text)
+    _record(actor, channel.name, AlertAct.CHANNEL_TESTED, "")
+
+
+@transaction.atomic
+def send_again(id: UUID, *, actor: str) -> None:
+    """Send a message again, with its id; raise InvalidValue while it waits anyway."""
+    message = _get(AlertMessage, id, "message")
+    if message.channel is None:
+        raise InvalidValue("message", str(id), "a message whose channel was not deleted")
+    if message.status == outbox.MessageStatus.PENDING.value:
+        raise InvalidValue("message", str(id), "a SENT or FAILED message; this one is PENDING")
+    message.status = outbox.MessageStatus.PENDING.value
+    message.save(update_fields=["status"])
+    AlertChannel.objects.filter(id=message.channel_id).update(retry_at=None)
+    _record(actor, message.channel_name, AlertAct.MESSAGE_SENT_AGAIN, str(id))
+
+
+@transaction.atomic
+def save_rule(id: int | None, form: RuleForm, *, actor: str) -> AlertRule:
+    """Change a rule, or add one without `id`; raise InvalidValue for the first invalid value."""
+    rule = AlertRule(created_at=datetime.now(UTC)) if id is None else _get(AlertRule, id, "rule")
+    rule.name = _name(form.name.strip())
+    rule.channel = _get(AlertChannel, form.channel, "channel")
+    rule.application = form.application
+    rule.causes = [cause.value for cause in form.causes]
+    rule.only_critical, rule.enabled = form.only_critical, form.enabled
+    rule.throttle_seconds = 60 * _within(
+        "throttle_minutes", form.throttle_minutes, 0, THROTTLE_MAX_MINUTES
+    )
+    if (form.quiet_from is None) != (form.quiet_until is None):
+        raise InvalidValue("quiet_until", form.quiet_until, "both times of the quiet hours")
+    rule.quiet_from, rule.quiet_until = form.quiet_from, form.quiet_until
+    rule.time_zone = _time_zone(form.time_zone)
+    if (form.escalate_minutes is None) != (form.escalate_to is None):
+        raise InvalidValue("escalate_to", form.escalate_to, "minutes and a channel, or neither")
+    rule.escalate_seconds = rule.escalate_to = None
+    if form.escalate_minutes is not None and form.escalate_to is not None:
+        rule.escalate_seconds = 60 * _within(
+            "escalate_minutes", form.escalate_minutes, 1, ESCALATE_MAX_MINUTES
+        )
+        rule.escalate_to = _get(AlertChannel, form.escalate_to, "channel")
+    try:
+        with transaction.atomic():
+            rule.save()
+    except IntegrityError:
+        raise InvalidValue("name", form.name, "a name that no other rule has") from None
+    _record(actor, rule.name, AlertAct.RULE_SAVED, "" if form.enabled else "disabled")
+    return rule
+
+
+@transaction.atomic
+def delete_rule(id: int, *, actor: str) -> None:
+    """Delete a rule; what it has sent is resolved as before."""
+    rule = _get(AlertRule, id, "rule")
+    _record(actor, rule.name, AlertAct.RULE_DELETED, "")
+    rule.delete()
+
+
+@transaction.atomic
+def set_limits(application: str, values: Mapping[str, int | None], *, actor: str) -> None:
+    """Set the limits of an application, or with an empty name those of all others."""
+    checked = {
+        name: None if (value := values.get(name)) is None else _within(name, value, 1, most)
+        for name, most in LIMITS_MAX.items()
+    }
+    limits = Limits(**checked)
+    AlertLimits.objects.update_or_create(
+        application=application, defaults=msgspec.structs.asdict(limits)
+    )
+    detail = ", ".join(f"{name} {value}" for name, value in checked.items() if value is not None)
+    _record(actor, application or "all applications", AlertAct.LIMITS_SET, detail)
+
+
+@transaction.atomic
+def acknowledge(id: int, *, actor: str) -> None:
+    """Record that a person takes care of an alert: it is not sent or escalated any more."""
+    alert = _get(Alert, id, "alert")
+    if alert.acknowledged_at is None and alert.resolved_at is None:
+        alert.acknowledged_at, alert.acknowledged_by = datetime.now(UTC), actor
+        alert.save(update_fields=["acknowledged_at", "acknowledged_by"])
+        _record(actor, alert.application or "server", AlertAct.ACKNOWLEDGED, alert.title)
+
+
+def _get(model: Any, id: Any, kind: str) -> Any:
+    found = model.objects.select_for_update().filter(pk=id).first()
+    if found is None:
+        raise NotFound(f"there is no alert {kind.removeprefix('alert ')} {id}")
+    return found
+
+
+def _name(text: str) -> str:
+    if not text or len(text) > NAME_MAX or not text.isprintable():
+        raise InvalidValue("name", text[:50], f"1 to {NAME_MAX} printable characters")
+    return text
+
+
+def _within(name: str, value: int, least: int, most: int) -> int:
+    if not least <= value <= most:
+        raise InvalidValue(name, value, f"a whole number from {least} to {most:,}")
+    return value
+
+
+def _time_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        allowed = "a name of the time zone database, such as UTC or Europe/Vienna"
+        raise InvalidValue("time_zone", name, allowed) from None
+    return name
+
+
+def _record(actor: str, about: str, act: AlertAct, detail: str) -> None:
+    AccountChange.objects.create(
+        at=datetime.now(UTC), actor=actor, account=about, act=act.value, detail=detail
+    )

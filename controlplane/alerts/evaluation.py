@@ -1,0 +1,74 @@
+"""Open and resolve alerts by the present conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from arrester.controlplane.alerts import conditions
+from arrester.controlplane.alerts.conditions.condition import Condition, Key
+from arrester.controlplane.models import Alert
+
+#: An alert is resolved when its condition was absent for so long: a task that is resumed and fails
+#: again is the same alert.
+RESOLVE_AFTER = timedelta(seconds=15)
+_SHOWN = ["title", "detail", "path", "count", "absent_since"]
+
+
+def evaluate(*, now: datetime) -> None:
+    """Make the open alerts those of the present conditions. Call it under the lock of alerts."""
+    found = conditions.find(now=now)
+    present = {each.key: each for each in found.conditions}
+    lasting: set[Key] = set()
+    changed: list[Alert] = []
+    for alert in Alert.objects.filter(resolved_at=None):
+        key = (alert.cause, alert.application, alert.subject)
+        lasting.add(key)
+        if key in present:
+            if _update(alert, present[key]):
+                changed.append(alert)
+        elif alert.cause not in found.unknown and _absent(alert, now):
+            changed.append(alert)
+    Alert.objects.bulk_update(changed, [*_SHOWN, "resolved_at"], batch_size=500)
+    Alert.objects.bulk_create(_opened(present.values(), lasting, now), batch_size=500)
+
+
+def _update(alert: Alert, condition: Condition) -> bool:
+    """Give an alert the present values of its condition; return whether any has changed."""
+    before = [getattr(alert, name) for name in _SHOWN]
+    alert.title, alert.detail = condition.title, condition.detail
+    alert.path, alert.count = condition.path, condition.count
+    alert.absent_since = None
+    return before != [getattr(alert, name) for name in _SHOWN]
+
+
+def _absent(alert: Alert, now: datetime) -> bool:
+    """Record that the condition is absent; return whether anything has changed."""
+    if alert.absent_since is None:
+        alert.absent_since = now
+        return True
+    if now - alert.absent_since < RESOLVE_AFTER:
+        return False
+    alert.resolved_at = alert.absent_since
+    return True
+
+
+def _opened(present: Iterable[Condition], lasting: set[Key], now: datetime) -> list[Alert]:
+    return [
+        Alert(
+            cause=each.cause.value,
+            critical=each.cause.critical,
+            application=each.application,
+            subject=each.subject,
+            title=each.title,
+            detail=each.detail,
+            path=each.path,
+            count=each.count,
+            pipeline=each.pipeline,
+            fingerprint=each.fingerprint,
+            since=each.since,
+            opened_at=now,
+        )
+        for each in present
+        if each.key not in lasting
+    ]

@@ -1,0 +1,159 @@
+"""The outbox: messages wait in PostgreSQL until their channel has accepted them.
+
+A worker leases a channel and sends its messages in their order. If it dies, its lease ends and
+another one continues: a message whose acceptance was not stored is sent again with the same id.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from uuid import UUID
+
+from django.db.models import Exists, OuterRef, Q
+
+from arrester.controlplane.alerts import sending
+from arrester.controlplane.alerts.encryption import Undecipherable
+from arrester.controlplane.alerts.text import MessageKind, MessageText, compose
+from arrester.controlplane.domain.identity import uuids
+from arrester.controlplane.models import Alert, AlertChannel, AlertMessage, AlertRule
+
+log = logging.getLogger(__name__)
+#: Longer than the slowest attempt.
+LEASE = timedelta(seconds=60)
+#: The wait after a failed attempt doubles, between these two.
+FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=10), timedelta(minutes=10)
+#: Older messages are no longer sent.
+GIVE_UP_AFTER = timedelta(hours=24)
+#: A worker sends for so long, then lets others have a turn.
+BUDGET = timedelta(seconds=20)
+
+
+class MessageStatus(StrEnum):
+    """The states of a message."""
+
+    PENDING = "PENDING"
+    SENT = "SENT"
+    #: Not accepted within a day; a person can send it again.
+    FAILED = "FAILED"
+
+
+def add(
+    rule: AlertRule | None,
+    channel: AlertChannel | None,
+    kind: MessageKind,
+    alerts: Sequence[Alert],
+    *,
+    now: datetime,
+    about: UUID | None = None,
+    text: MessageText | None = None,
+) -> None:
+    """Add a message to the outbox, in the caller's transaction."""
+    if channel is None:
+        return
+    AlertMessage.objects.create(
+        id=uuids.uuid7(now),
+        channel=channel,
+        channel_name=channel.name,
+        rule=rule,
+        kind=kind.value,
+        about=about,
+        alerts=[each.id for each in alerts],
+        applications=sorted({each.application for each in alerts}),
+        text=(text or compose(kind, alerts)).encode(),
+        created_at=now,
+        status=MessageStatus.PENDING.value,
+        settled=kind in (MessageKind.RESOLVED, MessageKind.TEST),
+    )
+
+
+def channels_to_send(*, now: datetime) -> list[int]:
+    """Return the channels with messages that may be sent now."""
+    pending = AlertMessage.objects.filter(
+        channel=OuterRef("pk"), status=MessageStatus.PENDING.value
+    )
+    free = Q(leased_until=None) | Q(leased_until__lt=now)
+    due = Q(retry_at=None) | Q(retry_at__lte=now)
+    channels = AlertChannel.objects.filter(free, due).filter(Exists(pending))
+    return [*channels.order_by("id").values_list("id", flat=True)]
+
+
+def send_pending(channel_id: int) -> int:
+    """Send the messages of a channel until one fails or the time is over; return how many."""
+    started = now = datetime.now(UTC)
+    sent = 0
+    while now - started < BUDGET:
+        # The lease is extended before each attempt.
+        channel = _lease(channel_id, now, first=not sent)
+        message = None if channel is None else _next(channel_id)
+        if channel is None:
+            return sent
+        if message is None:
+            break
+        if not _attempt(channel, message, now):
+            break
+        sent += 1
+        now = datetime.now(UTC)
+    AlertChannel.objects.filter(id=channel_id).update(leased_until=None)
+    return sent
+
+
+def _lease(channel_id: int, now: datetime, *, first: bool) -> AlertChannel | None:
+    """Take or extend the lease of a channel; return None if another worker has it."""
+    channels = AlertChannel.objects.filter(id=channel_id)
+    if first:
+        free = Q(leased_until=None) | Q(leased_until__lt=now)
+        channels = channels.filter(free, Q(retry_at=None) | Q(retry_at__lte=now))
+    if not channels.update(leased_until=now + LEASE):
+        return None
+    return AlertChannel.objects.get(id=channel_id)
+
+
+def _next(channel_id: int) -> AlertMessage | None:
+    messages = AlertMessage.objects.filter(
+        channel_id=channel_id, status=MessageStatus.PENDING.value
+    )
+    return messages.order_by("created_at", "id").first()
+
+
+def _attempt(channel: AlertChannel, message: AlertMessage, now: datetime) -> bool:
+    """Send one message and store the result; return whether the next one may follow."""
+    message.attempts += 1
+    text = MessageText.decode(message.text)
+    try:
+        resolved = message.kind == MessageKind.RESOLVED.value and message.about
+        sending.send(channel, message.id, resolved or message.id, text, now=now)
+    except (sending.NotSent, Undecipherable) as exc:
+        return _failed(channel, message, str(exc), now)
+    except Exception as exc:
+        log.exception("alert channel %s: sending failed", channel.name)
+        return _failed(channel, message, f"{type(exc).__name__}: {exc}"[:300], now)
+    message.status, message.error = MessageStatus.SENT.value, ""
+    message.sent_at = datetime.now(UTC)
+    message.save(update_fields=["status", "error", "sent_at", "attempts"])
+    AlertChannel.objects.filter(id=channel.id).update(
+        failing_since=None, failed_attempts=0, retry_at=None, error=""
+    )
+    return True
+
+
+def _failed(channel: AlertChannel, message: AlertMessage, reason: str, now: datetime) -> bool:
+    """Store a failed attempt; the channel waits before the next one."""
+    message.error = reason
+    if now - message.created_at >= GIVE_UP_AFTER or message.kind == MessageKind.TEST.value:
+        message.status = MessageStatus.FAILED.value
+    message.save(update_fields=["status", "error", "attempts"])
+    wait = min(FIRST_WAIT * 2 ** min(channel.failed_attempts, 10), LONGEST_WAIT)
+    AlertChannel.objects.filter(id=channel.id).update(
+        failing_since=channel.failing_since or now,
+        failed_attempts=channel.failed_attempts + 1,
+        retry_at=now + wait,
+        error=reason,
+    )
+    log.warning(
+        "alert channel %s: message %s not sent, next attempt in %d s: %s",
+        channel.name, message.id, wait.total_seconds(), reason,
+    )  # fmt: skip
+    return message.status == MessageStatus.FAILED.value

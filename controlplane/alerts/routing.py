@@ -1,0 +1,161 @@
+"""Put messages about alerts into the outbox, as the rules require."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from arrester.controlplane import store
+from arrester.controlplane.alerts.causes import AlertCause
+from arrester.controlplane.alerts.outbox import MessageStatus, add
+from arrester.controlplane.alerts.text import MessageKind
+from arrester.controlplane.models import Alert, AlertChannel, AlertMessage, AlertRule
+
+#: Services with incidents, which have to be resolved even if the end of the cause is no news.
+_INCIDENTS = ("Pager Duty", "Opsgenie")
+
+
+def route(*, now: datetime) -> None:
+    """Add the messages that are due. Call it under the lock of alerts."""
+    rules = [*AlertRule.objects.filter(enabled=True).select_related("channel", "escalate_to")]
+    open_alerts = [*Alert.objects.filter(resolved_at=None, acknowledged_at=None).order_by("id")]
+    for rule in rules:
+        _fire(rule, open_alerts, now)
+    _follow_up(rules, now)
+
+
+def matches(rule: AlertRule, alert: Alert) -> bool:
+    """Return whether a rule is about an alert, at any time of the day."""
+    if rule.application and rule.application != alert.application:
+        return False
+    if rule.causes and alert.cause not in rule.causes:
+        return False
+    return alert.critical or not rule.only_critical
+
+
+def is_quiet(rule: AlertRule, now: datetime) -> bool:
+    """Return whether it is in the quiet hours of a rule, which may include midnight."""
+    begin, end = rule.quiet_from, rule.quiet_until
+    if begin is None or end is None or begin == end:
+        return False
+    time = now.astimezone(ZoneInfo(rule.time_zone)).time()
+    return begin <= time < end if begin < end else time >= begin or time < end
+
+
+def _fire(rule: AlertRule, open_alerts: Iterable[Alert], now: datetime) -> None:
+    """Add one message with all alerts that the rule has not sent and may send now."""
+    quiet = is_quiet(rule, now)
+    wanted = [each for each in open_alerts if matches(rule, each)]
+    wanted = [each for each in wanted if each.critical or not quiet]
+    if not wanted:
+        return
+    sent = _sent(rule, [each.id for each in wanted])
+    throttled = _applications_since(rule, now - timedelta(seconds=rule.throttle_seconds))
+    new = [each for each in wanted if each.id not in sent and each.application not in throttled]
+    if new:
+        add(rule, rule.channel, MessageKind.FIRED, new, now=now)
+
+
+def _sent(rule: AlertRule, ids: Sequence[int]) -> set[int]:
+    """Return those of some alerts that a rule has sent already."""
+    messages = AlertMessage.objects.filter(
+        rule=rule, kind=MessageKind.FIRED.value, alerts__overlap=ids
+    )
+    return {id for alerts in messages.values_list("alerts", flat=True) for id in alerts}
+
+
+def _applications_since(rule: AlertRule, since: datetime) -> set[str]:
+    """Return the applications that a rule has sent a message about since a time."""
+    messages = AlertMessage.objects.filter(
+        rule=rule, kind=MessageKind.FIRED.value, created_at__gt=since
+    )
+    return {name for names in messages.values_list("applications", flat=True) for name in names}
+
+
+def _follow_up(rules: Sequence[AlertRule], now: datetime) -> None:
+    """Escalate the messages on which no person has acted, and report the end of resolved ones."""
+    by_id = {rule.id: rule for rule in rules}
+    unsettled = AlertMessage.objects.filter(settled=False).select_related("channel")
+    messages = [*unsettled.order_by("created_at", "id")]
+    alerts = Alert.objects.in_bulk({id for each in messages for id in each.alerts})
+    escalated = _escalated([each.id for each in messages])
+    for message in messages:
+        about = [alerts[id] for id in message.alerts if id in alerts]
+        if all(each.resolved_at is not None for each in about):
+            if message.status != MessageStatus.PENDING.value:
+                _settle(message, about, now)
+        elif message.kind == MessageKind.FIRED.value and message.id not in escalated:
+            rule = by_id.get(message.rule_id or 0)
+            if rule is not None and _is_ignored(rule, message, about, now):
+                waiting = [each for each in about if each.resolved_at is None]
+                add(
+                    rule,
+                    rule.escalate_to,
+                    MessageKind.ESCALATED,
+                    waiting,
+                    now=now,
+                    about=message.id,
+                )
+
+
+def _escalated(ids: Sequence[UUID]) -> set[UUID | None]:
+    messages = AlertMessage.objects.filter(kind=MessageKind.ESCALATED.value, about__in=ids)
+    return set(messages.values_list("about", flat=True))
+
+
+def _settle(message: AlertMessage, about: Sequence[Alert], now: datetime) -> None:
+    """Report the end of all alerts of a message, if it is news, and be done with it."""
+    message.settled = True
+    message.save(update_fields=["settled"])
+    channel = message.channel
+    if channel is None or message.status != MessageStatus.SENT.value:
+        return
+    if _needs_end(channel, about):
+        add(message.rule, channel, MessageKind.RESOLVED, about, now=now, about=message.id)
+
+
+def _needs_end(channel: AlertChannel, about: Iterable[Alert]) -> bool:
+    return channel.service in _INCIDENTS or any(AlertCause(each.cause).lasts for each in about)
+
+
+def _is_ignored(
+    rule: AlertRule, message: AlertMessage, about: Sequence[Alert], now: datetime
+) -> bool:
+    """Return whether a message is so old that it escalates, and no person has acted since."""
+    if rule.escalate_seconds is None or rule.escalate_to is None:
+        return False
+    if now - message.created_at < timedelta(seconds=rule.escalate_seconds):
+        return False
+    waiting = [each for each in about if each.resolved_at is None]
+    return not any(
+        each.acknowledged_at is not None or _acted(each.application, message.created_at)
+        for each in waiting
+    )
+
+
+def _acted(application: str, since: datetime) -> bool:
+    """Return whether a person has acted on an application since a time."""
+    if not application:
+        return False
+    wanted = store.ActionQuery(application=application, since=since)
+    return bool(store.read_actions(wanted, before=None, limit=1))
+
+
+def preview(rule: AlertRule, *, now: datetime) -> list[tuple[datetime, list[Alert]]]:
+    """Return the messages that a rule would have sent about the alerts of the last day."""
+    opened = Alert.objects.filter(opened_at__gt=now - timedelta(days=1)).order_by("opened_at", "id")
+    throttle = timedelta(seconds=rule.throttle_seconds)
+    messages: list[tuple[datetime, list[Alert]]] = []
+    by_application: dict[str, tuple[datetime, list[Alert]]] = {}
+    for alert in opened:
+        if not matches(rule, alert) or (is_quiet(rule, alert.opened_at) and not alert.critical):
+            continue
+        at, about = by_application.get(alert.application, (None, []))
+        if at is None or alert.opened_at - at > throttle:
+            at, about = alert.opened_at, []
+            by_application[alert.application] = at, about
+            messages.append((at, about))
+        about.append(alert)
+    return messages

@@ -1,0 +1,140 @@
+"""Send one message to one channel, over the network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import logging
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.conf import settings
+
+from arrester.controlplane import models
+from arrester.controlplane.alerts import addresses, encryption
+from arrester.controlplane.alerts.text import MessageKind, MessageText, body
+from arrester.controlplane.domain.errors import ArresterError
+
+#: The time to connect, and to wait for an answer.
+TIMEOUT_SECONDS = 8.0
+_REASON_MAX = 300
+
+
+class NotSent(ArresterError):
+    """A channel did not accept a message; the text is the reason."""
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """What is encrypted of a channel."""
+
+    url: str
+    key: str = ""
+
+
+def seal(address: addresses.Address) -> bytes:
+    """Return the encrypted part of an address."""
+    stored = Stored(url=address.url, key=address.key)
+    return encryption.encrypt(msgspec.json.encode(stored).decode())
+
+
+def opened(channel: models.AlertChannel) -> Stored:
+    """Return the address and key of a channel; raise Undecipherable."""
+    return msgspec.json.decode(encryption.decrypt(bytes(channel.secret)), type=Stored)
+
+
+def send(
+    channel: models.AlertChannel, id: UUID, incident: UUID, message: MessageText, *, now: datetime
+) -> None:
+    """Send a message. `incident` is the message that raised what this one is about.
+
+    Raises:
+        NotSent: with the reason, if the channel did not accept it.
+        Undecipherable: the address cannot be read.
+    """
+    stored = opened(channel)
+    if channel.service == addresses.WEBHOOK:
+        _post(stored, id, incident, message, now)
+        return
+    url = stored.url
+    if channel.service == "mail":
+        smtp = settings.ENVIRONMENT.smtp_url
+        if smtp is None:
+            raise NotSent("ARRESTER_SMTP_URL is not set")
+        url = addresses.mail_url(url, smtp)
+    _notify(addresses.incident_url(url, str(incident)), message)
+
+
+def _post(stored: Stored, id: UUID, incident: UUID, message: MessageText, now: datetime) -> None:
+    """Post a message, signed as Standard Webhooks describes (standardwebhooks.com)."""
+    import requests
+
+    content = msgspec.json.encode(
+        {
+            "type": f"alerts.{message.kind.value.lower()}",
+            "timestamp": now,
+            "data": {"id": str(id), "incident": str(incident), **msgspec.to_builtins(message)},
+        }
+    )
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": "arrester",
+        "webhook-id": str(id),
+        "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": signature(stored.key, str(id), int(now.timestamp()), content),
+    }
+    try:
+        response = requests.post(
+            stored.url,
+            data=content,
+            headers=headers,
+            timeout=TIMEOUT_SECONDS,
+            allow_redirects=False,
+        )
+    except requests.RequestException as exc:
+        # Its own text has the address, which may have secrets.
+        cause = getattr(exc.args[0] if exc.args else None, "reason", None) or exc
+        raise NotSent(f"request failed: {type(cause).__name__}") from None
+    if not response.ok or response.is_redirect:
+        raise NotSent(f"answered {response.status_code} {response.reason or ''}".rstrip())
+
+
+def signature(key: str, id: str, timestamp: int, content: bytes) -> str:
+    """Return the value of the header `webhook-signature`."""
+    secret = base64.b64decode(key.removeprefix("whsec_"))
+    signed = f"{id}.{timestamp}.".encode() + content
+    digest = hmac.new(secret, signed, hashlib.sha256).digest()
+    return f"v1,{base64.b64encode(digest).decode()}"
+
+
+def _notify(url: str, message: MessageText) -> None:
+    """Send a message by Apprise, whose log has the reason of a failure."""
+    import apprise
+
+    service = apprise.Apprise()
+    options = {"cto": TIMEOUT_SECONDS, "rto": TIMEOUT_SECONDS}
+    joined = "&" if "?" in url else "?"
+    timeouts = "&".join(f"{name}={value}" for name, value in options.items())
+    if not service.add(f"{url}{joined}{timeouts}"):
+        raise NotSent("Apprise does not accept the address")
+    capture: Any = apprise.LogCapture
+    with capture(level=logging.WARNING, fmt="%(message)s") as lines:
+        accepted = service.notify(
+            title=message.title,
+            body=body(message) or message.title,
+            notify_type=_type(message),
+            body_format=apprise.NotifyFormat.TEXT,
+        )
+        reason = " ".join(lines.getvalue().split())
+    if not accepted:
+        raise NotSent(reason[:_REASON_MAX] or "the service did not accept the message")
+
+
+def _type(message: MessageText) -> str:
+    if message.kind is MessageKind.RESOLVED:
+        return "success"
+    if message.kind is MessageKind.TEST:
+        return "info"
+    return "failure" if any(each.critical for each in message.alerts) else "warning"

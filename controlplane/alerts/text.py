@@ -1,0 +1,132 @@
+"""The text of a message: readable on a phone, however many alerts it has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+from django.conf import settings
+
+from arrester.controlplane import models
+from arrester.controlplane.alerts.causes import AlertCause
+
+#: The alerts of one message that are described; the others are counted by cause.
+DESCRIBED = 10
+
+
+class MessageKind(StrEnum):
+    """The kinds of messages."""
+
+    FIRED = "FIRED"
+    ESCALATED = "ESCALATED"
+    RESOLVED = "RESOLVED"
+    TEST = "TEST"
+
+
+class AlertText(msgspec.Struct, frozen=True, kw_only=True):
+    """One alert in a message."""
+
+    id: int
+    cause: str
+    critical: bool
+    application: str
+    title: str
+    detail: str
+    count: int
+    since: datetime
+    resolved_at: datetime | None
+    url: str
+
+
+class MessageText(msgspec.Struct, frozen=True, kw_only=True):
+    """A message: its title, the described alerts, and the number of others by cause."""
+
+    kind: MessageKind
+    title: str
+    alerts: tuple[AlertText, ...]
+    others: dict[str, int] = {}
+    url: str
+
+    def encode(self) -> str:
+        """Return the message as JSON."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> MessageText:
+        """Return the message of a stored text."""
+        return msgspec.json.decode(text, type=cls)
+
+
+def compose(kind: MessageKind, alerts: Sequence[models.Alert]) -> MessageText:
+    """Return the message about alerts: the critical ones first, then the oldest."""
+    ordered = sorted(alerts, key=lambda each: (not each.critical, each.since, each.id))
+    described = ordered[:DESCRIBED]
+    return MessageText(
+        kind=kind,
+        title=_title(kind, ordered),
+        alerts=tuple(_text(each) for each in described),
+        others=dict(Counter(AlertCause(each.cause).label for each in ordered[DESCRIBED:])),
+        url=_url("/alerts"),
+    )
+
+
+def test_message(channel: str, actor: str) -> MessageText:
+    """Return a message that tests a channel."""
+    return MessageText(
+        kind=MessageKind.TEST,
+        title=f"Arrester: test of channel {channel}, requested by {actor}",
+        alerts=(),
+        url=_url("/alerts"),
+    )
+
+
+def body(message: MessageText) -> str:
+    """Return the message as lines of text."""
+    parts = [_paragraph(each) for each in message.alerts]
+    if message.others:
+        others = ", ".join(f"{label} ({count:,})" for label, count in message.others.items())
+        parts.append(f"And {sum(message.others.values()):,} more: {others}")
+    if len(message.alerts) != 1 or message.others:
+        parts.append(f"All alerts: {message.url}")
+    return "\n\n".join(parts)
+
+
+def _paragraph(alert: AlertText) -> str:
+    times = f"Since {alert.since:%Y-%m-%d %H:%M:%S} UTC"
+    if alert.resolved_at is not None:
+        times += f", resolved {alert.resolved_at:%H:%M:%S} UTC"
+    return "\n".join(filter(None, [alert.title, alert.detail, times, alert.url]))
+
+
+def _text(alert: models.Alert) -> AlertText:
+    return AlertText(
+        id=alert.id,
+        cause=alert.cause,
+        critical=alert.critical,
+        application=alert.application,
+        title=alert.title,
+        detail=alert.detail,
+        count=alert.count,
+        since=alert.since,
+        resolved_at=alert.resolved_at,
+        url=_url(alert.path),
+    )
+
+
+def _title(kind: MessageKind, alerts: Sequence[models.Alert]) -> str:
+    prefix = {
+        MessageKind.RESOLVED: "Resolved: ",
+        MessageKind.ESCALATED: "No action yet: ",
+    }.get(kind, "")
+    if len(alerts) == 1:
+        return f"{prefix}{alerts[0].title}"
+    names = sorted({each.application for each in alerts if each.application})
+    where = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"{prefix}{len(alerts):,} alerts{f' of {where}' if where else ''}"
+
+
+def _url(path: str) -> str:
+    return f"{settings.ENVIRONMENT.url}{path}"

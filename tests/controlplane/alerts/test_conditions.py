@@ -1,0 +1,201 @@
+"""The conditions of each cause."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from msgspec.structs import replace
+from redis import Redis
+
+from arrester.controlplane import actions, models, redis_client
+from arrester.controlplane.alerts import conditions, configuration
+from arrester.controlplane.alerts.causes import AlertCause
+from arrester.controlplane.alerts.conditions.condition import Condition
+from arrester.controlplane.domain.events import (
+    CommandApplied,
+    Event,
+    InstanceLost,
+    ResumeHow,
+    TaskDied,
+    TaskPaused,
+    TaskResumed,
+    ThreadDied,
+    ThreadReplaced,
+    ThreadStarted,
+)
+from arrester.controlplane.domain.identity import redis_keys
+from tests import histories
+from tests.controlplane import streams
+from tests.controlplane.alerts.test_alerts import fold, paused, resolve_error
+from tests.histories import APPLICATION, FAILURE, JFK, RUN
+
+pytestmark = pytest.mark.usefixtures("fresh_database", "redis")
+HOUR = timedelta(hours=1)
+
+
+def found(*, after: timedelta = timedelta(0)) -> dict[str, Condition]:
+    """Return the present conditions by cause."""
+    now = datetime.now(UTC) + after
+    return {each.cause.value: each for each in conditions.find(now=now).conditions}
+
+
+def test_stopped_tasks_are_alerts_and_muted_or_hand_paused_ones_are_not(redis: Redis) -> None:
+    by_hand = histories.event(TaskPaused(task="LGA", position=3, actor="olga"))
+    fold(redis, [*histories.started(), *histories.paused(), by_hand])
+    now = found()
+    assert now.keys() == {"TASKS_PAUSED", "ERROR_NEW"}
+    stop = now["TASKS_PAUSED"]
+    assert (stop.count, stop.path) == (1, f"/tasks/{JFK.digest}")
+    assert "RECORDS_HELD" in found(after=HOUR)
+
+    fold(redis, [*histories.paused(9, key="EWR"), *histories.paused(9, key="BOS")])
+    stop = found()["TASKS_PAUSED"]
+    assert stop.title == "flights/delays: 3 tasks PAUSED: ValueError"
+    assert stop.path == f"/errors/flights/{FAILURE.fingerprint}"
+    models.ErrorGroup.objects.update(status="MUTED")
+    assert found().keys() == set()
+
+
+def test_a_dead_run_is_one_alert(redis: Redis) -> None:
+    died = [
+        histories.event(TaskDied(task="JFK", position=4, failure=FAILURE)),
+        histories.event(ThreadDied(reason="a task died", failure=FAILURE)),
+    ]
+    fold(redis, [*histories.started(), histories.failed(4), *died])
+    assert found().keys() == {"TASKS_DEAD", "ERROR_NEW"}
+    other = replace(FAILURE, fingerprint="1-ffffffffffffffff", exception_class="OSError")
+    fold(
+        redis,
+        [histories.event(ThreadDied(reason="disk", failure=other), run=replace(RUN, epoch=2))],
+    )
+    dead = found()["PIPELINE_DEAD"]
+    assert dead.title == "flights/delays: DEAD: OSError"
+
+
+def test_lost_and_missing_instances(redis: Redis) -> None:
+    fold(redis, histories.started())
+    now = datetime.now(UTC)
+    lost = histories.event(InstanceLost(last_heard=now), run=None)
+    streams.append([replace(lost, occurred_at=now)], received_at=now)
+    assert found().keys() == {"INSTANCE_LOST"}
+    configuration.set_limits(APPLICATION, {"silent_hours": 24}, actor="adam")
+    assert "APPLICATION_SILENT" not in found(after=23 * HOUR)
+    assert "APPLICATION_SILENT" in found(after=25 * HOUR)
+
+
+def test_a_resolved_error_that_fails_again(redis: Redis) -> None:
+    fold(redis, [*histories.started(), histories.failed(4)])
+    assert found().keys() == {"ERROR_NEW"}
+    resolve_error()
+    assert found().keys() == set()
+    fold(redis, [histories.failed(5)])
+    assert found().keys() == {"ERROR_RECURRED"}
+
+
+def test_a_high_rate_of_failures(redis: Redis) -> None:
+    fold(redis, [*histories.started(), *(histories.failed(60 * each) for each in range(1, 12))])
+    configuration.set_limits("", {"failures_per_minute": 2}, actor="adam")
+    assert "FAILURE_RATE" not in found()
+    configuration.set_limits(APPLICATION, {"failures_per_minute": 1}, actor="adam")
+    assert found()["FAILURE_RATE"].title == "flights: 2 failed records a minute"
+    assert "FAILURE_RATE" not in found(after=HOUR)
+
+
+def test_commands_that_expired_or_did_not_help(redis: Redis) -> None:
+    paused(redis)
+    command = actions.resume_task(JFK.digest, actor="olga")
+    assert "FAILED_AGAIN" not in found()
+    resumed = TaskResumed(task="JFK", how=ResumeHow.RETRY, position=7)
+    answered = histories.event(CommandApplied(command=command.id), run=None)
+    again = histories.event(TaskPaused(task="JFK", position=7, failure=FAILURE), minute=1)
+    fold(redis, [histories.event(resumed, caused_by=command.id), answered, again])
+    failed = found()["FAILED_AGAIN"]
+    assert failed.title == "flights: task delays_JFK failed again at position 7"
+    assert failed.path == f"/commands/{command.id}"
+
+    actions.resume_task(JFK.digest, actor="olga")
+    actions.watch(now=datetime.now(UTC) + HOUR)
+    now = found()
+    assert "FAILED_AGAIN" not in now
+    assert now["COMMAND_EXPIRED"].title == "flights: RESUME_TASK by olga EXPIRED"
+
+
+def test_threads_that_are_replaced_often(redis: Redis) -> None:
+    def replaced(number: int) -> list[Event]:
+        data = ThreadReplaced(reason="OSError", wait_ms=10, replacement=number)
+        later = replace(RUN, epoch=number + 1)
+        return [
+            histories.event(data, run=replace(RUN, epoch=number)),
+            histories.event(ThreadStarted(), run=later),
+        ]
+
+    fold(redis, [*histories.started(), *replaced(1), *replaced(2)])
+    assert "THREAD_REPLACED" not in found()
+    fold(redis, replaced(3))
+    assert found()["THREAD_REPLACED"].count == 3
+
+
+def test_used_tolerance(redis: Redis) -> None:
+    described = histories.event(replace(histories.POLICY, tolerance_limit=10))
+    fold(redis, [*histories.started(), described, *(histories.failed(each) for each in range(7))])
+    assert "TOLERANCE_USED" not in found()
+    fold(redis, [histories.failed(8)])
+    assert found()["TOLERANCE_USED"].title == (
+        "flights/delays: 8 of 10 tolerated failures used in this run"
+    )
+
+
+def test_troubles_of_the_server(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    fold(redis, histories.started())
+    streams.put(redis, {"batch": str(uuid4()), "events": b"nonsense"})
+    fold(redis, [histories.failed(1)])
+    assert "QUARANTINE" in found()
+    # A batch that waits.
+    entry = int(datetime.now(UTC).timestamp() * 1000) - 61_000
+    redis.delete(redis_keys.events(APPLICATION))
+    streams.put(redis, {"batch": str(uuid4()), "events": b""}, id=f"{entry}-0")
+    models.Sighting.objects.create(name="housekeeper", at=datetime.now(UTC) - 4 * HOUR)
+    redis.config_set("maxmemory", 1_000_000)
+    try:
+        now = found()
+    finally:
+        redis.config_set("maxmemory", 0)
+    assert {"SERVER_BEHIND", "SERVER_STORAGE", "SERVER_PROCESS"} <= now.keys()
+    assert now["SERVER_PROCESS"].title == "Server process housekeeper is not running"
+
+    class Usage:
+        used, free = 95, 5
+
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Usage)
+    monkeypatch.setattr("pathlib.Path.is_dir", lambda _: True)
+    assert found()["SERVER_STORAGE"].title.startswith("Disk of the data folder 95% full")
+
+
+def test_alerts_about_redis_wait_while_it_is_away(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise redis_client.RedisError("away")
+
+    paused(redis)
+    monkeypatch.setattr(redis_client, "client", refused)
+    checked = conditions.find(now=datetime.now(UTC))
+    assert "TASKS_PAUSED" in {each.cause.value for each in checked.conditions}
+    assert AlertCause.SERVER_BEHIND in checked.unknown
+    assert AlertCause.TASKS_PAUSED not in checked.unknown
+
+
+def test_every_cause_has_a_label_and_the_paths_are_pages() -> None:
+    from django.urls import resolve
+
+    from arrester.controlplane.alerts.conditions import condition
+
+    assert all(each.label for each in AlertCause)
+    for path in (
+        condition.task_path(JFK),
+        condition.error_path("flights", "1-00 ü/?"),
+        condition.application_path("flights", "policy").partition("?")[0],
+    ):
+        resolve(path)

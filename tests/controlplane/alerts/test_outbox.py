@@ -1,0 +1,144 @@
+"""The outbox: nothing is lost, and no channel delays another one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from redis import Redis
+
+from arrester.controlplane import models
+from arrester.controlplane.alerts import addresses, configuration, outbox
+from arrester.controlplane.alerts.evaluation import RESOLVE_AFTER
+from arrester.controlplane.domain.errors import InvalidValue
+from tests import services
+from tests.controlplane.alerts.conftest import Clock
+from tests.controlplane.alerts.receivers import Receiver
+from tests.controlplane.alerts.test_alerts import paused, resumed
+
+SHORT = timedelta(seconds=5)
+
+
+@pytest.mark.parametrize(
+    ("step", "messages"), [("evaluated", 0), ("routed", 0), ("leased", 0), ("accepted", 1)]
+)
+def test_a_worker_killed_at_any_step_loses_no_message(
+    redis: Redis, clock: Clock, receiver: Receiver, step: str, messages: int
+) -> None:
+    """The one that was accepted, and not stored as such, comes again with its id."""
+    configuration.add_channel(receiver.url, actor="adam")
+    paused(redis)
+    command = [sys.executable, "-m", "tests.controlplane.alerts.killed_worker", step]
+    worker = subprocess.run(command, cwd=services.REPOSITORY, env=os.environ, timeout=60)
+    assert worker.returncode == -signal.SIGKILL
+    assert len(receiver.requests) == messages
+
+    clock.now = datetime.now(UTC)
+    clock.update()
+    if step in ("leased", "accepted"):
+        assert len(receiver.requests) == messages
+        models.AlertChannel.objects.update(leased_until=datetime.now(UTC) - SHORT)
+    clock.update(after=SHORT)
+    clock.update(after=SHORT)
+    assert len(receiver.requests) == messages + 1
+    assert len({each.headers["webhook-id"] for each in receiver.requests}) == 1
+    assert models.AlertMessage.objects.get().status == "SENT"
+
+
+def test_a_dead_channel_is_retried_and_delays_no_other(
+    redis: Redis, clock: Clock, receiver: Receiver
+) -> None:
+    configuration.add_channel(receiver.url, "alive", actor="adam")
+    dead, _ = configuration.add_channel("http://127.0.0.1:9/hook", "dead", actor="adam")
+    form = configuration.RuleForm(name="to dead", channel=dead.id)
+    configuration.save_rule(None, form, actor="adam")
+    paused(redis)
+    clock.update()
+    assert len(receiver.requests) == 1
+
+    dead.refresh_from_db()
+    assert dead.error == "request failed: NewConnectionError" and dead.failing_since is not None
+    assert dead.retry_at is not None and dead.leased_until is None
+    assert outbox.channels_to_send(now=datetime.now(UTC)) == []
+    assert outbox.channels_to_send(now=dead.retry_at) == [dead.id]
+    with pytest.raises(InvalidValue, match="this one is PENDING"):
+        waiting = models.AlertMessage.objects.get(channel=dead)
+        configuration.send_again(waiting.id, actor="adam")
+
+    # Its address is repaired.
+    sealed = models.AlertChannel.objects.get(name="alive").secret
+    models.AlertChannel.objects.filter(id=dead.id).update(secret=sealed, retry_at=None)
+    clock.update(after=SHORT)
+    assert len(receiver.requests) == 2
+    repaired = models.AlertChannel.objects.get(id=dead.id)
+    assert (repaired.failing_since, repaired.failed_attempts, repaired.error) == (None, 0, "")
+
+    configuration.send_again(models.AlertMessage.objects.get(channel=dead).id, actor="adam")
+    clock.update(after=SHORT)
+    ids = [each.headers["webhook-id"] for each in receiver.requests]
+    assert len(ids) == 3 and ids[1] == ids[2]
+
+
+def test_a_refused_test_message_is_not_repeated(clock: Clock, receiver: Receiver) -> None:
+    receiver.status = 410
+    channel, _ = configuration.add_channel(receiver.url, actor="adam")
+    configuration.request_test(channel.id, actor="adam")
+    clock.update()
+    message = models.AlertMessage.objects.get()
+    assert (message.status, message.error) == ("FAILED", "answered 410 Gone")
+    assert json.loads(receiver.requests[0].content)["type"] == "alerts.test"
+
+
+def test_secrets_are_encrypted_and_never_shown(clock: Clock, receiver: Receiver) -> None:
+    channel, key = configuration.add_channel(f"{receiver.url}?token=geheim", actor="adam")
+    stored = bytes(models.AlertChannel.objects.values_list("secret", flat=True).get())
+    assert b"geheim" not in stored and key.encode() not in stored
+    assert "geheim" not in channel.shown_address + channel.name
+    slack = addresses.parse("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ")
+    assert slack.service == "Slack" and slack.shown == "slack://T1JJ…"
+    hook = addresses.parse(
+        "https://hooks.slack.com/services/T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"
+    )
+    assert hook.service == "Slack" and hook.shown == "https://hooks.slack.com/…"
+
+
+def test_a_channel_of_another_secret_key_is_reported(
+    clock: Clock, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, _ = configuration.add_channel(receiver.url, actor="adam")
+    monkeypatch.setattr("django.conf.settings.SECRET_KEY", "another key " * 4)
+    configuration.request_test(channel.id, actor="adam")
+    clock.update()
+    channel.refresh_from_db()
+    assert channel.error.startswith("its address was encrypted with another ARRESTER_SECRET_KEY")
+
+
+def test_incidents_of_pagerduty_are_resolved_with_their_key(
+    redis: Redis, clock: Clock, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from apprise.plugins import pagerduty
+
+    configuration.add_channel(f"pagerduty://{'i' * 32}@{'a' * 20}", actor="adam")
+    monkeypatch.setattr(pagerduty, "PAGERDUTY_API_LOOKUP", {"us": receiver.url})
+    paused(redis)
+    models.ErrorGroup.objects.update(first_seen=None)
+    clock.update()
+    resumed(redis)
+    clock.update(after=SHORT)
+    clock.update(after=RESOLVE_AFTER)
+    first, second = (json.loads(each.content) for each in receiver.requests)
+    assert (first["event_action"], second["event_action"]) == ("trigger", "resolve")
+    assert first["dedup_key"] == second["dedup_key"]
+    assert first["payload"]["severity"] == "critical"
+
+
+def test_the_smtp_server_has_an_encryption_and_a_login() -> None:
+    url = addresses.mail_url("ops@example.com", "smtp+starttls://joe:p%40ss@mail.example.com:587")
+    assert url.startswith("mailtos://joe:p%40ss@mail.example.com:587?")
+    assert "mode=starttls" in url and "to=ops%40example.com" in url
+    assert "mode=ssl" in addresses.mail_url("a@b.c", "smtps://mail.example.com")
