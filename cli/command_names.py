@@ -14,6 +14,7 @@ REST_COMMANDS: dict[str, dict[str, str]] = {
         "dead-letters": "lists",
         "show": "show",
         "tail": "tail",
+        "doctor": "doctor",
     },
     "Act": {
         "resume": "task_commands",

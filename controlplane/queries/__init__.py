@@ -126,6 +126,7 @@ from arrester.controlplane.queries.operation.health import (
     quarantine,
     storage,
 )
+from arrester.controlplane.queries.operation.installation import Finding, Level, findings
 from arrester.controlplane.queries.operation.metrics import MetricValues, metrics
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.queries.search import SearchResult, search
@@ -142,19 +143,19 @@ from arrester.controlplane.views.live_checkpoints import (
 __all__ = [
     "ACT_KINDS", "LATEST_STOP", "NEWEST", "SORTS", "TASK_SORTS", "Act", "ApplicationSummary",
     "AppliedTimes", "AsOf", "AuditFilter", "Checkpoints", "DeadLetterFilter", "Drain",
-    "FailureFilter", "Gauge", "GridPipeline", "GroupDetail", "GroupFilter", "Health", "Lag",
-    "LastHeartbeat", "MetricValues", "Overview", "Page", "PipelineKey", "PipelinePolicy",
-    "QuarantinedEntry", "SearchResult", "Stop", "Summary", "TaskDetail", "TaskFilter", "accounts",
-    "affected", "application", "application_page", "applications", "applied_times", "as_of",
-    "as_of_state", "audit", "check_class", "check_group", "check_known", "checkpoints", "command",
-    "commands", "dead_letters", "drain", "event", "examples", "failed_by_application",
-    "failed_by_group", "failures", "feed", "group", "group_counts", "group_history", "groups",
-    "groups_by_key", "groups_of", "health", "held", "held_in_all", "held_over_time", "instance",
-    "instance_counts", "instance_page", "instances", "lag", "lags", "last_heartbeats", "live",
-    "metrics", "neighbours", "notes_on_command", "open_commands", "overview", "paused", "paused_of",
-    "people", "pipeline_key", "pipelines", "policies", "position", "positions", "progress",
-    "quarantine", "quarantined", "quiet_groups", "restartable", "resumed_by", "rollout_tasks",
-    "run_gauges", "runs", "search", "stages", "state_changes", "stopped_by_group", "storage",
-    "task", "task_gauges", "task_history", "task_state_changes", "tasks", "threads", "top_causes",
-    "verdict", "verdicts", "without_run",
+    "FailureFilter", "Finding", "Gauge", "GridPipeline", "GroupDetail", "GroupFilter", "Health",
+    "Lag", "LastHeartbeat", "Level", "MetricValues", "Overview", "Page", "PipelineKey",
+    "PipelinePolicy", "QuarantinedEntry", "SearchResult", "Stop", "Summary", "TaskDetail",
+    "TaskFilter", "accounts", "affected", "application", "application_page", "applications",
+    "applied_times", "as_of", "as_of_state", "audit", "check_class", "check_group", "check_known",
+    "checkpoints", "command", "commands", "dead_letters", "drain", "event", "examples",
+    "failed_by_application", "failed_by_group", "failures", "feed", "findings", "group",
+    "group_counts", "group_history", "groups", "groups_by_key", "groups_of", "health", "held",
+    "held_in_all", "held_over_time", "instance", "instance_counts", "instance_page", "instances",
+    "lag", "lags", "last_heartbeats", "live", "metrics", "neighbours", "notes_on_command",
+    "open_commands", "overview", "paused", "paused_of", "people", "pipeline_key", "pipelines",
+    "policies", "position", "positions", "progress", "quarantine", "quarantined", "quiet_groups",
+    "restartable", "resumed_by", "rollout_tasks", "run_gauges", "runs", "search", "stages",
+    "state_changes", "stopped_by_group", "storage", "task", "task_gauges", "task_history",
+    "task_state_changes", "tasks", "threads", "top_causes", "verdict", "verdicts", "without_run",
 ]  # fmt: skip

@@ -165,6 +165,17 @@ class HasRole(BasePermission):
         return who is not None and (request.method in SAFE_METHODS or who.may_act)
 
 
+class MayAct(BasePermission):
+    """Operators and admins, also by GET."""
+
+    message = NOT_AN_OPERATOR
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """Return whether the role is operator or admin."""
+        who = person(request.user)
+        return who is not None and who.may_act
+
+
 class MayRead(BasePermission):
     """Every role may read, also by POST."""
 

@@ -85,6 +85,38 @@ class StatusView(base.RestView):
         return Response(StatusSerializer(found, context={"checkpoints": checkpoints}).data)
 
 
+class FindingSerializer(serializers.Serializer[Any]):
+    """What a check of the installation has found."""
+
+    check = serializers.CharField(help_text="What was checked, such as `redis memory`.")
+    value = serializers.CharField()
+    level = serializers.ChoiceField(base.choices(queries.Level), source="level.value")
+    advice = serializers.CharField(allow_blank=True, help_text="What to do; empty if nothing.")
+
+
+class InstallationSerializer(serializers.Serializer[Any]):
+    """The findings of all checks."""
+
+    version = serializers.CharField(help_text="Of the server.")
+    time = serializers.DateTimeField(help_text="Of the server, when the checks were done.")
+    findings = FindingSerializer(many=True)
+
+
+class InstallationView(base.RestView):
+    """Checks of the installation."""
+
+    permission_classes = (base.MayAct,)
+
+    @extend_schema(
+        operation_id="installation", responses={200: InstallationSerializer} | base.PROBLEMS
+    )
+    def get(self, request: Request) -> Response:
+        """Check versions, migrations, roles, clocks, disks, lag, processes and agents."""
+        findings = queries.findings()
+        found = {"version": __version__, "time": timezone.now(), "findings": findings}
+        return Response(InstallationSerializer(found).data)
+
+
 def _parts() -> list[dict[str, Any]]:
     health = queries.health()
     names = ("postgres", "redis", "wake", "worker", "housekeeper")

@@ -78,6 +78,7 @@ urlpatterns = [
         name="api-cancel-command",
     ),
     path("feed", feed.FeedView.as_view(), name="api-feed"),
+    path("installation", server.InstallationView.as_view(), name="api-installation"),
     path("status", server.StatusView.as_view(), name="api-status"),
     path("tokens", tokens.TokensView.as_view(), name="api-tokens"),
     path("tokens/<str:account>", tokens.OneTokenView.as_view(), name="api-token"),
