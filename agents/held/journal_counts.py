@@ -4,26 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from arrester.agents.journal.entries import Chunk, Cursor
+from arrester.agents.journal.entries import Chunk, Cursor, HeldCount
 from arrester.agents.journal.ledger import Ledger, SavedRows
 from arrester.agents.journal.task_ledger import TaskLedger
 
 
 def counts_by_entry(
-    task: TaskLedger, held_rows: Sequence[tuple[SavedRows, int]]
+    task: TaskLedger, held_rows: Sequence[tuple[SavedRows, HeldCount]]
 ) -> dict[int, tuple[int, set[str | None]]]:
     """Return the entries with rows that a task holds, in order: their number and their folders."""
     cursor = task.cursor or Cursor(entry=0)
     by_entry: dict[int, tuple[int, set[str | None]]] = {}
-    for saved, count in sorted(held_rows, key=lambda each: each[0].entry):
+    for saved, held in sorted(held_rows, key=lambda each: each[0].entry):
         if saved.entry >= cursor.entry:
             before, names = by_entry.get(saved.entry, (0, set()))
-            by_entry[saved.entry] = (before + count, {*names, saved.name})
+            by_entry[saved.entry] = (before + held.count, {*names, saved.name})
     for first in list(by_entry)[:1]:
         # Some of its rows may precede the cursor, or all of them.
         rest = sum(count for count, _ in by_entry.values()) - by_entry[first][0]
         by_entry[first] = (task.held - rest, by_entry[first][1])
     return {entry: counted for entry, counted in by_entry.items() if counted[0]}
+
+
+def positions_by_entry(
+    held_rows: Sequence[tuple[SavedRows, HeldCount]],
+) -> dict[int, tuple[int, int] | None]:
+    """Return the lowest and the highest position of a task's rows in each entry; None: unknown."""
+    by_entry: dict[int, tuple[int, int] | None] = {}
+    for saved, held in held_rows:
+        if held.first is None or held.last is None:
+            by_entry[saved.entry] = None
+        elif before := by_entry.get(saved.entry, (held.first, held.last)):
+            by_entry[saved.entry] = (min(before[0], held.first), max(before[1], held.last))
+    return by_entry
 
 
 def may_have_rows(chunk: Chunk, saved: SavedRows) -> bool:

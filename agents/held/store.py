@@ -48,7 +48,6 @@ from arrester.agents.worker.columns import (
     SOURCE,
     TASK,
 )
-from arrester.controlplane.domain.errors import ArresterError
 
 _HOLD = "__arrester_hold"
 _IS_SAME = "__arrester_is_same"
@@ -63,10 +62,6 @@ _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 CHUNK_FOLDERS = 256
 #: At most this many tasks for each call of the sink: their chunks are in one journal entry.
 CHUNK_TASKS = 1_000
-
-
-class PositionNotHeld(ArresterError):
-    """A task cannot resume at a position that it does not hold. Give one that it holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,10 +95,22 @@ class HeldStore:
             self._coordinates([name])
             .where(F.col(_HOLD))
             .groupBy(TASK)
-            .agg(F.count("*").alias("count"), F.count_if(stops).alias("stopping"))
+            .agg(
+                F.count("*").alias("count"),
+                F.count_if(stops).alias("stopping"),
+                # Without positions, the order within the entry is unknown.
+                F.when(F.count(POSITION) == F.count("*"), F.min(POSITION)).alias("first"),
+                F.when(F.count(POSITION) == F.count("*"), F.max(POSITION)).alias("last"),
+            )
         )
         return name, [
-            HeldCount(task=row[TASK], count=row["count"], stopping=row["stopping"] or None)
+            HeldCount(
+                task=row[TASK],
+                count=row["count"],
+                stopping=row["stopping"] or None,
+                first=row["first"],
+                last=row["last"],
+            )
             for row in counts.collect()
         ]
 
@@ -187,7 +194,7 @@ class HeldStore:
         of_entry = Chunk(
             task=key, start=start, end=Cursor(entry=first + 1), taken=by_entry[first][0]
         )
-        remaining = self._of_chunks(self._coordinates, ledger, [of_entry])
+        remaining = self.coordinates(ledger, [of_entry])
         ordered = remaining.orderBy(F.col(POSITION).asc_nulls_first()).limit(limit)
         last = ordered.agg(F.max(place()).alias("place")).collect()[0]["place"]
         if last is None:
@@ -196,36 +203,14 @@ class HeldStore:
         taken = remaining.where(~is_from(F.lit(end.entry), F.lit(end.position))).count()
         return Chunk(task=key, start=start, end=end, taken=taken)
 
-    def records_before(self, ledger: Ledger, key: str | None, position: int) -> Chunk:
-        """Return the chunk of a task's next held records up to, not including, `position`.
-
-        Raises PositionNotHeld if `position` is more than one after the last of them: records before
-        it may still arrive.
-        """
-        task = ledger.task(key)
-        start = task.cursor or Cursor(entry=0)
-        if not task.held:
-            raise PositionNotHeld(f"task {key!r} holds no records to go on at")
-        after = Cursor(entry=ledger.number + 1)
-        all_rows = Chunk(task=key, start=start, end=after, taken=task.held)
-        remaining = self._of_chunks(self._coordinates, ledger, [all_rows])
-        from_position = remaining.where(F.col(POSITION) >= position)
-        first = from_position.agg(F.min(place()).alias("place")).collect()[0]["place"]
-        if first is not None:
-            end = Cursor(**first.asDict())
-            taken = remaining.where(~is_from(F.lit(end.entry), F.lit(end.position))).count()
-            return Chunk(task=key, start=start, end=end, taken=taken)
-        last = remaining.agg(F.max(place()).alias("place")).collect()[0]["place"]
-        if last is None or position > (last["position"] or 0) + 1:
-            at = None if last is None else last["position"]
-            raise PositionNotHeld(f"the last record that task {key!r} holds is at position {at}")
-        end = cursor_after(last["entry"], last["position"])
-        return Chunk(task=key, start=start, end=end, taken=task.held)
-
     def first_position(self, ledger: Ledger, key: str | None) -> int | None:
         """Return the position of the next held record of a task."""
         end = self.first_record(ledger, key).end.position
         return None if end is None or end == -(2**63) else end - 1
+
+    def coordinates(self, ledger: Ledger, chunks: Sequence[Chunk]) -> DataFrame:
+        """Return the coordinates of the records of some chunks, without their rows."""
+        return self._of_chunks(self._coordinates, ledger, chunks)
 
     def rows(self, ledger: Ledger, chunks: Sequence[Chunk]) -> DataFrame:
         """Return the rows of some chunks, in order, with their entry and the source's columns.
@@ -294,7 +279,7 @@ class HeldStore:
         """
         if not ends:
             return tuple(chunks)
-        rows = self._of_chunks(self._coordinates, ledger, chunks)
+        rows = self.coordinates(ledger, chunks)
         stops = F.broadcast(ends_frame(self.spark, ends))
         counts = (
             rows.join(stops, F.col(CHUNK) == F.col(STOPPED_CHUNK))

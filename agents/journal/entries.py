@@ -56,6 +56,9 @@ class HeldCount(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     count: int
     #: Those of the record that stops the task; None: it does not stop here, or 0.2.0 wrote none.
     stopping: int | None = None
+    #: The lowest and the highest position; None: a row has no position, or 0.2.0 wrote none.
+    first: int | None = None
+    last: int | None = None
 
 
 class SkippedRecords(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -143,14 +143,14 @@ class Ledger(msgspec.Struct, kw_only=True):
 
     def held_rows(
         self, keys: Collection[str | None]
-    ) -> dict[str | None, list[tuple[SavedRows, int]]]:
-        """Return the folders with held rows of some tasks, in order, with the number of its rows in
-        each."""
-        by_task: dict[str | None, list[tuple[SavedRows, int]]] = {key: [] for key in keys}
+    ) -> dict[str | None, list[tuple[SavedRows, HeldCount]]]:
+        """Return the folders with held rows of some tasks, in order, with what the journal has
+        about the rows of the task in each."""
+        by_task: dict[str | None, list[tuple[SavedRows, HeldCount]]] = {key: [] for key in keys}
         for saved in self.saved_rows:
             for held in saved.held:
                 if saved.name is not None and held.task in by_task:
-                    by_task[held.task].append((saved, held.count))
+                    by_task[held.task].append((saved, held))
         return by_task
 
     def apply(self, entry: Entry) -> None:

@@ -9,8 +9,9 @@ from uuid import UUID
 from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures.fingerprints import failure_at
+from arrester.agents.held.records_before import PositionNotHeld, records_before
 from arrester.agents.held.schema import HeldRowsMismatch, HeldRowsMissing
-from arrester.agents.held.store import HeldStore, PositionNotHeld
+from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.entries import (
     NO_BATCH,
     Chunk,
@@ -150,7 +151,7 @@ class CommandHandler:
             return self.held_store.first_record(ledger, requested.key)
         if requested.target is None:
             return None
-        chunk = self.held_store.records_before(ledger, requested.key, requested.target)
+        chunk = records_before(self.held_store, ledger, requested.key, requested.target)
         return chunk if chunk.taken else None
 
     def _record_refused(

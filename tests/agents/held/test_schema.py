@@ -83,7 +83,7 @@ def test_rows_of_several_schemas_become_dead_letters_unconverted(spark: SparkSes
     assert united == [{"a": "1", "b": "b", "c": None}, {"a": '{"x":2}', "b": None, "c": 3}]
 
 
-def test_schemas_of_held_rows_are_read_without_parquet(tmp_path: Path) -> None:
+def test_schemas_of_held_rows_are_read_without_parquet(spark: SparkSession, tmp_path: Path) -> None:
     kind = columns("a INT, b STRING")
     files = LocalStorage(str(tmp_path))
     name = RowSchemas(files).save(kind)

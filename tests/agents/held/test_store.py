@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.held.journal_counts import needed_by
+from arrester.agents.held.records_before import PositionNotHeld, records_before
 from arrester.agents.held.schema import HeldRowsMissing, RowSchemas
 from arrester.agents.held.store import CHUNK_FOLDERS, HeldStore
 from arrester.agents.journal.entries import (
@@ -33,15 +37,23 @@ from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.agents.journal.ledger import Ledger
 from arrester.agents.journal.storage import LocalStorage
 from arrester.agents.worker.columns import ENTRY, POSITION, ROW, TASK
+from tests.agents.batch.test_job_counts import jobs_of
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 FOLDERS = CHUNK_FOLDERS + 44
 
 
 def store_of(
-    spark: SparkSession, root: Path, counts: Sequence[Mapping[str, int]]
+    spark: SparkSession,
+    root: Path,
+    counts: Sequence[Mapping[str, int]],
+    *,
+    first: Callable[[int], int] = lambda number: 0,
 ) -> tuple[HeldStore, Ledger]:
-    """Return held rows, one entry and folder for each item: the number of rows by task."""
+    """Return held rows, one entry and folder for each item: the number of rows by task.
+
+    `first` returns the first position in an entry.
+    """
     schema = T.StructType([T.StructField("value", T.StringType())])
     kind = RowSchemas(LocalStorage(str(root))).save(schema)
     ledger = Ledger(application="flights", pipeline="delays", checkpoint="c1")
@@ -50,14 +62,17 @@ def store_of(
         rows = [
             {TASK: task, POSITION: position, "__arrester_hold": True, ROW: {"value": task}}
             for task, count in by_task.items()
-            for position in reversed(range(count))
+            for position in reversed(range(first(number), first(number) + count))
         ]
         place = root / ROWS_FOLDER / name
         place.mkdir(parents=True)
         entries = pa.array([number] * len(rows), pa.int32())
         table = pa.Table.from_pylist(rows).append_column(ENTRY, entries)
         pq.write_table(table, place / "part-0.parquet")
-        held = tuple(HeldCount(task=task, count=count) for task, count in by_task.items())
+        held = tuple(
+            HeldCount(task=task, count=count, first=first(number), last=first(number) + count - 1)
+            for task, count in by_task.items()
+        )
         ledger.apply(
             Entry(kind=EntryKind.BATCH, at=NOW, epoch=1, number=number, row_folder=name, held=held)
         )
@@ -162,6 +177,42 @@ def test_chunks_of_several_tasks_end_where_each_of_them_stops(
     assert [(chunk.taken, chunk.stopping) for chunk in shorter] == [(2, 1), (0, 1), (2, None)]
     rows = held_store.rows(ledger, shorter).select(TASK, ENTRY, POSITION).collect()
     assert sorted(map(tuple, rows)) == [("a", 1, 0), ("a", 1, 1), ("c", 1, 0), ("c", 1, 1)]
+
+
+@pytest.mark.spark
+def test_the_records_before_a_position_are_found_in_the_journal(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A task holds the positions 10, 11, 20, 21, 22 and 30, and has a cursor after 10."""
+    counts = [{"a": 2}, {"a": 3, "b": 1}, {"a": 1}]
+    store, ledger = store_of(spark, tmp_path, counts, first=lambda number: 10 * number)
+    drained(ledger, [store.first_record(ledger, "a")])
+    earlier = msgspec.json.decode(msgspec.json.encode(ledger), type=Ledger)
+    earlier.saved_rows = [
+        replace(
+            saved, held=tuple(HeldCount(task=each.task, count=each.count) for each in saved.held)
+        )
+        for saved in ledger.saved_rows
+    ]
+    found: dict[int, Chunk] = {}
+
+    def search(position: int) -> None:
+        found[position] = records_before(store, ledger, "a", position)
+
+    # Jobs run for a position inside of an entry only: one after a cursor in it counts as inside.
+    jobs = {at: jobs_of(spark, partial(search, at)) for at in (11, 12, 20, 21, 23, 30, 31)}
+
+    assert {at: chunk.taken for at, chunk in found.items()} == {
+        **{11: 0, 12: 1, 20: 1, 21: 2, 23: 4, 30: 4, 31: 5}
+    }
+    assert [at for at, count in jobs.items() if count] == [11, 21]
+    for at in (12, 20, 21, 30, 31):
+        assert found[at] == records_before(store, earlier, "a", at)
+    for of_journal in (ledger, earlier):
+        with pytest.raises(PositionNotHeld, match="task 'a' holds is at position 30"):
+            records_before(store, of_journal, "a", 32)
+    with pytest.raises(PositionNotHeld, match="task 'c' holds no records"):
+        records_before(store, ledger, "c", 1)
 
 
 def test_skipped_rows_are_needed_until_their_dead_letters_are_stored() -> None:
