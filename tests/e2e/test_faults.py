@@ -89,7 +89,11 @@ def test_kill_while_paused(stack: Stack, rows: list[dict[str, Any]]) -> None:
     assert {key: sink_positions(stack.folder, key) for key in ORIGINS} == before
     check_counts(stack, tried(rows))
 
-    stack.kill("driver")
+    # The next driver starts without a command: the application stays OPEN.
+    [run] = stack.get("/api/applications/flights/threads")
+    about = {"application": "flights", "instance": run["instance"], "reason": "to repair it"}
+    assert stack.command(kind="SHUT_DOWN_INSTANCE", **about)["status"] == "APPLIED"
+    assert stack.wait_for_driver(seconds=PATIENCE_SECONDS) == 0
     (stack.folder / "repaired").touch()
     stack.start_driver()
     eventually(lambda: not stack.is_paused("JFK"), what="JFK runs, its cause repaired")

@@ -117,7 +117,8 @@ def check_never_interrupted(stack: Stack, key: str) -> None:
 
 
 def shut_down(stack: Stack, page: Page) -> None:
-    """Shut the application down, its name typed; every instance ends, and the states are final."""
+    """Shut the application down by force, its name typed; every instance ends, and the states are
+    final."""
     page.goto(f"{stack.url}/applications/flights")
     page.get_by_role("button", name="Shut down application").click()
     dialog = page.get_by_role("dialog")
@@ -125,12 +126,13 @@ def shut_down(stack: Stack, page: Page) -> None:
     expect(confirm).to_be_disabled()
     dialog.get_by_label("to confirm").fill("flights")
     dialog.get_by_label("Reason").fill("the test is over")
+    dialog.get_by_label("Force").check()
     confirm.click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("LATCHED")
     assert stack.wait_for_driver(seconds=PATIENCE_SECONDS) == 0
     command = stack.get("/api/commands?limit=1")["results"][0]
     command = stack.answer(command["id"])
-    assert command["status"] == "APPLIED"
+    assert (command["status"], command["force"]) == ("APPLIED", True)
     assert [part["status"] for part in command["deliveries"]] == ["APPLIED"]
     page.goto(f"{stack.url}/applications/flights?tab=instances")
     expect(page.get_by_text("No live instance").first).to_be_visible()
