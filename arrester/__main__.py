@@ -22,14 +22,16 @@ def main() -> None:
 def _run_by_rest() -> int:
     try:
         from arrester.cli.main import run
+
+        return run()
     except ModuleNotFoundError as error:
-        if (error.name or "arrester").startswith("arrester"):
+        package = (error.name or "arrester").partition(".")[0]
+        if package == "arrester":
             raise
         sys.exit(
-            f"Python package {error.name!r} is not installed."
+            f"Python package {package!r} is not installed."
             " Install the command line: pip install 'arrester[cli]'"
         )
-    return run()
 
 
 def _manage() -> None:

@@ -64,8 +64,10 @@ def issue(
     *,
     subject: str,
     question: str | None = None,
-) -> None:
+) -> bool:
     """Issue the command of a body, and print its result with its subject; confirm `question` first.
+
+    Return whether it was issued; a dry run issues nothing.
 
     Raises:
         Refused: the state forbids it, it was refused or cancelled, or the person declined.
@@ -75,7 +77,7 @@ def issue(
     body = body | ({} if options.reason is None else {"reason": options.reason})
     if options.dry_run:
         _show_dry_run(session, body)
-        return
+        return False
     if question is not None and not options.yes:
         _confirm(question)
     id = options.id or uuid7(datetime.now(UTC))
@@ -89,6 +91,7 @@ def issue(
         command = _final(session, command, subject, options.timeout)
     session.print(command, lambda command: click.echo(_result(command, subject, options)))
     _raise_for(command, options)
+    return True
 
 
 def _show_dry_run(session: Session, body: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from arrester.cli.completion import complete_application, complete_task
 from arrester.cli.names import find_task, near_applications, task_name
 from arrester.cli.output import Column, Row, age
 from arrester.cli.session import Session, with_options, with_session
+from arrester.cli.verdicts import sentence
 
 LIMIT = click.option(
     "--limit",
@@ -156,6 +157,7 @@ def commands(
         ("STATUS", "status"),
         ("ISSUED", lambda row: age(row["issued_at"])),
         ("ACTOR", "actor"),
+        ("VERDICT", lambda row: sentence(row["verdict"]) if row["verdict"] else None),
         ("REASON", lambda row: output.message(row["reason"]) if row["reason"] else None),
     )
     filters["task"] = _task_id(session, task)

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
-from functools import cache
+from shutil import get_terminal_size
 from typing import Any
 
 import click
@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-#: Without a terminal no row is shortened or broken.
-_UNLIMITED = 100_000
+#: No row is broken; on a terminal a message is shortened to the width, but not below the least.
+_UNLIMITED, _LEAST_MESSAGE = 100_000, 20
 _MESSAGE_CHARACTERS = 200
 _STYLES = {
     "PAUSED": "yellow",
@@ -36,11 +36,6 @@ Row = dict[str, Any]
 Column = tuple[str, str | Callable[[Row], object]]
 
 
-@cache
-def _console(is_terminal: bool) -> Console:
-    return Console(width=None if is_terminal else _UNLIMITED, highlight=False, markup=False)
-
-
 def print_json(value: Any) -> None:
     """Print a value as JSON."""
     click.echo(json.dumps(value, indent=2))
@@ -48,17 +43,22 @@ def print_json(value: Any) -> None:
 
 def print_table(rows: Iterable[Row], columns: Sequence[Column], *, empty: str) -> None:
     """Print rows with headings, or a line if there are none."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for heading, _ in columns:
-        # A message may be shortened, names and numbers stay whole.
-        fits = heading != "MESSAGE"
-        table.add_column(heading, no_wrap=True, overflow="fold" if fits else "ellipsis")
-    for row in rows:
-        table.add_row(*(_cell(_value(row, field)) for _, field in columns))
-    if table.row_count:
-        print_rich(table)
-    else:
+    cells = [[_cell(_value(row, field)) for _, field in columns] for row in rows]
+    if not cells:
         click.echo(empty)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for number, (heading, _) in enumerate(columns):
+        widest = max(len(heading), *(each[number].cell_len for each in cells))
+        table.add_column(heading, no_wrap=True, overflow="ellipsis", min_width=widest)
+    if sys.stdout.isatty() and columns[-1][0] == "MESSAGE":
+        # A message may be shortened, names and numbers stay whole.
+        others = sum(each.min_width or 0 for each in table.columns[:-1]) + 2 * len(columns)
+        left = max(_LEAST_MESSAGE, get_terminal_size().columns - others)
+        table.columns[-1].min_width, table.columns[-1].max_width = None, left
+    for each in cells:
+        table.add_row(*each)
+    print_rich(table)
 
 
 def print_details(pairs: Iterable[tuple[str, object]]) -> None:
@@ -74,7 +74,7 @@ def print_details(pairs: Iterable[tuple[str, object]]) -> None:
 
 def print_rich(renderable: Any) -> None:
     """Print with colours on a terminal, and without spaces at the ends of lines elsewhere."""
-    console = _console(sys.stdout.isatty())
+    console = Console(width=_UNLIMITED, highlight=False, markup=False)
     with console.capture() as capture:
         console.print(renderable)
     click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from arrester.cli.completion import complete_application, complete_task
+from arrester.cli.draining import wait_until_drained
 from arrester.cli.durations import seconds
 from arrester.cli.exit_codes import InvalidInput
 from arrester.cli.issue import IssueOptions, issue, issue_options
@@ -27,8 +29,14 @@ _BULK = with_options(
 )  # fmt: skip
 
 
+_DRAIN = click.option(
+    "--drain", is_flag=True, help="As --wait, then wait until the held records are processed."
+)
+
+
 @click.command()
 @_TASK
+@_DRAIN
 @_BULK
 @issue_options
 @with_session
@@ -42,6 +50,7 @@ def resume(session: Session, **options: Any) -> None:
 
 @click.command()
 @_TASK
+@_DRAIN
 @_BULK
 @issue_options
 @with_session
@@ -56,6 +65,7 @@ def skip(session: Session, **options: Any) -> None:
 
 @click.command()
 @_TASK
+@_DRAIN
 @_BULK
 @click.option(
     "--pipeline",
@@ -72,10 +82,8 @@ def restart(session: Session, *, pipeline: str | None, **options: Any) -> None:
     if pipeline is None:
         _issue(session, "RESTART_TASK", "RESTART_TASKS", options, question="Restart")
         return
-    if options["task"] or options["fingerprint"] or options["application"] or options["at_once"]:
-        raise InvalidInput(
-            "--pipeline is not allowed together with TASK, --error, --all, --at-once"
-        )
+    if any(options[name] for name in ("task", "fingerprint", "application", "at_once", "drain")):
+        raise InvalidInput("--pipeline is not allowed together with a task or with tasks")
     application, slash, name = pipeline.partition("/")
     if not slash or not name:
         raise InvalidInput(f"--pipeline {pipeline!r} is not allowed; allowed: APPLICATION/PIPELINE")
@@ -114,34 +122,47 @@ def _issue(
     session: Session, one: str, many: str, options: dict[str, Any], *, question: str | None = None
 ) -> None:
     """Issue a command for one task, or a rollout for many."""
-    task, application = options.pop("task"), options.pop("application")
-    fingerprint, at_once = options.pop("fingerprint"), options.pop("at_once")
-    if task is not None:
-        if fingerprint or application or at_once:
-            raise InvalidInput("TASK is not allowed together with --error, --all and --at-once")
-        found = find_task(session.client, task)
-        body: dict[str, Any] = {"kind": one, "task": found["id"]}
-        subject, about = task_name(found), f", {found['status']} at position {found['position']}"
-    elif fingerprint is not None:
+    issue_options = IssueOptions.pop(options)
+    if options["task"] is None:
+        if options["drain"]:
+            raise InvalidInput("--drain is not allowed without TASK; allowed: for one task")
+        body, subject, about = _many(session, many, **options)
+        ask = f"{question} {subject}{about}?" if question else None
+        with near_applications(session.client, options["application"]):
+            issue(session, body, issue_options, subject=subject, question=ask)
+        return
+    if options["fingerprint"] or options["application"] or options["at_once"]:
+        raise InvalidInput("TASK is not allowed together with --error, --all and --at-once")
+    task = find_task(session.client, options["task"])
+    name = task_name(task)
+    ask = f"{question} {name}, {task['status']} at position {task['position']}?"
+    if options["drain"]:
+        issue_options = replace(issue_options, wait=True)
+    body = {"kind": one, "task": task["id"]}
+    issued = issue(session, body, issue_options, subject=name, question=ask if question else None)
+    if issued and options["drain"]:
+        wait_until_drained(session, task["id"], name, issue_options.timeout)
+
+
+def _many(
+    session: Session,
+    kind: str,
+    *,
+    fingerprint: str | None,
+    application: str | None,
+    at_once: bool,
+    **_others: Any,
+) -> tuple[dict[str, Any], str, str]:
+    """Return the body of a rollout, its subject, and the cause of its tasks."""
+    body: dict[str, Any] = {"kind": kind} | ({"waves": False} if at_once else {})
+    if fingerprint is not None:
         group = find_group(session.client, fingerprint, application)
-        body = {"kind": many, "application": group["application"]}
-        body["fingerprint"] = group["fingerprint"]
-        subject, about = (
-            f"tasks of {group['application']}",
-            f" stopped by {group['exception_class']}",
-        )
-    elif application is not None:
-        body = {"kind": many, "application": application}
-        subject, about = f"stopped tasks of {application}", ""
-    else:
-        raise InvalidInput(
-            "TASK is missing; allowed: a task, --error FINGERPRINT, --all APPLICATION"
-        )
-    if at_once:
-        body["waves"] = False
-    question = f"{question} {subject}{about}?" if question else None
-    with near_applications(session.client, application):
-        issue(session, body, IssueOptions.pop(options), subject=subject, question=question)
+        name, cause = group["application"], f" stopped by {group['exception_class']}"
+        body |= {"application": name, "fingerprint": group["fingerprint"]}
+        return body, f"tasks of {name}", cause
+    if application is not None:
+        return body | {"application": application}, f"stopped tasks of {application}", ""
+    raise InvalidInput("TASK is missing; allowed: a task, --error FINGERPRINT, --all APPLICATION")
 
 
 def _check_reason(options: dict[str, Any], command: str) -> None:

@@ -17,8 +17,8 @@ from django.conf import settings
 from django.db import close_old_connections, connections
 from kombu import Exchange, Queue
 
-#: Separate queues: folds must not wait while a base is verified, which may take minutes.
-FOLDS, HOUSEKEEPING = "arrester", "arrester-housekeeping"
+from arrester.controlplane.queue_names import FOLDS, HOUSEKEEPING
+
 #: Drains have the lowest priority in FOLDS, so that a backlog does not delay sweeps. Celery has one
 #: list in Redis for each priority; 0 is the highest.
 _LOWEST_PRIORITY = 9

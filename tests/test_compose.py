@@ -27,9 +27,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from redis import Redis
 
 from arrester.controlplane import embedded
-from arrester.controlplane.celery import FOLDS, HOUSEKEEPING, app
+from arrester.controlplane.celery import app
 from arrester.controlplane.embedded import postgres
 from arrester.controlplane.local import demo
+from arrester.controlplane.queue_names import FOLDS, HOUSEKEEPING
 from tests import services
 from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import pytest
 import requests
+from click.shell_completion import ShellComplete
 
-from arrester.cli import client
+from arrester.cli import client, draining, main
+from arrester.cli.connection import connection
+from arrester.cli.exit_codes import NotApplied, Refused
+from arrester.cli.session import Session
 from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.events import RecordsHeld
 from tests.cli.conftest import Arrester
 from tests.dashboard.story import TYPO, Story
 from tests.ports import free_port
@@ -69,6 +75,29 @@ def test_a_follower_misses_no_event_while_the_server_is_away(
     assert events == list(range(before, queries.positions()["flights"] + 1))
 
 
+def test_a_drain_ends_when_no_record_is_held_or_the_task_stops_again(
+    arrester: Arrester, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session(client.Client(connection(url=None, token=None, profile=None)), False)
+
+    def drain(key: str, *steps: Callable[[], object], timeout: float = 60) -> None:
+        story.skips(key, 1)
+        story.report(RecordsHeld(task=key, held=1000))
+        following = iter(steps)
+        monkeypatch.setattr(time, "sleep", lambda _: next(following)())
+        draining.wait_until_drained(session, story.task(key).digest, key, timeout)
+        assert list(following) == []
+
+    def holds(key: str, held: int) -> Callable[[], object]:
+        return lambda: story.report(RecordsHeld(task=key, held=held))
+
+    drain("JFK", holds("JFK", 400), holds("JFK", 0))
+    with pytest.raises(Refused, match="LGA is PAUSED at position 151974 again; 40 records held"):
+        drain("LGA", holds("LGA", 400), lambda: story.pauses("LGA", held=40))
+    with pytest.raises(NotApplied, match="EWR still holds 1,000 records after 0s"):
+        drain("EWR", timeout=0)
+
+
 def test_a_list_is_the_json_of_rest_from_all_pages(
     arrester: Arrester, story: Story, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,6 +115,16 @@ def test_a_list_is_the_json_of_rest_from_all_pages(
     assert some["next"] is not None
     assert "gate-4" in arrester("tasks", "--limit", "5").out
     assert arrester("tasks", "--limit", "4").err == "4 rows; there are more: --limit 40\n"
+    assert completed(["resume"], "flights/delays/gate-1") == ["flights/delays/gate-1"]
+    assert completed(["tasks", "--application"], "f") == ["flights"]
+    assert completed([], "re") == ["resume", "restart", "rebuild", "retain", "requeue"]
+    monkeypatch.setenv("ARRESTER_TOKEN", "a" * 40)
+    assert completed(["resume"], "f") == []
+
+
+def completed(words: list[str], begun: str) -> list[str]:
+    completion = ShellComplete(main.arrester, {}, "arrester", "_ARRESTER_COMPLETE")
+    return [each.value for each in completion.get_completions(words, begun)]
 
 
 def test_a_name_of_several_tasks_is_refused_with_all_of_them(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -10,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from arrester.controlplane import store
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.history import rebuild
+from arrester.controlplane.management.progress import progress
 
 #: Differences printed per application; the total is always printed.
 PRINTED_DIFFERENCES = 20
@@ -42,21 +42,18 @@ class Command(BaseCommand):
             raise CommandError(f"{different} rows differ from the log")
 
     def _rebuild(self, stream: store.LogStream) -> int:
-        sequence = rebuild.rebuild(stream.application, progress=self._progress(stream))
+        with progress(self.stdout, stream.application, stream.sequence) as show:
+            sequence = rebuild.rebuild(stream.application, progress=show)
         self._print(f"{stream.application} @ {sequence:,}: rebuilt")
         return 0
 
     def _verify(self, stream: store.LogStream) -> int:
-        differences = rebuild.differences(stream.application, progress=self._progress(stream))
+        with progress(self.stdout, stream.application, stream.sequence) as show:
+            differences = rebuild.differences(stream.application, progress=show)
         for line in differences[:PRINTED_DIFFERENCES]:
             self._print(f"{stream.application} {line}")
         self._print(f"{stream.application}: {len(differences)} rows differ")
         return len(differences)
-
-    def _progress(self, stream: store.LogStream) -> Callable[[int], None]:
-        return lambda count: self._print(
-            f"{stream.application}: {count:,} of {stream.sequence:,} events"
-        )
 
     def _print(self, line: str) -> None:
         self.stdout.write(line)

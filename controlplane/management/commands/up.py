@@ -19,11 +19,11 @@ from django.db import connections
 
 import arrester
 from arrester.controlplane import embedded
-from arrester.controlplane.celery import FOLDS, HOUSEKEEPING
 from arrester.controlplane.env import Environment, InvalidSetting
 from arrester.controlplane.local import demo
 from arrester.controlplane.local.supervisor import Child, Supervisor
 from arrester.controlplane.management.commands.bootstrap import USERS, password_variable
+from arrester.controlplane.queue_names import FOLDS, HOUSEKEEPING
 from arrester.controlplane.settings import database_settings
 
 WEB_START_SECONDS = 60
