@@ -38,6 +38,7 @@ MORE = (
     Section("dead-letters", "Dead letters", "d"),
     Section("held", "Held records", "h"),
     Section("instances", "Instances", "i"),
+    Section("alerts", "Alerts", "l"),
     Section("audit", "Audit", "u"),
     Section("quarantine", "Quarantine", "q"),
     Section("settings", "Settings", "s"),

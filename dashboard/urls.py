@@ -9,6 +9,7 @@ from django.urls import URLPattern, include, path, register_converter
 
 from arrester.controlplane.domain.events import CommandKind
 from arrester.dashboard import health_probes, metrics
+from arrester.dashboard.actions import alerts as alert_actions
 from arrester.dashboard.actions import (
     application_commands,
     bulk_commands,
@@ -20,6 +21,7 @@ from arrester.dashboard.actions import (
 )
 from arrester.dashboard.live import stream
 from arrester.dashboard.pages import (
+    alerts,
     applications,
     audit,
     commands,
@@ -175,6 +177,18 @@ urlpatterns = [
         name="dead-letter",
     ),
     path("held", tasks.held, name="held"),
+    path("alerts", alerts.alerts, name="alerts"),
+    path("alerts/settings", alerts.settings, name="alert-settings"),
+    path("alerts/channels", alert_actions.add_channel, name="add-channel"),
+    path("alerts/channels/<int:id>/delete", alert_actions.delete_channel, name="delete-channel"),
+    path("alerts/channels/<int:id>/test", alert_actions.test_channel, name="test-channel"),
+    path("alerts/rules", alert_actions.save_rule, name="save-rule"),
+    path("alerts/rules/ask", alert_actions.rule_dialog, name="rule-dialog"),
+    path("alerts/rules/<int:id>/delete", alert_actions.delete_rule, name="delete-rule"),
+    path("alerts/limits", alert_actions.set_limits, name="set-limits"),
+    path("alerts/limits/ask", alert_actions.limits_dialog, name="limits-dialog"),
+    path("alerts/messages/<uuid:id>", alert_actions.send_again, name="send-alert-again"),
+    path("alerts/<int:id>/acknowledge", alert_actions.acknowledge, name="acknowledge-alert"),
     path("audit", audit.audit, name="audit"),
     path("glossary", glossary.glossary, name="glossary"),
     path("instances", instances.instances, name="instances"),

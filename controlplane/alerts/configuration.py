@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, time
-from enum import StrEnum
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -13,11 +12,11 @@ import msgspec
 from django.db import IntegrityError, transaction
 
 from arrester.controlplane.alerts import addresses, outbox, sending
+from arrester.controlplane.alerts.audit import AlertAct, record
 from arrester.controlplane.alerts.causes import AlertCause, Limits
 from arrester.controlplane.alerts.text import MessageKind, test_message
 from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.models import (
-    AccountChange,
     Alert,
     AlertChannel,
     AlertLimits,
@@ -35,19 +34,6 @@ LIMITS_MAX = {
     "silent_hours": 10_000,
 }
 THROTTLE_MAX_MINUTES, ESCALATE_MAX_MINUTES = 1440, 10_080
-
-
-class AlertAct(StrEnum):
-    """The acts on channels, rules, limits and alerts, as the audit names them."""
-
-    CHANNEL_ADDED = "ALERT_CHANNEL_ADDED"
-    CHANNEL_DELETED = "ALERT_CHANNEL_DELETED"
-    CHANNEL_TESTED = "ALERT_CHANNEL_TESTED"
-    RULE_SAVED = "ALERT_RULE_SAVED"
-    RULE_DELETED = "ALERT_RULE_DELETED"
-    LIMITS_SET = "ALERT_LIMITS_SET"
-    ACKNOWLEDGED = "ALERT_ACKNOWLEDGED"
-    MESSAGE_SENT_AGAIN = "ALERT_MESSAGE_SENT_AGAIN"
 
 
 class RuleForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +74,7 @@ def add_channel(address: str, name: str = "", *, actor: str) -> tuple[AlertChann
             )
     except IntegrityError:
         raise InvalidValue("name", name, "a name that no other channel has") from None
-    _record(actor, name, AlertAct.CHANNEL_ADDED, f"{parsed.service}: {parsed.shown}")
+    record(actor, name, AlertAct.CHANNEL_ADDED, f"{parsed.service}: {parsed.shown}")
     if first and not AlertRule.objects.exists():
         save_rule(None, RuleForm(name="All alerts", channel=channel.id), actor=actor)
     return channel, parsed.key
@@ -99,7 +85,7 @@ def delete_channel(id: int, *, actor: str) -> None:
     """Delete a channel, its rules and its waiting messages; sent messages stay in the history."""
     channel = _get(AlertChannel, id, "channel")
     AlertMessage.objects.filter(channel=channel, status=outbox.MessageStatus.PENDING.value).delete()
-    _record(actor, channel.name, AlertAct.CHANNEL_DELETED, "")
+    record(actor, channel.name, AlertAct.CHANNEL_DELETED, "")
     channel.delete()
 
 
@@ -111,7 +97,7 @@ def request_test(id: int, *, actor: str) -> None:
     AlertChannel.objects.filter(id=id).update(retry_at=None)
     text = test_message(channel.name, actor)
     outbox.add(None, channel, MessageKind.TEST, (), now=datetime.now(UTC), text=text)
-    _record(actor, channel.name, AlertAct.CHANNEL_TESTED, "")
+    record(actor, channel.name, AlertAct.CHANNEL_TESTED, "")
 
 
 @transaction.atomic
@@ -125,7 +111,7 @@ def send_again(id: UUID, *, actor: str) -> None:
     message.status = outbox.MessageStatus.PENDING.value
     message.save(update_fields=["status"])
     AlertChannel.objects.filter(id=message.channel_id).update(retry_at=None)
-    _record(actor, message.channel_name, AlertAct.MESSAGE_SENT_AGAIN, str(id))
+    record(actor, message.channel_name, AlertAct.MESSAGE_REPEATED, str(id))
 
 
 @transaction.atomic
@@ -157,7 +143,7 @@ def save_rule(id: int | None, form: RuleForm, *, actor: str) -> AlertRule:
             rule.save()
     except IntegrityError:
         raise InvalidValue("name", form.name, "a name that no other rule has") from None
-    _record(actor, rule.name, AlertAct.RULE_SAVED, "" if form.enabled else "disabled")
+    record(actor, rule.name, AlertAct.RULE_SAVED, "" if form.enabled else "disabled")
     return rule
 
 
@@ -165,7 +151,7 @@ def save_rule(id: int | None, form: RuleForm, *, actor: str) -> AlertRule:
 def delete_rule(id: int, *, actor: str) -> None:
     """Delete a rule; what it has sent is resolved as before."""
     rule = _get(AlertRule, id, "rule")
-    _record(actor, rule.name, AlertAct.RULE_DELETED, "")
+    record(actor, rule.name, AlertAct.RULE_DELETED, "")
     rule.delete()
 
 
@@ -181,17 +167,21 @@ def set_limits(application: str, values: Mapping[str, int | None], *, actor: str
         application=application, defaults=msgspec.structs.asdict(limits)
     )
     detail = ", ".join(f"{name} {value}" for name, value in checked.items() if value is not None)
-    _record(actor, application or "all applications", AlertAct.LIMITS_SET, detail)
+    record(actor, application or "all applications", AlertAct.LIMITS_SET, detail)
 
 
 @transaction.atomic
-def acknowledge(id: int, *, actor: str) -> None:
-    """Record that a person takes care of an alert: it is not sent or escalated any more."""
-    alert = _get(Alert, id, "alert")
+def acknowledge(id: int, *, actor: str) -> Alert:
+    """Record that a person takes care of an alert: it is not sent or escalated any more.
+
+    A repetition, or one after its end, changes nothing.
+    """
+    alert: Alert = _get(Alert, id, "alert")
     if alert.acknowledged_at is None and alert.resolved_at is None:
         alert.acknowledged_at, alert.acknowledged_by = datetime.now(UTC), actor
         alert.save(update_fields=["acknowledged_at", "acknowledged_by"])
-        _record(actor, alert.application or "server", AlertAct.ACKNOWLEDGED, alert.title)
+        record(actor, alert.application or "server", AlertAct.ACKNOWLEDGED, alert.title)
+    return alert
 
 
 def _get(model: Any, id: Any, kind: str) -> Any:
@@ -220,9 +210,3 @@ def _time_zone(name: str) -> str:
         allowed = "a name of the time zone database, such as UTC or Europe/Vienna"
         raise InvalidValue("time_zone", name, allowed) from None
     return name
-
-
-def _record(actor: str, about: str, act: AlertAct, detail: str) -> None:
-    AccountChange.objects.create(
-        at=datetime.now(UTC), actor=actor, account=about, act=act.value, detail=detail
-    )

@@ -8,10 +8,9 @@ from typing import Any
 
 from django.conf import settings
 
-from arrester.controlplane.domain.errors import ArresterError
 
 
-class Undecipherable(ArresterError):
+class Undecipherable(Exception):
     """A secret was encrypted with another ARRESTER_SECRET_KEY."""
 
 

@@ -12,9 +12,11 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
+from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
 from arrester.controlplane.alerts import sending
+from arrester.controlplane.alerts.audit import SERVER, AlertAct, record
 from arrester.controlplane.alerts.encryption import Undecipherable
 from arrester.controlplane.alerts.text import MessageKind, MessageText, compose
 from arrester.controlplane.domain.identity import uuids
@@ -132,7 +134,9 @@ def _attempt(channel: AlertChannel, message: AlertMessage, now: datetime) -> boo
         return _failed(channel, message, f"{type(exc).__name__}: {exc}"[:300], now)
     message.status, message.error = MessageStatus.SENT.value, ""
     message.sent_at = datetime.now(UTC)
-    message.save(update_fields=["status", "error", "sent_at", "attempts"])
+    with transaction.atomic():
+        message.save(update_fields=["status", "error", "sent_at", "attempts"])
+        record(SERVER, channel.name, AlertAct.MESSAGE_SENT, text.title)
     AlertChannel.objects.filter(id=channel.id).update(
         failing_since=None, failed_attempts=0, retry_at=None, error=""
     )
@@ -144,7 +148,11 @@ def _failed(channel: AlertChannel, message: AlertMessage, reason: str, now: date
     message.error = reason
     if now - message.created_at >= GIVE_UP_AFTER or message.kind == MessageKind.TEST.value:
         message.status = MessageStatus.FAILED.value
-    message.save(update_fields=["status", "error", "attempts"])
+    with transaction.atomic():
+        message.save(update_fields=["status", "error", "attempts"])
+        if message.status == MessageStatus.FAILED.value:
+            title = MessageText.decode(message.text).title
+            record(SERVER, channel.name, AlertAct.MESSAGE_FAILED, f"{title}: {reason}")
     wait = min(FIRST_WAIT * 2 ** min(channel.failed_attempts, 10), LONGEST_WAIT)
     AlertChannel.objects.filter(id=channel.id).update(
         failing_since=channel.failing_since or now,

@@ -16,14 +16,13 @@ from django.conf import settings
 from arrester.controlplane import models
 from arrester.controlplane.alerts import addresses, encryption
 from arrester.controlplane.alerts.text import MessageKind, MessageText, body
-from arrester.controlplane.domain.errors import ArresterError
 
 #: The time to connect, and to wait for an answer.
 TIMEOUT_SECONDS = 8.0
 _REASON_MAX = 300
 
 
-class NotSent(ArresterError):
+class NotSent(Exception):
     """A channel did not accept a message; the text is the reason."""
 
 

@@ -18,13 +18,14 @@ class Sighting(Table):
 
 
 class AccountChange(Table):
-    """A change of an account; it belongs to no application, so it is in no log."""
+    """A change of an account, or an act on alerts; it is in no log of an application."""
 
     id = models.BigAutoField(primary_key=True)
     at = models.DateTimeField()
     actor = models.TextField()
+    #: The account; for alerts the channel, rule or application.
     account = models.TextField()
-    #: One of `actions.AccountAct`.
+    #: One of `actions.AccountAct`, or of `alerts.audit.AlertAct`.
     act = models.TextField()
     detail = models.TextField()
 

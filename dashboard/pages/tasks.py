@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from arrester.controlplane import queries
+from arrester.controlplane.alerts import reads
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.states import (
     InstanceState,
@@ -155,6 +156,7 @@ def _current_context(who: Person, detail: queries.TaskDetail, digest: str) -> di
         "buttons": buttons.for_task(who, detail, queries.application(name).state),
         "command_id": buttons.command_id(who, detail),
         "drain": queries.drain(detail.state),
+        "sent_alerts": reads.messages_about_stop(detail.state),
         "note_id": uuid7(now),
         "meters": policy_text.meters(detail.state, detail.thread, now=now),
         "recipient": command_delivery.recipient(detail.thread, live),

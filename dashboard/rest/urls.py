@@ -7,6 +7,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 
 from arrester.dashboard import http_errors
 from arrester.dashboard.rest import (
+    alerts,
     applications,
     audit,
     commands,
@@ -56,6 +57,12 @@ urlpatterns = [
         "errors/<str:application>/<path:fingerprint>",
         error_groups.OneErrorGroupView.as_view(),
         name="api-error",
+    ),
+    path("alerts", alerts.AlertsView.as_view(), name="api-alerts"),
+    path(
+        "alerts/<int:id>/acknowledge",
+        alerts.AcknowledgeView.as_view(),
+        name="api-acknowledge-alert",
     ),
     path("audit", audit.AuditView.as_view(), name="api-audit"),
     path("dead-letters", failures.DeadLetterListView.as_view(), name="api-dead-letters"),

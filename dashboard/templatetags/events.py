@@ -58,6 +58,8 @@ def about(stored: StoredEvent, causes: Mapping[tuple[str, str], GroupState]) -> 
 
 
 @register.filter
-def account_word(act: str) -> str:
-    """Return the act on an account, as the end of a sentence."""
-    return _ACCOUNT_WORDS.get(act, act.lower())
+def change_words(act: str) -> str:
+    """Return an act on an account or on alerts: `Account created`, `Alert rule saved`."""
+    if act.startswith("ALERT_"):
+        return act.replace("_", " ").capitalize()
+    return f"Account {_ACCOUNT_WORDS.get(act, act.lower())}"

@@ -85,6 +85,12 @@ def plural(value: int, words: str) -> str:
 
 
 @register.filter
+def minutes(seconds: int) -> str:
+    """Return a number of seconds in minutes."""
+    return f"{seconds // 60:,} min"
+
+
+@register.filter
 def skew(seconds: float) -> str:
     """Return how far a clock is ahead or behind."""
     if abs(seconds) < 1:

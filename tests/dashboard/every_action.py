@@ -12,9 +12,11 @@ from uuid import uuid4
 
 from django.test import RequestFactory
 from django.urls import reverse
+from django.utils import timezone
 from playwright.sync_api import Page
 
-from arrester.controlplane import actions, queries
+from arrester.controlplane import actions, models, queries
+from arrester.controlplane.alerts import configuration
 from arrester.controlplane.domain.events import Failure, RecordFailed
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
@@ -415,6 +417,7 @@ def _of_the_rest(story: Story) -> list[UserAction]:
             least=Role.VIEWER,
         ),
         *_of_accounts(),
+        *_of_alerts(),
     ]
 
 
@@ -496,3 +499,98 @@ def only_posts(view: Callable[..., Any]) -> bool:
         return bool(view(RequestFactory().get("/")).status_code == 405)
     except (AttributeError, TypeError):
         return False  # The view needs a user and arguments.
+
+
+def _of_alerts() -> list[UserAction]:
+    """Each act on alerts; a channel and a rule of their own are deleted."""
+    kept, _ = configuration.add_channel("http://127.0.0.1:9/kept", "kept", actor="ada")
+    spare, _ = configuration.add_channel("http://127.0.0.1:9/spare", "spare", actor="ada")
+    form = configuration.RuleForm(name="narrow", channel=kept.id)
+    narrow = configuration.save_rule(None, form, actor="ada")
+    configuration.request_test(kept.id, actor="ada")
+    models.AlertMessage.objects.update(status="FAILED")
+    message = models.AlertMessage.objects.get()
+    now = timezone.now()
+    alert = models.Alert.objects.create(
+        cause="TASKS_PAUSED", critical=True, application="many", subject="one", title="one",
+        path="/", since=now, opened_at=now,
+    )  # fmt: skip
+    settings, confirm = reverse("alert-settings"), ("click", "dialog .primary")
+    rule = {"name": "another", "channel": str(kept.id), "every": "1", "enabled": "1"}
+
+    def act(
+        name: str,
+        url: str,
+        steps: list[Step],
+        *,
+        form: dict[str, str] | None = None,
+        asks: str = "",
+    ) -> UserAction:
+        return UserAction(
+            name=name,
+            page=settings,
+            offered=asks or url,
+            url=url,
+            form=form or {},
+            steps=steps,
+            rest=None,
+            least=Role.ADMIN,
+        )
+
+    def delete(name: str, id: int, row: str) -> UserAction:
+        steps: list[Step] = [("click", f"{row} summary"), ("click", f"{row} .danger")]
+        return act(name, reverse(name, args=[id]), steps)
+
+    acknowledge = reverse("acknowledge-alert", args=[alert.id])
+    again = reverse("send-alert-again", args=[message.id])
+    page = reverse("alerts")
+    return [
+        act(
+            "add-channel",
+            reverse("add-channel"),
+            [
+                ("fill", "Mail address or URL", "http://127.0.0.1:9/x"),
+                ("click", "text=Add channel"),
+            ],
+            form={"address": "http://127.0.0.1:9/x"},
+        ),
+        act(
+            "test-channel",
+            reverse("test-channel", args=[kept.id]),
+            [("click", f"#channel-{kept.id} button:has-text('Send test')")],
+        ),
+        delete("delete-channel", spare.id, f"#channel-{spare.id}"),
+        act(
+            "save-rule",
+            reverse("save-rule"),
+            [("click", "text=Add rule"), ("fill", "Name", "another"), confirm],
+            form=rule,
+            asks=reverse("rule-dialog"),
+        ),
+        delete("delete-rule", narrow.id, f"#rule-{narrow.id}"),
+        act(
+            "set-limits",
+            reverse("set-limits"),
+            [("click", "text=Set limits"), confirm],
+            form={"held_minutes": "30"},
+            asks=reverse("limits-dialog"),
+        ),
+        UserAction(
+            name="acknowledge-alert",
+            page=page,
+            offered=acknowledge,
+            url=acknowledge,
+            form={},
+            steps=[("click", f"#alert-{alert.id} button")],
+            rest=(f"/api/alerts/{alert.id}/acknowledge", {}),
+        ),
+        UserAction(
+            name="send-alert-again",
+            page=page,
+            offered=again,
+            url=again,
+            form={},
+            steps=[("click", f"#message-{message.id} button")],
+            rest=None,
+        ),
+    ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
 from django.urls import reverse
 
-from arrester.controlplane import actions, queries
+from arrester.controlplane import actions, alerts, queries
+from arrester.controlplane.alerts import configuration, outbox
+from arrester.controlplane.alerts.causes import AlertCause
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.dashboard.pages import applications, errors, tasks
@@ -88,6 +90,7 @@ def build(story: Story) -> Scene:
         id=uuid7(until), act=GroupAct.MUTE, fingerprint=NA.fingerprint, actor="ana", until=until
     )
     actions.act_on_group("flights", mute)
+    _alert()
     (newest, *_) = queries.dead_letters(queries.DeadLetterFilter(application="flights")).rows
     return Scene(
         story=story,
@@ -103,6 +106,24 @@ def build(story: Story) -> Scene:
     )
 
 
+def _alert() -> None:
+    """Create alerts, a failing channel and its messages."""
+    channel, _ = configuration.add_channel("http://127.0.0.1:9/" + "x" * 90, actor="ada")
+    quiet = configuration.RuleForm(
+        name="nights",
+        channel=channel.id,
+        causes=(AlertCause.TASKS_DEAD, AlertCause.RECORDS_HELD),
+        quiet_from=time(22),
+        quiet_until=time(7),
+        escalate_minutes=30,
+        escalate_to=channel.id,
+    )
+    configuration.save_rule(None, quiet, actor="ada")
+    configuration.request_test(channel.id, actor="ada")
+    outbox.send_pending(channel.id)
+    assert alerts.update(now=datetime.now(UTC))
+
+
 def pages(scene: Scene) -> dict[str, str]:
     """Return the URL of every page, tab and view, by a name."""
     application = reverse("application", args=["flights"])
@@ -111,7 +132,7 @@ def pages(scene: Scene) -> dict[str, str]:
     task = reverse("task", args=[scene.paused])
     history = reverse("task-history", args=[scene.paused])
     lists = ("applications", "tasks", "errors", "commands", "dead-letters", "held", "audit")
-    more = ("instances", "quarantine", "settings", "glossary")
+    more = ("instances", "quarantine", "settings", "glossary", "alerts", "alert-settings")
     return {
         "overview": "/",
         "overview-24h": "/?range=24h",

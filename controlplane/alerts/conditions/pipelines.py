@@ -133,13 +133,13 @@ def _stopped(
     name = f"task {task.id.printed}" if alone else plural(stop.tasks, "task")
     error = "" if group is None else f": {group.exception_class}"
     where = "" if not alone or task.position is None else f" at position {task.position:,}"
-    message = "" if group is None else f"{group.stage}: {group.message}\n"
+    message = "" if group is None else f" {group.stage}: {group.message}"
     return Condition(
         cause=cause,
         application=stop.application,
         subject=f"{stop.pipeline} {fingerprint}",
         title=f"{stop.application}/{stop.pipeline}: {name} {stop.status}{error}{where}",
-        detail=shortened(f"{message}{plural(stop.held, 'record')} held"),
+        detail=shortened(f"{plural(stop.held, 'record')} held.{message}"),
         path=task_path(task.id) if alone else error_path(stop.application, fingerprint),
         count=stop.tasks,
         since=stop.since,

@@ -39,7 +39,11 @@ ACT_KINDS = {
     "tasks": ("TaskResumed", "RecordsDeadLettered"),
     "quarantine": ("QuarantineDismissed", "QuarantineRequeued"),
     "accounts": (),
+    "alerts": (),
 }
+#: The kinds that are in no log, and the beginning of the acts on alerts.
+_WITHOUT_LOG = ("accounts", "alerts")
+_ON_ALERTS = "ALERT_"
 #: How far from its dead letter the failed record is searched in the log.
 MAX_DISTANCE = 1000
 Key = tuple[datetime, str, int]
@@ -144,7 +148,7 @@ def _key(act: Act) -> tuple[datetime, str, int]:
 
 
 def _in_logs(wanted: AuditFilter, before: Key | None, limit: int) -> list[Act]:
-    if wanted.kind == "accounts":
+    if wanted.kind in _WITHOUT_LOG:
         return []
     events = store.read_actions(
         store.ActionQuery(
@@ -164,9 +168,13 @@ def _in_logs(wanted: AuditFilter, before: Key | None, limit: int) -> list[Act]:
 
 
 def _of_accounts(wanted: AuditFilter, before: Key | None, limit: int) -> list[Act]:
-    if wanted.kind not in (None, "accounts") or wanted.application is not None:
+    if wanted.kind not in (None, *_WITHOUT_LOG) or wanted.application is not None:
         return []
     changes = models.AccountChange.objects.order_by("-at", "-id")
+    if wanted.kind == "alerts":
+        changes = changes.filter(act__startswith=_ON_ALERTS)
+    elif wanted.kind == "accounts":
+        changes = changes.exclude(act__startswith=_ON_ALERTS)
     if wanted.actor is not None:
         changes = changes.filter(actor=wanted.actor)
     if wanted.since is not None:

@@ -34,9 +34,9 @@ PEOPLE = {"viewer": "ben", "operator": "ana", "admin": "ada"}
 #: URLs without a page: parts of pages, files, endpoints for machines.
 NO_PAGES = {
     "dismiss-entry-dialog", "dismiss-many-dialog", "dismiss-task-dialog", "export",
-    "groups-dialog", "healthz", "live", "login", "logout", "metrics", "mute-dialog",
-    "pause-dialog", "policy-dialog", "problems", "readyz", "restart-pipeline-dialog",
-    "resume-at-dialog", "resume-many-dialog", "rollout-dialog", "shut-down-dialog",
+    "groups-dialog", "healthz", "limits-dialog", "live", "login", "logout", "metrics",
+    "mute-dialog", "pause-dialog", "policy-dialog", "problems", "readyz", "restart-pipeline-dialog",
+    "resume-at-dialog", "resume-many-dialog", "rollout-dialog", "rule-dialog", "shut-down-dialog",
     "shut-down-instance-dialog", "skip-dialog", "start-dialog",
 }  # fmt: skip
 

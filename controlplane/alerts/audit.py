@@ -1,0 +1,33 @@
+"""The entries of the audit about alerts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from arrester.controlplane.models import AccountChange
+
+#: In place of a person, for the messages that the server sends.
+SERVER = "arrester"
+
+
+class AlertAct(StrEnum):
+    """The acts on channels, rules, limits, alerts and messages, as the audit names them."""
+
+    CHANNEL_ADDED = "ALERT_CHANNEL_ADDED"
+    CHANNEL_DELETED = "ALERT_CHANNEL_DELETED"
+    CHANNEL_TESTED = "ALERT_CHANNEL_TESTED"
+    RULE_SAVED = "ALERT_RULE_SAVED"
+    RULE_DELETED = "ALERT_RULE_DELETED"
+    LIMITS_SET = "ALERT_LIMITS_SET"
+    ACKNOWLEDGED = "ALERT_ACKNOWLEDGED"
+    MESSAGE_SENT = "ALERT_MESSAGE_SENT"
+    MESSAGE_FAILED = "ALERT_MESSAGE_FAILED"
+    MESSAGE_REPEATED = "ALERT_MESSAGE_REPEATED"
+
+
+def record(actor: str, about: str, act: AlertAct, detail: str) -> None:
+    """Add an entry to the audit: who did what to which channel, rule or application."""
+    AccountChange.objects.create(
+        at=datetime.now(UTC), actor=actor, account=about, act=act.value, detail=detail
+    )

@@ -1,0 +1,95 @@
+"""Alerts: those that last, those that ended, and the messages about them; and their settings."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+
+from arrester.controlplane import queries
+from arrester.controlplane.alerts import causes, reads
+from arrester.controlplane.alerts.causes import AlertCause
+from arrester.controlplane.alerts.configuration import LIMITS_MAX
+from arrester.dashboard.page_frame import Notice, page
+from arrester.dashboard.permissions import Person, for_people
+
+#: The limits with their labels and units.
+LIMIT_LABELS = {
+    "failures_per_minute": ("Failed records", "a minute"),
+    "tolerance_percent": ("Tolerance used", "% of a limit"),
+    "held_minutes": ("Records held", "minutes or longer"),
+    "replaced_per_hour": ("Threads replaced", "times an hour"),
+    "silent_hours": ("No live instance", "hours or longer"),
+}
+
+
+@for_people
+def alerts(request: HttpRequest, who: Person) -> HttpResponse:
+    """Show alerts, newest first, and the newest messages."""
+    return show(request, who)
+
+
+def show(request: HttpRequest, who: Person, *, notice: Notice | None = None) -> HttpResponse:
+    """Show the alerts after an act."""
+    get = request.GET if request.method == "GET" else {}
+    application = get.get("application", "")
+    state = get.get("show", "open")
+    found = reads.alerts(application or None, open=state != "all", cursor=get.get("after"))
+    by_alert = reads.messages_of(each.id for each in found.rows)
+    context = {
+        "rows": [
+            (each, AlertCause(each.cause).label, by_alert.get(each.id, [])) for each in found.rows
+        ],
+        "found": found,
+        "application": application,
+        "names": sorted(queries.positions()),
+        "state": state,
+        "messages": reads.messages(limit=20),
+        "channels": reads.channels(),
+    }
+    return page(request, who, "alerts", context, url=_url(request, "alerts"), notice=notice)
+
+
+@for_people
+def settings(request: HttpRequest, who: Person) -> HttpResponse:
+    """Show channels, rules and limits."""
+    return show_settings(request, who)
+
+
+def show_settings(
+    request: HttpRequest, who: Person, *, notice: Notice | None = None, key: str = ""
+) -> HttpResponse:
+    """Show the settings after an act; the key of a new webhook is shown once."""
+    limits = causes.read_limits()
+    all_limits = {"": limits.default, **dict(sorted(limits.by_application.items()))}
+    context = {
+        "channels": reads.channels(),
+        "rules": [(each, _cause_labels(each.causes)) for each in reads.rules()],
+        "limits": [
+            (
+                name,
+                [(*LIMIT_LABELS[field], getattr(values, field)) for field in LIMITS_MAX],
+            )
+            for name, values in all_limits.items()
+        ],
+        "key": key,
+    }
+    return page(
+        request,
+        who,
+        "alerts",
+        context,
+        template="alert_settings",
+        title="Alert settings",
+        url=_url(request, "alert-settings"),
+        # A refresh would remove the key from the page.
+        live=not key,
+        notice=notice,
+    )
+
+
+def _cause_labels(names: list[str]) -> list[str]:
+    return [AlertCause(name).label for name in names if name in list(AlertCause)]
+
+
+def _url(request: HttpRequest, name: str) -> str:
+    return "" if request.method == "GET" else reverse(name)

@@ -1,0 +1,94 @@
+"""REST: alerts and their messages; acknowledge one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from arrester.controlplane.alerts import configuration, reads
+from arrester.controlplane.alerts.causes import AlertCause
+from arrester.controlplane.alerts.outbox import MessageStatus
+from arrester.controlplane.alerts.text import MessageKind
+from arrester.controlplane.models import Alert
+from arrester.dashboard.rest import base
+
+
+class AlertQuerySerializer(base.ApplicationQuerySerializer):
+    """Filters of the list of alerts."""
+
+    open = serializers.BooleanField(
+        required=False, default=False, help_text="Only alerts that are not resolved."
+    )
+
+
+class AlertMessageSerializer(serializers.Serializer[Any]):
+    """A message about an alert."""
+
+    id = serializers.UUIDField(source="message.id")
+    kind = serializers.ChoiceField(base.choices(MessageKind), source="message.kind")
+    channel = serializers.CharField(source="message.channel_name")
+    status = serializers.ChoiceField(base.choices(MessageStatus), source="message.status")
+    error = serializers.CharField(source="message.error")
+    created_at = serializers.DateTimeField(source="message.created_at")
+    sent_at = serializers.DateTimeField(source="message.sent_at", allow_null=True)
+
+
+class AlertSerializer(serializers.Serializer[Any]):
+    """A condition that needs a person."""
+
+    id = serializers.IntegerField()
+    cause = serializers.ChoiceField(base.choices(AlertCause))
+    critical = serializers.BooleanField()
+    application = serializers.CharField(help_text="Empty: the server itself.")
+    title = serializers.CharField()
+    detail = serializers.CharField()
+    path = serializers.CharField(help_text="The page about it.")
+    count = serializers.IntegerField(help_text="Affected tasks or records.")
+    pipeline = serializers.CharField(allow_null=True)
+    fingerprint = serializers.CharField(allow_null=True)
+    since = serializers.DateTimeField()
+    opened_at = serializers.DateTimeField()
+    resolved_at = serializers.DateTimeField(allow_null=True)
+    acknowledged_at = serializers.DateTimeField(allow_null=True)
+    acknowledged_by = serializers.CharField()
+    messages = serializers.SerializerMethodField()
+
+    @extend_schema_field(AlertMessageSerializer(many=True))
+    def get_messages(self, alert: Alert) -> Any:
+        """Return the messages about the alert, oldest first."""
+        found = self.context["messages"].get(alert.id, [])
+        return AlertMessageSerializer(found, many=True).data
+
+
+class EmptySerializer(serializers.Serializer[Any]):
+    """An empty body."""
+
+
+class AlertsView(base.RestView):
+    """Alerts."""
+
+    @base.lists(AlertQuerySerializer, AlertSerializer, operation_id="alerts_list")
+    def get(self, request: Request) -> Response:
+        """List alerts, newest first, with their messages."""
+        wanted = base.values(AlertQuerySerializer, request.query_params)
+        page = reads.alerts(wanted.pop("application", None), **wanted)
+        context = {"messages": reads.messages_of(each.id for each in page.rows)}
+        rows = AlertSerializer(page.rows, many=True, context=context).data
+        return Response({"results": rows, "next": page.next})
+
+
+class AcknowledgeView(base.RestView):
+    """Acknowledge an alert."""
+
+    @extend_schema(request=EmptySerializer, responses={200: AlertSerializer} | base.PROBLEMS)
+    def post(self, request: Request, id: int) -> Response:
+        """Acknowledge an alert: it is not sent or escalated any more. Repeating it changes
+        nothing."""
+        base.values(EmptySerializer, request.data)
+        alert = configuration.acknowledge(id, actor=request.user.get_username())
+        context = {"messages": reads.messages_of([id])}
+        return Response(AlertSerializer(alert, context=context).data)
