@@ -9,7 +9,6 @@ from typing import Any
 from django.conf import settings
 
 
-
 class Undecipherable(Exception):
     """A secret was encrypted with another ARRESTER_SECRET_KEY."""
 

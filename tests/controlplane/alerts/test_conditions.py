@@ -157,7 +157,7 @@ def test_troubles_of_the_server(redis: Redis, monkeypatch: pytest.MonkeyPatch) -
     redis.delete(redis_keys.events(APPLICATION))
     streams.put(redis, {"batch": str(uuid4()), "events": b""}, id=f"{entry}-0")
     models.Sighting.objects.create(name="housekeeper", at=datetime.now(UTC) - 4 * HOUR)
-    limit = redis.config_get("maxmemory")["maxmemory"]
+    limit = str(redis.config_get("maxmemory")["maxmemory"])
     redis.config_set("maxmemory", 1_000_000)
     try:
         now = found()
