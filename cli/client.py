@@ -54,12 +54,13 @@ class Client:
         wanted = {name: value for name, value in parameters.items() if value is not None}
         return self._request("GET", path, params=wanted)
 
-    def post(self, path: str, body: dict[str, Any]) -> Json:
+    def post(self, path: str, body: dict[str, Any], *, repeat: bool = True) -> Json:
         """Send an act and return its JSON; the errors are those of `get`.
 
-        It is repeated if the answer is lost: the body has the id of the act.
+        It is repeated if the answer is lost, because the body has the id of the act. Without an
+        id, `repeat` is false.
         """
-        return self._request("POST", path, json=body)
+        return self._request("POST", path, repeat=repeat, json=body)
 
     def delete(self, path: str) -> None:
         """Delete a thing; it has no further effect if it is repeated."""
@@ -77,9 +78,9 @@ class Client:
             if cursor is None or len(rows) >= limit:
                 return rows, cursor
 
-    def _request(self, method: str, path: str, **options: Any) -> Json:
+    def _request(self, method: str, path: str, *, repeat: bool = True, **options: Any) -> Json:
         url = f"{self.connection.url}/api/{path}"
-        for delay in _delays():
+        for delay in _delays() if repeat else [None]:
             try:
                 response = self._session.request(
                     method, url, timeout=TIMEOUTS, allow_redirects=False, **options

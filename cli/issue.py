@@ -14,9 +14,9 @@ import click
 
 from arrester.cli import output
 from arrester.cli.client import Json
-from arrester.cli.durations import seconds
 from arrester.cli.exit_codes import InvalidInput, NotApplied, Refused, Unreachable
 from arrester.cli.session import Session, with_options
+from arrester.cli.values import seconds
 from arrester.cli.verdicts import sentence
 from arrester.cli.waiting import Waiting
 from arrester.controlplane.domain.identity.uuids import uuid7

@@ -11,14 +11,15 @@ from arrester.cli.completion import complete_application, complete_task
 from arrester.cli.names import find_task, near_applications, task_name
 from arrester.cli.output import Column, Row, age
 from arrester.cli.session import Session, with_options, with_session
+from arrester.cli.values import rows
 from arrester.cli.verdicts import sentence
 
 LIMIT = click.option(
     "--limit",
-    type=click.IntRange(1, 1_000_000),
+    type=rows,
     default=50,
-    show_default=True,
-    help="The most rows; more than 500 are several requests.",
+    metavar="ROWS",
+    help="The most rows; more than 500 are several requests. [50]",
 )
 APPLICATION = click.option(
     "--application", "-a", metavar="NAME", shell_complete=complete_application,

@@ -81,6 +81,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
         return _INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return ExitCode.USAGE
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "arrester"
         _print_error(f"{error.format_message().rstrip('.')}; see `{command} --help`")

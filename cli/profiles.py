@@ -54,14 +54,25 @@ def load() -> Profiles:
 
 
 def save(name: str, profile: Profile) -> Path:
-    """Store a profile, atomically and with mode 600; return the path of the file."""
+    """Store a profile, atomically and with mode 600; return the path of the file.
+
+    Raises:
+        InvalidInput: the file cannot be written, or is not valid.
+    """
     path = file()
-    profiles = load() | {name: profile}
+    content = msgspec.json.encode(load() | {name: profile})
+    try:
+        _write(path, msgspec.json.format(content, indent=2) + b"\n")
+    except OSError as error:
+        raise InvalidInput(f"profile file {path} cannot be written: {error.strerror}") from None
+    return path
+
+
+def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.{os.getpid()}")
     # Never readable for others, not even for a moment.
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as stream:
-        stream.write(msgspec.json.format(msgspec.json.encode(profiles), indent=2) + b"\n")
+        stream.write(content)
     new.replace(path)
-    return path

@@ -9,14 +9,18 @@ import click
 
 from arrester.cli.completion import complete_application, complete_task
 from arrester.cli.draining import wait_until_drained
-from arrester.cli.durations import seconds
 from arrester.cli.exit_codes import InvalidInput
 from arrester.cli.issue import IssueOptions, issue, issue_options
 from arrester.cli.names import find_group, find_task, near_applications, task_name
 from arrester.cli.session import Session, with_options, with_session
+from arrester.cli.values import seconds
 
 _TASK = click.argument("task", required=False, shell_complete=complete_task)
 _BULK = with_options(
+    click.option(
+        "--observe", type=seconds, metavar="TIME",
+        help="How long after a wave no task may stop again. [30s]",
+    ),
     click.option("--at-once", is_flag=True, help="A rollout without waves."),
     click.option(
         "--all", "application", metavar="APPLICATION", shell_complete=complete_application,
@@ -82,7 +86,8 @@ def restart(session: Session, *, pipeline: str | None, **options: Any) -> None:
     if pipeline is None:
         _issue(session, "RESTART_TASK", "RESTART_TASKS", options, question="Restart")
         return
-    if any(options[name] for name in ("task", "fingerprint", "application", "at_once", "drain")):
+    names = ("task", "fingerprint", "application", "at_once", "observe", "drain")
+    if any(options[name] not in (None, False) for name in names):
         raise InvalidInput("--pipeline is not allowed together with a task or with tasks")
     application, slash, name = pipeline.partition("/")
     if not slash or not name:
@@ -131,8 +136,11 @@ def _issue(
         with near_applications(session.client, options["application"]):
             issue(session, body, issue_options, subject=subject, question=ask)
         return
-    if options["fingerprint"] or options["application"] or options["at_once"]:
-        raise InvalidInput("TASK is not allowed together with --error, --all and --at-once")
+    names = ("fingerprint", "application", "at_once", "observe")
+    if any(options[name] not in (None, False) for name in names):
+        raise InvalidInput(
+            "TASK is not allowed together with --error, --all, --at-once and --observe"
+        )
     task = find_task(session.client, options["task"])
     name = task_name(task)
     ask = f"{question} {name}, {task['status']} at position {task['position']}?"
@@ -151,10 +159,13 @@ def _many(
     fingerprint: str | None,
     application: str | None,
     at_once: bool,
+    observe: float | None,
     **_others: Any,
 ) -> tuple[dict[str, Any], str, str]:
     """Return the body of a rollout, its subject, and the cause of its tasks."""
     body: dict[str, Any] = {"kind": kind} | ({"waves": False} if at_once else {})
+    if observe is not None:
+        body["observe_seconds"] = int(observe)
     if fingerprint is not None:
         group = find_group(session.client, fingerprint, application)
         name, cause = group["application"], f" stopped by {group['exception_class']}"

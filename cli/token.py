@@ -8,7 +8,7 @@ import click
 
 from arrester.cli import output, profiles
 from arrester.cli.client import Json, segment
-from arrester.cli.exit_codes import InvalidInput, Refused
+from arrester.cli.exit_codes import InvalidInput, Refused, Unreachable
 from arrester.cli.session import Session, with_session
 
 
@@ -41,13 +41,22 @@ def create(session: Session, *, yes: bool) -> None:
     A profile that has the token before is updated. Otherwise the new token is printed once.
     """
     _confirm("Replace the token of this account?", yes)
-    created = session.client.post("tokens", {})
-    name = session.client.connection.profile
-    if name is not None:
-        url = session.client.connection.url
-        path = profiles.save(name, profiles.Profile(url=url, token=created["token"]))
-        click.echo(f"arrester: profile {name!r} in {path} has the new token", err=True)
+    connection = session.client.connection
+    try:
+        # A repetition with a token that has ended would be refused.
+        created = session.client.post("tokens", {}, repeat=False)
+    except Unreachable as error:
+        raise Unreachable(
+            f"{error.message} Whether the token was replaced is unknown: if it is not valid any"
+            f" more, create one at {connection.url}/settings"
+        ) from None
+    # First, so that it is not lost with the disk.
     session.print(created, _show_token)
+    if connection.profile is not None:
+        profile = profiles.Profile(url=connection.url, token=created["token"])
+        path = profiles.save(connection.profile, profile)
+        message = f"arrester: profile {connection.profile!r} in {path} has the new token"
+        click.echo(message, err=True)
 
 
 @token.command()

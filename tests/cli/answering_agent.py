@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from threading import Event, Thread
 
 from django.db import connections
+from msgspec import UNSET
 
-from arrester.controlplane import queries
+from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.events import CommandKind, ResumeHow
 from arrester.controlplane.domain.state.states import CommandState
 from tests.dashboard.story import Story
@@ -23,7 +25,10 @@ _RESUMES = {
 
 @contextmanager
 def answering(story: Story, *, ignored: str | None = None) -> Iterator[None]:
-    """Apply each command for the application of the story, but those with an ignored reason."""
+    """Apply each command for the application of the story, but those with an ignored reason.
+
+    Rollouts advance, too, as a worker does it.
+    """
     end = Event()
     thread = Thread(target=_answer, args=(story, end, ignored))
     thread.start()
@@ -39,7 +44,9 @@ def _answer(story: Story, end: Event, ignored: str | None) -> None:
         while not end.wait(0.05):
             page = queries.commands(story.application, open=True)
             for command in page.rows:
-                if ignored is None or command.reason != ignored:
+                if command.rollout is not UNSET:
+                    actions.advance_rollout(command, now=datetime.now(UTC))
+                elif ignored is None or command.reason != ignored:
                     _apply(story, command)
     finally:
         connections.close_all()

@@ -45,6 +45,23 @@ def test_a_lost_answer_is_repeated_as_the_same_command(
     assert json.loads(done.out)["id"] == str(command.id) == lost[0]
 
 
+def test_a_lost_answer_to_a_new_token_is_not_repeated(
+    arrester: Arrester, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = requests.Session.request
+    sent: list[str] = []
+
+    def lossy(self: Any, method: str, url: str, **options: Any) -> requests.Response:
+        sent.append(method)
+        send(self, method, url, **options)
+        raise requests.ConnectionError("connection reset")
+
+    monkeypatch.setattr(requests.Session, "request", lossy)
+    done = arrester("token", "create", "--yes")
+    assert (done.code, done.out, sent) == (4, "", ["POST"])
+    assert "Whether the token was replaced is unknown" in done.err
+
+
 def test_a_follower_misses_no_event_while_the_server_is_away(
     arrester: Arrester, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,7 +182,7 @@ def test_wrong_values_are_one_line_and_change_nothing(
         (("apps", "--url", f"{server}/nowhere"), 1, ["404", "the URL of an Arrester server"]),
         (("apps", "--token", "a" * 40), 2, ["token", "…aaaa", server, "arrester login"]),
         (("tasks", "--state", "SLEEPY"), 2, ["state", "'SLEEPY'", "RUNNING, PAUSED"]),
-        (("tasks", "--limit", "few"), 2, ["--limit", "'few'"]),
+        (("tasks", "--limit", "few"), 2, ["--limit", "'few'", "from 1 to 1,000,000"]),
         (("failures", "--since", "yesterday"), 2, ["since", "'yesterday'", "ISO 8601"]),
         (("pause", "flights/delays/JFK", "--for", "10x"), 2, ["--for", "'10x'", "10m"]),
         (("resume",), 2, ["TASK is missing", "--error FINGERPRINT"]),

@@ -10,9 +10,9 @@ import pytest
 
 from arrester.cli import profiles
 from arrester.cli.connection import Connection, connection
-from arrester.cli.durations import seconds
 from arrester.cli.exit_codes import InvalidInput
 from arrester.cli.output import duration
+from arrester.cli.values import seconds
 from tests.services import REPOSITORY
 
 OURS = profiles.Profile(url="http://ours:8000", token="a" * 40)
@@ -64,6 +64,15 @@ def test_a_profile_file_that_others_may_read_is_refused() -> None:
     path.write_text("{")
     with pytest.raises(InvalidInput, match="is not valid"):
         connect()
+
+
+def test_a_profile_that_cannot_be_written_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    with pytest.raises(InvalidInput, match=r"profiles\.json cannot be"):
+        profiles.save("default", OURS)
 
 
 @pytest.mark.parametrize(

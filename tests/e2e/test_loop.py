@@ -69,8 +69,8 @@ def test_the_loop(stack: Stack, page: Page, rows: list[dict[str, Any]]) -> None:
         "APPLIED",
         "run 2 of departures is RUNNING",
     )
-    paused = stack.command(kind="PAUSE_TASK", task=stack.task("JFK")["id"], duration_seconds=1)
-    assert paused["status"] == "APPLIED"
+    paused = stack.arrester("pause", "flights/departures/JFK", "--for", "1s", "--wait")
+    assert paused == "flights/departures/JFK: PAUSE_TASK APPLIED\n"
     eventually(lambda: stack.task("JFK")["status"] == "RUNNING", what="the pause has ended")
 
     # Another task: its cause is repaired, and a rollout tries the record itself again.

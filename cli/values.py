@@ -1,4 +1,4 @@
-"""Durations as people write them: 90s, 10m, 2h, 1h 30m."""
+"""Values of options: durations as people write them, and numbers of rows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,19 @@ import click
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _PART = re.compile(r"(\d+)\s*([smhd])")
+
+
+#: The most rows that a list prints.
+MOST_ROWS = 1_000_000
+
+
+def rows(text: str | int) -> int:
+    """Return a number of rows; raise click.BadParameter."""
+    text = str(text).strip()
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_ROWS:
+        allowed = f"a whole number from 1 to {MOST_ROWS:,}"
+        raise click.BadParameter(f"{text!r} is not allowed; allowed: {allowed}")
+    return int(text)
 
 
 def seconds(text: str | float) -> float:
