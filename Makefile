@@ -5,6 +5,8 @@ PY := .venv/bin/python
 STAMP := .venv/.stamp
 ARGS ?=
 SMOKE := 3.5 4.0
+# Java archives for the tests: a Kafka broker, and Spark's connector for the newest version.
+JARS := kafka-server kafka-4.3
 k ?=
 # The suite waits more than it computes: four processes, each with servers and a Spark of its own.
 SIDE_BY_SIDE := --numprocesses 4 --dist loadfile --no-loadscope-reorder --durations 25
@@ -28,11 +30,11 @@ demo: $(STAMP)  ## open the demo application again, so that `make up` runs its p
 	@$(PY) manage.py demo
 
 test: $(STAMP)  ## the test suite (k=resume runs the tests whose name has "resume")
-	@java=$$(scripts/java) && chromium=$$(scripts/chromium) && \
+	@java=$$(scripts/java) && chromium=$$(scripts/chromium) && scripts/jars $(JARS) >/dev/null && \
 		JAVA_HOME=$$java CHROMIUM=$$chromium exec $(PY) -m pytest $(if $(k),-k "$(k)",$(SIDE_BY_SIDE)) $(ARGS)
 
 test-long: $(STAMP)  ## the tests that the suite leaves out because they take minutes; before a release
-	@java=$$(scripts/java) && chromium=$$(scripts/chromium) && \
+	@java=$$(scripts/java) && chromium=$$(scripts/chromium) && scripts/jars $(JARS) >/dev/null && \
 		JAVA_HOME=$$java CHROMIUM=$$chromium exec $(PY) -m pytest -m long $(SIDE_BY_SIDE) $(ARGS)
 
 test-cluster: $(STAMP)  ## a standalone cluster whose executors, worker and driver are killed
@@ -45,7 +47,7 @@ conformance: $(STAMP)  ## Kafka's own cases against our code (CONFORMANCE_VECTOR
 	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest tests/conformance $(ARGS)
 
 smoke: $(STAMP)  ## some tests on Spark 3.5 and 4.0, each in its own environment
-	@scripts/spark-venv $(SMOKE)
+	@scripts/spark-venv $(SMOKE) && scripts/jars kafka-server kafka-4.0 >/dev/null
 	@java=$$(scripts/java) && for minor in $(SMOKE); do python=$(CURDIR)/build/spark-$$minor/bin/python; \
 		JAVA_HOME=$$java PYSPARK_PYTHON=$$python $$python -m pytest -m smoke tests/agents $(ARGS) || exit 1; done
 

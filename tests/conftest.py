@@ -26,6 +26,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from arrester.controlplane import embedded
 from arrester.controlplane.celery import app, broker_url
 from arrester.controlplane.settings import database_settings
+from tests import kafka_broker as broker_process
 from tests import scratch
 from tests import services as running_services
 
@@ -109,6 +110,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.stopTimeout", "60s")
         .config("spark.python.daemon.module", "tests.spark.daemon")
+        .config("spark.jars", ",".join(map(str, broker_process.connector())))
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests import kafka_broker as broker_process
 from tests.agents.pipeline_bench import Bench
 from tests.agents.redis_server import FoldingSide, Server, running
 
@@ -22,6 +23,13 @@ def bench(spark: SparkSession, tmp_path: Path) -> Iterator[Bench]:
 def redis_process() -> Iterator[Server]:
     with running() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[broker_process.KafkaBroker]:
+    """Run one Kafka broker; each test has topics of its own."""
+    with broker_process.running() as broker:
+        yield broker
 
 
 @pytest.fixture

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from tests.kafka_topics import messages_of
 
 PRODUCE = 0
-_SECONDS = 10.0
 
 
 class KafkaCluster:
@@ -59,21 +60,7 @@ class KafkaCluster:
 
     def messages(self, topic: str) -> list[Message]:
         """Return all messages of a topic, partition by partition."""
-        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "tests"})
-        try:
-            partitions = consumer.list_topics(topic, timeout=_SECONDS).topics[topic].partitions
-            found: list[Message] = []
-            for each in partitions:
-                where = TopicPartition(topic, each, 0)
-                _, end = consumer.get_watermark_offsets(where, timeout=_SECONDS)
-                consumer.assign([where])
-                for _ in range(end):
-                    message = consumer.poll(_SECONDS)
-                    assert message is not None and message.error() is None
-                    found.append(message)
-            return found
-        finally:
-            consumer.close()
+        return messages_of(self.servers, topic)
 
     def close(self) -> None:
         self._c.rd_kafka_mock_cluster_destroy(self._cluster)

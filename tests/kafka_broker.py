@@ -1,0 +1,152 @@
+"""A real Kafka broker in one process, and Spark's connector, from `scripts/jars`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from arrester.controlplane.embedded import process
+from tests import scratch
+from tests.kafka_topics import messages_of
+from tests.patience import wait_until
+from tests.ports import free_port
+from tests.services import REPOSITORY
+
+_CLUSTER = "arrester-tests-------w"
+_STOP_SECONDS = 30.0
+_REQUEST_SECONDS = 30.0
+#: As for Spark in the tests: most of it runs once.
+_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-Dlog4j2.level=WARN")
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+log.dirs={folder}/data
+auto.create.topics.enable=false
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """One record to be sent; `at` is its timestamp in milliseconds."""
+
+    value: bytes | None
+    key: bytes | None = None
+    partition: int = 0
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    at: int = 1_700_000_000_000
+
+
+class KafkaBroker:
+    """One broker in KRaft mode; it does not create topics by itself."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.servers = f"127.0.0.1:{self.port}"
+        self.log = folder / "broker.log"
+        # The client logs each refused connection while the broker starts.
+        self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        self._child: subprocess.Popen[bytes] | None = None
+        properties = _PROPERTIES.format(port=self.port, controller=free_port(), folder=folder)
+        (folder / "server.properties").write_text(properties)
+
+    def start(self) -> None:
+        """Start the broker and wait until it answers; data of an earlier start is kept."""
+        properties = self.folder / "server.properties"
+        tool = ("kafka.tools.StorageTool", "format", "--ignore-formatted", "--standalone")
+        formatting = process.start(
+            [*_java(), *tool, "--cluster-id", _CLUSTER, "--config", properties], log=self.log
+        )
+        assert formatting.wait() == 0, process.last_line(self.log)
+        self._child = process.start([*_java(), "kafka.Kafka", properties], log=self.log)
+        wait_until(self._answers, what="the Kafka broker")
+
+    def stop(self) -> None:
+        if self._child is not None:
+            process.stop(self._child, signal.SIGTERM, seconds=_STOP_SECONDS)
+
+    def _answers(self) -> bool:
+        assert self._child is not None
+        assert self._child.poll() is None, f"the broker ended: {self.log.read_text()[-2000:]}"
+        try:
+            return bool(self.admin.list_topics(timeout=1).brokers)
+        except KafkaException:
+            return False
+
+    def make(self, topic: str, partitions: int = 1) -> None:
+        self.admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_REQUEST_SECONDS)
+        wait_until(lambda: self.partitions(topic) == partitions)
+
+    def partitions(self, topic: str) -> int | None:
+        """Return the number of partitions that have a leader; None for an unknown topic."""
+        found = self.admin.list_topics(timeout=_REQUEST_SECONDS).topics.get(topic)
+        if found is None:
+            return None
+        return sum(each.leader >= 0 for each in found.partitions.values())
+
+    def send(self, topic: str, *records: Sent) -> None:
+        """Send the records in order; raises the first error of the broker."""
+        errors: list[object] = []
+        producer = Producer({"bootstrap.servers": self.servers, "acks": "all"})
+        for each in records:
+            producer.produce(
+                topic,
+                each.value,
+                each.key,
+                partition=each.partition,
+                timestamp=each.at,
+                headers=list(each.headers),
+                on_delivery=lambda error, _: errors.append(error) if error else None,
+            )
+        assert producer.flush(_REQUEST_SECONDS) == 0
+        assert errors == []
+
+    def messages(self, topic: str) -> list[Message]:
+        """Return all messages of a topic, partition by partition."""
+        return messages_of(self.servers, topic)
+
+
+@contextmanager
+def running() -> Iterator[KafkaBroker]:
+    """Run a broker until the block ends; its log is in its temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="arrester-kafka-", dir=scratch.FOLDER) as folder:
+        broker = KafkaBroker(Path(folder))
+        try:
+            broker.start()
+            yield broker
+        finally:
+            broker.stop()
+
+
+def connector() -> list[Path]:
+    """Return the archives of the connector for this Spark; none if they are not downloaded."""
+    minor = ".".join(version("pyspark").split(".")[:2])
+    return sorted((REPOSITORY / f"build/jars/kafka-{minor}").glob("*.jar"))
+
+
+def _java() -> list[str]:
+    home = os.environ.get("JAVA_HOME")
+    jars = subprocess.run(
+        ["scripts/jars", "kafka-server"], cwd=REPOSITORY, stdout=subprocess.PIPE, check=True
+    )
+    java = f"{home}/bin/java" if home else "java"
+    return [java, *_JVM, "-cp", f"{jars.stdout.decode().strip()}/*"]
