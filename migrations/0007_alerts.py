@@ -154,6 +154,7 @@ class Migration(migrations.Migration):
                         base_field=models.TextField(), default=list, size=None
                     ),
                 ),
+                ("critical", models.BooleanField(default=False)),
                 ("text", models.TextField()),
                 ("created_at", models.DateTimeField()),
                 ("status", models.TextField()),

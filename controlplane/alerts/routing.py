@@ -52,8 +52,8 @@ def _fire(rule: AlertRule, open_alerts: Iterable[Alert], now: datetime) -> None:
     if not wanted:
         return
     sent = _sent(rule, [each.id for each in wanted])
-    throttled = _applications_since(rule, now - timedelta(seconds=rule.throttle_seconds))
-    new = [each for each in wanted if each.id not in sent and each.application not in throttled]
+    throttled = _throttled(rule, now)
+    new = [each for each in wanted if each.id not in sent and _key(each) not in throttled]
     if new:
         add(rule, rule.channel, MessageKind.FIRED, new, now=now)
 
@@ -66,12 +66,25 @@ def _sent(rule: AlertRule, ids: Sequence[int]) -> set[int]:
     return {id for alerts in messages.values_list("alerts", flat=True) for id in alerts}
 
 
-def _applications_since(rule: AlertRule, since: datetime) -> set[str]:
-    """Return the applications that a rule has sent a message about since a time."""
+def _throttled(rule: AlertRule, now: datetime) -> set[tuple[str, bool]]:
+    """Return the applications, each with a severity, that a rule has sent a message about lately.
+
+    A critical alert waits for no message without one.
+    """
     messages = AlertMessage.objects.filter(
-        rule=rule, kind=MessageKind.FIRED.value, created_at__gt=since
+        rule=rule,
+        kind=MessageKind.FIRED.value,
+        created_at__gt=now - timedelta(seconds=rule.throttle_seconds),
     )
-    return {name for names in messages.values_list("applications", flat=True) for name in names}
+    throttled = set()
+    for names, critical in messages.values_list("applications", "critical"):
+        for name in names:
+            throttled |= {(name, False), (name, critical)}
+    return throttled
+
+
+def _key(alert: Alert) -> tuple[str, bool]:
+    return alert.application, alert.critical
 
 
 def _follow_up(rules: Sequence[AlertRule], now: datetime) -> None:
@@ -148,14 +161,15 @@ def preview(rule: AlertRule, *, now: datetime) -> list[tuple[datetime, list[Aler
     opened = Alert.objects.filter(opened_at__gt=now - timedelta(days=1)).order_by("opened_at", "id")
     throttle = timedelta(seconds=rule.throttle_seconds)
     messages: list[tuple[datetime, list[Alert]]] = []
-    by_application: dict[str, tuple[datetime, list[Alert]]] = {}
+    newest: dict[tuple[str, bool], tuple[datetime, list[Alert]]] = {}
     for alert in opened:
         if not matches(rule, alert) or (is_quiet(rule, alert.opened_at) and not alert.critical):
             continue
-        at, about = by_application.get(alert.application, (None, []))
+        at, about = newest.get(_key(alert), (None, []))
         if at is None or alert.opened_at - at > throttle:
             at, about = alert.opened_at, []
-            by_application[alert.application] = at, about
+            # A message with a critical alert is also the newest one for the others.
+            newest[alert.application, False] = newest[_key(alert)] = at, about
             messages.append((at, about))
         about.append(alert)
     return messages

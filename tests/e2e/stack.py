@@ -84,7 +84,8 @@ class Stack:
 
     def run(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
         """Start a process whose output goes to `<folder>/<name>.log`."""
-        env = os.environ | {"ARRESTER_SPOOL": str(self.folder / "spool")}
+        spool = {"ARRESTER_SPOOL": str(self.folder / "spool")}
+        env = os.environ | spool | {"ARRESTER_URL": self.url}
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 command,
@@ -134,6 +135,21 @@ class Stack:
         except ProcessLookupError:
             return
         process.wait(PATIENCE_SECONDS)
+
+    def cli(self, *words: str) -> str:
+        """Run a command of the command line; return what it prints; fails when it does."""
+        connection = {"ARRESTER_URL": self.url, "ARRESTER_TOKEN": self.token}
+        done = subprocess.run(
+            [sys.executable, "-m", "arrester", *words],
+            cwd=REPOSITORY,
+            env=os.environ | connection,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def manage(self, *words: str) -> str:
         """Run a management command; return what it prints; fails when it does."""

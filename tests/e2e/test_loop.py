@@ -1,14 +1,21 @@
-"""The whole loop in a browser: a record fails, a person looks, acts, and sees what became of it."""
+"""The whole loop: a record fails, a mail arrives, and a person acts in terminal and browser."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.conf import settings
 from playwright.sync_api import Page, expect, sync_playwright
 
+from arrester.controlplane.alerts import configuration
+from arrester.controlplane.alerts.configuration import RuleForm
+from tests.controlplane.alerts.receivers import Mailbox, Receiver, http_receiver, mail_server
 from tests.e2e.conftest import OPERATOR, PASSWORD
 from tests.e2e.stack import Stack, eventually, sink_positions, without_departure
 from tests.e2e.test_faults import check_counts, check_sink, no_held, settled
@@ -40,7 +47,29 @@ def page(stack: Stack) -> Iterator[Page]:
     assert not problems
 
 
-def test_the_loop(stack: Stack, page: Page, rows: list[dict[str, Any]]) -> None:
+@pytest.fixture
+def mailbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
+    """Run an SMTP server for the processes of the stack; request it before `stack`."""
+    with mail_server() as mailbox:
+        monkeypatch.setenv("ARRESTER_SMTP_URL", mailbox.url)
+        environment = replace(settings.ENVIRONMENT, smtp_url=mailbox.url)
+        monkeypatch.setattr(settings, "ENVIRONMENT", environment)
+        yield mailbox
+
+
+@pytest.fixture
+def receiver(mailbox: Mailbox, stack: Stack) -> Iterator[Receiver]:
+    """Run a receiver of webhooks, with a channel and a rule for it and for mail."""
+    with http_receiver() as receiver:
+        configuration.add_channel("ops@example.com", actor="ada")
+        hook, _ = configuration.add_channel(receiver.url, actor="ada")
+        configuration.save_rule(None, RuleForm(name="hook", channel=hook.id), actor="ada")
+        yield receiver
+
+
+def test_the_loop(
+    mailbox: Mailbox, receiver: Receiver, stack: Stack, page: Page, rows: list[dict[str, Any]]
+) -> None:
     stack.start_driver()
     eventually(lambda: stack.get("/api/applications"), what="the application is known")
 
@@ -53,14 +82,30 @@ def test_the_loop(stack: Stack, page: Page, rows: list[dict[str, Any]]) -> None:
     expect(page.get_by_role("cell", name="HA51")).to_be_visible()
     held_by_jfk(stack)
 
-    # Past this record, with a reason.
-    page.get_by_role("button", name="Skip record and resume").click()
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Reason").fill("HA51 really left that late")
-    dialog.get_by_role("button", name="Skip record and resume").click()
+    # Mail and webhook arrive. The link opens the task, or the error if EWR is PAUSED by it too.
+    task_page = page.url
+    text = eventually(lambda: text_about(mailbox, "PAUSED"), what="the mail arrives", seconds=60)
+    (link,) = re.findall(r"http\S+", text)
+    page.goto(link)
+    expect(page.get_by_role("heading", level=1)).to_contain_text(re.compile("JFK|Implausible"))
+    eventually(lambda: causes_of(receiver, "alerts.fired"), what="the webhook arrives", seconds=60)
+    assert "TASKS_PAUSED" in causes_of(receiver, "alerts.fired")
+    page.goto(task_page)
+
+    # Past this record, from a terminal.
+    skip = stack.cli(
+        "skip",
+        "flights/departures/JFK",
+        "--reason",
+        "HA51 really left that late",
+        "--yes",
+        "--drain",
+    )
+    assert "APPLIED" in skip and "no stop since" in skip
     expect(page.get_by_text("Last command:")).to_contain_text("APPLIED")
     expect(page.get_by_role("heading", level=1)).to_contain_text("RUNNING")
     eventually(lambda: stack.task("JFK")["held"] == 0, what="held records have run")
+    page.goto(f"{stack.url}/applications/flights")
 
     # A new run in the same driver, and a pause that the server ends.
     about = {"application": "flights", "pipeline": "departures", "reason": "to see"}
@@ -78,6 +123,7 @@ def test_the_loop(stack: Stack, page: Page, rows: list[dict[str, Any]]) -> None:
     (stack.folder / "repaired").touch()
     page.goto(f"{stack.url}/applications/flights")
     page.get_by_role("button", name="Start rollout").click()
+    dialog = page.get_by_role("dialog")
     dialog.get_by_label("Seconds to observe").fill("0")
     dialog.get_by_role("button", name="Start rollout").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("APPLIED")
@@ -91,8 +137,28 @@ def test_the_loop(stack: Stack, page: Page, rows: list[dict[str, Any]]) -> None:
     check_page_counts(stack, page, failed=without_departure(rows) + 2)
     check_never_interrupted(stack, "LGA")
 
+    eventually(
+        lambda: "TASKS_PAUSED" in causes_of(receiver, "alerts.resolved"), what="the alert ends"
+    )
     shut_down(stack, page)
     stack.manage("rebuild", "--verify")
+
+
+def text_about(mailbox: Mailbox, what: str) -> str:
+    """Return the paragraph of a received mail that has a text; empty without one."""
+    paragraphs = [each for mail in mailbox.messages for each in mail.get_content().split("\n\n")]
+    return next((each for each in paragraphs if what in each), "")
+
+
+def causes_of(receiver: Receiver, kind: str) -> set[str]:
+    """Return the causes of the received alerts of a kind of message."""
+    messages = [json.loads(each.content) for each in receiver.requests]
+    return {
+        alert["cause"]
+        for each in messages
+        if each["type"] == kind
+        for alert in each["data"]["alerts"]
+    }
 
 
 def held_by_jfk(stack: Stack) -> None:

@@ -144,6 +144,27 @@ def test_a_thousand_pauses_at_once_are_one_digest(
     assert titles(receiver)[1:] == ["flights/delays: task delays_late PAUSED at position 1"]
 
 
+def test_a_critical_alert_waits_for_no_other_message(
+    redis: Redis, clock: Clock, receiver: Receiver
+) -> None:
+    configuration.add_channel(receiver.url, actor="adam")
+    fold(redis, [*histories.started(), histories.failed(3)])
+    clock.update()
+    paused(redis)
+    clock.update(after=SHORT)
+    assert causes(receiver) == ["ERROR_NEW", "TASKS_PAUSED"]
+    fold(redis, histories.paused(9, key="LGA"))
+    other = replace(FAILURE, fingerprint="1-00000000000000ff")
+    fold(redis, [histories.event(TaskPaused(task="EWR", position=1, failure=other))])
+    clock.update(after=SHORT)
+    assert len(receiver.requests) == 2
+    every = models.AlertRule(name="all", throttle_seconds=300)
+    previewed = routing.preview(every, now=clock.now)
+    assert [[each.cause for each in about] for _, about in previewed] == [
+        ["ERROR_NEW"], ["TASKS_PAUSED", "TASKS_PAUSED"],
+    ]  # fmt: skip
+
+
 def test_a_task_that_is_resumed_and_stops_again_is_the_same_alert(
     redis: Redis, clock: Clock, receiver: Receiver
 ) -> None:
