@@ -5,8 +5,8 @@ PY := .venv/bin/python
 STAMP := .venv/.stamp
 ARGS ?=
 SMOKE := 3.5 4.0
-# Java archives for the tests: a Kafka broker, and Spark's connector for the newest version.
-JARS := kafka-server kafka-4.3
+# Java archives for the tests: a Kafka broker, and Spark's connector.
+JARS := kafka-server kafka-4.0 kafka-4.3
 k ?=
 # The suite waits more than it computes: four processes, each with servers and a Spark of its own.
 SIDE_BY_SIDE := --numprocesses 4 --dist loadfile --no-loadscope-reorder --durations 25
@@ -47,7 +47,7 @@ conformance: $(STAMP)  ## Kafka's own cases against our code (CONFORMANCE_VECTOR
 	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest tests/conformance $(ARGS)
 
 smoke: $(STAMP)  ## some tests on Spark 3.5 and 4.0, each in its own environment
-	@scripts/spark-venv $(SMOKE) && scripts/jars kafka-server kafka-4.0 >/dev/null
+	@scripts/spark-venv $(SMOKE) && scripts/jars $(JARS) >/dev/null
 	@java=$$(scripts/java) && for minor in $(SMOKE); do python=$(CURDIR)/build/spark-$$minor/bin/python; \
 		JAVA_HOME=$$java PYSPARK_PYTHON=$$python $$python -m pytest -m smoke tests/agents $(ARGS) || exit 1; done
 

@@ -28,6 +28,7 @@ _STOP_SECONDS = 30.0
 _REQUEST_SECONDS = 30.0
 #: As for Spark in the tests: most of it runs once.
 _JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-Dlog4j2.level=WARN")
+#: Retention counts from a record's timestamp, and those of the tests are old.
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -41,6 +42,7 @@ offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
+log.retention.ms=-1
 """
 
 

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-_SECONDS = 10.0
+_SECONDS = 30.0
 
 
 def messages_of(servers: str, topic: str) -> list[Message]:
     """Return all messages of a topic, partition by partition."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "tests"})
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "tests", "enable.auto.commit": False}
+    )
     try:
         partitions = consumer.list_topics(topic, timeout=_SECONDS).topics[topic].partitions
-        found: list[Message] = []
-        for each in partitions:
-            where = TopicPartition(topic, each, 0)
-            _, end = consumer.get_watermark_offsets(where, timeout=_SECONDS)
-            consumer.assign([where])
-            for _ in range(end):
-                message = consumer.poll(_SECONDS)
-                assert message is not None and message.error() is None
-                found.append(message)
-        return found
+        places = [TopicPartition(topic, each, 0) for each in sorted(partitions)]
+        ends = [consumer.get_watermark_offsets(each, timeout=_SECONDS)[1] for each in places]
+        consumer.assign(places)
+        found = consumer.consume(sum(ends), timeout=_SECONDS) if any(ends) else []
+        assert len(found) == sum(ends)
+        assert [message.error() for message in found] == [None] * len(found)
+        return sorted(found, key=lambda message: (message.partition() or 0, message.offset() or 0))
     finally:
         consumer.close()

@@ -52,6 +52,17 @@ def test_the_versions_that_are_named_are_those_that_the_tests_have() -> None:
     kafka = (REPOSITORY / "docs" / "how-to" / "kafka.md").read_text()
     assert f"spark-sql-kafka-0-10_2.13:{pinned('pyspark')} " in kafka
 
+    def revision(part: str) -> str:
+        """Return the version of the first artifact, which names the part."""
+        artifacts = (REPOSITORY / "tests" / "jars" / f"kafka-{part}.xml").read_text()
+        return str(re.findall(r'<dependency .* rev="(.+?)"', artifacts)[0])
+
+    tested = (
+        f"a broker of Kafka {revision('server')}, on Spark 4.0 with the connector {revision('4.0')}"
+        f" and on Spark 4.3 with the connector {revision('4.3')}."
+    )
+    assert tested in " ".join(readme.split())
+
 
 def test_the_columns_of_dead_letters_are_documented() -> None:
     page = (REPOSITORY / "docs" / "reference" / "dead-letters.md").read_text()
