@@ -31,6 +31,7 @@ LISTS = (
     "dead-letters",
     "held",
     "instances",
+    "alerts",
     "audit",
     "quarantine",
     "settings",
@@ -120,7 +121,20 @@ def story() -> str:
         each.beats()
         # As long as the pictures take.
         redis_client.client().expire(redis_keys.heartbeat(each.application, each.instance), 600)
+    alert()
     return task.digest
+
+
+def alert() -> None:
+    """Find the alerts, and show their message as if Slack had accepted it."""
+    from arrester.controlplane import alerts, models
+    from arrester.controlplane.alerts import configuration
+
+    address = "https://hooks.slack.com/services/T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"
+    configuration.add_channel(address, "data on call", actor="ana")
+    now = datetime.now(UTC)
+    alerts.update(now=now)
+    models.AlertMessage.objects.update(status="SENT", attempts=1, sent_at=now)
 
 
 def first_pages(browser: Browser, url: str) -> None:
@@ -150,6 +164,7 @@ def all_pages(browser: Browser, url: str, task: str) -> None:
         ("/applications/flights?tab=errors&range=24h", "application-errors"),
         *((f"/applications/flights?tab={tab}", f"application-{tab}") for tab in TABS),
         *((f"/{name}", name) for name in LISTS),
+        ("/alerts/settings", "alert-settings"),
         ("/errors", "errors"),
     ):
         page.goto(path)
