@@ -112,7 +112,15 @@ def _notify(url: str, message: MessageText) -> None:
     """Send a message by Apprise, whose log has the reason of a failure."""
     import apprise
 
-    service = apprise.Apprise()
+    # Opsgenie closes an alert by the id that its first message was answered with.
+    folder = settings.ENVIRONMENT.home / "apprise"
+    asset = apprise.AppriseAsset(
+        app_id="Arrester",
+        app_desc="Arrester",
+        storage_path=str(folder),
+        storage_mode=apprise.PersistentStoreMode.FLUSH,
+    )
+    service = apprise.Apprise(asset=asset)
     options = {"cto": TIMEOUT_SECONDS, "rto": TIMEOUT_SECONDS}
     joined = "&" if "?" in url else "?"
     timeouts = "&".join(f"{name}={value}" for name, value in options.items())

@@ -32,6 +32,7 @@ class Receiver:
 
     url: str = ""
     status: int = 200
+    answer: bytes = b""
     requests: list[Request] = field(default_factory=list)
 
 
@@ -45,8 +46,9 @@ def http_receiver() -> Iterator[Receiver]:
             content = self.rfile.read(int(self.headers["Content-Length"]))
             receiver.requests.append(Request(self.path, dict(self.headers.items()), content))
             self.send_response(receiver.status)
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Length", str(len(receiver.answer)))
             self.end_headers()
+            self.wfile.write(receiver.answer)
 
         def log_message(self, *_: Any) -> None:
             pass

@@ -7,9 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from django.conf import settings
 from redis import Redis
 
 from arrester.controlplane import models
@@ -19,7 +22,7 @@ from arrester.controlplane.domain.errors import InvalidValue
 from tests import services
 from tests.controlplane.alerts.conftest import Clock
 from tests.controlplane.alerts.receivers import Receiver
-from tests.controlplane.alerts.test_alerts import paused, resumed
+from tests.controlplane.alerts.test_alerts import paused, resolve_error, resumed
 
 SHORT = timedelta(seconds=5)
 
@@ -135,6 +138,33 @@ def test_incidents_of_pagerduty_are_resolved_with_their_key(
     assert (first["event_action"], second["event_action"]) == ("trigger", "resolve")
     assert first["dedup_key"] == second["dedup_key"]
     assert first["payload"]["severity"] == "critical"
+
+
+def test_an_alert_of_opsgenie_is_closed_by_another_process(
+    redis: Redis,
+    clock: Clock,
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    from apprise.plugins import opsgenie
+
+    monkeypatch.setattr(settings, "ENVIRONMENT", replace(settings.ENVIRONMENT, home=tmp_path))
+    monkeypatch.setattr(opsgenie, "OPSGENIE_API_LOOKUP", {"us": receiver.url})
+    receiver.answer = b'{"requestId": "r-1"}'
+    configuration.add_channel(f"opsgenie://{'a' * 36}", actor="adam")
+    paused(redis)
+    clock.update()
+    # Each message is sent by an object of its own, which knows what is in the folder only.
+    resumed(redis)
+    clock.update(after=SHORT)
+    resolve_error()
+    clock.update(after=SHORT)
+    clock.update(after=RESOLVE_AFTER)
+    assert [each.path for each in receiver.requests] == [
+        "/hook",
+        "/hook/r-1/close?identifierType=id",
+    ]
 
 
 def test_the_smtp_server_has_an_encryption_and_a_login() -> None:
