@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, date, datetime, timedelta
 
 import msgspec
@@ -22,6 +23,8 @@ BUCKETS = timedelta(days=400)
 #: The day of an id and of our clock may differ by their clocks.
 MARGIN = timedelta(days=2)
 Report = Callable[[str], None]
+#: Shows the progress for an application, whose events are read up to a position.
+ShowProgress = Callable[[str, int], AbstractContextManager[rebuild.Progress]]
 
 
 class Retained(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,8 +37,18 @@ class Retained(msgspec.Struct, frozen=True, kw_only=True):
     busy: tuple[str, ...] = ()
 
 
+def show_nothing(_application: str, _position: int) -> AbstractContextManager[rebuild.Progress]:
+    """Show no progress."""
+    return nullcontext(rebuild.silent)
+
+
 def retain(
-    *, days: int, replay_days: int, now: datetime | None = None, report: Report = log.info
+    *,
+    days: int,
+    replay_days: int,
+    now: datetime | None = None,
+    report: Report = log.info,
+    progress: ShowProgress = show_nothing,
 ) -> Retained:
     """Keep the events of the last `days` days, and the ids of batches for `replay_days`.
 
@@ -46,7 +59,7 @@ def retain(
     """
     now = now or datetime.now(UTC)
     before = now.date() - timedelta(days=days)
-    bases, refused, busy = _make_bases(before, now=now, report=report)
+    bases, refused, busy = _make_bases(before, now=now, report=report, progress=progress)
     store.delete_handled_entries(before=now - timedelta(days=days))
     if refused:
         raise refused[0]
@@ -64,7 +77,7 @@ def retain(
 
 
 def _make_bases(
-    before: date, *, now: datetime, report: Report
+    before: date, *, now: datetime, report: Report, progress: ShowProgress
 ) -> tuple[dict[str, int], list[ArresterError], list[str]]:
     """Make a base of each application; return their positions, the refusals, and the applications
     that are being rebuilt."""
@@ -78,7 +91,7 @@ def _make_bases(
                     report(f"{stream.application}: its views are being rebuilt; nothing is dropped")
                     busy.append(stream.application)
                     continue
-                position = _make_base(stream.application, before, now=now)
+                position = _make_base(stream.application, before, now=now, progress=progress)
         except (NotVerified, BrokenState) as exc:
             _record_refusal(stream.application, exc, now=now)
             refused.append(exc)
@@ -100,14 +113,17 @@ def _record_refusal(application: str, refusal: ArresterError, *, now: datetime) 
     )
 
 
-def _make_base(application: str, before: date, *, now: datetime) -> int | None:
+def _make_base(
+    application: str, before: date, *, now: datetime, progress: ShowProgress = show_nothing
+) -> int | None:
     """Make and verify a base at the last event before a day; return its position if it is new."""
     last, base = store.last_before(application, before), store.base(application)
     if last is None or last[0] <= base.position:
         _forget_buckets(application, before=now - BUCKETS)
         return None
     position, received_at = last
-    derived = rebuild.derive(application, until=position)
+    with progress(application, position) as show:
+        derived = rebuild.derive(application, until=position, progress=show)
     # The views at the position, according to snapshots.
     at_snapshot = state_at_position.at(application, position)
     if _packed(at_snapshot) != _packed(derived.state):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 from django.conf import settings
@@ -9,6 +10,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.history import retention
+from arrester.controlplane.history.rebuild import Progress
+from arrester.controlplane.management.progress import progress
 
 
 class Command(BaseCommand):
@@ -26,7 +29,10 @@ class Command(BaseCommand):
             raise CommandError("--days must be at least 1: today is never dropped")
         try:
             done = retention.retain(
-                days=days, replay_days=environment.replay_days, report=self.stdout.write
+                days=days,
+                replay_days=environment.replay_days,
+                report=self.stdout.write,
+                progress=self._progress,
             )
         except ArresterError as exc:
             raise CommandError(str(exc)) from exc
@@ -36,3 +42,9 @@ class Command(BaseCommand):
             )
         if not done.bases and not done.dropped.partitions:
             self.stdout.write(f"no events are older than {days} days")
+
+    def _progress(self, application: str, position: int) -> AbstractContextManager[Progress]:
+        # The log of a service has a line for each result only.
+        if not self.stdout.isatty():
+            return retention.show_nothing(application, position)
+        return progress(self.stdout, application, position)

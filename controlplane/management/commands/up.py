@@ -11,7 +11,8 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
+from shutil import get_terminal_size
+from typing import Any, BinaryIO
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -111,21 +112,41 @@ class Command(BaseCommand):
             (["migrate", "--verbosity", "1"], {"DATABASE_URL": owner}),
             (["bootstrap"], passwords),
         ):
-            done = subprocess.run(
-                [sys.executable, "-m", "arrester", *words],
-                cwd=environment.home,
-                env=env | extra,
-                check=False,
-                capture_output=True,
-                text=True,
-            )
-            if done.returncode != 0:
-                last = (done.stderr.strip() or "no message").rsplit("\n", 1)[-1]
-                (servers.home.logs / "migrate.log").write_text(done.stdout + done.stderr)
-                raise CommandError(
-                    f"`arrester {words[0]}` failed: {last}."
-                    f" Complete output: {servers.home.logs / 'migrate.log'}"
-                )
+            log = servers.home.logs / f"{words[0]}.log"
+            command = [sys.executable, "-m", "arrester", *words]
+            with (
+                log.open("wb") as output,
+                subprocess.Popen(
+                    command,
+                    cwd=environment.home,
+                    env=env | extra,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                ) as process,
+            ):
+                try:
+                    last = self._show_output(process, output)
+                except BaseException:
+                    process.kill()
+                    raise
+            if process.returncode != 0:
+                raise CommandError(f"`arrester {words[0]}` failed: {last}. Complete output: {log}")
+
+    def _show_output(self, process: subprocess.Popen[bytes], log: BinaryIO) -> str:
+        """Write the output of a process to a log; on a terminal also show its newest line, such as
+        the migration in progress. Return the last line."""
+        assert process.stdout is not None
+        written = b""
+        while part := os.read(process.stdout.fileno(), 4096):
+            log.write(part)
+            written += part
+            if self.stdout.isatty():
+                width = get_terminal_size().columns - 7
+                self.stdout.write(f"\r\x1b[K      {_last_line(written)[:width]}", ending="")
+                self.stdout.flush()
+        if self.stdout.isatty():
+            self.stdout.write("\r\x1b[K", ending="")
+        return _last_line(written) or "no message"
 
     def _wait_for_web(self, port: int) -> None:
         deadline = time.monotonic() + WEB_START_SECONDS
@@ -153,6 +174,10 @@ class Command(BaseCommand):
             if not server.alive():
                 self.report(f"{server.name} exited; restarting it (log: {server.log})")
                 server.start()
+
+
+def _last_line(output: bytes) -> str:
+    return output.decode(errors="replace").strip().rpartition("\n")[2].strip()
 
 
 def _child_environment(environment: Environment, servers: embedded.Servers) -> dict[str, str]:

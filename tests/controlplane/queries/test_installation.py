@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 from redis import Redis
 
-from arrester.controlplane import embedded, queries
+from arrester.controlplane import embedded, models, queries
 from arrester.controlplane.domain.events import InstanceStarted
 from arrester.controlplane.queries.operation.installation import clock, disk
 from tests.dashboard.story import VERSIONS, Story
@@ -49,6 +49,10 @@ def test_agents_entries_and_settings_are_checked(
     new.report(InstanceStarted(host="a", pid=1, versions={**VERSIONS, "agent": "99.0"}))
     old.report(InstanceStarted(host="b", pid=2, versions={"agent": "0.1.0"}))
     new.send(b"not a batch")
+    now = datetime.now(UTC)
+    models.AlertChannel.objects.create(
+        name="mail", service="Email", secret=b"", created_at=now, failing_since=now, error="refused"
+    )
     risky = replace(settings.ENVIRONMENT, debug=True, allowed_hosts=["arrester.example"])
     monkeypatch.setattr(settings, "ENVIRONMENT", risky)
     redis.config_set("maxmemory-policy", "allkeys-lru")
@@ -58,6 +62,7 @@ def test_agents_entries_and_settings_are_checked(
         redis.config_set("maxmemory-policy", "noeviction")
     assert findings["new on a, pid 1: 99.0, newer than 0.2.0"].level is queries.Level.ERROR
     assert findings["old on b, pid 2: 0.1.0"].level is queries.Level.WARNING
+    assert findings["mail fails for 0 s: refused"].level is queries.Level.ERROR
     assert findings["1 invalid entries"].level is queries.Level.WARNING
     assert findings["0 for arrester.example"].level is queries.Level.WARNING
     assert findings["allkeys-lru"].level is queries.Level.ERROR
@@ -90,7 +95,10 @@ def test_a_check_of_an_unreachable_redis_is_a_finding_and_the_others_run(
 )
 def test_clocks_are_compared(ahead: float, level: str) -> None:
     [finding] = clock.compared("x", lambda: datetime.now(UTC) + timedelta(seconds=ahead))
-    assert (finding.level.value, finding.value) == (level, f"{ahead:+.1f} s to the web process")
+    assert finding.level.value == level
+    seconds, unit = finding.value.split(maxsplit=1)
+    assert float(seconds) == pytest.approx(ahead, abs=0.9)
+    assert unit == "s to the web process"
 
 
 def test_a_full_disk_is_an_error_and_an_unknown_folder_none(

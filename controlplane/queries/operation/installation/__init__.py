@@ -36,6 +36,7 @@ CHECKS: tuple[Check, ...] = (
     processing_checks.fold_lag,
     processing_checks.quarantine,
     processing_checks.retention,
+    processing_checks.alert_channels,
     processing_checks.agents,
 )
 

@@ -23,7 +23,8 @@ def compared(check: str, read: Callable[[], datetime]) -> Iterator[Finding]:
     other = read()
     after = datetime.now(UTC)
     ahead = other - (before + (after - before) / 2)
-    value = f"{ahead.total_seconds():+.1f} s to the web process"
+    # Without a negative zero.
+    value = f"{round(ahead.total_seconds(), 1) + 0.0:+.1f} s to the web process"
     if abs(ahead) > _ERROR:
         yield error(check, value, ADVICE)
     elif abs(ahead) > _WARNING:

@@ -9,6 +9,7 @@ from django.conf import settings
 from packaging.version import InvalidVersion, Version
 
 from arrester import __version__
+from arrester.controlplane import models
 from arrester.controlplane.domain.wire.command_codec import REPORTED_AS, VERSION
 from arrester.controlplane.queries.current_state.instances import RunningInstance, instance_page
 from arrester.controlplane.queries.operation import health
@@ -83,6 +84,18 @@ def retention() -> Iterator[Finding]:
         yield error("retention", f"refused for {each.application}: {each.reason}", advice)
     if not refusals:
         yield ok("retention", f"{settings.ENVIRONMENT.retention_days} days")
+
+
+def alert_channels() -> Iterator[Finding]:
+    """Report channels whose last message was not sent."""
+    channels = models.AlertChannel.objects.order_by("name")
+    failing = [(each, each.failing_since) for each in channels if each.failing_since is not None]
+    for each, since in failing:
+        value = f"{each.name} fails for {_age(since)}: {each.error}"
+        advice = "Correct its address on the page of the alert channels, and send a test."
+        yield error("alert channel", value, advice)
+    if not failing:
+        yield ok("alert channels", f"{len(channels):,} channels, none fails")
 
 
 def agents() -> Iterator[Finding]:
