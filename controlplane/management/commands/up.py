@@ -235,7 +235,9 @@ def _server_commands(environment: Environment) -> dict[str, list[str | Path]]:
     """Return the command of each process of the server, by its name."""
     python = sys.executable
     celery = [python, "-m", "celery", "-A", "arrester.controlplane"]
-    worker = [*celery, "worker", "--loglevel", "INFO"]
+    # Mingle, which nothing here needs, retries forever if Redis ends while it starts: such a worker
+    # would outlive a killed `up`.
+    worker = [*celery, "worker", "--loglevel", "INFO", "--without-mingle"]
     return {
         "wake": [python, "-m", "arrester", "wake"],
         "worker": [*worker, "--queues", FOLDS, "--concurrency", "2"],
