@@ -173,6 +173,7 @@ def test_a_task_that_is_resumed_and_stops_again_is_the_same_alert(
     clock.update()
     resumed(redis)
     clock.update(after=SHORT)
+    clock.update(after=SHORT)
     fold(redis, [histories.event(TaskPaused(task="JFK", position=7, failure=FAILURE), minute=9)])
     clock.update(after=SHORT)
     clock.update(after=10 * MINUTE)

@@ -45,6 +45,8 @@ def test_a_worker_killed_at_any_step_loses_no_message(
     clock.update()
     if step in ("leased", "accepted"):
         assert len(receiver.requests) == messages
+        assert outbox.channels_to_send(now=datetime.now(UTC)) == []
+        assert outbox.send_pending(models.AlertChannel.objects.get().id) == 0
         models.AlertChannel.objects.update(leased_until=datetime.now(UTC) - SHORT)
     clock.update(after=SHORT)
     clock.update(after=SHORT)
