@@ -11,6 +11,7 @@ REST_COMMANDS: dict[str, dict[str, str]] = {
         "errors": "lists",
         "failures": "lists",
         "commands": "lists",
+        "alerts": "lists",
         "dead-letters": "lists",
         "show": "show",
         "tail": "tail",

@@ -1,4 +1,4 @@
-"""The lists: applications, tasks, error groups, failures, commands and dead letters."""
+"""The lists: applications, tasks, error groups, failures, commands, alerts and dead letters."""
 
 from __future__ import annotations
 
@@ -163,6 +163,31 @@ def commands(
     )
     filters["task"] = _task_id(session, task)
     _print_list(session, "commands", columns, application, limit, "no commands yet", **filters)
+
+
+@click.command()
+@APPLICATION
+@click.option("--all", "resolved", is_flag=True, help="Resolved alerts too, newest first.")
+@LIMIT
+@with_session
+def alerts(session: Session, *, application: str | None, resolved: bool, limit: int) -> None:
+    """List open alerts, the critical ones first."""
+    columns: tuple[Column, ...] = (
+        ("ID", "id"),
+        ("SEVERITY", lambda row: "critical" if row["critical"] else "warning"),
+        ("SINCE", lambda row: age(row["since"])),
+        ("RESOLVED", lambda row: age(row["resolved_at"]) if row["resolved_at"] else None),
+        ("ALERT", lambda row: output.message(row["title"])),
+        ("MESSAGES", _messages),
+    )
+    filters = {"open": "false" if resolved else "true"}
+    _print_list(session, "alerts", columns, application, limit, "no open alerts", **filters)
+
+
+def _messages(row: Row) -> str | None:
+    """Return where the messages about an alert went, and their states."""
+    found = [f"{each['channel']} {each['status'].lower()}" for each in row["messages"]]
+    return ", ".join(found) or None
 
 
 @click.command(name="dead-letters")

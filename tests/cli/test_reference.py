@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 
 import pytest
 
 from arrester.cli.command_names import MODULES, SERVER_COMMANDS
+from arrester.controlplane import alerts
 from tests.cli.answering_agent import answering
 from tests.cli.conftest import Arrester
 from tests.cli.examples import ADDRESS, PAGE, comparable, examples, recorded, transcript
@@ -45,6 +47,7 @@ def _build(story: Story) -> None:
     story.pauses("JFK", held=12)
     story.pauses("LGA")
     story.dies_alone("BOS")
+    assert alerts.update(now=datetime.now(UTC))
 
 
 def test_each_command_has_an_example() -> None:
