@@ -14,7 +14,9 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from arrester.controlplane.embedded import process
 from tests import scratch
@@ -98,6 +100,18 @@ class KafkaBroker:
         self.admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_REQUEST_SECONDS)
         wait_until(lambda: self.partitions(topic) == partitions)
 
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        """Let a topic have so many partitions."""
+        wanted = NewPartitions(topic, partitions)
+        self.admin.create_partitions([wanted])[topic].result(_REQUEST_SECONDS)
+        wait_until(lambda: self.partitions(topic) == partitions)
+
+    def configure(self, topic: str, name: str, value: str) -> None:
+        """Set one configuration of a topic."""
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        wanted = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        self.admin.incremental_alter_configs([wanted])[wanted].result(_REQUEST_SECONDS)
+
     def partitions(self, topic: str) -> int | None:
         """Return the number of partitions that have a leader; None for an unknown topic."""
         found = self.admin.list_topics(timeout=_REQUEST_SECONDS).topics.get(topic)
@@ -106,9 +120,20 @@ class KafkaBroker:
         return sum(each.leader >= 0 for each in found.partitions.values())
 
     def send(self, topic: str, *records: Sent) -> None:
-        """Send the records in order; raises the first error of the broker."""
+        """Send the records in order."""
+        self._send(Producer({"bootstrap.servers": self.servers, "acks": "all"}), topic, records)
+
+    def send_in_transaction(self, topic: str, *records: Sent, commit: bool) -> None:
+        """Send the records in a transaction; its end takes an offset too."""
+        producer = Producer({"bootstrap.servers": self.servers, "transactional.id": "tests"})
+        producer.init_transactions(_REQUEST_SECONDS)
+        producer.begin_transaction()
+        self._send(producer, topic, records)
+        end = producer.commit_transaction if commit else producer.abort_transaction
+        end(_REQUEST_SECONDS)
+
+    def _send(self, producer: Producer, topic: str, records: Sequence[Sent]) -> None:
         errors: list[object] = []
-        producer = Producer({"bootstrap.servers": self.servers, "acks": "all"})
         for each in records:
             producer.produce(
                 topic,

@@ -111,7 +111,24 @@ class DeadLetterSender:
     def _attempt(
         self, producer: Any, dead_letters: Sequence[DeadLetter]
     ) -> list[tuple[DeadLetter, Failed]]:
-        """Send all of them and wait for the broker; return those that it refused."""
+        """Send all of them and wait for the broker; return those that it refused.
+
+        A broker refuses a batch that is too large as a whole (KIP-126): its dead letters are sent
+        again in halves, so that only those are refused that are too large alone.
+        """
+        refused = self._send_together(producer, dead_letters)
+        if len(dead_letters) == 1:
+            return refused
+        large = [each for each, failed in refused if failed.cause.names[0] == _TOO_LARGE]
+        refused = [each for each in refused if each[1].cause.names[0] != _TOO_LARGE]
+        middle = len(large) // 2
+        for half in filter(None, (large[:middle], large[middle:])):
+            refused += self._attempt(producer, half)
+        return refused
+
+    def _send_together(
+        self, producer: Any, dead_letters: Sequence[DeadLetter]
+    ) -> list[tuple[DeadLetter, Failed]]:
         from confluent_kafka import KafkaException
 
         refused: list[tuple[DeadLetter, Failed]] = []

@@ -18,7 +18,11 @@ from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.controlplane.domain.events import RecordsDeadLettered, ResumeHow
+from arrester.controlplane.domain.events import (
+    DeadLettersFailed,
+    RecordsDeadLettered,
+    ResumeHow,
+)
 from tests.agents.kafka_cluster import headers_of
 from tests.agents.kafka_records import KafkaRecord, add_records, kafka_source
 from tests.agents.pipeline_bench import Bench
@@ -27,7 +31,7 @@ from tests.kafka_broker import KafkaBroker, Sent, connector
 from tests.patience import wait_until
 from tests.services import REPOSITORY
 
-pytestmark = [pytest.mark.spark, pytest.mark.smoke, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 HOW_TO = "docs/how-to/kafka.md"
 INVALID = Sent(
@@ -109,6 +113,7 @@ def wait_for_rows(spark: SparkSession, folder: Path, *expected: Written) -> None
     assert found() == sorted(expected, key=lambda row: row[:3])
 
 
+@pytest.mark.smoke
 def test_the_pipeline_of_the_how_to(
     connected: SparkSession,
     bench: Bench,
@@ -165,7 +170,8 @@ def test_the_pipeline_of_the_how_to(
     assert headers["__arrester.reason"] == "not an airport of ours"
 
 
-def test_two_topics_with_tombstones_a_pause_and_a_restart(
+@pytest.mark.smoke
+def test_two_topics_with_a_pause_a_restart_transactions_and_a_new_partition(
     connected: SparkSession, bench: Bench, kafka_broker: KafkaBroker, topic: str
 ) -> None:
     second, target, out = f"{topic}-2", f"{topic}-dead-letters", bench.folder / "out"
@@ -176,6 +182,7 @@ def test_two_topics_with_tombstones_a_pause_and_a_restart(
         .option("kafka.bootstrap.servers", kafka_broker.servers)
         .option("subscribe", f"{topic},{second}")
         .option("startingOffsets", "earliest")
+        .option("kafka.isolation.level", "read_committed")
         .option("includeHeaders", "true")
         .load()
     )
@@ -195,9 +202,13 @@ def test_two_topics_with_tombstones_a_pause_and_a_restart(
     bench.stop()
 
     kafka_broker.send(topic, flight("LGA"))
-    kafka_broker.send(second, flight("LGA"))
+    kafka_broker.send_in_transaction(second, flight("XXX"), commit=False)
+    kafka_broker.send_in_transaction(second, flight("LGA"), commit=True)
+    kafka_broker.add_partitions(topic, 2)
+    kafka_broker.send(topic, flight("JFK", partition=1))
     thread = bench.start(guarded(bench, source), **keys)
-    rows.append(as_written(second, 3, flight("LGA")))
+    rows.append(as_written(second, 5, flight("LGA")))
+    rows.append(as_written(topic, 0, flight("JFK", partition=1)))
     wait_for_rows(connected, out, *rows)
     command = TaskCommand(
         f"{topic}-0", how=ResumeHow.SKIP, position=2, command=uuid.uuid4(), actor="ana", reason="x"
@@ -234,3 +245,28 @@ def test_a_missing_topic_of_dead_letters_is_created_as_configured(
     assert kafka_broker.partitions(target) == 3
     [message] = kafka_broker.messages(target)
     assert (message.key(), message.value()) == (None, b"no json")
+
+
+def test_a_dead_letter_that_the_broker_refuses_is_sent_when_the_topic_accepts_it(
+    bench: Bench, kafka_broker: KafkaBroker, topic: str
+) -> None:
+    kafka_broker.make(topic)
+    kafka_broker.configure(topic, "max.message.bytes", "20000")
+    large = KafkaRecord(value=b"x" * 30_000, offset=1)
+    add_records(bench, KafkaRecord(value=b"small", offset=0), large)
+    source, keys = kafka_source(bench), settings(topic, kafka_broker)
+    handler = "arrester.agents.handlers.LogAndContinue"
+    bench.start(guarded(bench, source), **keys, production_exception_handler=handler)
+    bench.wait_for_input()
+    bench.stop()
+    assert bench.deaths == []
+    assert [message.value() for message in kafka_broker.messages(topic)] == [b"small"]
+    [failed] = bench.outbox.of(DeadLettersFailed)
+    # Once more with shortened headers.
+    assert (failed.task, failed.failures, failed.waiting) == ("flights-0", 2, 1)
+
+    kafka_broker.configure(topic, "max.message.bytes", "100000")
+    bench.start(guarded(bench, source), **keys)
+    bench.stop()
+    values = [message.value() for message in kafka_broker.messages(topic)]
+    assert values == [b"small", large.value]
