@@ -68,7 +68,8 @@ def test_wake_searches_for_streams_again(
 def test_the_sweep_of_wake_ignores_a_foreign_key(waker: wake.Waker, requested: list[str]) -> None:
     waker.next_sweep = 0.0
     waker.poll()
-    assert set(requested) == OTHERS | {"arrester.sweep", "arrester.watch"}
+    periodic = {"arrester.sweep", "arrester.watch", "arrester.alert"}
+    assert set(requested) == OTHERS | periodic
     assert set(map(redis_keys.application_of, waker.positions)) == OTHERS
 
 

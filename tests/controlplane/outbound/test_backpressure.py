@@ -163,5 +163,5 @@ def test_the_queue_of_the_broker_is_bounded_without_workers(redis: Redis) -> Non
     redis.delete(FOLDS, DRAINS, redis_keys.pending_drain(APPLICATION))
     waker.next_sweep = 0.0
     waker.poll()
-    # The sweep and the watch; one drain.
-    assert (redis.llen(FOLDS), redis.llen(DRAINS)) == (2, 1)
+    # The three periodic tasks; one drain.
+    assert (redis.llen(FOLDS), redis.llen(DRAINS)) == (3, 1)
