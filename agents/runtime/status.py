@@ -148,12 +148,13 @@ def pipelines_of(threads: Iterable[Thread]) -> tuple[PipelineStatus, ...]:
 
 
 def _pipeline_status(thread: Thread) -> PipelineStatus:
-    tasks = thread.tasks()
+    tasks, state = thread.tasks(), thread.state
     return PipelineStatus(
         pipeline=thread.pipeline_name,
         checkpoint=thread.checkpoint_id,
-        state=thread.state,
-        rows_per_second=thread.rows_per_second,
+        state=state,
+        # Its query may end a moment after the run.
+        rows_per_second=thread.rows_per_second if state is ThreadStatus.RUNNING else None,
         failed=sum(task.failed for task in tasks),
         skipped=sum(task.counters.records_skipped for task in tasks),
         held=sum(task.held for task in tasks),
