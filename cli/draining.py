@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
+from time import monotonic, sleep
 
 import click
 from rich.console import Console
@@ -24,14 +24,14 @@ def wait_until_drained(session: Session, digest: str, subject: str, timeout: flo
         Refused: the task stopped again, or is not processed any more.
         NotApplied: it still holds records after the timeout.
     """
-    deadline = time.monotonic() + timeout
+    deadline = monotonic() + timeout
     task = session.client.get(f"tasks/{digest}")
     total = task["held"]
     with _bar() as progress:
         bar = progress.add_task(output.plain(subject), total=total, rate="")
-        while task["held"] and task["status"] == "RUNNING" and time.monotonic() < deadline:
+        while task["held"] and task["status"] == "RUNNING" and monotonic() < deadline:
             progress.update(bar, completed=total - task["held"], rate=_rate(task))
-            time.sleep(min(_POLL_SECONDS, max(0.0, deadline - time.monotonic())))
+            sleep(min(_POLL_SECONDS, max(0.0, deadline - monotonic())))
             task = session.client.get(f"tasks/{digest}")
             total = max(total, task["held"])
     if task["status"] != "RUNNING":

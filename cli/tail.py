@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
+from time import sleep
 from typing import Any
 
 import click
@@ -36,7 +36,7 @@ def tail(session: Session, *, application: str | None, follow: bool, lines: int)
         _print(session, event)
     try:
         while follow:
-            time.sleep(_POLL_SECONDS)
+            sleep(_POLL_SECONDS)
             cursor = _print_new(session, application, cursor)
     except KeyboardInterrupt:
         return

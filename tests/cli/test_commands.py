@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
@@ -12,7 +11,7 @@ import pytest
 import requests
 from click.shell_completion import ShellComplete
 
-from arrester.cli import client, draining, main
+from arrester.cli import client, draining, main, tail
 from arrester.cli.connection import connection
 from arrester.cli.exit_codes import NotApplied, Refused
 from arrester.cli.session import Session
@@ -84,7 +83,7 @@ def test_a_follower_misses_no_event_while_the_server_is_away(
             case _:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(tail, "sleep", sleep)
     before = queries.positions()["flights"]
     done = arrester("tail", "-f", "-n", "1", "--json")
     assert (done.code, done.err.count("connection reset; trying again")) == (0, 2)
@@ -101,7 +100,7 @@ def test_a_drain_ends_when_no_record_is_held_or_the_task_stops_again(
         story.skips(key, 1)
         story.report(RecordsHeld(task=key, held=1000))
         following = iter(steps)
-        monkeypatch.setattr(time, "sleep", lambda _: next(following)())
+        monkeypatch.setattr(draining, "sleep", lambda _: next(following)())
         draining.wait_until_drained(session, story.task(key).digest, key, timeout)
         assert list(following) == []
 

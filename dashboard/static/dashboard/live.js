@@ -113,7 +113,7 @@ function poll() {
 function show(isConnected) {
   connected = isConnected;
   const state = !wanted() ? "off" : isLost() ? "unreachable" : connected ? "on" : "polling";
-  const words = { on: "Live", off: "Live off", polling: "Polling every 5 s", unreachable: "Unreachable" };
+  const words = { on: "Live", off: "Live off", polling: "Polling", unreachable: "Unreachable" };
   for (const button of document.querySelectorAll("[data-live-switch]")) {
     button.dataset.state = state;
     button.setAttribute("aria-pressed", String(wanted()));

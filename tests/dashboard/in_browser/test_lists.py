@@ -203,13 +203,22 @@ def test_frequent_jobs_need_three_clicks_at_most(
         assert clicks() == 3
 
 
-def test_a_narrow_header_truncates_the_name_and_not_the_lag(page: Page, story: Story) -> None:
+def test_a_narrow_header_truncates_the_name_and_then_the_lag(page: Page, story: Story) -> None:
     page.set_viewport_size({"width": 1280, "height": 800})
     page.goto(reverse("tasks"))
-    page.locator("#position").evaluate("each => { each.textContent = 'long-name '.repeat(40) }")
-    ends = "each => Math.round(each.getBoundingClientRect().right)"
-    assert page.locator("#position").evaluate("each => each.scrollWidth > each.clientWidth")
-    lag = page.locator("#feed .lag")
-    expect(lag).to_contain_text("fold lag")
-    assert lag.evaluate(ends) <= page.locator("#feed").evaluate(ends)
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    expect(page.locator("#feed .lag")).to_contain_text("fold lag")
+    write = "(each, text) => { each.textContent = text }"
+    is_truncated = "each => each.scrollWidth > each.clientWidth"
+    end = "each => Math.round(each.getBoundingClientRect().right)"
+    position, lag = page.locator("#position"), page.locator("#feed .lag")
+    for word, text, lag_is_truncated in (
+        ("Polling", "queue 0 s · fold lag 0 s", False),
+        ("Unreachable", "queue 86400 s · fold lag 86400 s", True),
+    ):
+        page.locator("[data-live-switch] [data-word]").evaluate(write, word)
+        position.evaluate(write, "long-name " * 40)
+        lag.evaluate(write, f" · {text}")
+        assert position.evaluate(is_truncated)
+        assert lag.evaluate(is_truncated) == lag_is_truncated
+        assert lag.evaluate(end) <= page.locator("#feed").evaluate(end)
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
