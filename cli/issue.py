@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from time import monotonic, sleep
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -17,7 +17,7 @@ from arrester.cli.client import Json
 from arrester.cli.exit_codes import InvalidInput, NotApplied, Refused, Unreachable
 from arrester.cli.session import Session, with_options
 from arrester.cli.values import seconds
-from arrester.cli.verdicts import sentence
+from arrester.cli.verdicts import is_final, sentence
 from arrester.cli.waiting import Waiting
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.python_versions import UTC
@@ -70,8 +70,9 @@ def issue(
     Return whether it was issued; a dry run issues nothing.
 
     Raises:
-        Refused: the state forbids it, it was refused or cancelled, or the person declined.
-        NotApplied: it expired, or is not final in time.
+        Refused: the state forbids it, it was refused or cancelled, its task stopped again, or the
+            person declined.
+        NotApplied: it expired, or has no final status or verdict in time.
         Unreachable: the server does not answer; the message has the id for a repetition.
     """
     body = body | ({} if options.reason is None else {"reason": options.reason})
@@ -87,10 +88,13 @@ def issue(
         raise Unreachable(
             f"{error.message} Whether the command was issued is unknown: repeat it with --id {id}"
         ) from None
+    is_decided = True
     if options.wait:
-        command = _final(session, command, subject, options.timeout)
+        command, is_decided = _wait(session, command, subject, options.timeout)
     session.print(command, lambda command: click.echo(_result(command, subject, options)))
-    _raise_for(command, options)
+    _raise_for(command)
+    if not is_decided:
+        raise NotApplied(_undecided(command, options.timeout))
     return True
 
 
@@ -117,21 +121,24 @@ def _confirm(question: str) -> None:
         raise Refused("not confirmed; nothing was issued")
 
 
-def _final(session: Session, command: Json, subject: str, timeout: float) -> Json:
-    """Return the command when it is final, or as it is after the timeout."""
-    deadline = time.monotonic() + timeout
-    delay = 0.1
+def _wait(session: Session, command: Json, subject: str, timeout: float) -> tuple[Json, bool]:
+    """Return the command, and whether its status and verdict are final before the timeout."""
+    deadline = monotonic() + timeout
+    delay, most_held = 0.1, 0
     with Waiting(output.plain(f"{subject}: {command['kind']}"), timeout) as waiting:
         while True:
             try:
                 command = session.client.get(f"commands/{command['id']}")
             except Unreachable:
-                if time.monotonic() >= deadline:
+                if monotonic() >= deadline:
                     raise
-            if command["status"] in FINAL or time.monotonic() >= deadline:
-                return command
+            verdict = command.get("verdict")
+            most_held = max(most_held, verdict["held"] if verdict else 0)
+            is_decided = command["status"] in FINAL and is_final(verdict, most_held)
+            if is_decided or monotonic() >= deadline:
+                return command, is_decided
             waiting.update(command)
-            time.sleep(min(delay, max(0, deadline - time.monotonic())))
+            sleep(min(delay, max(0, deadline - monotonic())))
             delay = min(delay * 1.5, 2.0)
 
 
@@ -157,15 +164,21 @@ def progress_sentence(progress: Json) -> str:
     )
 
 
-def _raise_for(command: Json, options: IssueOptions) -> None:
-    """Raise the error of a command that was not applied; its result is already printed."""
-    status, id = command["status"], command["id"]
+def _raise_for(command: Json) -> None:
+    """Raise the error of a command without success; its result is already printed."""
+    status, id, verdict = command["status"], command["id"], command.get("verdict")
     if status in ("REFUSED", "CANCELLED"):
         raise Refused(f"command {id} is {status}: {command['outcome']}")
     if status == "EXPIRED":
         raise NotApplied(f"command {id} is EXPIRED: {command['outcome']}")
-    if options.wait and status not in FINAL:
-        waited = output.duration(options.timeout)
-        raise NotApplied(
-            f"command {id} is {status} after {waited}; `arrester show {id}` has its result"
-        )
+    if verdict and verdict["stop"] is not None:
+        raise Refused(f"command {id} is {status}, but its task {sentence(verdict)}")
+
+
+def _undecided(command: Json, timeout: float) -> str:
+    """Return the error of a command whose status or verdict is not final after the timeout."""
+    status, id = command["status"], command["id"]
+    if status in FINAL:
+        status = f"{status}, but its task has processed no held record"
+    waited = output.duration(timeout)
+    return f"command {id} is {status} after {waited}; `arrester show {id}` has its result"

@@ -17,3 +17,14 @@ def sentence(verdict: Json) -> str:
     if verdict["outcome"] == Outcome.FAILED_AGAIN:
         return f"failed again{where}{attempt}"
     return f"stopped again later{where}"
+
+
+def is_final(verdict: Json | None, most_held: int) -> bool:
+    """Whether a verdict is known: the task has stopped again or processed its failed record.
+
+    That record is the first held one, so the task holds fewer than `most_held`, the most since the
+    command was applied. A command that lets no task continue has no verdict.
+    """
+    if verdict is None or verdict["stop"] is not None:
+        return True
+    return not verdict["held"] or bool(verdict["held"] < most_held)

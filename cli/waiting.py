@@ -42,7 +42,9 @@ class Waiting:
         """Show the state of the command, and the progress of a rollout."""
         progress = command.get("progress")
         if progress is None:
-            self._progress.update(self._task, state=command["status"])
+            verdict = command.get("verdict")
+            held = f", {verdict['held']:,} held records" if verdict else ""
+            self._progress.update(self._task, state=f"{command['status']}{held}")
             return
         done = progress["issued"] - progress["open"]
         state = f"{done:,} of {progress['issued'] + progress['waiting']:,} tasks"

@@ -11,9 +11,9 @@ from django.db import connections
 from msgspec import UNSET
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.events import CommandKind, ResumeHow
+from arrester.controlplane.domain.events import CommandKind, RecordsHeld, ResumeHow
 from arrester.controlplane.domain.state.states import CommandState
-from tests.dashboard.story import Story
+from tests.dashboard.story import NA, Story
 from tests.patience import PATIENCE_SECONDS
 
 _RESUMES = {
@@ -23,14 +23,20 @@ _RESUMES = {
 }
 
 
+#: The reasons of commands that the agent does not apply, and after which the record fails again.
+IGNORED, FAILING = "no agent", "not repaired"
+#: Seconds from the answer to a command until its task has processed its held records.
+_PROCESSING_SECONDS = 0.4
+
+
 @contextmanager
-def answering(story: Story, *, ignored: str | None = None) -> Iterator[None]:
-    """Apply each command for the application of the story, but those with an ignored reason.
+def answering(story: Story) -> Iterator[None]:
+    """Apply the commands for the application of the story, and process held records.
 
     Rollouts advance, too, as a worker does it.
     """
     end = Event()
-    thread = Thread(target=_answer, args=(story, end, ignored))
+    thread = Thread(target=_answer, args=(story, end))
     thread.start()
     try:
         yield
@@ -39,24 +45,29 @@ def answering(story: Story, *, ignored: str | None = None) -> Iterator[None]:
         thread.join(PATIENCE_SECONDS)
 
 
-def _answer(story: Story, end: Event, ignored: str | None) -> None:
+def _answer(story: Story, end: Event) -> None:
     try:
         while not end.wait(0.05):
             page = queries.commands(story.application, open=True)
             for command in page.rows:
                 if command.rollout is not UNSET:
                     actions.advance_rollout(command, now=datetime.now(UTC))
-                elif ignored is None or command.reason != ignored:
-                    _apply(story, command)
+                elif command.reason != IGNORED:
+                    _apply(story, command, end)
     finally:
         connections.close_all()
 
 
-def _apply(story: Story, command: CommandState) -> None:
+def _apply(story: Story, command: CommandState, end: Event) -> None:
     story.fetches(command.id)
     key = "" if command.task is None else command.task.key or ""
     if command.kind in _RESUMES:
-        story.resumes(key, command.id, how=_RESUMES[command.kind])
+        story.resumes(key, command.id, how=_RESUMES[command.kind], held=1)
+        end.wait(_PROCESSING_SECONDS)
+        if command.reason == FAILING:
+            story.pauses(key, cause=NA)
+        else:
+            story.report(RecordsHeld(task=key, held=0))
     elif command.kind is CommandKind.PAUSE_TASK:
         story.pauses_by_hand(key, command.id)
     elif command.kind is CommandKind.SHUT_DOWN_APPLICATION:

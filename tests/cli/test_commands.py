@@ -11,13 +11,13 @@ import pytest
 import requests
 from click.shell_completion import ShellComplete
 
-from arrester.cli import client, draining, main, tail
+from arrester.cli import client, draining, issue, main, tail
 from arrester.cli.connection import connection
 from arrester.cli.exit_codes import NotApplied, Refused
 from arrester.cli.session import Session
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.events import RecordsHeld
-from tests.cli.conftest import Arrester
+from tests.cli.conftest import Arrester, Output
 from tests.dashboard.story import TYPO, Story
 from tests.ports import free_port
 
@@ -89,6 +89,44 @@ def test_a_follower_misses_no_event_while_the_server_is_away(
     assert (done.code, done.err.count("connection reset; trying again")) == (0, 2)
     events = [json.loads(line)["sequence"] for line in done.out.splitlines()]
     assert events == list(range(before, queries.positions()["flights"] + 1))
+
+
+def test_a_wait_ends_with_the_verdict(
+    arrester: Arrester, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def applies(key: str) -> None:
+        [command] = queries.open_commands("flights")
+        story.fetches(command.id)
+        story.resumes(key, command.id, held=5)
+
+    def resumes(key: str, *steps: Callable[[], object]) -> Output:
+        story.pauses(key, held=5)
+        following = iter([lambda: applies(key), *steps])
+        monkeypatch.setattr(issue, "sleep", lambda _: next(following)())
+        done = arrester("resume", f"flights/delays/{key}", "--wait")
+        assert list(following) == []
+        return done
+
+    def holds(key: str, held: int) -> Callable[[], object]:
+        return lambda: story.report(RecordsHeld(task=key, held=held))
+
+    # Records of a later micro-batch are held before the failed record is processed.
+    done = resumes("JFK", holds("JFK", 9), holds("JFK", 8))
+    line = "flights/delays/JFK: RESUME_TASK APPLIED; no stop since; 8 held records left\n"
+    assert done == (0, line, "")
+    done = resumes("LGA", lambda: story.pauses("LGA", held=5))
+    line = "flights/delays/LGA: RESUME_TASK APPLIED; failed again at position 151,974, attempt 2\n"
+    assert (done.code, done.out) == (1, line)
+    assert "is APPLIED, but its task failed again at position 151,974" in done.err
+
+    story.pauses("EWR", held=5)
+    words = ("resume", "flights/delays/EWR", "--id", str(uuid4()), "--json")
+    assert arrester(*words).code == 0
+    applies("EWR")
+    done = arrester(*words, "--wait", "--timeout", "0s")
+    assert done.code == 3
+    assert json.loads(done.out)["verdict"] == {"outcome": "NO_STOP", "stop": None, "held": 5}
+    assert "is APPLIED, but its task has processed no held record after 0s" in done.err
 
 
 def test_a_drain_ends_when_no_record_is_held_or_the_task_stops_again(

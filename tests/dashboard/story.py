@@ -264,12 +264,14 @@ class Story:
         """Report that the instance has fetched a command."""
         self.report(CommandDelivered(command=command))
 
-    def resumes(self, key: str, command: UUID, *, how: ResumeHow = ResumeHow.RETRY) -> None:
-        """Apply a command: the task runs, without held records."""
+    def resumes(
+        self, key: str, command: UUID, *, how: ResumeHow = ResumeHow.RETRY, held: int = 0
+    ) -> None:
+        """Apply a command: the task runs, and still holds some records."""
         resumed = TaskResumed(task=key, how=how, actor="ana")
         self.report(
             resumed,
-            RecordsHeld(task=key, held=0),
+            RecordsHeld(task=key, held=held),
             CommandApplied(command=command),
             caused_by=command,
         )
