@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from uuid import UUID
 
 import msgspec
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
+from arrester.controlplane import queries
 from arrester.controlplane.alerts.causes import AlertCause
 from arrester.controlplane.alerts.text import MessageText
 from arrester.controlplane.domain.errors import NotFound
+from arrester.controlplane.domain.events import (
+    StoredEvent,
+    TaskDied,
+    TaskDismissed,
+    TaskPaused,
+    TaskRestarted,
+    TaskResumed,
+)
+from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state.states import TaskState
 from arrester.controlplane.models import Alert, AlertChannel, AlertMessage, AlertRule
 from arrester.controlplane.queries import paging
@@ -19,6 +30,7 @@ from arrester.controlplane.queries.paging import Page
 
 #: The most channels and rules of a page.
 MOST = 500
+_STOPS = (TaskPaused, TaskDied)
 
 
 class SentMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +38,17 @@ class SentMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     message: AlertMessage
     title: str
+
+
+class _Stop(msgspec.Struct, frozen=True, kw_only=True):
+    """A stop in the history of a task."""
+
+    sequence: int
+    begin: datetime
+    #: None: it lasts.
+    end: datetime | None
+    #: None: a person paused the task.
+    fingerprint: str | None
 
 
 def alerts(
@@ -61,8 +84,7 @@ def messages_of(ids: Iterable[int]) -> dict[int, list[SentMessage]]:
     """Return the messages about some alerts, oldest first."""
     wanted = {*ids}
     by_alert: dict[int, list[SentMessage]] = defaultdict(list)
-    found = AlertMessage.objects.filter(alerts__overlap=[*wanted]).order_by("created_at", "id")
-    for each in _titled(found):
+    for each in _titled(_about(wanted)):
         for id in wanted.intersection(each.message.alerts):
             by_alert[id].append(each)
     return by_alert
@@ -73,16 +95,79 @@ def messages_about_stop(task: TaskState) -> list[SentMessage]:
     since = task.first_stopped
     if since is None or task.failure is None:
         return []
-    lasting = Q(resolved_at=None) | Q(resolved_at__gt=since)
-    ids = Alert.objects.filter(
-        lasting,
+    ids = [id for id, _ in _alerts_about(task.id, [task.failure.fingerprint], since)]
+    return _titled(_about(ids).filter(created_at__gt=since))
+
+
+def messages_by_stop(
+    task: TaskId, events: Sequence[StoredEvent], *, cursor: str | None
+) -> dict[int, list[SentMessage]]:
+    """Return the messages about each stop in a page of a task's history, oldest first.
+
+    The keys are the sequences of the stops. `events` are newest first; `cursor` is the page's.
+    """
+    newer = queries.event_if_kept(task.application, paging.unpack(cursor, int) or 0)
+    stops = [*_stops(events, None if newer is None else newer.event.occurred_at)]
+    if not stops:
+        return {}
+    since = stops[-1].begin
+    alerts = _alerts_about(task, [each.fingerprint or "" for each in stops], since)
+    found = _titled(_about(id for id, _ in alerts).filter(created_at__gt=since))
+    by_stop: dict[int, list[SentMessage]] = defaultdict(list)
+    stop_of: dict[UUID, int] = {}
+    for sent in found:
+        # A message that escalates or ends an alert belongs to the first one about it.
+        sequence = stop_of.get(sent.message.about or sent.message.id)
+        if sequence is None:
+            fingerprints = {name for id, name in alerts if id in sent.message.alerts}
+            sequence = _stop_at(stops, sent.message.created_at, fingerprints)
+        if sequence is not None:
+            stop_of[sent.message.id] = sequence
+            by_stop[sequence].append(sent)
+    return dict(by_stop)
+
+
+def _stops(events: Sequence[StoredEvent], end: datetime | None) -> Iterator[_Stop]:
+    """Yield the stops among events, newest first; `end` is the time of the next newer event."""
+    for stored in events:
+        at, data = stored.event.occurred_at, stored.event.data
+        if isinstance(data, _STOPS):
+            fingerprint = None if data.failure is None else data.failure.fingerprint
+            yield _Stop(sequence=stored.sequence, begin=at, end=end, fingerprint=fingerprint)
+        if isinstance(data, (*_STOPS, TaskResumed, TaskRestarted, TaskDismissed)):
+            end = at
+
+
+def _stop_at(stops: Sequence[_Stop], at: datetime, fingerprints: set[str | None]) -> int | None:
+    """Return the sequence of the stop that lasted at a time, if it has one of some causes."""
+    for stop in stops:
+        if stop.begin < at and (stop.end is None or at <= stop.end):
+            about_task = None in fingerprints
+            return stop.sequence if about_task or stop.fingerprint in fingerprints else None
+    return None
+
+
+def _alerts_about(
+    task: TaskId, fingerprints: Sequence[str], since: datetime
+) -> list[tuple[int, str | None]]:
+    """Return the alerts about a task that lasted after a time, with the error that stopped it.
+
+    Without an error it is about this task alone: a command expired, or its record failed again.
+    """
+    stopped = Q(
         cause__in=(AlertCause.TASKS_PAUSED.value, AlertCause.TASKS_DEAD.value),
-        application=task.id.application,
-        pipeline=task.id.pipeline,
-        fingerprint=task.failure.fingerprint,
-    ).values_list("id", flat=True)
-    found = AlertMessage.objects.filter(alerts__overlap=[*ids], created_at__gt=since)
-    return _titled(found.order_by("created_at", "id"))
+        pipeline=task.pipeline,
+        fingerprint__in=fingerprints,
+    )
+    lasting = Q(resolved_at=None) | Q(resolved_at__gt=since)
+    found = Alert.objects.filter(
+        lasting, stopped | Q(subject=task.digest), application=task.application
+    )
+    return [*found.values_list("id", "fingerprint")]
+
+
+def _about(ids: Iterable[int]) -> QuerySet[AlertMessage]:
+    return AlertMessage.objects.filter(alerts__overlap=[*ids]).order_by("created_at", "id")
 
 
 def channels() -> list[AlertChannel]:

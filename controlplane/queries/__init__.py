@@ -100,6 +100,7 @@ from arrester.controlplane.queries.failure_history.failures import (
 )
 from arrester.controlplane.queries.failure_history.history import (
     event,
+    event_if_kept,
     neighbours,
     state_changes,
     task_history,
@@ -148,8 +149,8 @@ __all__ = [
     "PipelinePolicy", "QuarantinedEntry", "SearchResult", "Stop", "Summary", "TaskDetail",
     "TaskFilter", "accounts", "affected", "application", "application_page", "applications",
     "applied_times", "as_of", "as_of_state", "audit", "check_class", "check_group", "check_known",
-    "checkpoints", "command", "commands", "dead_letters", "drain", "event", "examples",
-    "failed_by_application", "failed_by_group", "failures", "feed", "findings", "group",
+    "checkpoints", "command", "commands", "dead_letters", "drain", "event", "event_if_kept",
+    "examples", "failed_by_application", "failed_by_group", "failures", "feed", "findings", "group",
     "group_counts", "group_history", "groups", "groups_by_key", "groups_of", "health", "held",
     "held_in_all", "held_over_time", "instance", "instance_counts", "instance_page", "instances",
     "lag", "lags", "last_heartbeats", "live", "metrics", "neighbours", "notes_on_command",

@@ -196,7 +196,8 @@ def history(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
     view = request.GET.get("view", "")
     view = view if view in VIEWS else "compact"
     read = queries.task_state_changes if view == "compact" else queries.task_history
-    events = read(digest, cursor=request.GET.get("after"))
+    cursor = request.GET.get("after")
+    events = read(digest, cursor=cursor)
     context = {
         "task": detail.state,
         "views": VIEWS.items(),
@@ -204,6 +205,9 @@ def history(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
         "history": events,
         "rows": attempt_folds.rows(events.rows) if view == "compact" else events.rows,
         "json": event_text.as_json(events.rows) if view == "json" else "",
+        "alerts_by_stop": {}
+        if view == "json"
+        else reads.messages_by_stop(detail.state.id, events.rows, cursor=cursor),
     }
     return page(
         request,

@@ -18,7 +18,10 @@ from django.urls import reverse
 from msgspec.structs import replace
 from redis import Redis
 
-from arrester.controlplane import actions, models, queries
+from arrester.controlplane import actions, alerts, models, queries
+from arrester.controlplane.alerts import configuration, outbox, reads
+from arrester.controlplane.alerts.causes import AlertCause
+from arrester.controlplane.alerts.evaluation import RESOLVE_AFTER
 from arrester.controlplane.domain.errors import CommandForbidden
 from arrester.controlplane.domain.events import (
     CommandApplied,
@@ -44,6 +47,7 @@ from arrester.dashboard.components.task_grid import DENSE_FROM
 from arrester.dashboard.pages import applications
 from tests import histories
 from tests.controlplane import streams
+from tests.controlplane.alerts.receivers import http_receiver
 from tests.dashboard.conftest import logged_in, make_user, tiles
 from tests.dashboard.story import NA, POLICY, TYPO, Story, failure
 
@@ -653,6 +657,55 @@ def test_repeated_attempts_are_one_row_of_the_compact_history(
         # In the row, and the first stop after it.
         assert page.count("<b>Task paused</b>") == 4
     assert "attempts-" not in text(operator, f"{url}?view=full")
+
+
+def test_a_history_has_the_messages_about_each_stop(flights: Story, operator: Client) -> None:
+    now = datetime.now(UTC)
+
+    def minutes(number: int) -> timedelta:
+        return timedelta(minutes=number)
+
+    def send(*, ago: timedelta) -> None:
+        assert alerts.update(now=now - ago)
+        outbox.send_pending(channel.id)
+
+    def resume(key: str, *, ago: timedelta) -> None:
+        flights.report(TaskResumed(task=key, how=ResumeHow.RETRY), ago=ago)
+        send(ago=ago)
+        send(ago=ago - RESOLVE_AFTER)
+
+    with http_receiver() as receiver:
+        channel, _ = configuration.add_channel(receiver.url, "night shift", actor="ada")
+        form = configuration.RuleForm(
+            name="paused", channel=channel.id, causes=(AlertCause.TASKS_PAUSED,)
+        )
+        configuration.save_rule(reads.rules()[0].id, form, actor="ada")
+        task = flights.pauses("JFK", ago=minutes(60))
+        send(ago=minutes(59))
+        resume("JFK", ago=minutes(50))
+        flights.pauses("EWR", ago=minutes(40))
+        send(ago=minutes(39))
+        resume("EWR", ago=minutes(35))
+        flights.pauses("JFK", ago=minutes(30))
+        send(ago=minutes(29))
+
+    events = queries.task_state_changes(task.digest, limit=2)
+    second, resumed, first = queries.task_state_changes(task.digest).rows
+    assert events.rows == (second, resumed)
+    shown = reads.messages_by_stop(task, events.rows, cursor=None)
+    older = reads.messages_by_stop(task, (first,), cursor=events.next)
+    kinds = {
+        sequence: [(each.message.kind, each.message.status) for each in sent]
+        for sequence, sent in (shown | older).items()
+    }
+    assert kinds == {
+        second.sequence: [("FIRED", "SENT")],
+        first.sequence: [("FIRED", "SENT"), ("RESOLVED", "SENT")],
+    }
+    page = text(operator, reverse("task-history", args=[task.digest]))
+    row = page.partition(f'<li id="event-{first.sequence}">')[2].partition("</li>")[0]
+    assert "night shift</a> sent" in row and "(resolved) sent" in row
+    assert page.count("night shift</a>") == 3
 
 
 def test_attempts_at_other_positions_or_with_other_events_between_are_rows() -> None:
