@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from io import StringIO
 from uuid import uuid4
@@ -112,6 +117,40 @@ def test_the_rest_of_the_log_can_be_read_from_position_0(
     assert streams.log() == left
     assert [each.sequence for each in left] == list(range(26, left[-1].sequence + 1))
     assert list(store.read(APPLICATION, until=25)) == []
+
+
+@contextmanager
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
+    """Make a pseudo-terminal the output of this process; yield a function that reads it."""
+    master, slave = pty.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+    with open(slave, "w") as file, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", file)
+        yield lambda: os.read(master, 100_000).decode()
+    os.close(master)
+
+
+def test_a_long_command_shows_a_bar_on_a_terminal_and_lines_elsewhere(
+    forty_days: rebuild.Derived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebuild, "PROGRESS_EVERY", 20)
+    with terminal(monkeypatch) as output:
+        call_command("retain", "--days", "35")
+        retained = output()
+        call_command("rebuild")
+        rebuilt = output()
+    assert "the log begins at @15" in retained and "flights @ 85: rebuilt" in rebuilt
+    for shown, bar in ((retained, "0/15"), (rebuilt, "85/85")):
+        assert "\x1b[" in shown and "━" in shown and bar in shown
+        # The bar is gone at the end.
+        assert bar not in shown.rpartition("\x1b[2K")[2]
+
+    lines = StringIO()
+    call_command("rebuild", stdout=lines)
+    call_command("retain", "--days", "30", stdout=lines)
+    assert [each for each in lines.getvalue() if not each.isprintable() and each != "\n"] == []
+    assert "flights: 85 of 85 events\nflights @ 85: rebuilt\n" in lines.getvalue()
+    assert "flights: the log begins at @25\n" in lines.getvalue()
 
 
 def test_retention_drops_nothing_during_a_rebuild_and_does_not_wait(
