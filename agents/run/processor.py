@@ -104,6 +104,8 @@ class Processor:
     begun_batch: int = NO_BATCH
     #: Planned by Spark but not committed; it runs before held records.
     awaited_batch: int | None = None
+    #: Held records per second in the last chunk; None if none of a RUNNING task is left.
+    drained_per_second: float | None = None
     #: The journal's number when no task had held rows to run.
     _idle_at: int = -1
 
@@ -173,7 +175,7 @@ class Processor:
         if self._idle_at == self._ledger.number:
             return False
         if not self._ledger.drainable():
-            self._idle_at = self._ledger.number
+            self._idle_at, self.drained_per_second = self._ledger.number, None
             return False
         self.journal.check_owned()
         with self.jobs.of_held_records(), self.stoppable.set():
@@ -181,7 +183,9 @@ class Processor:
             chunks = self.held_store.next_chunks(self._ledger, limit=self.chunk_records)
         began = time.monotonic()
         taken = self._run_chunks(tuple(replace(each, after=self.last_batch) for each in chunks))
-        self._adapt_chunk_size(taken, seconds=time.monotonic() - began)
+        seconds = time.monotonic() - began
+        self.drained_per_second = taken / seconds
+        self._adapt_chunk_size(taken, seconds=seconds)
         return True
 
     def _adapt_chunk_size(self, taken: int, *, seconds: float) -> None:

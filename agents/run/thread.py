@@ -127,8 +127,12 @@ class PipelineThread:
 
     @property
     def rows_per_second(self) -> float | None:
-        """The rows that Spark processed per second in the last micro-batch; None if unknown."""
-        return self._query_loop.query.rows_per_second if self._loop.is_alive() else None
+        """The rows per second of the last micro-batch, or chunk of held records while some are
+        left; None if unknown."""
+        if not self._loop.is_alive():
+            return None
+        drained = self._engine.processor.drained_per_second
+        return self._query_loop.query.rows_per_second if drained is None else drained
 
     @property
     def was_finished(self) -> bool:

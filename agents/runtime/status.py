@@ -70,7 +70,8 @@ class PipelineStatus:
     pipeline: str
     checkpoint: str
     state: ThreadStatus
-    #: The rows that Spark processed per second in its last micro-batch; None if unknown.
+    #: The rows per second of its last micro-batch, or of held records while it processes those;
+    #: None if unknown.
     rows_per_second: float | None
     #: Failed records and skipped ones, since the creation of the checkpoint.
     failed: int

@@ -124,7 +124,8 @@ class Thread(Protocol):
 
     @property
     def rows_per_second(self) -> float | None:
-        """The rows that Spark processed per second in the last micro-batch; None if unknown."""
+        """The rows per second of the last micro-batch, or chunk of held records while some are
+        left; None if unknown."""
         ...
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from arrester.agents.definition.builder import define
@@ -213,7 +214,17 @@ def test_held_rows_run_in_chunks_in_order_and_a_second_failure_pauses_again(
     bench: Bench, repaired: Path
 ) -> None:
     bench.add(*[("a", n, "bad" if n in (1, 6) else "x") for n in range(8)])
-    thread = bench.start(bench.checking(refusing_bad(repaired)), held_chunk_records=2)
+    rates: list[float | None] = []
+    write = sink_to(bench.folder / "out")
+
+    def sink(df: DataFrame, number: int) -> None:
+        progress = thread.in_progress
+        if progress is not None and progress.input == "held records":
+            rates.append(thread.rows_per_second)
+        write(df, number)
+
+    checked = bench.define().process("check", refusing_bad(repaired), on_error=LogAndPause())
+    thread = bench.start(checked.write(sink), held_chunk_records=2)
     bench.wait_for_input()
     bench.add(*[("a", n, "x") for n in range(8, 12)])
     bench.wait_for_input()
@@ -224,6 +235,10 @@ def test_held_rows_run_in_chunks_in_order_and_a_second_failure_pauses_again(
     assert thread.apply(TaskCommand("a", how=ResumeHow.SKIP, reason="two")).applied
 
     wait_until(lambda: bench.positions("a") == [0, 2, 3, 4, 5, *range(7, 12)], what="all")
+    # The first chunk after a resume has no rate yet: it shows that of the last micro-batch.
+    of_batch, of_chunk = rates[:2]
+    assert of_chunk is not None and 0 < of_chunk != of_batch
+    wait_until(lambda: thread.rows_per_second not in rates[1:], what="the rate of the query")
     assert sorted(each["position"] for each in bench.dead_letters()) == [1, 6]
     bench.stop()
     [task] = server_state(bench.outbox.events).tasks.values()
