@@ -13,7 +13,7 @@ from django.db import IntegrityError, transaction
 from rest_framework.authtoken.models import Token
 
 from arrester.controlplane.domain.errors import InvalidValue, NotFound
-from arrester.controlplane.models import AccountChange
+from arrester.controlplane.models import AuditEntry
 from arrester.controlplane.roles import Role
 
 #: The length of Django's column.
@@ -152,6 +152,6 @@ def _set_role(user: User, role: Role) -> None:
 
 
 def _record(actor: str, name: str, act: AccountAct, detail: str) -> None:
-    AccountChange.objects.create(
-        at=datetime.now(UTC), actor=actor, account=name, act=act.value, detail=detail
+    AuditEntry.objects.create(
+        at=datetime.now(UTC), actor=actor, about=name, act=act.value, detail=detail
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from arrester.controlplane.models import AccountChange
+from arrester.controlplane.models import AuditEntry
 
 #: In place of a person, for the messages that the server sends.
 SERVER = "arrester"
@@ -28,6 +28,6 @@ class AlertAct(StrEnum):
 
 def record(actor: str, about: str, act: AlertAct, detail: str) -> None:
     """Add an entry to the audit: who did what to which channel, rule or application."""
-    AccountChange.objects.create(
-        at=datetime.now(UTC), actor=actor, account=about, act=act.value, detail=detail
+    AuditEntry.objects.create(
+        at=datetime.now(UTC), actor=actor, about=about, act=act.value, detail=detail
     )

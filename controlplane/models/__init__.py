@@ -27,7 +27,7 @@ from arrester.controlplane.models.log import (
     Snapshot,
     Stream,
 )
-from arrester.controlplane.models.service import AccountChange, RetentionRefusal, Sighting
+from arrester.controlplane.models.service import AuditEntry, RetentionRefusal, Sighting
 from arrester.controlplane.models.views import (
     Application,
     Command,
@@ -40,8 +40,8 @@ from arrester.controlplane.models.views import (
 )
 
 __all__ = [
-    "AccountChange", "Alert", "AlertChannel", "AlertLimits", "AlertMessage", "AlertRule",
-    "Application", "Base", "BaseState", "Batch", "BatchSeen", "Command", "ErrorGroup", "Event",
+    "Alert", "AlertChannel", "AlertLimits", "AlertMessage", "AlertRule", "Application",
+    "AuditEntry", "Base", "BaseState", "Batch", "BatchSeen", "Command", "ErrorGroup", "Event",
     "HeldChange", "HourCount", "HourTotal", "IdsKept", "Instance", "MinuteCount", "MinuteTotal",
     "Quarantine", "RetentionRefusal", "ShadowRow", "Sighting", "Snapshot", "Stream", "Task",
     "Thread", "View",

@@ -17,14 +17,14 @@ class Sighting(Table):
         db_table = "sighting"
 
 
-class AccountChange(Table):
+class AuditEntry(Table):
     """A change of an account, or an act on alerts; it is in no log of an application."""
 
     id = models.BigAutoField(primary_key=True)
     at = models.DateTimeField()
     actor = models.TextField()
     #: The account; for alerts the channel, rule or application.
-    account = models.TextField()
+    about = models.TextField(db_column="account")
     #: One of `actions.AccountAct`, or of `alerts.audit.AlertAct`.
     act = models.TextField()
     detail = models.TextField()

@@ -30,12 +30,12 @@ from arrester.dashboard.text import event_text
 def row(act: queries.Act) -> dict[str, Any]:
     """Return an act for REST and exports; one on an account has no application and position."""
     common = {"at": act.at, "actor": act.actor, "status": act.status and act.status.value}
-    if act.change is not None:
+    if act.entry is not None:
         return common | {
-            "kind": act.change.act,
+            "kind": act.entry.act,
             "application": None,
-            "about": act.change.account,
-            "what": act.change.detail,
+            "about": act.entry.about,
+            "what": act.entry.detail,
             "position": None,
             "instance": None,
         }

@@ -71,22 +71,22 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
 
 
-class AccountChangeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """An act on an account."""
+class AuditEntryRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An act on an account or on alerts."""
 
     id: int
-    account: str
+    about: str
     act: str
     detail: str
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True):
-    """An act of a person: an event of an application's log, or a change of an account."""
+    """An act of a person: an event of an application's log, or an entry of the audit."""
 
     at: datetime
     actor: str
     event: StoredEvent | None = None
-    change: AccountChangeRow | None = None
+    entry: AuditEntryRow | None = None
     #: For an issued command: its current status.
     status: CommandStatus | None = None
 
@@ -118,7 +118,7 @@ def audit(wanted: AuditFilter, *, cursor: str | None = None, limit: int = 50) ->
         raise InvalidValue("kind", wanted.kind, ", ".join(ACT_KINDS))
     before = paging.unpack(cursor, tuple[datetime, str, int])
     limit = paging.checked(limit)
-    acts = [*_in_logs(wanted, before, limit + 1), *_of_accounts(wanted, before, limit + 1)]
+    acts = [*_in_logs(wanted, before, limit + 1), *_entries(wanted, before, limit + 1)]
     # Stable: at the same moment events come first, as in the cursor's order.
     acts.sort(key=lambda act: act.at, reverse=True)
     page = paging.page(acts[: limit + 1], limit=limit, key=_key)
@@ -144,7 +144,7 @@ def _issued(act: Act) -> UUID | None:
 def _key(act: Act) -> tuple[datetime, str, int]:
     if act.event is not None:
         return act.at, act.event.application, act.event.sequence
-    return act.at, "", 0 if act.change is None else act.change.id
+    return act.at, "", 0 if act.entry is None else act.entry.id
 
 
 def _in_logs(wanted: AuditFilter, before: Key | None, limit: int) -> list[Act]:
@@ -167,36 +167,34 @@ def _in_logs(wanted: AuditFilter, before: Key | None, limit: int) -> list[Act]:
     ]
 
 
-def _of_accounts(wanted: AuditFilter, before: Key | None, limit: int) -> list[Act]:
+def _entries(wanted: AuditFilter, before: Key | None, limit: int) -> list[Act]:
     if wanted.kind not in (None, *_WITHOUT_LOG) or wanted.application is not None:
         return []
-    changes = models.AccountChange.objects.order_by("-at", "-id")
+    entries = models.AuditEntry.objects.order_by("-at", "-id")
     if wanted.kind == "alerts":
-        changes = changes.filter(act__startswith=_ON_ALERTS)
+        entries = entries.filter(act__startswith=_ON_ALERTS)
     elif wanted.kind == "accounts":
-        changes = changes.exclude(act__startswith=_ON_ALERTS)
+        entries = entries.exclude(act__startswith=_ON_ALERTS)
     if wanted.actor is not None:
-        changes = changes.filter(actor=wanted.actor)
+        entries = entries.filter(actor=wanted.actor)
     if wanted.since is not None:
-        changes = changes.filter(at__gte=wanted.since)
+        entries = entries.filter(at__gte=wanted.since)
     if wanted.until is not None:
-        changes = changes.filter(at__lt=wanted.until)
+        entries = entries.filter(at__lt=wanted.until)
     if before is not None:
         moment, application, number = before
-        # Events precede the changes of the same moment.
-        same_moment = changes.filter(at=moment)
+        # Events precede the entries of the same moment.
+        same_moment = entries.filter(at=moment)
         if application == "":
             same_moment = same_moment.filter(id__lt=number)
-        changes = changes.filter(at__lt=moment) | same_moment
+        entries = entries.filter(at__lt=moment) | same_moment
     return [
         Act(
             at=each.at,
             actor=each.actor,
-            change=AccountChangeRow(
-                id=each.id, account=each.account, act=each.act, detail=each.detail
-            ),
+            entry=AuditEntryRow(id=each.id, about=each.about, act=each.act, detail=each.detail),
         )
-        for each in changes[:limit]
+        for each in entries[:limit]
     ]
 
 

@@ -298,7 +298,7 @@ def test_changes_are_checked_and_recorded(clock: Clock, receiver: Receiver) -> N
         configuration.set_limits("", {"tolerance_percent": 101}, actor="adam")
     configuration.set_limits("flights", {"failures_per_minute": 5}, actor="adam")
     configuration.delete_channel(hook.id, actor="adam")
-    acts = models.AccountChange.objects.order_by("id").values_list("act", "account", "detail")
+    acts = models.AuditEntry.objects.order_by("id").values_list("act", "about", "detail")
     assert [*acts] == [
         ("ALERT_CHANNEL_ADDED", "hook", f"webhook: {receiver.url[:-5]}/…"),
         ("ALERT_RULE_SAVED", "All alerts", ""),

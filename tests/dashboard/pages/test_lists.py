@@ -179,7 +179,7 @@ def test_the_audit_has_each_act_of_a_person_once(
     actions.create_account("eve", Role.VIEWER, actor="ada")
     acts = queries.audit(queries.AuditFilter()).rows
     rows = [
-        (act.actor, act.change.act if act.change else act.event.event.type if act.event else "")
+        (act.actor, act.entry.act if act.entry else act.event.event.type if act.event else "")
         for act in acts
     ]
     assert rows == [
@@ -240,7 +240,7 @@ def test_an_action_at_a_driver_is_shown_as_its_report(flights: Story, operator: 
 def test_account_changes_are_append_only(db: None) -> None:
     actions.create_account("eve", Role.VIEWER, actor="ada")
     with pytest.raises(DatabaseError), transaction.atomic():
-        models.AccountChange.objects.all().delete()
+        models.AuditEntry.objects.all().delete()
 
 
 def test_instances_show_clock_spool_counted_only_failures_and_long_work(
@@ -324,7 +324,7 @@ def test_an_admin_changes_other_accounts_only(admin: Client, operator: Client) -
     assert "the account of another admin" in change("role", "ada", role="viewer")[1]
     assert change("deactivate", "nobody")[0] == 404
     assert change("promote", "ana")[0] == 404
-    acts = [each.act for each in models.AccountChange.objects.order_by("id")]
+    acts = [each.act for each in models.AuditEntry.objects.order_by("id")]
     assert acts == ["ROLE_CHANGED", "DEACTIVATED", "ACTIVATED", "PASSWORD_RESET"]
 
 
@@ -358,7 +358,7 @@ def test_the_role_of_a_superuser_is_not_changed(admin: Client) -> None:
     url = reverse("change-account", args=["role"])
     assert "an account that is no superuser" in press(admin, url, name="root", role="viewer")[1]
     assert not User.objects.get(username="root").groups.exists()
-    assert not models.AccountChange.objects.exists()
+    assert not models.AuditEntry.objects.exists()
     assert 'aria-label="Role of root"' not in text(admin, reverse("settings"))
 
 
