@@ -73,7 +73,6 @@ def mail_url(address: str, smtp_url: str) -> str:
     if parts.username:
         # As they were given: encoded.
         login = f"{parts.username}:{parts.password or ''}@"
-        options["user"] = given.get("user", "")
     port = f":{parts.port}" if parts.port else ""
     scheme = "mailto" if parts.scheme == "smtp" else "mailtos"
     query = urlencode({name: value for name, value in options.items() if value}, quote_via=quote)

@@ -83,7 +83,7 @@ def add_channel(address: str, name: str = "", *, actor: str) -> tuple[AlertChann
 @transaction.atomic
 def delete_channel(id: int, *, actor: str) -> None:
     """Delete a channel, its rules and its waiting messages; sent messages stay in the history."""
-    channel = _get(AlertChannel, id, "channel")
+    channel = _get(AlertChannel, id)
     AlertMessage.objects.filter(channel=channel, status=outbox.MessageStatus.PENDING.value).delete()
     record(actor, channel.name, AlertAct.CHANNEL_DELETED, "")
     channel.delete()
@@ -92,7 +92,7 @@ def delete_channel(id: int, *, actor: str) -> None:
 @transaction.atomic
 def request_test(id: int, *, actor: str) -> None:
     """Add a test message for a channel."""
-    channel = _get(AlertChannel, id, "channel")
+    channel = _get(AlertChannel, id)
     # A person waits: not for the next attempt after earlier failures.
     AlertChannel.objects.filter(id=id).update(retry_at=None)
     text = test_message(channel.name, actor)
@@ -103,7 +103,7 @@ def request_test(id: int, *, actor: str) -> None:
 @transaction.atomic
 def send_again(id: UUID, *, actor: str) -> None:
     """Send a message again, with its id; raise InvalidValue while it waits anyway."""
-    message = _get(AlertMessage, id, "message")
+    message = _get(AlertMessage, id)
     if message.channel is None:
         raise InvalidValue("message", str(id), "a message whose channel was not deleted")
     if message.status == outbox.MessageStatus.PENDING.value:
@@ -117,9 +117,9 @@ def send_again(id: UUID, *, actor: str) -> None:
 @transaction.atomic
 def save_rule(id: int | None, form: RuleForm, *, actor: str) -> AlertRule:
     """Change a rule, or add one without `id`; raise InvalidValue for the first invalid value."""
-    rule = AlertRule(created_at=datetime.now(UTC)) if id is None else _get(AlertRule, id, "rule")
+    rule = AlertRule(created_at=datetime.now(UTC)) if id is None else _get(AlertRule, id)
     rule.name = _name(form.name.strip())
-    rule.channel = _get(AlertChannel, form.channel, "channel")
+    rule.channel = _get(AlertChannel, form.channel)
     rule.application = form.application
     rule.causes = [cause.value for cause in form.causes]
     rule.only_critical, rule.enabled = form.only_critical, form.enabled
@@ -137,7 +137,7 @@ def save_rule(id: int | None, form: RuleForm, *, actor: str) -> AlertRule:
         rule.escalate_seconds = 60 * _within(
             "escalate_minutes", form.escalate_minutes, 1, ESCALATE_MAX_MINUTES
         )
-        rule.escalate_to = _get(AlertChannel, form.escalate_to, "channel")
+        rule.escalate_to = _get(AlertChannel, form.escalate_to)
     try:
         with transaction.atomic():
             rule.save()
@@ -150,7 +150,7 @@ def save_rule(id: int | None, form: RuleForm, *, actor: str) -> AlertRule:
 @transaction.atomic
 def delete_rule(id: int, *, actor: str) -> None:
     """Delete a rule; what it has sent is resolved as before."""
-    rule = _get(AlertRule, id, "rule")
+    rule = _get(AlertRule, id)
     record(actor, rule.name, AlertAct.RULE_DELETED, "")
     rule.delete()
 
@@ -176,7 +176,7 @@ def acknowledge(id: int, *, actor: str) -> Alert:
 
     A repetition, or one after its end, changes nothing.
     """
-    alert: Alert = _get(Alert, id, "alert")
+    alert: Alert = _get(Alert, id)
     if alert.acknowledged_at is None and alert.resolved_at is None:
         alert.acknowledged_at, alert.acknowledged_by = datetime.now(UTC), actor
         alert.save(update_fields=["acknowledged_at", "acknowledged_by"])
@@ -184,10 +184,10 @@ def acknowledge(id: int, *, actor: str) -> Alert:
     return alert
 
 
-def _get(model: Any, id: Any, kind: str) -> Any:
+def _get(model: Any, id: Any) -> Any:
     found = model.objects.select_for_update().filter(pk=id).first()
     if found is None:
-        raise NotFound(f"there is no alert {kind.removeprefix('alert ')} {id}")
+        raise NotFound(f"there is no {model._meta.verbose_name} {id}")
     return found
 
 

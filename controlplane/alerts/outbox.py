@@ -130,7 +130,7 @@ def _attempt(channel: AlertChannel, message: AlertMessage, now: datetime) -> boo
         sending.send(channel, message.id, resolved or message.id, text, now=now)
     except (sending.NotSent, Undecipherable) as exc:
         return _failed(channel, message, str(exc), now)
-    except Exception as exc:
+    except Exception as exc:  # the library of a channel may raise anything
         log.exception("alert channel %s: sending failed", channel.name)
         return _failed(channel, message, f"{type(exc).__name__}: {exc}"[:300], now)
     message.status, message.error = MessageStatus.SENT.value, ""

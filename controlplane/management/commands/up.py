@@ -126,7 +126,7 @@ class Command(BaseCommand):
             ):
                 try:
                     last = self._show_output(process, output)
-                except BaseException:
+                except BaseException:  # Ctrl-C, too: the child ends with its parent
                     process.kill()
                     raise
             if process.returncode != 0:

@@ -114,10 +114,18 @@ function show(isConnected) {
   connected = isConnected;
   const state = !wanted() ? "off" : isLost() ? "unreachable" : connected ? "on" : "polling";
   const words = { on: "Live", off: "Live off", polling: "Polling", unreachable: "Unreachable" };
+  const seconds = `every ${POLL_MS / 1000} s`;
+  const titles = {
+    on: "This page is updated at each change. Click to stop.",
+    off: "This page is not updated. Click to update it live.",
+    polling: `No event stream: this page is updated ${seconds}. Click to stop.`,
+    unreachable: `The server does not answer: it is tried again ${seconds}.`,
+  };
   for (const button of document.querySelectorAll("[data-live-switch]")) {
     button.dataset.state = state;
     button.setAttribute("aria-pressed", String(wanted()));
     button.querySelector("[data-word]").textContent = words[state];
+    button.title = titles[state];
   }
 }
 

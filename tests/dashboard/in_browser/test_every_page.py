@@ -28,6 +28,8 @@ GROUNDS: dict[Literal["light", "dark"], str] = {
     "light": "rgb(247, 247, 245)",
     "dark": "rgb(18, 19, 22)",
 }
+#: The texts of values that are wider than their place.
+CUT = "all => all.filter(dd => dd.scrollWidth > dd.clientWidth).map(dd => dd.innerText)"
 #: A page with its HTML, style and scripts, in bytes.
 MOST_BYTES = 250_000
 PEOPLE = {"viewer": "ben", "operator": "ana", "admin": "ada"}
@@ -105,6 +107,8 @@ def _seen(page: Page, picture: Path, views: list[View], *, axe: bool) -> list[st
         over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
         if over > 0:
             wrong.append(f"{over} px too wide at {width}")
+        if cut := page.locator("dd").evaluate_all(CUT):
+            wrong.append(f"cut at {width}: {cut}")
         ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
         if ground != GROUNDS[view.theme]:
             wrong.append(f"{ground} in {view.theme}")

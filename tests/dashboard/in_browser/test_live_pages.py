@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.urls import reverse
 from playwright.sync_api import Browser, Page, expect
@@ -188,6 +190,7 @@ def test_without_the_stream_the_page_polls(browser: Browser, server: str, story:
     log_in(page, "ana")
     switch = page.locator("[data-live-switch]")
     expect(switch).to_have_attribute("data-state", "polling", timeout=PATIENCE_MS)
+    expect(switch).to_have_attribute("title", re.compile("updated every 5 s"))
     story.pauses("JFK")
     expect(page.locator("#needs").get_by_text("delays_JFK")).to_be_visible(timeout=PATIENCE_MS)
     context.close()
