@@ -12,14 +12,21 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka import KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+)
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from arrester.controlplane.embedded import process
 from tests import scratch
+from tests.kafka_certificates import authority
 from tests.kafka_topics import messages_of
 from tests.patience import wait_until
 from tests.ports import free_port
@@ -36,8 +43,9 @@ process.roles=broker,controller
 node.id=1
 controller.quorum.bootstrap.servers=127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL
+listeners=PLAINTEXT://127.0.0.1:{port},SASL_SSL://127.0.0.1:{secured},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_SSL://localhost:{secured}
 log.dirs={folder}/data
 auto.create.topics.enable=false
 offsets.topic.replication.factor=1
@@ -45,7 +53,17 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
 log.retention.ms=-1
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl_ssl.plain.sasl.jaas.config=\
+ org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
+ssl.keystore.type=PEM
+ssl.keystore.location={folder}/server.pem
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+allow.everyone.if.no.acl.found=true
+super.users=User:ANONYMOUS
 """
+#: The account of the secured listener.
+USER, PASSWORD = "flights", "not a secret"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,27 +84,43 @@ class KafkaBroker:
         self.folder = folder
         self.port = free_port()
         self.servers = f"127.0.0.1:{self.port}"
+        #: The listener with SASL and TLS, and the file of its certificate authority.
+        secured = free_port()
+        self.secured_servers = f"localhost:{secured}"
+        self.authority = authority(folder)
         self.log = folder / "broker.log"
         # The client logs each refused connection while the broker starts.
         self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         self._child: subprocess.Popen[bytes] | None = None
-        properties = _PROPERTIES.format(port=self.port, controller=free_port(), folder=folder)
+        properties = _PROPERTIES.format(
+            port=self.port,
+            secured=secured,
+            controller=free_port(),
+            folder=folder,
+            user=USER,
+            password=PASSWORD,
+        )
         (folder / "server.properties").write_text(properties)
 
     def start(self) -> None:
         """Start the broker and wait until it answers; data of an earlier start is kept."""
         properties = self.folder / "server.properties"
-        tool = ("kafka.tools.StorageTool", "format", "--ignore-formatted", "--standalone")
-        formatting = process.start(
-            [*_java(), *tool, "--cluster-id", _CLUSTER, "--config", properties], log=self.log
-        )
-        assert formatting.wait() == 0, process.last_line(self.log)
+        if not (self.folder / "data").exists():
+            tool = ("kafka.tools.StorageTool", "format", "--standalone", "--cluster-id", _CLUSTER)
+            formatting = process.start([*_java(), *tool, "--config", properties], log=self.log)
+            assert formatting.wait() == 0, process.last_line(self.log)
         self._child = process.start([*_java(), "kafka.Kafka", properties], log=self.log)
         wait_until(self._answers, what="the Kafka broker")
 
     def stop(self) -> None:
         if self._child is not None:
             process.stop(self._child, signal.SIGTERM, seconds=_STOP_SECONDS)
+
+    def kill(self) -> None:
+        """End the broker with SIGKILL; `start` recovers its data."""
+        assert self._child is not None
+        self._child.kill()
+        self._child.wait()
 
     def _answers(self) -> bool:
         assert self._child is not None
@@ -111,6 +145,29 @@ class KafkaBroker:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         wanted = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
         self.admin.incremental_alter_configs([wanted])[wanted].result(_REQUEST_SECONDS)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic and wait until it is gone."""
+        self.admin.delete_topics([topic])[topic].result(_REQUEST_SECONDS)
+        wait_until(lambda: self.partitions(topic) is None)
+
+    def delete_records(self, topic: str, before: int, partition: int = 0) -> None:
+        """Delete the records before an offset, as retention does."""
+        place = TopicPartition(topic, partition, before)
+        self.admin.delete_records([place])[place].result(_REQUEST_SECONDS)
+
+    def deny_writes(self, topic: str) -> None:
+        """Deny the account of the secured listener to write to a topic."""
+        denied = AclBinding(*self._access(topic), AclOperation.WRITE, AclPermissionType.DENY)
+        self.admin.create_acls([denied])[denied].result(_REQUEST_SECONDS)
+
+    def allow_writes(self, topic: str) -> None:
+        """Delete what `deny_writes` has denied."""
+        denied = AclBindingFilter(*self._access(topic), AclOperation.ANY, AclPermissionType.ANY)
+        self.admin.delete_acls([denied])[denied].result(_REQUEST_SECONDS)
+
+    def _access(self, topic: str) -> tuple[ResourceType, str, ResourcePatternType, str, str]:
+        return ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{USER}", "*"
 
     def partitions(self, topic: str) -> int | None:
         """Return the number of partitions that have a leader; None for an unknown topic."""

@@ -5,14 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from .errors import text
-
 _REQUEST_SECONDS = 30.0
+#: After each part of this time, errors of connections are read.
+_ATTEMPT_SECONDS = 2.0
+#: Errors of a connection that waiting does not repair.
+_REFUSED = ("_AUTHENTICATION", "_SSL")
+#: An error without a reason.
+_ALL_DOWN = "_ALL_BROKERS_DOWN"
 
 
 def has_client(_: int) -> bool:
@@ -34,19 +39,23 @@ class TopicCreator:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
+        errors: list[Any] = []
+        # At the default level, the client logs twenty failed connections per second.
+        configuration = {"log_level": 0, **self.configuration, "error_cb": errors.append}
         try:
-            return self.create(AdminClient(dict(self.configuration))), None
+            return self.create(AdminClient(configuration), errors), None
         except KafkaException as exc:
-            return False, text(exc)
+            return False, _reason(exc.args[0], errors)
 
-    def create(self, admin: Any) -> bool:
-        """Return whether the topic was missing; raises the broker's error."""
+    def create(self, admin: Any, errors: Sequence[Any] = ()) -> bool:
+        """Return whether the topic was missing; raises the broker's error.
+
+        The client adds errors of its connections to `errors`.
+        """
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.cimpl import NewTopic
 
-        # All topics are listed. A request for one of them creates it, if a broker creates topics
-        # automatically.
-        if self.name in admin.list_topics(timeout=_REQUEST_SECONDS).topics:
+        if self.name in _topics(admin, errors):
             return False
         topic = NewTopic(self.name, self.partitions, self.replication_factor)
         futures = admin.create_topics([topic], request_timeout=_REQUEST_SECONDS)
@@ -57,3 +66,31 @@ class TopicCreator:
             if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
         return True
+
+
+def _topics(admin: Any, errors: Sequence[Any]) -> Mapping[str, Any]:
+    """Return all topics: a request for one of them creates it, if brokers create topics
+    automatically.
+
+    Raises the client's error when no broker answers in time, or a connection was refused.
+    """
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + _REQUEST_SECONDS
+    while True:
+        try:
+            topics: Mapping[str, Any] = admin.list_topics(timeout=_ATTEMPT_SECONDS).topics
+            return topics
+        except KafkaException:
+            admin.poll(0)
+            is_refused = any(error.name() in _REFUSED for error in errors)
+            if is_refused or time.monotonic() > deadline:
+                raise
+
+
+def _reason(error: Any, errors: Sequence[Any]) -> str:
+    """Return the error of a request as text; the last error of a connection explains it."""
+    reasons = [each for each in errors if each.name() != _ALL_DOWN]
+    refused = [each for each in reasons if each.name() in _REFUSED]
+    shown = [error, *(refused or reasons)[-1:]]
+    return "; ".join(f"{each.name()}: {each.str()}" for each in shown)

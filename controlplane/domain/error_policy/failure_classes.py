@@ -187,6 +187,8 @@ RETRIABLE: dict[str, tuple[str, ...]] = {
         *(CONFLUENT + code for code in ("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION")),
         *(CONFLUENT + code for code in ("NOT_ENOUGH_REPLICAS", "UNKNOWN_TOPIC_OR_PART")),
         *(CONFLUENT + code for code in ("BROKER_NOT_AVAILABLE", "COORDINATOR_NOT_AVAILABLE")),
+        # Of a topic that is still missing after `topic.metadata.propagation.max.ms`.
+        CONFLUENT + "_UNKNOWN_TOPIC",
         "kafka.errors.RetriableError",
         "psycopg.errors.SerializationFailure",
         "psycopg.errors.DeadlockDetected",

@@ -1,0 +1,115 @@
+"""Dead letters in a topic of a broker that is secured, away, or refuses them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arrester.agents.dead_letters.destinations import DeadLettersUnusable
+from arrester.controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered
+from tests.agents.kafka_cluster import headers_of
+from tests.agents.kafka_records import KafkaRecord, add_records, kafka_source
+from tests.agents.pipeline_bench import Bench
+from tests.agents.test_kafka_pipeline import guarded, settings, topic
+from tests.kafka_broker import PASSWORD, USER, KafkaBroker
+from tests.kafka_certificates import authority
+from tests.patience import wait_until
+
+__all__ = ["topic"]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+SKIPPING: dict[str, Any] = {
+    "production_exception_handler": "arrester.agents.handlers.LogAndContinue"
+}
+
+
+def secured(topic: str, broker: KafkaBroker, **more: Any) -> dict[str, Any]:
+    """Return the settings of dead letters by the listener with SASL and TLS."""
+    producer = {
+        "bootstrap_servers": broker.secured_servers,
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": USER,
+        "sasl_password": PASSWORD,
+        "ssl_ca_location": str(broker.authority),
+        **more,
+    }
+    return {
+        "errors_dlq_topic_name": topic,
+        **{f"errors_dlq_producer_{name}": value for name, value in producer.items()},
+    }
+
+
+def test_dead_letters_by_sasl_and_tls(
+    bench: Bench, kafka_broker: KafkaBroker, topic: str, tmp_path: Path
+) -> None:
+    source = kafka_source(bench)
+    kafka_broker.make(topic)
+    add_records(bench, KafkaRecord(value=b"one", offset=0))
+    for refused, expected in (
+        ({"sasl_password": "wrong"}, "_AUTHENTICATION: .*Invalid username or password"),
+        ({"ssl_ca_location": str(authority(tmp_path))}, "_SSL: .*certificate verify failed"),
+        ({"ssl_ca_location": "/missing.pem"}, r"_INVALID_ARG: .*ssl\.ca\.location failed"),
+    ):
+        with pytest.raises(DeadLettersUnusable, match=expected) as raised:
+            bench.start(guarded(bench, source), **secured(topic, kafka_broker, **refused))
+        assert f"errors.dlq.topic.name='{topic}'" in str(raised.value)
+        assert "\n" not in str(raised.value)
+        assert PASSWORD not in str(raised.value)
+
+    bench.start(guarded(bench, source), **secured(topic, kafka_broker), **SKIPPING)
+    bench.wait_for_input()
+    bench.stop()
+    assert [each.value() for each in kafka_broker.messages(topic)] == [b"one"]
+
+    # Every dead letter would be refused, so the run ends and no handler is called (KIP-210).
+    kafka_broker.deny_writes(topic)
+    add_records(bench, KafkaRecord(value=b"two", offset=1))
+    bench.start(guarded(bench, source), **secured(topic, kafka_broker), **SKIPPING)
+    wait_until(lambda: bool(bench.deaths))
+    [death] = bench.deaths
+    assert "Topic authorization failed" in death.reason
+    bench.deaths.clear()
+    kafka_broker.allow_writes(topic)
+    bench.start(guarded(bench, source), **secured(topic, kafka_broker))
+    bench.wait_for_input()
+    bench.stop()
+    assert [each.value() for each in kafka_broker.messages(topic)] == [b"one", b"two"]
+    failures = {each.failure.exception_class for each in bench.outbox.of(DeadLettersFailed)}
+    assert failures == {"confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED"}
+
+
+def test_dead_letters_wait_while_the_broker_is_down(
+    bench: Bench, kafka_broker: KafkaBroker, topic: str
+) -> None:
+    kafka_broker.make(topic)
+    source, values = kafka_source(bench), [f"no json {number}".encode() for number in range(20)]
+    keys = settings(topic, kafka_broker, errors_dlq_producer_message_timeout_ms=2_000)
+    bench.start(guarded(bench, source), **keys, **SKIPPING)
+    add_records(bench, *(KafkaRecord(value=each, offset=n) for n, each in enumerate(values[:10])))
+    bench.wait_for_input()
+    kafka_broker.kill()
+    try:
+        add_records(
+            bench, *(KafkaRecord(value=each, offset=n) for n, each in enumerate(values[10:], 10))
+        )
+        wait_until(lambda: bench.deaths or bench.outbox.of(DeadLettersFailed))
+        assert bench.deaths == []
+        [failed] = bench.outbox.of(DeadLettersFailed)
+        assert (failed.failure.exception_class, failed.waiting) == (
+            "confluent_kafka.KafkaError._MSG_TIMED_OUT",
+            10,
+        )
+    finally:
+        kafka_broker.start()
+    # The next delivery includes what waits.
+    bench.stop()
+    bench.start(guarded(bench, source), **keys)
+    bench.stop()
+    messages = kafka_broker.messages(topic)
+    by_id = {headers_of(each)["__arrester.record.id"]: each.value() for each in messages}
+    assert sorted(map(str, by_id.values())) == sorted(map(str, values))
+    reported = [each for event in bench.outbox.of(RecordsDeadLettered) for each in event.ids]
+    assert sorted(reported) == sorted(map(str, by_id))
