@@ -14,7 +14,7 @@ from arrester.cli.exit_codes import ExitCode
 from arrester.cli.session import Session, with_session
 from arrester.controlplane.domain.python_versions import UTC
 
-_COLUMNS: tuple[output.Column, ...] = (
+FINDING_COLUMNS: tuple[output.Column, ...] = (
     ("LEVEL", "level"),
     ("CHECK", "check"),
     ("VALUE", "value"),
@@ -42,7 +42,7 @@ def doctor(session: Session) -> ExitCode:
 
 def _show(findings: list[Json]) -> None:
     findings.sort(key=lambda each: _LEVELS.index(each["level"]))
-    output.print_table(findings, _COLUMNS, empty="no checks")
+    output.print_table(findings, FINDING_COLUMNS, empty="no checks")
     counts = {level: sum(each["level"] == level for each in findings) for level in _LEVELS}
     click.echo(f"{counts['error']} errors, {counts['warning']} warnings, {counts['ok']} ok")
 

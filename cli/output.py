@@ -7,15 +7,21 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
 from shutil import get_terminal_size
-from typing import Any
+from typing import Any, Literal
 
 import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-#: No row is broken; on a terminal a message is shortened to the width, but not below the least.
-_UNLIMITED, _LEAST_MESSAGE = 100_000, 20
+#: Elsewhere than on a terminal no row is broken.
+_UNLIMITED = 100_000
+#: The columns that become narrower on a terminal: their texts are shortened, or broken into lines.
+_SHORTENED = ("CAUSE", "CLASS", "MESSAGE", "REASON", "STAGE")
+_BROKEN = ("ADVICE", "ALERT", "VALUE")
+#: The space between columns, and the least width of those texts: the second where the first does
+#: not fit.
+_SPACINGS = ((2, 20), (1, 12))
 _MESSAGE_CHARACTERS = 200
 _STYLES = {
     "PAUSED": "yellow",
@@ -47,18 +53,41 @@ def print_table(rows: Iterable[Row], columns: Sequence[Column], *, empty: str) -
     if not cells:
         click.echo(empty)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for number, (heading, _) in enumerate(columns):
-        widest = max(len(heading), *(each[number].cell_len for each in cells))
-        table.add_column(heading, no_wrap=True, overflow="ellipsis", min_width=widest)
-    if sys.stdout.isatty() and columns[-1][0] == "MESSAGE":
-        # A message may be shortened, names and numbers stay whole.
-        others = sum(each.min_width or 0 for each in table.columns[:-1]) + 2 * len(columns)
-        left = max(_LEAST_MESSAGE, get_terminal_size().columns - others)
-        table.columns[-1].min_width, table.columns[-1].max_width = None, left
+    headings = [heading for heading, _ in columns]
+    widths = [
+        max(len(heading), *(each[number].cell_len for each in cells))
+        for number, heading in enumerate(headings)
+    ]
+    space, _ = _SPACINGS[0]
+    if sys.stdout.isatty():
+        space, widths = _fitted(headings, widths, get_terminal_size().columns)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, space, 0, 0))
+    for heading, width in zip(headings, widths, strict=True):
+        is_broken = heading in _BROKEN
+        overflow: Literal["fold", "ellipsis"] = "fold" if is_broken else "ellipsis"
+        table.add_column(heading, width=width, no_wrap=not is_broken, overflow=overflow)
     for each in cells:
         table.add_row(*each)
     print_rich(table)
+
+
+def _fitted(headings: Sequence[str], widths: Sequence[int], most: int) -> tuple[int, list[int]]:
+    """Return the space between columns and their widths on a terminal of a width.
+
+    Texts become narrower, the last one first. Names and numbers stay whole, even if the terminal
+    has to break the row.
+    """
+    for space, least in _SPACINGS:
+        fitted = [*widths]
+        excess = sum(widths) + space * (len(widths) - 1) - most
+        for number in reversed(range(len(widths))):
+            if headings[number] in (*_SHORTENED, *_BROKEN):
+                less = max(0, min(excess, fitted[number] - least))
+                fitted[number] -= less
+                excess -= less
+        if excess <= 0:
+            break
+    return space, fitted
 
 
 def print_details(pairs: Iterable[tuple[str, object]]) -> None:
