@@ -19,6 +19,7 @@ from arrester.agents.run.run_lock import RunLock, refuse_inside
 from arrester.agents.run.source_retries import SourceRetries
 from arrester.agents.runtime.thread_protocol import Outbox, PolicyCommand, TaskCommand, ThreadDeath
 from arrester.agents.runtime.uncaught_handler import UNCAUGHT_DEFAULT
+from arrester.agents.spark.job_description import HELD_RECORDS
 from arrester.agents.spark.jvm.versions import require_supported
 from arrester.agents.stop_signal import StopRequested, StopSignal
 from arrester.controlplane.domain.error_policy.policy import StageKind
@@ -131,8 +132,10 @@ class PipelineThread:
         left; None if unknown."""
         if not self._loop.is_alive():
             return None
-        drained = self._engine.processor.drained_per_second
-        return self._query_loop.query.rows_per_second if drained is None else drained
+        drained, now = self._engine.processor.drained_per_second, self.in_progress
+        if drained is None and (now is None or now.input != HELD_RECORDS):
+            return self._query_loop.query.rows_per_second
+        return drained
 
     @property
     def was_finished(self) -> bool:

@@ -60,7 +60,7 @@ class MetricTable(dict[str, int]):
         return self._table().html()
 
     def _table(self) -> Table:
-        return Table(("metric", "value"), list(self.items()))
+        return Table(("metric", "value"), [_metric_row(*each) for each in self.items()])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +182,13 @@ def _task_row(task: TaskState) -> Sequence[Cell]:
     counts = (task.held, task.failed)
     cause = _cause(task.failure)
     return (task.id.pipeline, key, task.status.value, task.since, position, *counts, cause)
+
+
+def _metric_row(name: str, value: int) -> Sequence[Cell]:
+    """Return a counter, and a time in milliseconds as a time; 0 is no time."""
+    if not name.endswith("-timestamp"):
+        return name, value
+    return name, datetime.fromtimestamp(value / 1000, UTC) if value else None
 
 
 def _cause(failure: Failure | None) -> str | None:

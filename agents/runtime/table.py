@@ -12,8 +12,9 @@ from arrester.controlplane.domain.python_versions import UTC
 
 Cell = str | int | float | datetime | None
 
-#: The characters of a cell that are shown.
-_CELL_LENGTH = 60
+#: The characters of a cell that are shown if it has more than the second number: the note about the
+#: rest takes up to 20 itself.
+_CELL_LENGTH, _CUT_FROM = 60, 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +73,10 @@ def cell_text(cell: Cell) -> str:
             return f"{cell:,.1f}"
         case int():
             return f"{cell:,}"
+    if len(cell) <= _CUT_FROM:
+        return "".join(map(_printable, cell))
     text = "".join(map(_printable, cell[:_CELL_LENGTH]))
-    rest = len(cell) - _CELL_LENGTH
-    return text if rest <= 0 else f"{text}… (+{rest:,} characters)"
+    return f"{text}… (+{len(cell) - _CELL_LENGTH:,} characters)"
 
 
 def _printable(character: str) -> str:

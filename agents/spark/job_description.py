@@ -15,6 +15,8 @@ from arrester.controlplane.domain.wire.codec import InProgress
 
 _DESCRIPTION: Final = "spark.job.description"
 _GROUP: Final = "spark.jobGroup.id"
+#: The input of jobs that process held records.
+HELD_RECORDS: Final = "held records"
 
 
 class JobDescription:
@@ -39,12 +41,12 @@ class JobDescription:
     def of_held_records(self) -> Iterator[None]:
         """Describe the jobs of this thread inside the block; without a job group, they get one."""
         if self._context.getLocalProperty(_GROUP) is not None:
-            with self._of("held records"):
+            with self._of(HELD_RECORDS):
                 yield
             return
-        self._context.setLocalProperty(_GROUP, f"{self._pipeline}: held records")
+        self._context.setLocalProperty(_GROUP, f"{self._pipeline}: {HELD_RECORDS}")
         try:
-            with self._of("held records"):
+            with self._of(HELD_RECORDS):
                 yield
         finally:
             self._context.setLocalProperty(_GROUP, None)  # type: ignore[arg-type]  # removes it

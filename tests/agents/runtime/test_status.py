@@ -102,12 +102,14 @@ def test_names_with_line_breaks_html_and_control_characters_are_shown_safely() -
 
 
 def test_long_keys_and_many_tasks_are_cut_and_the_rest_is_counted() -> None:
-    tasks = [task(str(number)) for number in range(10_000)]
+    tasks = [task("k" * 80), *(task(str(number)) for number in range(1, 10_000))]
     table = TaskTable([*tasks, task("k" * 512, TaskStatus.DEAD, held=2)])
 
     header, rule, first, *rows, last = str(table).splitlines()
     assert first.split()[1:6] == ["k" * 60 + "…", "(+452", "characters)", "DEAD", "2"]
     assert len(rows) == 19
+    # The note would be as long as the rest.
+    assert rows[0].split()[1] == "k" * 80
     assert last == "… and 9,981 more tasks"
     assert "… and 9,981 more tasks" in Cells(table._repr_html_()).texts
     assert max(map(len, [header, rule, first, *rows])) < 160
@@ -121,10 +123,15 @@ def test_an_empty_table_is_a_sentence() -> None:
 
 
 def test_counters_are_a_table() -> None:
-    table = MetricTable({"record-failures": 12_345})
+    at = int(NOW.timestamp() * 1000)
+    table = MetricTable({"record-failures": 12_345, "last-failure-timestamp": at})
 
-    assert str(table).splitlines()[2] == "record-failures  12,345"
-    assert Cells(table._repr_html_()).texts == ["metric", "value", "record-failures", "12,345"]
+    assert str(table).splitlines()[2:] == [
+        "record-failures                          12,345",
+        "last-failure-timestamp  2026-03-04 05:06:07 UTC",
+    ]
+    assert Cells(table._repr_html_()).texts[2:4] == ["record-failures", "12,345"]
+    assert str(MetricTable({"last-failure-timestamp": 0})).endswith("last-failure-timestamp")
 
 
 def test_the_status_has_the_newest_run_of_each_pipeline_and_the_stopped_tasks() -> None:
