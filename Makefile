@@ -46,10 +46,14 @@ trips: $(STAMP)  ## the modules that three acts pass through, and the calls betw
 conformance: $(STAMP)  ## Kafka's own cases against our code (CONFORMANCE_VECTORS=folder: others)
 	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest tests/conformance $(ARGS)
 
-smoke: $(STAMP)  ## some tests on Spark 3.5 and 4.0, each in its own environment
+smoke: $(STAMP)  ## some tests on Spark 3.5 and 4.0 side by side, each in its own environment
 	@scripts/spark-venv $(SMOKE) && scripts/jars $(JARS) >/dev/null
-	@java=$$(scripts/java) && for minor in $(SMOKE); do python=$(CURDIR)/build/spark-$$minor/bin/python; \
-		JAVA_HOME=$$java PYSPARK_PYTHON=$$python $$python -m pytest -m smoke tests/agents $(ARGS) || exit 1; done
+	@$(MAKE) --no-print-directory --jobs $(words $(SMOKE)) $(SMOKE:%=smoke-%)
+
+smoke-%:
+	@java=$$(scripts/java) && python=$(CURDIR)/build/spark-$*/bin/python log=build/smoke-$*.log && \
+		JAVA_HOME=$$java PYSPARK_PYTHON=$$python $$python -m pytest -m smoke tests/agents $(ARGS) >$$log 2>&1; \
+		code=$$?; cat $$log; exit $$code
 
 matrix: $(STAMP)  ## the tests of agent and conformance on each version of Spark, and README's table (ARGS="3.5 4.0")
 	@java=$$(scripts/java) && chromium=$$(scripts/chromium) && \
