@@ -17,6 +17,12 @@ from arrester.agents.handlers import (
     RecordError,
 )
 from arrester.agents.runtime.instance import Ending
+from arrester.agents.schema_registry.errors import (
+    InvalidFrame,
+    SchemaRegistryUnavailable,
+    UnknownSchemaId,
+)
+from arrester.agents.schema_registry.registry import SchemaFolder, SchemaRegistry
 from arrester.controlplane.domain.error_policy.policy import Answer as Response
 from arrester.controlplane.domain.errors import InvalidConfiguration, StartRefused
 from arrester.controlplane.domain.events import ResumeHow
@@ -32,6 +38,7 @@ __all__ = [
     "ErrorContext",
     "Handler",
     "InvalidConfiguration",
+    "InvalidFrame",
     "LogAndContinue",
     "LogAndFail",
     "LogAndPause",
@@ -39,6 +46,10 @@ __all__ = [
     "RecordError",
     "Response",
     "ResumeHow",
+    "SchemaFolder",
+    "SchemaRegistry",
+    "SchemaRegistryUnavailable",
     "StartRefused",
     "UncaughtAnswer",
+    "UnknownSchemaId",
 ]

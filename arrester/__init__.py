@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         ErrorContext,
         Handler,
         InvalidConfiguration,
+        InvalidFrame,
         LogAndContinue,
         LogAndFail,
         LogAndPause,
@@ -27,8 +28,12 @@ if TYPE_CHECKING:
         RecordError,
         Response,
         ResumeHow,
+        SchemaFolder,
+        SchemaRegistry,
+        SchemaRegistryUnavailable,
         StartRefused,
         UncaughtAnswer,
+        UnknownSchemaId,
     )
 
 __all__ = [
@@ -41,6 +46,7 @@ __all__ = [
     "ErrorContext",
     "Handler",
     "InvalidConfiguration",
+    "InvalidFrame",
     "LogAndContinue",
     "LogAndFail",
     "LogAndPause",
@@ -48,8 +54,12 @@ __all__ = [
     "RecordError",
     "Response",
     "ResumeHow",
+    "SchemaFolder",
+    "SchemaRegistry",
+    "SchemaRegistryUnavailable",
     "StartRefused",
     "UncaughtAnswer",
+    "UnknownSchemaId",
 ]
 __version__ = "0.2.0"
 

@@ -29,6 +29,7 @@ from arrester.controlplane.settings import database_settings
 from tests import kafka_broker as broker_process
 from tests import scratch
 from tests import services as running_services
+from tests.schema_registry_process import spark_avro
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,7 +111,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.stopTimeout", "60s")
         .config("spark.python.daemon.module", "tests.spark.daemon")
-        .config("spark.jars", ",".join(map(str, broker_process.connector())))
+        .config("spark.jars", ",".join(map(str, (*broker_process.connector(), *spark_avro()))))
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

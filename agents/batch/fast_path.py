@@ -19,7 +19,7 @@ from arrester.agents.batch.record_columns import task_key
 from arrester.agents.definition.checks import empty_frame
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Sink
-from arrester.agents.definition.steps import Columns, Deserialize, Native, Process, Step, Transform
+from arrester.agents.definition.steps import Native, Process, Step, Transform
 from arrester.agents.execution.row_steps import python_schema, python_steps
 from arrester.agents.execution.step_runner import segments
 from arrester.agents.spark.column_names import map_in_arrow, quoted
@@ -75,7 +75,7 @@ class FastPath:
                 if isinstance(steps[0], Process):
                     plan.add_python(list(enumerate(steps, start=number)), policy)
                 for step in steps:
-                    if isinstance(step, Deserialize | Columns):
+                    if isinstance(step, Native):
                         plan.add_native(step)
             plan.end(pipeline.columns)
         except PySparkException:

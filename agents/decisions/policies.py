@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from arrester.agents.config import AgentConfig
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.definition.steps import Columns, Deserialize, Transform
+from arrester.agents.definition.steps import Columns, Native, Transform
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.handlers import Always, Handler, constant_answer
 from arrester.agents.worker.columns import SOURCE
@@ -97,8 +97,9 @@ def stage_policies(pipeline: Pipeline, config: AgentConfig) -> dict[int, StagePo
     # A record without a usable position is treated as one that cannot be read.
     policies = {SOURCE: _stage_policy(StageKind.DESERIALIZE, pipeline.on_error, {}, config)}
     for number, step in enumerate(pipeline.steps, start=SOURCE + 1):
-        native = isinstance(step, Deserialize | Columns)
-        stage = StageKind.DESERIALIZE if isinstance(step, Deserialize) else StageKind.PROCESS
+        native = isinstance(step, Native)
+        is_parser = native and not isinstance(step, Columns)
+        stage = StageKind.DESERIALIZE if is_parser else StageKind.PROCESS
         policies[number] = _stage_policy(stage, step.on_error, step.on, config, native=native)
         if isinstance(step, Transform) and config.errors.retry.limit != 0:
             policy = replace(policies[number].policy, retry=config.errors.retry)

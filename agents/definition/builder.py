@@ -25,7 +25,12 @@ from arrester.agents.definition.checks import (
     require_shippable,
 )
 from arrester.agents.definition.coordinates import SourceCoordinates, column_name
-from arrester.agents.definition.dry_run import dry_run_column, dry_run_native, dry_run_transform
+from arrester.agents.definition.dry_run import (
+    dry_run_column,
+    dry_run_native,
+    dry_run_transform,
+    framed_expression,
+)
 from arrester.agents.definition.pipeline import Definition, Pipeline, PipelineInvalid, Runner
 from arrester.agents.definition.sinks import (
     Connect,
@@ -39,12 +44,14 @@ from arrester.agents.definition.sinks import (
 from arrester.agents.definition.steps import (
     Columns,
     Deserialize,
+    DeserializeFramed,
     Process,
     Step,
     Transform,
     UserFunction,
 )
 from arrester.agents.handlers import Handler, OnClass, check_handler, checked_answers
+from arrester.agents.schema_registry.registry import FramedAvro
 from arrester.agents.spark.jvm.failfast import names_in
 from arrester.agents.spark.jvm.prepared_expressions import PreparedExpressions
 from arrester.agents.spark.jvm.versions import require_supported
@@ -65,12 +72,14 @@ class PipelineBuilder(Definition):
     def deserialize(
         self,
         name: str,
-        expr: Column,
+        expr: Column | FramedAvro,
         *,
         on_error: Handler | None = None,
         on: OnClass | None = None,
     ) -> PipelineBuilder:
         """Add the column `name`, a native expression over the columns so far.
+
+        `SchemaRegistry.avro` gives the expression of values that a schema registry frames.
 
         It stays in the JVM. `from_csv`, `from_json` and `from_xml` are set to FAILFAST. Another
         explicit mode, Python functions, aggregates and generators are refused. `on` maps exception
@@ -78,6 +87,14 @@ class PipelineBuilder(Definition):
         an expression that raised raises again.
         """
         answers = self._checked_answers(name, on_error, on, native=True)
+        if isinstance(expr, FramedAvro):
+            framed = framed_expression(name, expr, self.shape)
+            shape = dry_run_native(self.shape, f"deserialize {name!r}", {name: framed.column})
+            framed.prepare()
+            step: Step = DeserializeFramed(
+                name=name, expression=str(expr), framed=framed, on_error=on_error, on=answers
+            )
+            return self._with_step(step, shape)
         shape = dry_run_native(self.shape, f"deserialize {name!r}", {name: expr})
         prepared = PreparedExpressions.of(self.shape, {name: expr})
         step = Deserialize(

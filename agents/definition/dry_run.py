@@ -12,6 +12,9 @@ from pyspark.sql import functions as F
 from arrester.agents.arguments import wrong_type
 from arrester.agents.definition.checks import check_columns, empty_frame, first_line
 from arrester.agents.definition.pipeline import PipelineInvalid
+from arrester.agents.schema_registry.errors import SchemaRegistryUnavailable
+from arrester.agents.schema_registry.framed_expression import FramedExpression
+from arrester.agents.schema_registry.registry import FramedAvro
 from arrester.agents.spark.column_names import column_of_text
 from arrester.agents.spark.jvm.failfast import failfast
 from arrester.agents.spark.jvm.transform_analysis import passes_column, why_not_row_by_row
@@ -44,6 +47,16 @@ def dry_run_native(shape: DataFrame, step: str, expressions: Mapping[str, Any]) 
         return shape.withColumns(dict(expressions))
     except PySparkException as exc:
         raise PipelineInvalid(f"{step}: {first_line(exc)}") from exc
+
+
+def framed_expression(name: str, framed: FramedAvro, shape: DataFrame) -> FramedExpression:
+    """Return the expression of framed values; raises PipelineInvalid without values or schemas."""
+    try:
+        return FramedExpression(name, framed, shape)
+    except (SchemaRegistryUnavailable, LookupError, TypeError) as exc:
+        raise PipelineInvalid(f"deserialize {name!r}: {exc}") from exc
+    except PySparkException as exc:
+        raise PipelineInvalid(f"deserialize {name!r}: {first_line(exc)}") from exc
 
 
 def dry_run_transform(

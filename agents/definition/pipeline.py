@@ -11,8 +11,9 @@ from pyspark.sql import Column, DataFrame
 from arrester.agents.arguments import check_known, check_mapping, checked_path, wrong_type
 from arrester.agents.definition.coordinates import SourceCoordinates
 from arrester.agents.definition.sinks import Producer, Sink
-from arrester.agents.definition.steps import Columns, Deserialize, Step, Transform
+from arrester.agents.definition.steps import DeserializeFramed, Native, Step, Transform
 from arrester.agents.handlers import Handler
+from arrester.agents.schema_registry.framed_expression import FramedExpression
 from arrester.controlplane.domain.errors import ArresterError, InvalidValue
 
 #: Keyword arguments of Spark's `DataStreamWriter.trigger`.
@@ -86,7 +87,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pipeline(Definition):
-    """A finished definition; it never changes."""
+    """A finished definition. Only the schemas of framed values change while it runs."""
 
     #: The names of the columns that the sink gets.
     columns: tuple[str, ...]
@@ -119,7 +120,16 @@ class Pipeline(Definition):
         """Whether the step is an expression, whose exception is reproduced on the driver."""
         if not 0 < number < self.produce_number:
             return False
-        return isinstance(self.steps[number - 1], Deserialize | Columns)
+        return isinstance(self.steps[number - 1], Native)
+
+    @property
+    def framed(self) -> Mapping[int, FramedExpression]:
+        """The expressions that change with the schemas of a registry, by number of their step."""
+        return {
+            number: step.framed
+            for number, step in enumerate(self.steps, 1)
+            if isinstance(step, DeserializeFramed)
+        }
 
     def start(
         self, checkpoint: str, *, trigger: Trigger | None = None, adopt: bool = False

@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
 from arrester.agents.handlers import Handler
+from arrester.agents.schema_registry.framed_expression import FramedExpression
 from arrester.agents.spark.jvm.prepared_expressions import PreparedExpressions
 from arrester.controlplane.domain.error_policy.policy import Answer
 
@@ -51,6 +52,30 @@ class Deserialize(_Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeserializeFramed(_Step):
+    """A native step over framed values: its expression changes with the schemas of a registry."""
+
+    #: For people.
+    expression: str
+    framed: FramedExpression = field(repr=False)
+
+    @property
+    def stage(self) -> str:
+        """The stage under which failures of this step are reported."""
+        return "deserialize"
+
+    @property
+    def expressions(self) -> Mapping[str, Column]:
+        """The column that the step makes, by the schemas that are known now."""
+        return {self.name: self.framed.column}
+
+    @property
+    def prepared(self) -> PreparedExpressions | None:
+        """As in `Deserialize`, by the schemas that are known now."""
+        return self.framed.prepared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Columns(_Step):
     """A native step: several expressions over the columns so far, which fail together."""
 
@@ -87,5 +112,5 @@ class Transform(_Step):
     carries: bool
 
 
-Native = Deserialize | Columns
+Native = Deserialize | DeserializeFramed | Columns
 Step = Native | Process | Transform

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from arrester.agents.definition.steps import Columns, Deserialize, Native, Process, Step
+from arrester.agents.definition.steps import Native, Process, Step
 from arrester.agents.spark.column_names import map_in_arrow, quoted
 from arrester.agents.spark.jvm.prepared_expressions import SHARED, PreparedExpressions
 from arrester.agents.spark.jvm.try_eval import guarded_struct
@@ -47,7 +47,7 @@ def after_steps(
     if isinstance(steps[0], Process):
         return _after_python(frame, numbered_steps, policy, source_names)
     for number, step in numbered_steps:
-        assert isinstance(step, Deserialize | Columns)
+        assert isinstance(step, Native)
         frame = _with_source_copies(frame, step, source_names)
         frame = _after_native(frame, number, step)
     return frame

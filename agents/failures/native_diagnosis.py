@@ -15,11 +15,13 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.definition.steps import Columns, Deserialize, Process, Step, Transform
+from arrester.agents.definition.steps import Native, Process, Step, Transform
 from arrester.agents.execution.step_runner import StepRunner
+from arrester.agents.schema_registry.errors import named
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.jvm.catalyst import collected
 from arrester.agents.spark.jvm.native_evaluator import NativeEvaluator
+from arrester.agents.spark.jvm.prepared_expressions import PreparedExpressions
 from arrester.agents.spark.local_checkpoint import releasing
 from arrester.agents.worker.columns import (
     ENTRY,
@@ -54,9 +56,11 @@ def diagnose(examples: DataFrame, pipeline: Pipeline, numbers: list[int]) -> lis
     problems = {
         number: iter(_problems(examples, pipeline, number, numbers))
         for number in set(numbers)
-        if number > SOURCE and isinstance(pipeline.steps[number - 1], Deserialize | Columns)
+        if number > SOURCE and isinstance(pipeline.steps[number - 1], Native)
     }
-    return [next(problems[number]) if number in problems else NOT_REPEATED for number in numbers]
+    return [
+        named(next(problems[number])) if number in problems else NOT_REPEATED for number in numbers
+    ]
 
 
 def diagnose_coordinates(
@@ -88,13 +92,19 @@ def _problems(
     rerun = [at for at, step in enumerate(steps, 1) if isinstance(step, Process | Transform)]
     if rerun:
         return _problems_after_rerun(own_examples, steps, rerun[-1])
-    problems = _evaluator(pipeline, number).problems(collected(own_examples))
+    prepared = tuple(step.prepared for step in steps if isinstance(step, Native))
+    problems = _evaluator(pipeline, number, prepared).problems(collected(own_examples))
     return [each or NOT_REPEATED for each in problems]
 
 
 @lru_cache(maxsize=_CACHED_STEPS)
-def _evaluator(pipeline: Pipeline, number: int) -> NativeEvaluator:
-    """Return the evaluator of a native step that follows native ones only, for source records."""
+def _evaluator(
+    pipeline: Pipeline, number: int, _prepared: tuple[PreparedExpressions | None, ...]
+) -> NativeEvaluator:
+    """Return the evaluator of a native step that follows native ones only, for source records.
+
+    `_prepared` are those of the steps: others after new schemas of a registry.
+    """
     shape = T.StructType([T.StructField(ROW, pipeline.source.schema)])
     records = pipeline.source.sparkSession.createDataFrame([], shape)
     return NativeEvaluator(_unwrapped(records), _expressions(pipeline.steps[:number]))
@@ -132,8 +142,8 @@ def _problems_after_rerun(examples: DataFrame, steps: Sequence[Step], first: int
 
 
 def _expressions(steps: Sequence[Step]) -> list[Mapping[str, Column]]:
-    assert all(isinstance(step, Deserialize | Columns) for step in steps)
-    return [step.expressions for step in steps if isinstance(step, Deserialize | Columns)]
+    assert all(isinstance(step, Native) for step in steps)
+    return [step.expressions for step in steps if isinstance(step, Native)]
 
 
 def _unwrapped(examples: DataFrame) -> DataFrame:

@@ -121,11 +121,18 @@ class Processor:
         """
         self.journal.check_owned()
         self.finish_open_chunks()
+        self._refresh_schemas()
         self.begun_batch = max(batch, self.begun_batch)
         with self.jobs.of_batch(batch):
             self._write(source, batch)
         self.last_batch = max(batch, self.last_batch)
         self.awaited_batch = None
+
+    def _refresh_schemas(self) -> None:
+        """Ask registries for further schemas. A registry that does not answer changes nothing."""
+        changed = [framed.refresh() for framed in self.pipeline.framed.values()]
+        if any(changed):
+            self.fast_path = FastPath.of(self.pipeline, self.policy)
 
     def _write(self, source: DataFrame, batch: int) -> None:
         ledger = self._ledger
@@ -208,6 +215,7 @@ class Processor:
     def _run_chunks(self, chunks: tuple[Chunk, ...]) -> int:
         """Give held records to the steps and the sink; return the number of those taken."""
         is_open = bool(self._ledger.open_chunks)
+        self._refresh_schemas()
         with self.jobs.of_held_records():
             self.jobs.phase("read")
             with self.stoppable.set():
@@ -328,10 +336,17 @@ class Processor:
         rules.discard_undecided()
         if not evaluated.failed:
             return Decision()
+        self._check_registries(evaluated)
         decision = self.judge.decide(evaluated.failures, self._stopped_at(input))
         if decision.fatal is not None:
             raise RecordFatal(decision.fatal, decision.outage, redaction=rules.redaction)
         return decision
+
+    def _check_registries(self, evaluated: Evaluated) -> None:
+        """Raise SchemaRegistryUnavailable, retried as the source's, if a schema may be missing."""
+        for number, framed in self.pipeline.framed.items():
+            if framed.unavailable is not None and evaluated.failures.has_failed_at([number]):
+                framed.raise_if_unavailable()
 
     def _shortened(self, chunks: tuple[Chunk, ...], decision: Decision) -> tuple[Chunk, ...]:
         """Return the chunks up to the records at which their tasks stop."""

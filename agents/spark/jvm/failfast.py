@@ -19,6 +19,8 @@ from arrester.controlplane.domain.errors import InvalidValue
 _PERMISSIVE_PARSERS: Final = ("CsvToStructs", "JsonToStructs", "XmlToStructs")
 #: Parsers that raise by default.
 _FAILFAST_PARSERS: Final = ("AvroDataToCatalyst", "ProtobufDataToCatalyst")
+#: The functions of Spark 4, which its optimizer replaces with these parsers.
+_PARSER_FUNCTIONS: Final = ("FromAvro", "FromProtobuf")
 _NAME = "v"
 
 
@@ -66,6 +68,8 @@ def _name_in(node: Any) -> str | None:
 def _with_failfast_parser(node: Any) -> Any:
     """Return a parser's node in mode FAILFAST, and any other node as it is."""
     name = node_name(node)
+    if name in _PARSER_FUNCTIONS:
+        return _with_failfast_parser(node.replacement())
     if name not in _PERMISSIVE_PARSERS and name not in _FAILFAST_PARSERS:
         return node
     mode = _parse_mode(node.options())
