@@ -20,6 +20,7 @@ from arrester.controlplane.domain.events import RecordsHeld
 from tests.cli.conftest import Arrester, Output
 from tests.dashboard.story import TYPO, Story
 from tests.ports import free_port
+from tests.terminal import terminal
 
 
 def test_a_lost_answer_is_repeated_as_the_same_command(
@@ -145,7 +146,9 @@ def test_a_drain_ends_when_no_record_is_held_or_the_task_stops_again(
     def holds(key: str, held: int) -> Callable[[], object]:
         return lambda: story.report(RecordsHeld(task=key, held=held))
 
-    drain("JFK", holds("JFK", 400), holds("JFK", 0))
+    with terminal(monkeypatch, "stderr") as written:
+        drain("JFK", holds("JFK", 400), holds("JFK", 0))
+        assert "\x1b[" in (bar := written()) and "0 of 1,000 held records" in bar
     with pytest.raises(Refused, match="LGA is PAUSED at position 151974 again; 40 records held"):
         drain("LGA", holds("LGA", 400), lambda: story.pauses("LGA", held=40))
     with pytest.raises(NotApplied, match="EWR still holds 1,000 records after 0s"):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import sys
 
 import pytest
 
 from arrester.cli import output
 from arrester.cli.doctor import FINDING_COLUMNS
 from arrester.cli.lists import TASK_COLUMNS
+from tests.terminal import terminal
 
 ADVICE = "Start a Celery worker for the queue arrester."
 FINDING = {"level": "error", "check": "process worker", "value": "never seen", "advice": ADVICE}
@@ -34,13 +32,9 @@ def shown(
     monkeypatch: pytest.MonkeyPatch, rows: list[output.Row], columns: tuple[output.Column, ...]
 ) -> list[str]:
     """Return the lines of a table on a terminal of 80 columns."""
-    master, slave = pty.openpty()
-    monkeypatch.setenv("COLUMNS", "80")
-    with open(slave, "w") as file, monkeypatch.context() as patch:
-        patch.setattr(sys, "stdout", file)
+    with terminal(monkeypatch, columns=80) as written:
         output.print_table(rows, columns, empty="none")
-        text = os.read(master, 100_000).decode()
-    os.close(master)
+        text = written()
     return re.sub(r"\x1b\[[\d;]*m", "", text).splitlines()
 
 

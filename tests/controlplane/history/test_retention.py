@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from io import StringIO
 from uuid import uuid4
@@ -36,6 +31,7 @@ from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, JFK
 from tests.patience import PATIENCE_SECONDS
+from tests.terminal import terminal
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
 NOW = datetime.now(UTC)
@@ -117,17 +113,6 @@ def test_the_rest_of_the_log_can_be_read_from_position_0(
     assert streams.log() == left
     assert [each.sequence for each in left] == list(range(26, left[-1].sequence + 1))
     assert list(store.read(APPLICATION, until=25)) == []
-
-
-@contextmanager
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
-    """Make a pseudo-terminal the output of this process; yield a function that reads it."""
-    master, slave = pty.openpty()
-    monkeypatch.setenv("TERM", "xterm")
-    with open(slave, "w") as file, monkeypatch.context() as patch:
-        patch.setattr(sys, "stdout", file)
-        yield lambda: os.read(master, 100_000).decode()
-    os.close(master)
 
 
 def test_a_long_command_shows_a_bar_on_a_terminal_and_lines_elsewhere(
