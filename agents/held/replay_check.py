@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import xor
@@ -13,8 +14,13 @@ from pyspark.sql import functions as F
 from arrester.agents.failures.record_hash import RecordHash
 from arrester.agents.journal.entries import RecordsChecksum
 from arrester.agents.journal.ledger import SavedRows
-from arrester.agents.worker.columns import DECIDED, ORDINAL, OUTCOME
+from arrester.agents.worker.columns import DECIDED, ORDINAL, OUTCOME, POSITION, TASK
 from arrester.controlplane.domain.errors import ArresterError
+
+_log = logging.getLogger("arrester.thread")
+_HASH, _STORED_HASH = "__arrester_hash", "__arrester_stored_hash"
+#: Returns the held rows of decisions.
+HeldRows = Callable[[Sequence[SavedRows]], DataFrame]
 
 
 class PositionsChanged(ArresterError):
@@ -29,6 +35,8 @@ class ReplayCheck:
     """Identifies the source records of a decision by their count and checksum."""
 
     record_hash: RecordHash
+    #: Whether the source goes on without records that its store has deleted.
+    may_lose_records: bool = False
 
     def of(self, frame: DataFrame, is_decided: Column) -> RecordsChecksum:
         """Return count and checksum of the decided records of an evaluated frame."""
@@ -48,24 +56,37 @@ class ReplayCheck:
         columns = self.record_hash.columns_digest
         return RecordsChecksum(count=count, combined_hash=combined_hash, columns=columns)
 
-    def check(self, frame: DataFrame, saved: Sequence[SavedRows], batch: int) -> None:
+    def check(
+        self, frame: DataFrame, saved: Sequence[SavedRows], batch: int, held_rows: HeldRows
+    ) -> None:
         """Raise PositionsChanged if a replay does not find the records of the decisions in `saved`.
 
         Decisions of 0.2.0 have no checksum and are not checked. If the source has other columns
-        than before, only the count is checked.
+        than before, only the count is checked. Where a source may lose records, those that are left
+        must be equal to the held ones.
         """
         checksums = [each.checksum for each in saved if each.checksum is not None]
         if len(checksums) != len(saved):
             return
         present = self.of(frame, F.col(OUTCOME) == DECIDED)
         count = sum(each.count for each in checksums)
+        is_same_type = all(each.columns == present.columns for each in checksums)
         reason = None
-        if present.count != count:
+        if self.may_lose_records and present.count < count:
+            if is_same_type and self._differ(frame, held_rows(saved)):
+                reason = "other records than were held in it are at their"
+            else:
+                _log.warning(
+                    "micro-batch %s is repeated without %s records that were held or skipped in "
+                    "it: the source no longer has them; held ones are kept",
+                    *(batch, count - present.count),
+                )
+        elif present.count != count:
             reason = (
                 f"{count} records were held or skipped in it, and {present.count} are found at "
                 "their"
             )
-        elif all(each.columns == present.columns for each in checksums):
+        elif is_same_type:
             combined_hash = reduce(xor, (each.combined_hash for each in checksums))
             if present.combined_hash != combined_hash:
                 reason = "other records than were held or skipped in it are at their"
@@ -75,3 +96,17 @@ class ReplayCheck:
                 "position= does not give a record the same value again, or the source has changed. "
                 "Make them repeatable (how-to 'Positions for files') and start at a new checkpoint"
             )
+
+    def _differ(self, frame: DataFrame, held: DataFrame) -> bool:
+        """Whether a decided record differs from the held one at its task and position."""
+        hashed, at = self.record_hash.sql, (TASK, POSITION)
+        present = frame.where(f"{ORDINAL} = 0").where(F.col(OUTCOME) == DECIDED)
+        present = present.selectExpr(*at, f"{hashed} AS {_HASH}")
+        stored = held.selectExpr(
+            *(f"{name} AS {name}_stored" for name in at), f"{hashed} AS {_STORED_HASH}"
+        )
+        is_same_record = reduce(
+            Column.__and__, (F.col(name).eqNullSafe(F.col(f"{name}_stored")) for name in at)
+        )
+        both = present.join(stored, is_same_record)
+        return not both.where(F.col(_HASH) != F.col(_STORED_HASH)).isEmpty()

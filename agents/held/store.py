@@ -141,6 +141,14 @@ class HeldStore:
         entry = F.when(F.col(_HOLD), F.lit(0)).otherwise(F.col(ENTRY)).alias(ENTRY)
         return coordinates.select(TASK, entry, POSITION, F.lit(DECIDED).alias(MARK))
 
+    def held_rows(self, saved_rows: Sequence[SavedRows]) -> DataFrame:
+        """Return the held rows in `saved_rows`, with the source's present columns."""
+        names = [saved.name for saved in saved_rows if saved.name is not None]
+        if not names:
+            empty = T.StructType([*_COORDINATES, T.StructField(ROW, self.schema)])
+            return self.spark.createDataFrame([], empty)
+        return self._converted(names).where(F.col(_HOLD))
+
     def next_chunks(self, ledger: Ledger, *, limit: int) -> list[Chunk]:
         """Return the next held rows of the RUNNING tasks, one chunk for each, about `limit` rows.
 

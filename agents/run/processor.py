@@ -323,7 +323,7 @@ class Processor:
             with releasing_on_error(evaluated.blocks):
                 if saved and input.batch is not None:
                     check = self.committer.replay_check
-                    check.check(evaluated.frame, saved, input.batch)
+                    check.check(evaluated.frame, saved, input.batch, self.held_store.held_rows)
                 if not evaluated.failed:
                     return evaluated
                 return fail_shared_positions(

@@ -37,6 +37,7 @@ from arrester.agents.sink.record_sender import RecordSender
 from arrester.agents.sink.stage import SinkStage
 from arrester.agents.spark.job_attempts import JobTag
 from arrester.agents.spark.job_description import JobDescription
+from arrester.agents.spark.kafka_source import may_lose_records
 from arrester.controlplane.domain.error_policy.policy import Policy, StageKind
 from arrester.controlplane.domain.python_versions import UTC
 
@@ -164,6 +165,9 @@ class ProcessorFactory:
             held_store=self._held_store,
             dead_letters=self._dead_letters,
             limits=HeldLimits(self._spark, self.files.root, self.config.errors),
-            replay_check=ReplayCheck(RecordHash(self.pipeline.source)),
+            replay_check=ReplayCheck(
+                RecordHash(self.pipeline.source),
+                may_lose_records=may_lose_records(self.pipeline.source),
+            ),
             clock=_clock,
         )

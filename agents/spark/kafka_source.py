@@ -11,13 +11,19 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.spark.jvm.java_text import matches_regex
-from arrester.agents.spark.jvm.source_plan import columns_of, leaves_of, options_of
+from arrester.agents.spark.jvm.source_plan import columns_of, leaves_of, options_of, reads_kafka
 from arrester.controlplane.domain.errors import InvalidValue
 
+#: The name of the data source.
+FORMAT = "kafka"
 #: The option that identifies a Kafka source: Spark requires it.
 BOOTSTRAP = "kafka.bootstrap.servers"
 #: The coordinates of a Kafka record. They identify a source of such records.
 COORDINATES = frozenset({"topic", "partition", "offset"})
+#: The options by which a client reaches a cluster.
+_CONNECTION = (BOOTSTRAP, "kafka.security.", "kafka.sasl.", "kafka.ssl.")
+#: Spark's setting to fetch offsets by a consumer, which creates topics or waits for them.
+_CONSUMER_FETCHES = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
 #: Joins topic and partition in a task's key, as Kafka does: `flights-0`.
 DASH = "-"
 
@@ -73,8 +79,39 @@ def topic_partition() -> Column:
 
 def kafka_sources(source: DataFrame) -> list[KafkaSource]:
     """Return the streaming and static Kafka sources that the plan of `source` reads."""
+    return [_kafka_source(options) for options in _kafka_options(source)]
+
+
+def may_lose_records(source: DataFrame) -> bool:
+    """Whether a Kafka source goes on without records that its topic no longer has."""
+    return any(
+        options.get("failondataloss", "true").lower() == "false"
+        for options in _kafka_options(source)
+    )
+
+
+def connections(source: DataFrame) -> list[Mapping[str, str]]:
+    """Return servers and security of each Kafka source, as options; they may have secrets."""
+    return [
+        {name: value for name, value in options.items() if name.startswith(_CONNECTION)}
+        for options in _kafka_options(source)
+    ]
+
+
+def checkable_sources(source: DataFrame) -> list[tuple[Mapping[str, str], frozenset[str]]]:
+    """Return options and topics of each source by Spark's connector that lists topics at its start.
+
+    Without its admin client, Spark waits for missing topics.
+    """
+    if source.sparkSession.conf.get(_CONSUMER_FETCHES, "false") == "true":
+        return []
+    found = (options_of(source, leaf) for leaf in leaves_of(source) if reads_kafka(leaf))
+    return [(options, _kafka_source(options).topics) for options in found]
+
+
+def _kafka_options(source: DataFrame) -> list[Mapping[str, str]]:
     leaves = [options_of(source, leaf) for leaf in leaves_of(source)]
-    return [_kafka_source(options) for options in leaves if BOOTSTRAP in options]
+    return [options for options in leaves if BOOTSTRAP in options]
 
 
 def servers_of(text: object) -> frozenset[str]:

@@ -47,6 +47,17 @@ def options_of(source: DataFrame, leaf: Any) -> Mapping[str, str]:
     return {name.lower(): value for name, value in options.items()}
 
 
+def reads_kafka(leaf: Any) -> bool:
+    """Whether an input is a source of Spark's Kafka connector."""
+    match node_name(leaf):
+        case "StreamingRelationV2":
+            return bool(leaf.sourceName() == "kafka")
+        case "DataSourceV2Relation":
+            return bool(leaf.table().name() == "KafkaTable")
+        case _:
+            return False
+
+
 def paths_of(source: DataFrame, leaf: Any) -> list[str]:
     """Return the paths and patterns of an input's files."""
     if node_name(leaf) == "LogicalRelation":

@@ -81,6 +81,7 @@ def test_dead_letters_by_sasl_and_tls(
     assert failures == {"confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED"}
 
 
+@pytest.mark.long
 def test_dead_letters_wait_while_the_broker_is_down(
     bench: Bench, kafka_broker: KafkaBroker, topic: str
 ) -> None:

@@ -14,6 +14,7 @@ from arrester.agents.failures.failure_set import has_failed
 from arrester.agents.failures.record_hash import RecordHash
 from arrester.agents.handlers import Handler, LogAndContinue, LogAndPause
 from arrester.agents.held.replay_check import PositionsChanged, ReplayCheck
+from arrester.agents.run import processor_factory
 from arrester.agents.run.thread import PipelineThread
 from arrester.agents.spark.jvm.determinism import repeatable_columns
 from tests.agents.pipeline_bench import SCHEMA, Bench, Row, sink_to
@@ -101,6 +102,27 @@ def test_a_replay_after_a_change_of_columns_counts_the_records(bench: Bench) -> 
     again = bench.start(over(bench, second.withColumn("more", F.lit("z")), LogAndContinue()))
     wait_until(lambda: not again.is_running)
     assert bench.written() == [("a", 0)]
+
+
+@pytest.mark.parametrize(("left", "is_accepted"), [("y", True), ("z", False)])
+def test_a_source_that_lost_records_has_to_have_the_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, left: str, is_accepted: bool
+) -> None:
+    monkeypatch.setattr(processor_factory, "may_lose_records", lambda source: True)
+    first, second = [(0, "x"), (1, "bad"), (2, "y")], [(0, "x"), (2, left)]
+    crashed = bench.start(over(bench, rows(bench, first), LogAndPause(), crashes=True))
+    wait_until(lambda: not crashed.is_running)
+    # As a stream does: a static source with other rows is refused.
+    (bench.folder / "checkpoint/arrester/batch/offsets/0").write_bytes(b"static\n")
+    bench.deaths.clear()
+    again = bench.start(over(bench, rows(bench, second), LogAndPause()))
+    wait_until(lambda: again.is_idle or not again.is_running)
+    if is_accepted:
+        assert [(each.position, each.held) for each in again.paused_tasks()] == [(1, 2)]
+        assert bench.written() == [("a", 0)]
+    else:
+        assert isinstance(bench.deaths[-1].exception, PositionsChanged)
+        assert bench.written() == []
 
 
 @pytest.mark.parametrize("expects_failures", [False, True])
