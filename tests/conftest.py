@@ -29,6 +29,7 @@ from arrester.controlplane.settings import database_settings
 from tests import kafka_broker as broker_process
 from tests import scratch
 from tests import services as running_services
+from tests.postgres_server import jdbc_driver
 from tests.schema_registry_process import spark_avro
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def spark() -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # It logs each connection, also after pytest has closed the stream of the log.
     logging.getLogger("py4j").setLevel(logging.ERROR)
+    jars = (*broker_process.connector(), *spark_avro(), *jdbc_driver())
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -111,7 +113,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.stopTimeout", "60s")
         .config("spark.python.daemon.module", "tests.spark.daemon")
-        .config("spark.jars", ",".join(map(str, (*broker_process.connector(), *spark_avro()))))
+        .config("spark.jars", ",".join(map(str, jars)))
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

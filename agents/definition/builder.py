@@ -31,6 +31,7 @@ from arrester.agents.definition.dry_run import (
     dry_run_transform,
     framed_expression,
 )
+from arrester.agents.definition.jdbc_checks import checked_jdbc_table
 from arrester.agents.definition.pipeline import Definition, Pipeline, PipelineInvalid, Runner
 from arrester.agents.definition.sinks import (
     Connect,
@@ -269,6 +270,33 @@ class PipelineBuilder(Definition):
             number_column=number_column,
         )
         return self._finished(Sink(function=files, atomic=True, on_error=on_error, on=answers))
+
+    def write_jdbc(
+        self,
+        table: str,
+        *,
+        url: str,
+        key: str | Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
+        on_error: Handler | None = None,
+        on: OnClass | None = None,
+    ) -> Pipeline:
+        """Finish with a table of PostgreSQL, exactly once: rows and number in one transaction.
+
+        Rows are inserted. With `key`, columns with a unique index, a row replaces the columns of
+        the row with the same key; of several in one micro-batch, the last one is written.
+        `options` are those of Spark's JDBC writer and of the driver, with `user` and `password`.
+
+        Records that the table refuses (NOT NULL, CHECK, type, length, UNIQUE, foreign key, trigger)
+        are failed records, answered one by one by `on_error`. `on` maps classes to responses, also
+        SQLSTATEs: `{"23505": CONTINUE, "22": PAUSE}`. Any other failure of the database is
+        retried within the limits, then it ends the run.
+        """
+        answers = checked_answers("write_jdbc", on_error, on)
+        function = checked_jdbc_table(
+            self.shape.schema, table=table, url=url, key=key, options=options
+        )
+        return self._finished(Sink(function=function, atomic=True, on_error=on_error, on=answers))
 
     def produce(
         self,

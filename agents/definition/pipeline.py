@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame
@@ -29,7 +29,7 @@ class PipelineInvalid(ArresterError):
 def checked_start(pipeline: object, checkpoint: object, trigger: object) -> str:
     """Return the checkpoint as text; raises for an invalid argument of a start."""
     if not isinstance(pipeline, Pipeline):
-        allowed = "a pipeline that .write, .write_files or .produce has returned"
+        allowed = "a pipeline that .write, .write_files, .write_jdbc or .produce has returned"
         raise wrong_type("pipeline", pipeline, allowed)
     if trigger is not None:
         _check_trigger(pipeline.source, trigger)
@@ -115,6 +115,10 @@ class Pipeline(Definition):
     def produce_number(self) -> int:
         """The number of the sink, which follows the steps."""
         return len(self.steps) + 1
+
+    def at(self, checkpoint: str) -> Pipeline:
+        """Return the pipeline for a checkpoint, by its id."""
+        return replace(self, sink=self.sink.at(checkpoint))
 
     def is_native(self, number: int) -> bool:
         """Whether the step is an expression, whose exception is reproduced on the driver."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -17,6 +17,8 @@ from arrester.agents.arguments import (
     nearest,
     wrong_type,
 )
+from arrester.agents.definition.jdbc_checks import check_database
+from arrester.agents.definition.jdbc_table import JdbcTable
 from arrester.agents.handlers import Handler
 from arrester.agents.spark.jvm.hadoop import hadoop_option
 from arrester.agents.spark.rows_read import call_with_all_rows
@@ -61,14 +63,27 @@ class Sink:
 
         Raises RowsUnread if the function returns before it has read all rows.
         """
-        if self.partial or isinstance(self.function, Files):
+        if self.partial or isinstance(self.function, Files | JdbcTable):
             # Spark's own writer reads all rows, or raises.
             self.function(df, number)
         else:
             call_with_all_rows(lambda rows: self.function(rows, number), df)
 
     def check(self, spark: SparkSession) -> None:
-        """Accept any session."""
+        """Raise InvalidValue if the sink cannot be written."""
+        if isinstance(self.function, JdbcTable):
+            check_database(self.function, spark)
+
+    @property
+    def finds_all_refused(self) -> bool:
+        """Whether a failure without a refused record is of the store, and no record's."""
+        return isinstance(self.function, JdbcTable)
+
+    def at(self, checkpoint: str) -> Sink:
+        """Return the sink for the numbers of a checkpoint, by its id."""
+        if isinstance(self.function, JdbcTable):
+            return replace(self, function=self.function.at(checkpoint))
+        return self
 
     def is_atomic(self, spark: SparkSession) -> bool:
         """Whether writes in this session are all or nothing."""
@@ -92,6 +107,10 @@ class Producer:
     def function(self) -> object:
         """The author's function."""
         return self.send if self.connect is None else self.connect
+
+    def at(self, checkpoint: str) -> Producer:
+        """Return the same sink: it has no numbers."""
+        return self
 
     def is_atomic(self, spark: SparkSession) -> bool:
         """Return False: a sent row cannot be withdrawn."""

@@ -79,6 +79,7 @@ class Engine:
             now=datetime.now(UTC),
             adopt=adopt,
         )
+        self.pipeline = pipeline = pipeline.at(self.journal.ledger.checkpoint)
         self.event_factory = _event_factory(pipeline, config, instance, self.run)
         alone = config.redis_url is None
         self.publisher = Publisher(self.journal, outbox, progress=self.progress, alone=alone)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from arrester.agents.config import AgentConfig, dotted_path, without_secrets
 from arrester.agents.decisions.policies import StagePolicy, stage_policies
+from arrester.agents.definition.jdbc_table import JdbcTable
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Files
 from arrester.agents.error_policy.settings import DeadLetterSettings
@@ -111,11 +112,11 @@ def _describe_stage(
 
 def _sink(pipeline: Pipeline) -> str:
     function = pipeline.sink.function
-    return (
-        f"{function.format} files"
-        if isinstance(function, Files)
-        else _shorten(dotted_path(function))
-    )
+    if isinstance(function, Files):
+        return f"{function.format} files"
+    if isinstance(function, JdbcTable):
+        return _shorten(f"table {function.table}")
+    return _shorten(dotted_path(function))
 
 
 def _dead_letters(settings: DeadLetterSettings) -> tuple[str | None, str | None]:

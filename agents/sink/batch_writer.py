@@ -28,7 +28,12 @@ from arrester.agents.error_policy.respond import (
 from arrester.agents.failure_log import log_failure
 from arrester.agents.failures.aggregate import Coordinates
 from arrester.agents.failures.pause_offsets import held_after
-from arrester.agents.sink.probe import RejectedRecord, SinkProbe, rejected_rows
+from arrester.agents.sink.probe import (
+    RejectedRecord,
+    SearchInterrupted,
+    SinkProbe,
+    rejected_rows,
+)
 from arrester.agents.sink.stage import (
     SinkStage,
     UndeliveredRows,
@@ -175,7 +180,13 @@ class BatchWriter(SinkStage):
         if self._is_answered(failure):
             # The probe comes first: if it passes without some records, these are bad, and there is
             # no outage.
-            rejected = call.probe().rejected(call.evaluated, call.is_held, problem)
+            try:
+                rejected = call.probe().rejected(call.evaluated, call.is_held, problem)
+            except SearchInterrupted as exc:
+                spark = self.pipeline.source.sparkSession
+                again = problem_of(spark, exc.raised, attempts=problem.attempts)
+                again = replace(again, took_ms=problem.took_ms)
+                return self._outcome(again, attempts, exc.raised, call)
             # A probe cancelled by a stop request has no result.
             self.check()
             if rejected:
@@ -183,6 +194,9 @@ class BatchWriter(SinkStage):
             if self._is_outage(call):
                 # As for all outages, the final answer is decided with the records.
                 return Answer.PAUSE
+            if self._sink.finds_all_refused:
+                # The database failed, not its records.
+                raise SinkFailed(raised) from raised
         try:
             outcome = self.rules.decide(self.number, failure, problem)
         except SelfHealing as exc:

@@ -13,19 +13,21 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.decisions.end_reasons import reason_of
 from arrester.agents.decisions.rules import SelfHealing
+from arrester.agents.definition.jdbc_table import JdbcTable, StagingFailed
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Files, Sink
 from arrester.agents.execution.bisection import Bisection, FailingRecord, NoSingleRecord
 from arrester.agents.execution.transforms import transformed, with_barrier
 from arrester.agents.failures.pause_offsets import is_record
 from arrester.agents.journal.scratch import Scratch
+from arrester.agents.sink.refused_rows import RefusedRows
 from arrester.agents.spark.column_names import with_columns_named
 from arrester.agents.spark.errors import (
     Problem,
@@ -54,6 +56,14 @@ _log = logging.getLogger("arrester.thread")
 
 class ProbeExited(ArresterError):
     """A probe raised something that is not an Exception, such as SystemExit."""
+
+
+class SearchInterrupted(ArresterError):
+    """The store failed in a way that a repeated call may not; `raised` has the reason."""
+
+    def __init__(self, raised: BaseException) -> None:
+        super().__init__(str(raised))
+        self.raised = raised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +102,10 @@ class SinkProbe:
         final_transform = pipeline.final_transform
         self._files = sink.function if isinstance(sink.function, Files) else None
         self._action = self._write_files if self._files is not None else sink.probe
+        #: If not None, the database itself finds the rows that its table refuses.
+        self._table = sink.function if isinstance(sink.function, JdbcTable) else None
+        if self._table is not None:
+            self._action = self._table.probe
         if final_transform is not None and final_transform.stateful:
             # Its result for some rows is no part of its result for all rows.
             self._action = None
@@ -108,19 +122,24 @@ class SinkProbe:
         """Return the rejected records: without them the probe passes.
 
         Empty if the sink has no probe or fails as a whole. `problem` is the failure of the sink.
-        Raises SelfHealing if the probes fail for a reason that the platform repairs.
+        Raises SelfHealing if the probes fail for a reason that the platform repairs, and
+        SearchInterrupted if a database fails that a repeated call may find repaired.
         """
-        if self._action is None:
+        if self._action is None or not self._may_be_of_record(problem):
             return []
         name = self._pipeline.name
         _log.info("pipeline %r: the sink failed; probing for rejected records", name)
         passed = numbered(evaluated.frame).where(F.col(OUTCOME).isNull() & ~is_held)
         try:
             with self._cancelled_on_stop():
-                records = self._isolate(passed, problem)
+                records = self._refused(passed, problem)
+                if records is None:
+                    records = self._isolate(passed, problem)
         except (NoSingleRecord, StepFailed) as exc:
-            self._classify(passed.sparkSession, exc.raised)
+            _, kind = self._classify(passed.sparkSession, exc.raised)
             self._log_reason(exc)
+            if self._table is not None and kind is Kind.RETRIABLE:
+                raise SearchInterrupted(exc.raised) from exc
             return []
         finally:
             self._scratch.clear()
@@ -139,6 +158,39 @@ class SinkProbe:
         _log.info(
             "pipeline %r: the sink failed, and no single record is the cause: %s", name, reason
         )
+
+    def _may_be_of_record(self, problem: Problem) -> bool:
+        """Whether a record may be the cause of the sink's failure."""
+        return self._table is None or self._kind(problem) is not Kind.RETRIABLE
+
+    def _refused(self, passed: DataFrame, problem: Problem) -> list[RejectedRecord] | None:
+        """Return the records that the table refuses; None if the database cannot find them.
+
+        It cannot if the rows are not those of the records, or if executors fail to send them.
+        """
+        if self._table is None or self._pipeline.final_transform is not None:
+            return None
+        spark = passed.sparkSession
+        rows = with_columns_named(passed, [ID, *self._pipeline.columns])
+        try:
+            with self._table.staged_rows(rows) as staged:
+                check = partial(self._check_cause, spark, problem=problem)
+                refused = RefusedRows(staged, check).find()
+        except StagingFailed as exc:
+            self._check_cause(spark, exc.raised, problem)
+            return None
+        except (NoSingleRecord, SelfHealing):
+            raise
+        except Exception as exc:
+            raise NoSingleRecord("the database does not find its rows", exc) from exc
+        places = passed.where(F.col(ID).isin(list(refused))).select(ID, TASK, ENTRY, POSITION)
+        records: dict[tuple[object, ...], RejectedRecord] = {}
+        for row in places.orderBy(ID).collect():
+            raised = refused[row[ID]]
+            record = self._record_at(row, self._check_cause(spark, raised, problem), problem)
+            # Several rows of a record may be refused.
+            records.setdefault((record.task, record.entry, record.position), record)
+        return list(records.values())
 
     def _isolate(self, passed: DataFrame, problem: Problem) -> list[RejectedRecord]:
         """Isolate records until the probe passes without them."""
@@ -179,6 +231,9 @@ class SinkProbe:
         """Return the record of a failing row. Its problem has the sink's attempts and duration."""
         own_problem = self._check_cause(rows.sparkSession, failing.raised, problem)
         row = rows.where(F.col(ID) == failing.id).select(TASK, ENTRY, POSITION).collect()[0]
+        return self._record_at(row, own_problem, problem)
+
+    def _record_at(self, row: Row, own_problem: Problem, problem: Problem) -> RejectedRecord:
         return RejectedRecord(
             task=row[TASK],
             entry=row[ENTRY],

@@ -51,6 +51,8 @@ TERMS = {
     "spool": "Local files with events that the server has not confirmed.",
     "stage": "A step of a pipeline as policies name it: `source`, `deserialize`, `process:<name>`, "
     "`produce`.",
+    "staging table": "A table with the rows of one call of `.write_jdbc`, until a transaction "
+    "inserts them.",
     "task": "The unit that pauses by itself, such as a partition or a customer.",
     "thread": "A pipeline's run within an instance, as Kafka Streams' stream thread.",
     "tolerance": "How many failed records of a task are skipped before FAIL.",

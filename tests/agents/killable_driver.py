@@ -1,10 +1,11 @@
 """A driver process of its own, to be killed.
 
-    python -m tests.agents.killable_driver FOLDER [POINT] [produce]
+    python -m tests.agents.killable_driver FOLDER [POINT] [produce | atomic | jdbc]
 
 It ends by itself when the file `stop` appears, and kills itself with SIGKILL at POINT:
 `before-entry:KIND` or `after-entry:KIND` of the journal, `after-sink:NUMBER`, or `after-abort`:
-then the sink is all or nothing.
+then the sink is all or nothing. With `jdbc`, it is `before-commit` or `after-commit` of a write
+into the table `lines` of JDBC_URL, or `in-insert`, a second after its begin.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,11 +30,13 @@ from arrester.agents.journal.entries import Entry
 from arrester.agents.journal.journal import Journal
 from arrester.agents.run.thread import PipelineThread
 from arrester.agents.runtime.thread_protocol import TaskCommand
+from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.events import Event, ResumeHow
 from arrester.controlplane.domain.state.states import ThreadStatus
 from tests.agents.pipeline_bench import APPLICATION, SCHEMA, sink_to
 from tests.patience import PATIENCE_SECONDS
+from tests.postgres_server import jdbc_driver
 
 Row = dict[str, Any]
 
@@ -84,6 +88,26 @@ def die_at(point: str) -> None:
     Journal.append = dying_append  # type: ignore[method-assign]  # a kill has no better place
 
 
+def die_in_transaction(point: str) -> None:
+    """Arrange for this process to be killed at `point` of its first write into a table."""
+    commit, execute = JdbcConnection.commit, JdbcConnection.execute
+
+    def dying_commit(self: JdbcConnection) -> None:
+        if point == "before-commit":
+            os.kill(os.getpid(), signal.SIGKILL)
+        commit(self)
+        if point == "after-commit":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def dying_execute(self: JdbcConnection, sql: str, *parameters: object) -> int:
+        if point == "in-insert" and sql.startswith("INSERT INTO public.lines"):
+            threading.Timer(1, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        return execute(self, sql, *parameters)
+
+    JdbcConnection.commit = dying_commit  # type: ignore[method-assign]
+    JdbcConnection.execute = dying_execute  # type: ignore[method-assign]
+
+
 def dying_sink(folder: Path, point: str) -> Callable[[DataFrame, int], None]:
     write = sink_to(folder)
 
@@ -113,6 +137,7 @@ def main(folder: Path, point: str, end: str) -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.jars", ",".join(map(str, jdbc_driver())))
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
@@ -139,6 +164,10 @@ def main(folder: Path, point: str, end: str) -> None:
                 sent.write(f"{row['task']} {row['position']}\n")
 
         pipeline = lines.produce(send, on_error=ByValue())
+    elif end == "jdbc":
+        url, user, password = os.environ["JDBC_URL"].split()
+        login = {"user": user, "password": password}
+        pipeline = lines.write_jdbc("lines", url=url, options=login)
     else:
         pipeline = (
             lines.process("parse", parse, on_error=LogAndContinue())
@@ -158,6 +187,8 @@ def main(folder: Path, point: str, end: str) -> None:
         ),
         on_death=lambda death: print(death, flush=True),
     )
+    if end == "jdbc":
+        die_in_transaction(point)
     thread.start(str(folder / "checkpoint"))
     while not (folder / "stop").exists() and thread.state is ThreadStatus.RUNNING:
         if (folder / "skip").exists():

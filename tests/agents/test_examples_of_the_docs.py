@@ -111,7 +111,7 @@ def test_the_cell_of_the_notebook_page(bench: Bench, spark: SparkSession) -> Non
 
 
 def test_the_examples_of_the_guide(bench: Bench, spark: SparkSession) -> None:
-    pipeline, connect, answers, probe = examples("docs/how-to/guard-a-pipeline.md")
+    pipeline, connect, table, answers, probe = examples("docs/how-to/guard-a-pipeline.md")
     folder, dead_letters = bench.folder / "flights", bench.folder / "dlq" / "flights"
     folder.mkdir()
     row = {"origin": "JFK", "position": 0, "flight": "UA 1", "value": "no csv"}
@@ -129,14 +129,14 @@ def test_the_examples_of_the_guide(bench: Bench, spark: SparkSession) -> None:
 
     assert [row["task"] for row in spark.read.parquet(str(dead_letters)).collect()] == ["JFK"]
     names = {
-        "builder": define("lines", bench.source(), task="task", position="position"),
+        "builder": define("lines", source.json(str(folder)), task="origin", position="position"),
+        "os": SimpleNamespace(environ={"DB_PASSWORD": ""}),
         "requests": SimpleNamespace(Session=SimpleNamespace),
         "URL": "http://localhost",
-        "LOGIN": {},
         "F": F,
         "enrich": dict,
         "number": F.col("value").cast("int"),
     }
     exec("from arrester import LogAndContinue, LogAndPause", names)
-    for example in (connect, answers, probe):
+    for example in (connect, table, answers, probe):
         exec(example, names)

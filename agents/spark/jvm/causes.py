@@ -49,8 +49,9 @@ def java_chain(throwable: Any) -> list[Any]:
 
 
 def java_condition(throwable: Any) -> str | None:
-    """Return the error condition of a Java exception; only Spark's own exceptions have one."""
-    for method in ("getCondition", "getErrorClass"):  # before 4.0, there is only the second method
+    """Return the condition of a Java exception: that of Spark, or the SQLSTATE of a database."""
+    # Before 4.0, Spark has only the second method.
+    for method in ("getCondition", "getErrorClass", "getSQLState"):
         try:
             condition = getattr(throwable, method)()
         except Py4JError:  # it has no such method

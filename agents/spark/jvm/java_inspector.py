@@ -25,7 +25,7 @@ class ExceptionLink(NamedTuple):
     #: The names of its class and of the superclasses.
     names: tuple[str, ...]
     message: str
-    #: Only Spark's own exceptions have error conditions.
+    #: Spark's error condition, or the SQLSTATE of a database.
     condition: str | None
 
 
@@ -69,6 +69,9 @@ class JavaInspector:
         condition_method = "getCondition" if has_condition else "getErrorClass"
         condition = self.method(spark_throwable, condition_method, text)
         self._condition = self._if_instance(spark_throwable, condition)
+        sql_exception = self.class_named("java.sql.SQLException")
+        state = self.method(sql_exception, "getSQLState", text)
+        self._sql_state = self._if_instance(sql_exception, state)
 
     def class_named(self, name: str) -> Any:
         """Return the object of a class, from the class loader of Spark's threads."""
@@ -110,14 +113,14 @@ class JavaInspector:
                 break
             messages = self._strings(objects, self._message)
             conditions = self._strings(objects, self._condition)
+            states = self._strings(objects, self._sql_state)
             for index, name in enumerate(names):
                 if name is not None:
                     if name not in self._names:
                         self._names[name] = class_names(name, objects[index].getClass())
                     message = (messages[index] or "").strip()
-                    chains[index].append(
-                        ExceptionLink(self._names[name], message, conditions[index])
-                    )
+                    condition = conditions[index] or states[index]
+                    chains[index].append(ExceptionLink(self._names[name], message, condition))
             objects = self.map(objects, self._cause)
         return [
             JavaException(chain, stack or "") if chain else None

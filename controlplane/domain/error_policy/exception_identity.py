@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 #: A longer chain of causes is a loop.
 CHAIN_LIMIT = 20
+#: Conditions of Spark are longer.
+_SQLSTATE_LENGTH = 5
 CONFLUENT = "confluent_kafka.KafkaError."
 
 
@@ -18,7 +20,7 @@ class Cause:
     """The identity of an exception: the full name of its class, then of its bases."""
 
     names: tuple[str, ...]
-    #: Spark's error condition, if there is one.
+    #: Spark's error condition, or the SQLSTATE of a database, if there is one.
     condition: str | None = None
 
 
@@ -29,7 +31,10 @@ def known_as(cause: Cause, known: Container[str]) -> str | None:
 
 
 def _conditions(condition: str | None) -> Iterator[str]:
-    """Yield the condition, then its parents: A.B is an A."""
+    """Yield the condition, then its parents: A.B is an A, and SQLSTATE 23505 is a 23."""
+    if condition and len(condition) == _SQLSTATE_LENGTH and condition.isalnum():
+        yield from (condition, condition[:2])
+        return
     while condition:
         yield condition
         condition = condition.rpartition(".")[0]

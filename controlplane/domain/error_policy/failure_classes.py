@@ -1,7 +1,8 @@
 """The table behind `classify`: plain names, so that no other package has to be installed.
 
 Names are full dotted names of Python and Java classes, Spark error conditions (including their
-sub-conditions), and the error codes of confluent_kafka. A subclass is found by its nearest base.
+sub-conditions), SQLSTATEs of JDBC drivers (the first two characters are all of a class), and the
+error codes of confluent_kafka. A subclass is found by its nearest base.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ FATAL: dict[str, tuple[str, ...]] = {
         "javax.security.auth.login.LoginException",
         "psycopg.errors.InvalidAuthorizationSpecification",
         "psycopg.errors.InvalidPassword",
+        "28",
         "redis.exceptions.AuthenticationError",
         "botocore.exceptions.NoCredentialsError",
     ),
@@ -84,6 +86,7 @@ FATAL: dict[str, tuple[str, ...]] = {
         "java.lang.SecurityException",
         "builtins.PermissionError",
         "psycopg.errors.InsufficientPrivilege",
+        "42501",
     ),
     "security disabled": (
         KAFKA + "SecurityDisabledException",
@@ -99,6 +102,8 @@ FATAL: dict[str, tuple[str, ...]] = {
         "CATALOG_NOT_FOUND",
         "DATA_SOURCE_NOT_FOUND",
         "psycopg.errors.UndefinedTable",
+        "3D000",
+        "42P01",
     ),
     "unknown server error": (
         KAFKA + "UnknownServerException",
@@ -117,6 +122,7 @@ FATAL: dict[str, tuple[str, ...]] = {
         *(CONFLUENT + code for code in ("_STATE", "_FATAL")),
         "kafka.errors.IllegalStateError",
         "builtins.ImportError",
+        "arrester.agents.definition.jdbc_table.LaterNumberWritten",
     ),
     "offset metadata too large": (
         KAFKA + "OffsetMetadataTooLarge",
@@ -172,6 +178,7 @@ RETRIABLE: dict[str, tuple[str, ...]] = {
         "psycopg.OperationalError",
         "java.sql.SQLRecoverableException",
         "java.sql.SQLNonTransientConnectionException",
+        "08",
     ),
     "busy, or moving": (
         KAFKA + "RetriableException",
@@ -193,6 +200,9 @@ RETRIABLE: dict[str, tuple[str, ...]] = {
         "psycopg.errors.SerializationFailure",
         "psycopg.errors.DeadlockDetected",
         "java.sql.SQLTransientException",
+        # Serialization failure and deadlock, resources, a server that ends, a standby, a lock.
+        *("40", "53", "57P01", "57P02", "57P03", "58", "25006", "55P03"),
+        "arrester.agents.definition.jdbc_table.StagedRowsDiffer",
     ),
 }
 

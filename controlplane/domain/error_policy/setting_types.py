@@ -15,7 +15,8 @@ FLAG_RULE = "true or false"
 HANDLER_RULE = "a dotted path to a handler, or an object with handle(context, record, exception)"
 CONVERTER_RULE = "a dotted path to a converter: a function of a row, or an object with convert(row)"
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
-_CONDITION = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)*")
+#: Spark's error conditions, SQLSTATEs and their classes: CAST_INVALID_INPUT, 23505, 23.
+_CONDITION = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)*|[0-9A-Z]{2}([0-9A-Z]{3})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +115,7 @@ def names(value: object) -> tuple[str, ...]:
 
 
 def class_names(value: object) -> tuple[str, ...]:
-    """Read dotted names of exception classes, and Spark error conditions."""
+    """Read dotted names of exception classes, Spark error conditions and SQLSTATEs."""
     classes = names(value)
     if not all(_DOTTED.fullmatch(name) or _CONDITION.fullmatch(name) for name in classes):
         raise ValueError(value)

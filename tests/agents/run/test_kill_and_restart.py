@@ -7,12 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import LiteralString
 
 import pytest
 from pyspark.sql import SparkSession
 
 from arrester.controlplane.domain.events import RecordFailed, RecordsDeadLettered, TaskPaused
 from arrester.controlplane.domain.state.states import TaskStatus
+from tests import postgres_server
 from tests.agents.killable_driver import read_outbox
 from tests.agents.pipeline_bench import read_sink, server_state, write_batch
 from tests.patience import PATIENCE_SECONDS, wait_until
@@ -243,3 +245,47 @@ def check_all(
     assert any(isinstance(each, TaskPaused) for each in data)
     tasks = server_state(events).tasks.values()
     assert all((task.status, task.held) == (TaskStatus.RUNNING, 0) for task in tasks)
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        ("after-commit", "in-insert"),
+        pytest.param(("before-commit", "after-commit", "in-insert"), marks=pytest.mark.long),
+    ],
+)
+def test_a_driver_killed_around_a_commit_leaves_each_row_once_in_its_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, points: Sequence[str]
+) -> None:
+    for number, task in enumerate("abc"):
+        rows = [{"task": task, "position": position, "value": task} for position in range(3)]
+        write_batch(tmp_path / "in", number, rows)
+    with postgres_server.running() as postgres:
+        # A killed driver's statement goes on while the next driver repeats its write.
+        postgres.execute(
+            "CREATE TABLE lines (task text, position bigint, value text)",
+            """CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                PERFORM pg_sleep(12) FROM arrester_numbers WHERE number = 1; RETURN NULL; END $$""",
+            "CREATE TRIGGER wait AFTER INSERT ON lines EXECUTE FUNCTION wait()",
+        )
+        login = (postgres.url, postgres.options["user"], postgres.options["password"])
+        monkeypatch.setenv("JDBC_URL", " ".join(login))
+        driver = Driver(tmp_path)
+        driver.end = "jdbc"
+        written: list[list[tuple[str, int]]] = []
+        for point in points:
+            driver.start(point)
+            driver.dies()
+            written.append(postgres.rows("SELECT task, count(*) FROM lines GROUP BY 1 ORDER BY 1"))
+        assert written == [[("a", 3)] if point != "before-commit" else [] for point in points]
+        driver.start()
+        count: LiteralString = "SELECT count(*) FROM lines"
+        wait_until(lambda: postgres.rows(count) >= [(9,)])
+        driver.stop()
+        rows_of_tasks = postgres.rows(
+            "SELECT task, count(DISTINCT position), count(*) FROM lines GROUP BY 1 ORDER BY 1"
+        )
+        assert rows_of_tasks == [(task, 3, 3) for task in "abc"]
+        assert postgres.rows("SELECT number FROM arrester_numbers") == [(2,)]
+        left = postgres.rows("SELECT relname FROM pg_class WHERE relname LIKE 'arrester_staging%'")
+        assert left == []

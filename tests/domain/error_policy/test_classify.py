@@ -44,6 +44,10 @@ def test_a_class_is_found_by_its_nearest_base(exception: BaseException, expected
         ("CONCURRENT_STREAM_LOG_UPDATE", Kind.SELF_HEALING),
         ("CAST_INVALID_INPUT", Kind.OTHER),
         ("INTERNAL_ERROR_OF_ANOTHER_NAME", Kind.OTHER),
+        ("40P01", Kind.RETRIABLE),
+        ("08006", Kind.RETRIABLE),
+        ("28P01", Kind.FATAL),
+        ("23505", Kind.OTHER),
     ],
 )
 def test_a_condition_covers_its_sub_conditions(condition: str, expected: Kind) -> None:

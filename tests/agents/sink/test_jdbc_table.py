@@ -1,0 +1,315 @@
+"""`.write_jdbc` against a PostgreSQL: each row once, and refused records are found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, LiteralString
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from arrester.agents.definition.builder import PipelineBuilder
+from arrester.agents.definition.jdbc_checks import check_database, checked_jdbc_table
+from arrester.agents.definition.jdbc_table import LaterNumberWritten, StagedRowsDiffer
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.handlers import Handler, LogAndContinue, LogAndPause
+from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection
+from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind, describe
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import RecordFailed
+from tests import postgres_server
+from tests.agents.pipeline_bench import Bench, blocks
+from tests.patience import wait_until
+from tests.postgres_server import PostgresServer
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+#: Each kind of constraint, and types that take no text by assignment.
+_TABLE: tuple[LiteralString, ...] = (
+    "CREATE TABLE airports (code text PRIMARY KEY)",
+    "INSERT INTO airports VALUES ('JFK')",
+    "CREATE TYPE status AS ENUM ('late', 'early')",
+    """CREATE TABLE flights (
+        task text NOT NULL, position bigint NOT NULL, value text, id bigint UNIQUE,
+        code varchar(3) REFERENCES airports, delay integer CHECK (delay < 100),
+        doc jsonb, ref uuid, status status, at timestamp, tags varchar(3)[],
+        previous bigint REFERENCES flights (id) DEFERRABLE INITIALLY DEFERRED,
+        "Spare ""column" text, PRIMARY KEY (task, position))""",
+    """CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        RAISE EXCEPTION 'delay % is refused', NEW.delay USING ERRCODE = NEW.value; END $$""",
+    """CREATE TRIGGER refuse BEFORE INSERT ON flights FOR EACH ROW WHEN (NEW.delay = 13)
+        EXECUTE FUNCTION refuse()""",
+)
+_LEFT: LiteralString = "SELECT relname FROM pg_class WHERE relname LIKE 'arrester_staging%'"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with postgres_server.running() as running:
+        yield running
+
+
+@pytest.fixture
+def postgres(server: PostgresServer) -> PostgresServer:
+    server.execute("DROP SCHEMA public CASCADE", "CREATE SCHEMA public", *_TABLE)
+    return server
+
+
+def flights(bench: Bench) -> PipelineBuilder:
+    """Return a pipeline whose values are the other columns as JSON."""
+
+    def of(name: str, kind: str = "string") -> Any:
+        return F.get_json_object("value", f"$.{name}").cast(kind)
+
+    return bench.define().columns(
+        "fields",
+        id=of("id", "bigint"),
+        code=of("code"),
+        delay=of("delay", "int"),
+        doc=of("doc"),
+        ref=of("ref"),
+        STATUS=of("status"),
+        at=of("at", "timestamp"),
+        tags=F.split(of("tags"), ","),
+        previous=of("previous", "long"),
+        value=of("value"),
+    )
+
+
+def positions(postgres: PostgresServer) -> list[int]:
+    return [row[0] for row in postgres.rows("SELECT position FROM flights ORDER BY 1")]
+
+
+def sink(
+    bench: Bench, postgres: PostgresServer, on_error: Handler | None = None, **more: Any
+) -> Pipeline:
+    arguments: dict[str, Any] = {"url": postgres.url, "options": postgres.options} | more
+    return flights(bench).write_jdbc("flights", on_error=on_error, **arguments)
+
+
+def add(bench: Bench, *rows: tuple[str, int, dict[str, Any]]) -> None:
+    bench.add(*[(task, position, json.dumps(fields)) for task, position, fields in rows])
+
+
+def test_each_kind_of_refused_record_is_found_and_the_others_are_written_once(
+    bench: Bench, postgres: PostgresServer, spark: SparkSession
+) -> None:
+    before = blocks(spark)
+    refused: dict[int, tuple[str, dict[str, Any]]] = {
+        3: ("23503", {"code": "LAX"}),
+        5: ("23514", {"delay": 100}),
+        7: ("22001", {"code": "JFKX"}),
+        8: ("22P02", {"doc": "{"}),
+        9: ("22P02", {"ref": "no uuid"}),
+        11: ("22P02", {"status": "lost"}),
+        12: ("23505", {"id": 1}),
+        13: ("P0001", {"delay": 13, "value": "P0001"}),
+        14: ("22001", {"tags": "new,late"}),
+        15: ("23503", {"previous": 404}),
+    }
+    good: dict[str, Any] = {
+        "code": "JFK",
+        "doc": '{"a": 1}',
+        "ref": "6dca1c55-8f8a-4b4e-9c9b-5a3f3b8d2d0f",
+    }
+    good |= {"status": "late", "at": "2026-01-02 03:04:05", "tags": "new,old"}
+    rows = [
+        ("ab"[n % 2], n, refused[n][1] if n in refused else {"id": n, **good}) for n in range(20)
+    ]
+    # It refers to a later row.
+    rows[0][2]["previous"] = 1
+    bench.add((None, 20, "{}"))
+    add(bench, *rows)
+    bench.start(sink(bench, postgres, LogAndContinue()), errors_examples_limit=100)
+    bench.wait_for_input()
+    bench.stop()
+
+    assert bench.deaths == []
+    assert positions(postgres) == [n for n in range(20) if n not in refused]
+    failed = {each.position: each.failure for each in bench.outbox.of(RecordFailed)}
+    conditions = {n: condition for n, (condition, _) in refused.items()} | {20: "23502"}
+    assert {n: failure.condition for n, failure in failed.items()} == conditions
+    assert "delay 13 is refused" in failed[13].message
+    assert failed[5].exception_class == "org.postgresql.util.PSQLException"
+    assert {each["position"] for each in bench.dead_letters()} == set(conditions)
+    [(id, code, doc, status, at, tags, previous)] = postgres.rows(
+        "SELECT id, code, doc, status, at::text, tags, previous FROM flights WHERE position = 0"
+    )
+    assert (id, code, doc, status, previous) == (0, "JFK", {"a": 1}, "late", 1)
+    assert (at, tags) == ("2026-01-02 03:04:05", ["new", "old"])
+    assert postgres.rows("SELECT number FROM arrester_numbers") == [(1,)]
+    assert postgres.rows(_LEFT) == []
+    assert blocks(spark) == before
+
+
+def test_rows_of_a_key_are_replaced_and_a_repeated_call_writes_nothing(
+    bench: Bench, postgres: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    # A column of the key may be NULL: then the row equals no other.
+    postgres.execute("ALTER TABLE flights DROP CONSTRAINT flights_pkey")
+    pipeline = sink(bench, postgres, LogAndPause(), key="id")
+    add(bench, ("a", 0, {"id": 1, "delay": 1}), ("a", 1, {"id": 1, "delay": 2}), ("a", 2, {}))
+    add(bench, ("b", 0, {"id": 1, "delay": 3}), ("a", 3, {"id": 2, "code": "LAX"}), ("a", 4, {}))
+    thread = bench.start(pipeline)
+    bench.wait_for_input()
+    assert [(each.id.key, each.position) for each in thread.paused_tasks()] == [("a", 3)]
+    query: LiteralString = "SELECT id, delay, position FROM flights ORDER BY id, position"
+    assert postgres.rows(query) == [(1, 3, 0), (None, None, 2)]
+
+    postgres.execute("INSERT INTO airports VALUES ('LAX')", "UPDATE flights SET delay = 99")
+    # As if Spark had not committed the last micro-batch.
+    bench.stop()
+    for name in ("1", ".1.crc"):
+        (Path(bench.checkpoint) / "commits" / name).unlink(missing_ok=True)
+    # Another instance starts the paused task at its failed record.
+    bench.start(pipeline)
+    wait_until(lambda: len(postgres.rows(query)) == 4)
+    bench.stop()
+    assert postgres.rows(query) == [(1, 99, 0), (2, None, 3), (None, 99, 2), (None, None, 4)]
+    assert bench.deaths == []
+
+    # The numbers of a checkpoint do not go back.
+    postgres.execute("UPDATE arrester_numbers SET number = 100")
+    add(bench, ("b", 1, {"id": 5}))
+    bench.start(sink(bench, postgres, LogAndContinue(), key="id"))
+    wait_until(lambda: bool(bench.deaths))
+    assert "has number 100 of checkpoint" in bench.deaths[0].reason
+    assert bench.dead_letters() == []
+
+
+def test_a_start_names_what_is_wrong_with_the_database(
+    bench: Bench, postgres: PostgresServer
+) -> None:
+    postgres.execute(
+        "DROP ROLE IF EXISTS reader",
+        "CREATE ROLE reader LOGIN PASSWORD 'reader'",
+        "GRANT USAGE ON SCHEMA public TO reader",
+        "GRANT INSERT ON flights TO reader",
+        "CREATE TABLE narrow (task text, position bigint, value text)",
+        "CREATE TABLE other (LIKE flights)",
+        "ALTER TABLE other ALTER delay TYPE boolean USING NULL",
+    )
+    reader = {"user": "reader", "password": "reader"}
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"options": {"driver": "org.example.Driver"}}, "driver: 'org.example.Driver'.*spark.jars"),
+        ({"url": "jdbc:postgresql://127.0.0.1:1/x?password=z"}, "url: .*:1/x' is not .*refused"),
+        ({"url": postgres.url + "_2"}, 'url: .*database "postgres_2" does not exist'),
+        ({"options": reader | {"password": "z"}}, "user: 'reader'.* password authentication"),
+        ({"options": reader}, "table: 'flights'.*GRANT CREATE.*permission denied for schema"),
+        ({"table": "flight"}, "table: 'flight'.*create it"),
+        ({"table": "narrow"}, "column: 'id'.*a column of the table public.narrow"),
+        ({"table": "other"}, '"delay" is of type boolean but expression is of type integer'),
+        ({"key": ["id", "code"]}, r"key: .*CREATE UNIQUE INDEX ON flights \(id, code\)"),
+    ]
+    for given, message in wrong:
+        arguments = {"table": "flights", "url": postgres.url, "options": postgres.options} | given
+        pipeline = flights(bench).write_jdbc(**arguments)
+        with pytest.raises(InvalidValue, match=message) as raised:
+            bench.start(pipeline)
+        assert "\n" not in str(raised.value)
+        assert "password=z" not in str(raised.value)
+    assert not Path(bench.checkpoint).exists()
+    assert postgres.rows(_LEFT) == []
+
+    at_definition: list[tuple[dict[str, Any], str]] = [
+        ({"url": "jdbc:mysql://h/d?password=z"}, r"jdbc:mysql://h/d' is not.*\.write\(fn\)"),
+        ({"key": "idd"}, "key: 'idd'.*a column of the rows .nearest: id"),
+        ({"options": {"dbtable": "x"}}, "options: 'dbtable'"),
+        ({"table": ""}, "table: ''"),
+    ]
+    for given, message in at_definition:
+        with pytest.raises(InvalidValue, match=message):
+            flights(bench).write_jdbc(**({"table": "flights", "url": postgres.url} | given))
+    with pytest.raises(InvalidValue, match="map<string,string>: drop it, or use to_json"):
+        nested = bench.define().columns("c", m=F.create_map("task", "value"))
+        nested.write_jdbc("flights", url=postgres.url)
+
+
+def test_a_character_that_no_text_can_have_is_found_by_jobs(
+    bench: Bench, postgres: PostgresServer
+) -> None:
+    add(bench, *[("a", n, {"value": "nul \0" if n == 2 else "x"}) for n in range(4)])
+    bench.start(sink(bench, postgres, LogAndContinue()))
+    bench.wait_for_input()
+    bench.stop()
+    assert positions(postgres) == [0, 1, 3]
+    [failed] = bench.outbox.of(RecordFailed)
+    assert (failed.position, failed.failure.condition) == (2, "22021")
+
+
+def test_a_conflict_is_retried_and_never_a_failure_of_a_record(
+    bench: Bench, postgres: PostgresServer
+) -> None:
+    # A rollback does not take back the numbers of a sequence.
+    postgres.execute(
+        "CREATE SEQUENCE calls",
+        """CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF nextval('calls') IN (1, 2, 5) THEN
+                RAISE EXCEPTION 'conflict' USING ERRCODE = '40001';
+            END IF; RETURN NEW; END $$""",
+        """CREATE TRIGGER conflict BEFORE INSERT ON flights FOR EACH ROW
+            EXECUTE FUNCTION conflict()""",
+    )
+    # Calls of the trigger: fast path 1, slow path 2, again 3 and 4, search 5, again from 6 on.
+    add(bench, ("a", 0, {}), ("a", 1, {"delay": 100}))
+    keys: dict[str, Any] = {"errors_retries_limit": 9, "errors_retries_delay_max_ms": 1}
+    bench.start(sink(bench, postgres, LogAndContinue()), **keys)
+    bench.wait_for_input()
+    bench.stop()
+    assert (bench.deaths, positions(postgres)) == ([], [0])
+    assert [each.position for each in bench.outbox.of(RecordFailed)] == [1]
+    assert postgres.rows("SELECT last_value > 8 FROM calls") == [(True,)]
+
+    # Without a budget the run ends.
+    postgres.execute("ALTER SEQUENCE calls RESTART")
+    add(bench, ("a", 2, {}))
+    bench.start(sink(bench, postgres, LogAndContinue()))
+    wait_until(lambda: bool(bench.deaths))
+    assert "ERROR: conflict" in bench.deaths[0].reason
+    assert [each.position for each in bench.outbox.of(RecordFailed)] == [1]
+
+    # The server restarts while the pipeline runs; each row is there once.
+    postgres.execute("ALTER SEQUENCE calls RESTART WITH 100")
+    bench.deaths.clear()
+    keys = {"errors_retry_timeout": -1, "errors_retries_delay_max_ms": 100}
+    bench.start(sink(bench, postgres, LogAndContinue()), **keys)
+    wait_until(lambda: positions(postgres) == [0, 2])
+    postgres.stop()
+    add(bench, ("a", 3, {}))
+    wait_until(lambda: bench.threads[-1].in_progress is not None)
+    postgres.start()
+    bench.wait_for_input()
+    assert (bench.deaths, positions(postgres)) == ([], [0, 2, 3])
+    assert postgres.rows(_LEFT) == []
+
+
+def test_rows_that_a_repeated_task_wrote_twice_are_not_inserted(
+    postgres: PostgresServer, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = spark.range(3).select(F.lit("a").alias("task"), F.col("id").alias("position"))
+    table = checked_jdbc_table(
+        rows.schema, table="flights", url=postgres.url, key=(), options=postgres.options
+    ).at("checkpoint")
+    check_database(table, spark)
+    value = JdbcConnection.value
+
+    def with_repeated_rows(self: JdbcConnection, sql: str, *parameters: object) -> str | None:
+        """As if a Spark task had failed after its commit."""
+        if "count(*)" in sql:
+            staging = sql.rpartition(" ")[2]
+            self.execute(f"INSERT INTO {staging} SELECT * FROM {staging} LIMIT 1")
+        return value(self, sql, *parameters)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JdbcConnection, "value", with_repeated_rows)
+        with pytest.raises(StagedRowsDiffer, match="has 4 rows, and Spark wrote 3"):
+            table(rows, 0)
+    assert positions(postgres) == []
+    table(rows, 0)
+    table(rows, 0)
+    assert positions(postgres) == [0, 1, 2]
+    assert DEFAULT_TABLE.classify(describe(StagedRowsDiffer(""))).kind is Kind.RETRIABLE
+    assert DEFAULT_TABLE.classify(describe(LaterNumberWritten(""))).kind is Kind.FATAL
