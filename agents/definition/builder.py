@@ -338,8 +338,8 @@ class PipelineBuilder(Definition):
     def start(self, *args: object, **kwargs: object) -> NoReturn:
         """Raise PipelineInvalid: there is no sink yet."""
         raise PipelineInvalid(
-            f"pipeline {self.name} has no sink: finish it with .write, .write_files or .produce, "
-            "and start what that returns"
+            f"pipeline {self.name} has no sink: finish it with .write, .write_files, "
+            ".write_jdbc or .produce, and start what that returns"
         )
 
     run = start

@@ -28,7 +28,7 @@ _LOCK_TIMEOUT: Final = "SET lock_timeout = '1s'"
 
 
 class LaterNumberWritten(ArresterError):
-    """The table has a later number of this checkpoint. It ends the run."""
+    """The table has a later number than the checkpoint: start with a new one."""
 
 
 class StagedRowsDiffer(ArresterError):
@@ -77,11 +77,12 @@ class JdbcTable:
     def __call__(self, df: DataFrame, number: int) -> None:
         """Write one micro-batch, or one chunk of held records, unless its number is stored.
 
-        Raises LaterNumberWritten, StagedRowsDiffer, and exceptions of Spark and the JDBC driver.
+        Raises StagedRowsDiffer, and exceptions of Spark and the JDBC driver.
         """
         with self.connect(df.sparkSession) as connection:
             target = self.target(connection)
-            if self._is_written(connection, target, number):
+            # Numbers only increase, and each is written before the next one.
+            if self._last_number(connection, target) >= number:
                 return
             with self._staging(connection, target) as statements:
                 self._stage(connection, statements.staging, df)
@@ -89,13 +90,10 @@ class JdbcTable:
                 stored = connection.execute(
                     postgresql.store_number(target), self.checkpoint, number
                 )
+                # Otherwise a transaction of a killed run has stored it meanwhile.
                 if stored:
                     connection.execute(statements.insert)
                     connection.commit()
-                else:
-                    # Another connection, such as that of a killed run, has stored it meanwhile.
-                    connection.rollback()
-                    self._is_written(connection, target, number)
 
     def probe(self, df: DataFrame) -> None:
         """Raise where the write would, and leave nothing."""
@@ -181,19 +179,24 @@ class JdbcTable:
                 f"{counter.count:,}; the write is repeated"
             )
 
-    def _is_written(
-        self, connection: JdbcConnection, target: postgresql.Target, number: int
-    ) -> bool:
-        """Whether this number is stored; raises LaterNumberWritten."""
-        text = connection.value(postgresql.last_number(target), self.checkpoint)
-        last = -1 if text is None else int(text)
-        if last > number:
+    def check_last_number(self, spark: SparkSession, latest: int) -> None:
+        """Raise LaterNumberWritten if the stored number is after the `latest` that a run has used.
+
+        Then its next calls would have stored numbers, and write nothing.
+        """
+        with self.connect(spark) as connection:
+            last = self._last_number(connection, self.target(connection))
+        if last > latest:
             raise LaterNumberWritten(
                 f"table {self.table!r}: {postgresql.NUMBERS} has number {last} of checkpoint "
-                f"{self.checkpoint}, later than {number}: a newer run writes this table, or the "
-                "checkpoint was restored from a copy. Stop the other run, or use a new checkpoint"
+                f"{self.checkpoint}, whose last number is {latest}: the checkpoint is an older "
+                "copy, or lost its journal. Use a new checkpoint"
             )
-        return last == number
+
+    def _last_number(self, connection: JdbcConnection, target: postgresql.Target) -> int:
+        """Return the last number whose rows are written; -1 if there is none."""
+        text = connection.value(postgresql.last_number(target), self.checkpoint)
+        return -1 if text is None else int(text)
 
     def _drop_left_tables(self, connection: JdbcConnection) -> None:
         """Drop staging tables of killed runs at this checkpoint."""

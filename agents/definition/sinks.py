@@ -74,6 +74,11 @@ class Sink:
         if isinstance(self.function, JdbcTable):
             check_database(self.function, spark)
 
+    def check_last_number(self, spark: SparkSession, latest: int) -> None:
+        """Raise LaterNumberWritten if the store has a later number than the `latest` used one."""
+        if isinstance(self.function, JdbcTable):
+            self.function.check_last_number(spark, latest)
+
     @property
     def finds_all_refused(self) -> bool:
         """Whether a failure without a refused record is of the store, and no record's."""
@@ -107,6 +112,9 @@ class Producer:
     def function(self) -> object:
         """The author's function."""
         return self.send if self.connect is None else self.connect
+
+    def check_last_number(self, spark: SparkSession, latest: int) -> None:
+        """Accept all: it has no numbers."""
 
     def at(self, checkpoint: str) -> Producer:
         """Return the same sink: it has no numbers."""

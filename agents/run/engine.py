@@ -88,6 +88,7 @@ class Engine:
 
     def prepare(self, *, check: Callable[[], None], wait: Callable[[int], None]) -> None:
         """Complete the unfinished work of an earlier run and prepare for micro-batches."""
+        self._check_last_number()
         self._delete_orphans()
         Scratch(files=self.files, epoch=self.run.epoch).delete_earlier()
         self.processor = ProcessorFactory(
@@ -121,6 +122,12 @@ class Engine:
         if self.processor.dead_letters is not None:
             self.processor.dead_letters.deliver()
         self.read_progress()
+
+    def _check_last_number(self) -> None:
+        """Raise if the store of the sink has a later number than this checkpoint has used."""
+        # A micro-batch is planned before its number is used.
+        latest = last_planned(self.progress) + self.journal.ledger.chunks
+        self.pipeline.sink.check_last_number(self.pipeline.source.sparkSession, latest)
 
     def _log_held(self) -> None:
         """Log what happens to held records, whose pipeline may have changed."""

@@ -68,6 +68,8 @@ _JVM: Final[Mapping[str, tuple[str, ...]]] = {
     f"{_SQL}.execution.ui.SQLAppStatusStore": ("execution",),
     f"{_SQL}.execution.ui.SQLExecutionUIData": ("details", "physicalPlanDescription"),
     f"{_SQL}.execution.datasources.DataSource": ("lookupDataSource",),
+    f"{_SQL}.execution.datasources.jdbc.JDBCOptions": (),
+    f"{_SQL}.jdbc.JdbcDialects": ("get",),
     f"{_SQL}.types.ObjectType": (),
     f"{_EXPRESSIONS}.Alias": ("toAttribute",),
     f"{_EXPRESSIONS}.And": (),

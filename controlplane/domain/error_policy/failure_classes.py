@@ -122,7 +122,6 @@ FATAL: dict[str, tuple[str, ...]] = {
         *(CONFLUENT + code for code in ("_STATE", "_FATAL")),
         "kafka.errors.IllegalStateError",
         "builtins.ImportError",
-        "arrester.agents.definition.jdbc_table.LaterNumberWritten",
     ),
     "offset metadata too large": (
         KAFKA + "OffsetMetadataTooLarge",
