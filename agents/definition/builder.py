@@ -32,6 +32,7 @@ from arrester.agents.definition.dry_run import (
     framed_expression,
 )
 from arrester.agents.definition.jdbc_checks import checked_jdbc_table
+from arrester.agents.definition.kafka_topic import checked_topic
 from arrester.agents.definition.pipeline import Definition, Pipeline, PipelineInvalid, Runner
 from arrester.agents.definition.sinks import (
     Connect,
@@ -298,6 +299,28 @@ class PipelineBuilder(Definition):
         )
         return self._finished(Sink(function=function, atomic=True, on_error=on_error, on=answers))
 
+    def write_kafka(
+        self,
+        topic: str,
+        *,
+        options: Mapping[str, Any] | None = None,
+        on_error: Handler | None = None,
+        on: OnClass | None = None,
+    ) -> Pipeline:
+        """Finish with a Kafka topic, written by Spark's own writer: at least once.
+
+        It writes the columns `value`, and if present `key`, `headers` and `partition`. `options`
+        are those of Spark's Kafka writer. Without `kafka.bootstrap.servers`, servers and security
+        are those of the source. The topic must exist at the start of the run.
+
+        `on_error` and `on` answer for a whole micro-batch, as in `write`: a topic has no probe.
+        `.produce` finds the failing record, and is slower.
+        """
+        answers = checked_answers("write_kafka", on_error, on)
+        function = checked_topic(self.source, self.shape.schema, topic=topic, options=options)
+        # Spark's own writer reads all rows, or raises.
+        return self._finished(Sink(function=function, partial=True, on_error=on_error, on=answers))
+
     def produce(
         self,
         send: Send | None = None,
@@ -339,7 +362,7 @@ class PipelineBuilder(Definition):
         """Raise PipelineInvalid: there is no sink yet."""
         raise PipelineInvalid(
             f"pipeline {self.name} has no sink: finish it with .write, .write_files, "
-            ".write_jdbc or .produce, and start what that returns"
+            ".write_jdbc, .write_kafka or .produce, and start what that returns"
         )
 
     run = start

@@ -29,7 +29,7 @@ class PipelineInvalid(ArresterError):
 def checked_start(pipeline: object, checkpoint: object, trigger: object) -> str:
     """Return the checkpoint as text; raises for an invalid argument of a start."""
     if not isinstance(pipeline, Pipeline):
-        allowed = "a pipeline that .write, .write_files, .write_jdbc or .produce has returned"
+        allowed = "a pipeline that .write, .write_files, .write_jdbc, .write_kafka or .produce has returned"
         raise wrong_type("pipeline", pipeline, allowed)
     if trigger is not None:
         _check_trigger(pipeline.source, trigger)

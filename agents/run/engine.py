@@ -20,6 +20,7 @@ from arrester.agents.journal.scratch import Scratch
 from arrester.agents.journal.storage import Storage, checkpoint_id, last_committed, last_planned
 from arrester.agents.run.command_handler import CommandHandler
 from arrester.agents.run.folder_checks import check_folders
+from arrester.agents.run.kafka_checks import check_kafka
 from arrester.agents.run.policy_snapshot import describe_pipeline
 from arrester.agents.run.processor_factory import ProcessorFactory
 from arrester.agents.run.publisher import Publisher
@@ -65,6 +66,7 @@ class Engine:
             self._destination.prepare()
         check_folders(pipeline, checkpoint, self._destination)
         self.files, self.progress = _open_checkpoint(pipeline, checkpoint, adopt=adopt)
+        check_kafka(pipeline, first=last_planned(self.progress) < 0)
         self._config = config
         self._outbox = outbox
         #: Whether an earlier run has finished the pass over a static source.

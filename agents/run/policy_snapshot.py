@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from arrester.agents.config import AgentConfig, dotted_path, without_secrets
 from arrester.agents.decisions.policies import StagePolicy, stage_policies
 from arrester.agents.definition.jdbc_table import JdbcTable
+from arrester.agents.definition.kafka_topic import KafkaTopic
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Files
 from arrester.agents.error_policy.settings import DeadLetterSettings
@@ -116,6 +117,8 @@ def _sink(pipeline: Pipeline) -> str:
         return f"{function.format} files"
     if isinstance(function, JdbcTable):
         return _shorten(f"table {function.table}")
+    if isinstance(function, KafkaTopic):
+        return _shorten(f"topic {function.topic}")
     return _shorten(dotted_path(function))
 
 
