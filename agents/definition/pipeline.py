@@ -29,7 +29,8 @@ class PipelineInvalid(ArresterError):
 def checked_start(pipeline: object, checkpoint: object, trigger: object) -> str:
     """Return the checkpoint as text; raises for an invalid argument of a start."""
     if not isinstance(pipeline, Pipeline):
-        allowed = "a pipeline that .write, .write_files, .write_jdbc, .write_kafka or .produce has returned"
+        sinks = ".write, .write_files, .write_jdbc, .write_kafka or .produce"
+        allowed = f"a pipeline that {sinks} has returned"
         raise wrong_type("pipeline", pipeline, allowed)
     if trigger is not None:
         _check_trigger(pipeline.source, trigger)
