@@ -17,6 +17,12 @@ def wrong_type(name: str, value: object, allowed: str) -> InvalidValue:
     return InvalidValue(name, value, f"{allowed}; this is {_kind(value)}")
 
 
+def first_line(exc: BaseException) -> str:
+    """Return the first non-empty line of a message, else the exception's class."""
+    lines = (line.strip() for line in str(exc).splitlines())
+    return next(filter(None, lines), type(exc).__name__)
+
+
 def check_text(name: str, value: object, allowed: str) -> None:
     """Raise InvalidValue unless `value` is a text with other characters than blanks."""
     if not isinstance(value, str):

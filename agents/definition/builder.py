@@ -25,6 +25,7 @@ from arrester.agents.definition.checks import (
     require_shippable,
 )
 from arrester.agents.definition.coordinates import SourceCoordinates, column_name
+from arrester.agents.definition.delta_table import checked_delta_table
 from arrester.agents.definition.dry_run import (
     dry_run_column,
     dry_run_native,
@@ -271,6 +272,27 @@ class PipelineBuilder(Definition):
             number_column=number_column,
         )
         return self._finished(Sink(function=files, atomic=True, on_error=on_error, on=answers))
+
+    def write_delta(
+        self,
+        table: str,
+        *,
+        options: Mapping[str, Any] | None = None,
+        on_error: Handler | None = None,
+        on: OnClass | None = None,
+    ) -> Pipeline:
+        """Finish with an existing Delta table, exactly once by Delta's idempotent writes.
+
+        `table` is a path, if it has a slash, or a name in a catalog. Rows are appended. `options`
+        are those of Delta's writer, such as `mergeSchema`.
+
+        Records that the table refuses (NOT NULL, CHECK, length) are failed records, answered one by
+        one by `on_error`. A conflict with another writer is retried within the limits. Any other
+        failure of the table ends the run. `on` maps classes and conditions to responses.
+        """
+        answers = checked_answers("write_delta", on_error, on)
+        function = checked_delta_table(self.shape.schema, table=table, options=options)
+        return self._finished(Sink(function=function, atomic=True, on_error=on_error, on=answers))
 
     def write_jdbc(
         self,

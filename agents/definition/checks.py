@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from arrester.agents.arguments import check_function, wrong_type
+from arrester.agents.arguments import check_function, first_line, wrong_type
 from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.spark.arrow_support import can_carry, require_packages
 from arrester.agents.spark.ddl import parse_ddl
@@ -226,12 +226,6 @@ def _used_by(fn: Any) -> Iterator[tuple[str, object]]:
 def _type_with_article(value: object) -> str:
     name = type(value).__name__
     return f"{'an' if name[:1] in 'AEIO' else 'a'} {name}"
-
-
-def first_line(exc: BaseException) -> str:
-    """Return the first non-empty line of a message, else the exception's class."""
-    lines = (line.strip() for line in str(exc).splitlines())
-    return next(filter(None, lines), type(exc).__name__)
 
 
 def schema_difference(earlier: T.StructType, present: T.StructType) -> str | None:

@@ -9,8 +9,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from arrester.agents.arguments import wrong_type
-from arrester.agents.definition.checks import check_columns, empty_frame, first_line
+from arrester.agents.arguments import first_line, wrong_type
+from arrester.agents.definition.checks import check_columns, empty_frame
 from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.schema_registry.errors import SchemaRegistryUnavailable
 from arrester.agents.schema_registry.framed_expression import FramedExpression

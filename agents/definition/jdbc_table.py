@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from arrester.agents.definition.stored_numbers import check_last_number
 from arrester.agents.spark import postgresql
 from arrester.agents.spark.column_names import quoted
 from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection
@@ -25,10 +26,6 @@ from arrester.controlplane.domain.errors import ArresterError, InvalidValue
 
 #: Tables of killed runs are dropped later if a transaction still uses them.
 _LOCK_TIMEOUT: Final = "SET lock_timeout = '1s'"
-
-
-class LaterNumberWritten(ArresterError):
-    """The table has a later number than the checkpoint: start with a new one."""
 
 
 class StagedRowsDiffer(ArresterError):
@@ -180,18 +177,12 @@ class JdbcTable:
             )
 
     def check_last_number(self, spark: SparkSession, latest: int) -> None:
-        """Raise LaterNumberWritten if the stored number is after the `latest` that a run has used.
-
-        Then its next calls would have stored numbers, and write nothing.
-        """
+        """Raise LaterNumberWritten if the stored number is after the `latest` that a run has
+        used."""
         with self.connect(spark) as connection:
             last = self._last_number(connection, self.target(connection))
-        if last > latest:
-            raise LaterNumberWritten(
-                f"table {self.table!r}: {postgresql.NUMBERS} has number {last} of checkpoint "
-                f"{self.checkpoint}, whose last number is {latest}: the checkpoint is an older "
-                "copy, or lost its journal. Use a new checkpoint"
-            )
+        place = f"table {self.table!r}: {postgresql.NUMBERS}"
+        check_last_number(place, last, checkpoint=self.checkpoint, latest=latest)
 
     def _last_number(self, connection: JdbcConnection, target: postgresql.Target) -> int:
         """Return the last number whose rows are written; -1 if there is none."""

@@ -17,6 +17,7 @@ from arrester.agents.arguments import (
     nearest,
     wrong_type,
 )
+from arrester.agents.definition.delta_table import DeltaTable
 from arrester.agents.definition.jdbc_checks import check_database
 from arrester.agents.definition.jdbc_table import JdbcTable
 from arrester.agents.handlers import Handler
@@ -63,7 +64,7 @@ class Sink:
 
         Raises RowsUnread if the function returns before it has read all rows.
         """
-        if self.partial or isinstance(self.function, Files | JdbcTable):
+        if self.partial or isinstance(self.function, Files | JdbcTable | DeltaTable):
             # Spark's own writer reads all rows, or raises.
             self.function(df, number)
         else:
@@ -73,20 +74,22 @@ class Sink:
         """Raise InvalidValue if the sink cannot be written."""
         if isinstance(self.function, JdbcTable):
             check_database(self.function, spark)
+        if isinstance(self.function, DeltaTable):
+            self.function.check(spark)
 
     def check_last_number(self, spark: SparkSession, latest: int) -> None:
         """Raise LaterNumberWritten if the store has a later number than the `latest` used one."""
-        if isinstance(self.function, JdbcTable):
+        if isinstance(self.function, JdbcTable | DeltaTable):
             self.function.check_last_number(spark, latest)
 
     @property
     def finds_all_refused(self) -> bool:
         """Whether a failure without a refused record is of the store, and no record's."""
-        return isinstance(self.function, JdbcTable)
+        return isinstance(self.function, JdbcTable | DeltaTable)
 
     def at(self, checkpoint: str) -> Sink:
         """Return the sink for the numbers of a checkpoint, by its id."""
-        if isinstance(self.function, JdbcTable):
+        if isinstance(self.function, JdbcTable | DeltaTable):
             return replace(self, function=self.function.at(checkpoint))
         return self
 

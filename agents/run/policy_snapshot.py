@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from arrester.agents.config import AgentConfig, dotted_path, without_secrets
 from arrester.agents.decisions.policies import StagePolicy, stage_policies
+from arrester.agents.definition.delta_table import DeltaTable
 from arrester.agents.definition.jdbc_table import JdbcTable
 from arrester.agents.definition.kafka_topic import KafkaTopic
 from arrester.agents.definition.pipeline import Pipeline
@@ -115,7 +116,7 @@ def _sink(pipeline: Pipeline) -> str:
     function = pipeline.sink.function
     if isinstance(function, Files):
         return f"{function.format} files"
-    if isinstance(function, JdbcTable):
+    if isinstance(function, JdbcTable | DeltaTable):
         return _shorten(f"table {function.table}")
     if isinstance(function, KafkaTopic):
         return _shorten(f"topic {function.topic}")

@@ -8,10 +8,11 @@ record is isolated only if the probe passes without any record and fails with th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -20,6 +21,7 @@ from pyspark.sql import types as T
 from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.decisions.end_reasons import reason_of
 from arrester.agents.decisions.rules import SelfHealing
+from arrester.agents.definition.delta_table import CONDITION, MESSAGE, DeltaTable
 from arrester.agents.definition.jdbc_table import JdbcTable, StagingFailed
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Files, Sink
@@ -48,10 +50,15 @@ from arrester.agents.worker.columns import (
     TASK,
 )
 from arrester.controlplane.domain.error_policy.classify import Kind
+from arrester.controlplane.domain.error_policy.exception_identity import Cause
 from arrester.controlplane.domain.error_policy.policy import Policy
 from arrester.controlplane.domain.errors import ArresterError
 
 _log = logging.getLogger("arrester.thread")
+
+
+#: The most refused rows of one call that are found on the driver.
+_REFUSED_ROWS: Final = 20_000
 
 
 class ProbeExited(ArresterError):
@@ -100,7 +107,10 @@ class SinkProbe:
         self._scratch = scratch
         self._cancelled_on_stop = cancelled_on_stop
         final_transform = pipeline.final_transform
-        self._files = sink.function if isinstance(sink.function, Files) else None
+        function = sink.function
+        self._files = function if isinstance(function, Files | DeltaTable) else None
+        self._delta = sink.function if isinstance(sink.function, DeltaTable) else None
+        self._finds_all_refused = sink.finds_all_refused
         self._action = self._write_files if self._files is not None else sink.probe
         #: If not None, the database itself finds the rows that its table refuses.
         self._table = sink.function if isinstance(sink.function, JdbcTable) else None
@@ -132,13 +142,13 @@ class SinkProbe:
         passed = numbered(evaluated.frame).where(F.col(OUTCOME).isNull() & ~is_held)
         try:
             with self._cancelled_on_stop():
-                records = self._refused(passed, problem)
+                records = self._violating(passed, problem) or self._refused(passed, problem)
                 if records is None:
                     records = self._isolate(passed, problem)
         except (NoSingleRecord, StepFailed) as exc:
             _, kind = self._classify(passed.sparkSession, exc.raised)
             self._log_reason(exc)
-            if self._table is not None and kind is Kind.RETRIABLE:
+            if self._finds_all_refused and kind is Kind.RETRIABLE:
                 raise SearchInterrupted(exc.raised) from exc
             return []
         finally:
@@ -161,7 +171,19 @@ class SinkProbe:
 
     def _may_be_of_record(self, problem: Problem) -> bool:
         """Whether a record may be the cause of the sink's failure."""
-        return self._table is None or self._kind(problem) is not Kind.RETRIABLE
+        return not self._finds_all_refused or self._kind(problem) is not Kind.RETRIABLE
+
+    def _violating(self, passed: DataFrame, problem: Problem) -> list[RejectedRecord]:
+        """Return the records that violate known constraints of a Delta table, by one job."""
+        if self._delta is None or self._pipeline.final_transform is not None:
+            return []
+        refused = self._delta.refused(with_columns_named(passed, [ID, *self._pipeline.columns]))
+        found = refused.select(ID, CONDITION, MESSAGE).limit(_REFUSED_ROWS + 1).collect()
+        if len(found) > _REFUSED_ROWS:
+            why = f"the table refuses more than {_REFUSED_ROWS:,} of its rows"
+            raise NoSingleRecord(why, ArresterError(why))
+        problems = {row[ID]: _violation(row[CONDITION], row[MESSAGE]) for row in found}
+        return self._records_of(passed, problems, problem)
 
     def _refused(self, passed: DataFrame, problem: Problem) -> list[RejectedRecord] | None:
         """Return the records that the table refuses; None if the database cannot find them.
@@ -183,11 +205,17 @@ class SinkProbe:
             raise
         except Exception as exc:
             raise NoSingleRecord("the database does not find its rows", exc) from exc
-        places = passed.where(F.col(ID).isin(list(refused))).select(ID, TASK, ENTRY, POSITION)
+        problems = {id: self._check_cause(spark, raised, problem) for id, raised in refused.items()}
+        return self._records_of(passed, problems, problem)
+
+    def _records_of(
+        self, passed: DataFrame, problems: Mapping[int, Problem], problem: Problem
+    ) -> list[RejectedRecord]:
+        """Return the records of rows with these ids, with the problems of the rows."""
+        places = passed.where(F.col(ID).isin(list(problems))).select(ID, TASK, ENTRY, POSITION)
         records: dict[tuple[object, ...], RejectedRecord] = {}
         for row in places.orderBy(ID).collect():
-            raised = refused[row[ID]]
-            record = self._record_at(row, self._check_cause(spark, raised, problem), problem)
+            record = self._record_at(row, problems[row[ID]], problem)
             # Several rows of a record may be refused.
             records.setdefault((record.task, record.entry, record.position), record)
         return list(records.values())
@@ -262,6 +290,13 @@ class SinkProbe:
 
     def _kind(self, problem: Problem) -> Kind:
         return self._policy.table.classify(problem.cause).kind
+
+
+def _violation(condition: str, message: str) -> Problem:
+    """Return the problem of a row that violates a constraint of a Delta table."""
+    name = "org.apache.spark.sql.delta.schema.DeltaInvariantViolationException"
+    cause = Cause(names=(name,), condition=condition)
+    return Problem(exception_class=name, message=message, condition=condition, cause=cause)
 
 
 def rejected_rows(

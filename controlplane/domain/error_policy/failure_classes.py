@@ -158,6 +158,10 @@ RETRIABLE: dict[str, tuple[str, ...]] = {
         "urllib3.exceptions.TimeoutError",
         "redis.exceptions.TimeoutError",
     ),
+    "conflict with another writer of the table": (
+        "org.apache.spark.sql.delta.DeltaConcurrentModificationException",
+        "io.delta.exceptions.DeltaConcurrentModificationException",
+    ),
     "connection": (
         "builtins.ConnectionError",
         "socket.gaierror",

@@ -13,8 +13,9 @@ from pyspark.sql import functions as F
 
 from arrester.agents.definition.builder import PipelineBuilder
 from arrester.agents.definition.jdbc_checks import check_database, checked_jdbc_table
-from arrester.agents.definition.jdbc_table import LaterNumberWritten, StagedRowsDiffer
+from arrester.agents.definition.jdbc_table import StagedRowsDiffer
 from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.stored_numbers import LaterNumberWritten
 from arrester.agents.handlers import Handler, LogAndContinue, LogAndPause
 from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind, describe

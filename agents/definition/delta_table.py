@@ -1,0 +1,212 @@
+"""A Delta table as a sink: each number is written once, by Delta's own idempotent writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, DataFrameWriter, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from arrester.agents.arguments import check_mapping, check_text, first_line, nearest
+from arrester.agents.definition.stored_numbers import check_last_number
+from arrester.agents.spark.jvm.delta_log import last_version
+from arrester.controlplane.domain.errors import InvalidValue
+
+#: Options of the writer that the sink sets itself.
+_OWN_OPTIONS: Final = ("path", "replacewhere", "txnappid", "txnversion")
+_TABLE_RULE: Final = "the path or the name of a Delta table"
+_MERGE: Final = "mergeschema"
+#: The prefix of a property with a CHECK constraint.
+_CHECK: Final = "delta.constraints."
+#: The columns of refused rows with the reason.
+CONDITION: Final = "__arrester_condition"
+MESSAGE: Final = "__arrester_message"
+_FOUND: Final = "__arrester_violation"
+_MESSAGES: Final = {
+    "DELTA_NOT_NULL_CONSTRAINT_VIOLATED": "NOT NULL constraint violated for column ",
+    "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES": "CHECK constraint violated: ",
+    "DELTA_EXCEED_CHAR_VARCHAR_LIMIT": "the text is too long for the column ",
+}
+#: In the metadata of a column that Delta fills in.
+_FILLED_IN: Final = ("delta.generationExpression", "delta.identity.start", "CURRENT_DEFAULT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaTable:
+    """A function that appends rows to a Delta table."""
+
+    #: A path, if it has a slash, else the name of a table.
+    table: str
+    #: Options of Delta's writer.
+    options: Mapping[str, str] = field(default_factory=dict)
+    #: The columns of the rows.
+    schema: T.StructType = field(repr=False)
+    #: The id of the checkpoint whose numbers these are; empty before a run.
+    checkpoint: str = ""
+
+    def at(self, checkpoint: str) -> DeltaTable:
+        """Return the table for the numbers of a checkpoint."""
+        return replace(self, checkpoint=checkpoint)
+
+    def __call__(self, df: DataFrame, number: int) -> None:
+        """Append one micro-batch, or one chunk of held records; a repeated number writes nothing.
+
+        Delta keeps the newest number of each application in the table's log.
+        """
+        writer = self._writer(df).option("txnAppId", self._application)
+        writer = writer.option("txnVersion", number)
+        if self._is_path:
+            writer.save(self.table)
+        else:
+            writer.saveAsTable(self.table)
+
+    def refused(self, rows: DataFrame) -> DataFrame:
+        """Return the rows that a constraint of the table refuses, with the columns CONDITION and
+        MESSAGE: NOT NULL, CHECK, and the length of texts."""
+        spark = rows.sparkSession
+        table = spark.table(self._identifier).schema
+        properties = spark.sql(f"SHOW TBLPROPERTIES {self._identifier}").collect()
+        names = {name.lower() for name in rows.columns}
+        missing = [each for each in table if each.name.lower() not in names]
+        complete = rows.select("*", *[F.lit(None).cast(c.dataType).alias(c.name) for c in missing])
+        violations = [
+            *_not_null(table),
+            *_too_long(table),
+            *(
+                _Violation(
+                    "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", text, f"NOT coalesce({text}, false)"
+                )
+                for key, text in properties
+                if key.startswith(_CHECK)
+            ),
+        ]
+        found = F.coalesce(F.lit(None), *[each.found() for each in violations])
+        fields = [F.col(_FOUND)[name].alias(name) for name in (CONDITION, MESSAGE)]
+        refused = complete.withColumn(_FOUND, found).where(F.col(_FOUND).isNotNull())
+        return refused.select(*rows.columns, *fields)
+
+    def write_into(self, df: DataFrame, folder: str) -> None:
+        """Append the rows to a clone with the same constraints, in a folder that must not exist."""
+        df.sparkSession.sql(f"CREATE TABLE {_quoted(folder)} SHALLOW CLONE {self._identifier}")
+        self._writer(df).save(folder)
+
+    def check(self, spark: SparkSession) -> None:
+        """Raise InvalidValue if the rows do not fit the table, or if there is none."""
+        try:
+            table = spark.table(self._identifier).schema
+            format = self._detail(spark)["format"]
+        except PySparkException as exc:
+            allowed = f"{_TABLE_RULE} that this session can read ({first_line(exc)})"
+            raise InvalidValue("write_delta: table", self.table, allowed) from exc
+        if format != "delta":
+            allowed = f"{_TABLE_RULE}; this one has the format {format}"
+            raise InvalidValue("write_delta: table", self.table, allowed)
+        self._check_columns(table)
+
+    def check_last_number(self, spark: SparkSession, latest: int) -> None:
+        """Raise LaterNumberWritten if the table has a number after the `latest` that a run has
+        used."""
+        location = self._detail(spark)["location"]
+        last = last_version(spark, location, self._application)
+        if last is not None:
+            place = f"the log of the table {self.table!r}"
+            check_last_number(place, last, checkpoint=self.checkpoint, latest=latest)
+
+    def _detail(self, spark: SparkSession) -> Row:
+        return spark.sql(f"DESCRIBE DETAIL {self._identifier}").collect()[0]
+
+    def _check_columns(self, table: T.StructType) -> None:
+        columns = {each.name.lower(): each for each in table}
+        merges = {key.lower(): value.lower() for key, value in self.options.items()}
+        for given in self.schema:
+            column = columns.pop(given.name.lower(), None)
+            if column is None and merges.get(_MERGE) != "true":
+                hint = nearest(given.name, table.names) or f": {', '.join(table.names)}"
+                allowed = f'a column of the table{hint}; or options={{"mergeSchema": "true"}}'
+                raise InvalidValue("write_delta: column", given.name, allowed)
+            if column is not None and not _fits(given.dataType, column.dataType):
+                kind, wanted = given.dataType.simpleString(), column.dataType.simpleString()
+                allowed = f"{wanted}, the type in the table; cast it in .columns"
+                raise InvalidValue(f"write_delta: column {given.name}", kind, allowed)
+        for column in columns.values():
+            if not column.nullable and not any(each in column.metadata for each in _FILLED_IN):
+                allowed = "rows that have it: it is NOT NULL in the table"
+                raise InvalidValue("write_delta: column", column.name, allowed)
+
+    @property
+    def _application(self) -> str:
+        return f"arrester-{self.checkpoint}"
+
+    @property
+    def _is_path(self) -> bool:
+        return "/" in self.table
+
+    @property
+    def _identifier(self) -> str:
+        return _quoted(self.table) if self._is_path else self.table
+
+    def _writer(self, df: DataFrame) -> DataFrameWriter:
+        return df.write.format("delta").mode("append").options(**self.options)
+
+
+class _Violation(NamedTuple):
+    """A constraint of a table, as the condition of the rows that it refuses."""
+
+    condition: str
+    constraint: str
+    refuses: str
+
+    def found(self) -> Column:
+        message = F.lit(f"{_MESSAGES[self.condition]}{self.constraint}")
+        fields = F.struct(F.lit(self.condition).alias(CONDITION), message.alias(MESSAGE))
+        return F.when(F.expr(self.refuses), fields)
+
+
+def _not_null(table: T.StructType, path: str = "", present: str = "true") -> Iterator[_Violation]:
+    for column in table:
+        name = f"{path}`{column.name.replace('`', '``')}`"
+        if not column.nullable and not any(each in column.metadata for each in _FILLED_IN):
+            refuses = f"{present} AND {name} IS NULL"
+            yield _Violation("DELTA_NOT_NULL_CONSTRAINT_VIOLATED", name, refuses)
+        if isinstance(column.dataType, T.StructType):
+            yield from _not_null(column.dataType, f"{name}.", f"{present} AND {name} IS NOT NULL")
+
+
+def _too_long(table: T.StructType) -> Iterator[_Violation]:
+    for column in table:
+        kind = str(column.metadata.get("__CHAR_VARCHAR_TYPE_STRING", ""))
+        limit = kind.partition("(")[2].rstrip(")")
+        if limit.isdecimal():
+            name = f"`{column.name.replace('`', '``')}`"
+            refuses = f"length({name}) > {limit}"
+            yield _Violation("DELTA_EXCEED_CHAR_VARCHAR_LIMIT", f"{name} {kind}", refuses)
+
+
+def checked_delta_table(
+    schema: T.StructType, *, table: object, options: Mapping[str, Any] | None
+) -> DeltaTable:
+    """Return the sink of `.write_delta` for rows with `schema`; raises InvalidValue."""
+    check_text("write_delta: table", table, _TABLE_RULE)
+    check_mapping("write_delta: options", options, "a mapping of options of Delta's writer")
+    for name in options or {}:
+        if name.lower() in _OWN_OPTIONS:
+            allowed = "other options: the sink sets this one"
+            raise InvalidValue("write_delta: options", name, allowed)
+    return DeltaTable(
+        table=str(table),
+        options={name: str(value) for name, value in (options or {}).items()},
+        schema=schema,
+    )
+
+
+def _fits(given: T.DataType, wanted: T.DataType) -> bool:
+    """Whether both are the same type; rows may lack NULLs that the other allows."""
+    return given.simpleString() == wanted.simpleString()
+
+
+def _quoted(path: str) -> str:
+    return f"delta.`{path.replace('`', '``')}`"
