@@ -75,9 +75,17 @@ def alerts(
     return paging.page(rows, limit=limit, key=lambda each: (each.critical, each.opened_at, each.id))
 
 
-def messages(*, limit: int = 50) -> list[SentMessage]:
-    """Return the newest messages."""
-    return _titled(AlertMessage.objects.order_by("-created_at", "-id")[:limit])
+def messages(*, limit: int = 50, until: UUID | None = None) -> list[SentMessage]:
+    """Return the newest messages; those up to one of them, and the next older ones, if it is given.
+
+    An unknown one changes nothing.
+    """
+    found = AlertMessage.objects.order_by("-created_at", "-id")
+    begin = found.filter(id=until).values_list("created_at", "id").first()
+    if begin is not None:
+        at, id = begin
+        found = found.filter(Q(created_at__lt=at) | Q(created_at=at, id__lte=id))
+    return _titled(found[:limit])
 
 
 def messages_of(ids: Iterable[int]) -> dict[int, list[SentMessage]]:

@@ -55,16 +55,18 @@ def of_commands(parameters: Mapping[str, str]) -> dict[str, Any]:
     return {
         "application": parameters.get("application") or None,
         "state": None if state == OPEN else state,
-        "rollout": _rollout(parameters.get("rollout", "")),
+        "rollout": uuid("rollout", parameters),
         "open": state == OPEN,
     }
 
 
-def _rollout(text: str) -> UUID | None:
+def uuid(name: str, parameters: Mapping[str, str]) -> UUID | None:
+    """Return the id in a parameter, None without one; raises InvalidValue."""
+    text = parameters.get(name, "")
     try:
         return UUID(text) if text else None
     except ValueError:
-        raise InvalidValue("rollout", text[:50], "the id of a rollout") from None
+        raise InvalidValue(name, text[:50], f"the id of a {name}") from None
 
 
 def of_audit(parameters: Mapping[str, str], *, now: datetime) -> queries.AuditFilter:

@@ -9,6 +9,7 @@ from arrester.controlplane import queries
 from arrester.controlplane.alerts import causes, reads
 from arrester.controlplane.alerts.causes import AlertCause
 from arrester.controlplane.alerts.configuration import LIMITS_MAX
+from arrester.dashboard.components import filters
 from arrester.dashboard.page_frame import Notice, page
 from arrester.dashboard.permissions import Person, for_people
 
@@ -33,6 +34,7 @@ def show(request: HttpRequest, who: Person, *, notice: Notice | None = None) -> 
     get = request.GET if request.method == "GET" else {}
     application = get.get("application", "")
     state = get.get("show", "open")
+    message = filters.uuid("message", get)
     found = reads.alerts(application or None, open=state != "all", cursor=get.get("after"))
     by_alert = reads.messages_of(each.id for each in found.rows)
     context = {
@@ -43,7 +45,8 @@ def show(request: HttpRequest, who: Person, *, notice: Notice | None = None) -> 
         "application": application,
         "names": sorted(queries.positions()),
         "state": state,
-        "messages": reads.messages(limit=20),
+        "messages": reads.messages(limit=20, until=message),
+        "message": message,
         "channels": reads.channels(),
     }
     return page(request, who, "alerts", context, url=_url(request, "alerts"), notice=notice)

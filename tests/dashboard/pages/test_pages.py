@@ -706,6 +706,15 @@ def test_a_history_has_the_messages_about_each_stop(flights: Story, operator: Cl
     row = page.partition(f'<li id="event-{first.sequence}">')[2].partition("</li>")[0]
     assert "night shift</a> sent" in row and "(resolved) sent" in row
     assert page.count("night shift</a>") == 3
+    fired, _ = older[first.sequence]
+    assert f"?message={fired.message.id}#message-{fired.message.id}" in row
+    # The list of messages begins with it, however old it is.
+    alerts_url = reverse("alerts")
+    messages = text(operator, f"{alerts_url}?message={fired.message.id}")
+    assert re.findall(r'<tr id="message-([^"]+)"', messages)[0] == str(fired.message.id)
+    newest = reads.messages(limit=1)[0].message.id
+    assert f"message-{newest}" not in messages and "Newest messages" in messages
+    assert "the id of a message" in text(operator, f"{alerts_url}?message=7", status=400)
 
 
 def test_attempts_at_other_positions_or_with_other_events_between_are_rows() -> None:
