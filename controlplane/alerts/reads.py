@@ -81,10 +81,10 @@ def messages(*, limit: int = 50, until: UUID | None = None) -> list[SentMessage]
     An unknown one changes nothing.
     """
     found = AlertMessage.objects.order_by("-created_at", "-id")
-    begin = found.filter(id=until).values_list("created_at", "id").first()
+    begin = None if until is None else AlertMessage.objects.filter(id=until).first()
     if begin is not None:
-        at, id = begin
-        found = found.filter(Q(created_at__lt=at) | Q(created_at=at, id__lte=id))
+        earlier = Q(created_at__lt=begin.created_at)
+        found = found.filter(earlier | Q(created_at=begin.created_at, id__lte=begin.id))
     return _titled(found[:limit])
 
 
