@@ -189,6 +189,7 @@ def test_a_registry_is_asked_before_each_micro_batch(
     bench: Bench, registry: Registry, client: SchemaRegistryClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Values come from Confluent's own serializer, which registers each version before it sends."""
+    caplog.set_level("INFO", "arrester")
     place = SerializationContext("flights", MessageField.VALUE)
 
     def written(fields: Fields, **record: Any) -> bytes:
@@ -197,7 +198,7 @@ def test_a_registry_is_asked_before_each_micro_batch(
         return value
 
     add(bench, written(DELAY, origin="EWR", delay=1))
-    source = SchemaRegistry({"url": registry.url, "timeout": 0.5})
+    source = SchemaRegistry({"url": registry.url, "timeout": 3})
     avro = source.avro("framed", subject="flights-value")
     builder = defined(bench).deserialize("flight", avro, on_error=LogAndFail())
     retries: dict[str, Any] = {"errors_retry_timeout": -1, "errors_retry_delay_max_ms": 300}
