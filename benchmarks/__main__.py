@@ -116,6 +116,14 @@ def _held(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:
     return ["## Held records", figures(found)]
 
 
+def _jdbc(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:
+    from benchmarks import jdbc
+
+    with tempfile.TemporaryDirectory(prefix="arrester-bench-") as name:
+        found = jdbc.figures(Path(name), rows=options.rows, pairs=options.pairs)
+    return [f"## Table of PostgreSQL, {options.rows:,} rows", figures(found)]
+
+
 def _set_up() -> None:
     import django
 
@@ -147,6 +155,7 @@ PARTS: dict[str, Callable[[argparse.Namespace, embedded.Urls], list[str]]] = {
     "pages": _pages,
     "agent": _agent,
     "held": _held,
+    "jdbc": _jdbc,
 }
 #: Sizes by option: with `--quick`, and without.
 _SIZES = {

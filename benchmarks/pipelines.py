@@ -207,8 +207,8 @@ def cpu_seconds() -> float:
 LOCAL, CLUSTER = "local[2]", "local-cluster[1,2,2048]"
 
 
-def session(master: str = LOCAL) -> SparkSession:
-    """Return a Spark session of two threads without log output."""
+def session(master: str = LOCAL, *, jars: str = "") -> SparkSession:
+    """Return a Spark session of two threads without log output; `jars` as in `spark.jars`."""
     spark = (
         SparkSession.builder.appName("benchmarks")
         .master(master)
@@ -216,6 +216,7 @@ def session(master: str = LOCAL) -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.jars", jars)
         .config("spark.sql.ansi.enabled", "true")  # as in Spark 4; 3.5 needs a value
         .getOrCreate()
     )

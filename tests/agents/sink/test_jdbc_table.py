@@ -96,6 +96,7 @@ def add(bench: Bench, *rows: tuple[str, int, dict[str, Any]]) -> None:
     bench.add(*[(task, position, json.dumps(fields)) for task, position, fields in rows])
 
 
+@pytest.mark.smoke
 def test_each_kind_of_refused_record_is_found_and_the_others_are_written_once(
     bench: Bench, postgres: PostgresServer, spark: SparkSession
 ) -> None:

@@ -1,0 +1,123 @@
+"""Overhead of guarding a table of PostgreSQL: `.write_jdbc` ÷ Spark's own writer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from pyspark.sql import DataFrame
+
+from arrester import Agent, LogAndContinue
+from arrester.agents.definition.jdbc_checks import DRIVER
+from arrester.agents.definition.jdbc_table import JdbcTable
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.sinks import Sink
+from benchmarks.pipelines import Flights, World, session
+from benchmarks.table import Figure
+from tests import postgres_server
+from tests.postgres_server import PostgresServer
+
+_TABLE = "CREATE TABLE flights (position bigint, origin text, flight text, value text)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TimedTable(JdbcTable):
+    """A table that calls a function after each write."""
+
+    at_end: Callable[[], None]
+
+    def __call__(self, df: DataFrame, number: int) -> None:
+        JdbcTable.__call__(self, df, number)
+        self.at_end()
+
+
+def figures(folder: Path, *, rows: int, pairs: int) -> list[Figure]:
+    """Return the ratios of the times of a micro-batch."""
+    jars = ",".join(map(str, postgres_server.jdbc_driver()))
+    spark = session(jars=jars)
+    try:
+        world = World(spark=spark, folder=folder, rows=rows)
+        with postgres_server.running() as postgres:
+            healthy = _ratio(world, postgres, Flights(rows=rows), pairs=pairs)
+            one_file = Flights(rows=rows, files=1)
+            refused = _ratio(world, postgres, one_file, refused=rows // 2, pairs=pairs)
+    finally:
+        spark.stop()
+    return [
+        Figure(name="Table of PostgreSQL, guarded ÷ plain", value=healthy, goal="≤ 1.10"),
+        Figure(name="the same, one refused record", value=refused, goal="≤ 2.5"),
+    ]
+
+
+def _ratio(
+    world: World,
+    postgres: PostgresServer,
+    flights: Flights,
+    *,
+    refused: int | None = None,
+    pairs: int,
+) -> float:
+    """Return the median of some pairs; the first one warms up."""
+    found = []
+    for _ in range(pairs + 1):
+        postgres.execute("DROP TABLE IF EXISTS flights", _TABLE)
+        plain = _seconds(lambda at: _run_plain(world, postgres, flights, at))
+        postgres.execute("TRUNCATE flights")
+        if refused is not None:
+            postgres.execute(f"ALTER TABLE flights ADD CHECK (position <> {refused})")
+        guarded = _seconds(lambda at: _run_guarded(world, postgres, flights, at))
+        [(written,)] = postgres.rows("SELECT count(*) FROM flights")
+        if written != flights.first_rows + flights.rows - (refused is not None):
+            raise RuntimeError(f"{written} rows were written, of {flights}")
+        found.append(guarded / plain)
+    return median(found[1:])
+
+
+def _seconds(run: Callable[[Callable[[], None]], None]) -> float:
+    """Return the median time between the ends of two writes."""
+    ends: list[float] = []
+    run(lambda: ends.append(time.perf_counter()))
+    return median(after - before for before, after in pairwise(ends))
+
+
+def _run_plain(
+    world: World, postgres: PostgresServer, flights: Flights, at: Callable[[], None]
+) -> None:
+    def write(df: DataFrame, number: int) -> None:
+        properties = {"driver": DRIVER, **postgres.options}
+        df.write.jdbc(postgres.url, "flights", mode="append", properties=properties)
+        at()
+
+    query = world.source(flights).writeStream.foreachBatch(write)
+    query = query.option("checkpointLocation", _checkpoint(world))
+    query.trigger(availableNow=True).start().awaitTermination()
+
+
+def _run_guarded(
+    world: World, postgres: PostgresServer, flights: Flights, at: Callable[[], None]
+) -> None:
+    agent = Agent(world.spark, application="benchmarks")
+    source = world.source(flights)
+    pipeline = agent.pipeline("flights", source, task="origin", position="position").write_jdbc(
+        "flights", url=postgres.url, options=postgres.options, on_error=LogAndContinue()
+    )
+    with agent:
+        _timed(pipeline, at).start(_checkpoint(world), trigger={"availableNow": True})
+        agent.await_termination()
+
+
+def _timed(pipeline: Pipeline, at: Callable[[], None]) -> Pipeline:
+    sink = pipeline.sink
+    assert isinstance(sink, Sink)
+    table = sink.function
+    assert isinstance(table, JdbcTable)
+    parts = {each.name: getattr(table, each.name) for each in fields(table)}
+    return replace(pipeline, sink=replace(sink, function=_TimedTable(**parts, at_end=at)))
+
+
+def _checkpoint(world: World) -> str:
+    return str(world.folder / "checkpoint" / str(time.time_ns()))
