@@ -53,6 +53,7 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
 log.retention.ms=-1
+log.cleaner.backoff.ms=200
 sasl.enabled.mechanisms=PLAIN
 listener.name.sasl_ssl.plain.sasl.jaas.config=\
  org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
@@ -178,7 +179,8 @@ class KafkaBroker:
 
     def send(self, topic: str, *records: Sent) -> None:
         """Send the records in order."""
-        self._send(Producer({"bootstrap.servers": self.servers, "acks": "all"}), topic, records)
+        options = {"bootstrap.servers": self.servers, "message.max.bytes": 20_000_000}
+        self._send(Producer({**options, "acks": "all"}), topic, records)
 
     def send_in_transaction(self, topic: str, *records: Sent, commit: bool) -> None:
         """Send the records in a transaction; its end takes an offset too."""

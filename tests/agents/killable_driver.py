@@ -10,6 +10,7 @@ into the table `lines` of JDBC_URL, or `in-insert`, a second after its begin.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -35,6 +36,7 @@ from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.events import Event, ResumeHow
 from arrester.controlplane.domain.state.states import ThreadStatus
 from tests.agents.pipeline_bench import APPLICATION, SCHEMA, sink_to
+from tests.kafka_broker import connector
 from tests.patience import PATIENCE_SECONDS
 from tests.postgres_server import jdbc_driver
 
@@ -131,13 +133,25 @@ class ByValue:
         return Answer.CONTINUE if record.row["value"] == "skip" else Answer.PAUSE
 
 
+def source_in(spark: SparkSession, folder: Path) -> DataFrame:
+    """Return a stream of the topic in `kafka.json`, else of the files in `in`."""
+    options = folder / "kafka.json"
+    if not options.exists():
+        reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+        return reader.json(str(folder / "in"))
+    reader = spark.readStream.format("kafka").options(**json.loads(options.read_text()))
+    return reader.load().selectExpr(
+        "string(partition) AS task", "offset AS position", "string(value) AS value"
+    )
+
+
 def main(folder: Path, point: str, end: str) -> None:
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.jars", ",".join(map(str, jdbc_driver())))
+        .config("spark.jars", ",".join(map(str, (*connector(), *jdbc_driver()))))
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
@@ -153,8 +167,7 @@ def main(folder: Path, point: str, end: str) -> None:
             raise ValueError("bad")
         return row
 
-    source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
-    lines = define("lines", source.json(str(folder / "in")), task="task", position="position")
+    lines = define("lines", source_in(spark, folder), task="task", position="position")
     if end == "produce":
         file = str(folder / "sent")
 

@@ -29,7 +29,7 @@ from tests.agents.test_kafka_pipeline import (
     wait_for_rows,
     written,
 )
-from tests.kafka_broker import KafkaBroker
+from tests.kafka_broker import KafkaBroker, Sent
 from tests.patience import PATIENCE_SECONDS, wait_until
 
 __all__ = ["connected", "topic"]
@@ -175,3 +175,55 @@ def test_a_broker_that_is_killed_while_a_task_is_paused(
     [reported] = bench.outbox.of(RecordsDeadLettered)
     assert {headers_of(each)["__arrester.record.id"] for each in messages} == set(reported.ids)
     assert set(levels_of("the source of flights failed", caplog)) == {"WARNING"}
+
+
+@pytest.mark.long
+def test_a_pattern_with_a_new_topic_a_compacted_one_and_records_of_ten_megabytes(
+    connected: SparkSession, bench: Bench, kafka_broker: KafkaBroker, topic: str
+) -> None:
+    plain, compacted, target = f"{topic}-a", f"{topic}-b", f"dead-{topic}"
+    out, size = bench.folder / "out", 10_000_000
+    for each in (plain, target):
+        kafka_broker.make(each)
+        kafka_broker.configure(each, "max.message.bytes", "12000000")
+    large = [
+        Sent(value=json.dumps({"origin": origin, "pad": "x" * size}).encode())
+        for origin in ("JFK", "XXX", "EWR")
+    ]
+    invalid = Sent(value=b"{" * size)
+    kafka_broker.send(plain, large[0], invalid, *large[1:])
+    source = source_of(
+        connected, kafka_broker, subscribePattern=f"{topic}-.*", maxOffsetsPerTrigger="2"
+    )
+    keys = settings(target, kafka_broker, errors_dlq_producer_message_max_bytes=12_000_000)
+    bench.start(guarded(bench, source), **keys)
+    rows = [as_written(plain, 0, large[0])]
+    wait_for_rows(connected, out, *rows)
+    wait_until(lambda: [each.held for each in bench.threads[-1].paused_tasks()] == [2])
+
+    # Each record has its own segment; the newest one is not compacted.
+    kafka_broker.make(compacted)
+    for name, value in (("segment.ms", "100"), ("min.cleanable.dirty.ratio", "0.01")):
+        kafka_broker.configure(compacted, name, value)
+    bench.stop()
+    sent = [
+        flight(ORIGINS[n % 3], key=b"%d" % (n % 2), at=1_700_000_000_000 + n * 1_000)
+        for n in range(8)
+    ]
+    for record in sent:
+        kafka_broker.send(compacted, record)
+    kafka_broker.configure(compacted, "cleanup.policy", "compact")
+
+    def left() -> list[int | None]:
+        return [each.offset() for each in kafka_broker.messages(compacted)]
+
+    wait_until(lambda: len(left()) <= 3, what="a compacted topic")
+    bench.start(guarded(bench, source), **keys)
+    rows += [as_written(compacted, n, sent[n]) for n in left() if n is not None]
+    wait_for_rows(connected, out, *rows)
+    skip(bench)
+    wait_for_rows(connected, out, *rows, as_written(plain, 3, large[2]))
+    bench.stop()
+    assert bench.deaths == []
+    values = [each.value() for each in kafka_broker.messages(target)]
+    assert sorted(map(hash, values)) == sorted(map(hash, (invalid.value, large[1].value)))

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException, Producer
 
 from arrester.agents.dead_letters.destinations import DeadLettersUnusable
+from arrester.controlplane.domain.error_policy.classify import Kind, describe
+from arrester.controlplane.domain.error_policy.policy import Policy
 from arrester.controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered
 from tests.agents.kafka_cluster import headers_of
 from tests.agents.kafka_records import KafkaRecord, add_records, kafka_source
@@ -114,3 +117,60 @@ def test_dead_letters_wait_while_the_broker_is_down(
     assert sorted(map(str, by_id.values())) == sorted(map(str, values))
     reported = [each for event in bench.outbox.of(RecordsDeadLettered) for each in event.ids]
     assert sorted(reported) == sorted(map(str, by_id))
+
+
+def test_errors_of_a_broker_have_the_kind_that_is_documented(
+    kafka_broker: KafkaBroker, topic: str
+) -> None:
+    small, denied = f"{topic}-small", f"{topic}-denied"
+    for each in (topic, small, denied):
+        kafka_broker.make(each)
+    kafka_broker.configure(small, "max.message.bytes", "1000")
+    kafka_broker.deny_writes(denied)
+    login = {
+        "bootstrap.servers": kafka_broker.secured_servers,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": USER,
+        "sasl.password": PASSWORD,
+        "ssl.ca.location": str(kafka_broker.authority),
+        "log_level": 0,
+    }
+
+    def kind_of(exc: BaseException) -> tuple[str, Kind]:
+        cause = describe(exc)
+        return cause.names[0].rpartition(".")[2], Policy().table.classify(cause).kind
+
+    def sent(to: str, value: bytes = b"x", producer: Any = None, **more: Any) -> tuple[str, Kind]:
+        errors: list[Any] = []
+        producer = producer or Producer(login)
+        try:
+            producer.produce(to, value, on_delivery=lambda error, _: errors.append(error), **more)
+        except KafkaException as exc:
+            return kind_of(exc)
+        producer.flush()
+        [error] = errors
+        return kind_of(KafkaException(error))
+
+    assert sent(small, b"x" * 5_000) == ("MSG_SIZE_TOO_LARGE", Kind.OTHER)
+    assert sent(small, b"x" * 5_000_000) == ("MSG_SIZE_TOO_LARGE", Kind.OTHER)
+    assert sent(topic, partition=7) == ("_UNKNOWN_PARTITION", Kind.OTHER)
+    assert sent(denied) == ("TOPIC_AUTHORIZATION_FAILED", Kind.FATAL)
+    assert sent("no topic") == ("TOPIC_EXCEPTION", Kind.FATAL)
+    # The client waits for a missing topic, and afterwards refuses it at once.
+    waiting = Producer({**login, "topic.metadata.propagation.max.ms": 1_000})
+    missing = f"{topic}-missing"
+    assert sent(missing, producer=waiting) == ("UNKNOWN_TOPIC_OR_PART", Kind.RETRIABLE)
+    assert sent(missing, producer=waiting) == ("_UNKNOWN_TOPIC", Kind.RETRIABLE)
+    away = Producer({"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 500, "log_level": 0})
+    assert sent(topic, producer=away) == ("_MSG_TIMED_OUT", Kind.RETRIABLE)
+
+    transactional = {**login, "transactional.id": topic, "error_cb": lambda error: None}
+    fenced, newer = Producer(transactional), Producer(transactional)
+    fenced.init_transactions(30)
+    fenced.begin_transaction()
+    newer.init_transactions(30)
+    fenced.produce(topic, b"x")
+    with pytest.raises(KafkaException) as raised:
+        fenced.commit_transaction(30)
+    assert kind_of(raised.value) == ("_FENCED", Kind.SELF_HEALING)

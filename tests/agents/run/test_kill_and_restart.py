@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from arrester.controlplane.domain.state.states import TaskStatus
 from tests import postgres_server
 from tests.agents.killable_driver import read_outbox
 from tests.agents.pipeline_bench import read_sink, server_state, write_batch
+from tests.kafka_broker import KafkaBroker, Sent
 from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.services import REPOSITORY
 
@@ -107,6 +109,57 @@ def test_a_driver_killed_while_a_task_is_paused(driver: Driver, spark: SparkSess
     driver.stop()
     assert driver.positions("b") == [0, 1, 3]
     check_all(driver, spark, failed=2)
+
+
+@pytest.mark.long
+def test_a_driver_killed_while_a_kafka_partition_is_paused(
+    driver: Driver, kafka_broker: KafkaBroker
+) -> None:
+    topic = "killed-driver"
+    kafka_broker.make(topic, 2)
+    options = {
+        "kafka.bootstrap.servers": kafka_broker.servers,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "6",
+    }
+    (driver.folder / "kafka.json").write_text(json.dumps(options))
+
+    def send(partition: int, *values: str) -> None:
+        records = (Sent(value=each.encode(), partition=partition) for each in values)
+        kafka_broker.send(topic, *records)
+
+    send(0, "x", "bad", "x", "x")
+    send(1, "x", "x", "skip", "x")
+    driver.start()
+    wait_until(lambda: driver.positions("1") == [0, 1, 3], what=driver.log())
+    # In the middle of micro-batches, and of the pause.
+    send(0, *"x" * 20)
+    send(1, *"x" * 20)
+    wait_until(lambda: driver.positions("1") != [0, 1, 3], what=driver.log())
+    driver.kill()
+    assert driver.positions("0") == [0]
+    send(0, "x", "x")
+    driver.start("after-entry:batch")
+    driver.dies()
+    (driver.folder / "repaired").touch()
+
+    driver.start()
+    wait_until(
+        lambda: [len(driver.positions(task)) for task in "01"] == [26, 23], what=driver.log()
+    )
+    driver.stop()
+    # By an independent reading of the topic.
+    expected: dict[str, list[int]] = {"0": [], "1": []}
+    for each in kafka_broker.messages(topic):
+        if each.value() != b"skip":
+            expected[str(each.partition())].append(each.offset() or 0)
+    assert {task: driver.positions(task) for task in "01"} == expected
+    events = [event.data for event in read_outbox(driver.folder / "outbox")]
+    dead_letters = [each for each in events if isinstance(each, RecordsDeadLettered)]
+    assert [(each.task, each.first_position) for each in dead_letters] == [("1", 2)]
+    tasks = server_state(read_outbox(driver.folder / "outbox")).tasks.values()
+    assert [each.status for each in tasks if each.status is TaskStatus.PAUSED] == []
 
 
 @pytest.mark.long
