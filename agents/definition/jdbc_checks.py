@@ -45,6 +45,7 @@ def checked_jdbc_table(
     if not address.startswith(_URL):
         raise InvalidValue("write_jdbc: url", _without_arguments(address), _URL_RULE)
     for name in options or {}:
+        check_text("write_jdbc: options", name, "names of options, which are texts")
         if name.lower() in _OWN_OPTIONS:
             raise InvalidValue("write_jdbc: options", name, "other options: the sink sets this one")
     _check_types(schema)
@@ -115,14 +116,26 @@ def _check_columns(table: JdbcTable, target: postgresql.Target) -> None:
 def _try_statements(
     table: JdbcTable, connection: JdbcConnection, target: postgresql.Target
 ) -> None:
-    if connection.value("SELECT to_regclass(?)", target.numbers) is None:
-        connection.execute(postgresql.create_numbers(target))
+    _create_numbers(connection, target)
     statements = table.statements(target)
     connection.begin()
     connection.execute(statements.create)
     connection.execute(statements.insert)
     connection.execute(postgresql.store_number(target), "", 0)
     connection.rollback()
+
+
+def _create_numbers(connection: JdbcConnection, target: postgresql.Target) -> None:
+    """Create the table of numbers unless it exists."""
+    exists = "SELECT to_regclass(?)"
+    if connection.value(exists, target.numbers) is not None:
+        return
+    try:
+        connection.execute(postgresql.create_numbers(target))
+    except Exception:
+        # Of two that create it at the same time, one fails even with IF NOT EXISTS.
+        if connection.value(exists, target.numbers) is None:
+            raise
 
 
 def _unreachable(table: JdbcTable, exc: Exception) -> InvalidValue:

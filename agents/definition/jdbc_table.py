@@ -53,7 +53,8 @@ class JdbcTable:
     """A function that writes rows into a table: appended, or updated by a key."""
 
     table: str
-    url: str
+    #: It may have a password.
+    url: str = field(repr=False)
     #: The columns that identify a row; none: append.
     key: tuple[str, ...] = ()
     #: Options of Spark and of the JDBC driver, with user and password.

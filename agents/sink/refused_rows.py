@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from arrester.agents.definition.jdbc_table import StagedRows
 from arrester.agents.execution.bisection import NoSingleRecord
+from arrester.agents.spark.jvm.jdbc_connection import sql_state
 from arrester.agents.spark.postgresql import ROW_NUMBER, quoted
 
 #: The most inserts for one micro-batch.
@@ -29,6 +30,7 @@ class RefusedRows:
         self._statements = staged.statements
         self._check = check
         self._inserts_left = INSERTS
+        self._checked: set[str | None] = set()
         self._refused: dict[int, Exception] = {}
 
     def find(self) -> dict[int, Exception]:
@@ -77,6 +79,13 @@ class RefusedRows:
                 else:
                     self._refused[number] = raised
 
+    def _check_once(self, exc: Exception) -> None:
+        """Check an exception, unless one with its SQLSTATE was: a check takes many calls."""
+        state = sql_state(exc)
+        if state is None or state not in self._checked:
+            self._check(exc)
+            self._checked.add(state)
+
     def _number_at(self, first: int, last: int, offset: int) -> int:
         text = self._connection.value(
             f"SELECT {_NUMBER} FROM {self._statements.staging} "
@@ -94,7 +103,7 @@ class RefusedRows:
         try:
             connection.execute(self._statements.insert_range, first, last)
         except Exception as exc:
-            self._check(exc)
+            self._check_once(exc)
             if self._inserts_left < 0:
                 why = f"more of its rows are refused than {INSERTS} inserts could find"
                 raise NoSingleRecord(why, exc) from exc

@@ -226,6 +226,7 @@ def test_a_start_names_what_is_wrong_with_the_database(
         ({"url": "jdbc:mysql://h/d?password=z"}, r"jdbc:mysql://h/d' is not.*\.write\(fn\)"),
         ({"key": "idd"}, "key: 'idd'.*a column of the rows .nearest: id"),
         ({"options": {"dbtable": "x"}}, "options: 'dbtable'"),
+        ({"options": {1: "x"}}, "options: 1 is not allowed"),
         ({"table": ""}, "table: ''"),
     ]
     for given, message in at_definition:
