@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.spark.jvm.java_text import matches_regex
-from arrester.agents.spark.jvm.source_plan import columns_of, leaves_of, options_of, reads_kafka
+from arrester.agents.spark.jvm.source_plan import columns_of, leaves_of, options_of, streams_kafka
 from arrester.controlplane.domain.errors import InvalidValue
 
 #: The name of the data source.
@@ -99,13 +99,13 @@ def connections(source: DataFrame) -> list[Mapping[str, str]]:
 
 
 def checkable_sources(source: DataFrame) -> list[tuple[Mapping[str, str], frozenset[str]]]:
-    """Return options and topics of each source by Spark's connector that lists topics at its start.
+    """Return options and topics of each stream of Spark's connector that needs its topics at once.
 
-    Without its admin client, Spark waits for missing topics.
+    With a consumer in place of the admin client, Spark waits for missing topics.
     """
     if source.sparkSession.conf.get(_CONSUMER_FETCHES, "false") == "true":
         return []
-    found = (options_of(source, leaf) for leaf in leaves_of(source) if reads_kafka(leaf))
+    found = (options_of(source, leaf) for leaf in leaves_of(source) if streams_kafka(leaf))
     return [(options, _kafka_source(options).topics) for options in found]
 
 

@@ -47,15 +47,9 @@ def options_of(source: DataFrame, leaf: Any) -> Mapping[str, str]:
     return {name.lower(): value for name, value in options.items()}
 
 
-def reads_kafka(leaf: Any) -> bool:
-    """Whether an input is a source of Spark's Kafka connector."""
-    match node_name(leaf):
-        case "StreamingRelationV2":
-            return bool(leaf.sourceName() == "kafka")
-        case "DataSourceV2Relation":
-            return bool(leaf.table().name() == "KafkaTable")
-        case _:
-            return False
+def streams_kafka(leaf: Any) -> bool:
+    """Whether an input is a stream of Spark's Kafka connector."""
+    return node_name(leaf) == "StreamingRelationV2" and leaf.sourceName() == "kafka"
 
 
 def paths_of(source: DataFrame, leaf: Any) -> list[str]:
