@@ -29,6 +29,7 @@ from arrester.agents.spark.jvm.try_eval import VALUE, reusable, try_eval
 from arrester.agents.spark.rows_read import RowsUnread
 from arrester.agents.spark.ship_worker_code import shipped, shipped_rules
 from arrester.agents.worker.columns import SOURCE
+from arrester.controlplane.domain.error_policy.exception_identity import linked
 from arrester.controlplane.domain.error_policy.policy import Policy
 
 _log = logging.getLogger("arrester.thread")
@@ -121,12 +122,7 @@ class FastPath:
 
     def _is_failed_record(self, exc: BaseException) -> bool:
         """Whether a failed record is the cause of an exception."""
-        link: BaseException | None = exc
-        while link is not None:
-            if self.abort_mark in str(link):
-                return True
-            link = link.__cause__ or link.__context__
-        return False
+        return any(self.abort_mark in str(link) for link in linked(exc))
 
 
 class _PlanBuilder:

@@ -15,6 +15,7 @@ from arrester.agents.spark.jvm.catalyst import to_list
 from arrester.agents.spark.jvm.causes import java_exception_of
 from arrester.agents.spark.jvm.classes import jvm_class
 from arrester.agents.spark.jvm.stored_rows import ROW_INDEX_BITS
+from arrester.controlplane.domain.error_policy.exception_identity import linked
 
 #: How long to wait for the state of a failed job.
 _FAILED_SECONDS = 5.0
@@ -75,12 +76,7 @@ def failed_job(context: Any, tag: str, raised: Exception, *, counter: str) -> Fa
 
 def _is_of_spark(raised: Exception) -> bool:
     """Whether an exception may be that of a job: it, or one in its chain, is Java's."""
-    link: BaseException | None = raised
-    while link is not None:
-        if java_exception_of(link) is not None:
-            return True
-        link = link.__cause__ or link.__context__
-    return False
+    return any(java_exception_of(link) is not None for link in linked(raised))
 
 
 def _failed_tasks(jvm: Any, store: Any, stages: Sequence[int]) -> tuple[Any, Sequence[Any]]:

@@ -40,6 +40,16 @@ def _conditions(condition: str | None) -> Iterator[str]:
         condition = condition.rpartition(".")[0]
 
 
+def linked(exception: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, and those that it was raised from or during; a loop of them ends."""
+    link: BaseException | None = exception
+    for _ in range(CHAIN_LIMIT):
+        if link is None:
+            return
+        yield link
+        link = link.__cause__ or link.__context__
+
+
 def describe(exception: BaseException, wrappers: Container[str] = ()) -> Cause:
     """Return the identity of an exception without importing its package.
 

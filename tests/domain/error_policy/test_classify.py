@@ -9,7 +9,7 @@ from arrester.controlplane.domain.error_policy.classify import (
     describe,
     unwrapped,
 )
-from arrester.controlplane.domain.error_policy.exception_identity import CHAIN_LIMIT, Cause
+from arrester.controlplane.domain.error_policy.exception_identity import CHAIN_LIMIT, Cause, linked
 
 KAFKA = "org.apache.kafka.common.errors."
 
@@ -124,3 +124,10 @@ def test_there_are_nine_fatal_reasons_and_no_name_has_two_kinds() -> None:
     names = [name for row in rows for listed in row.values() for name in listed]
     names += failure_classes.TIMEOUTS_OF_SEND
     assert len(names) == len(set(names))
+
+
+def test_a_loop_of_exceptions_ends() -> None:
+    """An author's `raise inner from None` inside an `except` block can make one."""
+    outer, inner = ValueError("outer"), KeyError("inner")
+    outer.__context__, inner.__context__ = inner, outer
+    assert {type(each) for each in linked(outer)} == {ValueError, KeyError}
