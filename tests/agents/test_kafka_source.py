@@ -113,6 +113,7 @@ def test_expired_offsets_and_a_topic_made_again_keep_held_records(
     fails_with("failOnDataLoss")
     start("false")
     wait_for_held(4)
+    wait_until(lambda: bench.committed() >= 1, what="the second micro-batch")
     bench.stop()
 
     # Spark continues behind the last offset, so the records 8 and 9 are not read.
