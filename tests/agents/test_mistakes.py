@@ -409,7 +409,7 @@ MISTAKES: Mapping[str, tuple[Mistake, str]] = {
     # Starts.
     "start without a sink": (
         lambda it: it.define().start("/cp"),
-        "has no sink: finish it with .write, .write_files, .write_jdbc, .write_kafka or .produce",
+        "has no sink: finish it with .write, .write_files, .write_delta, .write_jdbc, .write_kafka or .produce",
     ),
     "run without a sink": (lambda it: it.define().process("a", dict).run("/cp"), "has no sink"),
     "start of a static source": (

@@ -99,9 +99,9 @@ def test_each_class_of_spark_that_is_named_is_checked() -> None:
         for path in (REPOSITORY / "agents/spark").rglob("*.py")
         for name in _classes_of_spark(path)
     }
-    # Those of Spark 3.5.
-    earlier = {f"org.apache.spark.sql.{name}" for name in ("Column", "Dataset", "SparkSession")}
-    assert named - set(versions._JVM) == earlier
+    # Those of Spark 3.5, and of Delta Lake, which is no part of Spark.
+    others = ("Column", "Dataset", "SparkSession", "delta.DeltaLog")
+    assert named - set(versions._JVM) == {f"org.apache.spark.sql.{name}" for name in others}
 
 
 def _classes_of_spark(path: Path) -> Iterator[str]:
