@@ -384,7 +384,7 @@ class PipelineBuilder(Definition):
         """Raise PipelineInvalid: there is no sink yet."""
         raise PipelineInvalid(
             f"pipeline {self.name} has no sink: finish it with .write, .write_files, "
-            ".write_jdbc, .write_kafka or .produce, and start what that returns"
+            ".write_delta, .write_jdbc, .write_kafka or .produce, and start what that returns"
         )
 
     run = start
