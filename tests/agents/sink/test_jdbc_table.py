@@ -145,7 +145,7 @@ def test_each_kind_of_refused_record_is_found_and_the_others_are_written_once(
     assert (at, tags) == ("2026-01-02 03:04:05", ["new", "old"])
     assert postgres.rows("SELECT number FROM arrester_numbers") == [(1,)]
     assert postgres.rows(_LEFT) == []
-    assert blocks(spark) == before
+    assert blocks(spark) <= before
 
 
 def test_rows_of_a_key_are_replaced_and_a_repeated_call_writes_nothing(
