@@ -93,14 +93,14 @@ def check_database(table: JdbcTable, spark: SparkSession) -> None:
         raise InvalidValue(name, "true", allowed)
     try:
         connection = table.connect(spark)
-    except Exception as exc:
+    except Exception as exc:  # of the JDBC driver, or of Spark without one
         raise _unreachable(table, exc) from exc
     with connection:
         target = table.target(connection)
         _check_columns(table, target)
         try:
             _try_statements(table, connection, target)
-        except Exception as exc:
+        except Exception as exc:  # of the JDBC driver
             raise _refused(table, exc) from exc
 
 

@@ -110,7 +110,7 @@ class JdbcTable:
         with self._new_staging(rows.sparkSession) as (connection, statements):
             try:
                 self._stage(connection, statements.staging, rows)
-            except Exception as exc:
+            except Exception as exc:  # of a Spark job: executors write the rows
                 raise StagingFailed(exc) from exc
             yield StagedRows(connection=connection, statements=statements)
 

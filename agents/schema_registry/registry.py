@@ -81,10 +81,13 @@ class SchemaRegistry:
             raise InvalidValue("avro: subject", subject, "the name of a subject, or several names")
 
         def look_up() -> Mapping[int, str]:
-            found = [
-                version for each in reversed(subjects) for version in self._avro_versions(each)
-            ]
-            return dict(found)
+            found: dict[int, str] = {}
+            for each in reversed(subjects):
+                for id, text in self._avro_versions(each):
+                    # Subjects may share a schema: it counts where it comes last.
+                    found.pop(id, None)
+                    found[id] = text
+            return found
 
         return FramedAvro(
             value=F.col(value) if isinstance(value, str) else value,
@@ -163,5 +166,8 @@ class SchemaFolder:
             int(file.stem): file for file in self._path.glob(f"*{_SUFFIX}") if file.stem.isdecimal()
         }
         for id in sorted(files.keys() - self._texts.keys()):
-            self._texts[id] = files[id].read_text("utf-8")
+            try:
+                self._texts[id] = files[id].read_text("utf-8")
+            except (OSError, UnicodeDecodeError) as exc:
+                raise SchemaRegistryUnavailable(f"{files[id]} cannot be read: {exc}") from exc
         return dict(sorted(self._texts.items()))

@@ -177,8 +177,12 @@ class SinkProbe:
         """Return the records that violate known constraints of a Delta table, by one job."""
         if self._delta is None or self._pipeline.final_transform is not None:
             return []
-        refused = self._delta.refused(with_columns_named(passed, [ID, *self._pipeline.columns]))
-        found = refused.select(ID, CONDITION, MESSAGE).limit(_REFUSED_ROWS + 1).collect()
+        rows = with_columns_named(passed, [ID, *self._pipeline.columns])
+        try:
+            refused = self._delta.refused(rows).select(ID, CONDITION, MESSAGE)
+            found = refused.limit(_REFUSED_ROWS + 1).collect()
+        except Exception as exc:  # of Spark, Delta or the store: none of a record
+            raise NoSingleRecord("the constraints of the table cannot be read", exc) from exc
         if len(found) > _REFUSED_ROWS:
             why = f"the table refuses more than {_REFUSED_ROWS:,} of its rows"
             raise NoSingleRecord(why, ArresterError(why))
@@ -203,7 +207,7 @@ class SinkProbe:
             return None
         except (NoSingleRecord, SelfHealing):
             raise
-        except Exception as exc:
+        except Exception as exc:  # of the JDBC driver: none of a record
             raise NoSingleRecord("the database does not find its rows", exc) from exc
         problems = {id: self._check_cause(spark, raised, problem) for id, raised in refused.items()}
         return self._records_of(passed, problems, problem)

@@ -102,7 +102,7 @@ class RefusedRows:
         connection.execute("SAVEPOINT before_range")
         try:
             connection.execute(self._statements.insert_range, first, last)
-        except Exception as exc:
+        except Exception as exc:  # of the JDBC driver
             self._check_once(exc)
             if self._inserts_left < 0:
                 why = f"more of its rows are refused than {INSERTS} inserts could find"

@@ -15,6 +15,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from pyspark.sql.avro.functions import from_avro
 
 from arrester.agents.definition.builder import PipelineBuilder, define
@@ -240,6 +241,18 @@ def test_the_examples_of_the_how_to(
         assert [each.name for each in flight][:2] == ["origin", "delay"]
 
 
+def test_the_first_subject_gives_the_result_its_schema(
+    bench: Bench, registry: Registry, client: SchemaRegistryClient
+) -> None:
+    """The schema of the first one is also, with the same id, an older version of the second."""
+    for subject, fields in (("other", ORIGIN), ("other", DELAY), ("own", ORIGIN)):
+        client.register_schema(subject, Schema(schema(fields), "AVRO"))
+    avro = SchemaRegistry(registry.url).avro("framed", subject=["own", "other"])
+    flight = defined(bench).deserialize("flight", avro).shape.schema["flight"].dataType
+    assert isinstance(flight, T.StructType)
+    assert flight.names == ["origin"]
+
+
 def test_a_wrong_registry_subject_or_column_is_one_line_at_the_start(
     bench: Bench, registry: Registry, client: SchemaRegistryClient, tmp_path: Path
 ) -> None:
@@ -265,5 +278,9 @@ def test_a_wrong_registry_subject_or_column_is_one_line_at_the_start(
     )
     assert message(of("v", value="nowhere")).startswith("deserialize 'flight': [UNRESOLVED_COLUMN")
     assert "allowed: the configuration of" in message(lambda: SchemaRegistry("no url"))
+    unreadable = tmp_path / "unreadable"
+    unreadable.mkdir()
+    (unreadable / "1.avsc").write_bytes(b"\xff")
+    assert "1.avsc cannot be read: " in message(lambda: SchemaFolder(unreadable).avro("framed"))
     assert "an existing folder" in message(lambda: SchemaFolder(tmp_path / "none").avro())
     assert "several names" in message(of(""))

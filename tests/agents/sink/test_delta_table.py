@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from arrester.agents.definition.builder import PipelineBuilder
+from arrester.agents.definition.delta_table import DeltaTable
 from arrester.agents.definition.stored_numbers import LaterNumberWritten
 from arrester.agents.handlers import PAUSE, LogAndContinue, LogAndFail
 from arrester.agents.runtime.thread_protocol import TaskCommand
@@ -152,6 +153,20 @@ def test_a_conflict_with_another_writer_is_repeated_and_no_failure_of_a_record(
     assert (table.positions(), bench.deaths) == ([1], [])
     assert bench.outbox.of(RecordFailed) == []
     assert levels_of("was raised on the fast path", caplog) == ["INFO"]
+
+
+def test_constraints_that_cannot_be_read_end_the_run_without_a_failure_of_a_record(
+    bench: Bench, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(*_: object) -> None:
+        raise OSError("the store is away")
+
+    monkeypatch.setattr(DeltaTable, "refused", unreadable)
+    bench.add(("a", 1, "bad"))
+    bench.start(rows(bench).write_delta(table.path, on_error=LogAndContinue()))
+    wait_until(lambda: bench.deaths != [], what="the end of the run")
+    assert (table.positions(), bench.outbox.of(RecordFailed)) == ([], [])
+    assert "CHECK constraint known" in str(bench.deaths[0].exception)
 
 
 def test_a_start_names_what_does_not_fit_the_table(bench: Bench, table: Table) -> None:
