@@ -1,0 +1,132 @@
+"""The names in docs/reference/failure-classes.md are those that code, Spark and drivers have."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import pkgutil
+import re
+import zipfile
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+import confluent_kafka
+import psycopg
+import pyspark
+import pytest
+
+import arrester.agents
+from arrester.agents.definition import delta_table
+from arrester.agents.failures import failed_record, native_diagnosis
+from arrester.agents.handlers import CONTINUE, checked_answers
+from arrester.agents.schema_registry.errors import InvalidFrame, UnknownSchemaId
+from arrester.agents.spark.errors import WORKER_CRASHED
+from arrester.agents.worker.arrow_reader import Unreadable
+from arrester.agents.worker.columns import POSITION_RAISED, TASK_RAISED
+from arrester.agents.worker.type_check import WrongType
+from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE
+from arrester.controlplane.domain.error_policy.failure_classes import KAFKA
+from arrester.controlplane.domain.errors import ArresterError, InvalidValue
+from tests.services import REPOSITORY
+
+PAGE = REPOSITORY / "docs" / "reference" / "failure-classes.md"
+DELTA = "org.apache.spark.sql.delta."
+
+
+def rows(heading: str) -> list[list[list[str]]]:
+    """Return the rows of a section's table: for each cell the names in it."""
+    section = PAGE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")][2:]
+    assert lines
+    return [
+        [re.findall(r"`([^`]+)`", cell) for cell in line.strip("|").split("|")] for line in lines
+    ]
+
+
+def names(heading: str, column: int = 0) -> list[str]:
+    return [name for row in rows(heading) for name in row[column]]
+
+
+def archives() -> list[Path]:
+    return sorted((Path(pyspark.__path__[0]) / "jars").glob("*.jar"))
+
+
+@cache
+def classes_of_spark() -> frozenset[str]:
+    """Return the names of Spark's own classes."""
+    found: set[str] = set()
+    for archive in archives():
+        if archive.name.startswith("spark-"):
+            found |= {name.removesuffix(".class") for name in zipfile.ZipFile(archive).namelist()}
+    return frozenset(name.replace("/", ".") for name in found)
+
+
+def conditions_of_spark() -> set[str]:
+    [archive] = [each for each in archives() if re.match(r"spark-common-utils_", each.name)]
+    return set(json.loads(zipfile.ZipFile(archive).read("error/error-conditions.json")))
+
+
+def test_the_names_of_any_pipeline_are_all_that_the_agent_gives() -> None:
+    source = Path(failed_record.__file__).read_text()
+    assert sorted(names("Failed records of any pipeline")) == sorted(
+        [
+            *(WrongType.__name__, Unreadable.__name__, WORKER_CRASHED),
+            *(TASK_RAISED, POSITION_RAISED, native_diagnosis.NOT_REPEATED.exception_class),
+            *re.findall(r'Problem\(exception_class="(\w+)"', source),
+        ]
+    )
+    assert issubclass(WrongType, TypeError)
+    assert issubclass(Unreadable, ValueError)
+    for name in (WORKER_CRASHED, native_diagnosis.NOT_REPEATED.exception_class):
+        with pytest.raises(InvalidValue):
+            checked_answers("step", None, {name: CONTINUE})
+
+
+def test_the_names_of_native_steps_exist_in_spark() -> None:
+    heading = "Failed records of native steps"
+    own = {f"{each.__module__}.{each.__name__}" for each in (InvalidFrame, UnknownSchemaId)}
+    assert own <= set(names(heading))
+    assert set(names(heading)) - own <= classes_of_spark()
+    assert set(names(heading, 1)) <= conditions_of_spark()
+
+
+def test_the_names_of_sinks_are_those_of_the_drivers() -> None:
+    heading = "Failed records of sinks"
+    violations = {name for name in names(heading, 1) if name.startswith("DELTA_")}
+    assert violations == set(delta_table._MESSAGES)
+    for state in set(names(heading, 1)) - violations:
+        assert psycopg.errors.lookup(state)
+    probe = (REPOSITORY / "agents" / "sink" / "probe.py").read_text()
+    driver, delta, broker, client = names(heading)
+    assert f'"{delta}"' in probe
+    assert hasattr(confluent_kafka.KafkaError, client.removeprefix("confluent_kafka.KafkaError."))
+    assert broker == f"{KAFKA}RecordTooLargeException"
+    assert driver == "org.postgresql.util.PSQLException"
+
+
+def test_the_names_of_no_record_have_the_kind_of_the_page() -> None:
+    page = PAGE.read_text()
+    for known, *_ in rows("Failures of no record"):
+        [line] = [each for each in page.splitlines() if each.startswith(f"| `{known[0]}`")]
+        kind = line.split("|")[2].strip().upper().replace("-", "_")
+        for name in known:
+            full = f"builtins.{name}" if hasattr(builtins, name) else name
+            assert DEFAULT_TABLE.classifications[full].kind == kind, name
+
+
+def test_the_ends_of_a_run_are_exceptions_of_the_agent() -> None:
+    for module in pkgutil.walk_packages(arrester.agents.__path__, "arrester.agents."):
+        import_module(module.name)
+    known = {each.__name__ for each in _subclasses(ArresterError)}
+    known |= {"SchemaRegistryUnavailable"}
+    listed = set(names("Ends of a run, and refused starts"))
+    assert listed <= known
+    public = (REPOSITORY / "docs" / "reference" / "python-api.md").read_text()
+    documented = set(re.findall(r"^::: .*\.([A-Z]\w+)$", public, re.MULTILINE)) & known
+    assert documented <= listed
+
+
+def _subclasses(kind: type[BaseException]) -> set[type[BaseException]]:
+    found = set(kind.__subclasses__())
+    return found.union(*map(_subclasses, found)) if found else found
