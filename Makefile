@@ -7,7 +7,7 @@ ARGS ?=
 SMOKE := 3.5 4.0
 # Java archives for the tests: a Kafka broker, a schema registry, the driver of PostgreSQL, and what Spark
 # needs for them.
-JARS := kafka-server kafka-4.0 kafka-4.3 schema-registry avro-4.3 postgresql delta-4.0
+JARS := kafka-server kafka-4.0 kafka-4.3 schema-registry avro-4.3 postgresql delta-4.0 iceberg-4.0
 k ?=
 # The suite waits more than it computes: four processes, each with servers and a Spark of its own.
 SIDE_BY_SIDE := --numprocesses 4 --dist loadfile --no-loadscope-reorder --durations 25

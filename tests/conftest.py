@@ -26,7 +26,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from arrester.controlplane import embedded
 from arrester.controlplane.celery import app, broker_url
 from arrester.controlplane.settings import database_settings
-from tests import delta_lake, scratch
+from tests import delta_lake, iceberg, scratch
 from tests import kafka_broker as broker_process
 from tests import services as running_services
 from tests.postgres_server import jdbc_driver
@@ -105,7 +105,13 @@ def spark() -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # It logs each connection, also after pytest has closed the stream of the log.
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    jars = (*broker_process.connector(), *spark_avro(), *jdbc_driver(), *delta_lake.archives())
+    jars = (
+        *broker_process.connector(),
+        *spark_avro(),
+        *jdbc_driver(),
+        *delta_lake.archives(),
+        *iceberg.archives(),
+    )
     session = (
         SparkSession.builder.master("local[2]")
         .config(map=delta_lake.configuration())

@@ -32,6 +32,7 @@ from arrester.agents.definition.dry_run import (
     dry_run_transform,
     framed_expression,
 )
+from arrester.agents.definition.iceberg_table import checked_iceberg_table
 from arrester.agents.definition.jdbc_checks import checked_jdbc_table
 from arrester.agents.definition.kafka_topic import checked_topic
 from arrester.agents.definition.pipeline import Definition, Pipeline, PipelineInvalid, Runner
@@ -294,6 +295,27 @@ class PipelineBuilder(Definition):
         function = checked_delta_table(self.shape.schema, table=table, options=options)
         return self._finished(Sink(function=function, atomic=True, on_error=on_error, on=answers))
 
+    def write_iceberg(
+        self,
+        table: str,
+        *,
+        options: Mapping[str, Any] | None = None,
+        on_error: Handler | None = None,
+        on: OnClass | None = None,
+    ) -> Pipeline:
+        """Finish with an existing Iceberg table, exactly once: snapshots store the numbers.
+
+        `table` is its name with catalog and database. Rows are appended. `options` are those of
+        Iceberg's writer, such as `fanout-enabled`.
+
+        Records that the table refuses (NOT NULL, range of a type) are failed records, answered one
+        by one by `on_error`. A conflict with another writer is retried within the limits. Any other
+        failure of the table ends the run. `on` maps classes and conditions to responses.
+        """
+        answers = checked_answers("write_iceberg", on_error, on)
+        function = checked_iceberg_table(self.shape.schema, table=table, options=options)
+        return self._finished(Sink(function=function, atomic=True, on_error=on_error, on=answers))
+
     def write_jdbc(
         self,
         table: str,
@@ -384,7 +406,8 @@ class PipelineBuilder(Definition):
         """Raise PipelineInvalid: there is no sink yet."""
         raise PipelineInvalid(
             f"pipeline {self.name} has no sink: finish it with .write, .write_files, "
-            ".write_delta, .write_jdbc, .write_kafka or .produce, and start what that returns"
+            ".write_delta, .write_iceberg, .write_jdbc, .write_kafka or .produce, and start what "
+            "that returns"
         )
 
     run = start

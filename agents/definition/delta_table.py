@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, DataFrameWriter, Row, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql import types as T
 
 from arrester.agents.arguments import check_mapping, check_text, first_line, nearest
 from arrester.agents.definition.stored_numbers import check_last_number
+from arrester.agents.definition.table_constraints import Constraint, refused_nulls, refused_rows
+from arrester.agents.spark.column_names import in_quotes
 from arrester.agents.spark.jvm.delta_log import last_version
 from arrester.controlplane.domain.errors import InvalidValue
 
@@ -22,10 +23,8 @@ _TABLE_RULE: Final = "the path or the name of a Delta table"
 _MERGE: Final = "mergeschema"
 #: The prefix of a property with a CHECK constraint.
 _CHECK: Final = "delta.constraints."
-#: The columns of refused rows with the reason.
-CONDITION: Final = "__arrester_condition"
-MESSAGE: Final = "__arrester_message"
-_FOUND: Final = "__arrester_violation"
+#: The class of the exceptions about refused rows.
+_REFUSED: Final = "org.apache.spark.sql.delta.schema.DeltaInvariantViolationException"
 _MESSAGES: Final = {
     "DELTA_NOT_NULL_CONSTRAINT_VIOLATED": "NOT NULL constraint violated for column ",
     "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES": "CHECK constraint violated: ",
@@ -65,29 +64,19 @@ class DeltaTable:
             writer.saveAsTable(self.table)
 
     def refused(self, rows: DataFrame) -> DataFrame:
-        """Return the rows that a constraint of the table refuses, with the columns CONDITION and
-        MESSAGE: NOT NULL, CHECK, and the length of texts."""
+        """Return the rows that a constraint of the table refuses, with the columns REASON: NOT
+        NULL, CHECK, and the length of texts."""
         spark = rows.sparkSession
         table = spark.table(self._identifier).schema
         properties = spark.sql(f"SHOW TBLPROPERTIES {self._identifier}").collect()
-        names = {name.lower() for name in rows.columns}
-        missing = [each for each in table if each.name.lower() not in names]
-        complete = rows.select("*", *[F.lit(None).cast(c.dataType).alias(c.name) for c in missing])
-        violations = [
-            *_not_null(table),
-            *_too_long(table),
-            *(
-                _Violation(
-                    "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", text, f"NOT coalesce({text}, false)"
-                )
-                for key, text in properties
-                if key.startswith(_CHECK)
-            ),
-        ]
-        found = F.coalesce(F.lit(None), *[each.found() for each in violations])
-        fields = [F.col(_FOUND)[name].alias(name) for name in (CONDITION, MESSAGE)]
-        refused = complete.withColumn(_FOUND, found).where(F.col(_FOUND).isNotNull())
-        return refused.select(*rows.columns, *fields)
+        checks = (
+            _constraint(
+                "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", text, f"NOT coalesce({text}, false)"
+            )
+            for key, text in properties
+            if key.startswith(_CHECK)
+        )
+        return refused_rows(rows, table, [*_not_null(table), *_too_long(table), *checks])
 
     def write_into(self, df: DataFrame, folder: str) -> None:
         """Append the rows to a clone with the same constraints, in a folder that must not exist."""
@@ -153,37 +142,23 @@ class DeltaTable:
         return df.write.format("delta").mode("append").options(**self.options)
 
 
-class _Violation(NamedTuple):
-    """A constraint of a table, as the condition of the rows that it refuses."""
-
-    condition: str
-    constraint: str
-    refuses: str
-
-    def found(self) -> Column:
-        message = F.lit(f"{_MESSAGES[self.condition]}{self.constraint}")
-        fields = F.struct(F.lit(self.condition).alias(CONDITION), message.alias(MESSAGE))
-        return F.when(F.expr(self.refuses), fields)
+def _constraint(condition: str, constraint: str, refuses: str) -> Constraint:
+    return Constraint(_REFUSED, condition, f"{_MESSAGES[condition]}{constraint}", refuses)
 
 
-def _not_null(table: T.StructType, path: str = "", present: str = "true") -> Iterator[_Violation]:
-    for column in table:
-        name = f"{path}`{column.name.replace('`', '``')}`"
-        if not column.nullable and not any(each in column.metadata for each in _FILLED_IN):
-            refuses = f"{present} AND {name} IS NULL"
-            yield _Violation("DELTA_NOT_NULL_CONSTRAINT_VIOLATED", name, refuses)
-        if isinstance(column.dataType, T.StructType):
-            yield from _not_null(column.dataType, f"{name}.", f"{present} AND {name} IS NOT NULL")
+def _not_null(table: T.StructType) -> Iterator[Constraint]:
+    for name, refuses in refused_nulls(table, _FILLED_IN):
+        yield _constraint("DELTA_NOT_NULL_CONSTRAINT_VIOLATED", name, refuses)
 
 
-def _too_long(table: T.StructType) -> Iterator[_Violation]:
+def _too_long(table: T.StructType) -> Iterator[Constraint]:
     for column in table:
         kind = str(column.metadata.get("__CHAR_VARCHAR_TYPE_STRING", ""))
         limit = kind.partition("(")[2].rstrip(")")
         if limit.isdecimal():
-            name = f"`{column.name.replace('`', '``')}`"
+            name = in_quotes(column.name)
             refuses = f"length({name}) > {limit}"
-            yield _Violation("DELTA_EXCEED_CHAR_VARCHAR_LIMIT", f"{name} {kind}", refuses)
+            yield _constraint("DELTA_EXCEED_CHAR_VARCHAR_LIMIT", f"{name} {kind}", refuses)
 
 
 def checked_delta_table(

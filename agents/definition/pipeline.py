@@ -29,7 +29,10 @@ class PipelineInvalid(ArresterError):
 def checked_start(pipeline: object, checkpoint: object, trigger: object) -> str:
     """Return the checkpoint as text; raises for an invalid argument of a start."""
     if not isinstance(pipeline, Pipeline):
-        sinks = ".write, .write_files, .write_delta, .write_jdbc, .write_kafka or .produce"
+        sinks = (
+            ".write, .write_files, .write_delta, .write_iceberg, .write_jdbc, .write_kafka or "
+            ".produce"
+        )
         allowed = f"a pipeline that {sinks} has returned"
         raise wrong_type("pipeline", pipeline, allowed)
     if trigger is not None:

@@ -18,6 +18,7 @@ from arrester.agents.arguments import (
     wrong_type,
 )
 from arrester.agents.definition.delta_table import DeltaTable
+from arrester.agents.definition.iceberg_table import IcebergTable
 from arrester.agents.definition.jdbc_checks import check_database
 from arrester.agents.definition.jdbc_table import JdbcTable
 from arrester.agents.handlers import Handler
@@ -26,6 +27,10 @@ from arrester.agents.spark.rows_read import call_with_all_rows
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.errors import InvalidValue
 
+#: Tables of files with a log of commits, whose constraints are known.
+LakehouseTable = DeltaTable | IcebergTable
+#: Tables that store the numbers of their writes.
+NumberedTable = JdbcTable | LakehouseTable
 SinkFunction = Callable[[DataFrame, int], object]
 #: Raises where the sink would, and leaves nothing visible.
 ProbeFunction = Callable[[DataFrame], object]
@@ -64,7 +69,7 @@ class Sink:
 
         Raises RowsUnread if the function returns before it has read all rows.
         """
-        if self.partial or isinstance(self.function, Files | JdbcTable | DeltaTable):
+        if self.partial or isinstance(self.function, Files | NumberedTable):
             # Spark's own writer reads all rows, or raises.
             self.function(df, number)
         else:
@@ -74,22 +79,22 @@ class Sink:
         """Raise InvalidValue if the sink cannot be written."""
         if isinstance(self.function, JdbcTable):
             check_database(self.function, spark)
-        if isinstance(self.function, DeltaTable):
+        if isinstance(self.function, LakehouseTable):
             self.function.check(spark)
 
     def check_last_number(self, spark: SparkSession, latest: int) -> None:
         """Raise LaterNumberWritten if the store has a later number than the `latest` used one."""
-        if isinstance(self.function, JdbcTable | DeltaTable):
+        if isinstance(self.function, NumberedTable):
             self.function.check_last_number(spark, latest)
 
     @property
     def finds_all_refused(self) -> bool:
         """Whether a failure without a refused record is of the store, and no record's."""
-        return isinstance(self.function, JdbcTable | DeltaTable)
+        return isinstance(self.function, NumberedTable)
 
     def at(self, checkpoint: str) -> Sink:
         """Return the sink for the numbers of a checkpoint, by its id."""
-        if isinstance(self.function, JdbcTable | DeltaTable):
+        if isinstance(self.function, NumberedTable):
             return replace(self, function=self.function.at(checkpoint))
         return self
 

@@ -10,11 +10,9 @@ from msgspec.structs import replace
 
 from arrester.agents.config import AgentConfig, dotted_path, without_secrets
 from arrester.agents.decisions.policies import StagePolicy, stage_policies
-from arrester.agents.definition.delta_table import DeltaTable
-from arrester.agents.definition.jdbc_table import JdbcTable
 from arrester.agents.definition.kafka_topic import KafkaTopic
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.definition.sinks import Files
+from arrester.agents.definition.sinks import Files, NumberedTable
 from arrester.agents.error_policy.settings import DeadLetterSettings
 from arrester.agents.handlers import Handler
 from arrester.agents.worker.columns import SOURCE
@@ -116,7 +114,7 @@ def _sink(pipeline: Pipeline) -> str:
     function = pipeline.sink.function
     if isinstance(function, Files):
         return f"{function.format} files"
-    if isinstance(function, JdbcTable | DeltaTable):
+    if isinstance(function, NumberedTable):
         return _shorten(f"table {function.table}")
     if isinstance(function, KafkaTopic):
         return _shorten(f"topic {function.topic}")

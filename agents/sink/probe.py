@@ -21,10 +21,15 @@ from pyspark.sql import types as T
 from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.decisions.end_reasons import reason_of
 from arrester.agents.decisions.rules import SelfHealing
-from arrester.agents.definition.delta_table import CONDITION, MESSAGE, DeltaTable
 from arrester.agents.definition.jdbc_table import JdbcTable, StagingFailed
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.definition.sinks import Files, Sink
+from arrester.agents.definition.sinks import Files, LakehouseTable, Sink
+from arrester.agents.definition.table_constraints import (
+    CONDITION,
+    EXCEPTION_CLASS,
+    MESSAGE,
+    REASON,
+)
 from arrester.agents.execution.bisection import Bisection, FailingRecord, NoSingleRecord
 from arrester.agents.execution.transforms import transformed, with_barrier
 from arrester.agents.failures.pause_offsets import is_record
@@ -108,8 +113,9 @@ class SinkProbe:
         self._cancelled_on_stop = cancelled_on_stop
         final_transform = pipeline.final_transform
         function = sink.function
-        self._files = function if isinstance(function, Files | DeltaTable) else None
-        self._delta = sink.function if isinstance(sink.function, DeltaTable) else None
+        self._files = function if isinstance(function, Files | LakehouseTable) else None
+        #: If not None, its constraints are known.
+        self._lakehouse = function if isinstance(function, LakehouseTable) else None
         self._finds_all_refused = sink.finds_all_refused
         self._action = self._write_files if self._files is not None else sink.probe
         #: If not None, the database itself finds the rows that its table refuses.
@@ -174,19 +180,19 @@ class SinkProbe:
         return not self._finds_all_refused or self._kind(problem) is not Kind.RETRIABLE
 
     def _violating(self, passed: DataFrame, problem: Problem) -> list[RejectedRecord]:
-        """Return the records that violate known constraints of a Delta table, by one job."""
-        if self._delta is None or self._pipeline.final_transform is not None:
+        """Return the records that violate known constraints of the table, by one job."""
+        if self._lakehouse is None or self._pipeline.final_transform is not None:
             return []
         rows = with_columns_named(passed, [ID, *self._pipeline.columns])
         try:
-            refused = self._delta.refused(rows).select(ID, CONDITION, MESSAGE)
+            refused = self._lakehouse.refused(rows).select(ID, *REASON)
             found = refused.limit(_REFUSED_ROWS + 1).collect()
-        except Exception as exc:  # of Spark, Delta or the store: none of a record
+        except Exception as exc:  # of Spark, the table or its store: none of a record
             raise NoSingleRecord("the constraints of the table cannot be read", exc) from exc
         if len(found) > _REFUSED_ROWS:
             why = f"the table refuses more than {_REFUSED_ROWS:,} of its rows"
             raise NoSingleRecord(why, ArresterError(why))
-        problems = {row[ID]: _violation(row[CONDITION], row[MESSAGE]) for row in found}
+        problems = {row[ID]: _violation(row) for row in found}
         return self._records_of(passed, problems, problem)
 
     def _refused(self, passed: DataFrame, problem: Problem) -> list[RejectedRecord] | None:
@@ -296,11 +302,11 @@ class SinkProbe:
         return self._policy.table.classify(problem.cause).kind
 
 
-def _violation(condition: str, message: str) -> Problem:
-    """Return the problem of a row that violates a constraint of a Delta table."""
-    name = "org.apache.spark.sql.delta.schema.DeltaInvariantViolationException"
+def _violation(row: Row) -> Problem:
+    """Return the problem of a row that violates a constraint of its table."""
+    name, condition = row[EXCEPTION_CLASS], row[CONDITION]
     cause = Cause(names=(name,), condition=condition)
-    return Problem(exception_class=name, message=message, condition=condition, cause=cause)
+    return Problem(exception_class=name, message=row[MESSAGE], condition=condition, cause=cause)
 
 
 def rejected_rows(

@@ -409,8 +409,8 @@ MISTAKES: Mapping[str, tuple[Mistake, str]] = {
     # Starts.
     "start without a sink": (
         lambda it: it.define().start("/cp"),
-        "has no sink: finish it with .write, .write_files, .write_delta, .write_jdbc, .write_kafka "
-        "or .produce",
+        "has no sink: finish it with .write, .write_files, .write_delta, .write_iceberg, "
+        ".write_jdbc, .write_kafka or .produce",
     ),
     "run without a sink": (lambda it: it.define().process("a", dict).run("/cp"), "has no sink"),
     "start of a static source": (
@@ -449,8 +449,8 @@ MISTAKES: Mapping[str, tuple[Mistake, str]] = {
     ),
     "start_pipeline of a builder": (
         lambda it: it.agent.start_pipeline(it.define(), "/cp"),
-        "pipeline: …that .write, .write_files, .write_delta, .write_jdbc, .write_kafka or .produce "
-        "has returned",
+        "pipeline: …that .write, .write_files, .write_delta, .write_iceberg, .write_jdbc, "
+        ".write_kafka or .produce has returned",
     ),
     "adopt is a text": (lambda it: it.sink().run("/cp", adopt="yes"), "adopt: 'yes'…True or False"),
     # The agent.

@@ -101,9 +101,24 @@ def node_name(node: Any) -> str:
 
 def can_upcast(spark: SparkSession, stored: T.DataType, wanted: T.DataType) -> bool:
     """Whether each value of type `stored` becomes one of type `wanted` without loss."""
+    return bool(_cast(spark).canUpCast(*_java_types(spark, stored, wanted)))
+
+
+def can_store(spark: SparkSession, given: T.DataType, wanted: T.DataType) -> bool:
+    """Whether ANSI store assignment accepts values of type `given` in a column of type `wanted`.
+
+    A single value may still be out of range.
+    """
+    return bool(_cast(spark).canANSIStoreAssign(*_java_types(spark, given, wanted)))
+
+
+def _cast(spark: SparkSession) -> Any:
     jvm: Any = spark._jvm
-    types = [spark._jsparkSession.parseDataType(kind.json()) for kind in (stored, wanted)]
-    return bool(jvm_class(jvm, "org.apache.spark.sql.catalyst.expressions.Cast").canUpCast(*types))
+    return jvm_class(jvm, "org.apache.spark.sql.catalyst.expressions.Cast")
+
+
+def _java_types(spark: SparkSession, *types: T.DataType) -> list[Any]:
+    return [spark._jsparkSession.parseDataType(kind.json()) for kind in types]
 
 
 def nodes(plan: Any) -> list[Any]:

@@ -73,7 +73,7 @@ _JVM: Final[Mapping[str, tuple[str, ...]]] = {
     f"{_SQL}.types.ObjectType": (),
     f"{_EXPRESSIONS}.Alias": ("toAttribute",),
     f"{_EXPRESSIONS}.And": (),
-    f"{_EXPRESSIONS}.Cast": ("canUpCast",),
+    f"{_EXPRESSIONS}.Cast": ("canANSIStoreAssign", "canUpCast"),
     f"{_EXPRESSIONS}.EquivalentExpressions": ("addExprTree", "getCommonSubexpressions"),
     f"{_EXPRESSIONS}.InterpretedMutableProjection": ("apply", "initialize"),
     f"{_EXPRESSIONS}.Literal": (),

@@ -104,6 +104,7 @@ FATAL: dict[str, tuple[str, ...]] = {
         "psycopg.errors.UndefinedTable",
         "3D000",
         "42P01",
+        "arrester.agents.definition.iceberg_table.TableReplaced",
     ),
     "unknown server error": (
         KAFKA + "UnknownServerException",
@@ -161,6 +162,11 @@ RETRIABLE: dict[str, tuple[str, ...]] = {
     "conflict with another writer of the table": (
         "org.apache.spark.sql.delta.DeltaConcurrentModificationException",
         "io.delta.exceptions.DeltaConcurrentModificationException",
+        # After an unknown state of a commit, the repeated call finds whether it happened.
+        *(
+            f"org.apache.iceberg.exceptions.{name}Exception"
+            for name in ("CommitFailed", "CommitStateUnknown", "Validation")
+        ),
     ),
     "connection": (
         "builtins.ConnectionError",
