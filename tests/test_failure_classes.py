@@ -17,7 +17,7 @@ import pyspark
 import pytest
 
 import arrester.agents
-from arrester.agents.definition import delta_table
+from arrester.agents.definition import delta_table, iceberg_table
 from arrester.agents.failures import failed_record, native_diagnosis
 from arrester.agents.handlers import CONTINUE, checked_answers
 from arrester.agents.schema_registry.errors import InvalidFrame, UnknownSchemaId
@@ -95,11 +95,13 @@ def test_the_names_of_sinks_are_those_of_the_drivers() -> None:
     heading = "Failed records of sinks"
     violations = {name for name in names(heading, 1) if name.startswith("DELTA_")}
     assert violations == set(delta_table._MESSAGES)
-    for state in set(names(heading, 1)) - violations:
+    of_iceberg = dict((iceberg_table.NOT_NULL, iceberg_table.OUT_OF_RANGE))
+    assert set(of_iceberg) <= classes_of_spark()
+    assert set(of_iceberg.values()) <= conditions_of_spark()
+    for state in set(names(heading, 1)) - violations - set(of_iceberg.values()):
         assert psycopg.errors.lookup(state)
-    probe = (REPOSITORY / "agents" / "sink" / "probe.py").read_text()
-    driver, delta, broker, client = names(heading)
-    assert f'"{delta}"' in probe
+    driver, delta, *iceberg, broker, client = names(heading)
+    assert (delta, set(iceberg)) == (delta_table.REFUSED, set(of_iceberg))
     assert hasattr(confluent_kafka.KafkaError, client.removeprefix("confluent_kafka.KafkaError."))
     assert broker == f"{KAFKA}RecordTooLargeException"
     assert driver == "org.postgresql.util.PSQLException"

@@ -24,7 +24,7 @@ _MERGE: Final = "mergeschema"
 #: The prefix of a property with a CHECK constraint.
 _CHECK: Final = "delta.constraints."
 #: The class of the exceptions about refused rows.
-_REFUSED: Final = "org.apache.spark.sql.delta.schema.DeltaInvariantViolationException"
+REFUSED: Final = "org.apache.spark.sql.delta.schema.DeltaInvariantViolationException"
 _MESSAGES: Final = {
     "DELTA_NOT_NULL_CONSTRAINT_VIOLATED": "NOT NULL constraint violated for column ",
     "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES": "CHECK constraint violated: ",
@@ -143,7 +143,7 @@ class DeltaTable:
 
 
 def _constraint(condition: str, constraint: str, refuses: str) -> Constraint:
-    return Constraint(_REFUSED, condition, f"{_MESSAGES[condition]}{constraint}", refuses)
+    return Constraint(REFUSED, condition, f"{_MESSAGES[condition]}{constraint}", refuses)
 
 
 def _not_null(table: T.StructType) -> Iterator[Constraint]:

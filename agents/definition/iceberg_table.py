@@ -33,6 +33,12 @@ _REFUSED_OPTIONS: Final = ("merge-schema", "mergeschema", "check-nullability", "
 _STORE_ASSIGNMENT: Final = "spark.sql.storeAssignmentPolicy"
 _ANY_SCHEMA: Final = "write.spark.accept-any-schema"
 _STAGES: Final = "write.wap.enabled"
+#: Class and condition of the exceptions about refused rows.
+NOT_NULL: Final = ("org.apache.spark.SparkRuntimeException", "NOT_NULL_ASSERT_VIOLATION")
+OUT_OF_RANGE: Final = (
+    "org.apache.spark.SparkArithmeticException",
+    "CAST_OVERFLOW_IN_TABLE_INSERT",
+)
 #: In the metadata of a column that Spark fills in.
 _FILLED_IN: Final = ("CURRENT_DEFAULT",)
 
@@ -197,8 +203,7 @@ def checked_iceberg_table(
 def _not_null(table: T.StructType) -> Iterator[Constraint]:
     for name, refuses in refused_nulls(table, _FILLED_IN):
         message = f"NULL in the column {name}, which is NOT NULL"
-        error = ("org.apache.spark.SparkRuntimeException", "NOT_NULL_ASSERT_VIOLATION")
-        yield Constraint(*error, message, refuses)
+        yield Constraint(*NOT_NULL, message, refuses)
 
 
 def _out_of_range(rows: T.StructType, table: T.StructType) -> Iterator[Constraint]:
@@ -208,9 +213,8 @@ def _out_of_range(rows: T.StructType, table: T.StructType) -> Iterator[Constrain
         if given is not None and given.simpleString() != wanted:
             name = in_quotes(column.name)
             message = f"a value out of range for the column {name}, whose type is {wanted}"
-            error = ("org.apache.spark.SparkArithmeticException", "CAST_OVERFLOW_IN_TABLE_INSERT")
             refuses = f"{name} IS NOT NULL AND try_cast({name} AS {wanted}) IS NULL"
-            yield Constraint(*error, message, refuses)
+            yield Constraint(*OUT_OF_RANGE, message, refuses)
 
 
 def _fits(spark: SparkSession, given: T.DataType, wanted: T.DataType) -> bool:
