@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from arrester import Agent, LogAndContinue
 from arrester.agents.definition.jdbc_checks import DRIVER
-from arrester.agents.definition.jdbc_table import JdbcTable
+from arrester.agents.definition.jdbc_table import JdbcCall, JdbcTable
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Sink
 from benchmarks.pipelines import Flights, World, session
@@ -30,8 +30,16 @@ class _TimedTable(JdbcTable):
 
     at_end: Callable[[], None]
 
-    def __call__(self, df: DataFrame, number: int) -> None:
-        JdbcTable.__call__(self, df, number)
+    def call(self) -> JdbcCall:
+        return _TimedCall(table=self, at_end=self.at_end)
+
+
+@dataclass(slots=True, kw_only=True)
+class _TimedCall(JdbcCall):
+    at_end: Callable[[], None]
+
+    def write(self, df: DataFrame, number: int) -> None:
+        JdbcCall.write(self, df, number)
         self.at_end()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
+from psycopg import sql
 
 from arrester.controlplane.embedded.home import Credentials, Home, Urls
 from arrester.controlplane.embedded.postgres import Postgres
@@ -48,7 +49,7 @@ class PostgresServer(Postgres):
         """Return the login of a superuser."""
         return {"user": USER, "password": self.credentials.postgres}
 
-    def execute(self, *statements: LiteralString) -> None:
+    def execute(self, *statements: LiteralString | sql.Composed) -> None:
         with self.connect() as connection:
             for statement in statements:
                 connection.execute(statement)

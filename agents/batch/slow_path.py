@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 
@@ -89,8 +89,13 @@ class Evaluated:
         """Whether no record failed and none is to be held."""
         return self.failed == 0 and self.held == 0
 
-    def passed(self, pipeline: Pipeline, held: Column | None = None) -> DataFrame:
-        """Return the rows for the sink: the successful ones that are not `held`."""
+    def passed(
+        self, pipeline: Pipeline, held: Column | None = None, *, more: Sequence[str] = ()
+    ) -> DataFrame:
+        """Return the rows for the sink: the successful ones that are not `held`.
+
+        Without a last transform, `more` columns come first.
+        """
         transform = pipeline.final_transform
         if transform is not None and held is None and self.final_rows is not None:
             return self.final_rows
@@ -100,7 +105,7 @@ class Evaluated:
         if transform is not None:
             return transformed(rows, transform)
         # As text: a Column of each name would take several JVM calls.
-        return with_columns_named(rows, pipeline.columns)
+        return with_columns_named(rows, [*more, *pipeline.columns])
 
     def release(self) -> None:
         """Release the local checkpoints."""

@@ -26,23 +26,17 @@ from arrester.controlplane.domain.errors import ArresterError, InvalidValue
 
 #: Tables of killed runs are dropped later if a transaction still uses them.
 _LOCK_TIMEOUT: Final = "SET lock_timeout = '1s'"
+#: The most rows that are deleted from a staging table. To stage the others again takes as long.
+_DELETED_ROWS: Final = 20_000
 
 
 class StagedRowsDiffer(ArresterError):
-    """A staging table has other rows than Spark wrote. The call is repeated."""
-
-
-class StagingFailed(ArresterError):
-    """Spark could not write all rows into the staging table; `raised` has the reason."""
-
-    def __init__(self, raised: Exception) -> None:
-        super().__init__(str(raised))
-        self.raised = raised
+    """A staging table has other rows than Spark wrote. They are staged again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedRows:
-    """The rows of one call in a staging table."""
+    """Rows in a staging table that a search may insert. It ends with a rollback."""
 
     connection: JdbcConnection
     statements: postgresql.Statements
@@ -77,42 +71,17 @@ class JdbcTable:
 
         Raises StagedRowsDiffer, and exceptions of Spark and the JDBC driver.
         """
-        with self.connect(df.sparkSession) as connection:
-            target = self.target(connection)
-            # Numbers only increase, and each is written before the next one.
-            if self._last_number(connection, target) >= number:
-                return
-            with self._staging(connection, target) as statements:
-                self._stage(connection, statements.staging, df)
-                connection.begin()
-                stored = connection.execute(
-                    postgresql.store_number(target), self.checkpoint, number
-                )
-                # Otherwise a transaction of a killed run has stored it meanwhile.
-                if stored:
-                    connection.execute(statements.insert)
-                    connection.commit()
+        with self.call() as call:
+            call.write(df, number)
+
+    def call(self) -> JdbcCall:
+        """Return a call, which may write several times."""
+        return JdbcCall(table=self)
 
     def probe(self, df: DataFrame) -> None:
         """Raise where the write would, and leave nothing."""
-        with self._new_staging(df.sparkSession) as (connection, statements):
-            self._stage(connection, statements.staging, df)
-            connection.begin()
-            connection.execute(statements.insert)
-            connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
-
-    @contextmanager
-    def staged_rows(self, rows: DataFrame) -> Iterator[StagedRows]:
-        """Write rows into a new staging table; the caller's transaction is rolled back.
-
-        Raises StagingFailed, and exceptions of the JDBC driver.
-        """
-        with self._new_staging(rows.sparkSession) as (connection, statements):
-            try:
-                self._stage(connection, statements.staging, rows)
-            except Exception as exc:  # of a Spark job: executors write the rows
-                raise StagingFailed(exc) from exc
-            yield StagedRows(connection=connection, statements=statements)
+        with self.call() as call:
+            call.probe(df)
 
     def target(self, connection: JdbcConnection) -> postgresql.Target:
         """Return the table as it is now; raises InvalidValue if it is missing."""
@@ -131,66 +100,20 @@ class JdbcTable:
             staging=f"{target.schema}.{name}",
         )
 
-    @contextmanager
-    def _new_staging(
-        self, spark: SparkSession
-    ) -> Iterator[tuple[JdbcConnection, postgresql.Statements]]:
-        """Open a connection with a staging table, until the end of the block."""
-        with (
-            self.connect(spark) as connection,
-            self._staging(connection, self.target(connection)) as statements,
-        ):
-            yield connection, statements
-
-    @contextmanager
-    def _staging(
-        self, connection: JdbcConnection, target: postgresql.Target
-    ) -> Iterator[postgresql.Statements]:
-        """Create a staging table and drop it at the end; the next call drops that of a killed run.
-
-        A transaction that the caller has not committed is rolled back.
-        """
-        self._drop_left_tables(connection)
-        statements = self.statements(target)
-        connection.execute(statements.create)
-        try:
-            yield statements
-        finally:
-            # Without the connection, the next call drops it.
-            with suppress(Exception):
-                connection.rollback()
-                connection.execute(f"DROP TABLE {statements.staging}")
-
-    def _stage(self, connection: JdbcConnection, staging: str, df: DataFrame) -> None:
-        """Write rows into a staging table, with numbers in their order unless they have some."""
-        if postgresql.ROW_NUMBER not in df.columns:
-            number = F.monotonically_increasing_id().alias(postgresql.ROW_NUMBER)
-            df = df.select(number, *[quoted(name) for name in df.columns])
-        counter = RowCounter(df.sparkSession, name=None, counts_failed_tasks=False)
-        writer = counter.counted(df).write.format("jdbc").mode("append")
-        writer.options(**self.options, url=self.url, dbtable=staging).save()
-        # A Spark task that failed after its commit has written its rows twice.
-        rows = int(connection.value(f"SELECT count(*) FROM {staging}") or 0)
-        if rows != counter.count:
-            raise StagedRowsDiffer(
-                f"table {self.table!r}: the staging table has {rows:,} rows, and Spark wrote "
-                f"{counter.count:,}; the write is repeated"
-            )
-
     def check_last_number(self, spark: SparkSession, latest: int) -> None:
         """Raise LaterNumberWritten if the stored number is after the `latest` that a run has
         used."""
         with self.connect(spark) as connection:
-            last = self._last_number(connection, self.target(connection))
+            last = self.last_number(connection, self.target(connection))
         place = f"table {self.table!r}: {postgresql.NUMBERS}"
         check_last_number(place, last, checkpoint=self.checkpoint, latest=latest)
 
-    def _last_number(self, connection: JdbcConnection, target: postgresql.Target) -> int:
+    def last_number(self, connection: JdbcConnection, target: postgresql.Target) -> int:
         """Return the last number whose rows are written; -1 if there is none."""
         text = connection.value(postgresql.last_number(target), self.checkpoint)
         return -1 if text is None else int(text)
 
-    def _drop_left_tables(self, connection: JdbcConnection) -> None:
+    def drop_left_tables(self, connection: JdbcConnection) -> None:
         """Drop staging tables of killed runs at this checkpoint."""
         prefix = postgresql.staging_prefix(self.checkpoint)
         left = connection.value(postgresql.LEFT_STAGING_TABLES, self.table, prefix)
@@ -201,3 +124,141 @@ class JdbcTable:
             with suppress(Exception):
                 connection.execute(f"DROP TABLE IF EXISTS {name}")
         connection.execute("RESET lock_timeout")
+
+
+@dataclass(slots=True, kw_only=True)
+class JdbcCall:
+    """Writes the rows of one number, once or again. Use it in a `with` block.
+
+    Rows are staged once: a repeated write, and a search for refused rows, use the same staging
+    table.
+    """
+
+    table: JdbcTable
+    _connection: JdbcConnection | None = None
+    _statements: postgresql.Statements | None = None
+    #: The rows in the staging table; None if they are not staged.
+    _rows: int | None = None
+
+    def __enter__(self) -> JdbcCall:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._drop()
+
+    def write(self, df: DataFrame, number: int) -> None:
+        """Write rows, unless their number is stored. `df` is not read if it is staged.
+
+        Raises StagedRowsDiffer, and exceptions of Spark and the JDBC driver.
+        """
+        with self._rolling_back():
+            connection = self._connected(df.sparkSession)
+            target = self.table.target(connection)
+            # Numbers only increase, and each is written before the next one.
+            if self.table.last_number(connection, target) >= number:
+                return
+            statements = self._staged(connection, df)
+            connection.begin()
+            self._check_rows(connection, statements)
+            stored = connection.execute(
+                postgresql.store_number(target), self.table.checkpoint, number
+            )
+            # Otherwise a transaction of a killed run has stored it meanwhile.
+            if stored:
+                connection.execute(statements.insert)
+                connection.commit()
+
+    def probe(self, df: DataFrame) -> None:
+        """Raise where a write would, and leave nothing in the table."""
+        with self._rolling_back():
+            connection = self._connected(df.sparkSession)
+            statements = self._staged(connection, df)
+            connection.begin()
+            self._check_rows(connection, statements)
+            connection.execute(statements.insert)
+            connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+
+    @contextmanager
+    def staged_rows(self) -> Iterator[StagedRows | None]:
+        """Yield the staged rows, None if there are none."""
+        if self._connection is None or self._statements is None or self._rows is None:
+            yield None
+            return
+        with self._rolling_back():
+            yield StagedRows(connection=self._connection, statements=self._statements)
+
+    def leave_out(self, ids: DataFrame) -> None:
+        """Delete staged rows by their numbers, so that the next write is without them."""
+        if self._connection is None or self._statements is None or self._rows is None:
+            return
+        found = [int(row[0]) for row in ids.limit(_DELETED_ROWS + 1).collect()]
+        if len(found) > _DELETED_ROWS:
+            # The next write stages its rows.
+            self._drop()
+            return
+        listed = "{" + ",".join(map(str, found)) + "}"
+        try:
+            self._rows -= self._connection.execute(self._statements.delete, listed)
+        except Exception:  # of the JDBC driver: the next write opens another connection
+            self._drop()
+
+    def _connected(self, spark: SparkSession) -> JdbcConnection:
+        if self._connection is None:
+            self._connection = self.table.connect(spark)
+        return self._connection
+
+    def _staged(self, connection: JdbcConnection, df: DataFrame) -> postgresql.Statements:
+        """Return the statements for the staging table, which has the rows from now on."""
+        if self._statements is None or self._rows is None:
+            self.table.drop_left_tables(connection)
+            self._statements = self.table.statements(self.table.target(connection))
+            connection.execute(self._statements.create)
+            self._rows = self._stage(df, self._statements.staging)
+        return self._statements
+
+    def _stage(self, df: DataFrame, staging: str) -> int:
+        """Write rows into a staging table, with numbers in their order unless they have some."""
+        if postgresql.ROW_NUMBER not in df.columns:
+            number = F.monotonically_increasing_id().alias(postgresql.ROW_NUMBER)
+            df = df.select(number, *[quoted(name) for name in df.columns])
+        counter = RowCounter(df.sparkSession, name=None, counts_failed_tasks=False)
+        writer = counter.counted(df).write.format("jdbc").mode("append")
+        writer.options(**self.table.options, url=self.table.url, dbtable=staging).save()
+        return counter.count
+
+    def _check_rows(self, connection: JdbcConnection, statements: postgresql.Statements) -> None:
+        """Raise StagedRowsDiffer if a Spark task that failed after its commit wrote rows twice."""
+        rows = int(connection.value(f"SELECT count(*) FROM {statements.staging}") or 0)
+        if rows != self._rows:
+            expected, self._rows = self._rows, None
+            raise StagedRowsDiffer(
+                f"table {self.table.table!r}: the staging table has {rows:,} rows, and Spark wrote "
+                f"{expected:,}; the write is repeated"
+            )
+
+    @contextmanager
+    def _rolling_back(self) -> Iterator[None]:
+        """Roll back what the block has not committed, and keep staged rows if it is possible."""
+        try:
+            yield
+        finally:
+            try:
+                assert self._connection is not None
+                self._connection.rollback()
+                self._connection.value("SELECT 1")
+            except Exception:  # also if there is no connection, or it is lost
+                self._drop()
+            if self._rows is None:
+                self._drop()
+
+    def _drop(self) -> None:
+        """Drop the staging table, and close the connection."""
+        connection, statements = self._connection, self._statements
+        self._connection = self._statements = self._rows = None
+        if connection is None:
+            return
+        # Without the connection, the next call drops it.
+        with connection, suppress(Exception):
+            connection.rollback()
+            if statements is not None:
+                connection.execute(f"DROP TABLE IF EXISTS {statements.staging}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import msgspec
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from arrester.agents.batch.record_columns import may_split_records
@@ -16,6 +16,7 @@ from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.decisions.end_reasons import SinkFailed
 from arrester.agents.decisions.outage import SinkProgress, records_in
 from arrester.agents.decisions.rules import SelfHealing
+from arrester.agents.definition.jdbc_table import JdbcCall, JdbcTable
 from arrester.agents.definition.sinks import Sink
 from arrester.agents.error_policy.respond import (
     CallHandler,
@@ -25,6 +26,7 @@ from arrester.agents.error_policy.respond import (
     TaskRun,
     respond,
 )
+from arrester.agents.execution.step_runner import unchanged
 from arrester.agents.failure_log import log_failure
 from arrester.agents.failures.aggregate import Coordinates
 from arrester.agents.failures.pause_offsets import held_after
@@ -42,8 +44,9 @@ from arrester.agents.sink.stage import (
 )
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.jvm.problems import problem_of
+from arrester.agents.spark.local_checkpoint import ID, numbered
 from arrester.agents.spark.rows_read import RowsUnread
-from arrester.agents.worker.columns import OUTCOME
+from arrester.agents.worker.columns import FILTERED, OUTCOME
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
 from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
@@ -63,6 +66,8 @@ class _Call:
     number: int
     #: Returns the probe of the batch.
     probe: Callable[[], SinkProbe]
+    #: For a table of a database: rows have an ID, are staged once, and the table is searched.
+    table: JdbcCall | None
 
     @property
     def is_held(self) -> Column:
@@ -92,9 +97,26 @@ class BatchWriter(SinkStage):
         reported: Sequence[Coordinates],
     ) -> Iterator[UndeliveredRows]:
         """Call the sink with the rows that passed; after a failure again, without rejected ones."""
+        table = self._table_call()
+        if table is None:
+            yield from self._write_until_decided(evaluated, held, number, reported, None)
+            return
+        rows = numbered(evaluated.frame)
+        evaluated = replace(evaluated, rows=rows, add_internal_columns=unchanged)
+        with table:
+            yield from self._write_until_decided(evaluated, held, number, reported, table)
+
+    def _write_until_decided(
+        self,
+        evaluated: Evaluated,
+        held: Column | None,
+        number: int,
+        reported: Sequence[Coordinates],
+        table: JdbcCall | None,
+    ) -> Iterator[UndeliveredRows]:
         # One probe for all failures of the sink: the number of its jobs is limited.
-        probe = cache(self._probe)
-        call = _Call(evaluated=evaluated, held=held, number=number, probe=probe)
+        probe = cache(lambda: self._probe(table))
+        call = _Call(evaluated=evaluated, held=held, number=number, probe=probe, table=table)
         try:
             while (failed := self._write(call)) is not None:
                 undelivered = self._undelivered(failed, call, reported)
@@ -111,16 +133,33 @@ class BatchWriter(SinkStage):
                 # under this number.
                 if self._is_atomic and call.evaluated.passed(self.pipeline, call.held).isEmpty():
                     return
+                if table is not None:
+                    table.leave_out(self._left_out(call).select(ID))
         finally:
             # The caller releases the first one.
             if call.evaluated is not evaluated:
                 call.evaluated.release()
 
-    def _probe(self) -> SinkProbe:
+    def _table_call(self) -> JdbcCall | None:
+        """Return the calls of a table for the rows of records; None for any other sink or rows."""
+        function = self._sink.function
+        if not isinstance(function, JdbcTable) or self.pipeline.final_transform is not None:
+            return None
+        return function.call()
+
+    def _left_out(self, call: _Call) -> DataFrame:
+        """Return the rows that the last decision about this call left out."""
+        outcomes = [self.number]
+        if may_split_records(self.pipeline.steps):
+            outcomes.append(FILTERED)
+        return call.evaluated.frame.where(F.col(OUTCOME).isin(outcomes) | call.is_held)
+
+    def _probe(self, table: JdbcCall | None) -> SinkProbe:
         return SinkProbe(
             self.pipeline,
             self._sink,
             self.policy.policy,
+            table=table,
             scratch=self.scratch,
             cancelled_on_stop=self.cancelled_on_stop,
         )
@@ -137,12 +176,14 @@ class BatchWriter(SinkStage):
 
     def _write(self, call: _Call) -> _FailedCall | None:
         """Call the sink until it returns or no retry is left."""
-        rows = call.evaluated.passed(self.pipeline, call.held)
+        more = () if call.table is None else (ID,)
+        rows = call.evaluated.passed(self.pipeline, call.held, more=more)
+        write = self._sink if call.table is None else call.table.write
         started_ms, attempt = self.rules.now_ms(), 0
         while True:
             attempt += 1
             try:
-                self._sink(rows, call.number)
+                write(rows, call.number)
             except BaseException as exc:  # SystemExit would hang the query forever
                 raised = exc
             else:

@@ -21,7 +21,7 @@ from pyspark.sql import types as T
 from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.decisions.end_reasons import reason_of
 from arrester.agents.decisions.rules import SelfHealing
-from arrester.agents.definition.jdbc_table import JdbcTable, StagingFailed
+from arrester.agents.definition.jdbc_table import JdbcCall, JdbcTable
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Files, LakehouseTable, Sink
 from arrester.agents.definition.table_constraints import (
@@ -104,6 +104,7 @@ class SinkProbe:
         sink: Sink,
         policy: Policy,
         *,
+        table: JdbcCall | None,
         scratch: Scratch,
         cancelled_on_stop: Callable[[], AbstractContextManager[None]],
     ) -> None:
@@ -119,9 +120,9 @@ class SinkProbe:
         self._finds_all_refused = sink.finds_all_refused
         self._action = self._write_files if self._files is not None else sink.probe
         #: If not None, the database itself finds the rows that its table refuses.
-        self._table = sink.function if isinstance(sink.function, JdbcTable) else None
-        if self._table is not None:
-            self._action = self._table.probe
+        self._table = table
+        if isinstance(function, JdbcTable):
+            self._action = function.probe
         if final_transform is not None and final_transform.stateful:
             # Its result for some rows is no part of its result for all rows.
             self._action = None
@@ -145,7 +146,10 @@ class SinkProbe:
             return []
         name = self._pipeline.name
         _log.info("pipeline %r: the sink failed; probing for rejected records", name)
-        passed = numbered(evaluated.frame).where(F.col(OUTCOME).isNull() & ~is_held)
+        rows = evaluated.frame
+        if ID not in rows.columns:
+            rows = numbered(rows)
+        passed = rows.where(F.col(OUTCOME).isNull() & ~is_held)
         try:
             with self._cancelled_on_stop():
                 records = self._violating(passed, problem) or self._refused(passed, problem)
@@ -198,19 +202,17 @@ class SinkProbe:
     def _refused(self, passed: DataFrame, problem: Problem) -> list[RejectedRecord] | None:
         """Return the records that the table refuses; None if the database cannot find them.
 
-        It cannot if the rows are not those of the records, or if executors fail to send them.
+        It cannot if no rows are staged: executors failed to send them.
         """
-        if self._table is None or self._pipeline.final_transform is not None:
+        if self._table is None:
             return None
         spark = passed.sparkSession
-        rows = with_columns_named(passed, [ID, *self._pipeline.columns])
         try:
-            with self._table.staged_rows(rows) as staged:
+            with self._table.staged_rows() as staged:
+                if staged is None:
+                    return None
                 check = partial(self._check_cause, spark, problem=problem)
                 refused = RefusedRows(staged, check).find()
-        except StagingFailed as exc:
-            self._check_cause(spark, exc.raised, problem)
-            return None
         except (NoSingleRecord, SelfHealing):
             raise
         except Exception as exc:  # of the JDBC driver: none of a record

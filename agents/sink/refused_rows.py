@@ -1,8 +1,8 @@
 """Find the rows that a table refuses: bisection with savepoints in one transaction.
 
 The rows are in a staging table. Ranges of them are inserted in their order; a range that fails is
-halved. Inserted rows stay, so a row that conflicts with an earlier one is refused. At the end the
-transaction is rolled back.
+halved. Inserted rows stay, so a row that conflicts with an earlier one is refused. The caller rolls
+the transaction back.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class RefusedRows:
     def find(self) -> dict[int, Exception]:
         """Return the refused rows; raises NoSingleRecord, and exceptions of the connection."""
         connection, staging = self._connection, self._statements.staging
+        connection.begin()
         connection.execute(self._statements.index)
         rows = int(connection.value(f"SELECT count(*) FROM {staging}") or 0)
         if not rows:
             return {}
-        connection.begin()
         # Deferred constraints are checked by each insert, as at the end of a commit.
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         raised = self._insert(0, -1)
@@ -48,9 +48,12 @@ class RefusedRows:
             raise NoSingleRecord("it fails without any record, too", raised, recordless=True)
         first = int(connection.value(f"SELECT min({_NUMBER}) FROM {staging}") or 0)
         last = int(connection.value(f"SELECT max({_NUMBER}) FROM {staging}") or 0)
-        self._search(first, last, rows)
+        if rows == 1:
+            self._search(first, last, rows)
+        else:
+            # The write has failed with all rows.
+            self._search_halves(first, last, rows)
         self._repeat_refused()
-        connection.rollback()
         return self._refused
 
     def _search(self, first: int, last: int, rows: int) -> None:
@@ -61,6 +64,9 @@ class RefusedRows:
         if rows == 1:
             self._refused[first] = raised
             return
+        self._search_halves(first, last, rows)
+
+    def _search_halves(self, first: int, last: int, rows: int) -> None:
         half = rows // 2
         middle = self._number_at(first, last, half)
         self._search(first, self._number_at(first, last, half - 1), half)

@@ -164,6 +164,11 @@ class Statements:
         return self._insert(f" WHERE {quoted(ROW_NUMBER)} BETWEEN ? AND ?")
 
     @property
+    def delete(self) -> str:
+        """The statement that deletes staged rows; its parameter is an array of numbers as text."""
+        return f"DELETE FROM {self.staging} WHERE {quoted(ROW_NUMBER)} = ANY (CAST(? AS bigint[]))"
+
+    @property
     def index(self) -> str:
         """The statement that makes an index of the numbers of rows."""
         return f"CREATE INDEX ON {self.staging} ({quoted(ROW_NUMBER)})"

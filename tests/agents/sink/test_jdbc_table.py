@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, LiteralString
 
 import pytest
+from psycopg import sql
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -18,6 +20,7 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.stored_numbers import LaterNumberWritten
 from arrester.agents.handlers import Handler, LogAndContinue, LogAndPause
 from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection
+from arrester.agents.spark.postgresql import ROW_NUMBER
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind, describe
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import RecordFailed
@@ -306,12 +309,12 @@ def test_rows_that_a_repeated_task_wrote_twice_are_not_inserted(
     check_database(table, spark)
     value = JdbcConnection.value
 
-    def with_repeated_rows(self: JdbcConnection, sql: str, *parameters: object) -> str | None:
+    def with_repeated_rows(self: JdbcConnection, query: str, *parameters: object) -> str | None:
         """As if a Spark task had failed after its commit."""
-        if "count(*)" in sql:
-            staging = sql.rpartition(" ")[2]
+        if "count(*)" in query:
+            staging = query.rpartition(" ")[2]
             self.execute(f"INSERT INTO {staging} SELECT * FROM {staging} LIMIT 1")
-        return value(self, sql, *parameters)
+        return value(self, query, *parameters)
 
     with monkeypatch.context() as patch:
         patch.setattr(JdbcConnection, "value", with_repeated_rows)
@@ -322,3 +325,40 @@ def test_rows_that_a_repeated_task_wrote_twice_are_not_inserted(
     table(rows, 0)
     assert positions(postgres) == [0, 1, 2]
     assert DEFAULT_TABLE.classify(describe(StagedRowsDiffer(""))).kind is Kind.RETRIABLE
+
+
+def test_a_staging_table_that_is_lost_between_writes_is_filled_again(
+    postgres: PostgresServer, spark: SparkSession
+) -> None:
+    postgres.execute("ALTER TABLE flights ADD CHECK (position <> 1)")
+    rows = spark.range(3).select(F.lit("a").alias("task"), F.col("id").alias("position"))
+    table = checked_jdbc_table(
+        rows.schema, table="flights", url=postgres.url, key=(), options=postgres.options
+    ).at("checkpoint")
+    check_database(table, spark)
+    rows = rows.withColumn(ROW_NUMBER, F.col("position"))
+    with table.call() as call:
+
+        def is_refused() -> None:
+            with pytest.raises(Py4JJavaError, match="violates check constraint"):
+                call.write(rows, 0)
+
+        is_refused()
+        # As a crash does to an unlogged table.
+        [(staging,)] = postgres.rows(_LEFT)
+        postgres.execute(sql.SQL("TRUNCATE {}").format(sql.Identifier(staging)))
+        with pytest.raises(StagedRowsDiffer, match="has 0 rows, and Spark wrote 3"):
+            call.write(rows, 0)
+        is_refused()
+        postgres.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+            "AND backend_type = 'client backend'"
+        )
+        with pytest.raises(Py4JJavaError, match="terminating connection"):
+            call.write(rows, 0)
+        is_refused()
+        assert len(postgres.rows(_LEFT)) == 1
+        call.leave_out(rows.where("position = 1").select(ROW_NUMBER))
+        call.write(rows, 0)
+    assert positions(postgres) == [0, 2]
+    assert postgres.rows(_LEFT) == []
