@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from tests.services import REPOSITORY
 
@@ -14,7 +15,7 @@ def archives() -> list[Path]:
     return sorted((REPOSITORY / f"build/jars/iceberg-{minor}").glob("*.jar"))
 
 
-def catalog(name: str, warehouse: Path) -> dict[str, str]:
+def catalog(name: str, warehouse: Path) -> dict[str, Any]:
     """Return the settings of a catalog whose tables are folders below `warehouse`."""
     setting = f"spark.sql.catalog.{name}"
     return {

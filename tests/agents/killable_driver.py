@@ -1,11 +1,12 @@
 """A driver process of its own, to be killed.
 
-    python -m tests.agents.killable_driver FOLDER [POINT] [produce | atomic | jdbc]
+    python -m tests.agents.killable_driver FOLDER [POINT] [produce | atomic | jdbc | iceberg]
 
 It ends by itself when the file `stop` appears, and kills itself with SIGKILL at POINT:
 `before-entry:KIND` or `after-entry:KIND` of the journal, `after-sink:NUMBER`, or `after-abort`:
 then the sink is all or nothing. With `jdbc`, it is `before-commit` or `after-commit` of a write
-into the table `lines` of JDBC_URL, or `in-insert`, a second after its begin.
+into the table `lines` of JDBC_URL, or `in-insert`, a second after its begin. With `iceberg`, the
+table is `lake.db.lines` in FOLDER/lake; `at-file:PATTERN` is when a file of it exists.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.events import Event, ResumeHow
 from arrester.controlplane.domain.state.states import ThreadStatus
+from tests import iceberg
 from tests.agents.pipeline_bench import APPLICATION, SCHEMA, sink_to
 from tests.kafka_broker import connector
 from tests.patience import PATIENCE_SECONDS
@@ -110,6 +112,19 @@ def die_in_transaction(point: str) -> None:
     JdbcConnection.execute = dying_execute  # type: ignore[method-assign]
 
 
+def die_at_file(folder: Path, point: str) -> None:
+    """Arrange for this process to be killed when a file of this pattern exists."""
+    when, _, pattern = point.partition(":")
+
+    def watch() -> None:
+        while not list(folder.glob(pattern)):
+            time.sleep(0.005)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if when == "at-file":
+        threading.Thread(target=watch, daemon=True).start()
+
+
 def dying_sink(folder: Path, point: str) -> Callable[[DataFrame, int], None]:
     write = sink_to(folder)
 
@@ -146,12 +161,14 @@ def source_in(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def main(folder: Path, point: str, end: str) -> None:
+    jars = (*connector(), *jdbc_driver(), *iceberg.archives())
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.jars", ",".join(map(str, (*connector(), *jdbc_driver()))))
+        .config("spark.jars", ",".join(map(str, jars)))
+        .config(map=iceberg.catalog("lake", folder / "lake"))
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
@@ -181,6 +198,12 @@ def main(folder: Path, point: str, end: str) -> None:
         url, user, password = os.environ["JDBC_URL"].split()
         login = {"user": user, "password": password}
         pipeline = lines.write_jdbc("lines", url=url, options=login)
+    elif end == "iceberg":
+        table = "lake.db.lines"
+        columns = "task STRING, position BIGINT, value STRING"
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {table} ({columns}) USING iceberg")
+        pipeline = lines.write_iceberg(table)
+        die_at_file(folder / "lake/db/lines", point)
     else:
         pipeline = (
             lines.process("parse", parse, on_error=LogAndContinue())

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from arrester.controlplane.domain.events import RecordFailed, RecordsDeadLettered, TaskPaused
 from arrester.controlplane.domain.state.states import TaskStatus
-from tests import postgres_server
+from tests import iceberg, postgres_server
 from tests.agents.killable_driver import read_outbox
 from tests.agents.pipeline_bench import read_sink, server_state, write_batch
 from tests.kafka_broker import KafkaBroker, Sent
@@ -342,3 +342,34 @@ def test_a_driver_killed_around_a_commit_leaves_each_row_once_in_its_table(
         assert postgres.rows("SELECT number FROM arrester_numbers") == [(2,)]
         left = postgres.rows("SELECT relname FROM pg_class WHERE relname LIKE 'arrester_staging%'")
         assert left == []
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        # Before Spark's commit of the micro-batch.
+        pytest.param(("metadata/v2.metadata.json",), marks=pytest.mark.smoke),
+        # Before Iceberg's commit, and after it.
+        pytest.param(("data/*.parquet", "metadata/v2.metadata.json"), marks=pytest.mark.long),
+    ],
+)
+@pytest.mark.skipif(not iceberg.archives(), reason="there is no Iceberg for this Spark")
+def test_a_driver_killed_around_a_commit_leaves_each_row_once_in_its_iceberg_table(
+    driver: Driver, spark: SparkSession, points: Sequence[str]
+) -> None:
+    driver.end = "iceberg"
+    for point in points:
+        driver.start(f"at-file:{point}")
+        driver.dies()
+    driver.start()
+    for name, value in iceberg.catalog("killed", driver.folder / "lake").items():
+        spark.conf.set(name, value)
+
+    def written() -> list[tuple[str, int]]:
+        spark.sql("REFRESH TABLE killed.db.lines")
+        rows = spark.table("killed.db.lines").select("task", "position").collect()
+        return sorted((row["task"], row["position"]) for row in rows)
+
+    wait_until(lambda: len(written()) >= 9, what="the rows")
+    driver.stop()
+    assert written() == [*(("a", at) for at in range(5)), *(("b", at) for at in range(4))]

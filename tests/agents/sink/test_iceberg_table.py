@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,6 +18,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j 
 from pyspark.sql import DataFrameWriterV2
 from pyspark.sql import functions as F
 
+from arrester import Agent
 from arrester.agents.definition.builder import PipelineBuilder
 from arrester.agents.definition.stored_numbers import LaterNumberWritten
 from arrester.agents.handlers import PAUSE, LogAndContinue, LogAndFail
@@ -25,7 +28,9 @@ from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import RecordFailed, ResumeHow
 from tests import iceberg
 from tests.agents.pipeline_bench import Bench, levels_of
+from tests.agents.test_examples_of_the_docs import examples, paused, run
 from tests.patience import wait_until
+from tests.services import REPOSITORY
 
 pytestmark = [
     pytest.mark.smoke,
@@ -272,3 +277,50 @@ def test_a_start_names_what_does_not_fit_the_iceberg_table(
     assert "spark.jars.packages=org.apache.iceberg:iceberg-spark-runtime" in message()
     with pytest.raises(InvalidValue, match="does not support this one"):
         rows(bench).write_iceberg(table.name, options={"mergeSchema": "true"})
+
+
+def test_the_script_of_the_how_to(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARRESTER_SPOOL", str(bench.folder / "spool"))
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    page = "docs/how-to/files-to-iceberg.md"
+    [script] = examples(page)
+    text = (REPOSITORY / page).read_text()
+    [query] = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
+    [[organisation, name, revision]] = re.findall(
+        r'org="(.+?)" name="(.+?)" rev="(.+?)"',
+        (REPOSITORY / "tests/jars/iceberg-4.0.xml").read_text(),
+    )
+    assert f"--packages {organisation}:{name}:{revision} " in text
+    flights = [
+        ("JFK", 1, "UA 1", "12"),
+        ("JFK", 2, "UA 2", "5000"),
+        ("JFK", 3, "UA 3", "7"),
+        ("EWR", 1, None, "0"),
+        ("EWR", 2, "UA 5", "late"),
+        ("EWR", 3, "UA 6", None),
+    ]
+    names = ("airport", "number", "flight", "delay")
+    lines = [json.dumps(dict(zip(names, each, strict=True))) for each in flights]
+    (bench.folder / "flights").mkdir()
+    (bench.folder / "flights" / "all.json").write_text("\n".join(lines))
+
+    def counts() -> list[tuple[Any, ...]]:
+        bench.spark.sql("REFRESH TABLE lake.travel.flights")
+        return list(map(tuple, bench.spark.sql(query).collect()))
+
+    def operate(agent: Agent) -> bool:
+        wait_until(lambda: paused(agent) == [("JFK", 2)], what="the pause")
+        [task] = agent.paused_tasks()
+        assert agent.skip(task, reason="a typing error")
+        wait_until(lambda: counts() == [("EWR", 1, 1, 3), ("JFK", 2, 2, 3)], what="all rows")
+        return True
+
+    run(script.replace("/data", str(bench.folder)), operate)
+    complete = (bench.folder / "dead-letters").rglob("_SUCCESS")
+    dead_letters = bench.spark.read.parquet(*[str(mark.parent) for mark in complete])
+    found = dead_letters.select("task", "position", "stage").collect()
+    assert sorted(map(tuple, found)) == [
+        ("EWR", 1, "produce"),
+        ("EWR", 2, "process:typed"),
+        ("JFK", 2, "process:plausible"),
+    ]
