@@ -10,13 +10,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from arrester import Agent
+from arrester.agents.dead_letters.rows import COLUMNS
 from arrester.agents.definition.builder import define
 from arrester.examples.flights import SCHEMA, plausible
-from tests.agents.pipeline_bench import Bench
+from tests.agents.pipeline_bench import Bench, write_batch
 from tests.patience import wait_until
 from tests.services import REPOSITORY
 
@@ -127,7 +128,13 @@ def test_the_examples_of_the_guide(bench: Bench, spark: SparkSession) -> None:
         plausible=plausible,
     )
 
-    assert [row["task"] for row in spark.read.parquet(str(dead_letters)).collect()] == ["JFK"]
+    for example in examples("docs/reference/dead-letters.md"):
+        reading: dict[str, Any] = {"spark": spark}
+        exec(example.replace("/data/dlq", str(dead_letters)), reading)
+        found = reading["dead_letters"]
+        columns = found.toPandas() if isinstance(found, DataFrame) else found
+        assert list(columns.columns) == [*COLUMNS, "day"]
+        assert [columns["task"][0], json.loads(columns["row"][0])] == ["JFK", row]
     names = {
         "builder": define("lines", source.json(str(folder)), task="origin", position="position"),
         "os": SimpleNamespace(environ={"DB_PASSWORD": ""}),
@@ -140,3 +147,46 @@ def test_the_examples_of_the_guide(bench: Bench, spark: SparkSession) -> None:
     exec("from arrester import LogAndContinue, LogAndPause", names)
     for example in (connect, table, answers, probe):
         exec(example, names)
+
+
+def test_the_example_of_a_stateful_source(bench: Bench, spark: SparkSession) -> None:
+    """Copies of written, held and skipped records are dropped, also after a restart."""
+    [example] = examples("docs/how-to/stateful-sources.md")
+    folder = bench.folder / "payments"
+
+    def add(number: int, *rows: tuple[str, int, str]) -> None:
+        names = ("customer", "number", "amount")
+        at = "2026-01-01T00:00:00Z"
+        events = [
+            {**dict(zip(names, row, strict=True)), "event": f"{row[0]}-{row[1]}", "at": at}
+            for row in rows
+        ]
+        write_batch(folder, number, events)
+
+    def stopped(agent: Agent, held: int) -> bool:
+        return [(task.id.key, task.position, task.held) for task in agent.paused_tasks()] == [
+            ("a", 1, held)
+        ]
+
+    def skipped(agent: Agent) -> bool:
+        wait_until(lambda: stopped(agent, 3), what="the pause of the earlier run")
+        assert agent.skip("a", reason="a typing error")
+        add(3, ("a", 1, "NA"), ("a", 2, "3"), ("b", 0, "4"), ("b", 1, "5"))
+        wait_until(lambda: len(written()) == 5, what="the held records")
+        return True
+
+    def written() -> list[tuple[str, int]]:
+        if not (bench.folder / "paid").exists():
+            return []
+        rows = spark.read.schema("customer STRING, number BIGINT").parquet(
+            str(bench.folder / "paid")
+        )
+        return sorted((row.customer, row.number) for row in rows.collect())
+
+    given: dict[str, Any] = {"spark": spark, "data": str(bench.folder)}
+    add(1, ("a", 0, "1"), ("a", 1, "NA"), ("a", 2, "3"), ("b", 0, "4"))
+    add(2, ("a", 1, "NA"), ("a", 0, "1"), ("a", 3, "6"))
+    run(example, lambda agent: stopped(agent, 3), **given)
+    assert written() == [("a", 0), ("b", 0)]
+    run(example, skipped, **given)
+    assert written() == [("a", 0), ("a", 2), ("a", 3), ("b", 0), ("b", 1)]
