@@ -8,6 +8,10 @@ SMOKE := 3.5 4.0
 # Java archives for the tests: a Kafka broker, a schema registry, the driver of PostgreSQL, and what Spark
 # needs for them.
 JARS := kafka-server kafka-4.0 kafka-4.3 schema-registry avro-4.3 postgresql delta-4.0 iceberg-4.0
+# The test files that use them; none of Delta Lake and Iceberg runs on the newest Spark.
+files_with = $(shell grep -lrwE --include='test_*.py' '$(1)' tests/agents)
+PARTS = $(call files_with,kafka_broker|schema_registry_process|postgres_server)
+LAKES = $(call files_with,delta_lake|iceberg)
 k ?=
 # The suite waits more than it computes: four processes, each with servers and a Spark of its own.
 SIDE_BY_SIDE := --numprocesses 4 --dist loadfile --no-loadscope-reorder --durations 25
@@ -16,7 +20,7 @@ export PYTHONUNBUFFERED := 1
 # Spark's Python workers are to be the same Python as the driver.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
-.PHONY: help up demo test test-long test-cluster trips conformance smoke matrix mutants chaos-fold truth docs lint check bench screenshots requirements clean
+.PHONY: help up demo test test-long test-parts test-cluster trips conformance smoke matrix mutants chaos-fold truth docs lint check bench screenshots requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +41,12 @@ test: $(STAMP)  ## the test suite (k=resume runs the tests whose name has "resum
 test-long: $(STAMP)  ## the tests that the suite leaves out because they take minutes; before a release
 	@java=$$(scripts/java) && chromium=$$(scripts/chromium) && scripts/jars $(JARS) >/dev/null && \
 		JAVA_HOME=$$java CHROMIUM=$$chromium exec $(PY) -m pytest -m long $(SIDE_BY_SIDE) $(ARGS)
+
+test-parts: $(STAMP)  ## the tests with Kafka, a registry, PostgreSQL by JDBC, Delta and Iceberg, each on its Spark
+	@scripts/spark-venv 4.0 && scripts/jars $(JARS) >/dev/null
+	@java=$$(scripts/java) && JAVA_HOME=$$java $(PY) -m pytest -m "not cluster" $(PARTS) $(ARGS)
+	@java=$$(scripts/java) && python=$(CURDIR)/build/spark-4.0/bin/python && \
+		JAVA_HOME=$$java PYSPARK_PYTHON=$$python $$python -m pytest -m "not cluster" $(LAKES) $(ARGS)
 
 test-cluster: $(STAMP)  ## a standalone cluster whose executors, worker and driver are killed
 	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest -m cluster tests/e2e $(ARGS)

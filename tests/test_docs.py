@@ -17,10 +17,10 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
 
-def test_each_row_of_failures_names_a_test_that_exists() -> None:
+@pytest.mark.parametrize("page", ["explanation/failures.md", "reference/semantics.md"])
+def test_the_tests_that_a_page_names_exist(page: str) -> None:
     tests = "\n".join(path.read_text() for path in (REPOSITORY / "tests").rglob("test_*.py"))
-    page = (REPOSITORY / "docs" / "explanation" / "failures.md").read_text()
-    named = set(re.findall(r"`(test_\w+)`", page))
+    named = set(re.findall(r"`(test_\w+)`", (REPOSITORY / "docs" / page).read_text()))
     assert named
     assert {name for name in named if f"def {name}(" not in tests} == set()
 

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from arrester import Agent
 from arrester.agents.definition.builder import PipelineBuilder, define
 from arrester.agents.definition.pipeline import Pipeline
-from tests import delta_lake, postgres_server
+from tests import delta_lake, iceberg, postgres_server
 from tests.agents.pipeline_bench import SCHEMA, Bench, Row, sink_to
 from tests.agents.test_examples_of_the_docs import examples, paused, run
 from tests.kafka_broker import KafkaBroker, Sent, connector
@@ -197,6 +197,14 @@ class Sinks:
                 columns = COLUMNS.format(text="string")
                 self.bench.spark.sql(f"CREATE TABLE {table} ({columns}) USING delta")
                 return rows.write_delta(str(folder / "delta"))
+            case ".write_iceberg":
+                warehouse = iceberg.catalog(self.name, self.bench.folder / "warehouse")
+                for name, value in warehouse.items():
+                    self.bench.spark.conf.set(name, value)
+                columns = COLUMNS.format(text="string")
+                table = f"{self.name}.db.lines"
+                self.bench.spark.sql(f"CREATE TABLE {table} ({columns}) USING iceberg")
+                return rows.write_iceberg(table)
             case ".write_files, number_column=":
                 return rows.write_files(folder / "numbered", number_column="batch")
             case ".write_files":
@@ -217,6 +225,8 @@ class Sinks:
                 return int(rows)
             case ".write_delta":
                 return spark.read.format("delta").load(str(folder / "delta")).count()
+            case ".write_iceberg":
+                return spark.table(f"{self.name}.db.lines").count()
             case ".write_files, number_column=":
                 return spark.read.parquet(str(folder / "numbered")).count()
             case ".write_files":
@@ -278,8 +288,10 @@ def test_a_repeated_micro_batch_is_delivered_as_documented(
     source = source_of(kind, bench, kafka_broker)
     rows = define("lines", source, task="task", position="position")
     sinks = Sinks(bench, kafka_broker, postgres)
+    of_tables = {".write_delta": delta_lake.archives(), ".write_iceberg": iceberg.archives()}
+    absent = {sink for sink, archives in of_tables.items() if not archives}
     for sink, delivery in documented()[kind].items():
-        if sink == ".write_delta" and not delta_lake.archives():
+        if sink in absent:
             continue
         pipeline = sinks.finish(sink, rows)
         bench.checkpoint = str(bench.folder / f"checkpoint-{sink}")
