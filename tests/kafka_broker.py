@@ -54,16 +54,18 @@ transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
 log.retention.ms=-1
 log.cleaner.backoff.ms=200
-sasl.enabled.mechanisms=PLAIN
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512
 listener.name.sasl_ssl.plain.sasl.jaas.config=\
  org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
+listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=\
+ org.apache.kafka.common.security.scram.ScramLoginModule required;
 ssl.keystore.type=PEM
 ssl.keystore.location={folder}/server.pem
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 allow.everyone.if.no.acl.found=true
 super.users=User:ANONYMOUS
 """
-#: The account of the secured listener.
+#: The account of the secured listener, by SASL/PLAIN and SASL/SCRAM-SHA-512.
 USER, PASSWORD = "flights", "not a secret"
 
 
@@ -103,12 +105,27 @@ class KafkaBroker:
         )
         (folder / "server.properties").write_text(properties)
 
+    @property
+    def secured_client(self) -> dict[str, str | int]:
+        """The settings of a librdkafka client of the secured listener."""
+        return {
+            "bootstrap.servers": self.secured_servers,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": USER,
+            "sasl.password": PASSWORD,
+            "ssl.ca.location": str(self.authority),
+            "log_level": 0,
+        }
+
     def start(self) -> None:
         """Start the broker and wait until it answers; data of an earlier start is kept."""
         properties = self.folder / "server.properties"
         if not (self.folder / "data").exists():
             tool = ("kafka.tools.StorageTool", "format", "--standalone", "--cluster-id", _CLUSTER)
-            formatting = process.start([*_java(), *tool, "--config", properties], log=self.log)
+            account = f'SCRAM-SHA-512=[name="{USER}",password="{PASSWORD}"]'
+            options = ("--config", properties, "--add-scram", account)
+            formatting = process.start([*_java(), *tool, *options], log=self.log)
             assert formatting.wait() == 0, process.last_line(self.log)
         self._child = process.start([*_java(), "kafka.Kafka", properties], log=self.log)
         wait_until(self._answers, what="the Kafka broker")

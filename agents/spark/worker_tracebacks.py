@@ -13,7 +13,7 @@ from typing import Final
 
 from arrester.agents.spark.errors import WORKER_CRASHED, Problem
 from arrester.agents.worker.progress import PROGRESS
-from arrester.controlplane.domain.error_policy.exception_identity import Cause
+from arrester.controlplane.domain.error_policy.exception_identity import CONFLUENT, Cause
 
 MESSAGE_CHARACTERS: Final = 4_000
 STACK_CHARACTERS: Final = 16_000
@@ -25,6 +25,8 @@ _ABORTED = "Job aborted due to stage failure"
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
 #: The progress that a worker recorded.
 _RECORDED_PROGRESS = re.compile(rf"{PROGRESS} (\d+) ([01])")
+#: The text of a confluent_kafka.KafkaException, with the error code.
+_KAFKA_ERROR = re.compile(r"KafkaError\{(?:FATAL,)?code=(\w+),")
 _FRAME = re.compile(r'File "([^"]+)", line (\d+),? in (.+)')
 
 
@@ -78,12 +80,14 @@ def exception_traced_in(text: str) -> Problem | None:
     # Lines of frames are indented. The first other line has the class and the message.
     at = next((n for n, line in enumerate(lines) if not line.startswith(" ")), len(lines) - 1)
     name, _, first = lines[at].partition(": ")
+    error = _KAFKA_ERROR.match(first) if name.endswith("KafkaException") else None
+    codes = () if error is None else (f"{CONFLUENT}{error[1]}",)
     return Problem(
         exception_class=name,
         message="\n".join([first, *lines[at + 1 :]]).strip()[:MESSAGE_CHARACTERS],
         stack=trace[-STACK_CHARACTERS:],
         frame=_user_frame(_FRAME.findall(trace)[::-1]),
-        cause=Cause(names=_class_and_bases(name)),
+        cause=Cause(names=(*codes, *_class_and_bases(name))),
     )
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -18,6 +19,9 @@ from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.definition.sinks import Sink
 from arrester.agents.handlers import CONTINUE, LogAndContinue, LogAndPause
 from arrester.agents.run.kafka_checks import KafkaUnusable
+from arrester.agents.spark.jvm.classes import jvm_class
+from arrester.agents.spark.jvm.problems import problem_of
+from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import PipelineDescribed, RecordFailed
 from tests.agents.pipeline_bench import Bench
@@ -29,6 +33,7 @@ from tests.patience import wait_until
 __all__ = ["connected", "topic"]
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
+SCRAM = "SCRAM-SHA-512"
 ERRORS = "org.apache.kafka.common.errors."
 #: So that wrong servers are refused within seconds.
 FAST = {"kafka.request.timeout.ms": "1000", "kafka.default.api.timeout.ms": "2000"}
@@ -41,13 +46,15 @@ def reading(spark: SparkSession, servers: str, **options: str) -> DataFrame:
     return reader.options(**{"startingOffsets": "earliest", **FAST, **options}).load()
 
 
-def login(broker: KafkaBroker, password: str) -> dict[str, str]:
+def login(broker: KafkaBroker, password: str, mechanism: str = "PLAIN") -> dict[str, str]:
     """Return the options of the listener with SASL and TLS."""
-    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    scram = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    plain = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    module = plain if mechanism == "PLAIN" else scram
     return {
         "subscribe": "any",
         "kafka.security.protocol": "SASL_SSL",
-        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.mechanism": mechanism,
         "kafka.sasl.jaas.config": f'{module} required username="{USER}" password="{password}";',
         "kafka.ssl.truststore.type": "PEM",
         "kafka.ssl.truststore.location": str(broker.authority),
@@ -112,6 +119,60 @@ def test_a_repeated_batch_is_written_again_and_a_refused_one_is_answered_as_a_wh
     assert all("RecordTooLargeException" in each.failure.message for each in failed)
 
 
+def test_errors_of_sparks_writer_have_the_kind_that_is_documented(
+    connected: SparkSession, kafka_broker: KafkaBroker, topic: str
+) -> None:
+    small, denied = f"{topic}-small", f"{topic}-denied"
+    for each in (topic, small, denied):
+        kafka_broker.make(each)
+    kafka_broker.configure(small, "max.message.bytes", "1000")
+    kafka_broker.deny_writes(denied)
+    options = login(kafka_broker, PASSWORD)
+    del options["subscribe"]
+    options |= {"kafka.bootstrap.servers": kafka_broker.secured_servers}
+    rows = connected.createDataFrame([("x" * 5_000,)], "value STRING")
+
+    def kind_of(exc: BaseException) -> tuple[str, Kind]:
+        cause = problem_of(connected, exc).cause
+        [name] = [each for each in cause.names[:1] if each.startswith(ERRORS)]
+        return name.removeprefix(ERRORS), DEFAULT_TABLE.classify(cause).kind
+
+    def written(to: str, **more: str) -> tuple[str, Kind]:
+        table = KafkaTopic(topic=to, options=options | more)
+        with pytest.raises(Exception, match=ERRORS) as raised:
+            table(rows, 0)
+        return kind_of(raised.value)
+
+    assert written(small) == ("RecordTooLargeException", Kind.OTHER)
+    at_client = {"kafka.max.request.size": "1000"}
+    assert written(topic, **at_client) == ("RecordTooLargeException", Kind.OTHER)
+    assert written(denied) == ("TopicAuthorizationException", Kind.FATAL)
+    assert written("no topic") == ("InvalidTopicException", Kind.FATAL)
+    # The client waits for a missing topic.
+    waits = {"kafka.max.block.ms": "1000"}
+    assert written(f"{topic}-missing", **waits) == ("TimeoutException", Kind.RETRIABLE)
+
+    # Spark's writer has no transactions; its client has.
+    jvm: Any = connected._jvm
+    client = jvm_class(jvm, "org.apache.kafka.clients.producer.KafkaProducer")
+    serializer = "org.apache.kafka.common.serialization.StringSerializer"
+    settings = jvm_class(jvm, "java.util.HashMap")()
+    settings.put("bootstrap.servers", kafka_broker.servers)
+    settings.put("transactional.id", topic)
+    for name in ("key.serializer", "value.serializer"):
+        settings.put(name, serializer)
+    fenced, newer = client(settings), client(settings)
+    fenced.initTransactions()
+    fenced.beginTransaction()
+    newer.initTransactions()
+    fenced.send(jvm_class(jvm, "org.apache.kafka.clients.producer.ProducerRecord")(topic, "x"))
+    with pytest.raises(Py4JJavaError) as raised:
+        fenced.commitTransaction()
+    for each in (fenced, newer):
+        each.close()
+    assert kind_of(raised.value) == ("ProducerFencedException", Kind.SELF_HEALING)
+
+
 def test_wrong_servers_and_topics_are_refused_at_the_start(
     connected: SparkSession, bench: Bench, kafka_broker: KafkaBroker, topic: str
 ) -> None:
@@ -139,13 +200,17 @@ def test_wrong_servers_and_topics_are_refused_at_the_start(
         reading(connected, kafka_broker.secured_servers, **login(kafka_broker, "wrong")),
         *("source", "SaslAuthenticationException", "Invalid username or password"),
     )
+    refused(
+        reading(connected, kafka_broker.secured_servers, **login(kafka_broker, "wrong", SCRAM)),
+        *("source", "SaslAuthenticationException", "invalid credentials", SCRAM),
+    )
     refused(source, "write_kafka: topic 'gone' does not exist", servers, "create it", target="gone")
     away = {"kafka.bootstrap.servers": nothing, **FAST}
     refused(source, "write_kafka: no broker of", nothing, "correct it", target="x", **away)
     assert bench.outbox.events == []
 
     # A pattern may match no topic yet. Servers and security of the sink are the source's.
-    options = login(kafka_broker, PASSWORD)
+    options = login(kafka_broker, PASSWORD, SCRAM)
     del options["subscribe"]
     secured = kafka_broker.secured_servers
     waiting = reading(connected, secured, **options, subscribePattern=f"{topic}-in.*")

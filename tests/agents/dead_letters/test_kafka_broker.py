@@ -27,6 +27,8 @@ SKIPPING: dict[str, Any] = {
     "production_exception_handler": "arrester.agents.handlers.LogAndContinue"
 }
 
+SCRAM = {"sasl_mechanism": "SCRAM-SHA-512"}
+
 
 def secured(topic: str, broker: KafkaBroker, **more: Any) -> dict[str, Any]:
     """Return the settings of dead letters by the listener with SASL and TLS."""
@@ -53,6 +55,7 @@ def test_dead_letters_by_sasl_and_tls(
     add_records(bench, KafkaRecord(value=b"one", offset=0))
     for refused, expected in (
         ({"sasl_password": "wrong"}, "_AUTHENTICATION: .*Invalid username or password"),
+        (SCRAM | {"sasl_password": "wrong"}, "_AUTHENTICATION: .*invalid credentials.*SCRAM"),
         ({"ssl_ca_location": str(authority(tmp_path))}, "_SSL: .*certificate verify failed"),
         ({"ssl_ca_location": "/missing.pem"}, r"_INVALID_ARG: .*ssl\.ca\.location failed"),
     ):
@@ -76,7 +79,7 @@ def test_dead_letters_by_sasl_and_tls(
     assert "Topic authorization failed" in death.reason
     bench.deaths.clear()
     kafka_broker.allow_writes(topic)
-    bench.start(guarded(bench, source), **secured(topic, kafka_broker))
+    bench.start(guarded(bench, source), **secured(topic, kafka_broker, **SCRAM))
     bench.wait_for_input()
     bench.stop()
     assert [each.value() for each in kafka_broker.messages(topic)] == [b"one", b"two"]
@@ -127,15 +130,7 @@ def test_errors_of_a_broker_have_the_kind_that_is_documented(
         kafka_broker.make(each)
     kafka_broker.configure(small, "max.message.bytes", "1000")
     kafka_broker.deny_writes(denied)
-    login = {
-        "bootstrap.servers": kafka_broker.secured_servers,
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": USER,
-        "sasl.password": PASSWORD,
-        "ssl.ca.location": str(kafka_broker.authority),
-        "log_level": 0,
-    }
+    login = kafka_broker.secured_client
 
     def kind_of(exc: BaseException) -> tuple[str, Kind]:
         cause = describe(exc)
