@@ -31,13 +31,15 @@ from arrester.controlplane.domain.errors import ArresterError, InvalidValue
 from tests.services import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "reference" / "failure-classes.md"
-DELTA = "org.apache.spark.sql.delta."
+
+
+def section(heading: str) -> str:
+    return PAGE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
 def rows(heading: str) -> list[list[list[str]]]:
     """Return the rows of a section's table: for each cell the names in it."""
-    section = PAGE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("|")][2:]
+    lines = [line for line in section(heading).splitlines() if line.startswith("|")][2:]
     assert lines
     return [
         [re.findall(r"`([^`]+)`", cell) for cell in line.strip("|").split("|")] for line in lines
@@ -46,6 +48,12 @@ def rows(heading: str) -> list[list[list[str]]]:
 
 def names(heading: str, column: int = 0) -> list[str]:
     return [name for row in rows(heading) for name in row[column]]
+
+
+def in_full(heading: str, name: str) -> set[str]:
+    """Return a name, alone and with each of the packages that the section lists."""
+    [listed] = re.findall(r"^Packages: (.*?)\.$", section(heading), re.MULTILINE | re.DOTALL)
+    return {name, *(f"{package}.{name}" for package in re.findall(r"`(.+?)`", listed))}
 
 
 def archives() -> list[Path]:
@@ -86,8 +94,9 @@ def test_the_names_of_any_pipeline_are_all_that_the_agent_gives() -> None:
 def test_the_names_of_native_steps_exist_in_spark() -> None:
     heading = "Failed records of native steps"
     own = {f"{each.__module__}.{each.__name__}" for each in (InvalidFrame, UnknownSchemaId)}
-    assert own <= set(names(heading))
-    assert set(names(heading)) - own <= classes_of_spark()
+    for name in names(heading):
+        assert in_full(heading, name) & (classes_of_spark() | own), name
+    assert {name.rpartition(".")[2] for name in own} <= set(names(heading))
     assert set(names(heading, 1)) <= conditions_of_spark()
 
 
@@ -100,21 +109,25 @@ def test_the_names_of_sinks_are_those_of_the_drivers() -> None:
     assert set(of_iceberg.values()) <= conditions_of_spark()
     for state in set(names(heading, 1)) - violations - set(of_iceberg.values()):
         assert psycopg.errors.lookup(state)
-    driver, delta, *iceberg, broker, client = names(heading)
-    assert (delta, set(iceberg)) == (delta_table.REFUSED, set(of_iceberg))
-    assert hasattr(confluent_kafka.KafkaError, client.removeprefix("confluent_kafka.KafkaError."))
-    assert broker == f"{KAFKA}RecordTooLargeException"
-    assert driver == "org.postgresql.util.PSQLException"
+    codes = {f"confluent_kafka.KafkaError.{name}" for name in dir(confluent_kafka.KafkaError)}
+    known = {"org.postgresql.util.PSQLException", delta_table.REFUSED, *of_iceberg}
+    known |= {f"{KAFKA}RecordTooLargeException"}
+    found = [in_full(heading, name) & (known | codes) for name in names(heading)]
+    assert all(found)
+    assert known <= set().union(*found)
 
 
 def test_the_names_of_no_record_have_the_kind_of_the_page() -> None:
-    page = PAGE.read_text()
-    for known, *_ in rows("Failures of no record"):
-        [line] = [each for each in page.splitlines() if each.startswith(f"| `{known[0]}`")]
+    heading, known = "Failures of no record", DEFAULT_TABLE.classifications
+    for listed, *_ in rows(heading):
+        [line] = [
+            each for each in section(heading).splitlines() if each.startswith(f"| `{listed[0]}`")
+        ]
         kind = line.split("|")[2].strip().upper().replace("-", "_")
-        for name in known:
-            full = f"builtins.{name}" if hasattr(builtins, name) else name
-            assert DEFAULT_TABLE.classifications[full].kind == kind, name
+        for name in listed:
+            builtin = {f"builtins.{name}"} if hasattr(builtins, name) else set()
+            [full] = (in_full(heading, name) | builtin) & set(known)
+            assert known[full].kind == kind, name
 
 
 def test_the_ends_of_a_run_are_exceptions_of_the_agent() -> None:

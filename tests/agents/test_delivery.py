@@ -169,8 +169,9 @@ def test_the_packages_are_those_of_the_tests() -> None:
         )
     }
     delta, postgresql = (
-        set(re.findall(r"--packages (\S+)", block)[0].split(",")) for block in blocks_of("sh")
+        set(re.findall(r"[\w.]+:[\w.-]+:[\d.]+", block)) for block in blocks_of("sh")
     )
+    assert (len(delta), len(postgresql)) == (2, 2)
     assert delta <= tested
     # The connector is that of the newest Spark: see test_docs.
     assert {each for each in postgresql if "kafka" not in each} <= tested
