@@ -216,7 +216,11 @@ class Sinks:
                 return rows.write_kafka(self.name, options=servers)
             case ".produce":
                 return rows.produce(sending(str(self.bench.folder / "sent")))
-        return rows.write(sink_to(folder / "function"))
+            case ".write, appending":
+                appended = str(folder / "added" / "all")
+                return rows.write(lambda df, number: df.write.mode("append").json(appended))
+        assert sink == ".write, replacing by number"
+        return rows.write(sink_to(folder / "replaced"))
 
     def count(self, sink: str) -> int:
         folder, spark = self.bench.folder / "sinks", self.bench.spark
@@ -236,7 +240,8 @@ class Sinks:
                 return len(self.broker.messages(self.name))
             case ".produce":
                 return len((self.bench.folder / "sent").read_text().splitlines())
-        return spark.read.json(str(folder / "function" / "*")).count()
+        function = "added" if sink == ".write, appending" else "replaced"
+        return spark.read.json(str(folder / function / "*")).count()
 
 
 def sending(file: str) -> Callable[[Row], None]:
@@ -268,9 +273,10 @@ def source_of(kind: str, bench: Bench, broker: KafkaBroker) -> DataFrame:
 def documented() -> dict[str, dict[str, str]]:
     """Return the table of deliveries: by source and sink."""
     section = SEMANTICS.read_text().partition("\n## Delivery\n")[2].partition("\n## ")[0]
-    lines = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    table = section[section.index("| sink ") :].partition("\n\n")[0]
+    lines = [line.strip("|").split("|") for line in table.splitlines()]
     head, _, *rows = [[cell.strip().replace("`", "") for cell in line] for line in lines]
-    kinds = head[1:4]
+    kinds = head[1:]
     return {kind: {row[0]: row[at] for row in rows} for at, kind in enumerate(kinds, start=1)}
 
 
