@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import msgspec
+from django.conf import settings
 
 from arrester.controlplane import redis_client
 from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.embedded import diagnosis
 
 #: Three missed checks: what was in Redis meanwhile is unknown.
 GAP = timedelta(seconds=15)
@@ -42,3 +44,14 @@ def postgres_seen() -> datetime | None:
         )
     except redis_client.RedisError:
         return None
+
+
+def postgres_cause() -> str:
+    """Return why the embedded PostgreSQL does not answer; empty if unknown, or if it is another."""
+    url = settings.ENVIRONMENT.database_url or ""
+    return diagnosis.postgres_cause(settings.ENVIRONMENT.home, url)
+
+
+def redis_cause() -> str:
+    """Return why the embedded Redis does not answer; empty if unknown, or if it is another."""
+    return diagnosis.redis_cause(settings.ENVIRONMENT.home, settings.REDIS_URL)

@@ -63,7 +63,8 @@ def unreachable(method: str | None) -> str:
     """Return the message of a request with this HTTP method that PostgreSQL did not answer."""
     last = reachability.postgres_seen()
     seen = f" Its last answer was at {last:%H:%M:%S} UTC." if last else ""
-    return (UNREACHABLE if method in SAFE_METHODS else UNKNOWN) + seen
+    cause = reachability.postgres_cause()
+    return (UNREACHABLE if method in SAFE_METHODS else UNKNOWN) + seen + (cause and f" {cause}")
 
 
 def handle(error: Exception, context: dict[str, Any]) -> Response | None:

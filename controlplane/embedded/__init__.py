@@ -52,7 +52,9 @@ def servers(
         if postgres:
             running.append(Postgres(home=folder, credentials=credentials, durable=durable))
         if redis:
-            running.append(Redis(home=folder, credentials=credentials, durable=durable))
+            running.append(
+                Redis(home=folder, credentials=credentials, durable=durable, report=report)
+            )
         for server in running:
             report(f"{server.name} (log: {server.log})")
             stack.callback(server.stop)

@@ -61,6 +61,14 @@ class Home:
         return self.path / "logs"
 
     @property
+    def postgres_log(self) -> Path:
+        return self.logs / "postgres.log"
+
+    @property
+    def redis_log(self) -> Path:
+        return self.logs / "redis.log"
+
+    @property
     def redis_data(self) -> Path:
         return self.path / "redis"
 

@@ -82,7 +82,7 @@ class Postgres:
 
     @property
     def log(self) -> Path:
-        return self.home.logs / "postgres.log"
+        return self.home.postgres_log
 
     def start(self) -> None:
         """Start the server, wait until it answers, and create its roles and database."""

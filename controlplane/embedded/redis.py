@@ -8,13 +8,13 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import redis as client
 
-from arrester.controlplane.embedded import process
+from arrester.controlplane.embedded import append_only_file, process
 from arrester.controlplane.embedded.errors import EmbeddedError
 from arrester.controlplane.embedded.home import Credentials, Home
 
@@ -61,21 +61,40 @@ class Redis:
     home: Home
     credentials: Credentials
     durable: bool = True
+    #: Receives a line if damaged data was moved away.
+    report: Callable[[str], None] = lambda line: None
     name: str = "Redis"
     child: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    #: Where the log of the last start begins.
+    _log_start: int = field(default=0, init=False)
 
     @property
     def log(self) -> Path:
-        return self.home.logs / "redis.log"
+        return self.home.redis_log
 
     def start(self) -> None:
-        """Start the server and wait until it has loaded its data and answers."""
+        """Start the server and wait until it has loaded its data and answers.
+
+        If its append-only file is damaged, it starts with the part before the damage, or with
+        nothing: PostgreSQL has all processed events, and agents repeat the others.
+
+        Raises:
+            EmbeddedError: it does not start.
+        """
         path = binary()
         self.home.sockets.mkdir(mode=0o700, exist_ok=True)
         self._stop_orphan()
-        # On standard input, so that the password is not in the process list.
-        self.child = process.start([path, "-"], log=self.log, stdin=self._configuration())
-        self._wait()
+        answers = self._launch(path)
+        if not answers and self._is_damaged():
+            original = append_only_file.move_away(self.home.redis_data)
+            self.report(f"{self.name}: its data was damaged; the original is in {original}")
+            append_only_file.restore_undamaged_part(original, self.home.redis_data, path)
+            answers = self._launch(path)
+            if not answers and self._is_damaged():
+                append_only_file.remove(self.home.redis_data)
+                answers = self._launch(path)
+        if not answers:
+            raise self._failure()
 
     def stop(self) -> None:
         if self.child is not None:
@@ -103,18 +122,33 @@ class Redis:
     def _client(self) -> client.Redis:
         return client.Redis.from_url(self.home.urls(self.credentials).redis, socket_timeout=5)
 
-    def _wait(self) -> None:
+    def _launch(self, path: Path) -> bool:
+        """Start the process; return whether it answers."""
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
+        # On standard input, so that the password is not in the process list.
+        self.child = process.start([path, "-"], log=self.log, stdin=self._configuration())
         deadline = time.monotonic() + START_SECONDS
         with self._client() as connection:
             while time.monotonic() < deadline and self.alive():
                 try:
                     connection.ping()
-                    return
+                    return True
                 except (client.ConnectionError, client.BusyLoadingError):
                     time.sleep(0.05)
+        return False
+
+    def _is_damaged(self) -> bool:
+        """Return whether the last start ended because of damaged data."""
+        with self.log.open("rb") as file:
+            file.seek(self._log_start)
+            return not self.alive() and append_only_file.is_damage(
+                file.read().decode(errors="replace")
+            )
+
+    def _failure(self) -> EmbeddedError:
         what = f"no answer in {START_SECONDS} s" if self.alive() else "it exited"
         self.stop()
-        raise EmbeddedError(
+        return EmbeddedError(
             f"Redis did not start: {what} ({process.last_line(self.log)})."
             f" Log: {self.log}; data: {self.home.redis_data}."
             " Repair the cause and start again, or set REDIS_URL to a Redis of your own"

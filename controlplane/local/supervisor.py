@@ -8,8 +8,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
-from arrester.controlplane.embedded import process
+import psycopg
+import redis
+
+from arrester.controlplane.embedded import EmbeddedError, process
 
 FIRST_DELAY_SECONDS = 1.0
 MAXIMUM_DELAY_SECONDS = 30.0
@@ -17,8 +21,45 @@ HEALTHY_AFTER_SECONDS = 60.0
 LOG_BYTES = 10_000_000
 
 
+class Server(Protocol):
+    """An embedded server."""
+
+    name: str
+
+    @property
+    def log(self) -> Path: ...
+
+    def alive(self) -> bool: ...
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
 def always() -> bool:
     return True
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Growing delays between starts."""
+
+    _delay_seconds: float = FIRST_DELAY_SECONDS
+    _not_before: float = 0.0
+
+    def is_due(self, now: float) -> bool:
+        return now >= self._not_before
+
+    def delay(self, now: float) -> float:
+        """Postpone the next start; return the seconds until then."""
+        delay = self._delay_seconds
+        self._not_before = now + delay
+        self._delay_seconds = min(delay * 2, MAXIMUM_DELAY_SECONDS)
+        return delay
+
+    def reset(self) -> None:
+        """Allow a start at once; the next delay is the first one again."""
+        self._delay_seconds, self._not_before = FIRST_DELAY_SECONDS, 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,8 +80,7 @@ class Child:
     should_run: Callable[[], bool] = always
     _running: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _started: float = field(default=0.0, init=False)
-    _not_before: float = field(default=0.0, init=False)
-    _delay_seconds: float = field(default=FIRST_DELAY_SECONDS, init=False)
+    _backoff: Backoff = field(default_factory=Backoff, init=False)
     _finished: bool = field(default=False, init=False)
     _stop_seen: bool = field(default=False, init=False)
 
@@ -70,14 +110,16 @@ class Child:
             self._finished = not self._stop_seen
             return f"{self.name} stopped on request"
         if now - self._started > HEALTHY_AFTER_SECONDS:
-            self._delay_seconds = FIRST_DELAY_SECONDS
-        delay = self._delay_seconds
-        self._not_before = now + delay
-        self._delay_seconds = min(delay * 2, MAXIMUM_DELAY_SECONDS)
+            self._backoff.reset()
+        delay = self._backoff.delay(now)
         return (
             f"{self.name} {_exit_reason(code)} ({process.last_line(self.log)});"
             f" restart in {delay:.0f} s; log: {self.log}"
         )
+
+    def forget_delays(self) -> None:
+        """Restart at once if the process has exited: its cause, such as a server, is repaired."""
+        self._backoff.reset()
 
     def stop(self) -> None:
         if self._running is not None:
@@ -90,9 +132,13 @@ class Child:
         should_run = self.should_run()
         if not should_run:
             self._finished = False
-        if not should_run or self._finished or now < self._not_before:
+        if not should_run or self._finished or not self._backoff.is_due(now):
             return None
-        self.start(now=now)
+        try:
+            self.start(now=now)
+        except OSError as error:  # such as a full disk
+            delay = self._backoff.delay(now)
+            return f"{self.name} cannot start ({error}); next attempt in {delay:.0f} s"
         return f"started {self.name}"
 
 
@@ -102,22 +148,55 @@ def _exit_reason(code: int) -> str:
     return f"was killed by {signal.Signals(-code).name}"
 
 
+@dataclass(slots=True, kw_only=True)
+class SupervisedServer:
+    """PostgreSQL or Redis: it is restarted until that succeeds."""
+
+    server: Server
+    _backoff: Backoff = field(default_factory=Backoff, init=False)
+    _down: bool = field(default=False, init=False)
+
+    def check(self, report: Callable[[str], None]) -> bool:
+        """Restart the server if it exited; return whether it answers again."""
+        if self.server.alive() or not self._backoff.is_due(time.monotonic()):
+            return False
+        if not self._down:
+            report(f"{self.server.name} exited; restarting it (log: {self.server.log})")
+        self._down = True
+        try:
+            self.server.start()
+        except (EmbeddedError, OSError, psycopg.Error, redis.RedisError) as error:
+            self.server.stop()
+            delay = self._backoff.delay(time.monotonic())
+            report(f"{error}; next attempt in {delay:.0f} s")
+            return False
+        report(f"{self.server.name} answers again")
+        self._down = False
+        self._backoff.reset()
+        return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supervisor:
-    """The processes, in the order in which they start."""
+    """The servers and the processes, in the order in which they start."""
 
+    servers: Sequence[SupervisedServer] = ()
     children: Sequence[Child]
     report: Callable[[str], None]
 
     def check(self) -> None:
         """Start or restart what should run; call this about once a second."""
+        for server in self.servers:
+            if server.check(self.report):
+                for child in self.children:
+                    child.forget_delays()
         for child in self.children:
             change = child.check(now=time.monotonic())
             if change:
                 self.report(change)
 
     def stop(self) -> None:
-        """Stop the processes in reverse order."""
+        """Stop the processes in reverse order; servers are stopped by their context."""
         for child in reversed(self.children):
             if child.pid is not None:
                 self.report(f"stopping {child.name}")

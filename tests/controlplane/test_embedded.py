@@ -21,7 +21,7 @@ import pytest
 import redis
 
 from arrester.controlplane import embedded
-from arrester.controlplane.embedded import process
+from arrester.controlplane.embedded import diagnosis, process
 from arrester.controlplane.embedded.home import SOCKET_PATH_BYTES
 from arrester.controlplane.embedded.redis import binary
 from tests import scratch
@@ -128,6 +128,52 @@ def test_a_start_waits_for_processes_of_a_killed_server(home: Path) -> None:
         resumed.join()
         assert "pre-existing shared memory block" in postgres.log.read_text()
         assert read(servers)[0] == ["before"]
+
+
+@pytest.mark.parametrize("damage", ["middle", "manifest"])
+def test_redis_starts_with_what_is_before_a_damage_and_keeps_the_original(
+    home: Path, damage: str
+) -> None:
+    lines: list[str] = []
+    with embedded.servers(home, postgres=False, report=lines.append) as servers:
+        with redis.Redis.from_url(servers.urls.redis) as client:
+            client.rpush("before", *range(100))
+            client.set("damaged", "x" * 1000)
+            client.rpush("after", 1)
+        [server] = servers.running
+        server.stop()
+        data = home / "redis" / "appendonlydir"
+        [part] = data.glob("*.incr.aof" if damage == "middle" else "*.manifest")
+        content = part.read_bytes()
+        damaged = content.replace(b"$1000", b"$1001") if damage == "middle" else b"garbage\n"
+        part.write_bytes(damaged)
+        server.start()
+        with redis.Redis.from_url(servers.urls.redis) as client:
+            kept = (client.llen("before"), client.exists("damaged", "after"))
+    assert kept == ((100, 0) if damage == "middle" else (0, 0))
+    [original] = home.glob("redis/appendonlydir.damaged-*")
+    assert (original / part.name).read_bytes() == damaged
+    assert lines[1:] == [f"Redis: its data was damaged; the original is in {original}"]
+
+
+def test_the_cause_of_a_server_that_does_not_answer_is_in_its_log_or_its_disk(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with embedded.servers(home) as servers:
+        urls = servers.urls
+        control = servers.home.postgres_data / "global" / "pg_control"
+        [postgres, _] = servers.running
+        postgres.stop()
+        control.write_bytes(bytes(8192))
+        with pytest.raises(embedded.EmbeddedError):
+            postgres.start()
+    cause = diagnosis.postgres_cause(home, urls.database)
+    assert cause == "Its log postgres.log has: database files are incompatible with server"
+    assert diagnosis.postgres_cause(home, "postgresql://app@db.example/arrester") == ""
+    monkeypatch.setattr(diagnosis, "LEAST_FREE_BYTES", 1 << 60)
+    assert diagnosis.redis_cause(home, urls.redis) == (
+        f"The disk of {home}/redis is full: free some space, then the server starts by itself."
+    )
 
 
 def test_durable_settings_are_on(home: Path) -> None:
@@ -339,7 +385,7 @@ sleep 0.3
 rmdir "$ONE_AT_A_TIME"
 """
 CREATE_ACCOUNT = """
-from arrester.controlplane.embedded import process
+from arrester.controlplane.embedded import diagnosis, process
 process.ACCOUNT = "arrester-test-account"
 print(process.service_account().pw_name)
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -22,7 +23,7 @@ import arrester
 from arrester.controlplane import embedded
 from arrester.controlplane.env import Environment, InvalidSetting
 from arrester.controlplane.local import demo
-from arrester.controlplane.local.supervisor import Child, Supervisor
+from arrester.controlplane.local.supervisor import Child, SupervisedServer, Supervisor
 from arrester.controlplane.management.commands.bootstrap import USERS, password_variable
 from arrester.controlplane.queue_names import FOLDS, HOUSEKEEPING
 from arrester.controlplane.settings import database_settings
@@ -47,7 +48,8 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, no_demo: bool, **_options: Any) -> None:
         environment: Environment = settings.ENVIRONMENT
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        # A shell that starts it in the background has SIGINT ignored.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.default_int_handler)
         try:
             self._run(environment, with_demo=not no_demo)
@@ -57,8 +59,13 @@ class Command(BaseCommand):
             self.report("stopped")
 
     def report(self, line: str) -> None:
-        self.stdout.write(f"{time.strftime('%H:%M:%S')} {line}")
-        self.stdout.flush()
+        try:
+            self.stdout.write(f"{time.strftime('%H:%M:%S')} {line}")
+            self.stdout.flush()
+        except OSError as error:
+            # A log on a full disk.
+            if error.errno != errno.ENOSPC:
+                raise
 
     def _run(self, environment: Environment, *, with_demo: bool) -> None:
         # Before the port check: a second start should report the first one, not its port.
@@ -85,14 +92,17 @@ class Command(BaseCommand):
             if with_demo:
                 demo.create_application()
             children = _children(environment, servers, env, with_demo=with_demo)
-            supervisor = Supervisor(children=children, report=self.report)
+            supervisor = Supervisor(
+                servers=[SupervisedServer(server=each) for each in servers.running],
+                children=children,
+                report=self.report,
+            )
             try:
                 self.report(f"[3/4] processes, logs in {servers.home.logs}")
                 supervisor.check()
                 self._wait_for_web(environment.port)
                 self._print_login(environment, servers)
                 while True:
-                    self._restart_dead(servers)
                     supervisor.check()
                     time.sleep(1)
             finally:
@@ -168,12 +178,6 @@ class Command(BaseCommand):
             f"    initial passwords, also of viewer and admin: {servers.home.credentials_file}\n\n"
         )
         self.stdout.flush()
-
-    def _restart_dead(self, servers: embedded.Servers) -> None:
-        for server in servers.running:
-            if not server.alive():
-                self.report(f"{server.name} exited; restarting it (log: {server.log})")
-                server.start()
 
 
 def _last_line(output: bytes) -> str:

@@ -166,7 +166,8 @@ def health() -> Health:
         seen = dict(models.Sighting.objects.values_list("name", "at"))
     except (DatabaseError, InterfaceError) as exc:
         unknown = Reach(up=False, detail="unknown while PostgreSQL is unreachable")
-        away = Reach(up=False, last_seen=reachability.postgres_seen(), detail=_first_line(exc))
+        detail = reachability.postgres_cause() or _first_line(exc)
+        away = Reach(up=False, last_seen=reachability.postgres_seen(), detail=detail)
         return Health(postgres=away, redis=redis, wake=unknown, worker=unknown, housekeeper=unknown)
     if not redis.up:
         redis = Reach(up=False, last_seen=seen.get("redis"), detail=redis.detail)
@@ -227,7 +228,7 @@ def _redis() -> Reach:
     try:
         redis_client.client().ping()
     except redis_client.RedisError as exc:
-        return Reach(up=False, detail=_first_line(exc))
+        return Reach(up=False, detail=reachability.redis_cause() or _first_line(exc))
     return Reach(up=True, last_seen=datetime.now(UTC))
 
 

@@ -5,11 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from errno import ENOSPC
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from arrester.controlplane.local.supervisor import MAXIMUM_DELAY_SECONDS, Child, Supervisor
+from arrester.controlplane.embedded import EmbeddedError
+from arrester.controlplane.local import supervisor
+from arrester.controlplane.local.supervisor import (
+    MAXIMUM_DELAY_SECONDS,
+    Child,
+    SupervisedServer,
+    Supervisor,
+)
 
 
 class Application:
@@ -139,3 +148,73 @@ def test_children_stop_in_reverse_order_even_if_they_ignore_signals(
     supervisor.stop()
     assert lines == ["started web", "started demo", "stopping demo", "stopping web"]
     assert (first.pid, last.pid) == (None, None)
+
+
+class BrokenServer:
+    """A fake server that cannot start until its cause is repaired."""
+
+    name = "Redis"
+    log = Path("redis.log")
+
+    def __init__(self, error: Exception) -> None:
+        self.error: Exception | None = error
+        self.running = False
+        self.starts = 0
+
+    def alive(self) -> bool:
+        return self.running
+
+    def start(self) -> None:
+        self.starts += 1
+        if self.error is not None:
+            raise self.error
+        self.running = True
+
+    def stop(self) -> None:
+        self.running = False
+
+
+@pytest.mark.parametrize(
+    "error", [EmbeddedError("Redis did not start"), OSError(ENOSPC, "No space left on device")]
+)
+def test_a_server_that_cannot_start_is_tried_again_and_then_its_clients_at_once(
+    child: Callable[..., Child], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    server, lines = BrokenServer(error), list[str]()
+    now = [1000.0]
+    monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    made = child("import sys; sys.exit(1)")
+    both = Supervisor(
+        servers=[SupervisedServer(server=server)], children=[made], report=lines.append
+    )
+    for _ in range(6):  # the delays are 1, 2, 4, 8, 16 and 30 s
+        both.check()
+        wait_for_exit(made)
+        both.check()
+        now[0] += MAXIMUM_DELAY_SECONDS
+    assert server.starts == 6
+    assert lines[0] == "Redis exited; restarting it (log: redis.log)"
+    assert lines[1].endswith("; next attempt in 1 s")
+    both.check()
+    wait_for_exit(made)
+    both.check()
+    assert made.pid is None
+    server.error = None
+    now[0] += MAXIMUM_DELAY_SECONDS - 0.5  # for the server, which waits since the last check
+    lines.clear()
+    both.check()
+    now[0] += 0.5
+    both.check()
+    assert "Redis answers again" in lines
+    assert made.pid is not None
+
+
+def test_a_child_whose_log_cannot_be_written_is_started_later(
+    child: Callable[..., Child], tmp_path: Path
+) -> None:
+    made = child("import time; time.sleep(100)")
+    made.log.mkdir()
+    assert "demo cannot start ([Errno 21]" in str(made.check(now=0.0))
+    assert made.check(now=0.5) is None
+    made.log.rmdir()
+    assert made.check(now=1.0) == "started demo"

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import requests
 
 from tests import scratch
 from tests.patience import PATIENCE_SECONDS
@@ -79,6 +80,8 @@ def test_up_starts_every_process_and_stops_them_on_a_signal(
         ) as answer:
             assert answer.status == 200
         assert memory_mb(home) < 500
+        assert "database files are incompatible" in page_while_postgres_is_damaged(home, port)
+        read_until(process, "PostgreSQL answers again")
         process.send_signal(number)
         rest, _ = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0, rest
@@ -86,6 +89,33 @@ def test_up_starts_every_process_and_stops_them_on_a_signal(
     order = [rest.index(f"stopping {part}") for part in parts]
     assert order == sorted(order)
     assert remaining_processes(home) == []
+
+
+def page_while_postgres_is_damaged(home: Path, port: int) -> str:
+    """Kill PostgreSQL, whose restart fails until its file is repaired; return the web's answer."""
+    control = home / "postgres" / "global" / "pg_control"
+    pid = int((home / "postgres" / "postmaster.pid").read_text().split()[0])
+    os.kill(pid, signal.SIGSTOP)
+    content = control.read_bytes()
+    control.write_bytes(bytes(len(content)))
+    os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    answer = ""
+    while "incompatible" not in answer and time.monotonic() < deadline:
+        time.sleep(0.2)
+        answer = login(port)
+    control.write_bytes(content)
+    return answer
+
+
+def login(port: int) -> str:
+    """Return the answer to a login, which reads from PostgreSQL."""
+    address = f"http://127.0.0.1:{port}/login"
+    with requests.Session() as session:
+        form = session.get(address, timeout=PATIENCE_SECONDS).text
+        [token] = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', form)
+        data = {"csrfmiddlewaretoken": token, "username": "operator", "password": "wrong"}
+        return session.post(address, data=data, timeout=PATIENCE_SECONDS).text
 
 
 def remaining_processes(home: Path) -> list[str]:

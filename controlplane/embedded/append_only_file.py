@@ -1,0 +1,56 @@
+"""A damaged append-only file of Redis: keep the original, go on with the part before the damage."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+FOLDER = "appendonlydir"
+_DAMAGE = re.compile(
+    "check-aof|check-rdb|AOF manifest|AOF file .* doesn't exist|Wrong signature|RDB format version"
+    "|RDB reading|[Rr][Dd][Bb] file"
+)
+_REPAIR_SECONDS = 300
+
+
+def is_damage(log: str) -> bool:
+    """Return whether Redis logs that it could not read its data; a full disk is no damage."""
+    return _DAMAGE.search(log) is not None
+
+
+def move_away(data: Path) -> Path:
+    """Rename the append-only file, a folder; return its new place."""
+    place = data / f"{FOLDER}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
+    (data / FOLDER).rename(place)
+    return place
+
+
+def restore_undamaged_part(original: Path, data: Path, server: Path) -> None:
+    """Copy the append-only file, and cut its last part at the first damage.
+
+    The program that repairs it is the server under another name. It is used for the last part
+    only, because it does not know every format of the first one.
+    """
+    shutil.copytree(original, data / FOLDER)
+    for part in sorted((data / FOLDER).glob("*.incr.aof"), key=_number)[-1:]:
+        subprocess.run(
+            ["valkey-check-aof", "--fix", part],
+            executable=server,
+            input=b"y\n",
+            capture_output=True,
+            timeout=_REPAIR_SECONDS,
+            check=False,
+        )
+
+
+def remove(data: Path) -> None:
+    """Remove the copy: a server starts without data."""
+    shutil.rmtree(data / FOLDER)
+
+
+def _number(part: Path) -> int:
+    found = re.search(r"\.(\d+)\.incr\.aof$", part.name)
+    return int(found[1]) if found else 0
