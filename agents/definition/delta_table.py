@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as T
 
 from arrester.agents.arguments import check_mapping, check_text, first_line, nearest
@@ -56,12 +56,8 @@ class DeltaTable:
 
         Delta keeps the newest number of each application in the table's log.
         """
-        writer = self._writer(df).option("txnAppId", self._application)
-        writer = writer.option("txnVersion", number)
-        if self._is_path:
-            writer.save(self.table)
-        else:
-            writer.saveAsTable(self.table)
+        numbers = {"txnAppId": self._application, "txnVersion": str(number)}
+        self._append(df, self._identifier, numbers)
 
     def refused(self, rows: DataFrame) -> DataFrame:
         """Return the rows that a constraint of the table refuses, with the columns REASON: NOT
@@ -81,7 +77,7 @@ class DeltaTable:
     def write_into(self, df: DataFrame, folder: str) -> None:
         """Append the rows to a clone with the same constraints, in a folder that must not exist."""
         df.sparkSession.sql(f"CREATE TABLE {_quoted(folder)} SHALLOW CLONE {self._identifier}")
-        self._writer(df).save(folder)
+        self._append(df, _quoted(folder), {})
 
     def check(self, spark: SparkSession) -> None:
         """Raise InvalidValue if the rows do not fit the table, or if there is none."""
@@ -131,15 +127,12 @@ class DeltaTable:
         return f"arrester-{self.checkpoint}"
 
     @property
-    def _is_path(self) -> bool:
-        return "/" in self.table
-
-    @property
     def _identifier(self) -> str:
-        return _quoted(self.table) if self._is_path else self.table
+        return _quoted(self.table) if "/" in self.table else self.table
 
-    def _writer(self, df: DataFrame) -> DataFrameWriter:
-        return df.write.format("delta").mode("append").options(**self.options)
+    def _append(self, df: DataFrame, identifier: str, numbers: dict[str, str]) -> None:
+        """Append to a table that exists: `df.write` would create one without constraints."""
+        df.writeTo(identifier).options(**self.options, **numbers).append()
 
 
 def _constraint(condition: str, constraint: str, refuses: str) -> Constraint:

@@ -169,6 +169,19 @@ def test_constraints_that_cannot_be_read_end_the_run_without_a_failure_of_a_reco
     assert "CHECK constraint known" in str(bench.deaths[0].exception)
 
 
+def test_a_table_that_is_deleted_during_a_run_is_not_created_without_its_constraints(
+    bench: Bench, table: Table
+) -> None:
+    bench.start(rows(bench).write_delta(table.path, on_error=LogAndContinue()))
+    bench.add(("a", 1, "x"))
+    bench.wait_for_input()
+    shutil.rmtree(table.path)
+    bench.add(("a", 2, "bad"))
+    wait_until(lambda: bench.deaths != [], what="the end of the run")
+    assert "[PATH_NOT_FOUND]" in str(bench.deaths[0].exception)
+    assert (Path(table.path).exists(), bench.outbox.of(RecordFailed)) == (False, [])
+
+
 def test_a_start_names_what_does_not_fit_the_table(bench: Bench, table: Table) -> None:
     def message(builder: PipelineBuilder, **given: Any) -> str:
         pipeline = builder.write_delta(**{"table": table.path} | given)
