@@ -157,7 +157,15 @@ def test_the_metadata_is_complete_and_its_text_has_no_relative_links(
     assert [link for link in re.findall(r"\]\(([^)]+)", text) if "://" not in link] == []
 
 
-@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
+@pytest.mark.parametrize(
+    "version",
+    [
+        "3.11",
+        pytest.param("3.12", marks=pytest.mark.long),
+        "3.13",
+        pytest.param("3.14", marks=pytest.mark.long),
+    ],
+)
 def test_the_server_runs_in_a_clean_environment(
     distributions: tuple[Path, Path], home: Path, tmp_path: Path, version: str
 ) -> None:

@@ -1,7 +1,7 @@
 """Every page and dialog as each role, at both widths, in both themes: one sweep, one browser.
 
 It looks for findings of axe, messages in the console, contents that do not fit, and violations of
-the Content-Security-Policy. Pictures of each page are left in `build/sweep/`.
+the Content-Security-Policy. The long form leaves pictures of each page in `build/sweep/`.
 """
 
 from __future__ import annotations
@@ -115,14 +115,10 @@ def _seen(page: Page, picture: Path, views: list[View], *, axe: bool) -> list[st
         if axe:
             rules = OF_COLOUR if view.theme == "dark" else []
             wrong += [f"{view.size} {view.theme} {each}" for each in violations(page, only=rules)]
-            _photograph(page, f"{picture}-{view.size}-{view.theme}")
-    if not axe:
-        _photograph(page, str(picture))
+        if views == ALL_VIEWS:
+            name = f"{picture}-{view.size}-{view.theme}.jpg"
+            page.screenshot(path=name, type="jpeg", quality=70, full_page=True)
     return wrong
-
-
-def _photograph(page: Page, name: str) -> None:
-    page.screenshot(path=f"{name}.jpg", type="jpeg", quality=70, full_page=True)
 
 
 def test_the_sweep_covers_every_page(story: Story) -> None:
