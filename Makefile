@@ -94,7 +94,7 @@ lint: docs  ## format, style, types, import contracts, missing migrations, langu
 check: lint test  ## lint, then test: green before each commit
 
 bench: $(STAMP)  ## measure, and print the ratios
-	@java=$$(scripts/java) && scripts/jars postgresql >/dev/null && JAVA_HOME=$$java exec $(PY) -m benchmarks $(ARGS)
+	@java=$$(scripts/java) && scripts/jars postgresql delta-4.0 iceberg-4.0 >/dev/null && JAVA_HOME=$$java exec $(PY) -m benchmarks $(ARGS)
 
 screenshots: $(STAMP)  ## make the pictures in docs/screenshots again
 	@chromium=$$(scripts/chromium) && CHROMIUM=$$chromium exec $(PY) -m scripts.screenshots

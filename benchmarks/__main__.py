@@ -124,6 +124,17 @@ def _jdbc(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:
     return [f"## Table of PostgreSQL, {options.rows:,} rows", figures(found)]
 
 
+def _lakehouse(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:
+    from benchmarks import lakehouse
+
+    title = f"## Delta and Iceberg tables, {options.rows:,} rows"
+    if not lakehouse.has_formats():
+        return [title, "Not measured: this Spark has neither; see docs/performance.md."]
+    with tempfile.TemporaryDirectory(prefix="arrester-bench-") as name:
+        found = lakehouse.figures(Path(name), rows=options.rows, pairs=options.pairs)
+    return [title, figures(found)]
+
+
 def _set_up() -> None:
     import django
 
@@ -156,6 +167,7 @@ PARTS: dict[str, Callable[[argparse.Namespace, embedded.Urls], list[str]]] = {
     "agent": _agent,
     "held": _held,
     "jdbc": _jdbc,
+    "lakehouse": _lakehouse,
 }
 #: Sizes by option: with `--quick`, and without.
 _SIZES = {

@@ -73,11 +73,11 @@ def _ratio(
     found = []
     for _ in range(pairs + 1):
         postgres.execute("DROP TABLE IF EXISTS flights", _TABLE)
-        plain = _seconds(lambda at: _run_plain(world, postgres, flights, at))
+        plain = seconds_between_writes(lambda at: _run_plain(world, postgres, flights, at))
         postgres.execute("TRUNCATE flights")
         if refused is not None:
             postgres.execute(f"ALTER TABLE flights ADD CHECK (position <> {refused})")
-        guarded = _seconds(lambda at: _run_guarded(world, postgres, flights, at))
+        guarded = seconds_between_writes(lambda at: _run_guarded(world, postgres, flights, at))
         [(written,)] = postgres.rows("SELECT count(*) FROM flights")
         if written != flights.first_rows + flights.rows - (refused is not None):
             raise RuntimeError(f"{written} rows were written, of {flights}")
@@ -85,7 +85,7 @@ def _ratio(
     return median(found[1:])
 
 
-def _seconds(run: Callable[[Callable[[], None]], None]) -> float:
+def seconds_between_writes(run: Callable[[Callable[[], None]], None]) -> float:
     """Return the median time between the ends of two writes."""
     ends: list[float] = []
     run(lambda: ends.append(time.perf_counter()))
@@ -101,7 +101,7 @@ def _run_plain(
         at()
 
     query = world.source(flights).writeStream.foreachBatch(write)
-    query = query.option("checkpointLocation", _checkpoint(world))
+    query = query.option("checkpointLocation", new_checkpoint(world))
     query.trigger(availableNow=True).start().awaitTermination()
 
 
@@ -114,7 +114,7 @@ def _run_guarded(
         "flights", url=postgres.url, options=postgres.options, on_error=LogAndContinue()
     )
     with agent:
-        _timed(pipeline, at).start(_checkpoint(world), trigger={"availableNow": True})
+        _timed(pipeline, at).start(new_checkpoint(world), trigger={"availableNow": True})
         agent.await_termination()
 
 
@@ -127,5 +127,6 @@ def _timed(pipeline: Pipeline, at: Callable[[], None]) -> Pipeline:
     return replace(pipeline, sink=replace(sink, function=_TimedTable(**parts, at_end=at)))
 
 
-def _checkpoint(world: World) -> str:
+def new_checkpoint(world: World) -> str:
+    """Return a folder for a checkpoint that no run has used."""
     return str(world.folder / "checkpoint" / str(time.time_ns()))

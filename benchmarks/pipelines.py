@@ -7,7 +7,7 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import cycle, islice, pairwise
@@ -207,7 +207,9 @@ def cpu_seconds() -> float:
 LOCAL, CLUSTER = "local[2]", "local-cluster[1,2,2048]"
 
 
-def session(master: str = LOCAL, *, jars: str = "") -> SparkSession:
+def session(
+    master: str = LOCAL, *, jars: str = "", settings: Mapping[str, Any] | None = None
+) -> SparkSession:
     """Return a Spark session of two threads without log output; `jars` as in `spark.jars`."""
     spark = (
         SparkSession.builder.appName("benchmarks")
@@ -218,6 +220,7 @@ def session(master: str = LOCAL, *, jars: str = "") -> SparkSession:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.jars", jars)
         .config("spark.sql.ansi.enabled", "true")  # as in Spark 4; 3.5 needs a value
+        .config(map=dict(settings or {}))
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")

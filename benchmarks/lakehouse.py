@@ -1,0 +1,175 @@
+"""Overhead of guarding Delta and Iceberg tables: the sinks ÷ the formats' own writers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from arrester import Agent, LogAndContinue
+from arrester.agents.definition.builder import PipelineBuilder
+from arrester.agents.definition.delta_table import DeltaTable
+from arrester.agents.definition.iceberg_table import IcebergTable
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.sinks import Sink
+from benchmarks.jdbc import new_checkpoint, seconds_between_writes
+from benchmarks.pipelines import Flights, World, session
+from benchmarks.table import Figure
+from tests import delta_lake, iceberg
+
+_COLUMNS = "position BIGINT, origin STRING, flight STRING NOT NULL, value STRING"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TimedDeltaTable(DeltaTable):
+    """A table that calls a function after each write."""
+
+    at_end: Callable[[], None]
+
+    def __call__(self, df: DataFrame, number: int) -> None:
+        DeltaTable.__call__(self, df, number)
+        self.at_end()
+
+
+@dataclass(slots=True, kw_only=True)
+class _TimedIcebergTable(IcebergTable):
+    """The same for Iceberg."""
+
+    at_end: Callable[[], None]
+
+    def __call__(self, df: DataFrame, number: int) -> None:
+        IcebergTable.__call__(self, df, number)
+        self.at_end()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Format:
+    """A format of tables; each run has a new table."""
+
+    name: str
+    #: Before the number of a table: its path, or its name.
+    prefix: str
+    timed: type[_TimedDeltaTable] | type[_TimedIcebergTable]
+    plain: Callable[[DataFrame, str], None]
+    guarded: Callable[[PipelineBuilder, str], Pipeline]
+
+    def create(self, spark: SparkSession) -> str:
+        """Create a table without rows, and return its path or name."""
+        table = f"{self.prefix}{time.time_ns()}"
+        spark.sql(f"CREATE TABLE {self.in_sql(table)} ({_COLUMNS}) USING {self.name.lower()}")
+        return table
+
+    def in_sql(self, table: str) -> str:
+        """Return the name of a table in SQL."""
+        return f"delta.`{table}`" if "/" in table else table
+
+
+def has_formats() -> bool:
+    """Whether both formats have archives for this Spark."""
+    return bool(delta_lake.archives() and iceberg.archives())
+
+
+def figures(folder: Path, *, rows: int, pairs: int) -> list[Figure]:
+    """Return the ratios of the times of a micro-batch."""
+    settings = {**delta_lake.configuration(), **iceberg.catalog("lake", folder / "lake")}
+    jars = ",".join(map(str, (*delta_lake.archives(), *iceberg.archives())))
+    spark = session(jars=jars, settings=settings)
+    found: list[Figure] = []
+    try:
+        world = World(spark=spark, folder=folder, rows=rows)
+        for each in _formats(folder):
+            healthy = _ratio(world, each, Flights(rows=rows), pairs=pairs)
+            one_file = Flights(rows=rows, files=1)
+            refused = _ratio(world, each, one_file, refused=rows // 2, pairs=pairs)
+            found += [
+                Figure(name=f"{each.name} table, guarded ÷ plain", value=healthy, goal="≤ 1.06"),
+                Figure(name="the same, one refused record", value=refused, goal="≤ 2.5"),
+            ]
+    finally:
+        spark.stop()
+    return found
+
+
+def _formats(folder: Path) -> Sequence[_Format]:
+    return (
+        _Format(
+            name="Delta",
+            prefix=str(folder / "delta-"),
+            timed=_TimedDeltaTable,
+            plain=lambda df, table: df.write.format("delta").mode("append").save(table),
+            guarded=lambda it, table: it.write_delta(table, on_error=LogAndContinue()),
+        ),
+        _Format(
+            name="Iceberg",
+            prefix="lake.db.flights",
+            timed=_TimedIcebergTable,
+            plain=lambda df, table: df.writeTo(table).append(),
+            guarded=lambda it, table: it.write_iceberg(table, on_error=LogAndContinue()),
+        ),
+    )
+
+
+def _ratio(
+    world: World, of: _Format, flights: Flights, *, refused: int | None = None, pairs: int
+) -> float:
+    """Return the median of some pairs; the first one warms up."""
+    found = []
+    for _ in range(pairs + 1):
+        plain = seconds_between_writes(lambda at: _run_plain(world, of, flights, at))
+        table = of.create(world.spark)
+        run = partial(_run_guarded, world, of, flights, table, refused)
+        guarded = seconds_between_writes(run)
+        # The session has a table of Iceberg in its cache.
+        world.spark.sql(f"REFRESH TABLE {of.in_sql(table)}")
+        written = world.spark.table(of.in_sql(table)).count()
+        if written != flights.first_rows + flights.rows - (refused is not None):
+            raise RuntimeError(f"{written} rows were written, of {flights}")
+        found.append(guarded / plain)
+    return median(found[1:])
+
+
+def _run_plain(world: World, of: _Format, flights: Flights, at: Callable[[], None]) -> None:
+    table = of.create(world.spark)
+
+    def write(df: DataFrame, number: int) -> None:
+        of.plain(df, table)
+        at()
+
+    query = world.source(flights).writeStream.foreachBatch(write)
+    query = query.option("checkpointLocation", new_checkpoint(world))
+    query.trigger(availableNow=True).start().awaitTermination()
+
+
+def _run_guarded(
+    world: World,
+    of: _Format,
+    flights: Flights,
+    table: str,
+    refused: int | None,
+    at: Callable[[], None],
+) -> None:
+    agent = Agent(world.spark, application="benchmarks")
+    source = world.source(flights)
+    builder = agent.pipeline("flights", source, task="origin", position="position")
+    if refused is not None:
+        flight = F.when(F.col("position") != refused, F.col("flight"))
+        builder = builder.columns("refused", flight=flight)
+    pipeline = _timed(of.guarded(builder, table), of, at)
+    with agent:
+        pipeline.start(new_checkpoint(world), trigger={"availableNow": True})
+        agent.await_termination()
+
+
+def _timed(pipeline: Pipeline, of: _Format, at: Callable[[], None]) -> Pipeline:
+    sink = pipeline.sink
+    assert isinstance(sink, Sink)
+    table: Any = sink.function
+    parts = {each.name: getattr(table, each.name) for each in fields(table)}
+    return replace(pipeline, sink=replace(sink, function=of.timed(**parts, at_end=at)))
