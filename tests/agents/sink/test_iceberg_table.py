@@ -200,7 +200,7 @@ def test_conflicts_and_lost_answers_are_repeated_and_no_failure_of_a_record(
     assert (next(calls), bench.outbox.of(RecordFailed)) == (1, [])
 
 
-def test_a_table_that_is_created_again_ends_the_run(bench: Bench, table: Table) -> None:
+def test_a_table_that_is_dropped_or_created_again_ends_the_run(bench: Bench, table: Table) -> None:
     bench.add(("a", 1, "x"))
     bench.start(rows(bench).write_iceberg(table.name, on_error=LogAndContinue()))
     bench.wait_for_input()
@@ -212,6 +212,11 @@ def test_a_table_that_is_created_again_ends_the_run(bench: Bench, table: Table) 
     assert (table.positions(), bench.outbox.of(RecordFailed)) == ([], [])
     bench.start(rows(bench).write_iceberg(table.name))
     wait_until(lambda: table.positions() == [2], what="the row in the new table")
+    table.sql(f"DROP TABLE {table.name}")
+    bench.add(("a", 3, "x"))
+    wait_until(lambda: len(bench.deaths) == 2, what="the end of the run")
+    assert "TABLE_OR_VIEW_NOT_FOUND" in str(bench.deaths[1].exception)
+    assert bench.outbox.of(RecordFailed) == []
 
 
 def test_a_value_that_only_the_writer_refuses_is_found_in_an_empty_copy(
