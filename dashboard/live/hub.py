@@ -25,12 +25,16 @@ PROBE_SECONDS: Final = 15.0
 ALL: Final = "*"
 #: A mailbox with more names contains ALL instead.
 NAMES_LIMIT: Final = 100
+#: Open streams of all users, and of one of them: a browser has one for all its windows.
+LIMIT: Final = 1_000
+USER_LIMIT: Final = 20
 
 
 class Mailbox:
     """The applications that changed since a client last read it; bounded for a slow client."""
 
-    def __init__(self) -> None:
+    def __init__(self, user: str = "") -> None:
+        self.user = user
         self._names: set[str] = set()
         self._filled = asyncio.Event()
 
@@ -65,13 +69,18 @@ class Hub:
         """One number that grows with each event of any application, as far as received."""
         return sum(self._sequences.values())
 
+    def is_full_for(self, user: str) -> bool:
+        """Return whether this user, or all together, have as many subscriptions as allowed."""
+        own = sum(each.user == user for each in self._mailboxes)
+        return own >= USER_LIMIT or len(self._mailboxes) >= LIMIT
+
     @contextlib.asynccontextmanager
-    async def subscription(self) -> AsyncIterator[Mailbox]:
+    async def subscription(self, user: str = "") -> AsyncIterator[Mailbox]:
         """Yield a mailbox; the first subscriber starts the listener, the last one ends it.
 
         It contains ALL once the listener listens: from then on nothing is missed.
         """
-        mailbox = Mailbox()
+        mailbox = Mailbox(user)
         self._mailboxes.add(mailbox)
         if self._listener is None:
             self._listener = asyncio.create_task(self._listen())

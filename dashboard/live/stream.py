@@ -36,6 +36,9 @@ async def live(request: HttpRequest) -> HttpResponseBase:
         return HttpResponse(status=503)
     if who is None:
         return HttpResponse(status=401)
+    if HUB.is_full_for(who.name):
+        # The page polls.
+        return HttpResponse(status=429, headers={"Retry-After": "60"})
     # The stream may last for days, and needs no PostgreSQL connection besides the hub's.
     await sync_to_async(connections.close_all)()
     key = request.session.session_key
@@ -44,6 +47,7 @@ async def live(request: HttpRequest) -> HttpResponseBase:
         stream(
             HUB,
             shown,
+            user=who.name,
             heartbeat_seconds=HEARTBEAT_SECONDS,
             has_role=partial(sync_to_async(_has_role), key),
             check_seconds=CHECK_SECONDS,
@@ -74,13 +78,14 @@ async def stream(
     hub: Hub,
     shown: str,
     *,
+    user: str = "",
     heartbeat_seconds: float = HEARTBEAT_SECONDS,
     has_role: Callable[[], Awaitable[bool]] = _always,
     check_seconds: float = CHECK_SECONDS,
 ) -> AsyncGenerator[str, None]:
     """Yield events for a client that shows the position `shown`, until it leaves or loses its
     permission, which is checked periodically."""
-    async with hub.subscription() as mailbox:
+    async with hub.subscription(user) as mailbox:
         yield f"retry: {int(RETRY_SECONDS * 1000)}\n\n"
         next_check = time.monotonic() + check_seconds
         while True:

@@ -167,12 +167,14 @@ class TestStream:
         cookie = logged_in(make_user("ben", "viewer")).cookies["arrester_session"].value
         with web() as url, ExitStack() as streams:
             opened = []
-            for number in (2, 20):
+            for number in (2, 18):
                 for _ in range(number):
                     opened.append(streams.enter_context(closing(connected(url, cookie))))
                 # The listener, and one that waits for the next request.
                 assert settled(most=1 + SIZE) <= 1 + SIZE
                 assert settled(most=1, like="LISTEN%") == 1
+            # That user's limit: the next window polls.
+            assert status(url, cookie) == 429
             for each in opened:
                 each.close()
             assert settled(most=0, like="LISTEN%") == 0
@@ -277,9 +279,20 @@ def disturb(services: embedded.Urls, payload: str | None) -> None:
 
 def connected(url: str, cookie: str) -> http.client.HTTPConnection:
     """Open a stream as a logged-in user, and read its first line."""
+    connection = _requested(url, cookie)
+    assert connection.getresponse().readline().startswith(b"retry:")
+    return connection
+
+
+def status(url: str, cookie: str) -> int:
+    """Return the status of a request for a stream."""
+    with closing(_requested(url, cookie)) as connection:
+        return connection.getresponse().status
+
+
+def _requested(url: str, cookie: str) -> http.client.HTTPConnection:
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE_SECONDS)
     connection.request("GET", reverse("live"), headers={"Cookie": f"arrester_session={cookie}"})
-    assert connection.getresponse().readline().startswith(b"retry:")
     return connection
 
 
