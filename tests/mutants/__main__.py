@@ -29,6 +29,8 @@ def copy_repository(target: Path) -> None:
         check=True,
     )
     subprocess.run(["tar", "--extract", "--file", "copy.tar"], cwd=target, check=True)
+    # Java archives of databases and brokers.
+    (target / "build").symlink_to(REPOSITORY / "build")
 
 
 def is_detected(mutant: Mutant, copy: Path) -> bool:
