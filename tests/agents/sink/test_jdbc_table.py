@@ -125,8 +125,8 @@ def test_each_kind_of_refused_record_is_found_and_the_others_are_written_once(
     rows = [
         ("ab"[n % 2], n, refused[n][1] if n in refused else {"id": n, **good}) for n in range(20)
     ]
-    # It refers to a later row.
-    rows[0][2]["previous"] = 1
+    # It refers to the last row.
+    rows[0][2]["previous"] = 19
     bench.add((None, 20, "{}"))
     add(bench, *rows)
     bench.start(sink(bench, postgres, LogAndContinue()), errors_examples_limit=100)
@@ -144,7 +144,7 @@ def test_each_kind_of_refused_record_is_found_and_the_others_are_written_once(
     [(id, code, doc, status, at, tags, previous)] = postgres.rows(
         "SELECT id, code, doc, status, at::text, tags, previous FROM flights WHERE position = 0"
     )
-    assert (id, code, doc, status, previous) == (0, "JFK", {"a": 1}, "late", 1)
+    assert (id, code, doc, status, previous) == (0, "JFK", {"a": 1}, "late", 19)
     assert (at, tags) == ("2026-01-02 03:04:05", ["new", "old"])
     assert postgres.rows("SELECT number FROM arrester_numbers") == [(1,)]
     assert postgres.rows(_LEFT) == []
