@@ -7,7 +7,7 @@ ARGS ?=
 SMOKE := 3.5 4.0
 # Java archives for the tests: a Kafka broker, a schema registry, the driver of PostgreSQL, and what Spark
 # needs for them.
-JARS := kafka-server kafka-4.0 kafka-4.3 schema-registry avro-4.3 postgresql delta-4.0 iceberg-4.0
+JARS := kafka-server kafka-4.0 kafka-4.3 schema-registry avro-4.0 avro-4.3 postgresql delta-4.0 iceberg-4.0
 # The test files that use them; none of Delta Lake and Iceberg runs on the newest Spark.
 files_with = $(shell grep -lrwE --include='test_*.py' '$(1)' tests/agents)
 PARTS = $(call files_with,kafka_broker|schema_registry_process|postgres_server)
@@ -94,7 +94,7 @@ lint: docs  ## format, style, types, import contracts, missing migrations, langu
 check: lint test  ## lint, then test: green before each commit
 
 bench: $(STAMP)  ## measure, and print the ratios
-	@java=$$(scripts/java) && scripts/jars postgresql delta-4.0 iceberg-4.0 >/dev/null && JAVA_HOME=$$java exec $(PY) -m benchmarks $(ARGS)
+	@java=$$(scripts/java) && scripts/jars postgresql kafka-server kafka-4.3 delta-4.0 iceberg-4.0 >/dev/null && JAVA_HOME=$$java exec $(PY) -m benchmarks $(ARGS)
 
 screenshots: $(STAMP)  ## make the pictures in docs/screenshots again
 	@chromium=$$(scripts/chromium) && CHROMIUM=$$chromium exec $(PY) -m scripts.screenshots

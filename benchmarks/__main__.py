@@ -135,6 +135,14 @@ def _lakehouse(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:
     return [title, figures(found)]
 
 
+def _kafka(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:
+    from benchmarks import kafka
+
+    with tempfile.TemporaryDirectory(prefix="arrester-bench-") as name:
+        found = kafka.figures(Path(name), rows=options.rows, pairs=options.pairs)
+    return [f"## Kafka topic, {options.rows:,} rows", figures(found)]
+
+
 def _set_up() -> None:
     import django
 
@@ -168,6 +176,7 @@ PARTS: dict[str, Callable[[argparse.Namespace, embedded.Urls], list[str]]] = {
     "held": _held,
     "jdbc": _jdbc,
     "lakehouse": _lakehouse,
+    "kafka": _kafka,
 }
 #: Sizes by option: with `--quick`, and without.
 _SIZES = {
