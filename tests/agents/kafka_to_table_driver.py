@@ -1,6 +1,7 @@
-"""A driver process from a topic with framed Avro to a table of PostgreSQL, to be killed.
+"""A driver process from a topic with framed Avro to a table of PostgreSQL or Delta, to be killed.
 
     python -m tests.agents.kafka_to_table_driver FOLDER SERVERS TOPIC REGISTRY URL USER PASSWORD
+    python -m tests.agents.kafka_to_table_driver FOLDER SERVERS TOPIC REGISTRY PATH
 
 It skips paused records while there is a file `skip` in FOLDER, and ends when `stop` appears.
 """
@@ -14,7 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from arrester import Agent, LogAndContinue, LogAndPause, SchemaRegistry
-from tests import kafka_broker, postgres_server, schema_registry_process
+from tests import delta_lake, kafka_broker, postgres_server, schema_registry_process
 
 Row = dict[str, Any]
 
@@ -28,21 +29,21 @@ def plausible(row: Row) -> Row:
     }
 
 
-def main(folder: Path, servers: str, topic: str, registry: str, *database: str) -> None:
+def main(folder: Path, servers: str, topic: str, registry: str, *table: str) -> None:
     jars = (
         *kafka_broker.connector(),
         *postgres_server.jdbc_driver(),
         *schema_registry_process.spark_avro(),
+        *delta_lake.archives(),
     )
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.jars", ",".join(map(str, jars)))
-        .getOrCreate()
-    )
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.jars": ",".join(map(str, jars)),
+        **delta_lake.configuration(),
+    }
+    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    url, user, password = database
     agent = Agent(
         spark,
         application="flights",
@@ -61,7 +62,7 @@ def main(folder: Path, servers: str, topic: str, registry: str, *database: str) 
         .option("maxOffsetsPerTrigger", 40)
         .load()
     )
-    flights = (
+    builder = (
         agent.pipeline("flights", source)
         .deserialize(
             "flight",
@@ -74,8 +75,13 @@ def main(folder: Path, servers: str, topic: str, registry: str, *database: str) 
             on_error=LogAndPause(),
             schema="partition INT, offset BIGINT, number BIGINT",
         )
-        .write_jdbc("flights", url=url, options={"user": user, "password": password})
     )
+    if len(table) == 1:
+        flights = builder.write_delta(*table)
+    else:
+        url, user, password = table
+        login = {"user": user, "password": password}
+        flights = builder.write_jdbc("flights", url=url, options=login)
     with agent:
         flights.start(str(folder / "checkpoint"))
         while not (folder / "stop").exists():
