@@ -17,7 +17,7 @@ import pytest
 from tests.agents.log_driver import BEGIN
 from tests.services import REPOSITORY
 
-pytestmark = [pytest.mark.smoke, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 Lines = list[tuple[str, str]]
 
