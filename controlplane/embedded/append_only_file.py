@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,29 +22,32 @@ def is_damage(log: str) -> bool:
     return _DAMAGE.search(log) is not None
 
 
-def move_away(data: Path) -> Path:
-    """Rename the append-only file, a folder; return its new place."""
-    place = data / f"{FOLDER}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
-    (data / FOLDER).rename(place)
-    return place
+def repair(data: Path, server: Path) -> Path:
+    """Replace the append-only file, a folder, by a copy that ends before the damage.
 
+    The program that cuts it is the server under another name. It is used for the last part only,
+    because it does not know every format of the first one.
 
-def restore_undamaged_part(original: Path, data: Path, server: Path) -> None:
-    """Copy the append-only file, and cut its last part at the first damage.
-
-    The program that repairs it is the server under another name. It is used for the last part
-    only, because it does not know every format of the first one.
+    Returns the new place of the original. Raises OSError: then the original is where it was.
     """
-    shutil.copytree(original, data / FOLDER)
-    for part in sorted((data / FOLDER).glob("*.incr.aof"), key=_number)[-1:]:
-        subprocess.run(
-            ["valkey-check-aof", "--fix", part],
-            executable=server,
-            input=b"y\n",
-            capture_output=True,
-            timeout=_REPAIR_SECONDS,
-            check=False,
-        )
+    draft = data / f"{FOLDER}.new"
+    shutil.rmtree(draft, ignore_errors=True)
+    shutil.copytree(data / FOLDER, draft)
+    for part in sorted(draft.glob("*.incr.aof"), key=_number)[-1:]:
+        # Otherwise it stays damaged, as parts of other formats do.
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run(
+                ["valkey-check-aof", "--fix", part],
+                executable=server,
+                input=b"y\n",
+                capture_output=True,
+                timeout=_REPAIR_SECONDS,
+                check=False,
+            )
+    original = data / f"{FOLDER}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
+    (data / FOLDER).rename(original)
+    draft.rename(data / FOLDER)
+    return original
 
 
 def remove(data: Path) -> None:

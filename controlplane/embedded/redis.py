@@ -86,15 +86,19 @@ class Redis:
         self._stop_orphan()
         answers = self._launch(path)
         if not answers and self._is_damaged():
-            original = append_only_file.move_away(self.home.redis_data)
+            try:
+                original = append_only_file.repair(self.home.redis_data, path)
+            except OSError as error:
+                raise self._failure(
+                    f"its data is damaged, and cannot be copied: {error}"
+                ) from error
             self.report(f"{self.name}: its data was damaged; the original is in {original}")
-            append_only_file.restore_undamaged_part(original, self.home.redis_data, path)
             answers = self._launch(path)
             if not answers and self._is_damaged():
                 append_only_file.remove(self.home.redis_data)
                 answers = self._launch(path)
         if not answers:
-            raise self._failure()
+            raise self._failure(f"no answer in {START_SECONDS} s" if self.alive() else "it exited")
 
     def stop(self) -> None:
         if self.child is not None:
@@ -145,8 +149,7 @@ class Redis:
                 file.read().decode(errors="replace")
             )
 
-    def _failure(self) -> EmbeddedError:
-        what = f"no answer in {START_SECONDS} s" if self.alive() else "it exited"
+    def _failure(self, what: str) -> EmbeddedError:
         self.stop()
         return EmbeddedError(
             f"Redis did not start: {what} ({process.last_line(self.log)})."

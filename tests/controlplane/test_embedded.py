@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import pwd
+import shutil
 import signal
 import stat
 import subprocess
@@ -14,6 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from errno import ENOSPC
 from pathlib import Path
 
 import psycopg
@@ -130,9 +132,13 @@ def test_a_start_waits_for_processes_of_a_killed_server(home: Path) -> None:
         assert read(servers)[0] == ["before"]
 
 
+def full_disk(*_: object) -> None:
+    raise OSError(ENOSPC, "No space left on device")
+
+
 @pytest.mark.parametrize("damage", ["middle", "manifest"])
 def test_redis_starts_with_what_is_before_a_damage_and_keeps_the_original(
-    home: Path, damage: str
+    home: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines: list[str] = []
     with embedded.servers(home, postgres=False, report=lines.append) as servers:
@@ -147,6 +153,11 @@ def test_redis_starts_with_what_is_before_a_damage_and_keeps_the_original(
         content = part.read_bytes()
         damaged = content.replace(b"$1000", b"$1001") if damage == "middle" else b"garbage\n"
         part.write_bytes(damaged)
+        with monkeypatch.context() as patched:
+            patched.setattr(shutil, "copytree", full_disk)
+            with pytest.raises(embedded.EmbeddedError, match="cannot be copied"):
+                server.start()
+        assert part.read_bytes() == damaged
         server.start()
         with redis.Redis.from_url(servers.urls.redis) as client:
             kept = (client.llen("before"), client.exists("damaged", "after"))
