@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from itertools import pairwise
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from pyspark.sql import DataFrame
 
-from arrester import Agent, LogAndContinue
+from arrester import LogAndContinue
+from arrester.agents.definition.builder import PipelineBuilder
 from arrester.agents.definition.jdbc_checks import DRIVER
 from arrester.agents.definition.jdbc_table import JdbcCall, JdbcTable
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.definition.sinks import Sink
 from benchmarks.pipelines import Flights, World, session
 from benchmarks.table import Figure
+from benchmarks.timed_writes import (
+    AtEnd,
+    run_guarded,
+    run_plain,
+    seconds_between_writes,
+    timed_table,
+)
 from tests import postgres_server
 from tests.postgres_server import PostgresServer
 
@@ -28,7 +32,7 @@ _TABLE = "CREATE TABLE flights (position bigint, origin text, flight text, value
 class _TimedTable(JdbcTable):
     """A table that calls a function after each write."""
 
-    at_end: Callable[[], None]
+    at_end: AtEnd
 
     def call(self) -> JdbcCall:
         return _TimedCall(table=self, at_end=self.at_end)
@@ -36,7 +40,7 @@ class _TimedTable(JdbcTable):
 
 @dataclass(slots=True, kw_only=True)
 class _TimedCall(JdbcCall):
-    at_end: Callable[[], None]
+    at_end: AtEnd
 
     def write(self, df: DataFrame, number: int) -> None:
         JdbcCall.write(self, df, number)
@@ -73,11 +77,11 @@ def _ratio(
     found = []
     for _ in range(pairs + 1):
         postgres.execute("DROP TABLE IF EXISTS flights", _TABLE)
-        plain = seconds_between_writes(lambda at: _run_plain(world, postgres, flights, at))
+        plain = seconds_between_writes(lambda end: _run_plain(world, postgres, flights, end))
         postgres.execute("TRUNCATE flights")
         if refused is not None:
             postgres.execute(f"ALTER TABLE flights ADD CHECK (position <> {refused})")
-        guarded = seconds_between_writes(lambda at: _run_guarded(world, postgres, flights, at))
+        guarded = seconds_between_writes(lambda end: _run_guarded(world, postgres, flights, end))
         [(written,)] = postgres.rows("SELECT count(*) FROM flights")
         if written != flights.first_rows + flights.rows - (refused is not None):
             raise RuntimeError(f"{written} rows were written, of {flights}")
@@ -85,48 +89,20 @@ def _ratio(
     return median(found[1:])
 
 
-def seconds_between_writes(run: Callable[[Callable[[], None]], None]) -> float:
-    """Return the median time between the ends of two writes."""
-    ends: list[float] = []
-    run(lambda: ends.append(time.perf_counter()))
-    return median(after - before for before, after in pairwise(ends))
+def _run_plain(world: World, postgres: PostgresServer, flights: Flights, at_end: AtEnd) -> None:
+    properties = {"driver": DRIVER, **postgres.options}
 
-
-def _run_plain(
-    world: World, postgres: PostgresServer, flights: Flights, at: Callable[[], None]
-) -> None:
-    def write(df: DataFrame, number: int) -> None:
-        properties = {"driver": DRIVER, **postgres.options}
+    def write(df: DataFrame) -> None:
         df.write.jdbc(postgres.url, "flights", mode="append", properties=properties)
-        at()
 
-    query = world.source(flights).writeStream.foreachBatch(write)
-    query = query.option("checkpointLocation", new_checkpoint(world))
-    query.trigger(availableNow=True).start().awaitTermination()
+    run_plain(world, flights, write, at_end)
 
 
-def _run_guarded(
-    world: World, postgres: PostgresServer, flights: Flights, at: Callable[[], None]
-) -> None:
-    agent = Agent(world.spark, application="benchmarks")
-    source = world.source(flights)
-    pipeline = agent.pipeline("flights", source, task="origin", position="position").write_jdbc(
-        "flights", url=postgres.url, options=postgres.options, on_error=LogAndContinue()
-    )
-    with agent:
-        _timed(pipeline, at).start(new_checkpoint(world), trigger={"availableNow": True})
-        agent.await_termination()
+def _run_guarded(world: World, postgres: PostgresServer, flights: Flights, at_end: AtEnd) -> None:
+    def finish(builder: PipelineBuilder) -> Pipeline:
+        pipeline = builder.write_jdbc(
+            "flights", url=postgres.url, options=postgres.options, on_error=LogAndContinue()
+        )
+        return timed_table(pipeline, _TimedTable, at_end)
 
-
-def _timed(pipeline: Pipeline, at: Callable[[], None]) -> Pipeline:
-    sink = pipeline.sink
-    assert isinstance(sink, Sink)
-    table = sink.function
-    assert isinstance(table, JdbcTable)
-    parts = {each.name: getattr(table, each.name) for each in fields(table)}
-    return replace(pipeline, sink=replace(sink, function=_TimedTable(**parts, at_end=at)))
-
-
-def new_checkpoint(world: World) -> str:
-    """Return a folder for a checkpoint that no run has used."""
-    return str(world.folder / "checkpoint" / str(time.time_ns()))
+    run_guarded(world, flights, finish)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from uuid import uuid4
 
 from pyspark.sql import DataFrame
 
-from arrester import Agent
+from arrester.agents.definition.builder import PipelineBuilder
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Sink
 from benchmarks.pipelines import Flights, World, session
 from benchmarks.table import Figure
+from benchmarks.timed_writes import AtEnd, run_guarded, run_plain, seconds_between_writes
 from tests import kafka_broker
 from tests.kafka_broker import KafkaBroker
 
@@ -44,59 +43,45 @@ def figures(folder: Path, *, rows: int, pairs: int) -> list[Figure]:
 
 
 #: Runs to the end; gets a topic, and a function to call after each write.
-_Run = Callable[[World, KafkaBroker, Flights, str, Callable[[], None]], None]
+_Run = Callable[[World, KafkaBroker, Flights, str, AtEnd], None]
 
 
 def _seconds(world: World, broker: KafkaBroker, flights: Flights, run: _Run) -> float:
     """Return the median time between the ends of two writes into a new topic."""
-    topic, ends = f"flights-{uuid4().hex[:8]}", list[float]()
+    topic = f"flights-{uuid4().hex[:8]}"
     broker.make(topic, _PARTITIONS)
-    run(world, broker, flights, topic, lambda: ends.append(time.perf_counter()))
+    seconds = seconds_between_writes(lambda at_end: run(world, broker, flights, topic, at_end))
     written = len(broker.messages(topic))
     broker.delete(topic)
     if written != flights.first_rows + flights.rows:
         raise RuntimeError(f"{written} rows were written, of {flights}")
-    return median(after - before for before, after in pairwise(ends))
+    return seconds
 
 
 def _run_plain(
-    world: World, broker: KafkaBroker, flights: Flights, topic: str, at: Callable[[], None]
+    world: World, broker: KafkaBroker, flights: Flights, topic: str, at_end: AtEnd
 ) -> None:
-    def write(df: DataFrame, number: int) -> None:
+    def write(df: DataFrame) -> None:
         writer = df.select("value").write.format("kafka").option(_SERVERS, broker.servers)
         writer.option("topic", topic).save()
-        at()
 
-    query = world.source(flights).writeStream.foreachBatch(write)
-    query = query.option("checkpointLocation", _checkpoint(world))
-    query.trigger(availableNow=True).start().awaitTermination()
+    run_plain(world, flights, write, at_end)
 
 
 def _run_guarded(
-    world: World, broker: KafkaBroker, flights: Flights, topic: str, at: Callable[[], None]
+    world: World, broker: KafkaBroker, flights: Flights, topic: str, at_end: AtEnd
 ) -> None:
-    agent = Agent(world.spark, application="benchmarks")
-    source = world.source(flights)
-    pipeline = agent.pipeline("flights", source, task="origin", position="position").write_kafka(
-        topic, options={_SERVERS: broker.servers}
-    )
-    with agent:
-        _timed(pipeline, at).start(_checkpoint(world), trigger={"availableNow": True})
-        agent.await_termination()
+    def finish(builder: PipelineBuilder) -> Pipeline:
+        pipeline = builder.write_kafka(topic, options={_SERVERS: broker.servers})
+        sink = pipeline.sink
+        assert isinstance(sink, Sink)
+        write = sink.function
 
+        def timed(df: DataFrame, number: int) -> None:
+            write(df, number)
+            at_end()
 
-def _timed(pipeline: Pipeline, at: Callable[[], None]) -> Pipeline:
-    sink = pipeline.sink
-    assert isinstance(sink, Sink)
-    write = sink.function
+        # Spark's own writer reads all rows.
+        return replace(pipeline, sink=replace(sink, function=timed, partial=True))
 
-    def timed(df: DataFrame, number: int) -> None:
-        write(df, number)
-        at()
-
-    # Spark's own writer reads all rows.
-    return replace(pipeline, sink=replace(sink, function=timed, partial=True))
-
-
-def _checkpoint(world: World) -> str:
-    return str(world.folder / "checkpoint" / str(time.time_ns()))
+    run_guarded(world, flights, finish)

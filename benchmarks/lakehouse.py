@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from arrester import Agent, LogAndContinue
+from arrester import LogAndContinue
 from arrester.agents.definition.builder import PipelineBuilder
 from arrester.agents.definition.delta_table import DeltaTable
 from arrester.agents.definition.iceberg_table import IcebergTable
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.definition.sinks import Sink
-from benchmarks.jdbc import new_checkpoint, seconds_between_writes
 from benchmarks.pipelines import Flights, World, session
 from benchmarks.table import Figure
+from benchmarks.timed_writes import (
+    AtEnd,
+    run_guarded,
+    run_plain,
+    seconds_between_writes,
+    timed_table,
+)
 from tests import delta_lake, iceberg
 
 _COLUMNS = "position BIGINT, origin STRING, flight STRING NOT NULL, value STRING"
@@ -31,7 +35,7 @@ _COLUMNS = "position BIGINT, origin STRING, flight STRING NOT NULL, value STRING
 class _TimedDeltaTable(DeltaTable):
     """A table that calls a function after each write."""
 
-    at_end: Callable[[], None]
+    at_end: AtEnd
 
     def __call__(self, df: DataFrame, number: int) -> None:
         DeltaTable.__call__(self, df, number)
@@ -42,7 +46,7 @@ class _TimedDeltaTable(DeltaTable):
 class _TimedIcebergTable(IcebergTable):
     """The same for Iceberg."""
 
-    at_end: Callable[[], None]
+    at_end: AtEnd
 
     def __call__(self, df: DataFrame, number: int) -> None:
         IcebergTable.__call__(self, df, number)
@@ -122,7 +126,7 @@ def _ratio(
     """Return the median of some pairs; the first one warms up."""
     found = []
     for _ in range(pairs + 1):
-        plain = seconds_between_writes(lambda at: _run_plain(world, of, flights, at))
+        plain = seconds_between_writes(lambda at_end: _run_plain(world, of, flights, at_end))
         table = of.create(world.spark)
         run = partial(_run_guarded, world, of, flights, table, refused)
         guarded = seconds_between_writes(run)
@@ -135,41 +139,18 @@ def _ratio(
     return median(found[1:])
 
 
-def _run_plain(world: World, of: _Format, flights: Flights, at: Callable[[], None]) -> None:
+def _run_plain(world: World, of: _Format, flights: Flights, at_end: AtEnd) -> None:
     table = of.create(world.spark)
-
-    def write(df: DataFrame, number: int) -> None:
-        of.plain(df, table)
-        at()
-
-    query = world.source(flights).writeStream.foreachBatch(write)
-    query = query.option("checkpointLocation", new_checkpoint(world))
-    query.trigger(availableNow=True).start().awaitTermination()
+    run_plain(world, flights, lambda df: of.plain(df, table), at_end)
 
 
 def _run_guarded(
-    world: World,
-    of: _Format,
-    flights: Flights,
-    table: str,
-    refused: int | None,
-    at: Callable[[], None],
+    world: World, of: _Format, flights: Flights, table: str, refused: int | None, at_end: AtEnd
 ) -> None:
-    agent = Agent(world.spark, application="benchmarks")
-    source = world.source(flights)
-    builder = agent.pipeline("flights", source, task="origin", position="position")
-    if refused is not None:
-        flight = F.when(F.col("position") != refused, F.col("flight"))
-        builder = builder.columns("refused", flight=flight)
-    pipeline = _timed(of.guarded(builder, table), of, at)
-    with agent:
-        pipeline.start(new_checkpoint(world), trigger={"availableNow": True})
-        agent.await_termination()
+    def finish(builder: PipelineBuilder) -> Pipeline:
+        if refused is not None:
+            flight = F.when(F.col("position") != refused, F.col("flight"))
+            builder = builder.columns("refused", flight=flight)
+        return timed_table(of.guarded(builder, table), of.timed, at_end)
 
-
-def _timed(pipeline: Pipeline, of: _Format, at: Callable[[], None]) -> Pipeline:
-    sink = pipeline.sink
-    assert isinstance(sink, Sink)
-    table: Any = sink.function
-    parts = {each.name: getattr(table, each.name) for each in fields(table)}
-    return replace(pipeline, sink=replace(sink, function=of.timed(**parts, at_end=at)))
+    run_guarded(world, flights, finish)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -172,6 +173,19 @@ class Bench:
         thread = self.thread(pipeline, instance=instance, **keys)
         thread.start(self.checkpoint)
         return thread
+
+    def uncommit(self, batch: int) -> None:
+        """Let Spark repeat a micro-batch, as after a kill between the sink and Spark's commit."""
+        commit = Path(self.checkpoint) / "commits" / str(batch)
+        commit.unlink()
+        commit.with_name(f".{batch}.crc").unlink(missing_ok=True)
+
+    def make_older(self) -> None:
+        """Make the checkpoint an older copy: micro-batches from 2 on and the journal are lost."""
+        for folder in ("commits", "offsets"):
+            for file in (Path(self.checkpoint) / folder).glob("[2-9]*"):
+                file.unlink()
+        shutil.rmtree(Path(self.checkpoint) / "arrester" / "journal")
 
     def committed(self) -> int:
         folder = Path(self.checkpoint) / "commits"

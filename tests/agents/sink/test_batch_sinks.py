@@ -345,9 +345,7 @@ def test_a_replay_obeys_decisions_made_after_the_sink_failed(bench: Bench, sink:
     bench.stop()
     assert thread.tasks()
 
-    # As if Spark had not committed it.
-    for name in ("0", ".0.crc"):
-        (Path(bench.checkpoint) / "commits" / name).unlink(missing_ok=True)
+    bench.uncommit(0)
     sink.numbers = []
     bench.add(("a", 2, "x"))
     bench.start(writing(bench, sink, handler))

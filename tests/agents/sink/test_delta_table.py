@@ -72,12 +72,6 @@ def rows(bench: Bench) -> PipelineBuilder:
     )
 
 
-def replay(bench: Bench, batch: int) -> None:
-    """Let Spark repeat a micro-batch, as after a kill between the sink and Spark's commit."""
-    (Path(bench.checkpoint) / "commits" / str(batch)).unlink()
-    (Path(bench.checkpoint) / "commits" / f".{batch}.crc").unlink(missing_ok=True)
-
-
 def test_refused_records_are_answered_and_a_repeated_number_writes_nothing(
     bench: Bench, table: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -107,7 +101,7 @@ def test_refused_records_are_answered_and_a_repeated_number_writes_nothing(
     bench.wait_for_input()
     bench.stop()
     writes = table.versions
-    replay(bench, 2)
+    bench.uncommit(2)
     bench.start(rows(bench).write_delta(table.path))
     bench.wait_for_input()
     bench.add(("d", 9, "x"))
@@ -115,10 +109,7 @@ def test_refused_records_are_answered_and_a_repeated_number_writes_nothing(
     assert table.positions() == [1, 2, 4, 5, 6, 8, 9]
     assert table.versions == writes + 1
     bench.stop()
-    for folder in ("commits", "offsets"):
-        for file in (Path(bench.checkpoint) / folder).glob("[2-9]*"):
-            file.unlink()
-    shutil.rmtree(Path(bench.checkpoint) / "arrester" / "journal")
+    bench.make_older()
     thread = bench.thread(rows(bench).write_delta(table.path))
     with pytest.raises(LaterNumberWritten, match="has number 4 of checkpoint"):
         thread.start(bench.checkpoint, adopt=True)

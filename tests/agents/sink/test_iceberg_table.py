@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 from uuid import uuid4
@@ -96,12 +94,6 @@ def rows(bench: Bench) -> PipelineBuilder:
     )
 
 
-def replay(bench: Bench, batch: int) -> None:
-    """Let Spark repeat a micro-batch, as after a kill between the sink and Spark's commit."""
-    (Path(bench.checkpoint) / "commits" / str(batch)).unlink()
-    (Path(bench.checkpoint) / "commits" / f".{batch}.crc").unlink(missing_ok=True)
-
-
 def test_refused_records_are_answered_and_a_repeated_number_leaves_no_snapshot(
     bench: Bench, table: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -133,7 +125,7 @@ def test_refused_records_are_answered_and_a_repeated_number_leaves_no_snapshot(
     # Another writer appends after the snapshot with our number.
     table.sql(f"INSERT INTO {table.name} VALUES ('e', 90, 'x', 1)")
     written = table.snapshots
-    replay(bench, 2)
+    bench.uncommit(2)
     bench.start(rows(bench).write_iceberg(table.name))
     bench.wait_for_input()
     bench.add(("d", 9, "x"))
@@ -141,10 +133,7 @@ def test_refused_records_are_answered_and_a_repeated_number_leaves_no_snapshot(
     assert table.positions() == [1, 2, 4, 5, 6, 8, 9, 90]
     assert table.snapshots == written + 1
     bench.stop()
-    for folder in ("commits", "offsets"):
-        for file in (Path(bench.checkpoint) / folder).glob("[2-9]*"):
-            file.unlink()
-    shutil.rmtree(Path(bench.checkpoint) / "arrester" / "journal")
+    bench.make_older()
     thread = bench.thread(rows(bench).write_iceberg(table.name))
     with pytest.raises(LaterNumberWritten, match="has number 4 of checkpoint"):
         thread.start(bench.checkpoint, adopt=True)
