@@ -1,6 +1,6 @@
 """A driver process with Spark's default log level, whose log a test reads.
 
-    python -m tests.agents.log_driver FOLDER
+    python -m tests.agents.log_driver FOLDER SCENE...
 
 It runs one scene after the other, and names each on stderr before it begins. Our own lines there
 begin with "ours".
@@ -11,7 +11,9 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -281,7 +283,26 @@ def broken_sink(scene: Scene) -> None:
         agent.await_termination(raises=False)
 
 
-def main(folder: Path) -> None:
+#: The names of a failing record's scenes have its step and its sink.
+SCENES: dict[str, Callable[[Scene], None]] = {
+    "healthy": healthy,
+    "native step, foreachBatch": partial(one_failing_record, python=False, files=False),
+    "native step, file sink": partial(one_failing_record, python=False, files=True),
+    "python step, foreachBatch": partial(one_failing_record, python=True, files=False),
+    "python step, file sink": partial(one_failing_record, python=True, files=True),
+    "data source v2": data_source_v2,
+    "other tasks killed": other_tasks_killed,
+    "pause": pause_and_resume,
+    "restart": restart,
+    "shutdown in a micro-batch": shutdown_in_a_micro_batch,
+    "shutdown in a write": shutdown_in_a_write,
+    "superseded": superseded,
+    "availableNow": available_now,
+    "broken sink": broken_sink,
+}
+
+
+def main(folder: Path, names: Sequence[str]) -> None:
     logging.basicConfig(
         level=logging.INFO, format="ours %(levelname)s %(message)s", stream=sys.stderr
     )
@@ -291,27 +312,11 @@ def main(folder: Path) -> None:
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
     )
-
-    def scene(name: str) -> Scene:
-        return Scene(spark, folder, name)
-
-    healthy(scene("healthy"))
-    for python in (False, True):
-        for files in (False, True):
-            step, sink = "python" if python else "native", "file sink" if files else "foreachBatch"
-            one_failing_record(scene(f"{step} step, {sink}"), python=python, files=files)
-    data_source_v2(scene("data source v2"))
-    other_tasks_killed(scene("other tasks killed"))
-    pause_and_resume(scene("pause"))
-    restart(scene("restart"))
-    shutdown_in_a_micro_batch(scene("shutdown in a micro-batch"))
-    shutdown_in_a_write(scene("shutdown in a write"))
-    superseded(scene("superseded"))
-    available_now(scene("availableNow"))
-    broken_sink(scene("broken sink"))
+    for name in names:
+        SCENES[name](Scene(spark, folder, name))
     print(f"{BEGIN}end", file=sys.stderr, flush=True)
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

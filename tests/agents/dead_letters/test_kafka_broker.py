@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -88,26 +89,31 @@ def test_dead_letters_by_sasl_and_tls(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("outage_seconds", [0, 60])
 def test_dead_letters_wait_while_the_broker_is_down(
-    bench: Bench, kafka_broker: KafkaBroker, topic: str
+    bench: Bench, kafka_broker: KafkaBroker, topic: str, outage_seconds: float
 ) -> None:
     kafka_broker.make(topic)
-    source, values = kafka_source(bench), [f"no json {number}".encode() for number in range(20)]
+    source, values = kafka_source(bench), [f"no json {number}".encode() for number in range(50)]
     keys = settings(topic, kafka_broker, errors_dlq_producer_message_timeout_ms=2_000)
     bench.start(guarded(bench, source), **keys, **SKIPPING)
     add_records(bench, *(KafkaRecord(value=each, offset=n) for n, each in enumerate(values[:10])))
     bench.wait_for_input()
     kafka_broker.kill()
     try:
-        add_records(
-            bench, *(KafkaRecord(value=each, offset=n) for n, each in enumerate(values[10:], 10))
-        )
-        wait_until(lambda: bench.deaths or bench.outbox.of(DeadLettersFailed))
+        for begin in range(10, 50, 10):
+            added = enumerate(values[begin : begin + 10], begin)
+            add_records(bench, *(KafkaRecord(value=each, offset=n) for n, each in added))
+            bench.wait_for_input()
+            time.sleep(outage_seconds / 4)
         assert bench.deaths == []
-        [failed] = bench.outbox.of(DeadLettersFailed)
-        assert (failed.failure.exception_class, failed.waiting) == (
-            "confluent_kafka.KafkaError._MSG_TIMED_OUT",
+        failed = bench.outbox.of(DeadLettersFailed)
+        assert {each.failure.exception_class for each in failed} == {
+            "confluent_kafka.KafkaError._MSG_TIMED_OUT"
+        }
+        assert (failed[0].waiting, bench.outbox.of(RecordsDeadLettered)[-1].last_position) == (
             10,
+            9,
         )
     finally:
         kafka_broker.start()

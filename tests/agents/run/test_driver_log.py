@@ -1,6 +1,6 @@
 """With Spark's default log level, an expected abort and a normal end print no errors of Spark.
 
-A driver process runs all scenes. Its log is read scene by scene. Late lines of killed tasks may be
+A driver process runs the scenes. Its log is read scene by scene. Late lines of killed tasks may be
 in a later scene, so that the expected lines are the same for all of them.
 """
 
@@ -11,10 +11,11 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
-from tests.agents.log_driver import BEGIN
+from tests.agents.log_driver import BEGIN, SCENES
 from tests.services import REPOSITORY
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -35,11 +36,17 @@ STOPS = ("INFO", "tests: this instance stops: the block ended")
 
 
 @pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return what a driver prints to stderr, by scene."""
+def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return what a driver prints to stderr, by scene: those of the selected tests."""
     folder = tmp_path_factory.mktemp("driver")
+    selected = {
+        item.callspec.params["scene"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.path == request.path
+    }
     done = subprocess.run(
-        [sys.executable, "-m", "tests.agents.log_driver", str(folder)],
+        [sys.executable, "-m", "tests.agents.log_driver", str(folder)]
+        + [name for name in SCENES if name in selected],
         cwd=REPOSITORY,
         env={**os.environ, "ARRESTER_SPOOL": str(folder / "spool"), "REDIS_URL": ""},
         capture_output=True,
@@ -49,6 +56,12 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     assert done.returncode == 0, done.stderr[-5_000:]
     _, *parts = re.split(rf"^.*?{BEGIN}", done.stderr, flags=re.MULTILINE)
     return dict(part.split("\n", 1) for part in parts)
+
+
+def in_scenes(*names: str, long: Sequence[str] = ()) -> pytest.MarkDecorator:
+    """Run a test with the logs of these scenes; of `long` in `make test-long`."""
+    rare = [pytest.param(name, marks=pytest.mark.long) for name in long]
+    return pytest.mark.parametrize("scene", [*names, *rare])
 
 
 def of_spark(text: str) -> dict[tuple[str, str], int]:
@@ -65,25 +78,28 @@ def ours(text: str) -> Lines:
     return [(level, line) for level, line in lines if NO_SERVER not in line]
 
 
-def test_a_healthy_run_prints_neither_warnings_nor_errors(log: dict[str, str]) -> None:
-    assert of_spark(log["healthy"]) == START
-    assert ours(log["healthy"]) == [STOPS]
-    assert log["healthy"].count(NO_SERVER) == 1
+@in_scenes("healthy")
+def test_a_healthy_run_prints_neither_warnings_nor_errors(log: dict[str, str], scene: str) -> None:
+    assert of_spark(log[scene]) == START
+    assert ours(log[scene]) == [STOPS]
+    assert log[scene].count(NO_SERVER) == 1
 
 
-@pytest.mark.parametrize("step", ["native step", "python step"])
-@pytest.mark.parametrize("sink", ["file sink", "foreachBatch"])
-def test_a_failed_record_prints_our_lines_only(log: dict[str, str], step: str, sink: str) -> None:
-    text = log[f"{step}, {sink}"]
-    assert of_spark(text) == START
-    assert ours(text) == [
+@in_scenes(
+    "native step, file sink",
+    "python step, foreachBatch",
+    long=["native step, foreachBatch", "python step, file sink"],
+)
+def test_a_failed_record_prints_our_lines_only(log: dict[str, str], scene: str) -> None:
+    assert of_spark(log[scene]) == START
+    assert ours(log[scene]) == [
         ("INFO", f"pipeline 'lines', batch 1: {REPEATED}"),
         ("WARNING", SKIPPED),
         STOPS,
     ]
 
 
-@pytest.mark.parametrize("scene", ["data source v2", "other tasks killed"])
+@in_scenes("other tasks killed", long=["data source v2"])
 def test_no_form_of_an_aborted_write_prints_lines_of_spark(log: dict[str, str], scene: str) -> None:
     assert of_spark(log[scene]) == START
     assert ours(log[scene]) == [
@@ -93,36 +109,41 @@ def test_no_form_of_an_aborted_write_prints_lines_of_spark(log: dict[str, str], 
     ]
 
 
-def test_a_pause_and_a_resume_print_our_lines_only(log: dict[str, str]) -> None:
-    assert of_spark(log["pause"]) == START
-    assert [level for level, _ in ours(log["pause"])] == ["INFO", "WARNING"]
+@in_scenes("pause")
+def test_a_pause_and_a_resume_print_our_lines_only(log: dict[str, str], scene: str) -> None:
+    assert of_spark(log[scene]) == START
+    assert [level for level, _ in ours(log[scene])] == ["INFO", "WARNING"]
     assert of_spark(log["resume"]) == {}
     assert ours(log["resume"]) == [STOPS]
 
 
-def test_a_restart_of_the_query_is_no_error(log: dict[str, str]) -> None:
-    assert of_spark(log["restart"]) == {key: 2 * n for key, n in START.items()}
-    assert [level for level, _ in ours(log["restart"])] == ["INFO", "WARNING", "INFO"]
+@in_scenes(long=["restart"])
+def test_a_restart_of_the_query_is_no_error(log: dict[str, str], scene: str) -> None:
+    assert of_spark(log[scene]) == {key: 2 * n for key, n in START.items()}
+    assert [level for level, _ in ours(log[scene])] == ["INFO", "WARNING", "INFO"]
 
 
-@pytest.mark.parametrize("scene", ["shutdown in a micro-batch", "shutdown in a write"])
+@in_scenes("shutdown in a write", long=["shutdown in a micro-batch"])
 def test_a_shutdown_is_no_error(log: dict[str, str], scene: str) -> None:
     assert of_spark(log[scene]) == START
     assert {level for level, _ in ours(log[scene])} <= {"INFO", "WARNING"}
 
 
-def test_a_superseded_run_ends_with_one_warning(log: dict[str, str]) -> None:
-    assert of_spark(log["superseded"]) == START
-    assert [level for level, _ in ours(log["superseded"])] == ["WARNING", "INFO", "INFO"]
+@in_scenes(long=["superseded"])
+def test_a_superseded_run_ends_with_one_warning(log: dict[str, str], scene: str) -> None:
+    assert of_spark(log[scene]) == START
+    assert [level for level, _ in ours(log[scene])] == ["WARNING", "INFO", "INFO"]
 
 
-def test_the_end_of_an_available_now_run_is_no_error(log: dict[str, str]) -> None:
-    assert of_spark(log["availableNow"]) == START
-    assert [level for level, _ in ours(log["availableNow"])] == ["INFO", "INFO"]
+@in_scenes(long=["availableNow"])
+def test_the_end_of_an_available_now_run_is_no_error(log: dict[str, str], scene: str) -> None:
+    assert of_spark(log[scene]) == START
+    assert [level for level, _ in ours(log[scene])] == ["INFO", "INFO"]
 
 
-def test_errors_of_an_authors_own_write_are_printed(log: dict[str, str]) -> None:
-    loggers = {logger for level, logger in of_spark(log["broken sink"]) if level == "ERROR"}
+@in_scenes("broken sink")
+def test_errors_of_an_authors_own_write_are_printed(log: dict[str, str], scene: str) -> None:
+    loggers = {logger for level, logger in of_spark(log[scene]) if level == "ERROR"}
     # Spark 3.5 has no line of `Utils`.
     assert loggers | {"Utils"} == {
         "Executor",
@@ -131,5 +152,5 @@ def test_errors_of_an_authors_own_write_are_printed(log: dict[str, str]) -> None
         "TaskSetManager",
         "Utils",
     }
-    assert "the sink is broken" in log["broken sink"]
-    assert "ERROR" in {level for level, _ in ours(log["broken sink"])}
+    assert "the sink is broken" in log[scene]
+    assert "ERROR" in {level for level, _ in ours(log[scene])}
