@@ -108,6 +108,10 @@ class FailureSet:
         """The records as a frame; on the driver and in one partition if they are few."""
         return to_driver(self.compact).coalesce(1) if self.is_small else self.compact
 
+    def at_driver(self) -> FailureSet:
+        """Return the records collected by one job, if they are few."""
+        return replace(self, compact=self.records)
+
     @property
     def rows(self) -> DataFrame:
         """The failed records with their rows."""

@@ -41,12 +41,14 @@ from arrester.agents.sink.stage import (
     UndeliveredRows,
     with_all_failed,
     with_failures,
+    with_few_failures,
 )
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.jvm.problems import problem_of
 from arrester.agents.spark.local_checkpoint import ID, numbered
 from arrester.agents.spark.rows_read import RowsUnread
 from arrester.agents.worker.columns import FILTERED, OUTCOME
+from arrester.controlplane.domain.error_policy.exception_identity import Cause
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
 from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
@@ -77,9 +79,10 @@ class _Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FailedCall:
-    """A call that failed, after all retries with the same rows."""
+    """A call that failed, after all retries with the same rows, or would fail."""
 
-    raised: BaseException
+    #: None if the call was not made.
+    raised: BaseException | None
     problem: Problem
     #: The rejected records; if none is known, one answer for all records.
     outcome: Sequence[RejectedRecord] | Answer
@@ -118,7 +121,8 @@ class BatchWriter(SinkStage):
         probe = cache(lambda: self._probe(table))
         call = _Call(evaluated=evaluated, held=held, number=number, probe=probe, table=table)
         try:
-            while (failed := self._write(call)) is not None:
+            failed = self._would_fail(call) or self._write(call)
+            while failed is not None:
                 undelivered = self._undelivered(failed, call, reported)
                 if undelivered is None:
                     return
@@ -135,6 +139,7 @@ class BatchWriter(SinkStage):
                     return
                 if table is not None:
                     table.leave_out(self._left_out(call).select(ID))
+                failed = self._write(call)
         finally:
             # The caller releases the first one.
             if call.evaluated is not evaluated:
@@ -174,6 +179,19 @@ class BatchWriter(SinkStage):
         """Whether a call that raises leaves nothing visible."""
         return self._sink.is_atomic(self.pipeline.source.sparkSession)
 
+    def _would_fail(self, call: _Call) -> _FailedCall | None:
+        """Return the failure of a call if constraints of the table are known to refuse records.
+
+        This takes less time than a write that fails.
+        """
+        refused = call.probe().violating(call.evaluated, call.is_held)
+        now_ms = self.rules.now_ms()
+        attempts = Attempts(made=1, started_ms=now_ms, now_ms=now_ms)
+        causes = {each.problem.cause for each in refused}
+        if not refused or not all(self._is_answered(self._attempt(c, attempts)) for c in causes):
+            return None
+        return _FailedCall(raised=None, problem=refused[0].problem, outcome=refused)
+
     def _write(self, call: _Call) -> _FailedCall | None:
         """Call the sink until it returns or no retry is left."""
         more = () if call.table is None else (ID,)
@@ -211,13 +229,7 @@ class BatchWriter(SinkStage):
 
         Here one failure represents all records. Afterwards each is counted in its task.
         """
-        failure = FailedAttempt(
-            stage=StageKind.PRODUCE,
-            cause=problem.cause,
-            attempts=attempts,
-            task=None if self.pipeline.task is None else "*",
-            position=0,
-        )
+        failure = self._attempt(problem.cause, attempts)
         if self._is_answered(failure):
             # The probe comes first: if it passes without some records, these are bad, and there is
             # no outage.
@@ -252,6 +264,16 @@ class BatchWriter(SinkStage):
             raise SinkFailed(raised, handler_fault=fault) from raised
         return Answer(outcome.response.value)
 
+    def _attempt(self, cause: Cause, attempts: Attempts) -> FailedAttempt:
+        """Return a failed attempt of the sink."""
+        return FailedAttempt(
+            stage=StageKind.PRODUCE,
+            cause=cause,
+            attempts=attempts,
+            task=None if self.pipeline.task is None else "*",
+            position=0,
+        )
+
     def _is_answered(self, failure: FailedAttempt) -> bool:
         """Whether a handler or a declared answer decides: the failure is not retried, nor FATAL."""
         policy = self.policy.policy
@@ -276,7 +298,12 @@ class BatchWriter(SinkStage):
         if not isinstance(outcome, Answer):
             rows = rejected_rows(self.pipeline.source.sparkSession, outcome, policy.policy)
             splits = may_split_records(self.pipeline.steps)
-            batch = with_failures(call.evaluated, call.is_held, rows, self.number, splits=splits)
+            if splits or any(each.position is None for each in outcome):
+                batch = with_failures(
+                    call.evaluated, call.is_held, rows, self.number, splits=splits
+                )
+            else:
+                batch = with_few_failures(call.evaluated, call.is_held, rows, self.number)
             # No rows are written under this number yet, so no later record precedes a failed one.
             progress = SinkProgress(stopped=F.lit(True), not_sent=never)
             return self.decide(batch, policy, reported, progress, raised=failed.raised)

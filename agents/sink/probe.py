@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from operator import itemgetter
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -44,7 +45,8 @@ from arrester.agents.spark.errors import (
 from arrester.agents.spark.job_attempts import AttemptFailed, run_job, with_row_counter
 from arrester.agents.spark.jvm.causes import java_exception_of
 from arrester.agents.spark.jvm.problems import problem_of, problem_of_job
-from arrester.agents.spark.local_checkpoint import ID, numbered
+from arrester.agents.spark.jvm.stored_rows import to_driver
+from arrester.agents.spark.local_checkpoint import ID, limit_per_partition, numbered
 from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,
@@ -64,6 +66,12 @@ _log = logging.getLogger("arrester.thread")
 
 #: The most refused rows of one call that are found on the driver.
 _REFUSED_ROWS: Final = 20_000
+
+
+#: The row of a record, and the record.
+_PLACE: Final = (ID, TASK, ENTRY, POSITION)
+#: In place of the failure of a sink that was not called.
+_NOT_TRIED: Final = Problem(exception_class="", message="")
 
 
 class ProbeExited(ArresterError):
@@ -146,10 +154,7 @@ class SinkProbe:
             return []
         name = self._pipeline.name
         _log.info("pipeline %r: the sink failed; probing for rejected records", name)
-        rows = evaluated.frame
-        if ID not in rows.columns:
-            rows = numbered(rows)
-        passed = rows.where(F.col(OUTCOME).isNull() & ~is_held)
+        passed = _passed(evaluated, is_held)
         try:
             with self._cancelled_on_stop():
                 records = self._violating(passed, problem) or self._refused(passed, problem)
@@ -165,6 +170,22 @@ class SinkProbe:
             self._scratch.clear()
         rejected = str(len(records)) if records else "none, its probe passes"
         _log.info("pipeline %r: records rejected by the sink: %s", name, rejected)
+        return records
+
+    def violating(self, evaluated: Evaluated, is_held: Column) -> list[RejectedRecord]:
+        """Return the records that violate known constraints of the table, before a write.
+
+        Empty if the table has none that are known, or if they cannot be read.
+        """
+        try:
+            with self._cancelled_on_stop():
+                records = self._violating(_passed(evaluated, is_held), _NOT_TRIED)
+        except NoSingleRecord as exc:
+            _log.debug("pipeline %r: %s", self._pipeline.name, exc)
+            return []
+        if records:
+            message = "pipeline %r: records that the table would refuse: %s"
+            _log.info(message, self._pipeline.name, len(records))
         return records
 
     def _log_reason(self, exc: NoSingleRecord | StepFailed) -> None:
@@ -187,17 +208,16 @@ class SinkProbe:
         """Return the records that violate known constraints of the table, by one job."""
         if self._lakehouse is None or self._pipeline.final_transform is not None:
             return []
-        rows = with_columns_named(passed, [ID, *self._pipeline.columns])
+        rows = with_columns_named(passed, [*_PLACE, *self._pipeline.columns])
         try:
-            refused = self._lakehouse.refused(rows).select(ID, *REASON)
-            found = refused.limit(_REFUSED_ROWS + 1).collect()
+            refused = self._lakehouse.refused(rows).select(*_PLACE, *REASON)
+            found = limit_per_partition(refused, _REFUSED_ROWS + 1).collect()
         except Exception as exc:  # of Spark, the table or its store: none of a record
             raise NoSingleRecord("the constraints of the table cannot be read", exc) from exc
         if len(found) > _REFUSED_ROWS:
             why = f"the table refuses more than {_REFUSED_ROWS:,} of its rows"
             raise NoSingleRecord(why, ArresterError(why))
-        problems = {row[ID]: _violation(row) for row in found}
-        return self._records_of(passed, problems, problem)
+        return self._records_at(found, {row[ID]: _violation(row) for row in found}, problem)
 
     def _refused(self, passed: DataFrame, problem: Problem) -> list[RejectedRecord] | None:
         """Return the records that the table refuses; None if the database cannot find them.
@@ -224,9 +244,15 @@ class SinkProbe:
         self, passed: DataFrame, problems: Mapping[int, Problem], problem: Problem
     ) -> list[RejectedRecord]:
         """Return the records of rows with these ids, with the problems of the rows."""
-        places = passed.where(F.col(ID).isin(list(problems))).select(ID, TASK, ENTRY, POSITION)
+        rows = passed.where(F.col(ID).isin(list(problems))).select(*_PLACE)
+        return self._records_at(rows.collect(), problems, problem)
+
+    def _records_at(
+        self, rows: Sequence[Row], problems: Mapping[int, Problem], problem: Problem
+    ) -> list[RejectedRecord]:
+        """Return the records of rows, in their order, with the problems of the rows by ID."""
         records: dict[tuple[object, ...], RejectedRecord] = {}
-        for row in places.orderBy(ID).collect():
+        for row in sorted(rows, key=itemgetter(ID)):
             record = self._record_at(row, problems[row[ID]], problem)
             # Several rows of a record may be refused.
             records.setdefault((record.task, record.entry, record.position), record)
@@ -304,6 +330,13 @@ class SinkProbe:
         return self._policy.table.classify(problem.cause).kind
 
 
+def _passed(evaluated: Evaluated, is_held: Column) -> DataFrame:
+    """Return the rows for the sink with their IDs."""
+    rows = evaluated.frame
+    rows = rows if ID in rows.columns else numbered(rows)
+    return rows.where(F.col(OUTCOME).isNull() & ~is_held)
+
+
 def _violation(row: Row) -> Problem:
     """Return the problem of a row that violates a constraint of its table."""
     name, condition = row[EXCEPTION_CLASS], row[CONDITION]
@@ -321,4 +354,4 @@ def rejected_rows(
         (each.task, each.entry, each.position, error_row(each.problem, policy), 0)
         for each in records
     ]
-    return F.broadcast(spark.createDataFrame(rows, schema))
+    return F.broadcast(to_driver(spark.createDataFrame(rows, schema)))

@@ -21,6 +21,7 @@ from arrester.agents.decisions.policies import StagePolicy
 from arrester.agents.decisions.rules import FailureRules, SelfHealing
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures.aggregate import Coordinates
+from arrester.agents.failures.failure_set import FailureSet
 from arrester.agents.journal.scratch import Scratch
 from arrester.agents.spark.errors import Problem, error_column, error_row
 from arrester.agents.spark.jvm.problems import problem_of_job
@@ -170,13 +171,33 @@ def with_failures(
     `results` has TASK, ENTRY, POSITION, ERROR and RETRIES; a record without an error passed.
     `splits`: the row that represents a record may be none of its rows for the sink.
     """
+    frame = _with_results(evaluated.frame, is_held, results, number)
+    return _checkpointed(make_atomic(frame) if splits else frame, number)
+
+
+def with_few_failures(
+    evaluated: Evaluated, is_held: Column, results: DataFrame, number: int
+) -> Evaluated:
+    """Return the batch like `with_failures`, without a further local checkpoint of its rows.
+
+    Each record is one row, and `results` has at most some thousand records.
+    """
+    frame = _with_results(evaluated.frame, is_held, results, number)
+    failures = FailureSet.of(frame, failed=0).at_driver()
+    return Evaluated(
+        rows=frame, failed=len(failures.on_driver), collected_failures=failures, blocks=()
+    )
+
+
+def _with_results(frame: DataFrame, is_held: Column, results: DataFrame, number: int) -> DataFrame:
+    """Return the rows, in which records of `results` have their errors as of stage `number`."""
     renamed = results.select(*[F.col(name).alias(other) for name, other in _RESULT_NAMES.items()])
     is_same_record = [
         F.col(name).eqNullSafe(F.col(_RESULT_NAMES[name])) for name in (TASK, ENTRY, POSITION)
     ]
     passed = F.col(OUTCOME).isNull() & ~is_held
     error = F.col(_RESULT_NAMES[ERROR])
-    frame = evaluated.frame.join(renamed, [*is_same_record, passed], "left").withColumns(
+    marked = frame.join(renamed, [*is_same_record, passed], "left").withColumns(
         {
             OUTCOME: F.when(passed & error.isNotNull(), F.lit(number)).otherwise(
                 _as_decided(is_held)
@@ -185,8 +206,7 @@ def with_failures(
             RETRIES: F.coalesce(F.col(_RESULT_NAMES[RETRIES]), F.lit(0)),
         }
     )
-    frame = frame.drop(*_RESULT_NAMES.values())
-    return _checkpointed(make_atomic(frame) if splits else frame, number)
+    return marked.drop(*_RESULT_NAMES.values())
 
 
 def _as_decided(is_held: Column) -> Column:
