@@ -3,6 +3,8 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 STAMP := .venv/.stamp
+AUDIT := .venv/.audit-stamp
+PRODUCT := agents arrester cli controlplane dashboard examples migrations manage.py
 ARGS ?=
 SMOKE := 3.5 4.0
 # Java archives for the tests: a Kafka broker, a schema registry, the driver of PostgreSQL, and what Spark
@@ -20,7 +22,7 @@ export PYTHONUNBUFFERED := 1
 # Spark's Python workers are to be the same Python as the driver.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
-.PHONY: help up demo test test-long test-parts test-cluster trips conformance smoke matrix mutants chaos-fold truth docs lint check bench screenshots requirements clean
+.PHONY: help up demo test test-long test-parts test-cluster trips conformance smoke matrix mutants chaos-fold truth audit fuzz docs lint check bench screenshots requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,6 +80,16 @@ chaos-fold: $(STAMP)  ## kill workers and PostgreSQL at random while events come
 
 truth: $(STAMP)  ## compare the numbers that pages, REST and metrics of the running product show
 	@$(PY) -m tests.truth
+
+$(AUDIT): $(STAMP) requirements/audit.txt
+	@.venv/bin/uv pip install --quiet --python $(PY) --require-hashes -r requirements/audit.txt && touch $@
+
+audit: $(AUDIT)  ## known vulnerabilities of the dependencies, and unsafe code
+	.venv/bin/bandit --quiet --configfile pyproject.toml --severity-level medium --recursive $(PRODUCT)
+	for file in agents kafka server; do .venv/bin/pip-audit --disable-pip --requirement requirements/$$file.txt || exit; done
+
+fuzz: $(AUDIT)  ## random bytes for what reads events, heartbeats and commands (ARGS=-max_total_time=600)
+	@$(PY) -m tests.fuzz_wire_decoder -max_len=100000 -max_total_time=60 -artifact_prefix=build/ $(ARGS)
 
 docs: $(STAMP)  ## build the documentation site into build/site, with strict links
 	$(PY) -m mkdocs build --quiet --strict

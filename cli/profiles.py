@@ -49,7 +49,7 @@ def load() -> Profiles:
         )
     try:
         return msgspec.json.decode(content, type=Profiles)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise InvalidInput(f"profile file {path} is not valid: {error}") from None
 
 

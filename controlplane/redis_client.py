@@ -76,7 +76,7 @@ def decode_json(value: bytes | str | None, type: type[T]) -> T | None:
     """Return a value of Redis, decoded; None if it is missing or invalid."""
     try:
         return None if value is None else msgspec.json.decode(value, type=type)
-    except msgspec.DecodeError:
+    except ValueError:  # also of invalid UTF-8
         return None
 
 

@@ -11,6 +11,7 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures.aggregate import FailureSummary
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.spark.errors import Problem
+from arrester.agents.spark.worker_tracebacks import MESSAGE_CHARACTERS
 from arrester.controlplane.domain.events import Failure
 from arrester.controlplane.domain.identity.fingerprint import fingerprint
 
@@ -69,12 +70,13 @@ def failure_of(each: FailedRecord) -> Failure:
 
 
 def failure_at(stage: str, problem: Problem) -> Failure:
-    """Return a problem of a stage as a failure."""
+    """Return a problem of a stage as a failure, with a message that the server accepts."""
+    message = problem.message[:MESSAGE_CHARACTERS]
     return Failure(
         stage=stage,
         exception_class=problem.exception_class,
         condition=problem.condition,
-        message=problem.message,
+        message=message,
         frame=problem.frame,
         attempts=problem.attempts,
         fingerprint=fingerprint(
@@ -82,7 +84,7 @@ def failure_at(stage: str, problem: Problem) -> Failure:
             exception_class=problem.exception_class,
             condition=problem.condition,
             frame=problem.frame,
-            message=problem.message,
+            message=message,
         ),
     )
 

@@ -112,7 +112,7 @@ class JournalFiles:
         content = self._files.read(f"{FOLDER}/{name}")
         try:
             return None if content is None else decoder.decode(content)
-        except msgspec.DecodeError as exc:
+        except ValueError as exc:
             path = f"{self._files.root}/{FOLDER}/{name}"
             raise JournalDamaged(f"{path} cannot be read: {exc}") from exc
 

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from uuid import UUID
 
-import msgspec
-
 from arrester.agents.transport.redis_client import BLOCK_SECONDS, RedisClient
 from arrester.controlplane.domain.errors import RedisUnavailable
 from arrester.controlplane.domain.events import CommandIssued, CommandKind
@@ -95,7 +93,7 @@ class CommandPoller:
         for id, body in entries:
             try:
                 command = command_codec.decode_command(body)
-            except (msgspec.DecodeError, ValueError) as exc:
+            except ValueError as exc:
                 self.malformed += 1
                 log.warning("entry %s of the command stream is invalid: %s", id, exc)
             else:

@@ -85,7 +85,8 @@ class Home:
         short = len(os.fsencode(folder / POSTGRES_SOCKET)) <= SOCKET_PATH_BYTES
         if short and reachable_by_service_account(self.path):
             return folder
-        return Path("/tmp") / f"arrester-{os.geteuid()}-{self._digest}"
+        # Another user's folder of this name is refused at the start.
+        return Path("/tmp") / f"arrester-{os.geteuid()}-{self._digest}"  # nosec B108
 
     @property
     def _digest(self) -> str:

@@ -83,6 +83,6 @@ def _queued(redis: redis_client.Redis) -> set[bytes]:
     for text in messages:
         try:
             ids.add(msgspec.json.decode(text, type=_Message).headers.id.encode())
-        except msgspec.DecodeError:
+        except ValueError:
             continue
     return ids

@@ -24,7 +24,7 @@ def decode_body(bodies: bytes, index: int) -> Body | None:
     raws = _bodies(bodies)
     try:
         return _unpack_body.decode(raws[index]) if index < len(raws) else None
-    except (msgspec.DecodeError, RecursionError) as exc:
+    except (ValueError, RecursionError) as exc:
         raise MalformedBatch(f"not a packed body: {exc}") from exc
 
 
@@ -44,5 +44,5 @@ def without_body(bodies: bytes, index: int) -> bytes:
 def _bodies(bodies: bytes) -> list[msgspec.Raw]:
     try:
         return _unpack_list.decode(inflated(bodies)[0])
-    except msgspec.DecodeError as exc:
+    except ValueError as exc:
         raise MalformedBatch(f"not a packed list of bodies: {exc}") from exc

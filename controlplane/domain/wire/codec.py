@@ -44,7 +44,6 @@ _unpack_event = msgspec.msgpack.Decoder(Event)
 _unpack_elements = msgspec.msgpack.Decoder(list[Event | FailedRecords])
 #: Raised for invalid bytes or values.
 _DECODE_ERRORS = (
-    msgspec.DecodeError,
     ValueError,
     TypeError,
     LookupError,
@@ -222,7 +221,7 @@ def decode_batch(packed: bytes) -> list[Event | UnreadableEvent]:
         raws = chain.from_iterable(map(_expand_columns, each_head(heads)))
         bodies = each_value(inflated(rest)[0]) if rest else []
         return [decode_event(raw) for raw in map(_with_body, raws, chain(bodies, repeat(NO_BODY)))]
-    except (msgspec.DecodeError, RecursionError) as exc:
+    except (ValueError, RecursionError) as exc:
         raise MalformedBatch(f"not a packed list of events: {exc}") from exc
 
 
@@ -249,7 +248,7 @@ def _with_body(head: msgspec.Raw, body: msgspec.Raw) -> bytes:
         return bytes(head)
     try:
         return _pack.encode(_unpack_map.decode(head) | {"body": body})
-    except msgspec.DecodeError:
+    except ValueError:
         # Not a map, so not an event: its reader reports why.
         return bytes(head)
 
@@ -263,7 +262,7 @@ def decode_event(packed: bytes) -> Event | UnreadableEvent:
     """Return one event of a batch."""
     try:
         event = _in_utc(_unpack_event.decode(packed))
-    except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as exc:
+    except (ValueError, OverflowError, RecursionError) as exc:
         return UnreadableEvent(raw=packed, reason=str(exc))
     missing = incomplete(event)
     return event if missing is None else UnreadableEvent(raw=packed, reason=missing)

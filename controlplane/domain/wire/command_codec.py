@@ -20,5 +20,5 @@ def encode_command(command: CommandIssued) -> bytes:
 
 
 def decode_command(text: bytes) -> CommandIssued:
-    """Return the command in `text`; raises msgspec.DecodeError if it is invalid."""
+    """Return the command in `text`; raises ValueError if it is invalid."""
     return _decoder.decode(text)

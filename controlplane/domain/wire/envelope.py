@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import chain
 from typing import get_args
 
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
     Event,
+    Failure,
     InstanceEvent,
     StateReported,
     TaskEvent,
@@ -23,6 +25,8 @@ SCHEMA_VERSION = 1
 TOKEN = re.compile(r"[!-~]{1,200}")
 #: A longer text is not a token, and not kept whole.
 _LIMIT = 300
+#: The most characters of one text of a failure, which pages show whole. Agents cut messages before.
+TEXT_LIMIT = 20_000
 _NEEDS_RUN = frozenset((*get_args(TaskEvent), *get_args(ThreadEvent), StateReported))
 _NEEDS_INSTANCE = frozenset(get_args(InstanceEvent) + get_args(ThreadEvent))
 
@@ -38,14 +42,24 @@ def incomplete(event: Event) -> str | None:
         return f"{event.type} without an instance"
     if run is not None and (wrong := _invalid_run(run.pipeline[:_LIMIT], run.checkpoint[:_LIMIT])):
         return wrong
-    if isinstance(data, StateReported):
-        failures = (each.failure for each in data.tasks if each.failure is not None)
-        return next(
-            filter(None, (_invalid_fingerprint(each.fingerprint[:_LIMIT]) for each in failures)),
-            None,
-        )
-    failure = getattr(data, "failure", None)
-    return None if failure is None else _invalid_fingerprint(failure.fingerprint[:_LIMIT])
+    parts = data.tasks if isinstance(data, StateReported) else (data,)
+    failures = [getattr(each, "failure", None) for each in parts]
+    wrongs = (_invalid_failure(each) for each in failures if each is not None)
+    return next(filter(None, wrongs), None)
+
+
+def _invalid_failure(failure: Failure) -> str | None:
+    texts = (
+        failure.stage,
+        failure.exception_class,
+        failure.condition,
+        failure.message,
+        failure.frame,
+    )
+    longest = max(len(text or "") for text in texts)
+    if longest > TEXT_LIMIT:
+        return f"a failure has a text of {longest:,} characters; at most {TEXT_LIMIT:,} are allowed"
+    return _invalid_fingerprint(failure.fingerprint[:_LIMIT])
 
 
 @lru_cache(maxsize=10_000)
@@ -68,10 +82,12 @@ def _invalid_run(pipeline: str, checkpoint: str) -> str | None:
 
 def is_complete(failed: FailedRecords) -> bool:
     """Return whether all events of the columns are complete."""
-    run = failed.run
+    run, kinds = failed.run, chain.from_iterable(failed.kinds)
+    texts = chain(failed.messages, failed.frames, kinds)
     return (
         failed.is_consistent()
         and _invalid_run(run.pipeline[:_LIMIT], run.checkpoint[:_LIMIT]) is None
+        and max(len(text or "") for text in texts) <= TEXT_LIMIT
         and max(map(len, failed.fingerprints)) < _LIMIT
         and not any(map(_invalid_fingerprint, failed.fingerprints))
     )

@@ -32,7 +32,7 @@ def each_head(heads: bytes) -> list[msgspec.Raw]:
     """Return the packed heads of a batch, at most BATCH_EVENTS_LIMIT events.
 
     They are counted before any of them is made. Raises MalformedBatch for more, and
-    msgspec.DecodeError if it is not a list.
+    ValueError if it is not a list.
     """
     raws = each_value(heads)
     if sum(_longest(raw) if is_columns(raw) else 1 for raw in raws) > BATCH_EVENTS_LIMIT:

@@ -203,7 +203,7 @@ def expand_stored(stored: Iterable[Stored]) -> Iterator[StoredEvent]:
 def decode_unchecked(packed: bytes | msgspec.Raw) -> FailedRecords:
     """Return packed columns with unchecked values.
 
-    Raises msgspec.DecodeError if they are not columns.
+    Raises ValueError if they are not columns.
     """
     values: Iterable[Any] = _unpack.decode(packed)
     failed = FailedRecords(*values)

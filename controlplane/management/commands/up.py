@@ -162,7 +162,8 @@ class Command(BaseCommand):
         deadline = time.monotonic() + WEB_START_SECONDS
         while time.monotonic() < deadline:
             try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5).close()
+                url = f"http://127.0.0.1:{port}/healthz"
+                urllib.request.urlopen(url, timeout=5).close()  # nosec B310
                 return
             except urllib.error.HTTPError:
                 return

@@ -97,7 +97,16 @@ def changed(event: Event, **changes: Any) -> Event:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"position": 2**63}, {"fingerprint": "not a token"}, {"key": 7}, {"message": None}]
+    "changes",
+    [
+        {"position": 2**63},
+        {"fingerprint": "not a token"},
+        {"key": 7},
+        {"message": None},
+        {"message": "m" * 20_001},
+        {"frame": "f" * 20_001},
+        {"exception_class": "C" * 20_001},
+    ],
 )
 def test_an_invalid_event_among_columns_affects_no_other(changes: dict[str, Any]) -> None:
     events = [histories.failed(position) for position in range(6)]
@@ -265,6 +274,12 @@ def test_an_event_with_an_unknown_field_is_quarantined(field: str) -> None:
                 TaskPaused(task="JFK", position=1, failure=replace(FAILURE, fingerprint=""))
             ),
             "fingerprint ''",
+        ),
+        (
+            histories.event(
+                TaskPaused(task="JFK", position=1, failure=replace(FAILURE, message="m" * 20_001))
+            ),
+            "a failure has a text of 20,001 characters; at most 20,000 are allowed",
         ),
     ],
 )
