@@ -11,9 +11,17 @@ from django.conf import settings
 from msgspec.structs import replace
 from redis import Redis
 
-from arrester.controlplane import actions, queries, reachability, redis_client, tasks
+from arrester.controlplane import (
+    actions,
+    heartbeats,
+    queries,
+    reachability,
+    redis_client,
+    tasks,
+)
+from arrester.controlplane.celery import DRAINS
 from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import drain, drain_requests
 from arrester.controlplane.management.commands import wake
 from tests import histories
 from tests.controlplane import streams
@@ -105,3 +113,21 @@ def test_an_outage_ends_the_round(folded: Redis, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(redis_client.RedisError) as away:
             operation()
         assert not isinstance(away.value, redis_client.ResponseError)
+
+
+@pytest.mark.parametrize("value", [b"{}", b'{"status": "\xff"}', b"\xff", b"[" * 10_000])
+def test_an_invalid_heartbeat_is_one_without_content(redis: Redis, value: bytes) -> None:
+    instance = uuid4()
+    redis.set(redis_keys.heartbeat("alpha", instance), value, ex=redis_keys.LOST_AFTER_SECONDS)
+    assert heartbeats.read([("alpha", instance)])[instance].heartbeat is None
+    assert heartbeats.with_heartbeat("alpha", [instance]) == {instance}
+
+
+def test_an_invalid_message_of_the_queue_hides_no_other(redis: Redis) -> None:
+    message = drain_requests.claim("alpha")
+    for text in (b'{"headers": {"id": "\xff"}}', msgspec.json.encode({"headers": {"id": message}})):
+        redis.lpush(DRAINS, text)
+    redis.persist(redis_keys.pending_drain("alpha"))
+    drain_requests.unrequested(["alpha"])
+    # The key of a queued message is renewed.
+    assert redis.ttl(redis_keys.pending_drain("alpha")) > 0
