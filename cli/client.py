@@ -18,6 +18,8 @@ from arrester.cli.exit_codes import InvalidInput, Refused, Unreachable
 TIMEOUTS = (5, 60)
 #: Attempts of a request without an answer: each request may be repeated, since acts have ids.
 ATTEMPTS, DELAY_SECONDS = 3, 1.0
+#: The longest wait that a server may ask for.
+RETRY_SECONDS = 60.0
 #: The most rows of a page.
 PAGE = 500
 Json = Any
@@ -92,6 +94,12 @@ class Client:
             except requests.RequestException as error:
                 raise InvalidInput(f"{self.connection.url}: {error}") from None
             else:
+                if response.status_code == 429 and delay is not None:
+                    # Above the limit of requests; the server names the time.
+                    time.sleep(
+                        min(float(response.headers.get("Retry-After", delay)), RETRY_SECONDS)
+                    )
+                    continue
                 if response.status_code < 500:
                     return _json(self.connection, response)
                 unreachable = _detail(self.connection, response)
@@ -119,8 +127,8 @@ def _json(connection: Connection, response: requests.Response) -> Json:
         where = f"of profile {connection.profile!r}" if connection.profile else "given"
         raise InvalidInput(
             f"the token {where} (…{connection.token[-4:]}) is not valid at {connection.url};"
-            " allowed: the current token of an active account. Create one on Settings, then run"
-            " `arrester login`"
+            " allowed: a token of an active account that has not expired. Create one on Settings,"
+            " then run `arrester login`"
         )
     if status in (301, 302, 307, 308):
         raise InvalidInput(

@@ -36,6 +36,7 @@ SERVER_COMMANDS: dict[str, str] = {
     "up": "Run the product on this machine until Ctrl-C.",
     "migrate": "Create or upgrade the tables.",
     "bootstrap": "Create the first users.",
+    "create_token": "Create a REST token of any account.",
     "open": "Register an application before its first start.",
     "demo": "Open the demo application again.",
     "wake": "Run the process that requests folds of new events.",

@@ -65,8 +65,8 @@ def checked_url(url: str) -> str:
 def checked_token(token: str) -> str:
     """Return a token that a header can contain; raise InvalidInput."""
     token = token.strip()
-    if not token or not token.isascii() or not token.isalnum():
-        raise InvalidInput("token is not allowed; allowed: the token of an account, 40 digits a-f")
+    if not token or not token.isascii() or not token.replace("_", "").isalnum():
+        raise InvalidInput("token is not allowed; allowed: a token of an account, arrester_…")
     return token
 
 

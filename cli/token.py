@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 
-from arrester.cli import output, profiles
-from arrester.cli.client import Json, segment
+from arrester.cli import output
+from arrester.cli.client import Json
 from arrester.cli.exit_codes import InvalidInput, Refused, Unreachable
 from arrester.cli.session import Session, with_session
+
+SCOPES = ("read", "operate")
+DAYS_MAX = 365
 
 
 @click.group()
@@ -20,58 +24,57 @@ def token() -> None:
 @token.command(name="list")
 @with_session
 def list_tokens(session: Session) -> None:
-    """List the own account and when its token was created; for admins all accounts."""
+    """List the tokens of the own account; for admins of all accounts."""
     columns: tuple[output.Column, ...] = (
+        ("ID", "id"),
         ("ACCOUNT", "account"),
-        ("ROLE", "role"),
-        ("TOKEN CREATED", "created_at"),
+        ("NAME", "name"),
+        ("SCOPE", "scope"),
+        ("LAST USED", "last_used_at"),
+        ("EXPIRES", "expires_at"),
     )
     session.print(
         session.client.get("tokens"),
-        lambda rows: output.print_table(rows, columns, empty="no accounts"),
+        lambda rows: output.print_table(rows, columns, empty="no tokens"),
     )
 
 
 @token.command()
-@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@click.argument("name")
+@click.option("--scope", type=click.Choice(SCOPES), default="read", show_default=True)
+@click.option(
+    "--days", type=click.IntRange(1, DAYS_MAX), default=90, show_default=True, help="Until it ends."
+)
+@click.option("--never-expires", is_flag=True, help="Without an end; admins only.")
 @with_session
-def create(session: Session, *, yes: bool) -> None:
-    """Create the token of the own account, which replaces the one before.
-
-    A profile that has the token before is updated. Otherwise the new token is printed once.
-    """
-    _confirm("Replace the token of this account?", yes)
-    connection = session.client.connection
+def create(session: Session, *, name: str, scope: str, days: int, never_expires: bool) -> None:
+    """Create a token of the own account, and print it once."""
+    body: dict[str, Any] = {
+        "name": name,
+        "scope": scope,
+        "days": None if never_expires else days,
+    }
     try:
-        # A repetition with a token that has ended would be refused.
-        created = session.client.post("tokens", {}, repeat=False)
+        # Without an id, a repetition could create a second one.
+        created = session.client.post("tokens", body, repeat=False)
     except Unreachable as error:
         raise Unreachable(
-            f"{error.message} Whether the token was replaced is unknown: if it is not valid any"
-            f" more, create one at {connection.url}/settings"
+            f"{error.message} Whether the token was created is unknown: see `arrester token list`,"
+            " and revoke it there"
         ) from None
-    # First, so that it is not lost with the disk.
-    session.print(created, _show_token)
-    if connection.profile is not None:
-        profile = profiles.Profile(url=connection.url, token=created["token"])
-        path = profiles.save(connection.profile, profile)
-        message = f"arrester: profile {connection.profile!r} in {path} has the new token"
-        click.echo(message, err=True)
+    session.print(created, lambda created: click.echo(created["token"]))
 
 
 @token.command()
-@click.argument("account")
+@click.argument("id", type=int)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @with_session
-def revoke(session: Session, *, account: str, yes: bool) -> None:
-    """End the token of an account: the own one, for admins any."""
-    _confirm(f"Revoke the token of {account}?", yes)
-    session.client.delete(f"tokens/{segment(account)}")
-    session.print({"account": account}, lambda _: click.echo(f"{account} has no token"))
-
-
-def _show_token(created: Json) -> None:
-    click.echo(created["token"])
+def revoke(session: Session, *, id: int, yes: bool) -> None:
+    """Revoke the token with an id of `token list`: an own one, for admins any."""
+    _confirm(f"Revoke token {id}?", yes)
+    session.client.delete(f"tokens/{id}")
+    revoked: Json = {"id": id}
+    session.print(revoked, lambda _: click.echo(f"token {id} is revoked"))
 
 
 def _confirm(question: str, yes: bool) -> None:

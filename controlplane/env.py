@@ -39,7 +39,9 @@ class Environment:
     secret_key: str | None
     debug: bool
     https: bool
+    proxies: int
     allowed_hosts: list[str]
+    session_hours: int
     trusted_origins: list[str]
     log_level: str
     command_expiry_seconds: int
@@ -69,8 +71,10 @@ class Environment:
             secret_key=_secret(variables, "ARRESTER_SECRET_KEY"),
             debug=_flag(variables, "ARRESTER_DEBUG"),
             https=_flag(variables, "ARRESTER_HTTPS"),
+            proxies=_integer(variables, "ARRESTER_PROXIES", 0, minimum=0, maximum=9),
             allowed_hosts=_list(variables, "ARRESTER_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]"),
             trusted_origins=_list(variables, "ARRESTER_TRUSTED_ORIGINS", ""),
+            session_hours=_integer(variables, "ARRESTER_SESSION_HOURS", 12, maximum=8760),
             log_level=_choice(variables, "ARRESTER_LOG_LEVEL", "INFO", LOG_LEVELS),
             command_expiry_seconds=_integer(variables, "ARRESTER_COMMAND_EXPIRY_SECONDS", 900),
             retention_days=_integer(variables, "ARRESTER_RETENTION_DAYS", 30),

@@ -14,6 +14,8 @@ from arrester.controlplane.domain.wire.codec import Heartbeat
 
 #: An entry that waits longer means that the fold is behind.
 BEHIND = timedelta(seconds=5)
+#: A larger difference between the clocks of an instance and the server is reported.
+SKEW_LIMIT = timedelta(seconds=5)
 
 
 class ReceivedHeartbeat(msgspec.Struct, frozen=True, kw_only=True):

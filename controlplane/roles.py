@@ -11,3 +11,10 @@ class Role(StrEnum):
     VIEWER = "viewer"
     OPERATOR = "operator"
     ADMIN = "admin"
+
+
+class TokenScope(StrEnum):
+    """What a REST token may do at most; the role of its account limits it further."""
+
+    READ = "read"
+    OPERATE = "operate"

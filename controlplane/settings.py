@@ -16,7 +16,10 @@ from arrester.controlplane.env import Environment, InvalidSetting
 
 ENVIRONMENT = Environment.read(os.environ)
 # The default servers are the embedded ones of ARRESTER_HOME, whether or not they run.
-_EMBEDDED = embedded.known_urls(ENVIRONMENT.home)
+try:
+    _EMBEDDED = embedded.known_urls(ENVIRONMENT.home)
+except embedded.EmbeddedError as error:
+    raise SystemExit(str(error)) from None
 
 DATABASE_URL = ENVIRONMENT.database_url or _EMBEDDED.database
 MIGRATE_DATABASE_URL = ENVIRONMENT.migrate_database_url or (
@@ -94,7 +97,6 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "rest_framework",
-    "rest_framework.authtoken",
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "arrester.controlplane",
@@ -104,7 +106,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "arrester.controlplane.web.middleware.Compression",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "arrester.controlplane.web.middleware.ContentSecurityPolicy",
+    "arrester.controlplane.web.middleware.ResponseHeaders",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "arrester.controlplane.web.middleware.AllowedHosts",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -116,7 +118,8 @@ ROOT_URLCONF = "arrester.controlplane.urls"
 ASGI_APPLICATION = "arrester.controlplane.web.asgi.application"
 TEMPLATES = [
     {
-        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "BACKEND": "arrester.dashboard.text.invisible.Templates",
+        "NAME": "django",
         "APP_DIRS": True,
         "OPTIONS": {
             "builtins": [
@@ -161,6 +164,8 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 SESSION_ENGINE = "django.contrib.sessions.backends.db"
 SESSION_COOKIE_NAME = "arrester_session"
+# Since the last request of a person: `arrester.dashboard.permissions` extends it.
+SESSION_COOKIE_AGE = ENVIRONMENT.session_hours * 3600
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = ENVIRONMENT.https
 # Probes in the same network request these over plain HTTP.
 SECURE_SSL_REDIRECT = ENVIRONMENT.https
@@ -168,11 +173,13 @@ SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
 SECURE_HSTS_SECONDS = 31_536_000 if ENVIRONMENT.https else 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if ENVIRONMENT.https else None
 X_FRAME_OPTIONS = "DENY"
+# HSTS for subdomains and the preload list are decided by the owner of the domain.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         # The first one determines the WWW-Authenticate header of a 401.
-        "rest_framework.authentication.TokenAuthentication",
+        "arrester.dashboard.rest.authentication.RestTokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
@@ -194,10 +201,12 @@ SPECTACULAR_SETTINGS = {
         "ApplicationStatus": "arrester.controlplane.domain.state.states.ApplicationStatus",
         "CommandKind": "arrester.controlplane.domain.events.CommandKind",
         "CommandStatus": "arrester.controlplane.domain.state.states.CommandStatus",
+        "FailureScope": ["thread", "task"],
         "GroupAct": "arrester.controlplane.domain.state.error_groups.GroupAct",
         "GroupStatus": "arrester.controlplane.domain.state.states.GroupStatus",
         "InstanceStatus": "arrester.controlplane.domain.state.states.InstanceStatus",
         "TaskStatus": "arrester.controlplane.domain.state.states.TaskStatus",
+        "TokenScope": ["read", "operate"],
     },
 }
 
@@ -207,6 +216,15 @@ LOGGING = {
     "formatters": {
         "line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"},
     },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "filters": {
+        "refusals": {"()": "arrester.controlplane.web.log_filter.NoTraceOfRefusals"},
+    },
+    "handlers": {
+        "stderr": {
+            "class": "logging.StreamHandler",
+            "formatter": "line",
+            "filters": ["refusals"],
+        },
+    },
     "root": {"handlers": ["stderr"], "level": ENVIRONMENT.log_level},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from arrester.controlplane.domain.errors import (
     GroupActForbidden,
     InvalidConfiguration,
     InvalidValue,
+    LockedOut,
     MalformedBatch,
     NotFound,
     NotVerified,
@@ -37,6 +39,7 @@ STATUS_CODES: dict[type[ArresterError], int] = {
     GroupActForbidden: 409,
     InvalidConfiguration: 400,
     InvalidValue: 400,
+    LockedOut: 429,
     MalformedBatch: 400,
     NotFound: 404,
     RedisUnavailable: 503,
@@ -59,6 +62,14 @@ def status_code(error: ArresterError) -> int:
     return next(STATUS_CODES[cls] for cls in type(error).__mro__ if cls in STATUS_CODES)
 
 
+def headers(error: ArresterError) -> dict[str, str]:
+    """Return the headers of the response for `error`."""
+    if not isinstance(error, LockedOut):
+        return {}
+    seconds = (error.until - datetime.now(UTC)).total_seconds()
+    return {"Retry-After": str(max(1, math.ceil(seconds)))}
+
+
 def unreachable(method: str | None) -> str:
     """Return the message of a request with this HTTP method that PostgreSQL did not answer."""
     last = reachability.postgres_seen()
@@ -70,7 +81,7 @@ def unreachable(method: str | None) -> str:
 def handle(error: Exception, context: dict[str, Any]) -> Response | None:
     """Convert an exception of a REST view into a response; None results in a 500."""
     if isinstance(error, ArresterError):
-        return Response(_problem(error), status=status_code(error))
+        return Response(_problem(error), status=status_code(error), headers=headers(error))
     if isinstance(error, DataError):
         return Response({"detail": NOT_A_VALUE}, status=400)
     if isinstance(error, OperationalError):

@@ -19,7 +19,8 @@ from django.views.decorators.cache import never_cache
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.roles import Role
-from arrester.dashboard.http_errors import NOT_A_VALUE, status_code, unreachable
+from arrester.dashboard.http_errors import NOT_A_VALUE, headers, status_code, unreachable
+from arrester.dashboard.session import extend
 
 #: Where a request keeps the lengths of the logs.
 POSITIONS = "arrester.positions"
@@ -75,6 +76,7 @@ def for_people(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], Htt
         who = person(request.user)
         if who is None:
             raise PermissionDenied("this account has no role: viewer, operator or admin")
+        extend(request)
         note_positions(request)
         return view(request, who, *args, **kwargs)
 
@@ -106,7 +108,10 @@ def _with_message_pages(
         try:
             return view(request, *args, **kwargs)
         except ArresterError as error:
-            return message_page(request, str(error), status=status_code(error))
+            response = message_page(request, str(error), status=status_code(error))
+            for name, value in headers(error).items():
+                response[name] = value
+            return response
         except DataError:
             return message_page(request, NOT_A_VALUE, status=400)
         except OperationalError:
@@ -149,6 +154,12 @@ def _for_role(
         return view(request, who, *args, **kwargs)
 
     return for_people(guarded)
+
+
+def check_token(who: Person, id: int) -> None:
+    """Raise PermissionDenied for a REST token that the user may not revoke, or that is unknown."""
+    if not who.is_admin and all(each.id != id for each in queries.tokens(who.name)):
+        raise PermissionDenied(NOT_AN_ADMIN)
 
 
 def message_page(request: HttpRequest, text: str, *, status: int) -> HttpResponse:

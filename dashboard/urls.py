@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import URLPattern, include, path, register_converter
 
 from arrester.controlplane.domain.events import CommandKind
@@ -34,6 +33,7 @@ from arrester.dashboard.pages import (
     quarantine,
     search,
     settings,
+    sign_in,
     tasks,
 )
 from arrester.dashboard.permissions import for_everyone
@@ -194,7 +194,10 @@ urlpatterns = [
     path("instances", instances.instances, name="instances"),
     path("settings", settings.settings, name="settings"),
     path("settings/accounts", settings.create, name="create-account"),
-    path("settings/token", settings.create_token, name="create-token"),
+    path("settings/password", sign_in.password, name="password"),
+    path("settings/unlock", settings.unlock, name="unlock"),
+    path("settings/tokens", settings.create_token, name="create-token"),
+    path("settings/tokens/<int:id>/revoke", settings.revoke_token, name="revoke-token"),
     path("settings/accounts/<slug:verb>", settings.change, name="change-account"),
     path("quarantine", quarantine.quarantine, name="quarantine"),
     path("quarantine/<int:number>/put-back", quarantine.requeue, name="put-back"),
@@ -205,12 +208,8 @@ urlpatterns = [
         name="dismiss-entry-dialog",
     ),
     path("live", stream.live, name="live"),
-    path(
-        "login",
-        for_everyone(LoginView.as_view(template_name="dashboard/login.html")),
-        name="login",
-    ),
-    path("logout", for_everyone(LogoutView.as_view()), name="logout"),
+    path("login", for_everyone(sign_in.LogIn.as_view()), name="login"),
+    path("logout", for_everyone(sign_in.LogOut.as_view()), name="logout"),
     path("healthz", health_probes.healthz, name="healthz"),
     path("readyz", health_probes.readyz, name="readyz"),
     path("metrics", metrics.MetricsView.as_view(), name="metrics"),

@@ -40,7 +40,6 @@ class Migration(migrations.Migration):
     dependencies = [
         ("controlplane", "0004_functions"),
         ("auth", "0012_alter_user_first_name_max_length"),
-        ("authtoken", "0004_alter_tokenproxy_options"),
         ("contenttypes", "0002_remove_content_type_name"),
         ("sessions", "0001_initial"),
     ]

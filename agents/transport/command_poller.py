@@ -24,6 +24,9 @@ LATCH_GRACE_SECONDS = 15.0
 #: The server publishes the latch first, then the commands to stop.
 LATCH_MOMENT_SECONDS = 1.0
 FROM_THE_BEGINNING = "0"
+#: The largest difference between clocks that is not logged, and how often they are compared.
+CLOCK_LIMIT_SECONDS = 5.0
+CLOCK_CHECK_SECONDS = 3600.0
 
 
 class CommandPoller:
@@ -53,6 +56,7 @@ class CommandPoller:
         self._started = 0.0
         self._latched_since: float | None = None
         self._must_stop = False
+        self._next_clock_check = 0.0
         self._back_off = BACK_OFF_SECONDS[0]
         #: Invalid entries; each is logged when it is read.
         self.malformed = 0
@@ -71,6 +75,7 @@ class CommandPoller:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
+                self._check_clock()
                 self._check_latch()
                 self._fetch(seconds=BLOCK_SECONDS)
                 self._back_off = BACK_OFF_SECONDS[0]
@@ -101,6 +106,20 @@ class CommandPoller:
                 self._must_stop |= shut_down and self._instance in command.instances
                 self._receive(command, ahead)
             self._after = id
+
+    def _check_clock(self) -> None:
+        """Log once an hour that this host's clock and that of Redis differ."""
+        now = time.monotonic()
+        if now < self._next_clock_check:
+            return
+        self._next_clock_check = now + CLOCK_CHECK_SECONDS
+        ahead = (datetime.now(UTC) - self._redis.server_time()).total_seconds()
+        if abs(ahead) > CLOCK_LIMIT_SECONDS:
+            log.warning(
+                "the clock of this host is %.0f s %s that of Redis, so times on the dashboard are"
+                " wrong; synchronise both by NTP",
+                *(abs(ahead), "ahead of" if ahead > 0 else "behind"),
+            )
 
     def _check_latch(self) -> None:
         now = time.monotonic()

@@ -14,10 +14,8 @@ from arrester.controlplane.actions.accounts import (
     activate_account,
     change_role,
     create_account,
-    create_token,
     deactivate_account,
     reset_password,
-    revoke_token,
 )
 from arrester.controlplane.actions.commands import (
     MAX_TASKS,
@@ -45,6 +43,14 @@ from arrester.controlplane.actions.error_groups import (
     note_on_group,
     note_on_task,
 )
+from arrester.controlplane.actions.logins import (
+    change_own_password,
+    check_not_locked,
+    record_login,
+    record_logout,
+    record_wrong_password,
+    unlock,
+)
 from arrester.controlplane.actions.quarantine import (
     Requeued,
     dismiss,
@@ -55,14 +61,17 @@ from arrester.controlplane.actions.quarantine import (
 from arrester.controlplane.actions.rollouts import advance_rollout, start_rollout
 from arrester.controlplane.actions.test_error import send_test_error
 from arrester.controlplane.actions.timeouts import expect, record_running, watch
+from arrester.controlplane.actions.tokens import NewToken, create_token, revoke_token, use_token
 
 __all__ = [
-    "MAX_GROUPS", "MAX_TASKS", "AccountAct", "ActedOn", "DryRun", "Requeued", "TaskResult",
-    "act_on_group", "act_on_groups", "activate_account", "advance_rollout", "cancel_command",
-    "change_role", "command_application", "command_task", "command_tasks", "create_account",
-    "create_token", "deactivate_account", "dismiss", "dismiss_one", "dry_run", "expect",
-    "issue_command", "note_on_command", "note_on_group", "note_on_task", "open_application",
-    "record_running", "requeue", "requeue_one", "reset_password", "resume_task", "resume_tasks",
-    "revoke_token", "send_test_error", "shut_down_application", "skip_record", "start_application",
-    "start_rollout", "task_id", "watch",
+    "MAX_GROUPS", "MAX_TASKS", "AccountAct", "ActedOn", "DryRun", "NewToken", "Requeued",
+    "TaskResult", "act_on_group", "act_on_groups", "activate_account", "advance_rollout",
+    "cancel_command", "change_own_password", "change_role", "check_not_locked",
+    "command_application", "command_task", "command_tasks", "create_account", "create_token",
+    "deactivate_account", "dismiss", "dismiss_one", "dry_run", "expect", "issue_command",
+    "note_on_command", "note_on_group", "note_on_task", "open_application", "record_login",
+    "record_logout", "record_running", "record_wrong_password", "requeue", "requeue_one",
+    "reset_password", "resume_task", "resume_tasks", "revoke_token", "send_test_error",
+    "shut_down_application", "skip_record", "start_application", "start_rollout", "task_id",
+    "unlock", "use_token", "watch",
 ]  # fmt: skip

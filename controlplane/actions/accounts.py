@@ -1,4 +1,4 @@
-"""Changes of accounts by admins, and own tokens; each is recorded in its own transaction."""
+"""Changes of accounts by admins; each is recorded in its own transaction."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from django.contrib.auth.models import Group, User
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_unicode_slug
 from django.db import IntegrityError, transaction
-from rest_framework.authtoken.models import Token
 
 from arrester.controlplane.domain.errors import InvalidValue, NotFound
-from arrester.controlplane.models import AuditEntry
+from arrester.controlplane.models import AuditEntry, RestToken
 from arrester.controlplane.roles import Role
 
 #: The length of Django's column.
@@ -26,6 +25,7 @@ class AccountAct(StrEnum):
     CREATED = "CREATED"
     ROLE_CHANGED = "ROLE_CHANGED"
     PASSWORD_RESET = "PASSWORD_RESET"
+    PASSWORD_CHANGED = "PASSWORD_CHANGED"
     TOKEN_CREATED = "TOKEN_CREATED"
     TOKEN_REVOKED = "TOKEN_REVOKED"
     DEACTIVATED = "DEACTIVATED"
@@ -45,7 +45,7 @@ def create_account(name: str, role: Role, *, actor: str) -> str:
     except IntegrityError:
         raise InvalidValue("name", name, "a name that no other account has") from None
     _set_role(user, role)
-    _record(actor, name, AccountAct.CREATED, role.value)
+    record(actor, name, AccountAct.CREATED, role.value)
     return password
 
 
@@ -55,42 +55,25 @@ def change_role(name: str, role: Role, *, actor: str) -> None:
 
     A superuser has every right regardless of the role: raises InvalidValue for one.
     """
-    user = _account(name)
+    user = account(name)
     _refuse_own_account(name, actor)
     if user.is_superuser:
         allowed = "an account that is no superuser, since those have every right in any role"
         raise InvalidValue("account", name, allowed)
     _set_role(user, role)
-    _record(actor, name, AccountAct.ROLE_CHANGED, role.value)
+    record(actor, name, AccountAct.ROLE_CHANGED, role.value)
 
 
 @transaction.atomic
 def reset_password(name: str, *, actor: str) -> str:
     """Set a new password and return it; the account's sessions and REST tokens end."""
-    user = _account(name)
+    user = account(name)
     password = secrets.token_urlsafe(18)
     user.set_password(password)
     user.save(update_fields=["password"])
     _end_tokens(user)
-    _record(actor, name, AccountAct.PASSWORD_RESET, "")
+    record(actor, name, AccountAct.PASSWORD_RESET, "")
     return password
-
-
-@transaction.atomic
-def create_token(name: str, *, actor: str) -> str:
-    """Return a new REST token of an account, which is never shown again; the one before ends."""
-    user = _account(name)
-    _end_tokens(user)
-    token = Token.objects.create(user=user)
-    _record(actor, name, AccountAct.TOKEN_CREATED, "")
-    return str(token.key)
-
-
-@transaction.atomic
-def revoke_token(name: str, *, actor: str) -> None:
-    """End the REST token of an account; without a token nothing changes."""
-    if _end_tokens(_account(name)):
-        _record(actor, name, AccountAct.TOKEN_REVOKED, "")
 
 
 @transaction.atomic
@@ -99,23 +82,23 @@ def deactivate_account(name: str, *, actor: str) -> None:
 
     Its REST tokens end, and do not return when it is activated.
     """
-    user = _account(name)
+    user = account(name)
     _refuse_own_account(name, actor)
     if user.is_active:
         user.is_active = False
         user.save(update_fields=["is_active"])
         _end_tokens(user)
-        _record(actor, name, AccountAct.DEACTIVATED, "")
+        record(actor, name, AccountAct.DEACTIVATED, "")
 
 
 @transaction.atomic
 def activate_account(name: str, *, actor: str) -> None:
     """Activate an account again."""
-    user = _account(name)
+    user = account(name)
     if not user.is_active:
         user.is_active = True
         user.save(update_fields=["is_active"])
-        _record(actor, name, AccountAct.ACTIVATED, "")
+        record(actor, name, AccountAct.ACTIVATED, "")
 
 
 def _is_valid_name(name: str) -> bool:
@@ -126,7 +109,8 @@ def _is_valid_name(name: str) -> bool:
     return True
 
 
-def _account(name: str) -> User:
+def account(name: str) -> User:
+    """Return an account, locked until the end of the transaction; raise NotFound."""
     account = User.objects.select_for_update().filter(username=name).first()
     if account is None:
         raise NotFound(f"there is no account {name!r}")
@@ -139,10 +123,8 @@ def _refuse_own_account(name: str, actor: str) -> None:
         raise InvalidValue("account", name, "the account of another admin")
 
 
-def _end_tokens(user: User) -> bool:
-    """Delete the tokens of an account; return whether it had one."""
-    deleted, _ = Token.objects.filter(user=user).delete()
-    return deleted > 0
+def _end_tokens(user: User) -> None:
+    RestToken.objects.filter(user=user).delete()
 
 
 def _set_role(user: User, role: Role) -> None:
@@ -151,7 +133,8 @@ def _set_role(user: User, role: Role) -> None:
     user.groups.add(group)
 
 
-def _record(actor: str, name: str, act: AccountAct, detail: str) -> None:
+def record(actor: str, name: str, act: AccountAct, detail: str) -> None:
+    """Record an act on an account in the audit."""
     AuditEntry.objects.create(
         at=datetime.now(UTC), actor=actor, about=name, act=act.value, detail=detail
     )

@@ -14,7 +14,7 @@ from arrester.controlplane.domain.events import Event
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state import error_groups
 from arrester.controlplane.domain.state.stream_state import StreamState
-from arrester.controlplane.outbound import drift_check
+from arrester.controlplane.outbound import clock_check, drift_check
 from arrester.controlplane.views import projections
 
 log = logging.getLogger(__name__)
@@ -76,4 +76,5 @@ def _watch(application: str, *, now: datetime, may_declare_lost: bool) -> int:
         advance(application, rule)
     count += end_pauses(application, now=now)
     drift_check.check(application, live, now=now)
+    clock_check.check(application, live)
     return count

@@ -94,6 +94,17 @@ class RedisUnavailable(ArresterError):
     """Redis cannot be reached or refuses; try again when it answers."""
 
 
+class LockedOut(ArresterError):
+    """Too many wrong passwords; no password is checked until a time."""
+
+    def __init__(self, until: datetime) -> None:
+        super().__init__(
+            "too many wrong passwords for this user name or from this address. A log-in is possible"
+            f" again at {until:%H:%M:%S} UTC, or when an admin unlocks it on Settings"
+        )
+        self.until = until
+
+
 class NotFound(ArresterError):
     """There is no such thing, or not any more; the message names it."""
 

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+import msgspec
+
 from arrester.controlplane.embedded.errors import AlreadyRunning, EmbeddedError
 from arrester.controlplane.embedded.process import SHARED_ROOT
 
@@ -125,10 +127,15 @@ class Home:
     def known_credentials(self) -> Credentials:
         """Return the stored credentials; empty ones before the first start."""
         try:
-            return Credentials(**json.loads(self.credentials_file.read_bytes()))
+            stored = msgspec.json.decode(self.credentials_file.read_bytes(), type=dict[str, str])
+            return Credentials(**stored)
         except (FileNotFoundError, PermissionError, NotADirectoryError):
             return Credentials()
-        except (ValueError, TypeError) as error:
+        except OSError as error:
+            raise EmbeddedError(
+                f"{self.credentials_file} cannot be read: {error.strerror}"
+            ) from error
+        except (msgspec.DecodeError, TypeError) as error:
             raise EmbeddedError(
                 f"{self.credentials_file} is damaged ({error}): restore it from a backup,"
                 f" or move {self.path} away to start with empty servers"
@@ -140,7 +147,7 @@ class Home:
         if self.credentials_file.exists() and all(stored.values()):
             return Credentials(**stored)
         complete = Credentials(
-            **{name: value or secrets.token_urlsafe(24) for name, value in stored.items()}
+            **{name: value or secrets.token_urlsafe(40) for name, value in stored.items()}
         )
         draft = self.credentials_file.with_suffix(".new")
         draft.unlink(missing_ok=True)

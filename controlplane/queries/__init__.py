@@ -7,6 +7,8 @@ cursor raises InvalidValue. Times have a time zone, in UTC.
 from __future__ import annotations
 
 from arrester.controlplane.domain.state.live_runs import live
+from arrester.controlplane.heartbeats import SKEW_LIMIT
+from arrester.controlplane.login_attempts import Lock, locks
 from arrester.controlplane.queries import as_of_state
 from arrester.controlplane.queries.as_of_position import AsOf, as_of, position
 from arrester.controlplane.queries.current_state.applications import (
@@ -117,6 +119,7 @@ from arrester.controlplane.queries.operation.audit import (
     examples,
     notes_on_command,
     people,
+    tokens,
 )
 from arrester.controlplane.queries.operation.health import (
     Health,
@@ -142,21 +145,22 @@ from arrester.controlplane.views.live_checkpoints import (
 )
 
 __all__ = [
-    "ACT_KINDS", "LATEST_STOP", "NEWEST", "SORTS", "TASK_SORTS", "Act", "ApplicationSummary",
-    "AppliedTimes", "AsOf", "AuditFilter", "Checkpoints", "DeadLetterFilter", "Drain",
-    "FailureFilter", "Finding", "Gauge", "GridPipeline", "GroupDetail", "GroupFilter", "Health",
-    "Lag", "LastHeartbeat", "Level", "MetricValues", "Overview", "Page", "PipelineKey",
-    "PipelinePolicy", "QuarantinedEntry", "SearchResult", "Stop", "Summary", "TaskDetail",
-    "TaskFilter", "accounts", "affected", "application", "application_page", "applications",
-    "applied_times", "as_of", "as_of_state", "audit", "check_class", "check_group", "check_known",
-    "checkpoints", "command", "commands", "dead_letters", "drain", "event", "event_if_kept",
-    "examples", "failed_by_application", "failed_by_group", "failures", "feed", "findings", "group",
-    "group_counts", "group_history", "groups", "groups_by_key", "groups_of", "health", "held",
-    "held_in_all", "held_over_time", "instance", "instance_counts", "instance_page", "instances",
-    "lag", "lags", "last_heartbeats", "live", "metrics", "neighbours", "notes_on_command",
-    "open_commands", "overview", "paused", "paused_of", "people", "pipeline_key", "pipelines",
-    "policies", "position", "positions", "progress", "quarantine", "quarantined", "quiet_groups",
-    "restartable", "resumed_by", "rollout_tasks", "run_gauges", "runs", "search", "stages",
-    "state_changes", "stopped_by_group", "storage", "task", "task_gauges", "task_history",
-    "task_state_changes", "tasks", "threads", "top_causes", "verdict", "verdicts", "without_run",
+    "ACT_KINDS", "LATEST_STOP", "NEWEST", "SKEW_LIMIT", "SORTS", "TASK_SORTS", "Act",
+    "ApplicationSummary", "AppliedTimes", "AsOf", "AuditFilter", "Checkpoints", "DeadLetterFilter",
+    "Drain", "FailureFilter", "Finding", "Gauge", "GridPipeline", "GroupDetail", "GroupFilter",
+    "Health", "Lag", "LastHeartbeat", "Level", "Lock", "MetricValues", "Overview", "Page",
+    "PipelineKey", "PipelinePolicy", "QuarantinedEntry", "SearchResult", "Stop", "Summary",
+    "TaskDetail", "TaskFilter", "accounts", "affected", "application", "application_page",
+    "applications", "applied_times", "as_of", "as_of_state", "audit", "check_class", "check_group",
+    "check_known", "checkpoints", "command", "commands", "dead_letters", "drain", "event",
+    "event_if_kept", "examples", "failed_by_application", "failed_by_group", "failures", "feed",
+    "findings", "group", "group_counts", "group_history", "groups", "groups_by_key", "groups_of",
+    "health", "held", "held_in_all", "held_over_time", "instance", "instance_counts",
+    "instance_page", "instances", "lag", "lags", "last_heartbeats", "live", "locks", "metrics",
+    "neighbours", "notes_on_command", "open_commands", "overview", "paused", "paused_of", "people",
+    "pipeline_key", "pipelines", "policies", "position", "positions", "progress", "quarantine",
+    "quarantined", "quiet_groups", "restartable", "resumed_by", "rollout_tasks", "run_gauges",
+    "runs", "search", "stages", "state_changes", "stopped_by_group", "storage", "task",
+    "task_gauges", "task_history", "task_state_changes", "tasks", "threads", "tokens", "top_causes",
+    "verdict", "verdicts", "without_run",
 ]  # fmt: skip

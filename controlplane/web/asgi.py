@@ -9,13 +9,14 @@ from django.conf import settings
 from django.core.asgi import get_asgi_application
 
 from arrester.controlplane.web import redis_connections
+from arrester.controlplane.web.login_queue import LoginQueue
 from arrester.controlplane.web.request_limits import BodyLimits
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "arrester.controlplane.settings")
 # Requests come every second, and a connect takes longer than most of their queries.
 settings.DATABASES["default"]["ENGINE"] = "arrester.controlplane.web.connection_pool"
 settings.REDIS_OPTIONS = redis_connections.options(settings.REDIS_URL)
-application = BodyLimits(get_asgi_application())
+application = BodyLimits(LoginQueue(get_asgi_application()))
 # Modules loaded by now stay loaded: collections need not visit them.
 gc.collect()
 gc.freeze()

@@ -1,4 +1,4 @@
-"""The middleware of the web process: compression, host names, Content-Security-Policy."""
+"""The middleware of the web process: compression, host names, headers of responses."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ POLICY = (
 # Swagger UI sets style attributes from its own script.
 DOCS_POLICY = f"{POLICY}; style-src 'self' 'unsafe-inline'"
 DOCS_PREFIX = "/api/docs"
+REST_PREFIX = "/api/"
 
 ResponseOrAwaitable = HttpResponseBase | Awaitable[HttpResponseBase]
 
 
-class ContentSecurityPolicy:
-    """Add the header to each response, under WSGI and ASGI, without a change of threads."""
+class ResponseHeaders:
+    """Add headers to each response, under WSGI and ASGI, without a change of threads."""
 
     sync_capable = True
     async_capable = True
@@ -38,18 +39,20 @@ class ContentSecurityPolicy:
     def __call__(self, request: HttpRequest) -> ResponseOrAwaitable:
         response = self.get_response(request)
         if isinstance(response, HttpResponseBase):
-            return _with_header(request, response)
+            return _with_headers(request, response)
         return self._respond(request, response)
 
     async def _respond(
         self, request: HttpRequest, response: Awaitable[HttpResponseBase]
     ) -> HttpResponseBase:
-        return _with_header(request, await response)
+        return _with_headers(request, await response)
 
 
-def _with_header(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+def _with_headers(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
     policy = DOCS_POLICY if request.path.startswith(DOCS_PREFIX) else POLICY
     response.headers.setdefault("Content-Security-Policy", policy)
+    if request.path.startswith(REST_PREFIX):
+        response.headers.setdefault("Cache-Control", "no-store")
     return response
 
 

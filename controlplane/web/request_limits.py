@@ -42,11 +42,11 @@ class BodyLimits:
         try:
             body = await asyncio.wait_for(_body(scope, receive, limit), self._seconds)
         except TooLarge:
-            await _refuse(send, 413, f"The body of this request may have {limit:,} bytes at most.")
+            await refuse(send, 413, f"The body of this request may have {limit:,} bytes at most.")
             return
         except TimeoutError:
             text = f"The body of the request did not arrive within {self._seconds:g} seconds."
-            await _refuse(send, 408, text)
+            await refuse(send, 408, text)
             return
         if body is None:
             return
@@ -80,13 +80,14 @@ async def _body(scope: Scope, receive: Receive, limit: int) -> bytes | None:
             return bytes(body)
 
 
-async def _refuse(send: Send, status: int, text: str) -> None:
+async def refuse(send: Send, status: int, text: str, *headers: tuple[bytes, bytes]) -> None:
     """Answer, and close the connection: the rest of the body may still arrive."""
     body = text.encode()
-    headers = [
+    all_headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
         (b"content-length", str(len(body)).encode()),
         (b"connection", b"close"),
+        *headers,
     ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": all_headers})
     await send({"type": "http.response.body", "body": body})

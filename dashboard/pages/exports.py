@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
@@ -27,8 +28,12 @@ from arrester.dashboard.text import audit_text, event_text
 
 ROWS_PER_PAGE = 500
 FORMS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl; charset=utf-8"}
-#: A spreadsheet would read these as the start of a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+#: A spreadsheet would read these as the start of a formula, some also after blanks and invisible
+#: characters, and in full width.
+_FORMULA = re.compile(
+    r"[\t\r\n]"
+    r"|[\s\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]*[=+@\uff1d\uff0b\uff0d\uff20-]"
+)
 #: Reads the page after a cursor.
 Read = Callable[[str | None], queries.Page[Any]]
 
@@ -245,7 +250,7 @@ def _cell(value: Any) -> str | int:
         return value
     text = _text(value)
     # A spreadsheet must not execute the text of a record.
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return f"'{text}" if _FORMULA.match(text) else text
 
 
 def _text(value: object) -> str:

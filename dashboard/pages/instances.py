@@ -13,8 +13,6 @@ from arrester.dashboard.components import filters
 from arrester.dashboard.page_frame import Notice, page, restore_query
 from arrester.dashboard.permissions import Person, for_people
 
-#: A larger difference between the clocks of an instance and the server is marked.
-SKEW_SECONDS = 5.0
 #: What has run for longer is shown.
 LONG = timedelta(seconds=60)
 FIELDS = ("application", "show")
@@ -45,13 +43,15 @@ def show_all(
         cursor=request.GET.get("after"),
     )
     now = datetime.now(UTC)
+    skewed = [each.state.id for each in instance_page.rows if _is_skewed(each.skew_seconds)]
     context = filters.form(request.GET, FIELDS) | {
         "instance_page": instance_page,
         "shown": SHOWN.items(),
+        "skewed": len(skewed),
         "rows": [
             (
                 each,
-                each.skew_seconds is not None and abs(each.skew_seconds) > SKEW_SECONDS,
+                each.state.id in skewed,
                 [work for work in each.in_progress if now - work.since > LONG],
             )
             for each in instance_page.rows
@@ -67,3 +67,7 @@ def show_all(
         notice=notice,
         status=status,
     )
+
+
+def _is_skewed(seconds: float | None) -> bool:
+    return seconds is not None and abs(seconds) > queries.SKEW_LIMIT.total_seconds()

@@ -1,48 +1,63 @@
-"""Settings: accounts, applications that may run, a REST token, retention, and a test error."""
+"""Settings: accounts, applications that may run, REST tokens, retention, and a test error."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from arrester.controlplane import actions, queries
+from arrester.controlplane.actions import tokens
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.roles import Role
+from arrester.controlplane.roles import Role, TokenScope
 from arrester.dashboard.page_frame import Notice, page
 from arrester.dashboard.permissions import (
     Person,
+    check_token,
     for_admins,
     for_operators,
     for_people,
     note_positions,
 )
 
+Choice = TypeVar("Choice", Role, TokenScope)
+#: The periods that the form of a new token offers; the first one is the default.
+TOKEN_DAYS = (tokens.DAYS, 30, 7, tokens.DAYS_MAX)
+NEVER = "never"
+
 
 @for_people
 def settings(request: HttpRequest, who: Person) -> HttpResponse:
     """Show settings; accounts only to admins."""
-    return _show(request, who)
+    return show(request, who)
 
 
-def _show(
+def show(
     request: HttpRequest,
     who: Person,
     *,
     notice: Notice | None = None,
     password: str = "",
-    token: str = "",
+    token: actions.NewToken | None = None,
 ) -> HttpResponse:
+    """Return the page, with a new password or token if there is one."""
     context = {
         "accounts": queries.accounts() if who.is_admin else (),
+        "locks": queries.locks(timezone.now()) if who.is_admin else (),
         "roles": [role.value for role in Role],
         "summaries": queries.applications(),
         "storage": queries.storage(),
         "password": password,
         "token": token,
+        "tokens": queries.tokens(None if who.is_admin else who.name),
+        "scopes": [scope.value for scope in TokenScope],
+        "days": TOKEN_DAYS,
+        "never": NEVER if who.is_admin else "",
         "account": request.POST.get("name", "") if password else "",
     }
     # A refresh would remove the password or token from the page.
@@ -65,8 +80,28 @@ def create(request: HttpRequest, who: Person) -> HttpResponse:
 @require_POST
 @for_people
 def create_token(request: HttpRequest, who: Person) -> HttpResponse:
-    """Create the user's REST token, which replaces the one before; it is shown once."""
-    return _show(request, who, token=actions.create_token(who.name, actor=who.name))
+    """Create a REST token of the user; it is shown once."""
+    given = request.POST
+    try:
+        created = actions.create_token(
+            who.name,
+            given.get("name", "").strip(),
+            actor=who.name,
+            scope=_choice("scope", given.get("scope", ""), TokenScope),
+            days=_days(given.get("days", "")),
+            may_be_endless=who.is_admin,
+        )
+    except InvalidValue as wrong:
+        return show(request, who, notice=Notice(text=f"{wrong}.", bad=True))
+    return show(request, who, token=created)
+
+
+@require_POST
+@for_people
+def revoke_token(request: HttpRequest, who: Person, id: int) -> HttpResponse:
+    """Revoke a token: an own one, for admins any."""
+    check_token(who, id)
+    return _done(request, who, lambda: actions.revoke_token(id, actor=who.name))
 
 
 @require_POST
@@ -89,6 +124,14 @@ def change(request: HttpRequest, who: Person, verb: str) -> HttpResponse:
 
 
 @require_POST
+@for_admins
+def unlock(request: HttpRequest, who: Person) -> HttpResponse:
+    """End the lock-out of a name or an address."""
+    subject = request.POST.get("subject", "")
+    return _done(request, who, lambda: actions.unlock(subject, actor=who.name))
+
+
+@require_POST
 @for_operators
 def send_test_error(request: HttpRequest, who: Person) -> HttpResponse:
     """Send a test error, and redirect to the page where it will appear."""
@@ -97,10 +140,22 @@ def send_test_error(request: HttpRequest, who: Person) -> HttpResponse:
 
 
 def _role(request: HttpRequest) -> Role:
-    text = request.POST.get("role", "")
-    if text not in list(Role):
-        raise InvalidValue("role", text[:50], ", ".join(Role))
-    return Role(text)
+    return _choice("role", request.POST.get("role", ""), Role)
+
+
+def _choice(name: str, text: str, allowed: type[Choice]) -> Choice:
+    if text not in list(allowed):
+        raise InvalidValue(name, text[:50], ", ".join(allowed))
+    return allowed(text)
+
+
+def _days(text: str) -> int | None:
+    """Return the days until a token expires; None: never."""
+    if text == NEVER:
+        return None
+    if not text.isdecimal() or len(text) > 3:
+        raise InvalidValue("days", text[:50], f"1 to {tokens.DAYS_MAX}, or {NEVER}")
+    return int(text)
 
 
 def _done(request: HttpRequest, who: Person, do: Callable[[], str | None]) -> HttpResponse:
@@ -112,4 +167,4 @@ def _done(request: HttpRequest, who: Person, do: Callable[[], str | None]) -> Ht
     if "HX-Request" not in request.headers and not password and notice is None:
         return redirect("settings")
     note_positions(request)
-    return _show(request, who, notice=notice, password=password)
+    return show(request, who, notice=notice, password=password)

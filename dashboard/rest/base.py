@@ -22,6 +22,7 @@ from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.dashboard.permissions import NOT_AN_OPERATOR, person
+from arrester.dashboard.rest.authentication import Throttle, check_scope
 
 _KEYS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e22")
 #: The formats of a time.
@@ -185,9 +186,17 @@ class MayRead(BasePermission):
 
 
 class RestView(APIView):
-    """Base of the views, with permissions."""
+    """Base of the views, with permissions and a limit of requests."""
 
     permission_classes: tuple[type[BasePermission], ...] = (HasRole,)
+    throttle_classes = (Throttle,)
+    #: Whether the endpoint only reads, also by POST.
+    only_reads = False
+
+    def check_permissions(self, request: Request) -> None:
+        """Raise PermissionDenied if the role, or the scope of the token, does not suffice."""
+        super().check_permissions(request)
+        check_scope(request, reads=self.only_reads)
 
 
 @cache

@@ -83,6 +83,7 @@ class FeedView(base.RestView):
     """All events."""
 
     permission_classes = (base.MayRead,)
+    only_reads = True
 
     @extend_schema(
         operation_id="feed",

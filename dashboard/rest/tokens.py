@@ -6,34 +6,55 @@ from typing import Any
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
-from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.roles import Role
-from arrester.dashboard.permissions import NOT_AN_ADMIN, Person, person
+from arrester.controlplane.actions import tokens
+from arrester.controlplane.roles import TokenScope
+from arrester.dashboard.permissions import Person, check_token, person
 from arrester.dashboard.rest import base
 
 
 class TokenSerializer(serializers.Serializer[Any]):
-    """The token of an account; nothing shows its text again."""
+    """A token of an account, without its text."""
 
-    account = serializers.CharField(source="name")
-    role = serializers.ChoiceField(base.choices(Role), allow_null=True)
-    created_at = serializers.DateTimeField(
-        source="token_created", allow_null=True, help_text="Null: the account has no token."
+    id = serializers.IntegerField()
+    account = serializers.CharField(source="user.username")
+    name = serializers.CharField()
+    scope = serializers.ChoiceField(base.choices(TokenScope))
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField(allow_null=True, help_text="Null: never.")
+    last_used_at = serializers.DateTimeField(
+        allow_null=True, help_text="Exact to a minute; null: not used yet."
     )
 
 
 class NewTokenSerializer(serializers.Serializer[Any]):
-    """A new token has no fields: it is for the account of the request."""
+    """A new token of the account of the request."""
+
+    name = serializers.CharField(help_text="Unique among the tokens of the account.")
+    scope = base.ListedChoiceField(
+        base.choices(TokenScope),
+        default=TokenScope.READ.value,
+        help_text="`read` refuses everything that changes something.",
+    )
+    days = serializers.IntegerField(
+        default=tokens.DAYS,
+        allow_null=True,
+        min_value=1,
+        max_value=tokens.DAYS_MAX,
+        error_messages=dict.fromkeys(
+            ("invalid", "min_value", "max_value"),
+            f"a whole number from 1 to {tokens.DAYS_MAX}; for admins null, too",
+        ),
+        help_text="After which it expires. Null: never, for admins only.",
+    )
 
 
-class CreatedTokenSerializer(serializers.Serializer[Any]):
+class CreatedTokenSerializer(TokenSerializer):
     """A new token: only this response has its text."""
 
-    account = serializers.CharField()
     token = serializers.CharField()
 
 
@@ -47,35 +68,41 @@ class TokensView(base.RestView):
         responses={200: TokenSerializer(many=True)} | base.PROBLEMS,
     )
     def get(self, request: Request) -> Response:
-        """List the own account and its token; for admins all accounts."""
+        """List the tokens of the own account; for admins of all accounts."""
         who = _person(request)
-        shown = [each for each in queries.accounts() if who.is_admin or each.name == who.name]
+        shown = queries.tokens(None if who.is_admin else who.name)
         return Response(TokenSerializer(shown, many=True).data)
 
     @extend_schema(
         request=NewTokenSerializer, responses={201: CreatedTokenSerializer} | base.PROBLEMS
     )
     def post(self, request: Request) -> Response:
-        """Create the token of the own account; the one before ends, also if it sent the request."""
-        base.values(NewTokenSerializer, request.data)
+        """Create a token of the own account."""
+        given = base.values(NewTokenSerializer, request.data)
         who = _person(request)
-        token = actions.create_token(who.name, actor=who.name)
-        created = {"account": who.name, "token": token}
-        return Response(CreatedTokenSerializer(created).data, status=201)
+        row, text = actions.create_token(
+            who.name,
+            given["name"],
+            actor=who.name,
+            scope=TokenScope(given["scope"]),
+            days=given["days"],
+            may_be_endless=who.is_admin,
+        )
+        created = TokenSerializer(row).data | {"token": text}
+        return Response(created, status=201)
 
 
 class OneTokenView(base.RestView):
-    """The token of one account."""
+    """One token."""
 
     permission_classes = (base.MayRead,)
 
     @extend_schema(responses={204: None} | base.PROBLEMS)
-    def delete(self, request: Request, account: str) -> Response:
-        """End the token of an account: the own one, for admins any; without one nothing changes."""
+    def delete(self, request: Request, id: int) -> Response:
+        """Revoke a token: one of the own account, for admins any."""
         who = _person(request)
-        if account != who.name and not who.is_admin:
-            raise PermissionDenied(NOT_AN_ADMIN)
-        actions.revoke_token(account, actor=who.name)
+        check_token(who, id)
+        actions.revoke_token(id, actor=who.name)
         return Response(status=204)
 
 

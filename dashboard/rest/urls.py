@@ -21,6 +21,9 @@ from arrester.dashboard.rest import (
     tokens,
 )
 
+# It renders HTML only, and could not answer OPTIONS.
+docs = SpectacularSwaggerSplitView.as_view(url_name="schema", http_method_names=["get", "head"])
+
 urlpatterns = [
     path("applications", applications.ApplicationsView.as_view(), name="api-applications"),
     path(
@@ -88,8 +91,8 @@ urlpatterns = [
     path("installation", server.InstallationView.as_view(), name="api-installation"),
     path("status", server.StatusView.as_view(), name="api-status"),
     path("tokens", tokens.TokensView.as_view(), name="api-tokens"),
-    path("tokens/<str:account>", tokens.OneTokenView.as_view(), name="api-token"),
+    path("tokens/<int:id>", tokens.OneTokenView.as_view(), name="api-token"),
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
-    path("docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="api-docs"),
+    path("docs/", docs, name="api-docs"),
     path("<path:path>", http_errors.unknown, name="api-unknown"),
 ]

@@ -10,6 +10,7 @@ from arrester.controlplane import queries
 from arrester.controlplane.domain.events import StoredEvent
 from arrester.controlplane.domain.identity.names import TaskId, task_id
 from arrester.controlplane.domain.state.states import GroupState
+from arrester.controlplane.login_attempts import LoginAct
 from arrester.dashboard.components import command_delivery
 from arrester.dashboard.text import audit_text, event_text
 
@@ -25,8 +26,9 @@ register.simple_tag(queries.applied_times)
 _ACCOUNT_WORDS = {
     "ROLE_CHANGED": "given the role",
     "PASSWORD_RESET": "given a new password",
+    "PASSWORD_CHANGED": "changed its password",
     "TOKEN_CREATED": "given a new token",
-    "TOKEN_REVOKED": "left without a token",
+    "TOKEN_REVOKED": "deprived of a token",
 }
 
 
@@ -59,7 +61,7 @@ def about(stored: StoredEvent, causes: Mapping[tuple[str, str], GroupState]) -> 
 
 @register.filter
 def change_words(act: str) -> str:
-    """Return an act on an account or on alerts: `Account created`, `Alert rule saved`."""
-    if act.startswith("ALERT_"):
+    """Return an act on an account, on alerts or of a log-in: `Account created`, `Logged in`."""
+    if act.startswith("ALERT_") or act in list(LoginAct):
         return act.replace("_", " ").capitalize()
     return f"Account {_ACCOUNT_WORDS.get(act, act.lower())}"

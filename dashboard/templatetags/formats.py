@@ -15,14 +15,14 @@ from django.utils.text import slugify
 
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state.error_groups import PERIODS
-from arrester.dashboard.text import event_text, record_text, verdict_text
+from arrester.dashboard.text import event_text, invisible, record_text, verdict_text
 from arrester.dashboard.text.glossary import TERMS
 
 register = template.Library()
 register.filter("at", event_text.at)
 register.filter("pretty", record_text.pretty)
 register.filter("short", event_text.short)
-register.filter("visible", record_text.visible)
+register.filter("visible", invisible.visible)
 register.filter("ordinal", verdict_text.ordinal)
 register.filter("verdict", verdict_text.sentence)
 

@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from arrester.controlplane.domain.events import Body, StoredEvent
+from arrester.dashboard.text.invisible import visible
 
 #: Further bytes are counted, not shown.
 SHOWN_BYTES = 512
@@ -18,10 +19,6 @@ _BYTES_PER_LINE = 16
 #: The mark of agents for a text that they cut, and for bytes that are not text.
 _CUT_MARK = "…[cut]"
 _BASE64 = "base64:"
-#: Control characters, and those that change the direction of text.
-_INVISIBLE = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
-)
 _PYTHON_FRAME = re.compile(r'^\s*File "(?P<path>[^"]+)", line \d+')
 _JVM_FRAME = re.compile(r"^\s*(?:at (?P<method>[\w.$/@<>]+)|\.\.\. \d+ (?:more|common))")
 _JVM_PLATFORM = re.compile(
@@ -107,11 +104,6 @@ def pretty(value: Any) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
-
-
-def visible(text: str) -> str:
-    """Return a text with invisible and misleading characters escaped."""
-    return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def trace(stack: str) -> Iterator[Line]:

@@ -10,8 +10,8 @@ import pytest
 from redis import Redis
 
 from arrester.cli.main import run
-from arrester.controlplane import actions, embedded
-from tests.dashboard.conftest import make_user, server
+from arrester.controlplane import embedded
+from tests.dashboard.conftest import make_user, server, token
 from tests.dashboard.story import Story
 
 __all__ = ["server"]
@@ -51,7 +51,7 @@ def arrester(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("ARRESTER_URL", server)
-    monkeypatch.setenv("ARRESTER_TOKEN", actions.create_token("ana", actor="ana"))
+    monkeypatch.setenv("ARRESTER_TOKEN", token("ana", "laptop"))
 
     def call(*words: str) -> Output:
         capsys.readouterr()

@@ -19,7 +19,7 @@ _BLOCK = re.compile(r"```console\n\$ arrester ([^\n]*)\n(.*?)```", re.DOTALL)
 _CHANGING = [
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| UTC)?", "TIME"),
     (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "UUID"),
-    (r"\b[0-9a-f]{40}\b", "TOKEN"),
+    (r"\barrester_[0-9a-f]{64}\b", "TOKEN"),
     (r"(?m)^.* disk .*$", "DISK"),
     (r"[\d,.]+ (of [\d,.]+ )?(GB|MB)", "SIZE"),
     (r"[+-]\d+\.\d s\b", "SECONDS"),

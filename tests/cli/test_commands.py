@@ -15,9 +15,11 @@ from arrester.cli import client, draining, issue, main, tail
 from arrester.cli.connection import connection
 from arrester.cli.exit_codes import NotApplied, Refused
 from arrester.cli.session import Session
-from arrester.controlplane import actions, queries
+from arrester.controlplane import queries
 from arrester.controlplane.domain.events import RecordsHeld
+from arrester.controlplane.roles import TokenScope
 from tests.cli.conftest import Arrester, Output
+from tests.dashboard.conftest import token
 from tests.dashboard.story import TYPO, Story
 from tests.ports import free_port
 from tests.terminal import terminal
@@ -57,9 +59,9 @@ def test_a_lost_answer_to_a_new_token_is_not_repeated(
         raise requests.ConnectionError("connection reset")
 
     monkeypatch.setattr(requests.Session, "request", lossy)
-    done = arrester("token", "create", "--yes")
+    done = arrester("token", "create", "ci")
     assert (done.code, done.out, sent) == (4, "", ["POST"])
-    assert "Whether the token was replaced is unknown" in done.err
+    assert "Whether the token was created is unknown" in done.err
 
 
 def test_a_follower_misses_no_event_while_the_server_is_away(
@@ -161,10 +163,8 @@ def test_a_list_is_the_json_of_rest_from_all_pages(
     for number in range(5):
         story.pauses(f"gate-{number}")
     monkeypatch.setattr(client, "PAGE", 2)
-    token = actions.create_token("ben", actor="ben")
-    rest = requests.get(
-        f"{server}/api/tasks", headers={"Authorization": f"Token {token}"}, timeout=60
-    ).json()
+    header = {"Authorization": f"Token {token('ben')}"}
+    rest = requests.get(f"{server}/api/tasks", headers=header, timeout=60).json()
     assert len(rest["results"]) == 5
     assert json.loads(arrester("tasks", "--json").out) == rest
     some = json.loads(arrester("tasks", "--json", "--limit", "3").out)
@@ -214,7 +214,7 @@ def test_wrong_values_are_one_line_and_change_nothing(
     story.pauses("JFK")
     monkeypatch.setattr(client, "DELAY_SECONDS", 0.0)
     away = f"http://127.0.0.1:{free_port()}"
-    viewer = actions.create_token("ben", actor="ben")
+    viewer, reader = token("ben"), token("ana", scope=TokenScope.READ)
     skip = ("skip", "flights/delays/JFK")
     for words, code, parts in (
         (("apps", "--url", "ftp://x"), 2, ["URL 'ftp://x'", "http://"]),
@@ -232,7 +232,11 @@ def test_wrong_values_are_one_line_and_change_nothing(
         ((*skip, "-r", "x", "-y", "--token", viewer), 1, ["requires the role operator"]),
         (("shutdown", "flihgts", "-r", "x", "-y"), 1, ["'flihgts'", "nearest names: flights"]),
         (("restart", "--pipeline", "flights", "-y"), 2, ["APPLICATION/PIPELINE"]),
-        (("token", "revoke", "ada", "-y"), 1, ["requires the role admin"]),
+        ((*skip, "-r", "x", "-y", "--token", reader), 1, ["'tests'", "the scope operate"]),
+        (("token", "revoke", "ada", "-y"), 2, ["'ada' is not a valid integer"]),
+        (("token", "revoke", "99", "-y"), 1, ["requires the role admin"]),
+        (("token", "create", "x", "--days", "400"), 2, ["--days", "400"]),
+        (("token", "create", "x", "--never-expires"), 2, ["days", "for admins only"]),
         (("show", "01a21772-fa78-7b78-a721-76a2df36b6c1"), 1, ["there is no command"]),
         (("nonsense",), 2, ["No such command"]),
     ):

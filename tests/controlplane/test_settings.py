@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import ssl
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from celery import Celery
 from django.db import connection
 
 from arrester.controlplane.celery import broker_tls, broker_url
+from arrester.controlplane.embedded import EmbeddedError, known_urls
 from arrester.controlplane.env import Environment, InvalidSetting
 from arrester.controlplane.settings import database_settings
 from tests.services import REPOSITORY
@@ -84,6 +86,43 @@ def test_an_invalid_value_stops_the_start_with_one_line(command: list[str]) -> N
     assert done.returncode == 1
     expected = "ARRESTER_PORT='x' is not allowed: an integer from 1 to 65535\n"
     assert done.stderr == expected
+
+
+def test_settings_of_production_have_no_warnings() -> None:
+    production = {
+        "ARRESTER_HTTPS": "1",
+        "ARRESTER_ALLOWED_HOSTS": "arrester.example",
+        "ARRESTER_SECRET_KEY": secrets.token_urlsafe(40),
+        "DATABASE_URL": "postgresql://arrester@127.0.0.1:1/nothing",
+    }
+    done = subprocess.run(
+        [sys.executable, "manage.py", "check", "--deploy", "--fail-level", "WARNING"],
+        cwd=REPOSITORY,
+        env=os.environ | production,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "System check identified no issues (2 silenced).\n"
+
+
+def test_damaged_credentials_stop_the_start_with_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "credentials.json"
+    for content in (b"{", b"[]", b'{"app": null}', b'{"unknown": "x"}', b"\xff"):
+        file.write_bytes(content)
+        with pytest.raises(EmbeddedError, match=r"credentials\.json is damaged \(.*\): restore"):
+            known_urls(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "manage.py", "check"],
+        cwd=REPOSITORY,
+        env=os.environ | {"ARRESTER_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert re.fullmatch(rf"{file} is damaged \(.*\): restore it .*\n", done.stderr)
 
 
 def test_a_command_without_its_server_reports_it_in_two_lines() -> None:

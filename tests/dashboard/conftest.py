@@ -13,7 +13,8 @@ from django.utils import timezone
 from playwright.sync_api import Browser, Page
 from redis import Redis
 
-from arrester.controlplane import embedded, queries
+from arrester.controlplane import actions, embedded, queries
+from arrester.controlplane.roles import TokenScope
 from arrester.dashboard.components import attention, failure_rates
 from tests.dashboard.browser import PASSWORD, chromium, web, window
 from tests.dashboard.story import Story
@@ -43,6 +44,11 @@ def logged_in(user: User) -> Client:
     client = Client()
     client.force_login(user)
     return client
+
+
+def token(account: str, name: str = "tests", scope: TokenScope = TokenScope.OPERATE) -> str:
+    """Return a new REST token of an account."""
+    return actions.create_token(account, name, actor=account, scope=scope).text
 
 
 def tiles() -> list[attention.Tile]:

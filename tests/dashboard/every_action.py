@@ -20,6 +20,7 @@ from arrester.controlplane.alerts import configuration
 from arrester.controlplane.domain.events import Failure, RecordFailed
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
+from arrester.controlplane.login_attempts import PER_NAME_AND_ADDRESS
 from arrester.controlplane.roles import Role
 from arrester.controlplane.store import stream_entry
 from tests.dashboard.story import NA, TYPO, Story, failure
@@ -411,9 +412,9 @@ def _of_the_rest(story: Story) -> list[UserAction]:
             page=reverse("settings"),
             offered=reverse("create-token"),
             url=reverse("create-token"),
-            form={},
-            steps=[("click", "text=Create token")],
-            rest=("/api/tokens", {}),
+            form={"name": "ci", "scope": "read", "days": "90"},
+            steps=[("fill", "Token name", "ci"), ("click", "text=Create token")],
+            rest=("/api/tokens", {"name": "ci by rest"}),
             least=Role.VIEWER,
         ),
         *_of_accounts(),
@@ -457,7 +458,18 @@ def _of_accounts() -> list[UserAction]:
     url = reverse("create-account")
     create: list[Step] = [("fill", "New account", "new"), ("click", "text=Create account")]
     form = {"name": "new", "role": "viewer"}
-    return [*found, UserAction("create-account", page, url, url, form, create, None, Role.ADMIN)]
+    found.append(UserAction("create-account", page, url, url, form, create, None, Role.ADMIN))
+    for _ in range(PER_NAME_AND_ADDRESS):
+        actions.record_wrong_password("kim", "10.0.0.7")
+    url = reverse("unlock")
+    unlock: list[Step] = [("click", "#locked-out button")]
+    form = {"subject": "kim"}
+    found.append(UserAction("unlock", page, url, url, form, unlock, None, Role.ADMIN))
+    token = actions.create_token("kim", "old", actor="kim").row.id
+    url = reverse("revoke-token", args=[token])
+    revoke: list[Step] = [("click", f"#token-{token} button")]
+    found.append(UserAction("revoke-token", page, url, url, {}, revoke, None, Role.ADMIN))
+    return found
 
 
 class Offered(HTMLParser):

@@ -132,11 +132,11 @@ def pages(scene: Scene) -> dict[str, str]:
     task = reverse("task", args=[scene.paused])
     history = reverse("task-history", args=[scene.paused])
     lists = ("applications", "tasks", "errors", "commands", "dead-letters", "held", "audit")
-    more = ("instances", "quarantine", "settings", "glossary", "alerts", "alert-settings")
+    more = ("instances", "quarantine", "settings", "password", "glossary", "alerts")
     return {
         "overview": "/",
         "overview-24h": "/?range=24h",
-        **{name: reverse(name) for name in (*lists, *more)},
+        **{name: reverse(name) for name in (*lists, *more, "alert-settings")},
         "search": f"{reverse('search')}?q=e",
         **{f"application-{tab}": f"{application}?tab={tab}" for tab in applications.TABS},
         "application-dense": orders,

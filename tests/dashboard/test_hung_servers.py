@@ -20,11 +20,10 @@ from django.conf import settings
 from django.db import connections
 from django.urls import reverse
 from redis import Redis
-from rest_framework.authtoken.models import Token
 
 from arrester.controlplane import embedded, queries
 from arrester.controlplane.web import hang
-from tests.dashboard.conftest import logged_in, make_user
+from tests.dashboard.conftest import logged_in, make_user, token
 from tests.dashboard.story import Story
 
 LIMIT_SECONDS = 2.0
@@ -51,7 +50,7 @@ class Site:
         self._headers = {
             "Cookie": f"{settings.SESSION_COOKIE_NAME}={session};csrftoken={self._csrf}"
         }
-        self._token = {"Authorization": f"Token {Token.objects.create(user=user).key}"}
+        self._token = {"Authorization": f"Token {token('ana')}"}
 
     def get(self, path: str) -> Answer:
         is_rest = path.startswith(("/api", "/metrics"))

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 from redis import Redis
-from rest_framework.authtoken.models import Token
 
 from arrester.controlplane import embedded
+from tests.dashboard.conftest import token
 from tests.e2e.stack import Stack, make_input
 
 OPERATOR, PASSWORD = "ana", "a password for tests"
@@ -22,7 +22,7 @@ def stack(fresh_database: embedded.Urls, redis: Redis, tmp_path: Path) -> Iterat
     """Run web, wake and worker; the test starts drivers. An operator may log in."""
     user = User.objects.create_user(OPERATOR, password=PASSWORD)
     user.groups.add(Group.objects.get_or_create(name="operator")[0])
-    stack = Stack(folder=tmp_path, token=Token.objects.create(user=user).key)
+    stack = Stack(folder=tmp_path, token=token(OPERATOR))
     try:
         stack.start()
         yield stack

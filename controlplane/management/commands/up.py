@@ -254,7 +254,8 @@ def _server_commands(environment: Environment) -> dict[str, list[str | Path]]:
         "web": [
             *[python, "-m", "uvicorn", "arrester.controlplane.web.asgi:application"],
             *["--host", "127.0.0.1", "--port", str(environment.port)],
-            *["--lifespan", "off", "--no-access-log"],
+            # Django reads the headers of proxies: see `dashboard.session`.
+            *["--lifespan", "off", "--no-access-log", "--no-proxy-headers"],
             *["--timeout-graceful-shutdown", "5"],
         ],
     }

@@ -9,7 +9,6 @@ from uuid import UUID
 import msgspec
 from django.contrib.auth.models import User
 from msgspec.structs import replace
-from rest_framework.authtoken.models import Token
 
 from arrester.controlplane import models, store
 from arrester.controlplane.domain.errors import InvalidValue
@@ -20,6 +19,7 @@ from arrester.controlplane.domain.events import (
     StoredEvent,
 )
 from arrester.controlplane.domain.state.states import CommandStatus
+from arrester.controlplane.login_attempts import LoginAct
 from arrester.controlplane.queries import paging
 from arrester.controlplane.queries.paging import Page, task_id
 from arrester.controlplane.roles import Role
@@ -39,10 +39,11 @@ ACT_KINDS = {
     "tasks": ("TaskResumed", "RecordsDeadLettered"),
     "quarantine": ("QuarantineDismissed", "QuarantineRequeued"),
     "accounts": (),
+    "logins": (),
     "alerts": (),
 }
 #: The kinds that are in no log, and the beginning of the acts on alerts.
-_WITHOUT_LOG = ("accounts", "alerts")
+_WITHOUT_LOG = ("accounts", "alerts", "logins")
 _ON_ALERTS = "ALERT_"
 #: How far from its dead letter the failed record is searched in the log.
 MAX_DISTANCE = 1000
@@ -72,7 +73,7 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditEntryRow(msgspec.Struct, frozen=True, kw_only=True):
-    """An act on an account or on alerts."""
+    """An act on an account or on alerts, or a log-in."""
 
     id: int
     about: str
@@ -99,8 +100,6 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     superuser: bool
     active: bool
     last_login: datetime | None
-    #: When its REST token was created; None: it has none.
-    token_created: datetime | None = None
 
     @property
     def role(self) -> Role | None:
@@ -174,7 +173,9 @@ def _entries(wanted: AuditFilter, before: Key | None, limit: int) -> list[Act]:
     if wanted.kind == "alerts":
         entries = entries.filter(act__startswith=_ON_ALERTS)
     elif wanted.kind == "accounts":
-        entries = entries.exclude(act__startswith=_ON_ALERTS)
+        entries = entries.exclude(act__startswith=_ON_ALERTS).exclude(act__in=list(LoginAct))
+    elif wanted.kind == "logins":
+        entries = entries.filter(act__in=list(LoginAct))
     if wanted.actor is not None:
         entries = entries.filter(actor=wanted.actor)
     if wanted.since is not None:
@@ -250,7 +251,6 @@ def examples(stored: StoredEvent, task: str, *, limit: int = 20) -> tuple[Stored
 def accounts() -> tuple[Account, ...]:
     """Return all accounts by name, with their groups."""
     users = User.objects.order_by("username").prefetch_related("groups")
-    tokens = dict(Token.objects.values_list("user_id", "created"))
     return tuple(
         Account(
             name=user.username,
@@ -258,10 +258,15 @@ def accounts() -> tuple[Account, ...]:
             superuser=user.is_superuser,
             active=user.is_active,
             last_login=user.last_login,
-            token_created=tokens.get(user.pk),
         )
         for user in users
     )
+
+
+def tokens(owner: str | None) -> tuple[models.RestToken, ...]:
+    """Return the REST tokens of an account, or of all, by account and name."""
+    found = models.RestToken.objects.select_related("user").order_by("user__username", "name")
+    return tuple(found if owner is None else found.filter(user__username=owner))
 
 
 def people() -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import cast
 from uuid import UUID
 
@@ -23,8 +23,11 @@ from tests.patience import PATIENCE_SECONDS, wait_until
 class FakeRedis:
     """A Redis whose application is LATCHED, with a shutdown command for some instances."""
 
-    def __init__(self, *addressed: UUID, latched: bool = True) -> None:
+    def __init__(
+        self, *addressed: UUID, latched: bool = True, ahead: timedelta = timedelta(0)
+    ) -> None:
         self.latched = latched
+        self.ahead = ahead
         self.reads: list[float] = []
         self._addressed = addressed
 
@@ -32,7 +35,7 @@ class FakeRedis:
         return self.latched
 
     def server_time(self) -> datetime:
-        return datetime.now(UTC)
+        return datetime.now(UTC) + self.ahead
 
     def commands(self, *, after: str, seconds: float) -> list[tuple[str, bytes]]:
         self.reads.append(seconds)
@@ -117,3 +120,23 @@ def test_an_instance_that_ran_before_waits_for_a_shutdown_command(
     polled.redis.latched = True
     assert polled.latched.wait(PATIENCE_SECONDS)
     assert command_poller.LATCH_MOMENT_SECONDS not in polled.redis.reads
+
+
+@pytest.mark.parametrize(
+    ("ahead", "words"),
+    [
+        (timedelta(days=-40), ["3456000 s ahead of that of Redis"]),
+        (timedelta(days=40), ["3456000 s behind that of Redis"]),
+        (timedelta(seconds=1), []),
+    ],
+)
+def test_a_wrong_clock_is_logged_by_the_agent(
+    ahead: timedelta, words: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    redis = FakeRedis(latched=False, ahead=ahead)
+    polled = Polled(redis)
+    wait_until(lambda: len(redis.reads) > 3, what="the poller has read some times")
+    polled.poller.stop()
+    warnings = [each for each in caplog.messages if "clock" in each]
+    assert len(warnings) == len(words)
+    assert all(word in warning for word, warning in zip(words, warnings, strict=True))

@@ -39,7 +39,7 @@ from arrester.dashboard.components import chart, failure_rates
 from arrester.dashboard.components.state_timeline import strip
 from arrester.dashboard.templatetags.formats import large, relative
 from arrester.dashboard.templatetags.states import ICONS, KIND_WORDS, LOOKS, spark_ui, state
-from arrester.dashboard.text import record_text
+from arrester.dashboard.text import invisible, record_text
 from tests.dashboard.story import TYPO
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -112,7 +112,7 @@ def test_a_large_number_is_shortened_and_exact_in_its_title(number: int, shown: 
 
 def test_invisible_characters_of_a_record_are_shown() -> None:
     turned = "paid \u202e00001\u202c now"
-    assert record_text.visible(f"{turned}\x00\x1b[31m\t\n") == (
+    assert invisible.visible(f"{turned}\x00\x1b[31m\t\n") == (
         "paid \\u202e00001\\u202c now\\u0000\\u001b[31m\t\n"
     )
     # The copied text has the same meaning.

@@ -17,7 +17,6 @@ from django.db import DatabaseError, transaction
 from django.test import Client
 from django.urls import reverse
 from redis import Redis
-from rest_framework.authtoken.models import Token
 
 from arrester.controlplane import actions, models, queries, redis_client
 from arrester.controlplane.domain.errors import CommandForbidden
@@ -28,7 +27,7 @@ from arrester.controlplane.domain.state.states import CommandStatus
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.roles import Role
-from tests.dashboard.conftest import logged_in, make_user
+from tests.dashboard.conftest import logged_in, make_user, token
 from tests.dashboard.story import NA, TYPO, Story
 
 HTMX = {"HX-Request": "true"}
@@ -339,17 +338,16 @@ def test_a_page_with_a_password_does_not_refresh(admin: Client) -> None:
 
 @pytest.mark.parametrize("verb", ["password", "deactivate"])
 def test_deactivating_an_account_ends_its_tokens(admin: Client, viewer: Client, verb: str) -> None:
-    token = Token.objects.create(user=User.objects.get(username="ben"))
-    other = Token.objects.create(user=User.objects.get(username="ada"))
+    own, other = token("ben"), token("ada")
 
-    def answer(token: Token) -> int:
-        header = {"Authorization": f"Token {token.key}"}
+    def answer(text: str) -> int:
+        header = {"Authorization": f"Token {text}"}
         return Client().get("/api/applications", headers=header).status_code
 
-    assert answer(token) == 200
+    assert answer(own) == 200
     assert press(admin, reverse("change-account", args=[verb]), name="ben")[0] == 200
     assert press(admin, reverse("change-account", args=["activate"]), name="ben")[0] == 200
-    assert answer(token) in (401, 403)
+    assert answer(own) in (401, 403)
     assert answer(other) == 200
 
 

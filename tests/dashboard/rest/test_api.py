@@ -16,7 +16,6 @@ from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
 from msgspec.structs import replace
-from rest_framework.authtoken.models import Token
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.errors import ArresterError
@@ -27,7 +26,7 @@ from arrester.dashboard.http_errors import STATUS_CODES, status_code
 from arrester.dashboard.rest.base import A_TIME
 from arrester.dashboard.rest.command_fields import fields_of
 from arrester.dashboard.rest.commands import NewCommandSerializer
-from tests.dashboard.conftest import logged_in, make_user
+from tests.dashboard.conftest import logged_in, make_user, token
 from tests.dashboard.story import NA, TYPO, Story
 from tests.services import REPOSITORY
 
@@ -418,13 +417,13 @@ def test_an_account_without_a_role_and_a_client_without_login_are_refused(
 
 
 def test_a_token_authenticates(flights: Story, client: Client) -> None:
-    token = Token.objects.create(user=make_user("robot", "operator"))
+    make_user("robot", "operator")
     task = flights.pauses("JFK").digest
     response = client.post(
         "/api/commands",
         {"kind": "RESUME_TASK", "task": task},
         content_type=JSON,
-        headers={"Authorization": f"Token {token.key}"},
+        headers={"Authorization": f"Token {token('robot')}"},
     )
     assert response.status_code == 202
     assert queries.commands().rows[0].actor == "robot"
@@ -639,25 +638,6 @@ def test_the_status_has_parts_applications_stopped_tasks_and_recent_failures(
     assert [each["id"] for each in status["stopped"]] == [task]
     assert status["failed_last_hour"] == {"flights": 41}
     assert (status["waiting"], status["quarantined"]) == (0, 0)
-
-
-def test_tokens_are_listed_created_and_revoked_by_their_account_or_an_admin(
-    viewer: Client,
-) -> None:
-    admin = logged_in(make_user("ada", "admin"))
-    created = viewer.post("/api/tokens", {}, content_type=JSON)
-    assert created.status_code == 201
-    token = created.json()["token"]
-    by_token = {"Authorization": f"Token {token}"}
-    [own] = Client().get("/api/tokens", headers=by_token).json()
-    assert (own["account"], own["role"], own["created_at"] is None) == ("ben", "viewer", False)
-    assert [each["account"] for each in read(admin, "tokens")] == ["ada", "ben"]
-    assert viewer.delete("/api/tokens/ada").status_code == 403
-    assert admin.delete("/api/tokens/nobody").status_code == 404
-    assert [admin.delete("/api/tokens/ben").status_code for _ in range(2)] == [204, 204]
-    assert Client().get("/api/tokens", headers=by_token).status_code == 401
-    acts = [each["kind"] for each in read(admin, "audit")["results"]]
-    assert acts == ["TOKEN_REVOKED", "TOKEN_CREATED"]
 
 
 def test_each_kind_has_the_fields_of_its_documentation() -> None:

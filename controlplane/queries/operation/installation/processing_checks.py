@@ -9,7 +9,7 @@ from django.conf import settings
 from packaging.version import InvalidVersion, Version
 
 from arrester import __version__
-from arrester.controlplane import models
+from arrester.controlplane import heartbeats, models
 from arrester.controlplane.domain.wire.command_codec import REPORTED_AS, VERSION
 from arrester.controlplane.queries.current_state.instances import RunningInstance, instance_page
 from arrester.controlplane.queries.operation import health
@@ -23,7 +23,6 @@ from arrester.controlplane.queries.operation.installation.finding import (
 
 #: The newest instances that are checked.
 _INSTANCES = 500
-_SKEW_SECONDS = 5.0
 _START = {
     "wake": "Start `arrester wake`.",
     "worker": "Start a Celery worker for the queue arrester.",
@@ -121,7 +120,7 @@ def _problems(instance: RunningInstance) -> Iterator[Finding]:
         advice = "Upgrade the agent: it does not know all commands."
         yield warning("agent version", f"{name}: {version or 'unknown'}", advice)
     skew = instance.skew_seconds
-    if skew is not None and abs(skew) > _SKEW_SECONDS:
+    if skew is not None and abs(skew) > heartbeats.SKEW_LIMIT.total_seconds():
         yield warning("agent clock", f"{name}: {skew:+.1f} s to the server", ADVICE)
 
 
