@@ -101,8 +101,8 @@ class Agent:
         `spark.arrester.config.file`.
 
         Raises InvalidConfiguration with every fault of the name, of all settings, of the
-        environment (REDIS_URL, ARRESTER_SPOOL) and of `on_uncaught`; raises SparkRefused for
-        Spark Connect or an unsupported version of Spark.
+        environment (REDIS_URL, ARRESTER_SERVER_KEY, ARRESTER_SPOOL) and of `on_uncaught`; raises
+        SparkRefused for Spark Connect or an unsupported version of Spark.
         """
         # It imports PySpark, which importing this package alone must not need.
         from arrester.agents.spark.agent_settings import agent_settings

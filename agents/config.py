@@ -8,6 +8,7 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from arrester.controlplane.domain.error_policy.policy import StageKind
 from arrester.controlplane.domain.error_policy.setting_types import CONVERTER_RULE, HANDLER_RULE
 from arrester.controlplane.domain.errors import InvalidConfiguration, InvalidValue
 from arrester.controlplane.domain.identity.names import check_name
+from arrester.controlplane.domain.wire.signed_messages import SERVER_KEY, parse_keys
 
 T = TypeVar("T")
 
@@ -42,8 +44,8 @@ _HANDLERS = {
 
 #: Settings of the agent that are no error settings, and their environment variables. Only the
 #: configuration of Spark and the file have these keys.
-REDIS_URL, SPOOL = "redis.url", "spool.folder"
-_VARIABLES = {REDIS_URL: "REDIS_URL", SPOOL: "ARRESTER_SPOOL"}
+REDIS_URL, SPOOL, SERVER_KEYS = "redis.url", "spool.folder", "server.key"
+_VARIABLES = {REDIS_URL: "REDIS_URL", SPOOL: "ARRESTER_SPOOL", SERVER_KEYS: SERVER_KEY}
 
 
 class ExternalSetting(NamedTuple):
@@ -65,6 +67,8 @@ class AgentConfig:
     application: str
     #: REDIS_URL; None: the agent works without a server and keeps its events.
     redis_url: str | None
+    #: ARRESTER_SERVER_KEY, decoded; none: what the server sends is accepted without a signature.
+    server_keys: tuple[bytes, ...]
     #: ARRESTER_SPOOL: a folder on a local disk, created if it is missing.
     spool_folder: Path
     #: The settings of the error handling.
@@ -98,6 +102,7 @@ class AgentConfig:
         config = cls(
             application=reader.application(application),
             redis_url=reader.redis_url(own[REDIS_URL].strip()),
+            server_keys=reader.server_keys(own[SERVER_KEYS]),
             spool_folder=reader.spool_folder(own[SPOOL].strip()),
             errors=settings,
             handlers=reader.handlers(errors),
@@ -215,6 +220,17 @@ class _Reader:
             allowed = "a URL that starts with redis://, rediss:// or unix://"
             self.faults.append(InvalidValue("REDIS_URL", _without_password(text), allowed))
         return text
+
+    def server_keys(self, text: str) -> tuple[bytes, ...]:
+        try:
+            keys = parse_keys(text)
+            if keys and find_spec("cryptography") is None:
+                allowed = "no key, without the package cryptography: pip install 'arrester[agents]'"
+                raise InvalidValue(SERVER_KEY, text, allowed)
+        except InvalidValue as fault:
+            self.faults.append(fault)
+            return ()
+        return keys
 
     def spool_folder(self, text: str) -> Path:
         candidates = [Path(text).absolute()] if text else _default_spool_folders()

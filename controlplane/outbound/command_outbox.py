@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
 
 from django.db import OperationalError
 
-from arrester.controlplane import redis_client
+from arrester.controlplane import redis_client, signing
 from arrester.controlplane.domain.commands.rollout import TASK_KINDS
 from arrester.controlplane.domain.events import CommandIssued
 from arrester.controlplane.domain.identity import redis_keys
@@ -25,8 +27,7 @@ log = logging.getLogger(__name__)
 def relay(application: str) -> None:
     """Make Redis contain the application's state and exactly its open commands."""
     redis = redis_client.client()
-    for state in row_mapping.APPLICATIONS.load("name = %s", [application]):
-        redis.set(redis_keys.state(application), state.status.value)
+    _relay_state(redis, application)
     # Once more after a change: a command may have been closed meanwhile.
     while _relay_commands(redis, application):
         pass
@@ -40,20 +41,47 @@ def try_relay(application: str) -> None:
         log.warning("%s: commands wait for the sweep: %s", application, exc)
 
 
+def _relay_state(redis: redis_client.Redis, application: str) -> None:
+    """Publish the state, signed with the present time: agents refuse an old one."""
+    # Before the state is read, so that a later time has no earlier state.
+    seconds, microseconds = redis.time()
+    at = datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
+    for state in row_mapping.APPLICATIONS.load("name = %s", [application]):
+        signed = signing.sign_state(application, state.status, at=at)
+        redis.mset(
+            {
+                redis_keys.state(application): state.status.value,
+                redis_keys.signed_state(application): signed,
+            }
+        )
+
+
 def _relay_commands(redis: redis_client.Redis, application: str) -> bool:
-    """Add missing commands, delete closed ones; return whether anything changed."""
+    """Add missing commands, delete all other entries; return whether anything changed.
+
+    An entry that differs from the command with its id is forged, or of another version.
+    """
     stream = redis_keys.commands(application)
-    published = redis_client.entries(redis, stream)
-    open_commands = {str(each.id).encode(): each for each in _open_commands(application)}
-    ids = {fields.get(b"command") for _, fields in published}
-    missing = [command for id, command in open_commands.items() if id not in ids]
-    closed = [entry for entry, fields in published if fields.get(b"command") not in open_commands]
-    for command in missing:
-        body = command_codec.encode_command(_as_issued(command))
-        redis.xadd(stream, {"command": str(command.id), "body": body})
-    if closed:
-        redis.xdel(stream, *closed)
-    return bool(missing or closed)
+    missing = {str(each.id): _entry(application, each) for each in _open_commands(application)}
+    wrong = []
+    for id, fields in redis_client.entries(redis, stream):
+        command = fields.get(b"command", b"").decode(errors="replace")
+        if fields == missing.get(command):
+            del missing[command]
+        else:
+            wrong.append(id)
+    for entry in missing.values():
+        redis.xadd(stream, entry)
+    if wrong:
+        redis.xdel(stream, *wrong)
+    return bool(missing or wrong)
+
+
+def _entry(application: str, command: CommandState) -> dict[Any, Any]:
+    """Return a command as an entry of the stream. Agents of 0.2.0 read its body only."""
+    body = command_codec.encode_command(_as_issued(command))
+    signature = signing.sign_command(application, body)
+    return {b"command": str(command.id).encode(), b"body": body, b"signature": signature}
 
 
 def _open_commands(application: str) -> Sequence[CommandState]:

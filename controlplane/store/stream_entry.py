@@ -32,6 +32,7 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.domain.wire.failure_columns import Element
+from arrester.controlplane.domain.wire.signed_messages import SIGNED
 from arrester.controlplane.store import QuarantinedEntry
 
 #: Events that only people and the server may emit; refused from an agent.
@@ -77,6 +78,8 @@ class DecodedEntry(msgspec.Struct, frozen=True, kw_only=True):
     #: None if it does not name both: then no agent can be confirmed, and the entry is quarantined.
     batch: UUID | None = None
     spool: UUID | None = None
+    #: Whether its sender requires a signed confirmation.
+    signed: bool = False
     #: Without their bodies, which stay packed, if all were decoded.
     events: tuple[Element, ...] = ()
     #: The received bytes of the events, if all were decoded.
@@ -105,6 +108,7 @@ def read_entry(application: str, id: str, fields: Mapping[bytes, bytes]) -> Deco
             entry,
             batch=codec.parse_uuid(fields.get(b"batch"), "batch"),
             spool=codec.parse_uuid(fields.get(b"spool"), "spool"),
+            signed=fields.get(b"confirmation") == SIGNED.encode(),
         )
         batch = fields.get(b"events", b"")
         if (parts := codec.read_batch(batch)) is not None:

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import redis
 
+from arrester.controlplane import signing
 from arrester.controlplane.domain.events import Event
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.wire import codec
@@ -66,6 +67,8 @@ class Entry:
     batch: UUID
     spool: UUID
     packed: bytes
+    #: Whether the agent requires a signed confirmation.
+    signed: bool
 
     @property
     def events(self) -> list[Event]:
@@ -81,6 +84,8 @@ class FoldingSide:
     client: redis.Redis
     application: str = "flights"
     cursor: str = "0"
+    #: False: as a server before signatures.
+    signs: bool = True
     #: Committed entries in order, each batch once.
     folded: list[Entry] = field(default_factory=list)
 
@@ -96,6 +101,7 @@ class FoldingSide:
                 batch=UUID(fields[b"batch"].decode()),
                 spool=UUID(fields[b"spool"].decode()),
                 packed=fields[b"events"],
+                signed=fields[b"confirmation"] == b"signed",
             )
             for id, fields in rows
         ]
@@ -116,6 +122,10 @@ class FoldingSide:
             key = redis_keys.confirmed(self.application, entry.spool)
             self.client.sadd(key, str(entry.batch))
             self.client.expire(key, CONFIRMED_SECONDS)
+            if entry.signed and self.signs:
+                record = signing.sign_confirmation(self.application, entry.spool, [entry.batch])
+                key = redis_keys.signed_confirmations(self.application, entry.spool)
+                self.client.sadd(key, record)
         if entries:
             self.client.xdel(redis_keys.events(self.application), *[entry.id for entry in entries])
 

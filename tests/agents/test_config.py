@@ -9,6 +9,7 @@ from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.controlplane.domain.error_policy.policy import StageKind
 from arrester.controlplane.domain.error_policy.setting_definitions import KEYS
 from arrester.controlplane.domain.errors import InvalidConfiguration
+from arrester.controlplane.domain.wire.signed_messages import key_text
 
 
 def read(
@@ -280,3 +281,26 @@ def test_a_fault_names_the_place_that_it_was_read_from() -> None:
 
 def test_a_key_of_the_agent_is_no_error_setting_of_the_program() -> None:
     assert faults({"redis.url": "redis://host"}) == ["errors"]
+
+
+@pytest.mark.parametrize("keys", [1, 2])
+def test_several_keys_of_the_server_may_be_pinned(keys: int) -> None:
+    text = ", ".join(key_text(bytes([number] * 32)) for number in range(keys))
+    config = merged({}, ARRESTER_SERVER_KEY=text)
+    assert config.server_keys == tuple(bytes([number] * 32) for number in range(keys))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(",", "secret", "ed25519:", "ed25519:" + "A" * 42, "ed25519:" + "A" * 44),
+        *("rsa:" + "A" * 43, "ed25519:" + "A" * 42 + "!", key_text(bytes(32)) + ",x"),
+    ],
+)
+def test_an_invalid_key_of_the_server_is_refused(text: str) -> None:
+    file = source("a.properties ", server__key=text)
+    with pytest.raises(InvalidConfiguration) as caught:
+        merged({}, file)
+    assert str(caught.value).startswith("ARRESTER_SERVER_KEY: ")
+    assert "(read from a.properties server.key)" in str(caught.value)
+    assert "each ed25519: and 43 characters" in str(caught.value)

@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 import pyarrow.parquet as pq
 
+from arrester.controlplane import signing
 from arrester.examples import flights_data
 from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port
@@ -85,7 +86,9 @@ class Stack:
     def run(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
         """Start a process whose output goes to `<folder>/<name>.log`."""
         spool = {"ARRESTER_SPOOL": str(self.folder / "spool")}
-        env = os.environ | spool | {"ARRESTER_URL": self.url}
+        # Drivers accept only what the server signed.
+        key = {"ARRESTER_SERVER_KEY": signing.public_key()}
+        env = os.environ | spool | key | {"ARRESTER_URL": self.url}
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 command,

@@ -45,6 +45,14 @@ def confirmed(application: str, spool: UUID) -> str:
     return f"arrester:{application}:confirmed:{spool}"
 
 
+def signed_confirmations(application: str, spool: UUID) -> str:
+    """The set of signed confirmations of one spool, for agents that require signatures.
+
+    A member is a signature and the ids of the batches that one transaction committed.
+    """
+    return f"arrester:{application}:confirmed:{spool}:signed"
+
+
 def commands(application: str) -> str:
     """The stream of open commands, read by every instance of the application."""
     return f"arrester:{application}:commands"
@@ -58,6 +66,11 @@ def heartbeat(application: str, instance: UUID) -> str:
 def state(application: str) -> str:
     """OPEN or LATCHED, as last published by the server; absent means OPEN."""
     return f"arrester:{application}:state"
+
+
+def signed_state(application: str) -> str:
+    """The state with the server's signature and its time, as `SignedState` in JSON."""
+    return f"arrester:{application}:state:signed"
 
 
 def pending_drain(application: str) -> str:

@@ -1,4 +1,4 @@
-"""Create the groups and the first three users; existing users are not changed."""
+"""Create the groups and the first three users, and print the public key; existing users stay."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from django.contrib.auth.models import Group, User
 from django.core.management.base import BaseCommand
 from django.db import transaction
 
+from arrester.controlplane import signing
+from arrester.controlplane.domain.wire.signed_messages import SERVER_KEY
+
 USERS = ("admin", "operator", "viewer")
 
 
@@ -18,13 +21,17 @@ def password_variable(user: str) -> str:
 
 
 class Command(BaseCommand):
-    help = "Create the groups and users admin, operator and viewer unless they exist."
+    help = (
+        "Create the groups and users admin, operator and viewer unless they exist, and print the"
+        " public key for agents."
+    )
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         for name in USERS:
             password = _create_user(name)
             if password is not None:
                 self.stdout.write(f"created user {name}, password {password}")
+        self.stdout.write(f"public key for agents: {SERVER_KEY}={signing.public_key()}")
 
 
 @transaction.atomic

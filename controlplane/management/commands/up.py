@@ -20,7 +20,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
 import arrester
-from arrester.controlplane import embedded
+from arrester.controlplane import embedded, signing
+from arrester.controlplane.domain.wire.signed_messages import SERVER_KEY
 from arrester.controlplane.env import Environment, InvalidSetting
 from arrester.controlplane.local import demo
 from arrester.controlplane.local.supervisor import Child, SupervisedServer, Supervisor
@@ -225,7 +226,7 @@ def _children(
             Child(
                 name="demo",
                 command=[sys.executable, "-m", demo.MODULE],
-                env=env,
+                env=env | {SERVER_KEY: signing.public_key(env["ARRESTER_SECRET_KEY"])},
                 folder=environment.home,
                 log=servers.home.logs / "demo.log",
                 stop_seconds=60,

@@ -17,6 +17,7 @@ from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
 from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.agents.transport import command_poller
 from arrester.agents.transport.redis_client import RedisClient
+from arrester.controlplane import signing
 from arrester.controlplane.domain.errors import StartRefused
 from arrester.controlplane.domain.events import (
     CommandApplied,
@@ -83,8 +84,12 @@ class Operator:
         return command
 
     def relay(self, command: CommandIssued) -> None:
-        body = command_codec.encode_command(command)
-        self._client.xadd(COMMANDS, {"command": str(command.command), "body": body})
+        self.put(command_codec.encode_command(command))
+
+    def put(self, body: bytes, *, signature: bytes | None = None) -> None:
+        """Put a command into the stream; signed as the server signs it, or as given."""
+        signature = signing.sign_command("flights", body) if signature is None else signature
+        self._client.xadd(COMMANDS, {"body": body, "signature": signature})
 
     def answers(self, command: CommandIssued) -> list[EventData]:
         """Return the answers to a command, in order."""
@@ -119,8 +124,13 @@ def connected(
     errors: dict[str, object] | None = None,
     *,
     on_uncaught: UncaughtHandler | None = None,
+    key: str = "",
 ) -> Runtime:
-    environment = {"ARRESTER_SPOOL": str(folder), "REDIS_URL": server.url}
+    environment = {
+        "ARRESTER_SPOOL": str(folder),
+        "REDIS_URL": server.url,
+        "ARRESTER_SERVER_KEY": key,
+    }
     config = AgentConfig.read("flights", errors or {}, environment=environment)
     return Runtime(config, versions={}, on_uncaught=on_uncaught)
 

@@ -13,7 +13,7 @@ import pytest
 
 from arrester.agents.transport import command_poller
 from arrester.agents.transport.command_poller import CommandPoller
-from arrester.agents.transport.redis_client import RedisClient
+from arrester.agents.transport.redis_client import CommandEntry, RedisClient
 from arrester.controlplane.domain.events import CommandIssued, CommandKind
 from arrester.controlplane.domain.wire import command_codec
 from tests.histories import INSTANCE, NOON, OTHER_INSTANCE
@@ -37,10 +37,10 @@ class FakeRedis:
     def server_time(self) -> datetime:
         return datetime.now(UTC) + self.ahead
 
-    def commands(self, *, after: str, seconds: float) -> list[tuple[str, bytes]]:
+    def commands(self, *, after: str, seconds: float) -> list[CommandEntry]:
         self.reads.append(seconds)
         if after == command_poller.FROM_THE_BEGINNING and self._addressed:
-            return [("1-0", command_codec.encode_command(shutdown(self._addressed)))]
+            return [CommandEntry("1-0", command_codec.encode_command(shutdown(self._addressed)))]
         time.sleep(0.01)
         return []
 

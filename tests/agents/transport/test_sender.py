@@ -38,7 +38,8 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
 
 @contextmanager
 def connected(server: Server, **limits: int) -> Iterator[RedisClient]:
-    transport = RedisClient(server.url, application="flights", instance=INSTANCE, **limits)
+    url, application = server.url, "flights"
+    transport = RedisClient(url, application=application, instance=INSTANCE, keys=None, **limits)
     yield transport
     transport.close()
 

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db.models.signals import m2m_changed
 
-from arrester.controlplane import actions
+from arrester.controlplane import actions, signing
 from arrester.controlplane.management.commands.bootstrap import USERS, password_variable
 from arrester.controlplane.roles import Role
 
@@ -34,7 +34,7 @@ def test_the_first_start_makes_three_users(monkeypatch: pytest.MonkeyPatch) -> N
     assert "viewer-secret" not in output
     assert User.objects.get(username="viewer").check_password("viewer-secret")
     assert {name: roles(name) for name in USERS} == {name: {name} for name in USERS}
-    assert bootstrap() == ""
+    assert bootstrap() == f"public key for agents: ARRESTER_SERVER_KEY={signing.public_key()}\n"
 
 
 def test_a_later_start_restores_no_removed_role() -> None:

@@ -1,0 +1,60 @@
+"""Sign what the server sends to agents, with a key that is derived from ARRESTER_SECRET_KEY."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.conf import settings
+from msgspec.structs import replace
+
+from arrester.controlplane.domain.state.states import ApplicationStatus
+from arrester.controlplane.domain.wire import signed_messages
+from arrester.controlplane.domain.wire.signed_messages import SignedState
+
+_PURPOSE = b"arrester agents 1"
+
+
+def public_key(secret: str | None = None) -> str:
+    """Return the public key that agents verify with, as ARRESTER_SERVER_KEY takes it.
+
+    It belongs to `secret`, or to the secret key of this process.
+    """
+    key = _private_key(settings.SECRET_KEY if secret is None else secret).public_key()
+    return signed_messages.key_text(key.public_bytes_raw())
+
+
+def sign_command(application: str, body: bytes) -> bytes:
+    """Return the signature of an encoded command; equal commands have equal signatures."""
+    return _sign(signed_messages.of_command(application, body))
+
+
+def sign_state(application: str, status: ApplicationStatus, *, at: datetime) -> bytes:
+    """Return the signed state of an application, encoded; `at` is the time of Redis."""
+    state = SignedState(status=status.value, at=at)
+    signature = _sign(signed_messages.of_state(application, state))
+    return msgspec.json.encode(replace(state, signature=signature))
+
+
+def sign_confirmation(application: str, spool: UUID, batches: Sequence[UUID]) -> bytes:
+    """Return one confirmation of several batches: a signature costs as much as many ids."""
+    ids = signed_messages.pack_ids(batches)
+    return _sign(signed_messages.of_confirmation(application, spool, ids)) + ids
+
+
+def _sign(message: bytes) -> bytes:
+    return bytes(_private_key(settings.SECRET_KEY).sign(message))
+
+
+@cache
+def _private_key(secret: str) -> Any:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    derive = HKDF(algorithm=SHA256(), length=32, salt=None, info=_PURPOSE)
+    return Ed25519PrivateKey.from_private_bytes(derive.derive(secret.encode()))
