@@ -17,12 +17,12 @@ from datetime import datetime
 from pathlib import Path
 from uuid import UUID
 
-from arrester.agents.transport.counted_only import counted_only
 from arrester.agents.transport.spool_file import check_format, connect
 from arrester.controlplane.domain.events import Event, RecordFailed
 from arrester.controlplane.domain.identity.uuids import milliseconds
 from arrester.controlplane.domain.python_versions import UTC
 from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire.counted_only import counted_only
 
 log = logging.getLogger("arrester.spool")
 

@@ -16,6 +16,7 @@ from arrester.controlplane.domain.commands.reactions import needing_reaction, re
 from arrester.controlplane.domain.errors import BrokenState
 from arrester.controlplane.domain.identity import uuids
 from arrester.controlplane.domain.wire.failure_columns import Stored
+from arrester.controlplane.ingest.batch_identity import unseen_entries
 from arrester.controlplane.store import prepared_statements
 from arrester.controlplane.store.stream_entry import ENTRY_ERRORS, DecodedEntry
 from arrester.controlplane.views import projections
@@ -84,7 +85,7 @@ def _fold_all(seen: store.LogStream, entries: Sequence[DecodedEntry]) -> Folded:
         stream = locked()
         if (stream.cursor, stream.generation) != (seen.cursor, seen.generation):
             raise StreamAdvanced
-        fresh = _accepted(entries, known(), now=now)
+        fresh = _accepted(application, entries, known(), now=now)
         batches = [
             store.NewBatch(id=entry.batch, events=entry.events, packed=entry.packed)
             for entry in fresh
@@ -135,24 +136,12 @@ def _append_reactions(
 
 
 def _accepted(
-    entries: Sequence[DecodedEntry], known: set[UUID], *, now: datetime
+    application: str, entries: Sequence[DecodedEntry], known: set[UUID], *, now: datetime
 ) -> list[DecodedEntry]:
     """Return the entries that are not in the log; those that may be there are quarantined."""
-    unseen = _unseen(entries, known)
+    unseen = unseen_entries(application, entries, known)
     horizon = _horizon(unseen, now=now)
     return [_within_horizon(entry, horizon) for entry in unseen]
-
-
-def _unseen(entries: Iterable[DecodedEntry], known: set[UUID]) -> list[DecodedEntry]:
-    """Return the entries whose batch is not `known`; of a repeated one, the first."""
-    fresh = []
-    for entry in entries:
-        if entry.batch is not None:
-            if entry.batch in known:
-                continue
-            known.add(entry.batch)
-        fresh.append(entry)
-    return fresh
 
 
 def _horizon(entries: Iterable[DecodedEntry], *, now: datetime) -> float:

@@ -29,7 +29,7 @@ from arrester.controlplane.store.audit_reads import (
     read_group_actions,
     read_notes_on_command,
 )
-from arrester.controlplane.store.batches import erase_body, vacuum
+from arrester.controlplane.store.batches import LoggedHeads, erase_body, heads_of_batches, vacuum
 from arrester.controlplane.store.failures import CANDIDATES, FailureQuery, read_failures
 from arrester.controlplane.store.log import (
     Newest,
@@ -58,6 +58,7 @@ from arrester.controlplane.store.quarantine import (
     delete_handled_entries,
     dismiss_entries,
     mark_requeued,
+    quarantined_batches,
     read_quarantine,
     read_quarantined_entry,
     read_waiting_entries,
@@ -104,17 +105,18 @@ from arrester.controlplane.store.streams import (
 
 __all__ = [
     "BEGINNING", "CANDIDATES", "INVALID_ENTRIES", "ActionQuery", "DeadLetterQuery", "Dropped",
-    "EntrySelection", "FailureQuery", "LogBeginning", "LogStream", "NewBatch", "Newest",
-    "QuarantinedEntry", "StoredState", "WaitingEntries", "add_to_quarantine", "advance_stream",
-    "all_streams", "append", "base", "base_states", "bases", "batch_ids_since", "copy_in",
-    "copying", "count_by_task", "count_replaced_threads", "count_waiting_entries",
+    "EntrySelection", "FailureQuery", "LogBeginning", "LogStream", "LoggedHeads", "NewBatch",
+    "Newest", "QuarantinedEntry", "StoredState", "WaitingEntries", "add_to_quarantine",
+    "advance_stream", "all_streams", "append", "base", "base_states", "bases", "batch_ids_since",
+    "copy_in", "copying", "count_by_task", "count_replaced_threads", "count_waiting_entries",
     "delete_base_buckets", "delete_handled_entries", "delete_old_states", "delete_snapshots",
-    "dismiss_entries", "drop_days", "ensure_partitions", "erase_body", "last_before",
-    "lay_out_rows", "lock", "maintenance_lock", "mark_requeued", "move_cursor", "nearest_snapshot",
-    "newest", "next_snapshot", "notify", "open_stream", "position_at", "read", "read_actions",
-    "read_batch", "read_dead_letters", "read_examples", "read_failures", "read_following",
-    "read_group_actions", "read_next", "read_next_stops", "read_notes_on_command", "read_one",
-    "read_quarantine", "read_quarantined_entry", "read_state_changes", "read_stored", "read_stream",
+    "dismiss_entries", "drop_days", "ensure_partitions", "erase_body", "heads_of_batches",
+    "last_before", "lay_out_rows", "lock", "maintenance_lock", "mark_requeued", "move_cursor",
+    "nearest_snapshot", "newest", "next_snapshot", "notify", "open_stream", "position_at",
+    "quarantined_batches", "read", "read_actions", "read_batch", "read_dead_letters",
+    "read_examples", "read_failures", "read_following", "read_group_actions", "read_next",
+    "read_next_stops", "read_notes_on_command", "read_one", "read_quarantine",
+    "read_quarantined_entry", "read_state_changes", "read_stored", "read_stream",
     "read_task_history", "read_task_state_changes", "read_waiting_entries", "record_batches",
     "reset_cursor", "save_base", "seen_batches", "send_lock", "send_seen_batches",
     "snapshot_states", "snapshot_views", "states_at", "terminate_stuck_fold", "try_alert_lock",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -64,6 +64,24 @@ class BatchRow(NamedTuple):
     def events(self) -> list[StoredEvent]:
         """Return the single events of the batch in order."""
         return list(expand_stored(self.elements()))
+
+
+#: The events without bodies of batches, as packed; empty: nothing of it was valid, None: dropped.
+LoggedHeads = Mapping[UUID, bytes | None]
+
+
+def heads_of_batches(application: str, ids: Collection[UUID]) -> LoggedHeads:
+    """Return the stored events of batches by their ids, as far as the ids are known."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT seen.batch, CASE WHEN seen.count = 0 THEN '' ELSE batch.heads END"
+            " FROM batch_seen AS seen LEFT JOIN batch ON batch.sequence = seen.first_sequence"
+            " AND batch.id = seen.batch"
+            " AND batch.stream = (SELECT id FROM stream WHERE application = %s)"
+            " WHERE seen.application = %s AND seen.batch = ANY(%s::uuid[])",
+            [application, application, list(ids)],
+        )
+        return {id: None if heads is None else bytes(heads) for id, heads in cursor.fetchall()}
 
 
 def with_positions(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -85,6 +85,18 @@ def read_quarantine(
         f" {counts} ORDER BY id DESC LIMIT %s",
         [application, application, before, before, limit],
     )
+
+
+def quarantined_batches(application: str, batches: Collection[UUID]) -> set[tuple[UUID, bytes]]:
+    """Return which of `batches` were quarantined as a whole: their ids and packed events."""
+    if not batches:
+        return set()
+    entries = _select(
+        "WHERE application = %s AND batch = ANY(%s::uuid[]) AND index IS NULL",
+        [application, list(batches)],
+    )
+    fields = ((each.batch, msgspec.msgpack.decode(each.raw)) for each in entries)
+    return {(batch, entry.get(b"events", b"")) for batch, entry in fields if batch is not None}
 
 
 def read_quarantined_entry(id: int) -> QuarantinedEntry:

@@ -1,4 +1,4 @@
-"""Reduce events to counts, for a spool that is full."""
+"""Reduce events to counts, for a spool that is full and for an overloaded server."""
 
 from __future__ import annotations
 
