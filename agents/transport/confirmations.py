@@ -37,14 +37,18 @@ class Confirmations:
         keys = self._redis.keys
         if keys is None:
             return self._redis.confirmations(self._spool)
-        records, plain = self._redis.signed_confirmations(self._spool)
+        # The server adds both in one step. If the plain ones are read first, no signed one of
+        # theirs is missing.
+        checks_plain = time.monotonic() >= self._next_removal
+        plain = self._redis.confirmations(self._spool) if checks_plain else []
+        records = self._redis.signed_confirmations(self._spool)
         checked = [(record, keys.confirmed(self._spool, record)) for record in records]
         self._signed = [record for record, ids in checked if ids is not None]
         confirmed = [id for _, ids in checked for id in ids or ()]
         forged = [record for record, ids in checked if ids is None]
-        unsigned: list[UUID] = []
-        if len(records) < SIGNED_AT_ONCE and time.monotonic() >= self._next_removal:
-            unsigned = sorted({*plain}.difference(confirmed))
+        unsigned: set[UUID] = set()
+        if checks_plain and len(records) < SIGNED_AT_ONCE:
+            unsigned = {*plain}.difference(confirmed)
             self._next_removal = time.monotonic() + REMOVAL_SECONDS
         if forged or unsigned:
             self._refuse(keys, forged, unsigned)
@@ -52,11 +56,13 @@ class Confirmations:
 
     def forget(self, batches: Sequence[UUID]) -> None:
         """Delete the confirmations that `read` returned."""
-        self._redis.forget_confirmations(self._spool, batches, signed=self._signed)
+        self._redis.forget_confirmations(self._spool, batches)
+        self._redis.forget_signed_confirmations(self._spool, self._signed)
         self._signed = []
 
-    def _refuse(self, keys: ServerKeys, forged: list[bytes], unsigned: list[UUID]) -> None:
-        self._redis.forget_confirmations(self._spool, unsigned, signed=forged)
+    def _refuse(self, keys: ServerKeys, forged: list[bytes], unsigned: set[UUID]) -> None:
+        self._redis.forget_confirmations(self._spool, unsigned)
+        self._redis.forget_signed_confirmations(self._spool, forged)
         keys.refused += len(forged) + len(unsigned)
         if not self._logged:
             log.warning(

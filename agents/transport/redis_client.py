@@ -156,37 +156,23 @@ class RedisClient:
         key = redis_keys.confirmed(self._application, spool)
         return _uuids(self._call(lambda: self._client.srandmember(key, CONFIRMATIONS_AT_ONCE)))
 
-    def signed_confirmations(self, spool: UUID) -> tuple[list[bytes], list[UUID]]:
-        """Return up to SIGNED_AT_ONCE signed confirmations, and some of the plain ones."""
+    def signed_confirmations(self, spool: UUID) -> list[bytes]:
+        """Return up to SIGNED_AT_ONCE signed confirmations of `spool`."""
+        key = redis_keys.signed_confirmations(self._application, spool)
+        records = self._call(lambda: self._client.srandmember(key, SIGNED_AT_ONCE))
+        return cast("list[bytes]", records or [])
 
-        def read() -> list[list[bytes]]:
-            with self._client.pipeline(transaction=True) as pipeline:
-                key = redis_keys.signed_confirmations(self._application, spool)
-                pipeline.srandmember(key, SIGNED_AT_ONCE)
-                pipeline.srandmember(
-                    redis_keys.confirmed(self._application, spool), CONFIRMATIONS_AT_ONCE
-                )
-                return cast("list[list[bytes]]", pipeline.execute())
-
-        signed, plain = self._call(read)
-        return signed, _uuids(plain)
-
-    def forget_confirmations(
-        self, spool: UUID, batches: Iterable[UUID], *, signed: Iterable[bytes] = ()
-    ) -> None:
+    def forget_confirmations(self, spool: UUID, batches: Iterable[UUID]) -> None:
         """Delete confirmations that are recorded in the spool, or refused."""
-        names, records = [str(batch) for batch in batches], list(signed)
+        self._remove(redis_keys.confirmed(self._application, spool), [str(id) for id in batches])
 
-        def delete() -> None:
-            with self._client.pipeline(transaction=True) as pipeline:
-                if names:
-                    pipeline.srem(redis_keys.confirmed(self._application, spool), *names)
-                if records:
-                    key = redis_keys.signed_confirmations(self._application, spool)
-                    pipeline.srem(key, *records)
-                pipeline.execute()
+    def forget_signed_confirmations(self, spool: UUID, records: Sequence[bytes]) -> None:
+        """Delete signed confirmations that are recorded in the spool, or refused."""
+        self._remove(redis_keys.signed_confirmations(self._application, spool), records)
 
-        self._call(delete)
+    def _remove(self, key: str, members: Sequence[str | bytes]) -> None:
+        if members:
+            self._call(lambda: self._client.srem(key, *members))
 
     def beat(self, heartbeat: bytes) -> tuple[bool, str | None]:
         """Send the heartbeat, which expires after 30 s, and read the requests of the server.

@@ -46,6 +46,8 @@ TERMS = {
     "run lock": "The lock that serialises micro-batches, drains of held records and commands of a "
     "run.",
     "self-healing failure": "A failure that Spark repairs; no record is its cause.",
+    "server key": "The public key with which an agent verifies commands, states and confirmations "
+    "of the server.",
     "sink probe": "A call of a sink without visible result, to find the records that it refuses.",
     "slow path": "Evaluate, ask handlers, store the decision, then call the sink.",
     "spool": "Local files with events that the server has not confirmed.",
