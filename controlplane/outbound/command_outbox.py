@@ -22,15 +22,18 @@ from arrester.controlplane.domain.wire import command_codec
 from arrester.controlplane.views import row_mapping
 
 log = logging.getLogger(__name__)
+#: More rounds with a change mean that another program writes into the stream of commands.
+ROUNDS = 10
 
 
 def relay(application: str) -> None:
     """Make Redis contain the application's state and exactly its open commands."""
     redis = redis_client.client()
     _relay_state(redis, application)
-    # Once more after a change: a command may have been closed meanwhile.
-    while _relay_commands(redis, application):
-        pass
+    # Once more after a change: a command may have been closed meanwhile. The sweep goes on later.
+    for _ in range(ROUNDS):
+        if not _relay_commands(redis, application):
+            break
 
 
 def try_relay(application: str) -> None:

@@ -158,7 +158,7 @@ def test_a_replayed_older_state_does_not_replace_the_newest_one() -> None:
     assert not keys.is_latched(b"LATCHED", older[LATCHED], now=NOW + second)
     assert keys.is_latched(b"LATCHED", signed(LATCHED, NOW + 2 * second), now=NOW + 2 * second)
     assert keys.is_latched(b"OPEN", older[OPEN], now=NOW + 2 * second)
-    # The server is down: a latch does not last for ever.
+    # The server is down: a latch ends after an hour.
     assert keys.is_latched(b"LATCHED", None, now=NOW + STATE_VALID)
     assert not keys.is_latched(b"LATCHED", None, now=NOW + STATE_VALID + 3 * second)
 
