@@ -76,7 +76,7 @@ def heads_of_batches(application: str, ids: Collection[UUID]) -> LoggedHeads:
         cursor.execute(
             "SELECT seen.batch, CASE WHEN seen.count = 0 THEN '' ELSE batch.heads END"
             " FROM batch_seen AS seen LEFT JOIN batch ON batch.sequence = seen.first_sequence"
-            " AND batch.id = seen.batch"
+            " AND batch.id = seen.batch AND batch.day = (seen.received_at AT TIME ZONE 'UTC')::date"
             " AND batch.stream = (SELECT id FROM stream WHERE application = %s)"
             " WHERE seen.application = %s AND seen.batch = ANY(%s::uuid[])",
             [application, application, list(ids)],

@@ -34,7 +34,8 @@ from arrester.controlplane.domain.wire.failure_columns import (
 FORMAT = b"\x01"
 #: A batch that unpacks to more than this is foreign; ours are some hundreds of events.
 BATCH_MAX_BYTES = 64 * 2**20
-#: The most events that an agent packs into one batch.
+#: The most events that an agent packs into one batch. It decides which events of a journal entry
+#: have which batch id, so it never changes.
 BATCH_MAX_EVENTS = 500
 
 _pack = msgspec.msgpack.Encoder()
