@@ -77,7 +77,10 @@ def password(request: HttpRequest, who: Person) -> HttpResponse:
         return _password_page(request, who, PasswordChangeForm(user))
     address = client_address(request)
     form = PasswordChangeForm(user, request.POST)
-    actions.check_not_locked(who.name, address)
+    try:
+        actions.check_not_locked(who.name, address)
+    except LockedOut as error:
+        return _password_page(request, who, PasswordChangeForm(user), locked=error)
     if not form.is_valid():
         if request.POST.get("old_password") and "old_password" in form.errors:
             actions.record_wrong_password(who.name, address, actor=who.name)
@@ -88,14 +91,19 @@ def password(request: HttpRequest, who: Person) -> HttpResponse:
     return settings.show(request, who, notice=notice)
 
 
-def _password_page(request: HttpRequest, who: Person, form: PasswordChangeForm) -> HttpResponse:
-    return page(
+def _password_page(
+    request: HttpRequest, who: Person, form: PasswordChangeForm, *, locked: LockedOut | None = None
+) -> HttpResponse:
+    response = page(
         request,
         who,
         "settings",
-        {"form": form},
+        {"form": form, "locked": locked},
         template="password",
         title="Change password",
         live=False,
-        status=400 if form.errors else 200,
+        status=429 if locked else 400 if form.errors else 200,
     )
+    for name, value in headers(locked).items() if locked else ():
+        response[name] = value
+    return response

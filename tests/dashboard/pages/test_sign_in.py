@@ -164,6 +164,7 @@ def test_a_user_changes_the_own_password(eve: User) -> None:
         change("not that one", NEW)
     refused = change(NEW, PASSWORD, PASSWORD)
     assert refused.status_code == 429 and refused.headers["Retry-After"]
+    assert "Try again at" in refused.content.decode()
 
 
 def test_a_session_ends_after_idle_time(eve: User) -> None:
