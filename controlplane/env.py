@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from arrester.controlplane.roles import Role
+
 POSTGRES_SCHEMES = ("postgresql", "postgres")
 REDIS_SCHEMES = ("redis", "rediss", "unix")
 HTTP_SCHEMES = ("http", "https")
 SMTP_SCHEMES = ("smtp", "smtps", "smtp+starttls")
+DEFAULT_OIDC_ROLES = "viewer=arrester-viewer,operator=arrester-operator,admin=arrester-admin"
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -22,6 +25,21 @@ class InvalidSetting(SystemExit):
 
     def __init__(self, name: str, value: str, allowed: str) -> None:
         super().__init__(f"{name}={value!r} is not allowed: {allowed}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignOn:
+    """The OpenID Connect provider of single sign-on."""
+
+    issuer: str
+    client_id: str
+    client_secret: str
+    #: The claim that gives the role, and its values by role.
+    claim: str
+    roles: tuple[tuple[Role, str], ...]
+
+    def __repr__(self) -> str:
+        return f"SignOn(issuer={self.issuer!r})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +58,8 @@ class Environment:
     debug: bool
     https: bool
     proxies: int
+    #: None: passwords only.
+    sign_on: SignOn | None
     allowed_hosts: list[str]
     session_hours: int
     trusted_origins: list[str]
@@ -71,6 +91,7 @@ class Environment:
             secret_key=_secret(variables, "ARRESTER_SECRET_KEY"),
             debug=_flag(variables, "ARRESTER_DEBUG"),
             https=_flag(variables, "ARRESTER_HTTPS"),
+            sign_on=_sign_on(variables),
             proxies=_integer(variables, "ARRESTER_PROXIES", 0, minimum=0, maximum=9),
             allowed_hosts=_list(variables, "ARRESTER_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]"),
             trusted_origins=_list(variables, "ARRESTER_TRUSTED_ORIGINS", ""),
@@ -108,6 +129,32 @@ def _choice(variables: Mapping[str, str], name: str, default: str, allowed: tupl
 
 def _list(variables: Mapping[str, str], name: str, default: str) -> list[str]:
     return [item.strip() for item in variables.get(name, default).split(",") if item.strip()]
+
+
+def _sign_on(variables: Mapping[str, str]) -> SignOn | None:
+    issuer = _url(variables, "ARRESTER_OIDC_ISSUER", HTTP_SCHEMES)
+    if issuer is None:
+        return None
+    needed = {
+        "ARRESTER_OIDC_CLIENT_ID": "the client that the provider has registered",
+        "ARRESTER_OIDC_CLIENT_SECRET": "the secret of the client",
+    }
+    given = {name: variables.get(name, "").strip() for name in needed}
+    for name, allowed in needed.items():
+        if not given[name]:
+            raise InvalidSetting(name, "", allowed)
+    roles = _list(variables, "ARRESTER_OIDC_ROLES", DEFAULT_OIDC_ROLES)
+    pairs = [each.partition("=")[::2] for each in roles]
+    if not pairs or not all(role in list(Role) and value for role, value in pairs):
+        allowed = "viewer=VALUE, operator=VALUE and admin=VALUE, separated by commas"
+        raise InvalidSetting("ARRESTER_OIDC_ROLES", variables["ARRESTER_OIDC_ROLES"], allowed)
+    return SignOn(
+        issuer=issuer,
+        client_id=given["ARRESTER_OIDC_CLIENT_ID"],
+        client_secret=given["ARRESTER_OIDC_CLIENT_SECRET"],
+        claim=variables.get("ARRESTER_OIDC_CLAIM", "").strip() or "groups",
+        roles=tuple((Role(role), value) for role, value in pairs),
+    )
 
 
 def _secret(variables: Mapping[str, str], name: str) -> str | None:

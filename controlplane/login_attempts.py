@@ -31,6 +31,8 @@ class LoginAct(StrEnum):
     LOGGED_OUT = "LOGGED_OUT"
     #: A wrong password, at a log-in or on the password page.
     WRONG_PASSWORD = "WRONG_PASSWORD"
+    #: A verified user of single sign-on without a role, or with the name of another account.
+    LOGIN_REFUSED = "LOGIN_REFUSED"
     LOCKED_OUT = "LOCKED_OUT"
     UNLOCKED = "UNLOCKED"
 

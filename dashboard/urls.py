@@ -34,6 +34,7 @@ from arrester.dashboard.pages import (
     search,
     settings,
     sign_in,
+    single_sign_on,
     tasks,
 )
 from arrester.dashboard.permissions import for_everyone
@@ -209,6 +210,8 @@ urlpatterns = [
     ),
     path("live", stream.live, name="live"),
     path("login", for_everyone(sign_in.LogIn.as_view()), name="login"),
+    path("login/sso", for_everyone(single_sign_on.begin), name="sign-on"),
+    path("login/sso/callback", for_everyone(single_sign_on.callback), name="sign-on-callback"),
     path("logout", for_everyone(sign_in.LogOut.as_view()), name="logout"),
     path("healthz", health_probes.healthz, name="healthz"),
     path("readyz", health_probes.readyz, name="readyz"),

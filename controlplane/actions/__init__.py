@@ -48,6 +48,7 @@ from arrester.controlplane.actions.logins import (
     check_not_locked,
     record_login,
     record_logout,
+    record_refused_login,
     record_wrong_password,
     unlock,
 )
@@ -59,6 +60,7 @@ from arrester.controlplane.actions.quarantine import (
     requeue_one,
 )
 from arrester.controlplane.actions.rollouts import advance_rollout, start_rollout
+from arrester.controlplane.actions.single_sign_on import sign_on
 from arrester.controlplane.actions.test_error import send_test_error
 from arrester.controlplane.actions.timeouts import expect, record_running, watch
 from arrester.controlplane.actions.tokens import NewToken, create_token, revoke_token, use_token
@@ -70,8 +72,8 @@ __all__ = [
     "command_application", "command_task", "command_tasks", "create_account", "create_token",
     "deactivate_account", "dismiss", "dismiss_one", "dry_run", "expect", "issue_command",
     "note_on_command", "note_on_group", "note_on_task", "open_application", "record_login",
-    "record_logout", "record_running", "record_wrong_password", "requeue", "requeue_one",
-    "reset_password", "resume_task", "resume_tasks", "revoke_token", "send_test_error",
-    "shut_down_application", "skip_record", "start_application", "start_rollout", "task_id",
-    "unlock", "use_token", "watch",
+    "record_logout", "record_refused_login", "record_running", "record_wrong_password", "requeue",
+    "requeue_one", "reset_password", "resume_task", "resume_tasks", "revoke_token",
+    "send_test_error", "shut_down_application", "sign_on", "skip_record", "start_application",
+    "start_rollout", "task_id", "unlock", "use_token", "watch",
 ]  # fmt: skip

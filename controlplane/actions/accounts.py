@@ -44,7 +44,7 @@ def create_account(name: str, role: Role, *, actor: str) -> str:
             user = User.objects.create_user(name, password=password)
     except IntegrityError:
         raise InvalidValue("name", name, "a name that no other account has") from None
-    _set_role(user, role)
+    set_role(user, role)
     record(actor, name, AccountAct.CREATED, role.value)
     return password
 
@@ -60,7 +60,7 @@ def change_role(name: str, role: Role, *, actor: str) -> None:
     if user.is_superuser:
         allowed = "an account that is no superuser, since those have every right in any role"
         raise InvalidValue("account", name, allowed)
-    _set_role(user, role)
+    set_role(user, role)
     record(actor, name, AccountAct.ROLE_CHANGED, role.value)
 
 
@@ -127,7 +127,8 @@ def _end_tokens(user: User) -> None:
     RestToken.objects.filter(user=user).delete()
 
 
-def _set_role(user: User, role: Role) -> None:
+def set_role(user: User, role: Role) -> None:
+    """Give an account a role in the place of the one before."""
     group, _ = Group.objects.get_or_create(name=role.value)
     user.groups.remove(*user.groups.filter(name__in=[each.value for each in Role]))
     user.groups.add(group)

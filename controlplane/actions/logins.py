@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from arrester.controlplane import login_attempts
-from arrester.controlplane.actions.accounts import AccountAct
+from arrester.controlplane.actions.accounts import NAME_MAX, AccountAct
 from arrester.controlplane.domain.errors import LockedOut, NotFound
 from arrester.controlplane.login_attempts import LoginAct
 from arrester.controlplane.models import AuditEntry
@@ -25,6 +25,12 @@ def check_not_locked(typed: str, address: str) -> None:
 def record_login(name: str, address: str) -> None:
     """Record that a user has logged in."""
     _record(name, name, LoginAct.LOGGED_IN, address)
+
+
+def record_refused_login(name: str, address: str) -> None:
+    """Record that a user whom a provider has verified may not log in."""
+    about = name.replace("\0", "")[:NAME_MAX]
+    _record("", about, LoginAct.LOGIN_REFUSED, address)
 
 
 def record_logout(name: str, address: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arrester.controlplane.models.accounts import RestToken
+from arrester.controlplane.models.accounts import RestToken, SignOnAccount
 from arrester.controlplane.models.alerts import (
     Alert,
     AlertChannel,
@@ -44,6 +44,6 @@ __all__ = [
     "Alert", "AlertChannel", "AlertLimits", "AlertMessage", "AlertRule", "Application",
     "AuditEntry", "Base", "BaseState", "Batch", "BatchSeen", "Command", "ErrorGroup", "Event",
     "HeldChange", "HourCount", "HourTotal", "IdsKept", "Instance", "MinuteCount", "MinuteTotal",
-    "Quarantine", "RestToken", "RetentionRefusal", "ShadowRow", "Sighting", "Snapshot", "Stream",
-    "Task", "Thread", "View",
+    "Quarantine", "RestToken", "RetentionRefusal", "ShadowRow", "Sighting", "SignOnAccount",
+    "Snapshot", "Stream", "Task", "Thread", "View",
 ]  # fmt: skip

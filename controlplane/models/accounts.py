@@ -1,4 +1,4 @@
-"""Tables about accounts, besides Django's own: the tokens of REST."""
+"""Tables about accounts, besides Django's own: tokens of REST, and single sign-on."""
 
 from __future__ import annotations
 
@@ -27,3 +27,16 @@ class RestToken(Table):
     class Meta:
         db_table = "rest_token"
         constraints = [models.UniqueConstraint("user", "name", name="rest_token_name")]
+
+
+class SignOnAccount(Table):
+    """The account of a subject of an OpenID Connect provider."""
+
+    id = models.BigAutoField(primary_key=True)
+    user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="sign_on")
+    issuer = models.TextField()
+    subject = models.TextField()
+
+    class Meta:
+        db_table = "sign_on_account"
+        constraints = [models.UniqueConstraint("issuer", "subject", name="sign_on_subject")]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from django.conf import settings as environment
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
 from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView, LogoutView
+from django.core.exceptions import PermissionDenied
 from django.forms import ValidationError
 from django.http import HttpRequest, HttpResponse
 
@@ -43,6 +45,8 @@ class LogIn(LoginView):
     template_name = "dashboard/login.html"
     form_class = LogInForm
 
+    extra_context = {"sign_on": lambda: environment.ENVIRONMENT.sign_on}  # noqa: RUF012
+
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Log in; after too many wrong passwords the page has the reason and the time."""
         try:
@@ -73,6 +77,8 @@ class LogOut(LogoutView):
 def password(request: HttpRequest, who: Person) -> HttpResponse:
     """Show the form of the own password, and change it; the other sessions of the user end."""
     user = cast(User, request.user)
+    if not user.has_usable_password():
+        raise PermissionDenied("this account has no password: it logs in by single sign-on")
     if request.method != "POST":
         return _password_page(request, who, PasswordChangeForm(user))
     address = client_address(request)

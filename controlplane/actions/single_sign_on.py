@@ -1,0 +1,53 @@
+"""Accounts of single sign-on: made at the first log-in, with the role of each log-in."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import User
+from django.contrib.auth.validators import UnicodeUsernameValidator
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from arrester.controlplane.actions.accounts import NAME_MAX, AccountAct, record, set_role
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.models import SignOnAccount
+from arrester.controlplane.roles import Role
+
+#: Who changes roles.
+ACTOR = "single sign-on"
+
+
+@transaction.atomic
+def sign_on(issuer: str, subject: str, name: str, role: Role) -> User:
+    """Return the account of a subject of a provider, with its role of now.
+
+    Args:
+        name: of a new account. An account of another origin with this name is not taken over.
+
+    Raises:
+        InvalidValue: the name is not allowed, or is the one of another account.
+    """
+    link = SignOnAccount.objects.select_related("user").filter(issuer=issuer, subject=subject)
+    known = link.first()
+    user = known.user if known else _create(issuer, subject, name)
+    groups = set(user.groups.values_list("name", flat=True))
+    if groups & {each.value for each in Role} != {role.value}:
+        set_role(user, role)
+        act = AccountAct.ROLE_CHANGED if known else AccountAct.CREATED
+        record(ACTOR, user.get_username(), act, role.value)
+    return user
+
+
+def _create(issuer: str, subject: str, name: str) -> User:
+    try:
+        UnicodeUsernameValidator()(name)
+    except ValidationError:
+        name = ""
+    if not name or len(name) > NAME_MAX:
+        allowed = f"letters, digits and @ . + - _, at most {NAME_MAX} of them"
+        raise InvalidValue("user name of the provider", name[:50], allowed)
+    if User.objects.filter(username=name).exists():
+        allowed = "a name that no other account has: log in by the password of that account"
+        raise InvalidValue("user name of the provider", name, allowed)
+    user = User.objects.create_user(name)
+    SignOnAccount.objects.create(user=user, issuer=issuer, subject=subject)
+    return user
