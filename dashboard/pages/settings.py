@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
-from arrester.controlplane import actions, queries
+from arrester.controlplane import actions, queries, signing
 from arrester.controlplane.actions import tokens
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.roles import Role, TokenScope
@@ -51,6 +51,7 @@ def show(
         "locks": queries.locks(timezone.now()) if who.is_admin else (),
         "roles": [role.value for role in Role],
         "summaries": queries.applications(),
+        "server_key": signing.public_key(),
         "storage": queries.storage(),
         "password": password,
         "token": token,

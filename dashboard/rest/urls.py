@@ -7,6 +7,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 
 from arrester.dashboard import http_errors
 from arrester.dashboard.rest import (
+    agent_key,
     alerts,
     applications,
     audit,
@@ -61,6 +62,7 @@ urlpatterns = [
         error_groups.OneErrorGroupView.as_view(),
         name="api-error",
     ),
+    path("agents/key", agent_key.AgentKeyView.as_view(), name="api-agent-key"),
     path("alerts", alerts.AlertsView.as_view(), name="api-alerts"),
     path(
         "alerts/<int:id>/acknowledge",
