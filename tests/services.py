@@ -54,10 +54,10 @@ def make_template(urls: embedded.Urls) -> None:
     )
 
 
-def clone(urls: embedded.Urls, name: str = DATABASE) -> None:
-    """Create database `name` again as a copy of the template; its connections are closed."""
+def clone(urls: embedded.Urls, name: str = DATABASE, *, source: str = TEMPLATE) -> None:
+    """Create database `name` again as a copy of `source`; its connections are closed."""
     drop(urls, name)
-    _execute(urls, "CREATE DATABASE {} TEMPLATE {} OWNER arrester_owner", name, TEMPLATE)
+    _execute(urls, "CREATE DATABASE {} TEMPLATE {} OWNER arrester_owner", name, source)
     # As the embedded start does it: privileges on a database are not part of its template.
     _execute(urls, "REVOKE ALL ON DATABASE {} FROM PUBLIC", name)
     _execute(urls, "GRANT CONNECT ON DATABASE {} TO arrester_app", name)

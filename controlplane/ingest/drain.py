@@ -26,6 +26,7 @@ from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.identity.names import check_name
 from arrester.controlplane.domain.wire.failure_columns import Stored, last, size
 from arrester.controlplane.history import state_at_position
+from arrester.controlplane.ingest import log_gaps
 from arrester.controlplane.ingest.fold_entries import StreamAdvanced, fold, order
 from arrester.controlplane.outbound import command_outbox
 from arrester.controlplane.store.stream_entry import DecodedEntry, read_entry
@@ -98,6 +99,7 @@ def _drain_until(
     _reset_cursor_after_loss(redis, application)
     stream = redis_keys.events(application)
     seen = store.read_stream(application)
+    log_gaps.notice(redis, seen)
     # From the start, not from the cursor: earlier entries were left by a crash between commit and
     # confirmation, or by a Redis whose clock went back. Their batch ids identify them.
     raw_entries = redis_client.entries(redis, stream, count=count)
@@ -116,7 +118,7 @@ def _drain_until(
         packed = sum(size(entry.events) for entry in entries)
         fitting = len(entries) * EVENTS_PER_READ // max(packed, 1)
         count = max(1, min(fitting, count * 2, MAX_ENTRIES))
-        raw_entries = _confirm(redis, application, entries, count=count)
+        raw_entries = _confirm(redis, seen, entries, count=count)
         _relay_if_needed(application, stored)
         if stored and state_at_position.may_be_due(before, seen.sequence) and seen.sequence >= due:
             due = state_at_position.ensure_snapshot(
@@ -156,10 +158,15 @@ def _reset_cursor_after_loss(redis: redis_client.Redis, application: str) -> Non
 
 
 def _confirm(
-    redis: redis_client.Redis, application: str, entries: Sequence[DecodedEntry], *, count: int
+    redis: redis_client.Redis,
+    stream: store.LogStream,
+    entries: Sequence[DecodedEntry],
+    *,
+    count: int,
 ) -> list[redis_client.StreamEntry]:
     """Confirm committed batches to their senders and delete them from Redis in one step; return
     the entries that follow."""
+    application = stream.application
     members: dict[str, list[str | bytes]] = {}
     signed: dict[UUID, list[UUID]] = {}
     for entry in entries:
@@ -175,6 +182,7 @@ def _confirm(
         for key, values in members.items():
             pipeline.sadd(key, *values)
             pipeline.expire(key, CONFIRMED_SECONDS)
+        log_gaps.record_end(pipeline, stream)
         read = [(entry.id, entry.fields) for entry in entries]
         redis_client.delete_entries(pipeline, redis_keys.events(application), read)
         pipeline.set(redis_keys.pending_drain(application), 1, ex=redis_keys.PENDING_DRAIN_SECONDS)

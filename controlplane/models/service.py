@@ -1,4 +1,4 @@
-"""Tables of the service itself: sightings of processes, account changes, retention refusals."""
+"""Tables of the service: sightings of processes, account changes, gaps, retention refusals."""
 
 from __future__ import annotations
 
@@ -32,6 +32,25 @@ class AuditEntry(Table):
     class Meta:
         db_table = "account_change"
         indexes = [models.Index("at", "id", name="account_change_newest")]
+
+
+class LogGap(Table):
+    """Events that a log lacks, since PostgreSQL was restored from an older dump."""
+
+    id = models.BigAutoField(primary_key=True)
+    application = models.TextField()
+    #: The positions of the missing events.
+    first = models.BigIntegerField()
+    last = models.BigIntegerField()
+    noticed_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "log_gap"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["application", "first", "last"], name="log_gap_noticed_once"
+            )
+        ]
 
 
 class RetentionRefusal(Table):

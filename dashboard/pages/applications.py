@@ -77,6 +77,7 @@ def show(
             each for each in open_commands if each.task is None and each.kind not in TASK_KINDS
         ],
         "rollouts": [each for each in open_commands if each.kind in TASK_KINDS],
+        "log_gaps": queries.log_gaps(name),
         "spark": failure_rates.sparks_of_applications(now=now, application=name).get(name),
         "tabs": TABS.items(),
         "tab": tab,

@@ -81,6 +81,11 @@ def pending_drain(application: str) -> str:
     return f"arrester:{application}:fold"
 
 
+def log_end(application: str) -> str:
+    """The position of the newest event of the log when the server last confirmed batches."""
+    return f"arrester:{application}:log-end"
+
+
 def overload(application: str) -> str:
     """How much the agents may report, as last published by the server; absent means everything.
 

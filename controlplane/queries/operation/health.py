@@ -75,12 +75,36 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
         return all(each.up for each in parts)
 
 
+#: The newest gaps that are shown.
+SHOWN_GAPS = 5
+
+
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """Why no day of the log is dropped: the log and the views of an application differ."""
 
     application: str
     since: datetime
     reason: str
+
+
+class LogGap(msgspec.Struct, frozen=True, kw_only=True):
+    """Events that a log lacks, because PostgreSQL was restored from an older dump."""
+
+    application: str
+    #: The positions of the missing events; later events have them now.
+    first: int
+    last: int
+    noticed_at: datetime
+
+    @property
+    def missing(self) -> int:
+        """The number of missing events."""
+        return self.last - self.first + 1
+
+    @property
+    def before(self) -> int:
+        """The position of the last event before the gap."""
+        return self.first - 1
 
 
 class StorageUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,6 +238,22 @@ def refusals() -> tuple[Refusal, ...]:
     return tuple(
         Refusal(application=each.application, since=each.since, reason=each.reason)
         for each in models.RetentionRefusal.objects.order_by("since", "application")
+    )
+
+
+def log_gaps(application: str | None = None) -> tuple[LogGap, ...]:
+    """Return the gaps of the logs, or of one, newest first."""
+    rows = models.LogGap.objects.order_by("-noticed_at", "-id")
+    if application is not None:
+        rows = rows.filter(application=application)
+    return tuple(
+        LogGap(
+            application=each.application,
+            first=each.first,
+            last=each.last,
+            noticed_at=each.noticed_at,
+        )
+        for each in rows[:SHOWN_GAPS]
     )
 
 

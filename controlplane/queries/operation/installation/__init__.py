@@ -34,6 +34,7 @@ CHECKS: tuple[Check, ...] = (
     redis_checks.disk,
     processing_checks.processes,
     processing_checks.fold_lag,
+    processing_checks.log_gaps,
     processing_checks.quarantine,
     processing_checks.retention,
     processing_checks.alert_channels,

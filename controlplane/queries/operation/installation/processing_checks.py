@@ -61,6 +61,17 @@ def fold_lag() -> Iterator[Finding]:
         yield ok("fold lag", value)
 
 
+def log_gaps() -> Iterator[Finding]:
+    """Report events that PostgreSQL lost because it was restored from an older dump."""
+    gaps = health.log_gaps()
+    for each in gaps:
+        value = f"{each.application}: {each.missing:,} events are missing, from @{each.first}"
+        advice = "PostgreSQL was restored from an older backup; dead letters and sinks have them."
+        yield warning("log", value, advice)
+    if not gaps:
+        yield ok("log", "no events are missing")
+
+
 def quarantine() -> Iterator[Finding]:
     """Warn of invalid entries."""
     lags = health.lags()
