@@ -40,6 +40,7 @@ def running() -> Iterator[embedded.Urls]:
                 ),
                 admin_database=servers.urls.admin_database,
                 redis=servers.urls.redis,
+                broker=servers.urls.redis,
             )
             os.environ |= {
                 "DATABASE_URL": urls.database,

@@ -23,10 +23,10 @@ TIMEOUT_SECONDS = 120
 
 def measure(urls: embedded.Urls, *, events: int) -> float:
     """Return events per second of two workers; the queue is filled before they start."""
-    from arrester.controlplane.celery import broker_url
+    from arrester.controlplane import redis_urls
 
     servers.reset(urls)
-    os.environ["TOY_BROKER_URL"] = broker_url(urls.redis)
+    os.environ["TOY_BROKER_URL"] = redis_urls.for_celery(urls.redis)
     app = Celery("toy", broker=os.environ["TOY_BROKER_URL"])
     for _, some in batches("toy", events):
         for event in some:

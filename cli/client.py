@@ -64,9 +64,12 @@ class Client:
         """
         return self._request("POST", path, repeat=repeat, json=body)
 
-    def delete(self, path: str) -> None:
-        """Delete a thing; it has no further effect if it is repeated."""
-        self._request("DELETE", path)
+    def delete(self, path: str) -> Json:
+        """Delete a thing and return the JSON of the answer, if it has any.
+
+        It has no further effect if it is repeated.
+        """
+        return self._request("DELETE", path)
 
     def rows(self, path: str, *, limit: int, **filters: Any) -> tuple[list[Json], str | None]:
         """Return at most `limit` rows of a list, and the cursor of the next one."""

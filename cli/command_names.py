@@ -28,6 +28,7 @@ REST_COMMANDS: dict[str, dict[str, str]] = {
     "Connect": {
         "login": "login",
         "token": "token",
+        "agent": "agent",
         "completion": "completion",
     },
 }

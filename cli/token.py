@@ -71,13 +71,14 @@ def create(session: Session, *, name: str, scope: str, days: int, never_expires:
 @with_session
 def revoke(session: Session, *, id: int, yes: bool) -> None:
     """Revoke the token with an id of `token list`: an own one, for admins any."""
-    _confirm(f"Revoke token {id}?", yes)
+    confirm(f"Revoke token {id}?", yes)
     session.client.delete(f"tokens/{id}")
     revoked: Json = {"id": id}
     session.print(revoked, lambda _: click.echo(f"token {id} is revoked"))
 
 
-def _confirm(question: str, yes: bool) -> None:
+def confirm(question: str, yes: bool) -> None:
+    """Ask for confirmation, unless `yes`; raise Refused without it."""
     if yes:
         return
     if not sys.stdin.isatty():

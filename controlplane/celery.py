@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from celery import Celery
 from celery.signals import (
@@ -17,6 +17,7 @@ from django.conf import settings
 from django.db import close_old_connections, connections
 from kombu import Exchange, Queue
 
+from arrester.controlplane import redis_urls
 from arrester.controlplane.queue_names import FOLDS, HOUSEKEEPING
 
 #: Drains have the lowest priority in FOLDS, so that a backlog does not delay sweeps. Celery has one
@@ -26,17 +27,6 @@ DRAINS = f"{FOLDS}\x06\x16{_LOWEST_PRIORITY}"
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "arrester.controlplane.settings")
 # Django's checks import all pages, 20 MB in each process; `make lint` runs them.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
-
-
-def broker_url(redis_url: str) -> str:
-    """Return `redis_url` in Celery's form, which has another scheme for unix sockets."""
-    parts = urlsplit(redis_url)
-    if parts.scheme != "unix":
-        return redis_url
-    query = dict(parse_qsl(parts.query))
-    password = unquote(parts.password or "") or query.get("password", "")
-    login = f":{quote(password, safe='')}@" if password else ""
-    return f"redis+socket://{login}{parts.path}?virtual_host={query.get('db', '0')}"
 
 
 def broker_tls(redis_url: str) -> dict[str, Any] | None:
@@ -59,8 +49,8 @@ def _queue(name: str) -> Queue:
 
 app = Celery("arrester")
 app.conf.update(
-    broker_url=broker_url(settings.REDIS_URL),
-    broker_use_ssl=broker_tls(settings.REDIS_URL),
+    broker_url=redis_urls.for_celery(settings.BROKER_URL),
+    broker_use_ssl=broker_tls(settings.BROKER_URL),
     broker_connection_retry_on_startup=True,
     task_ignore_result=True,
     # A worker without --queues consumes both.

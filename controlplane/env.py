@@ -54,6 +54,9 @@ class Environment:
     database_url: str | None
     migrate_database_url: str | None
     redis_url: str | None
+    #: Redis as drivers reach it, for the URLs of agents' credentials.
+    agent_redis_url: str | None
+    broker_url: str | None
     secret_key: str | None
     debug: bool
     https: bool
@@ -88,6 +91,8 @@ class Environment:
             database_url=_url(variables, "DATABASE_URL", POSTGRES_SCHEMES),
             migrate_database_url=_url(variables, "MIGRATE_DATABASE_URL", POSTGRES_SCHEMES),
             redis_url=_url(variables, "REDIS_URL", REDIS_SCHEMES),
+            agent_redis_url=_url(variables, "ARRESTER_AGENT_REDIS_URL", REDIS_SCHEMES),
+            broker_url=_url(variables, "ARRESTER_BROKER_URL", REDIS_SCHEMES),
             secret_key=_secret(variables, "ARRESTER_SECRET_KEY"),
             debug=_flag(variables, "ARRESTER_DEBUG"),
             https=_flag(variables, "ARRESTER_HTTPS"),

@@ -19,8 +19,8 @@ from arrester.controlplane.domain.errors import BrokenState
 
 __all__ = [
     "APPLICATION_ERRORS", "Redis", "RedisError", "ResponseError", "StreamEntry", "TimeoutError",
-    "added_at", "changed_streams", "client", "decode_entries", "decode_json", "delete_entries",
-    "entries", "last_id",
+    "added_at", "broker", "changed_streams", "client", "decode_entries", "decode_json",
+    "delete_entries", "entries", "last_id",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -31,6 +31,11 @@ _LATEST_MS = int(datetime.max.replace(tzinfo=UTC).timestamp()) * 1000 - 1
 def client() -> Redis:
     """Return the client; it connects on first use."""
     return _client(settings.REDIS_URL)
+
+
+def broker() -> Redis:
+    """Return the client of Celery's broker: its queues may be in another database, or server."""
+    return _client(settings.BROKER_URL)
 
 
 @cache

@@ -26,6 +26,8 @@ MIGRATE_DATABASE_URL = ENVIRONMENT.migrate_database_url or (
     ENVIRONMENT.database_url or _EMBEDDED.migrate_database
 )
 REDIS_URL = ENVIRONMENT.redis_url or _EMBEDDED.redis
+#: Celery's queues: another database of Redis, which agents cannot select, if it is set.
+BROKER_URL = ENVIRONMENT.broker_url or (ENVIRONMENT.redis_url or _EMBEDDED.broker)
 #: All work can wait. The web process waits less: `arrester.controlplane.web.redis_connections`.
 REDIS_OPTIONS: dict[str, Any] = {"socket_timeout": 5, "socket_connect_timeout": 2}
 

@@ -15,6 +15,7 @@ from arrester.controlplane.alerts import outbox as alert_outbox
 from arrester.controlplane.history import retention, state_at_position
 from arrester.controlplane.ingest import drain as stream_drain
 from arrester.controlplane.ingest import drain_requests
+from arrester.controlplane.outbound import agent_users
 from arrester.controlplane.outbound import command_outbox as outbox
 from arrester.controlplane.queue_names import HOUSEKEEPING
 
@@ -48,14 +49,15 @@ def keep(application: str) -> None:
 
 def _request_snapshot(application: str) -> None:
     """Request a snapshot, unless the housekeeper is busy."""
-    if redis_client.client().llen(HOUSEKEEPING) < MAX_REQUESTS:
+    if redis_client.broker().llen(HOUSEKEEPING) < MAX_REQUESTS:
         keep.apply_async(args=(application,), retry=False, expires=EXPIRE_SECONDS)
 
 
 @shared_task(name="arrester.sweep")
 def sweep() -> None:
-    """Relay to all applications, and record that a worker is running."""
+    """Relay to all applications, publish the users of agents, and record that a worker runs."""
     actions.record_running("worker")
+    agent_users.try_publish()
     for stream in store.all_streams():
         try:
             outbox.relay(stream.application)

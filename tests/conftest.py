@@ -23,8 +23,8 @@ from hypothesis import HealthCheck
 from hypothesis import settings as properties
 from pytest_django.plugin import DjangoDbBlocker
 
-from arrester.controlplane import embedded
-from arrester.controlplane.celery import app, broker_url
+from arrester.controlplane import embedded, redis_urls
+from arrester.controlplane.celery import app
 from arrester.controlplane.settings import database_settings
 from tests import delta_lake, iceberg, scratch
 from tests import kafka_broker as broker_process
@@ -57,7 +57,8 @@ def services() -> Iterator[embedded.Urls]:
         connections["default"].settings_dict.update(
             database_settings("DATABASE_URL", urls.database) | {"CONN_MAX_AGE": 0}
         )
-        app.conf.update(broker_url=broker_url(urls.redis))
+        settings.BROKER_URL = urls.broker
+        app.conf.update(broker_url=redis_urls.for_celery(urls.broker))
         yield urls
 
 

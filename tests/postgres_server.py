@@ -27,7 +27,7 @@ class _TcpHome(Home):
 
     def urls(self, credentials: Credentials) -> Urls:
         url = f"postgresql://{USER}:{credentials.postgres}@127.0.0.1:{self.port}/postgres"
-        return Urls(database=url, migrate_database=url, admin_database=url, redis="")
+        return Urls(database=url, migrate_database=url, admin_database=url, redis="", broker="")
 
 
 class PostgresServer(Postgres):

@@ -34,6 +34,8 @@ def running() -> Iterator[embedded.Urls]:
                 migrate_database=with_name(servers.urls.migrate_database, DATABASE),
                 admin_database=servers.urls.admin_database,
                 redis=servers.urls.redis,
+                # As with REDIS_URL only: tests empty and read both in one database.
+                broker=servers.urls.redis,
             )
 
 

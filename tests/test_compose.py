@@ -24,11 +24,13 @@ import psycopg
 import pytest
 import yaml
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from redis import Redis
+from redis import AuthenticationError, Redis
+from redis.exceptions import NoPermissionError
 
 from arrester.controlplane import embedded
 from arrester.controlplane.celery import app
 from arrester.controlplane.embedded import postgres
+from arrester.controlplane.embedded import redis as embedded_redis
 from arrester.controlplane.local import demo
 from arrester.controlplane.queue_names import FOLDS, HOUSEKEEPING
 from tests import services
@@ -45,6 +47,7 @@ VARIABLES = {
     "ARRESTER_VIEWER_PASSWORD": "viewer-secret",
     "POSTGRES_PASSWORD": "postgres-secret",
     "REDIS_PASSWORD": "redis-secret",
+    "REDIS_BROKER_PASSWORD": "broker-secret",
 }
 COMPOSE: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -68,7 +71,7 @@ def environment(service: str, urls: embedded.Urls) -> dict[str, str]:
     env = {name: interpolated(str(value), VARIABLES) for name, value in declared.items()}
     owner = urlsplit(env["DATABASE_URL"]).username == "arrester_owner"
     env["DATABASE_URL"] = urls.migrate_database if owner else urls.database
-    env["REDIS_URL"] = urls.redis
+    env |= {"REDIS_URL": urls.redis, "ARRESTER_BROKER_URL": urls.broker}
     env["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return env
 
@@ -113,6 +116,43 @@ def test_the_file_declares_every_service() -> None:
     assert set(SERVICES) == {"postgres", "redis", *ours}
     assert SERVICES["demo"]["profiles"] == ["demo"]
     assert SERVICES["demo"]["command"] == ["python", "-m", demo.MODULE]
+
+
+def test_the_file_for_tls_adds_a_port_to_redis_and_nothing_else() -> None:
+    schema = json.loads((REPOSITORY / "tests/data/compose-spec.json").read_text())
+    more = yaml.safe_load((REPOSITORY / "docker-compose.tls.yml").read_text())
+    jsonschema.Draft202012Validator(schema).validate(more)
+    assert set(more["services"]) == {"redis"}
+    base, words = SERVICES["redis"]["command"], more["services"]["redis"]["command"]
+    assert words[: len(base)] == base
+    assert words[len(base) :: 2] == [
+        "--tls-port",
+        "--tls-cert-file",
+        "--tls-key-file",
+        "--tls-auth-clients",
+    ]
+
+
+def test_the_declared_redis_has_the_user_of_the_broker(tmp_path: Path) -> None:
+    _, *words = [interpolated(each, VARIABLES) for each in SERVICES["redis"]["command"]]
+    place = tmp_path / "redis.sock"
+    words += ["--port", "0", "--unixsocket", str(place), "--dir", str(tmp_path)]
+    with subprocess.Popen([embedded_redis.binary(), *words], stdout=subprocess.DEVNULL) as server:
+        try:
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while not place.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            declared = SERVICES["web"]["environment"]["ARRESTER_BROKER_URL"]
+            url = urlsplit(interpolated(declared, VARIABLES))
+            login = url.netloc.partition("@")[0]
+            with Redis.from_url(f"unix://{login}@{place}?db={url.path[1:]}") as broker:
+                assert broker.ping()
+                with pytest.raises(NoPermissionError):
+                    broker.flushall()
+            with Redis.from_url(f"unix://{place}") as stranger, pytest.raises(AuthenticationError):
+                stranger.ping()
+        finally:
+            server.terminate()
 
 
 def test_every_variable_without_default_is_required() -> None:

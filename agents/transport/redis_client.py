@@ -17,6 +17,7 @@ from arrester.controlplane.domain.errors import RedisUnavailable
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.python_versions import UTC, StrEnum
 from arrester.controlplane.domain.state.states import ApplicationStatus
+from arrester.controlplane.domain.wire import append_script
 from arrester.controlplane.domain.wire.signed_messages import PLAIN, SIGNED
 
 # Imported on first use: an agent without REDIS_URL runs without the package.
@@ -30,53 +31,13 @@ CALL_SECONDS = 2.0
 BLOCK_SECONDS = 5.0
 #: The entries of an application's stream above which agents wait for the server.
 STREAM_LIMIT = 10_000
-#: The memory of Redis that they may use.
+#: The memory of Redis that the stream may use. All memory is limited by the server's memory limit.
+#: Even if others have filled it, an empty stream accepts one batch.
 STREAM_BYTES = 256 << 20
-#: The share of Redis's memory, if it is limited (`maxmemory`). The rest is for commands and for
-#: Celery's queues, without which nothing is folded and no memory becomes free. Even if others have
-#: filled it, an empty stream accepts one batch.
-MEMORY_PERCENT = 75
 CONFIRMATIONS_AT_ONCE = 1000
 #: A signed confirmation names up to some hundred batches.
 SIGNED_AT_ONCE = 20
 COMMANDS_AT_ONCE = 100
-
-#: A limit that the Redis user may not read (INFO is `@dangerous`) is ignored: Redis itself refuses.
-#: KEYS: stream, confirmed set. ARGV: last entry, its batch, limits of entries, of bytes and of all
-#: memory, spool, form of the confirmation, then batch and events.
-_APPEND = """
-if ARGV[1] ~= '' then
-  local found = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])
-  local kept = #found == 1 and found[1][2][2] == ARGV[2]
-  if not kept and redis.call('SISMEMBER', KEYS[2], ARGV[2]) == 0 then
-    return {'LOST'}
-  end
-end
-local answer = {'DONE'}
-if #ARGV < 8 then
-  return answer
-end
-local entries_left = tonumber(ARGV[3]) - redis.call('XLEN', KEYS[1])
-local usage = redis.pcall('MEMORY', 'USAGE', KEYS[1])
-local bytes = tonumber(ARGV[4]) - (type(usage) == 'number' and usage or 0)
-local memory = redis.pcall('INFO', 'memory')
-local most = type(memory) == 'string' and tonumber(string.match(memory, 'maxmemory:(%d+)')) or 0
-if most > 0 then
-  local used = tonumber(string.match(memory, 'used_memory:(%d+)'))
-  bytes = math.min(bytes, most * tonumber(ARGV[5]) / 100 - used)
-end
-local empty = redis.call('XLEN', KEYS[1]) == 0
-for i = 8, #ARGV, 2 do
-  if entries_left <= 0 or (bytes <= 0 and not (empty and i == 8)) then
-    answer[1] = 'FULL'
-    break
-  end
-  answer[#answer + 1] = redis.call('XADD', KEYS[1], '*',
-    'batch', ARGV[i], 'spool', ARGV[6], 'confirmation', ARGV[7], 'events', ARGV[i + 1])
-  entries_left, bytes = entries_left - 1, bytes - #ARGV[i + 1]
-end
-return answer
-"""
 
 
 class RedisRefused(RedisUnavailable):
@@ -123,10 +84,10 @@ class RedisClient:
         self._expects_tls = url.startswith("rediss://")
         self._heartbeat_key = redis_keys.heartbeat(application, instance)
         self._report_key = redis_keys.report(application, instance)
-        self._limits = (stream_limit, stream_bytes, MEMORY_PERCENT)
+        self._limits = (stream_limit, stream_bytes)
         self._client = _client(url, CALL_SECONDS)
         self._listener = _client(url, BLOCK_SECONDS + CALL_SECONDS)
-        self._append = self._client.register_script(_APPEND)
+        self._append = self._client.register_script(append_script.APPEND)
 
     def append(
         self, spool: UUID, batches: Sequence[SpooledBatch], *, last: SentBatch | None
@@ -147,7 +108,8 @@ class RedisClient:
             argv += [str(batch.id), batch.events]
         stream = redis_keys.events(self._application)
         confirmed = redis_keys.confirmed(self._application, spool)
-        answer = self._call(lambda: self._append(keys=[stream, confirmed], args=argv))
+        limit = redis_keys.memory_limit(self._application)
+        answer = self._call(lambda: self._run_append([stream, confirmed, limit], argv))
         status, *entries = (each.decode() for each in cast("list[bytes]", answer))
         return AppendStatus(status), entries
 
@@ -241,6 +203,22 @@ class RedisClient:
         for client in (self._client, self._listener):
             client.connection_pool.disconnect()
 
+    def _run_append(self, keys: list[str], argv: list[str | bytes | int]) -> object:
+        """Run the script; load it if this Redis has been restarted and its user may do that."""
+        from redis.exceptions import NoPermissionError, NoScriptError
+
+        try:
+            return self._client.evalsha(self._append.sha, len(keys), *keys, *argv)
+        except NoScriptError:
+            try:
+                return self._append(keys=keys, args=argv)
+            except NoPermissionError as exc:
+                raise RedisUnavailable(
+                    f"Redis at {self._server}: the server has not loaded the script of this agent;"
+                    " it does so within seconds, if `arrester wake` and a worker run and the server"
+                    " is not older than the agent"
+                ) from exc
+
     def _call(self, operation: Callable[[], T]) -> T:
         from redis import AuthenticationError, ConnectionError, RedisError, TimeoutError
         from redis.exceptions import NoPermissionError
@@ -250,8 +228,9 @@ class RedisClient:
             return operation()
         except (AuthenticationError, NoPermissionError) as exc:
             raise RedisRefused(
-                f"{at} refuses the login or a command: {exc}; correct the user and the password in "
-                "REDIS_URL, or the permissions of the user"
+                f"{at} refuses the login or a command: {exc}; after a restart of Redis the server "
+                "restores the users of agents within seconds, else correct the user and the "
+                "password in REDIS_URL, or the permissions of the user"
             ) from exc
         except (ConnectionError, TimeoutError) as exc:
             tls = " (rediss:// needs a TLS port; a plain port needs redis://)"

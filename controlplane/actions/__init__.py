@@ -17,6 +17,14 @@ from arrester.controlplane.actions.accounts import (
     deactivate_account,
     reset_password,
 )
+from arrester.controlplane.actions.agents import (
+    AgentAct,
+    NewAgentCredential,
+    add_agent_credential,
+    agent_redis_url,
+    ensure_agent_credential,
+    remove_agent_credential,
+)
 from arrester.controlplane.actions.commands import (
     MAX_TASKS,
     TaskResult,
@@ -66,14 +74,15 @@ from arrester.controlplane.actions.timeouts import expect, record_running, watch
 from arrester.controlplane.actions.tokens import NewToken, create_token, revoke_token, use_token
 
 __all__ = [
-    "MAX_GROUPS", "MAX_TASKS", "AccountAct", "ActedOn", "DryRun", "NewToken", "Requeued",
-    "TaskResult", "act_on_group", "act_on_groups", "activate_account", "advance_rollout",
-    "cancel_command", "change_own_password", "change_role", "check_not_locked",
-    "command_application", "command_task", "command_tasks", "create_account", "create_token",
-    "deactivate_account", "dismiss", "dismiss_one", "dry_run", "expect", "issue_command",
+    "MAX_GROUPS", "MAX_TASKS", "AccountAct", "ActedOn", "AgentAct", "DryRun", "NewAgentCredential",
+    "NewToken", "Requeued", "TaskResult", "act_on_group", "act_on_groups", "activate_account",
+    "add_agent_credential", "advance_rollout", "agent_redis_url", "cancel_command",
+    "change_own_password", "change_role", "check_not_locked", "command_application", "command_task",
+    "command_tasks", "create_account", "create_token", "deactivate_account", "dismiss",
+    "dismiss_one", "dry_run", "ensure_agent_credential", "expect", "issue_command",
     "note_on_command", "note_on_group", "note_on_task", "open_application", "record_login",
-    "record_logout", "record_refused_login", "record_running", "record_wrong_password", "requeue",
-    "requeue_one", "reset_password", "resume_task", "resume_tasks", "revoke_token",
-    "send_test_error", "shut_down_application", "sign_on", "skip_record", "start_application",
-    "start_rollout", "task_id", "unlock", "use_token", "watch",
+    "record_logout", "record_refused_login", "record_running", "record_wrong_password",
+    "remove_agent_credential", "requeue", "requeue_one", "reset_password", "resume_task",
+    "resume_tasks", "revoke_token", "send_test_error", "shut_down_application", "sign_on",
+    "skip_record", "start_application", "start_rollout", "task_id", "unlock", "use_token", "watch",
 ]  # fmt: skip

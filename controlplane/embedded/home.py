@@ -22,16 +22,24 @@ from arrester.controlplane.embedded.process import SHARED_ROOT
 # The kernel accepts socket paths of up to 107 bytes (103 on macOS); PostgreSQL has the longest.
 SOCKET_PATH_BYTES = 103
 POSTGRES_SOCKET = ".s.PGSQL.5432"
+#: The Redis user of Celery's broker, and its database.
+BROKER_USER, BROKER_DATABASE = "arrester-broker", 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """Passwords created at the first start; the last three belong to the first users."""
+    """Passwords created at the first start; the last three belong to the first users.
+
+    Those that the file of an older version lacks are created, too.
+    """
 
     postgres: str = ""
     owner: str = ""
     app: str = ""
     redis: str = ""
+    #: Of Celery's broker in Redis, and of the demo's agent.
+    broker: str = ""
+    demo_agent: str = ""
     secret_key: str = ""
     operator: str = ""
     viewer: str = ""
@@ -46,6 +54,8 @@ class Urls:
     migrate_database: str
     admin_database: str
     redis: str
+    #: Redis for Celery: another user and another database.
+    broker: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +127,15 @@ class Home:
         def database(role: str, password: str, name: str = "arrester") -> str:
             return f"postgresql://{role}:{password}@/{name}?host={folder}"
 
+        def redis(user: str, password: str, *, number: int) -> str:
+            return f"unix://{user}:{password}@{quote(str(self.sockets / 'redis.sock'))}?db={number}"
+
         return Urls(
             database=database("arrester_app", credentials.app),
             migrate_database=database("arrester_owner", credentials.owner),
             admin_database=database("postgres", credentials.postgres, "postgres"),
-            redis=f"unix://:{credentials.redis}@{quote(str(self.sockets / 'redis.sock'))}?db=0",
+            redis=redis("", credentials.redis, number=0),
+            broker=redis(BROKER_USER, credentials.broker, number=BROKER_DATABASE),
         )
 
     def known_credentials(self) -> Credentials:

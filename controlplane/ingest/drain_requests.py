@@ -65,7 +65,7 @@ def unrequested(applications: Collection[str]) -> tuple[set[str], set[str]]:
             pipe.xlen(redis_keys.events(application))
         # A key of a wrong type must not affect other applications.
         replies = pipe.execute(raise_on_error=False)
-    waiting, done, queued = set(), set(), _queued(redis)
+    waiting, done, queued = set(), set(), _queued()
     for application, key, length in zip(names, replies[::2], replies[1::2], strict=True):
         if key in queued:
             redis.expire(redis_keys.pending_drain(application), redis_keys.PENDING_DRAIN_SECONDS)
@@ -76,10 +76,10 @@ def unrequested(applications: Collection[str]) -> tuple[set[str], set[str]]:
     return waiting, done
 
 
-def _queued(redis: redis_client.Redis) -> set[bytes]:
+def _queued() -> set[bytes]:
     """Return the ids of the queued messages."""
     ids = set()
-    messages: Any = redis.lrange(DRAINS, 0, -1)
+    messages: Any = redis_client.broker().lrange(DRAINS, 0, -1)
     for text in messages:
         try:
             ids.add(msgspec.json.decode(text, type=_Message).headers.id.encode())

@@ -28,7 +28,13 @@ from arrester.controlplane.models.log import (
     Snapshot,
     Stream,
 )
-from arrester.controlplane.models.service import AuditEntry, LogGap, RetentionRefusal, Sighting
+from arrester.controlplane.models.service import (
+    AgentCredential,
+    AuditEntry,
+    LogGap,
+    RetentionRefusal,
+    Sighting,
+)
 from arrester.controlplane.models.views import (
     Application,
     Command,
@@ -41,9 +47,9 @@ from arrester.controlplane.models.views import (
 )
 
 __all__ = [
-    "Alert", "AlertChannel", "AlertLimits", "AlertMessage", "AlertRule", "Application",
-    "AuditEntry", "Base", "BaseState", "Batch", "BatchSeen", "Command", "ErrorGroup", "Event",
-    "HeldChange", "HourCount", "HourTotal", "IdsKept", "Instance", "LogGap", "MinuteCount",
+    "AgentCredential", "Alert", "AlertChannel", "AlertLimits", "AlertMessage", "AlertRule",
+    "Application", "AuditEntry", "Base", "BaseState", "Batch", "BatchSeen", "Command", "ErrorGroup",
+    "Event", "HeldChange", "HourCount", "HourTotal", "IdsKept", "Instance", "LogGap", "MinuteCount",
     "MinuteTotal", "Quarantine", "RestToken", "RetentionRefusal", "ShadowRow", "Sighting",
     "SignOnAccount", "Snapshot", "Stream", "Task", "Thread", "View",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Tables of the service: sightings of processes, account changes, gaps, retention refusals."""
+"""Tables of the service: sightings, audit, agents' credentials, gaps, retention refusals."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Sighting(Table):
 
 
 class AuditEntry(Table):
-    """A change of an account, or an act on alerts; it is in no log of an application."""
+    """A change of an account, an act on alerts or on agents' credentials; it is in no log."""
 
     id = models.BigAutoField(primary_key=True)
     at = models.DateTimeField()
     actor = models.TextField()
-    #: The account; for alerts the channel, rule or application.
+    #: The account or application; for alerts the channel, rule or application.
     about = models.TextField(db_column="account")
-    #: One of `actions.AccountAct`, or of `alerts.audit.AlertAct`.
+    #: One of `actions.AccountAct`, `actions.AgentAct` or `alerts.audit.AlertAct`.
     act = models.TextField()
     detail = models.TextField()
 
@@ -49,6 +49,25 @@ class LogGap(Table):
         constraints = [
             models.UniqueConstraint(
                 fields=["application", "first", "last"], name="log_gap_noticed_once"
+            )
+        ]
+
+
+class AgentCredential(Table):
+    """A password of the Redis user of an application's agents; Redis follows this table."""
+
+    id = models.BigAutoField(primary_key=True)
+    application = models.TextField()
+    #: In hexadecimal digits, as Redis stores it. Passwords are random, so no salt is needed.
+    password_sha256 = models.TextField()
+    created_at = models.DateTimeField()
+    actor = models.TextField()
+
+    class Meta:
+        db_table = "agent_credential"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["application", "password_sha256"], name="agent_credential_once"
             )
         ]
 

@@ -19,6 +19,9 @@ from arrester.controlplane.domain.identity import redis_keys
 log = logging.getLogger(__name__)
 #: An overload ends at this share of its limit, so that it does not flap.
 CALM = 0.25
+#: The share of Redis's memory that agents may use, if it is limited. The rest is for commands and
+#: for Celery's queues, without which nothing is folded and no memory becomes free.
+AGENT_MEMORY_SHARE = 0.75
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,3 +121,19 @@ def watch(application: str, *, now: datetime) -> bool:
         change = "count failures only" if too_much else "report failures in full again"
         log.warning("%s: %s batches wait; its agents %s", application, load.waiting, change)
     return too_much
+
+
+def memory_limit() -> int:
+    """Return the memory in bytes up to which agents may fill Redis; 0 means no limit.
+
+    Agents may not read it: INFO is one of the commands that their Redis user does not have.
+    """
+    memory: Any = redis_client.client().info("memory")
+    return int(int(memory.get("maxmemory") or 0) * AGENT_MEMORY_SHARE)
+
+
+def publish_memory_limit(application: str, limit: int) -> None:
+    """Publish the memory limit to the application's agents. A full Redis keeps the former one."""
+    redis, key = redis_client.client(), redis_keys.memory_limit(application)
+    if redis.get(key) != str(limit).encode():
+        redis.set(key, limit)

@@ -100,6 +100,7 @@ from arrester.controlplane.store.streams import (
     try_housekeeping_lock,
     try_maintenance_lock,
     try_snapshot_lock,
+    wait_for_agent_user_lock,
     wait_for_snapshot_lock,
 )
 
@@ -121,5 +122,5 @@ __all__ = [
     "reset_cursor", "save_base", "seen_batches", "send_lock", "send_seen_batches",
     "snapshot_states", "snapshot_views", "states_at", "terminate_stuck_fold", "try_alert_lock",
     "try_fold_lock", "try_housekeeping_lock", "try_maintenance_lock", "try_snapshot_lock", "vacuum",
-    "wait_for_snapshot_lock",
+    "wait_for_agent_user_lock", "wait_for_snapshot_lock",
 ]  # fmt: skip

@@ -19,7 +19,7 @@ from arrester.controlplane.store import prepared_statements
 BEGINNING = "0-0"
 #: The first of the two keys of our advisory locks, distinct from other programs' keys.
 _FOLD_LOCK, _MAINTENANCE_LOCK, _HOUSEKEEPING_LOCK, _SNAPSHOT_LOCK = 0x4152, 0x414D, 0x4148, 0x414B
-_ALERT_LOCK = 0x4141
+_ALERT_LOCK, _AGENT_USER_LOCK = 0x4141, 0x4155
 
 
 class LogStream(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,6 +170,12 @@ def try_alert_lock() -> bool:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s, 0)", [_ALERT_LOCK])
         (acquired,) = cursor.fetchone()
     return bool(acquired)
+
+
+def wait_for_agent_user_lock() -> None:
+    """Take the lock of the Redis users of agents until the transaction ends; wait for it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, 0)", [_AGENT_USER_LOCK])
 
 
 def try_snapshot_lock(application: str) -> bool:

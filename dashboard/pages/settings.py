@@ -1,4 +1,4 @@
-"""Settings: accounts, applications that may run, REST tokens, retention, and a test error."""
+"""Settings: accounts, applications, agents, REST tokens, retention, and a test error."""
 
 from __future__ import annotations
 
@@ -44,14 +44,17 @@ def show(
     notice: Notice | None = None,
     password: str = "",
     token: actions.NewToken | None = None,
+    agent: actions.NewAgentCredential | None = None,
 ) -> HttpResponse:
-    """Return the page, with a new password or token if there is one."""
+    """Return the page, with a new password, token or credential if there is one."""
     context = {
         "accounts": queries.accounts() if who.is_admin else (),
         "locks": queries.locks(timezone.now()) if who.is_admin else (),
         "roles": [role.value for role in Role],
         "summaries": queries.applications(),
         "server_key": signing.public_key(),
+        "credentials": queries.agent_credentials() if who.is_admin else (),
+        "agent": agent,
         "storage": queries.storage(),
         "password": password,
         "token": token,
@@ -61,8 +64,8 @@ def show(
         "never": NEVER if who.is_admin else "",
         "account": request.POST.get("name", "") if password else "",
     }
-    # A refresh would remove the password or token from the page.
-    live = not (password or token)
+    # A refresh would remove the password, token or credential from the page.
+    live = not (password or token or agent)
     url = reverse("settings")
     response = page(request, who, "settings", context, url=url, live=live, notice=notice)
     if "HX-Request" in request.headers and request.method == "POST":
@@ -130,6 +133,30 @@ def unlock(request: HttpRequest, who: Person) -> HttpResponse:
     """End the lock-out of a name or an address."""
     subject = request.POST.get("subject", "")
     return _done(request, who, lambda: actions.unlock(subject, actor=who.name))
+
+
+@require_POST
+@for_admins
+def add_agent(request: HttpRequest, who: Person) -> HttpResponse:
+    """Add a credential of an application's agents; it is shown once."""
+    application = request.POST.get("application", "").strip()
+    agent, notice = None, None
+    try:
+        agent = actions.add_agent_credential(application, actor=who.name)
+    except InvalidValue as wrong:
+        notice = Notice(text=f"{wrong}.", bad=True)
+    note_positions(request)
+    return show(request, who, notice=notice, agent=agent)
+
+
+@require_POST
+@for_admins
+def remove_agent(request: HttpRequest, who: Person, id: int) -> HttpResponse:
+    """Remove a credential of an application's agents."""
+    problem = actions.remove_agent_credential(id, actor=who.name)
+    notice = Notice(text=f"{problem}.", bad=True) if problem else None
+    note_positions(request)
+    return show(request, who, notice=notice)
 
 
 @require_POST

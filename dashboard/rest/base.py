@@ -21,7 +21,7 @@ from rest_framework.views import APIView
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.dashboard.permissions import NOT_AN_OPERATOR, person
+from arrester.dashboard.permissions import NOT_AN_ADMIN, NOT_AN_OPERATOR, person
 from arrester.dashboard.rest.authentication import Throttle, check_scope
 
 _KEYS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e22")
@@ -183,6 +183,17 @@ class MayRead(BasePermission):
     def has_permission(self, request: Request, view: APIView) -> bool:
         """Return whether there is a role."""
         return person(request.user) is not None
+
+
+class MayAdministrate(BasePermission):
+    """Admins only."""
+
+    message = NOT_AN_ADMIN
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """Return whether the role is admin."""
+        who = person(request.user)
+        return who is not None and who.is_admin
 
 
 class RestView(APIView):

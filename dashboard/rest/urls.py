@@ -8,6 +8,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from arrester.dashboard import http_errors
 from arrester.dashboard.rest import (
     agent_key,
+    agents,
     alerts,
     applications,
     audit,
@@ -63,6 +64,8 @@ urlpatterns = [
         name="api-error",
     ),
     path("agents/key", agent_key.AgentKeyView.as_view(), name="api-agent-key"),
+    path("agents", agents.AgentsView.as_view(), name="api-agents"),
+    path("agents/<int:id>", agents.OneAgentView.as_view(), name="api-agent"),
     path("alerts", alerts.AlertsView.as_view(), name="api-alerts"),
     path(
         "alerts/<int:id>/acknowledge",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 TERMS = {
     "agent": "The `Agent` object in a Spark driver, with its threads.",
+    "agent credential": "A password of the Redis user of an application's agents.",
     "alert": "A condition that needs a person, such as a paused task; open until the condition "
     "ends.",
     "alert rule": "Which alerts are sent to which channel, how often, and when.",

@@ -25,6 +25,8 @@ _CHANGING = [
     (r"[+-]\d+\.\d s\b", "SECONDS"),
     (r"\b\d+[smhd]( \d+[smhd])?\b", "AGE"),
     (r"\S*/profiles\.json", "PROFILES"),
+    (r"\b(redis|unix)://\S+", "REDIS"),
+    (r"\bed25519:\S+", "KEY"),
     (r"\b\d+\.\d+(\.\d+)?(?=[\s,]|$)", "VERSION"),
     (r"[ \t]+", " "),
 ]

@@ -62,6 +62,9 @@ def test_a_lost_answer_to_a_new_token_is_not_repeated(
     done = arrester("token", "create", "ci")
     assert (done.code, done.out, sent) == (4, "", ["POST"])
     assert "Whether the token was created is unknown" in done.err
+    done = arrester("agent", "add", "flights")
+    assert (done.code, done.out, sent) == (4, "", ["POST", "POST"])
+    assert "Whether a credential was added is unknown" in done.err
 
 
 def test_a_follower_misses_no_event_while_the_server_is_away(
@@ -237,6 +240,8 @@ def test_wrong_values_are_one_line_and_change_nothing(
         (("token", "revoke", "99", "-y"), 1, ["requires the role admin"]),
         (("token", "create", "x", "--days", "400"), 2, ["--days", "400"]),
         (("token", "create", "x", "--never-expires"), 2, ["days", "for admins only"]),
+        (("agent", "add", "flights"), 1, ["requires the role admin"]),
+        (("agent", "remove", "1"), 2, ["Remove credential 1?", "--yes"]),
         (("show", "01a21772-fa78-7b78-a721-76a2df36b6c1"), 1, ["there is no command"]),
         (("nonsense",), 2, ["No such command"]),
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import pwd
 import shutil
@@ -15,6 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from dataclasses import asdict
 from errno import ENOSPC
 from pathlib import Path
 
@@ -329,6 +331,19 @@ def test_damaged_credentials_are_reported(home: Path) -> None:
     (home / "credentials.json").write_text("{")
     with pytest.raises(embedded.EmbeddedError, match=r"credentials\.json is damaged"):
         embedded.servers(home).__enter__()
+
+
+def test_credentials_of_a_data_folder_of_0_2_0_are_completed(home: Path) -> None:
+    folder = embedded.Home(home)
+    folder.make()
+    names = ("postgres", "owner", "app", "redis", "secret_key", "operator", "viewer", "admin")
+    old = {name: f"the {name}" for name in names}
+    folder.credentials_file.write_text(json.dumps(old))
+    new = asdict(folder.make_credentials())
+    assert old.items() < new.items()
+    assert {name for name in new if name not in old} == {"broker", "demo_agent"}
+    assert all(new.values())
+    assert asdict(folder.make_credentials()) == new
 
 
 def test_a_long_path_gets_a_short_socket(home: Path) -> None:

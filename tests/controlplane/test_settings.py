@@ -15,7 +15,8 @@ import redis
 from celery import Celery
 from django.db import connection
 
-from arrester.controlplane.celery import broker_tls, broker_url
+from arrester.controlplane import redis_urls
+from arrester.controlplane.celery import broker_tls
 from arrester.controlplane.embedded import EmbeddedError, known_urls
 from arrester.controlplane.env import Environment, InvalidSetting
 from arrester.controlplane.settings import database_settings
@@ -146,10 +147,11 @@ def test_a_command_without_its_server_reports_it_in_two_lines() -> None:
         ("redis://:s@cache:6379/1", "redis://:s@cache:6379/1"),
         ("unix://:a%2Fb@/run/r.sock?db=2", "redis+socket://:a%2Fb@/run/r.sock?virtual_host=2"),
         ("unix:///run/r.sock?password=p", "redis+socket://:p@/run/r.sock?virtual_host=0"),
+        ("unix://me:p@/run/r.sock?db=1", "redis+socket://me:p@/run/r.sock?virtual_host=1"),
     ],
 )
 def test_celery_uses_the_same_redis(url: str, broker: str) -> None:
-    assert broker_url(url) == broker
+    assert redis_urls.for_celery(url) == broker
 
 
 @pytest.mark.parametrize(
@@ -165,7 +167,9 @@ def test_celery_verifies_the_certificate_of_redis_as_our_client_does(
     url: str, expected: tuple[ssl.VerifyMode, bool, str | None]
 ) -> None:
     # As the current application it would send all later tasks of this process.
-    celery = Celery(broker=broker_url(url), broker_use_ssl=broker_tls(url), set_as_current=False)
+    celery = Celery(
+        broker=redis_urls.for_celery(url), broker_use_ssl=broker_tls(url), set_as_current=False
+    )
     ours = redis.Redis.from_url(url).connection_pool.make_connection()
     options = celery.connection_for_write().ssl
     assert isinstance(options, dict)
@@ -195,7 +199,7 @@ def test_both_ends_detect_a_lost_host() -> None:
 
 def test_the_reference_lists_every_variable() -> None:
     source = Path(REPOSITORY / "controlplane/env.py").read_text()
-    known = set(re.findall(r'"((?:ARRESTER|DATABASE|MIGRATE|REDIS)_[A-Z_]+)"', source))
+    known = set(re.findall(r'"((?:ARRESTER|CELERY|DATABASE|MIGRATE|REDIS)_[A-Z_]+)"', source))
     readme = (REPOSITORY / "docs/reference/server.md").read_text()
     assert known
     assert known - set(re.findall(r"`([A-Z_]+)`", readme)) == set()

@@ -418,6 +418,7 @@ def _of_the_rest(story: Story) -> list[UserAction]:
             least=Role.VIEWER,
         ),
         *_of_accounts(),
+        *_of_agents(),
         *_of_alerts(),
     ]
 
@@ -470,6 +471,20 @@ def _of_accounts() -> list[UserAction]:
     revoke: list[Step] = [("click", f"#token-{token} button")]
     found.append(UserAction("revoke-token", page, url, url, {}, revoke, None, Role.ADMIN))
     return found
+
+
+def _of_agents() -> list[UserAction]:
+    """Add a credential of an agent, and remove one."""
+    known = actions.add_agent_credential("known", actor="ada").id
+    page, admin = reverse("settings"), Role.ADMIN
+    url = reverse("add-agent")
+    add: list[Step] = [("fill", "Application", "new"), ("click", "text=Add credential")]
+    rest: tuple[str, dict[str, Any]] = ("/api/agents", {"application": "new"})
+    form = {"application": "new"}
+    added = UserAction("add-agent", page, url, url, form, add, rest, admin)
+    url, row = reverse("remove-agent", args=[known]), f"#credential-{known}"
+    remove: list[Step] = [("click", f"{row} summary"), ("click", f"{row} .danger")]
+    return [added, UserAction("remove-agent", page, url, url, {}, remove, None, admin)]
 
 
 class Offered(HTMLParser):

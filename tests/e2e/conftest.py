@@ -10,8 +10,9 @@ import pytest
 from django.contrib.auth.models import Group, User
 from redis import Redis
 
-from arrester.controlplane import embedded
+from arrester.controlplane import actions, embedded
 from tests.dashboard.conftest import token
+from tests.e2e.driver import APPLICATION
 from tests.e2e.stack import Stack, make_input
 
 OPERATOR, PASSWORD = "ana", "a password for tests"
@@ -22,7 +23,8 @@ def stack(fresh_database: embedded.Urls, redis: Redis, tmp_path: Path) -> Iterat
     """Run web, wake and worker; the test starts drivers. An operator may log in."""
     user = User.objects.create_user(OPERATOR, password=PASSWORD)
     user.groups.add(Group.objects.get_or_create(name="operator")[0])
-    stack = Stack(folder=tmp_path, token=token(OPERATOR))
+    credential = actions.add_agent_credential(APPLICATION, actor=OPERATOR)
+    stack = Stack(folder=tmp_path, token=token(OPERATOR), redis_url=credential.redis_url)
     try:
         stack.start()
         yield stack

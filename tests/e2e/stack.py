@@ -58,6 +58,8 @@ class Stack:
     folder: Path
     port: int = 0
     token: str = ""
+    #: The credential of the driver's agent.
+    redis_url: str = ""
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -83,12 +85,12 @@ class Stack:
         )
         eventually(self._answers, what="the web process answers")
 
-    def run(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
+    def run(self, name: str, command: list[str], **variables: str) -> subprocess.Popen[bytes]:
         """Start a process whose output goes to `<folder>/<name>.log`."""
         spool = {"ARRESTER_SPOOL": str(self.folder / "spool")}
         # Drivers accept only what the server signed.
         key = {"ARRESTER_SERVER_KEY": signing.public_key()}
-        env = os.environ | spool | key | {"ARRESTER_URL": self.url}
+        env = os.environ | spool | key | {"ARRESTER_URL": self.url} | variables
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 command,
@@ -109,7 +111,7 @@ class Stack:
         command = [sys.executable, "-m", "tests.e2e.driver", str(self.folder)]
         if hostname is not None:
             command = [*RENAMED_HOST, hostname, *command]
-        return self.run("driver", command)
+        return self.run("driver", command, REDIS_URL=self.redis_url)
 
     def wait_for_driver(self, *, seconds: float) -> int:
         """Return the code that the driver ends with by itself."""

@@ -1,10 +1,14 @@
-"""The names of our Redis keys: an application's Redis user needs `arrester:<application>:*`."""
+"""The names of our Redis keys, and of the agents' Redis users."""
 
 from __future__ import annotations
 
+from typing import Literal
 from uuid import UUID
 
 from arrester.controlplane.domain.python_versions import StrEnum
+
+#: An id, or "*" for the pattern of all ids. Names of applications have no special characters.
+Id = UUID | Literal["*"]
 
 HEARTBEAT_SECONDS = 5
 #: The lifetime of a heartbeat in Redis: an instance without one was silent for at least this long.
@@ -21,6 +25,8 @@ EVENT_STREAMS = "arrester:*:events"
 WATCH = "arrester:watch"
 #: When PostgreSQL was last reachable, for use while it is not.
 POSTGRES_SEEN = "arrester:postgres"
+#: The beginning of the names of agents' Redis users, before the application.
+AGENT_USER = "arrester-agent-"
 
 
 class OverloadLevel(StrEnum):
@@ -40,7 +46,7 @@ def application_of(events_key: str) -> str:
     return events_key.removeprefix("arrester:").removesuffix(":events")
 
 
-def confirmed(application: str, spool: UUID) -> str:
+def confirmed(application: str, spool: Id) -> str:
     """The set of batch ids of one spool that are committed in the event store."""
     return f"arrester:{application}:confirmed:{spool}"
 
@@ -58,7 +64,7 @@ def commands(application: str) -> str:
     return f"arrester:{application}:commands"
 
 
-def heartbeat(application: str, instance: UUID) -> str:
+def heartbeat(application: str, instance: Id) -> str:
     """A key that exists while its instance sends heartbeats."""
     return f"arrester:{application}:instance:{instance}"
 
@@ -95,7 +101,15 @@ def overload(application: str) -> str:
     return f"arrester:{application}:overload"
 
 
-def report(application: str, instance: UUID) -> str:
+def memory_limit(application: str) -> str:
+    """The memory in bytes that Redis may use before its agents wait, as published by the server.
+
+    Absent or 0 means no limit. Agents may not read `maxmemory`.
+    """
+    return f"arrester:{application}:memory-limit"
+
+
+def report(application: str, instance: Id) -> str:
     """The id of the report that the server requests of an instance: its tasks' states
     (StateReported).
 
@@ -107,3 +121,8 @@ def report(application: str, instance: UUID) -> str:
 def drift(application: str, instance: UUID) -> str:
     """The server's record of an instance whose task states differ from its own view."""
     return f"arrester:{application}:drift:{instance}"
+
+
+def agent_user(application: str) -> str:
+    """The Redis user of the application's agents; names of applications need no escaping."""
+    return f"{AGENT_USER}{application}"

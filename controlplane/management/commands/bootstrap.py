@@ -1,4 +1,4 @@
-"""Create the groups and the first three users, and print the public key; existing users stay."""
+"""Create groups, first users and the demo's credential; print the public key; change nothing."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from django.contrib.auth.models import Group, User
 from django.core.management.base import BaseCommand
 from django.db import transaction
 
-from arrester.controlplane import signing
+from arrester.controlplane import actions, signing
 from arrester.controlplane.domain.wire.signed_messages import SERVER_KEY
+from arrester.controlplane.local import demo
 
 USERS = ("admin", "operator", "viewer")
+#: The password of the Redis user of the demo's agent.
+DEMO_AGENT_PASSWORD = "ARRESTER_DEMO_AGENT_PASSWORD"
 
 
 def password_variable(user: str) -> str:
@@ -31,6 +34,11 @@ class Command(BaseCommand):
             password = _create_user(name)
             if password is not None:
                 self.stdout.write(f"created user {name}, password {password}")
+        given = os.environ.get(DEMO_AGENT_PASSWORD)
+        if given and actions.ensure_agent_credential(demo.APPLICATION, given, actor="bootstrap"):
+            self.stdout.write(
+                f"added a credential for agents of {demo.APPLICATION} from {DEMO_AGENT_PASSWORD}"
+            )
         self.stdout.write(f"public key for agents: {SERVER_KEY}={signing.public_key()}")
 
 

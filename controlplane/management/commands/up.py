@@ -20,12 +20,18 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
 import arrester
-from arrester.controlplane import embedded, signing
+from arrester.controlplane import embedded, redis_urls, signing
+from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.wire.signed_messages import SERVER_KEY
 from arrester.controlplane.env import Environment, InvalidSetting
 from arrester.controlplane.local import demo
 from arrester.controlplane.local.supervisor import Child, SupervisedServer, Supervisor
-from arrester.controlplane.management.commands.bootstrap import USERS, password_variable
+from arrester.controlplane.management.commands.bootstrap import (
+    DEMO_AGENT_PASSWORD,
+    USERS,
+    password_variable,
+)
+from arrester.controlplane.outbound import agent_users
 from arrester.controlplane.queue_names import FOLDS, HOUSEKEEPING
 from arrester.controlplane.settings import database_settings
 
@@ -81,7 +87,7 @@ class Command(BaseCommand):
         ) as servers:
             env = _child_environment(environment, servers)
             self.report("[2/4] tables and first users")
-            self._migrate(environment, servers, env)
+            self._migrate(environment, servers, env, with_demo=with_demo)
             # This process read its settings before the servers had passwords.
             connections["default"].settings_dict.update(
                 database_settings("DATABASE_URL", env["DATABASE_URL"])
@@ -112,13 +118,20 @@ class Command(BaseCommand):
                 self.report("stopping the servers")
 
     def _migrate(
-        self, environment: Environment, servers: embedded.Servers, env: dict[str, str]
+        self,
+        environment: Environment,
+        servers: embedded.Servers,
+        env: dict[str, str],
+        *,
+        with_demo: bool,
     ) -> None:
         """Create the tables as their owner, then the users as the application."""
         owner = environment.migrate_database_url or (
             environment.database_url or servers.urls.migrate_database
         )
         passwords = {password_variable(user): getattr(servers.credentials, user) for user in USERS}
+        if with_demo:
+            passwords[DEMO_AGENT_PASSWORD] = servers.credentials.demo_agent
         for words, extra in (
             (["migrate", "--verbosity", "1"], {"DATABASE_URL": owner}),
             (["bootstrap"], passwords),
@@ -195,6 +208,8 @@ def _child_environment(environment: Environment, servers: embedded.Servers) -> d
         "ARRESTER_SECRET_KEY": environment.secret_key or servers.credentials.secret_key,
         "DATABASE_URL": environment.database_url or servers.urls.database,
         "REDIS_URL": environment.redis_url or servers.urls.redis,
+        "ARRESTER_BROKER_URL": environment.broker_url
+        or (environment.redis_url or servers.urls.broker),
         "PYTHONPATH": path,
         # The working folder of the children has data folders named like packages.
         "PYTHONSAFEPATH": "1",
@@ -202,6 +217,19 @@ def _child_environment(environment: Environment, servers: embedded.Servers) -> d
         # Spark's default is the first python3 on the PATH.
         "PYSPARK_PYTHON": sys.executable,
     }
+
+
+def _demo_environment(env: dict[str, str], servers: embedded.Servers) -> dict[str, str]:
+    """Return the environment of a driver: Redis as an agent, and no secret of the server.
+
+    A Redis that refuses users for agents is used with the password of the server.
+    """
+    secrets = ("ARRESTER_SECRET_KEY", "ARRESTER_BROKER_URL", "DATABASE_URL")
+    own = {name: value for name, value in env.items() if name not in secrets}
+    if not agent_users.try_publish():
+        user, password = redis_keys.agent_user(demo.APPLICATION), servers.credentials.demo_agent
+        own["REDIS_URL"] = redis_urls.with_login(env["REDIS_URL"], user, password)
+    return own | {SERVER_KEY: signing.public_key(env["ARRESTER_SECRET_KEY"])}
 
 
 def _children(
@@ -226,7 +254,7 @@ def _children(
             Child(
                 name="demo",
                 command=[sys.executable, "-m", demo.MODULE],
-                env=env | {SERVER_KEY: signing.public_key(env["ARRESTER_SECRET_KEY"])},
+                env=_demo_environment(env, servers),
                 folder=environment.home,
                 log=servers.home.logs / "demo.log",
                 stop_seconds=60,

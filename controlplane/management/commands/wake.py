@@ -64,7 +64,7 @@ class Waker:
     """The known streams, each with the id up to which a drain was requested."""
 
     def __init__(self) -> None:
-        self.redis = redis_client.client()
+        self.redis, self.broker = redis_client.client(), redis_client.broker()
         self.positions: dict[str, str] = {}
         #: The applications with a drain that is requested or may be running.
         self.requested: set[str] = set()
@@ -130,9 +130,10 @@ class Waker:
             self._send_periodic(task)
         if last_housekeeping is not None:
             self._request_housekeeping(last_housekeeping)
+        memory_limit = backpressure.memory_limit()
         for name in list(self.positions):
             try:
-                self._check_stream(name)
+                self._check_stream(name, memory_limit)
             except redis_client.ResponseError as exc:
                 log.warning("%s is ignored: %s", name, exc)
                 del self.positions[name]
@@ -144,11 +145,12 @@ class Waker:
             self.next_housekeeping = time.monotonic() + HOUSEKEEPING_REPEAT_SECONDS
             self._send(tasks.housekeeping, expires=HOUSEKEEPING_REPEAT_SECONDS)
 
-    def _check_stream(self, name: str) -> None:
+    def _check_stream(self, name: str, memory_limit: int) -> None:
         self.positions[name] = redis_client.last_id(self.redis, name) or "0-0"
         application = redis_keys.application_of(name)
         # Here and not in a task, since it matters most while no worker runs.
         backpressure.watch(application, now=datetime.now(UTC))
+        backpressure.publish_memory_limit(application, memory_limit)
         if self.redis.xlen(name):
             self._wake(application)
 
@@ -164,12 +166,12 @@ class Waker:
         """Request a drain of the application unless one is running or requested."""
         self.requested.add(application)
         message = drain_requests.claim(application)
-        if message and self.redis.llen(DRAINS) < MAXIMUM_MESSAGES:
+        if message and self.broker.llen(DRAINS) < MAXIMUM_MESSAGES:
             self._send(tasks.drain, application, task_id=message)
 
     def _send_periodic(self, task: Task[Any, Any]) -> None:
         # A message that no worker takes before it expires has been sent again by then.
-        if self.redis.llen(FOLDS) < MAXIMUM_MESSAGES:
+        if self.broker.llen(FOLDS) < MAXIMUM_MESSAGES:
             self._send(task, expires=EXPIRE_SECONDS)
 
     def _send(self, task: Task[Any, Any], *args: str, **options: Any) -> None:

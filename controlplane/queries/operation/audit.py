@@ -41,10 +41,11 @@ ACT_KINDS = {
     "accounts": (),
     "logins": (),
     "alerts": (),
+    "agents": (),
 }
-#: The kinds that are in no log, and the beginning of the acts on alerts.
-_WITHOUT_LOG = ("accounts", "alerts", "logins")
-_ON_ALERTS = "ALERT_"
+#: The beginnings of acts that are in no log; acts on accounts have none.
+_BEGINNINGS = {"alerts": "ALERT_", "agents": "AGENT_"}
+_WITHOUT_LOG = ("accounts", "logins", *_BEGINNINGS)
 #: How far from its dead letter the failed record is searched in the log.
 MAX_DISTANCE = 1000
 Key = tuple[datetime, str, int]
@@ -73,7 +74,7 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditEntryRow(msgspec.Struct, frozen=True, kw_only=True):
-    """An act on an account or on alerts, or a log-in."""
+    """An act on an account, on alerts or on agents' credentials, or a log-in."""
 
     id: int
     about: str
@@ -170,10 +171,12 @@ def _entries(wanted: AuditFilter, before: Key | None, limit: int) -> list[Act]:
     if wanted.kind not in (None, *_WITHOUT_LOG) or wanted.application is not None:
         return []
     entries = models.AuditEntry.objects.order_by("-at", "-id")
-    if wanted.kind == "alerts":
-        entries = entries.filter(act__startswith=_ON_ALERTS)
+    if wanted.kind in _BEGINNINGS:
+        entries = entries.filter(act__startswith=_BEGINNINGS[wanted.kind])
     elif wanted.kind == "accounts":
-        entries = entries.exclude(act__startswith=_ON_ALERTS).exclude(act__in=list(LoginAct))
+        entries = entries.exclude(act__in=list(LoginAct))
+        for beginning in _BEGINNINGS.values():
+            entries = entries.exclude(act__startswith=beginning)
     elif wanted.kind == "logins":
         entries = entries.filter(act__in=list(LoginAct))
     if wanted.actor is not None:

@@ -259,7 +259,7 @@ def test_agents_leave_memory_in_redis_for_the_broker(
     # Compared with this, what earlier tests free meanwhile is nothing.
     redis_server.client.setrange("ballast", 2**25, b"x")
     used = int(redis_server.client.info("memory")["used_memory"])
-    redis_server.client.config_set("maxmemory", used * 5 // 4)
+    redis_server.client.set(redis_keys.memory_limit("flights"), used * 15 // 16)
     put(spool, range(10))
     with sending(spool, redis_server):
         wait_until(lambda: batches(folding) == [0])
@@ -270,7 +270,7 @@ def test_agents_leave_memory_in_redis_for_the_broker(
         folding.confirm()
         wait_until(lambda: batches(folding) == [1])
         redis_server.client.lpush("celery", b"a message")
-        redis_server.client.config_set("maxmemory", used * 10)
+        redis_server.client.set(redis_keys.memory_limit("flights"), used * 10)
         wait_until(lambda: batches(folding) == list(range(1, 10)))
     assert caplog.text.count("no space") == 1
 

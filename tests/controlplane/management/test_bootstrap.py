@@ -8,9 +8,14 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db.models.signals import m2m_changed
+from redis import Redis
 
-from arrester.controlplane import actions, signing
-from arrester.controlplane.management.commands.bootstrap import USERS, password_variable
+from arrester.controlplane import actions, embedded, redis_urls, signing
+from arrester.controlplane.management.commands.bootstrap import (
+    DEMO_AGENT_PASSWORD,
+    USERS,
+    password_variable,
+)
 from arrester.controlplane.roles import Role
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
@@ -35,6 +40,17 @@ def test_the_first_start_makes_three_users(monkeypatch: pytest.MonkeyPatch) -> N
     assert User.objects.get(username="viewer").check_password("viewer-secret")
     assert {name: roles(name) for name in USERS} == {name: {name} for name in USERS}
     assert bootstrap() == f"public key for agents: ARRESTER_SERVER_KEY={signing.public_key()}\n"
+
+
+def test_the_agent_of_the_demo_gets_its_credential_once(
+    redis: Redis, services: embedded.Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DEMO_AGENT_PASSWORD, "agent-secret")
+    assert "a credential for agents of flights from ARRESTER_DEMO_AGENT_PASSWORD" in bootstrap()
+    assert "credential" not in bootstrap()
+    url = redis_urls.with_login(services.redis, "arrester-agent-flights", "agent-secret")
+    with Redis.from_url(url) as agent:
+        assert agent.ping()
 
 
 def test_a_later_start_restores_no_removed_role() -> None:

@@ -17,13 +17,21 @@ from pathlib import Path
 
 import pytest
 import requests
+from redis import Redis
 
+from arrester.controlplane import embedded
 from tests import scratch
 from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port
 from tests.services import REPOSITORY
 
-OVERRIDES = ("DATABASE_URL", "MIGRATE_DATABASE_URL", "REDIS_URL", "ARRESTER_SECRET_KEY")
+OVERRIDES = (
+    "DATABASE_URL",
+    "MIGRATE_DATABASE_URL",
+    "REDIS_URL",
+    "ARRESTER_BROKER_URL",
+    "ARRESTER_SECRET_KEY",
+)
 
 
 @pytest.fixture
@@ -80,6 +88,7 @@ def test_up_starts_every_process_and_stops_them_on_a_signal(
         ) as answer:
             assert answer.status == 200
         assert memory_mb(home) < 500
+        assert_queues_are_in_another_database(home)
         assert "database files are incompatible" in page_while_postgres_is_damaged(home, port)
         read_until(process, "PostgreSQL answers again")
         process.send_signal(number)
@@ -106,6 +115,16 @@ def page_while_postgres_is_damaged(home: Path, port: int) -> str:
         answer = login(port)
     control.write_bytes(content)
     return answer
+
+
+def assert_queues_are_in_another_database(home: Path) -> None:
+    """Check the users of Redis, and that Celery writes nothing into the database of agents."""
+    url = embedded.known_urls(home).redis
+    with Redis.from_url(url) as redis, Redis.from_url(url.replace("db=0", "db=1")) as broker:
+        users = {each if isinstance(each, str) else each.decode() for each in redis.acl_users()}
+        assert users == {"arrester-broker", "default"}
+        assert broker.keys("_kombu.binding.*")
+        assert [each for each in redis.keys("*") if not each.startswith(b"arrester:")] == []
 
 
 def login(port: int) -> str:

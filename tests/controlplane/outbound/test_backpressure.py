@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from django.conf import settings
 from redis import Redis
@@ -18,7 +19,7 @@ from arrester.controlplane.celery import DRAINS
 from arrester.controlplane.domain.events import FailuresCounted, TaskPaused
 from arrester.controlplane.domain.identity import redis_keys, uuids
 from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import drain, drain_requests
 from arrester.controlplane.management.commands.wake import MAXIMUM_MESSAGES, Waker
 from arrester.controlplane.outbound import backpressure
 from arrester.controlplane.queue_names import FOLDS
@@ -150,6 +151,41 @@ def test_a_flood_without_workers_is_bounded_and_the_sums_add_up(
     assert any(isinstance(each.event.data, TaskPaused) for each in log)
     assert not redis.exists(redis_keys.overload(APPLICATION))
     streams.assert_exact()
+
+
+def test_agents_learn_the_memory_that_they_may_use(redis: Redis) -> None:
+    streams.send(redis, [histories.failed(1)])
+    key, waker = redis_keys.memory_limit(APPLICATION), Waker()
+    limit = int(redis.config_get("maxmemory")["maxmemory"] or 0)
+    waker.poll()
+    assert redis.get(key) == str(limit * 3 // 4).encode()
+    redis.config_set("maxmemory", 0)
+    try:
+        waker.next_sweep = 0.0
+        waker.poll()
+    finally:
+        redis.config_set("maxmemory", limit)
+    assert redis.get(key) == b"0"
+
+
+def test_the_queues_of_another_broker_are_read_there(
+    redis: Redis, services: embedded.Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = services.redis.replace("db=0", "db=1")
+    assert other != services.redis
+    monkeypatch.setattr(settings, "BROKER_URL", other)
+    with Redis.from_url(other) as broker:
+        broker.rpush(DRAINS, *["x"] * MAXIMUM_MESSAGES)
+        broker.rpush(FOLDS, *["x"] * MAXIMUM_MESSAGES)
+        message = drain_requests.claim(APPLICATION)
+        streams.send(redis, [histories.failed(1)])
+        broker.rpush(DRAINS, msgspec.json.encode({"headers": {"id": message}}))
+        redis.expire(redis_keys.pending_drain(APPLICATION), 1)
+        assert drain_requests.unrequested([APPLICATION]) == (set(), set())
+    # The key of a queued message was renewed.
+    assert redis.ttl(redis_keys.pending_drain(APPLICATION)) > 1
+    Waker().poll()
+    assert not redis.llen(FOLDS) and not redis.llen(DRAINS)
 
 
 def test_the_queue_of_the_broker_is_bounded_without_workers(redis: Redis) -> None:

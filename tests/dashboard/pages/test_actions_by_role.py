@@ -62,7 +62,7 @@ def test_forbidden_actions_are_neither_offered_nor_performed(flights: Story, rol
 def test_allowed_actions_are_performed_by_rest(flights: Story, role: Role) -> None:
     client = logged_in(make_user("zoe", role.value))
     for action in user_actions(flights):
-        if action.rest is not None:
+        if action.rest is not None and allowed(action, role):
             before = done()
             assert ask(client, action) in (200, 201, 202), action
             assert done() > before, action

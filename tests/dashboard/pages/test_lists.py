@@ -336,6 +336,20 @@ def test_a_page_with_a_password_does_not_refresh(admin: Client) -> None:
     )
 
 
+def test_a_credential_of_an_agent_is_shown_once(admin: Client, redis: Redis) -> None:
+    assert "No credentials" in text(admin, reverse("settings"))
+    page = press(admin, reverse("add-agent"), application="flights")[1]
+    assert "arrester-agent-flights:" in page and "data-live" not in page
+    shown = text(admin, reverse("settings"))
+    assert "arrester-agent-flights:" not in shown
+    [credential] = models.AgentCredential.objects.all()
+    assert f"Remove credential {credential.id}" in shown
+    assert "a-z 0-9" in press(admin, reverse("add-agent"), application="Not a name")[1]
+    assert press(admin, reverse("remove-agent", args=[credential.id]))[0] == 200
+    assert press(admin, reverse("remove-agent", args=[credential.id]))[0] == 404
+    assert "No credentials" in text(admin, reverse("settings"))
+
+
 @pytest.mark.parametrize("verb", ["password", "deactivate"])
 def test_deactivating_an_account_ends_its_tokens(admin: Client, viewer: Client, verb: str) -> None:
     own, other = token("ben"), token("ada")

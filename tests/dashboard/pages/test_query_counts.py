@@ -21,7 +21,8 @@ from tests.dashboard.story import TYPO, Story, failure
 
 #: Names without a page: actions, streams, endpoints for machines.
 NO_PAGES = {
-    "acknowledge-alert", "add-channel", "api-acknowledge-alert", "delete-channel", "delete-rule",
+    "acknowledge-alert", "add-agent", "add-channel", "api-acknowledge-alert", "api-agent",
+    "delete-channel", "delete-rule", "remove-agent",
     "save-rule", "send-alert-again", "set-limits", "test-channel",
     "act-on-group", "act-on-groups", "api-act-on-group", "api-act-on-groups",
     "api-act-on-quarantine", "api-cancel-command", "api-dismiss-many", "api-docs", "api-notes",

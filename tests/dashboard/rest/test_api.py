@@ -16,8 +16,9 @@ from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
 from msgspec.structs import replace
+from redis import Redis
 
-from arrester.controlplane import actions, queries
+from arrester.controlplane import actions, queries, signing
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.queries.failure_history import failures as failure_queries
@@ -638,6 +639,31 @@ def test_the_status_has_parts_applications_stopped_tasks_and_recent_failures(
     assert [each["id"] for each in status["stopped"]] == [task]
     assert status["failed_last_hour"] == {"flights": 41}
     assert (status["waiting"], status["quarantined"]) == (0, 0)
+
+
+def test_admins_add_list_and_remove_credentials_of_agents(operator: Client, redis: Redis) -> None:
+    admin = logged_in(make_user("ada", "admin"))
+    created = admin.post("/api/agents", {"application": "flights"}, content_type=JSON)
+    assert created.status_code == 201, created.json()
+    new = created.json()
+    assert (new["user"], new["problem"]) == ("arrester-agent-flights", "")
+    assert "arrester-agent-flights:" in new["redis_url"]
+    assert new["server_key"] == signing.public_key()
+    [shown] = read(admin, "agents")
+    assert (shown["id"], shown["application"], shown["actor"]) == (new["id"], "flights", "ada")
+    assert shown.keys() == {"id", "application", "user", "created_at", "actor"}
+    assert operator.get("/api/agents").status_code == 403
+    other = operator.post("/api/agents", {"application": "x"}, content_type=JSON)
+    assert other.status_code == 403
+    assert operator.delete(f"/api/agents/{new['id']}").status_code == 403
+    wrong = admin.post("/api/agents", {"application": "~*"}, content_type=JSON)
+    assert (wrong.status_code, wrong.json()["field"]) == (400, "application")
+    removed = admin.delete(f"/api/agents/{new['id']}")
+    assert (removed.status_code, removed.json()) == (200, {"id": new["id"], "problem": ""})
+    assert admin.delete(f"/api/agents/{new['id']}").status_code == 404
+    acts = [each["kind"] for each in read(admin, "audit", kind="agents")["results"]]
+    assert acts == ["AGENT_CREDENTIAL_REMOVED", "AGENT_CREDENTIAL_ADDED"]
+    assert read(admin, "audit", kind="accounts")["results"] == []
 
 
 def test_each_kind_has_the_fields_of_its_documentation() -> None:

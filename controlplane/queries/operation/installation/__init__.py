@@ -29,6 +29,7 @@ CHECKS: tuple[Check, ...] = (
     postgres_checks.disk,
     redis_checks.version,
     redis_checks.password,
+    redis_checks.agent_credentials,
     redis_checks.memory,
     redis_checks.clock,
     redis_checks.disk,

@@ -1,4 +1,4 @@
-"""Checks of Redis: version, password, memory, clock, disk."""
+"""Checks of Redis: version, password, users of agents, memory, clock, disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from django.conf import settings
 
-from arrester.controlplane import redis_client
+from arrester.controlplane import models, redis_client
+from arrester.controlplane.outbound import agent_users, backpressure
 from arrester.controlplane.queries.operation.installation import clock as clocks
 from arrester.controlplane.queries.operation.installation import disk as disks
 from arrester.controlplane.queries.operation.installation.finding import (
@@ -20,8 +21,7 @@ from arrester.controlplane.queries.operation.installation.finding import (
 )
 
 MINIMUM = (6, 2)
-#: Agents write up to three quarters of the memory.
-_FULL, _NEARLY_FULL = 0.75, 0.5
+_FULL, _NEARLY_FULL = backpressure.AGENT_MEMORY_SHARE, 0.5
 
 
 def version() -> Iterator[Finding]:
@@ -47,6 +47,21 @@ def password() -> Iterator[Finding]:
     else:
         value = "set" if has_password else "none, on a socket"
         yield ok("redis password", value)
+
+
+def agent_credentials() -> Iterator[Finding]:
+    """Check that Redis has the users of the agents' credentials."""
+    check = "redis agent users"
+    applications = models.AgentCredential.objects.values("application").distinct().count()
+    if not applications:
+        yield ok(check, "none; agents use the password of the server")
+        return
+    problem = agent_users.try_publish()
+    if problem:
+        advice = "See docs/security.md: the credentials of agents."
+        yield error(check, problem, advice)
+    else:
+        yield ok(check, f"{applications}, one of each application with a credential")
 
 
 def memory() -> Iterator[Finding]:

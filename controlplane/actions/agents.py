@@ -1,0 +1,115 @@
+"""Credentials of agents: add and remove them; each act is recorded in its own transaction.
+
+PostgreSQL has the truth. Redis follows after the commit, or by the next periodic check.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from datetime import UTC, datetime
+from enum import StrEnum
+
+import msgspec
+from django.conf import settings
+from django.db import transaction
+
+from arrester.controlplane import redis_urls, signing
+from arrester.controlplane.domain.errors import NotFound
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.identity.names import check_name
+from arrester.controlplane.models import AgentCredential, AuditEntry
+from arrester.controlplane.outbound import agent_users
+
+
+class AgentAct(StrEnum):
+    """The acts on credentials of agents, as the audit names them."""
+
+    CREDENTIAL_ADDED = "AGENT_CREDENTIAL_ADDED"
+    CREDENTIAL_REMOVED = "AGENT_CREDENTIAL_REMOVED"
+
+
+class NewAgentCredential(msgspec.Struct, frozen=True, kw_only=True):
+    """A new credential; only this has the password, in its URL."""
+
+    id: int
+    application: str
+    #: The user in Redis.
+    user: str
+    #: For the environment of the driver, as REDIS_URL.
+    redis_url: str
+    #: The public key of the server, for the same environment, as ARRESTER_SERVER_KEY.
+    server_key: str
+    #: Why the credential does not work yet; empty if it does.
+    problem: str
+
+
+def add_agent_credential(application: str, *, actor: str) -> NewAgentCredential:
+    """Add a credential of an application's agents; earlier ones stay valid."""
+    check_name("application", application)
+    password = secrets.token_urlsafe(32)
+    with transaction.atomic():
+        credential = AgentCredential.objects.create(
+            application=application,
+            password_sha256=_digest(password),
+            created_at=datetime.now(UTC),
+            actor=actor,
+        )
+        _record(actor, credential, AgentAct.CREDENTIAL_ADDED)
+    return NewAgentCredential(
+        id=credential.id,
+        application=application,
+        user=redis_keys.agent_user(application),
+        redis_url=agent_redis_url(application, password),
+        server_key=signing.public_key(),
+        problem=agent_users.try_publish(),
+    )
+
+
+def ensure_agent_credential(application: str, password: str, *, actor: str) -> bool:
+    """Add the credential with this password unless it exists; return whether it was added."""
+    check_name("application", application)
+    with transaction.atomic():
+        credential, created = AgentCredential.objects.get_or_create(
+            application=application,
+            password_sha256=_digest(password),
+            defaults={"created_at": datetime.now(UTC), "actor": actor},
+        )
+        if created:
+            _record(actor, credential, AgentAct.CREDENTIAL_ADDED)
+    agent_users.try_publish()
+    return created
+
+
+def remove_agent_credential(id: int, *, actor: str) -> str:
+    """Remove a credential and end its connections.
+
+    Return why it is still valid in Redis; empty if it has ended. Raises NotFound.
+    """
+    with transaction.atomic():
+        found = AgentCredential.objects.filter(id=id)
+        credential = found.first()
+        if credential is None or not found.delete()[0]:
+            raise NotFound(f"there is no credential {id} of an agent")
+        _record(actor, credential, AgentAct.CREDENTIAL_REMOVED)
+    return agent_users.try_publish()
+
+
+def agent_redis_url(application: str, password: str) -> str:
+    """Return the value of REDIS_URL for an application's drivers."""
+    url = settings.ENVIRONMENT.agent_redis_url or settings.REDIS_URL
+    return redis_urls.with_login(url, redis_keys.agent_user(application), password)
+
+
+def _digest(password: str) -> str:
+    return hashlib.sha256(password.encode()).hexdigest()
+
+
+def _record(actor: str, credential: AgentCredential, act: AgentAct) -> None:
+    AuditEntry.objects.create(
+        at=datetime.now(UTC),
+        actor=actor,
+        about=credential.application,
+        act=act.value,
+        detail=f"credential {credential.id}",
+    )

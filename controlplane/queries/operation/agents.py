@@ -1,0 +1,36 @@
+"""The credentials of agents; nothing has their passwords."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from arrester.controlplane import models
+from arrester.controlplane.domain.identity import redis_keys
+
+
+class AgentCredential(msgspec.Struct, frozen=True, kw_only=True):
+    """A password of the Redis user of an application's agents."""
+
+    id: int
+    application: str
+    #: The user in Redis.
+    user: str
+    created_at: datetime
+    #: Who created it.
+    actor: str
+
+
+def agent_credentials() -> tuple[AgentCredential, ...]:
+    """Return all credentials, by application, the oldest first."""
+    return tuple(
+        AgentCredential(
+            id=each.id,
+            application=each.application,
+            user=redis_keys.agent_user(each.application),
+            created_at=each.created_at,
+            actor=each.actor,
+        )
+        for each in models.AgentCredential.objects.order_by("application", "id")
+    )

@@ -1,0 +1,95 @@
+"""REST: the credentials of agents, for admins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from arrester.controlplane import actions, queries
+from arrester.dashboard.rest import base
+
+
+class AgentCredentialSerializer(serializers.Serializer[Any]):
+    """A credential of an application's agents; nothing shows its password again."""
+
+    id = serializers.IntegerField()
+    application = serializers.CharField()
+    user = serializers.CharField(help_text="The user in Redis.")
+    created_at = serializers.DateTimeField()
+    actor = serializers.CharField(help_text="The admin who created it.")
+
+
+class NewAgentCredentialSerializer(serializers.Serializer[Any]):
+    """A credential for the agents of an application."""
+
+    application = serializers.CharField()
+
+
+class AddedAgentCredentialSerializer(serializers.Serializer[Any]):
+    """A new credential: only this response has its password, in the URL."""
+
+    id = serializers.IntegerField()
+    application = serializers.CharField()
+    user = serializers.CharField(help_text="The user in Redis.")
+    redis_url = serializers.CharField(help_text="REDIS_URL for the environment of the drivers.")
+    server_key = serializers.CharField(
+        help_text="ARRESTER_SERVER_KEY for the same environment: the public key of the server."
+    )
+    problem = serializers.CharField(
+        help_text="Why Redis does not accept it yet; empty if it does.", allow_blank=True
+    )
+
+
+class RemovedAgentCredentialSerializer(serializers.Serializer[Any]):
+    """A removed credential."""
+
+    id = serializers.IntegerField()
+    problem = serializers.CharField(
+        help_text="Why Redis still accepts it; empty if it does not.", allow_blank=True
+    )
+
+
+class AgentsView(base.RestView):
+    """The credentials of agents."""
+
+    permission_classes = (base.MayAdministrate,)
+
+    @extend_schema(
+        operation_id="agents_list",
+        responses={200: AgentCredentialSerializer(many=True)} | base.PROBLEMS,
+    )
+    def get(self, request: Request) -> Response:
+        """List the credentials of agents, by application."""
+        shown = queries.agent_credentials()
+        return Response(AgentCredentialSerializer(shown, many=True).data)
+
+    @extend_schema(
+        request=NewAgentCredentialSerializer,
+        responses={201: AddedAgentCredentialSerializer} | base.PROBLEMS,
+    )
+    def post(self, request: Request) -> Response:
+        """Add a credential for the agents of an application; earlier ones stay valid."""
+        wanted = base.values(NewAgentCredentialSerializer, request.data)
+        new = actions.add_agent_credential(wanted["application"], actor=_name(request))
+        return Response(AddedAgentCredentialSerializer(new).data, status=201)
+
+
+class OneAgentView(base.RestView):
+    """One credential of an agent."""
+
+    permission_classes = (base.MayAdministrate,)
+
+    @extend_schema(responses={200: RemovedAgentCredentialSerializer} | base.PROBLEMS)
+    def delete(self, request: Request, id: int) -> Response:
+        """Remove a credential, and end the connections of agents that use it."""
+        problem = actions.remove_agent_credential(id, actor=_name(request))
+        removed = {"id": id, "problem": problem}
+        return Response(RemovedAgentCredentialSerializer(removed).data)
+
+
+def _name(request: Request) -> str:
+    return str(request.user.get_username())
