@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from arrester.controlplane import actions, login_attempts, models, queries
 from arrester.controlplane.login_attempts import PER_ADDRESS, PER_NAME, PER_NAME_AND_ADDRESS
+from arrester.controlplane.queries.operation.installation import server_checks
 from arrester.controlplane.web.login_queue import DELAY_SECONDS, MAXIMUM, LoginQueue
 from arrester.controlplane.web.request_limits import Message, Receive, Scope, Send
 from arrester.dashboard import session
@@ -242,3 +243,13 @@ def test_the_page_of_a_lock_is_listed_once_per_subject(eve: User) -> None:
         actions.record_wrong_password("eve", "10.0.0.1", actor="eve")
     [lock] = queries.locks(timezone.now())
     assert (lock.name, lock.address, lock.subject) == ("eve", "10.0.0.1", "eve")
+
+
+def test_a_proxy_whose_addresses_are_unknown_is_a_finding(settings: Any) -> None:
+    def found() -> list[str]:
+        return [each.check for each in server_checks.settings_for_production()]
+
+    settings.ENVIRONMENT = replace(settings.ENVIRONMENT, https=True, proxies=0)
+    assert "server ARRESTER_PROXIES" in found()
+    settings.ENVIRONMENT = replace(settings.ENVIRONMENT, proxies=1)
+    assert "server ARRESTER_PROXIES" not in found()

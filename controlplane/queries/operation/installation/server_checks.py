@@ -9,6 +9,7 @@ import django
 from django.conf import settings
 
 from arrester import __version__
+from arrester.controlplane import login_attempts
 from arrester.controlplane.queries.operation.installation.finding import Finding, ok, warning
 
 _LOCAL = {"127.0.0.1", "localhost", "[::1]"}
@@ -32,3 +33,6 @@ def settings_for_production() -> Iterator[Finding]:
         yield warning("server ARRESTER_HTTPS", f"0 for {', '.join(others)}", advice)
     else:
         yield ok("server ARRESTER_HTTPS", f"{int(environment.https)}")
+    if not login_attempts.address_is_known():
+        advice = "Set it to the number of proxies: wrong passwords then lock addresses out, too."
+        yield warning("server ARRESTER_PROXIES", "0 with ARRESTER_HTTPS=1", advice)
