@@ -1,4 +1,4 @@
-"""The credentials of agents: list, add and remove them."""
+"""The credentials of agents: list, add and remove them; and the public key of the server."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from arrester.cli.client import Json
 from arrester.cli.exit_codes import ExitCode, Unreachable
 from arrester.cli.session import Session, with_session
 from arrester.cli.token import confirm
+from arrester.controlplane.domain.wire.signed_messages import SERVER_KEY
 
 
 @click.group()
 def agent() -> None:
-    """List, add and remove credentials of agents; requires the role admin."""
+    """List, add and remove credentials of agents, for admins; show the key of the server."""
 
 
 @agent.command(name="list")
@@ -63,6 +64,19 @@ def remove(session: Session, *, id: int, yes: bool) -> ExitCode:
     removed = session.client.delete(f"agents/{id}")
     session.print(removed, lambda shown: click.echo(f"credential {shown['id']} is removed"))
     return _report(removed)
+
+
+@agent.command()
+@with_session
+def key(session: Session) -> None:
+    """Print the public key of the server for the environment of the drivers.
+
+    Agents that have it accept only what the server signed.
+    """
+    session.print(
+        session.client.get("agents/key"),
+        lambda found: click.echo(f"{SERVER_KEY}={found['key']}"),
+    )
 
 
 def _show(added: Json) -> None:
