@@ -15,12 +15,15 @@ from redis.exceptions import NoPermissionError
 
 from arrester.agents.transport.redis_client import AppendStatus, RedisClient, RedisRefused
 from arrester.agents.transport.sender import Sender
+from arrester.agents.transport.server_keys import ServerKeys
 from arrester.agents.transport.spool import Spool, SpooledBatch
-from arrester.controlplane import actions, embedded, models, queries, redis_urls, tasks
+from arrester.controlplane import actions, embedded, models, queries, redis_urls, signing, tasks
 from arrester.controlplane.domain.errors import InvalidValue, NotFound, RedisUnavailable
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.identity.names import check_name
+from arrester.controlplane.domain.state.states import ApplicationStatus
 from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire.signed_messages import parse_keys
 from arrester.controlplane.outbound import agent_users, backpressure
 from tests.agents.sample_events import INSTANCE, batch_id, some_events
 from tests.patience import wait_until
@@ -103,9 +106,13 @@ def test_an_agent_has_all_that_its_transport_uses(redis: Redis, transport: Redis
     assert entry
 
 
+@pytest.mark.parametrize("signed", [False, True])
 def test_a_sender_delivers_and_forgets_with_its_own_user(
-    redis: Redis, transport: RedisClient, tmp_path: Path
+    redis: Redis, transport: RedisClient, tmp_path: Path, signed: bool
 ) -> None:
+    if signed:
+        keys = parse_keys(signing.public_key())
+        transport.keys = ServerKeys(keys, application=APPLICATION)
     spool = Spool(tmp_path / "spool.sqlite", id=SPOOL, limit_bytes=2**30)
     sender = Sender(spool, transport, heartbeat=lambda: b"alive")
     for number in range(3):
@@ -113,10 +120,19 @@ def test_a_sender_delivers_and_forgets_with_its_own_user(
     sender.start()
     events = redis_keys.events(APPLICATION)
     wait_until(lambda: redis.xlen(events) == 3)
-    redis.sadd(
-        redis_keys.confirmed(APPLICATION, SPOOL), *(str(batch_id(each)) for each in range(3))
-    )
+    ids = [batch_id(each) for each in range(3)]
+    record = signing.sign_confirmation(APPLICATION, SPOOL, ids)
+    with redis.pipeline(transaction=True) as pipeline:
+        pipeline.sadd(redis_keys.confirmed(APPLICATION, SPOOL), *map(str, ids))
+        pipeline.sadd(redis_keys.signed_confirmations(APPLICATION, SPOOL), record)
+        pipeline.execute()
     wait_until(lambda: sender.confirmed == 3 and spool.events == 0)
+    at = transport.server_time()
+    state = signing.sign_state(APPLICATION, ApplicationStatus.LATCHED, at=at)
+    redis.mset(
+        {redis_keys.state(APPLICATION): "LATCHED", redis_keys.signed_state(APPLICATION): state}
+    )
+    assert transport.is_latched()
     sender.stop(flush_seconds=1)
     spool.close()
 
