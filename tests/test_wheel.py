@@ -160,7 +160,7 @@ def test_the_metadata_is_complete_and_its_text_has_no_relative_links(
 @pytest.mark.parametrize(
     "version",
     [
-        "3.11",
+        pytest.param("3.11", marks=pytest.mark.long),
         pytest.param("3.12", marks=pytest.mark.long),
         "3.13",
         pytest.param("3.14", marks=pytest.mark.long),
