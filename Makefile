@@ -23,7 +23,7 @@ export PYTHONUNBUFFERED := 1
 # Spark's Python workers are to be the same Python as the driver.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
-.PHONY: help up demo test test-long test-parts test-cluster trips conformance smoke matrix mutants chaos-fold truth audit fuzz docs lint check bench screenshots requirements clean
+.PHONY: help up demo test test-long test-parts test-cluster trips conformance smoke matrix mutants chaos chaos-fold truth audit fuzz docs lint check bench screenshots requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ matrix: $(STAMP)  ## the tests of agent and conformance on each version of Spark
 
 mutants: $(STAMP)  ## apply deliberate faults, each of which the tests must detect, some ten minutes
 	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m tests.mutants $(ARGS)
+
+chaos: $(STAMP)  ## the whole product under 300 random faults, some 30 minutes (ARGS="--seed 7 --faults 50")
+	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m tests.chaos $(ARGS)
 
 chaos-fold: $(STAMP)  ## kill workers and PostgreSQL at random while events come, some ten minutes
 	@$(PY) -m tests.chaos_fold $(ARGS)

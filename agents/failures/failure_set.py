@@ -83,9 +83,16 @@ class FailureSet:
         cls, frame: DataFrame, *, failed: int, record_hash: RecordHash | None = None
     ) -> FailureSet:
         """Return the failed records of `frame`, of which there are at most this many."""
-        rows, is_small = numbered(frame), fits_driver(failed)
-        compact = _compact(rows.where(has_failed()), record_hash if is_small else None)
-        return cls(compact=compact, frame=rows, is_small=is_small)
+        is_small = fits_driver(failed)
+        return cls.of_numbered(numbered(frame), is_small=is_small, record_hash=record_hash)
+
+    @classmethod
+    def of_numbered(
+        cls, frame: DataFrame, *, is_small: bool, record_hash: RecordHash | None = None
+    ) -> FailureSet:
+        """Return the failed records of a frame whose rows have IDs."""
+        compact = _compact(frame.where(has_failed()), record_hash if is_small else None)
+        return cls(compact=compact, frame=frame, is_small=is_small)
 
     @cached_property
     def on_driver(self) -> Sequence[FailureSummary]:

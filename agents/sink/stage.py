@@ -25,7 +25,7 @@ from arrester.agents.failures.failure_set import FailureSet
 from arrester.agents.journal.scratch import Scratch
 from arrester.agents.spark.errors import Problem, error_column, error_row
 from arrester.agents.spark.jvm.problems import problem_of_job
-from arrester.agents.spark.local_checkpoint import checkpointed, releasing
+from arrester.agents.spark.local_checkpoint import ID, checkpointed, numbered, releasing
 from arrester.agents.worker.columns import (
     DECIDED,
     ENTRY,
@@ -182,8 +182,11 @@ def with_few_failures(
 
     Each record is one row, and `results` has at most some thousand records.
     """
-    frame = _with_results(evaluated.frame, is_held, results, number)
-    failures = FailureSet.of(frame, failed=0).at_driver()
+    rows = evaluated.frame
+    # A join may change the order of rows, so IDs precede it.
+    rows = rows if ID in rows.columns else numbered(rows)
+    frame = _with_results(rows, is_held, results, number)
+    failures = FailureSet.of_numbered(frame, is_small=True).at_driver()
     return Evaluated(
         rows=frame, failed=len(failures.on_driver), collected_failures=failures, blocks=()
     )

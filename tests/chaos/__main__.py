@@ -1,0 +1,162 @@
+"""`make chaos`: run the product under a seeded schedule of faults, and check each record.
+
+Files of records come in all the time, an operator clicks, and processes, connections and disks
+fail at random. At the end each record is in the sink or a dead letter exactly once, in order per
+task; each accepted command has an answer; the counts of all lists agree, and the views are those
+that the log gives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+from tests.chaos import faults
+from tests.chaos.operator import Operator
+from tests.chaos.product import Product
+from tests.chaos.records import APPLICATION, BAD, Records
+from tests.e2e.stack import eventually
+
+#: The most files that wait: more would only make the end longer.
+_WAITING_FILES = 20
+_CALM_SECONDS = 900
+
+
+def main(arguments: list[str]) -> int:
+    """Run one schedule, print the result, and return 1 if anything was violated."""
+    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
+    parser.add_argument("--faults", type=int, default=300, help="how many faults (300)")
+    parser.add_argument("--seed", type=int, default=Random().randrange(10**6))
+    options = parser.parse_args(arguments)
+    print(f"seed {options.seed}", file=sys.stderr, flush=True)
+    os.environ |= {"ARRESTER_SECRET_KEY": "only for chaos " * 4}
+    with tempfile.TemporaryDirectory(prefix="arrester-chaos-") as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        (folder / "home").mkdir(mode=0o711)
+        has_disk = faults.mount_small_disk(folder / "home")
+        product = Product(folder=folder)
+        try:
+            return _run(product, Random(options.seed), options.faults, has_disk=has_disk)
+        finally:
+            product.stop()
+            if has_disk:
+                faults.unmount(folder / "home")
+
+
+def _run(product: Product, chance: Random, most: int, *, has_disk: bool) -> int:
+    kinds = dict(faults.FAULTS)
+    if has_disk:
+        kinds[faults.FULL_DISK] = (faults.fill_disk, 2)
+    records = Records(folder=product.folder, chance=Random(chance.random()))
+    operator = Operator(product=product, chance=Random(chance.random()))
+    records.add()
+    product.start()
+    product.start_driver()
+    ended = threading.Event()
+    feeder = threading.Thread(target=_feed, args=(records, ended))
+    feeder.start()
+    injected: Counter[str] = Counter()
+    #: The micro-batches at the last fault of the driver: it needs time for the next one.
+    committed = -1
+    try:
+        eventually(lambda: records.written(), what="the first rows")
+        for number in range(most):
+            has_progress = records.committed > committed
+            names = [each for each in kinds if has_progress or each not in faults.OF_DRIVER]
+            [kind] = chance.choices(names, [kinds[each][1] for each in names])
+            kinds[kind][0](product, chance)
+            injected[kind] += 1
+            if kind in faults.OF_DRIVER:
+                committed = records.committed
+            if not product.driver_is_running:
+                product.start_driver()
+            if chance.random() < 0.5:
+                operator.act()
+            print(
+                f"{number + 1} {kind}: {len(records.values)} records", file=sys.stderr, flush=True
+            )
+            time.sleep(chance.uniform(0, 4))
+    finally:
+        ended.set()
+        feeder.join()
+    violations = _calm(product, records, operator)
+    _print(injected, records, operator, violations)
+    return 1 if violations else 0
+
+
+def _feed(records: Records, ended: threading.Event) -> None:
+    while not ended.wait(0.7):
+        if records.files - 2 * records.committed < _WAITING_FILES:
+            records.add()
+
+
+def _calm(product: Product, records: Records, operator: Operator) -> list[str]:
+    """Repair the cause, resume all tasks, and return what is violated when nothing moves."""
+    (product.folder / "repaired").touch()
+
+    def is_calm() -> bool:
+        if not product.driver_is_running:
+            product.start_driver()
+        return operator.resume_all() and records.are_complete()
+
+    found = []
+    try:
+        eventually(is_calm, what="all records are somewhere", seconds=_CALM_SECONDS, every=2)
+    except AssertionError as exc:
+        found.append(str(exc))
+    found += records.violations()
+    expected = sum(value == BAD for value in records.values.values())
+    try:
+        eventually(lambda: len(set(_counts(product).values())) == 1, what="the counts agree")
+    except AssertionError:
+        found.append(f"the counts differ: {_counts(product)}")
+    failures = product.all_of("/api/failures")
+    bad = sum(
+        each["count"] for each in failures if each["failure"]["stage"].startswith("deserialize")
+    )
+    if bad != expected:
+        found.append(f"{bad} bad records are counted, of {expected}")
+    quarantined = product.all_of("/api/quarantine")
+    if quarantined:
+        found.append(f"{len(quarantined)} entries are quarantined: {quarantined[0]}")
+    found += operator.check()
+    try:
+        product.manage("rebuild", "--verify")
+    except AssertionError as exc:
+        found.append(f"the views differ from the log: {exc}")
+    return found
+
+
+def _counts(product: Product) -> dict[str, int]:
+    return {
+        "application": product.get(f"/api/applications/{APPLICATION}")["failed"],
+        "groups": sum(group["count"] for group in product.all_of("/api/errors")),
+        "failures": sum(row["count"] for row in product.all_of("/api/failures")),
+        "tasks": sum(task["failed"] for task in product.all_of("/api/tasks")),
+    }
+
+
+def _print(
+    injected: Counter[str], records: Records, operator: Operator, violations: list[str]
+) -> None:
+    for kind, count in sorted(injected.items()):
+        print(f"| {kind} | {count} |")
+    print(
+        f"{injected.total()} faults; {len(records.values)} records; "
+        f"{len(operator.accepted)} commands, {operator.double_clicks} of them clicked twice, "
+        f"{operator.failed_requests} requests failed; {len(violations)} violations"
+    )
+    for each in violations:
+        print(f"VIOLATION: {each}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,81 @@
+"""An operator who clicks at random, twice now and then, while anything may be away."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+from uuid import UUID, uuid4
+
+from tests.chaos.product import Product
+from tests.chaos.records import APPLICATION
+
+_FINAL = {"APPLIED", "REFUSED", "EXPIRED", "CANCELLED"}
+
+
+@dataclass(slots=True, kw_only=True)
+class Operator:
+    """Issues commands, and remembers those that the server accepted."""
+
+    product: Product
+    chance: Random
+    accepted: set[str] = field(default_factory=set)
+    double_clicks: int = 0
+    failed_requests: int = 0
+    violations: list[str] = field(default_factory=list)
+
+    def act(self) -> None:
+        """Issue a command about a random task."""
+        try:
+            tasks = self.product.all_of("/api/tasks")
+        except (OSError, ValueError):
+            self.failed_requests += 1
+            return
+        if not tasks:
+            return
+        paused = [each for each in tasks if each["status"] == "PAUSED"]
+        kind = self.chance.choice(["RESUME_TASK", "SKIP_RECORD"] if paused else ["PAUSE_TASK"])
+        task = self.chance.choice(paused or tasks)
+        self._issue(kind, task["id"], twice=self.chance.random() < 0.3)
+
+    def resume_all(self) -> bool:
+        """Resume each paused task; return whether no task holds records."""
+        try:
+            tasks = self.product.all_of("/api/tasks")
+        except (OSError, ValueError):
+            return False
+        for each in tasks:
+            if each["status"] == "PAUSED":
+                self._issue("RESUME_TASK", each["id"], twice=False)
+        return all(each["status"] == "RUNNING" and not each["held"] for each in tasks)
+
+    def _issue(self, kind: str, task: str, *, twice: bool) -> None:
+        body = {"id": str(uuid4()), "kind": kind, "task": task, "reason": "chaos"}
+        answers: list[tuple[int, Any]] = []
+
+        def click() -> None:
+            try:
+                answers.append(self.product.post("/api/commands", body))
+            except (OSError, ValueError):
+                self.failed_requests += 1
+
+        clicks = [threading.Thread(target=click) for _ in range(1 + twice)]
+        self.double_clicks += twice
+        for each in clicks:
+            each.start()
+        for each in clicks:
+            each.join()
+        for status, command in answers:
+            if status in (200, 201, 202):
+                self.accepted.add(command["id"])
+                if UUID(command["id"]) != UUID(body["id"]):
+                    self.violations.append(f"command {body['id']} was answered as {command['id']}")
+
+    def check(self) -> list[str]:
+        """Return what is wrong with the accepted commands at the end."""
+        for id in sorted(self.accepted):
+            command = self.product.get(f"/api/commands/{id}")
+            if command["status"] not in _FINAL or command["application"] != APPLICATION:
+                self.violations.append(f"command {id} is {command['status']}")
+        return self.violations

@@ -1,0 +1,102 @@
+"""`arrester up`, a driver behind a proxy, and an operator, as processes that may be killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+import psutil
+
+from arrester.controlplane.embedded.home import Home
+from tests.chaos.redis_proxy import RedisProxy
+from tests.e2e.stack import Stack, eventually
+from tests.ports import free_port
+
+#: The processes of `arrester up`, by a part of their command lines.
+PARTS = {
+    "web": "uvicorn",
+    "wake": "wake",
+    "worker": "celery",
+    "PostgreSQL": "postgres",
+    "Redis": "valkey-server",
+}
+_TOKEN = """
+from arrester.controlplane import actions
+print(actions.create_token("operator", actor="operator"))
+"""
+
+
+@dataclass(slots=True)
+class Product(Stack):
+    """The product in one folder, with a driver."""
+
+    proxy: RedisProxy = field(init=False)
+    home: Home = field(init=False)
+
+    def start(self) -> None:
+        """Start it, and create a token for the operator."""
+        self.port, self.home = free_port(), Home(self.folder / "home")
+        os.environ |= {"ARRESTER_HOME": str(self.home.path), "ARRESTER_PORT": str(self.port)}
+        self.run("up", [sys.executable, "manage.py", "up", "--no-demo"])
+        eventually(self._answers, what="the web process answers")
+        urls = self.home.urls(self.home.known_credentials())
+        os.environ |= {"DATABASE_URL": urls.database, "REDIS_URL": urls.redis}
+        self.token = self.manage("shell", "-v", "0", "-c", _TOKEN).split()[-1]
+        self.proxy = RedisProxy(str(self.home.sockets / "redis.sock"))
+
+    def start_driver(self, *, hostname: str | None = None) -> subprocess.Popen[bytes]:
+        """Start the driver, whose Redis is behind the proxy."""
+        password = quote(self.home.known_credentials().redis)
+        url = f"redis://:{password}@127.0.0.1:{self.proxy.port}/0"
+        command = [sys.executable, "-m", "tests.chaos.driver", str(self.folder)]
+        return self.run("driver", ["env", f"REDIS_URL={url}", *command])
+
+    @property
+    def driver_is_running(self) -> bool:
+        return "driver" in self._processes and self._processes["driver"].poll() is None
+
+    def processes(self, part: str) -> list[psutil.Process]:
+        """Return the processes of a part of `arrester up`, parents first."""
+        up = psutil.Process(self._processes["up"].pid)
+        return [each for each in up.children(recursive=True) if PARTS[part] in _command(each)]
+
+    def python_workers(self) -> list[psutil.Process]:
+        """Return the Python processes of the driver's executor."""
+        driver = psutil.Process(self._processes["driver"].pid)
+        found = driver.children(recursive=True)
+        return [each for each in found if "pyspark.daemon" in _command(each)]
+
+    def signal_driver(self, number: signal.Signals) -> None:
+        """Send a signal to the driver with its JVM and Python workers."""
+        os.killpg(self._processes["driver"].pid, number)
+
+    @contextmanager
+    def suspended(self, part: str) -> Iterator[None]:
+        """Suspend a part of the product, or the driver, while the block runs."""
+        if part == "driver":
+            self.signal_driver(signal.SIGSTOP)
+        stopped = [] if part == "driver" else self.processes(part)
+        for each in stopped:
+            with suppress(psutil.NoSuchProcess):
+                each.suspend()
+        try:
+            yield
+        finally:
+            if part == "driver":
+                self.signal_driver(signal.SIGCONT)
+            for each in stopped:
+                with suppress(psutil.NoSuchProcess):
+                    each.resume()
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
