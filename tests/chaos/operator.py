@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from tests.chaos.product import Product
-from tests.chaos.records import APPLICATION
+from tests.e2e.stack import eventually
 
 _FINAL = {"APPLIED", "REFUSED", "EXPIRED", "CANCELLED"}
 
@@ -74,8 +74,13 @@ class Operator:
 
     def check(self) -> list[str]:
         """Return what is wrong with the accepted commands at the end."""
-        for id in sorted(self.accepted):
-            command = self.product.get(f"/api/commands/{id}")
-            if command["status"] not in _FINAL or command["application"] != APPLICATION:
-                self.violations.append(f"command {id} is {command['status']}")
+
+        def open_commands() -> list[str]:
+            found = (self.product.get(f"/api/commands/{id}") for id in sorted(self.accepted))
+            return [each["id"] for each in found if each["status"] not in _FINAL]
+
+        try:
+            eventually(lambda: not open_commands(), what="all commands have an answer")
+        except AssertionError:
+            self.violations.append(f"commands without an answer: {open_commands()}")
         return self.violations

@@ -28,7 +28,9 @@ PARTS = {
 }
 _TOKEN = """
 from arrester.controlplane import actions
-print(actions.create_token("operator", actor="operator"))
+from arrester.controlplane.roles import TokenScope
+created = actions.create_token("operator", "chaos", actor="operator", scope=TokenScope.OPERATE)
+print(created.text)
 """
 
 
@@ -38,6 +40,8 @@ class Product(Stack):
 
     proxy: RedisProxy = field(init=False)
     home: Home = field(init=False)
+    #: Agents verify commands and confirmations with it.
+    server_key: str = ""
 
     def start(self) -> None:
         """Start it, and create a token for the operator."""
@@ -48,6 +52,7 @@ class Product(Stack):
         urls = self.home.urls(self.home.known_credentials())
         os.environ |= {"DATABASE_URL": urls.database, "REDIS_URL": urls.redis}
         self.token = self.manage("shell", "-v", "0", "-c", _TOKEN).split()[-1]
+        self.server_key = self.get("/api/agents/key")["key"]
         self.proxy = RedisProxy(str(self.home.sockets / "redis.sock"))
 
     def start_driver(self, *, hostname: str | None = None) -> subprocess.Popen[bytes]:
@@ -55,7 +60,8 @@ class Product(Stack):
         password = quote(self.home.known_credentials().redis)
         url = f"redis://:{password}@127.0.0.1:{self.proxy.port}/0"
         command = [sys.executable, "-m", "tests.chaos.driver", str(self.folder)]
-        return self.run("driver", ["env", f"REDIS_URL={url}", *command])
+        variables = f"REDIS_URL={url}", f"ARRESTER_SERVER_KEY={self.server_key}"
+        return self.run("driver", ["env", *variables, *command])
 
     @property
     def driver_is_running(self) -> bool:
