@@ -36,7 +36,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=Random().randrange(10**6))
     options = parser.parse_args(arguments)
     print(f"seed {options.seed}", file=sys.stderr, flush=True)
-    os.environ |= {"ARRESTER_SECRET_KEY": "only for chaos " * 4}
+    os.environ |= {
+        "ARRESTER_SECRET_KEY": "only for chaos " * 4,
+        "DJANGO_SETTINGS_MODULE": "arrester.controlplane.settings",
+    }
     with tempfile.TemporaryDirectory(prefix="arrester-chaos-") as name:
         folder = Path(name)
         folder.chmod(0o711)

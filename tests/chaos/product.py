@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from urllib.parse import quote
+from urllib.parse import urlsplit
 
 import psutil
 
@@ -26,11 +26,12 @@ PARTS = {
     "PostgreSQL": "postgres",
     "Redis": "valkey-server",
 }
-_TOKEN = """
+_CREDENTIALS = """
 from arrester.controlplane import actions
 from arrester.controlplane.roles import TokenScope
 created = actions.create_token("operator", "chaos", actor="operator", scope=TokenScope.OPERATE)
-print(created.text)
+agent = actions.add_agent_credential("chaos", actor="operator")
+print(created.text, agent.redis_url)
 """
 
 
@@ -40,8 +41,8 @@ class Product(Stack):
 
     proxy: RedisProxy = field(init=False)
     home: Home = field(init=False)
-    #: Agents verify commands and confirmations with it.
-    server_key: str = ""
+    #: User and password of the agents in Redis.
+    login: str = ""
 
     def start(self) -> None:
         """Start it, and create a token for the operator."""
@@ -51,17 +52,16 @@ class Product(Stack):
         eventually(self._answers, what="the web process answers")
         urls = self.home.urls(self.home.known_credentials())
         os.environ |= {"DATABASE_URL": urls.database, "REDIS_URL": urls.redis}
-        self.token = self.manage("shell", "-v", "0", "-c", _TOKEN).split()[-1]
-        self.server_key = self.get("/api/agents/key")["key"]
+        printed = self.manage("shell", "-v", "0", "-c", _CREDENTIALS)
+        self.token, redis_url = printed.split()[-2:]
+        self.login = urlsplit(redis_url).netloc.rpartition("@")[0]
         self.proxy = RedisProxy(str(self.home.sockets / "redis.sock"))
 
     def start_driver(self, *, hostname: str | None = None) -> subprocess.Popen[bytes]:
         """Start the driver, whose Redis is behind the proxy."""
-        password = quote(self.home.known_credentials().redis)
-        url = f"redis://:{password}@127.0.0.1:{self.proxy.port}/0"
+        url = f"redis://{self.login}@127.0.0.1:{self.proxy.port}/0"
         command = [sys.executable, "-m", "tests.chaos.driver", str(self.folder)]
-        variables = f"REDIS_URL={url}", f"ARRESTER_SERVER_KEY={self.server_key}"
-        return self.run("driver", ["env", *variables, *command])
+        return self.run("driver", command, REDIS_URL=url)
 
     @property
     def driver_is_running(self) -> bool:
