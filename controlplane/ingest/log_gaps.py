@@ -7,6 +7,7 @@ confirmed event, so a log that ends before it has a gap.
 from __future__ import annotations
 
 import logging
+import re
 from datetime import UTC, datetime
 
 from redis.client import Pipeline
@@ -32,7 +33,10 @@ def notice(redis: redis_client.Redis, stream: LogStream) -> None:
     """
     key = redis_keys.log_end(stream.application)
     value = redis.get(key)
-    if not isinstance(value, bytes) or not value.isdigit() or int(value) <= stream.sequence:
+    # A position has at most 18 digits; anything else is not ours.
+    if not isinstance(value, bytes) or re.fullmatch(rb"\d{1,18}", value) is None:
+        return
+    if int(value) <= stream.sequence:
         return
     first, last = stream.sequence + 1, int(value)
     LogGap.objects.get_or_create(

@@ -111,10 +111,7 @@ def test_dead_letters_wait_while_the_broker_is_down(
         assert {each.failure.exception_class for each in failed} == {
             "confluent_kafka.KafkaError._MSG_TIMED_OUT"
         }
-        assert (failed[0].waiting, bench.outbox.of(RecordsDeadLettered)[-1].last_position) == (
-            10,
-            9,
-        )
+        assert failed[0].waiting == 10
     finally:
         kafka_broker.start()
     # The next delivery includes what waits.

@@ -123,6 +123,14 @@ def test_an_invalid_heartbeat_is_one_without_content(redis: Redis, value: bytes)
     assert heartbeats.with_heartbeat("alpha", [instance]) == {instance}
 
 
+@pytest.mark.parametrize("value", [b"whose?", b"9" * 30, b"-1"])
+def test_an_invalid_end_of_a_log_is_no_gap(redis: Redis, value: bytes) -> None:
+    redis.set(redis_keys.log_end("alpha"), value)
+    send_to_all(redis)
+    assert drain.drain("alpha").events
+    assert queries.log_gaps() == ()
+
+
 def test_an_invalid_message_of_the_queue_hides_no_other(redis: Redis) -> None:
     message = drain_requests.claim("alpha")
     for text in (b'{"headers": {"id": "\xff"}}', msgspec.json.encode({"headers": {"id": message}})):
