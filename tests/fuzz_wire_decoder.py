@@ -6,6 +6,7 @@ events are read again from the store. Heartbeats and commands are decoded, or re
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import tempfile
@@ -19,9 +20,8 @@ import atheris
 
 with atheris.instrument_imports():
     import django
-    from django.conf import settings
 
-    settings.configure(SECRET_KEY="fuzz", INSTALLED_APPS=["arrester.controlplane"])
+    os.environ["DJANGO_SETTINGS_MODULE"] = "arrester.controlplane.settings"
     django.setup()
 
     import msgspec

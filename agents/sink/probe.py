@@ -46,7 +46,7 @@ from arrester.agents.spark.job_attempts import AttemptFailed, run_job, with_row_
 from arrester.agents.spark.jvm.causes import java_exception_of
 from arrester.agents.spark.jvm.problems import problem_of, problem_of_job
 from arrester.agents.spark.jvm.stored_rows import to_driver
-from arrester.agents.spark.local_checkpoint import ID, limit_per_partition, numbered
+from arrester.agents.spark.local_checkpoint import ID, numbered
 from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,
@@ -211,7 +211,7 @@ class SinkProbe:
         rows = with_columns_named(passed, [*_PLACE, *self._pipeline.columns])
         try:
             refused = self._lakehouse.refused(rows).select(*_PLACE, *REASON)
-            found = limit_per_partition(refused, _REFUSED_ROWS + 1).collect()
+            found = refused.limit(_REFUSED_ROWS + 1).collect()
         except Exception as exc:  # of Spark, the table or its store: none of a record
             raise NoSingleRecord("the constraints of the table cannot be read", exc) from exc
         if len(found) > _REFUSED_ROWS:
