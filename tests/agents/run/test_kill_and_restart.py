@@ -350,11 +350,12 @@ def test_a_driver_killed_around_a_commit_leaves_each_row_once_in_its_table(
     "points",
     [
         # Before Spark's commit of the micro-batch.
-        pytest.param(("metadata/v2.metadata.json",), marks=pytest.mark.smoke),
+        ("metadata/v2.metadata.json",),
         # Before Iceberg's commit, and after it.
-        pytest.param(("data/*.parquet", "metadata/v2.metadata.json"), marks=pytest.mark.long),
+        ("data/*.parquet", "metadata/v2.metadata.json"),
     ],
 )
+@pytest.mark.long
 @pytest.mark.skipif(not iceberg.archives(), reason="there is no Iceberg for this Spark")
 def test_a_driver_killed_around_a_commit_leaves_each_row_once_in_its_iceberg_table(
     driver: Driver, spark: SparkSession, points: Sequence[str]
