@@ -44,6 +44,7 @@ SERVER_COMMANDS: dict[str, str] = {
     "rebuild": "Derive the views from the log again, or compare them.",
     "retain": "Drop old days of the log.",
     "requeue": "Fold quarantined entries again, or dismiss them.",
+    "audit": "Verify that no entry of the audit was changed or removed.",
     "erase": "Erase the body of a failed record from the log.",
 }
 MODULES = {name: module for group in REST_COMMANDS.values() for name, module in group.items()}

@@ -59,8 +59,9 @@ app.conf.update(
     task_routes={
         "arrester.drain": {"priority": _LOWEST_PRIORITY},
         "arrester.housekeeping": {"queue": HOUSEKEEPING},
-        # In this queue it does not delay folds.
+        # In this queue they do not delay folds.
         "arrester.keep": {"queue": HOUSEKEEPING},
+        "arrester.verify_audit": {"queue": HOUSEKEEPING},
     },
     task_acks_late=True,
     worker_prefetch_multiplier=1,

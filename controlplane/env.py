@@ -58,6 +58,8 @@ class Environment:
     agent_redis_url: str | None
     broker_url: str | None
     secret_key: str | None
+    #: Only to verify the audit's entries of before a change of the secret key.
+    old_secret_keys: tuple[str, ...]
     debug: bool
     https: bool
     proxies: int
@@ -94,6 +96,7 @@ class Environment:
             agent_redis_url=_url(variables, "ARRESTER_AGENT_REDIS_URL", REDIS_SCHEMES),
             broker_url=_url(variables, "ARRESTER_BROKER_URL", REDIS_SCHEMES),
             secret_key=_secret(variables, "ARRESTER_SECRET_KEY"),
+            old_secret_keys=_secrets(variables, "ARRESTER_OLD_SECRET_KEYS"),
             debug=_flag(variables, "ARRESTER_DEBUG"),
             https=_flag(variables, "ARRESTER_HTTPS"),
             sign_on=_sign_on(variables),
@@ -167,6 +170,12 @@ def _secret(variables: Mapping[str, str], name: str) -> str | None:
     if text and len(text) < 32:
         raise InvalidSetting(name, "…", "at least 32 random characters")
     return text or None
+
+
+def _secrets(variables: Mapping[str, str], name: str) -> tuple[str, ...]:
+    return tuple(
+        each for text in _list(variables, name, "") if (each := _secret({name: text}, name))
+    )
 
 
 def _url(variables: Mapping[str, str], name: str, schemes: tuple[str, ...]) -> str | None:

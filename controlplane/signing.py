@@ -53,8 +53,14 @@ def _sign(message: bytes) -> bytes:
 @cache
 def _private_key(secret: str) -> Any:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return Ed25519PrivateKey.from_private_bytes(derive(secret, _PURPOSE, length=32))
+
+
+def derive(secret: str, purpose: bytes, *, length: int) -> bytes:
+    """Return the key for a purpose that is derived from a secret key of the server."""
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-    derive = HKDF(algorithm=SHA256(), length=32, salt=None, info=_PURPOSE)
-    return Ed25519PrivateKey.from_private_bytes(derive.derive(secret.encode()))
+    key = HKDF(algorithm=SHA256(), length=length, salt=None, info=purpose)
+    return bytes(key.derive(secret.encode()))

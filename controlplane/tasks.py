@@ -12,7 +12,7 @@ from django.contrib.sessions.backends.db import SessionStore
 
 from arrester.controlplane import actions, alerts, redis_client, store
 from arrester.controlplane.alerts import outbox as alert_outbox
-from arrester.controlplane.history import retention, state_at_position
+from arrester.controlplane.history import audit_verification, retention, state_at_position
 from arrester.controlplane.ingest import drain as stream_drain
 from arrester.controlplane.ingest import drain_requests
 from arrester.controlplane.outbound import agent_users
@@ -83,6 +83,12 @@ def alert() -> None:
 def send_alerts(channel: int) -> None:
     """Send the waiting messages of a channel. A dead one delays no other channel."""
     alert_outbox.send_pending(channel)
+
+
+@shared_task(name="arrester.verify_audit")
+def verify_audit() -> None:
+    """Verify the new entries of the audit, once a day all of them."""
+    audit_verification.check(now=datetime.now(UTC))
 
 
 @shared_task(name="arrester.housekeeping")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from datetime import UTC, datetime
 from enum import StrEnum
 
 from django.contrib.auth.models import Group, User
@@ -11,8 +10,9 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_unicode_slug
 from django.db import IntegrityError, transaction
 
+from arrester.controlplane import audit_chain
 from arrester.controlplane.domain.errors import InvalidValue, NotFound
-from arrester.controlplane.models import AuditEntry, RestToken
+from arrester.controlplane.models import RestToken
 from arrester.controlplane.roles import Role
 
 #: The length of Django's column.
@@ -136,6 +136,4 @@ def set_role(user: User, role: Role) -> None:
 
 def record(actor: str, name: str, act: AccountAct, detail: str) -> None:
     """Record an act on an account in the audit."""
-    AuditEntry.objects.create(
-        at=datetime.now(UTC), actor=actor, about=name, act=act.value, detail=detail
-    )
+    audit_chain.append(actor, name, act.value, detail)

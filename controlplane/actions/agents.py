@@ -14,11 +14,11 @@ import msgspec
 from django.conf import settings
 from django.db import transaction
 
-from arrester.controlplane import redis_urls, signing
+from arrester.controlplane import audit_chain, redis_urls, signing
 from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.identity.names import check_name
-from arrester.controlplane.models import AgentCredential, AuditEntry
+from arrester.controlplane.models import AgentCredential
 from arrester.controlplane.outbound import agent_users
 
 
@@ -106,10 +106,5 @@ def _digest(password: str) -> str:
 
 
 def _record(actor: str, credential: AgentCredential, act: AgentAct) -> None:
-    AuditEntry.objects.create(
-        at=datetime.now(UTC),
-        actor=actor,
-        about=credential.application,
-        act=act.value,
-        detail=f"credential {credential.id}",
-    )
+    about, detail = credential.application, f"credential {credential.id}"
+    audit_chain.append(actor, about, act.value, detail)

@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from arrester.controlplane import login_attempts
+from arrester.controlplane import audit_chain, login_attempts
 from arrester.controlplane.actions.accounts import NAME_MAX, AccountAct
 from arrester.controlplane.domain.errors import LockedOut, NotFound
 from arrester.controlplane.login_attempts import LoginAct
-from arrester.controlplane.models import AuditEntry
 
 
 def check_not_locked(typed: str, address: str) -> None:
@@ -59,9 +58,7 @@ def unlock(subject: str, *, actor: str) -> None:
     """End the locks of a name or an address; raise NotFound if it has none."""
     if subject not in _subjects():
         raise NotFound(f"{subject!r} is not locked out")
-    AuditEntry.objects.create(
-        at=datetime.now(UTC), actor=actor, about=subject, act=LoginAct.UNLOCKED, detail=""
-    )
+    audit_chain.append(actor, subject, LoginAct.UNLOCKED)
 
 
 @transaction.atomic
@@ -70,9 +67,7 @@ def change_own_password(user: User, password: str) -> None:
     user.set_password(password)
     user.save(update_fields=["password"])
     name = user.get_username()
-    AuditEntry.objects.create(
-        at=datetime.now(UTC), actor=name, about=name, act=AccountAct.PASSWORD_CHANGED, detail=""
-    )
+    audit_chain.append(name, name, AccountAct.PASSWORD_CHANGED)
 
 
 def _subjects() -> set[str]:
@@ -80,6 +75,4 @@ def _subjects() -> set[str]:
 
 
 def _record(actor: str, about: str, act: LoginAct, address: str) -> None:
-    AuditEntry.objects.create(
-        at=datetime.now(UTC), actor=actor, about=about, act=act.value, detail=f"from {address}"
-    )
+    audit_chain.append(actor, about, act.value, f"from {address}")

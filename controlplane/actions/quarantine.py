@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 from django.db import transaction
 
-from arrester.controlplane import store
+from arrester.controlplane import audit_chain, store
 from arrester.controlplane.actions.transaction import check_text, new_id
 from arrester.controlplane.domain.commands.request import TEXT_MAX
 from arrester.controlplane.domain.errors import InvalidValue
@@ -152,6 +152,7 @@ def _record(
         store.record_batches(stream, [batch], received_at=at)
     _, stored = store.append(stream, [batch], received_at=at)
     projections.project(stream.application, stored)
+    audit_chain.append_events(stored)
 
 
 @transaction.atomic

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from arrester.controlplane import store
+from arrester.controlplane import audit_chain, store
 from arrester.controlplane.domain.commands.request import TEXT_MAX, is_text
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import Event, EventData
@@ -62,7 +62,9 @@ def advance(
     _, stored = store.append(stream, [batch], received_at=now)
     projections.project(application, stored)
     transaction.on_commit(partial(command_outbox.try_relay, application))
-    return state.fold(stored)
+    state = state.fold(stored)
+    audit_chain.append_events(stored)
+    return state
 
 
 def new_id() -> UUID:

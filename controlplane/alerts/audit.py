@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from enum import StrEnum
 
-from arrester.controlplane.models import AuditEntry
+from arrester.controlplane import audit_chain
 
 #: In place of a person, for the messages that the server sends.
 SERVER = "arrester"
@@ -28,6 +27,4 @@ class AlertAct(StrEnum):
 
 def record(actor: str, about: str, act: AlertAct, detail: str) -> None:
     """Add an entry to the audit: who did what to which channel, rule or application."""
-    AuditEntry.objects.create(
-        at=datetime.now(UTC), actor=actor, about=about, act=act.value, detail=detail
-    )
+    audit_chain.append(actor, about, act.value, detail)

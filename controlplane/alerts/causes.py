@@ -29,10 +29,11 @@ class AlertCause(StrEnum):
     SERVER_STORAGE = "SERVER_STORAGE"
     SERVER_PROCESS = "SERVER_PROCESS"
     QUARANTINE = "QUARANTINE"
+    AUDIT_BROKEN = "AUDIT_BROKEN"
 
     @property
     def critical(self) -> bool:
-        """Whether records wait, or it is unknown whether they do."""
+        """Whether records wait, it is unknown whether they do, or the audit is not whole."""
         return self in _CRITICAL
 
     @property
@@ -56,6 +57,7 @@ _CRITICAL = frozenset(
         AlertCause.SERVER_BEHIND,
         AlertCause.SERVER_STORAGE,
         AlertCause.SERVER_PROCESS,
+        AlertCause.AUDIT_BROKEN,
     }
 )
 _MOMENTS = frozenset(
@@ -84,6 +86,7 @@ _LABELS = {
     AlertCause.SERVER_STORAGE: "Server storage nearly full",
     AlertCause.SERVER_PROCESS: "Server process not running",
     AlertCause.QUARANTINE: "Invalid entries in quarantine",
+    AlertCause.AUDIT_BROKEN: "Audit is not whole",
 }
 
 

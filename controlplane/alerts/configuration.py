@@ -85,8 +85,8 @@ def delete_channel(id: int, *, actor: str) -> None:
     """Delete a channel, its rules and its waiting messages; sent messages stay in the history."""
     channel = _get(AlertChannel, id)
     AlertMessage.objects.filter(channel=channel, status=outbox.MessageStatus.PENDING.value).delete()
-    record(actor, channel.name, AlertAct.CHANNEL_DELETED, "")
     channel.delete()
+    record(actor, channel.name, AlertAct.CHANNEL_DELETED, "")
 
 
 @transaction.atomic
@@ -151,8 +151,8 @@ def save_rule(id: int | None, form: RuleForm, *, actor: str) -> AlertRule:
 def delete_rule(id: int, *, actor: str) -> None:
     """Delete a rule; what it has sent is resolved as before."""
     rule = _get(AlertRule, id)
-    record(actor, rule.name, AlertAct.RULE_DELETED, "")
     rule.delete()
+    record(actor, rule.name, AlertAct.RULE_DELETED, "")
 
 
 @transaction.atomic

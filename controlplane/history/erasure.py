@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from django.conf import settings
 from django.db import connection, transaction
 
-from arrester.controlplane import store
+from arrester.controlplane import audit_chain, store
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import BodyErased, Event
 from arrester.controlplane.domain.identity import uuids
@@ -48,6 +48,7 @@ def erase(application: str, sequence: int, *, actor: str, reason: str) -> int:
         batch = store.NewBatch(id=uuids.uuid7(now), events=[event])
         stream, stored = store.append(stream, [batch], received_at=now)
         projections.project(application, stored)
+        audit_chain.append_events(stored)
     # The former row stays on the disk until it is overwritten.
     store.vacuum(partition)
     return stream.sequence

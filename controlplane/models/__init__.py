@@ -30,6 +30,7 @@ from arrester.controlplane.models.log import (
 )
 from arrester.controlplane.models.service import (
     AgentCredential,
+    AuditCheck,
     AuditEntry,
     LogGap,
     RetentionRefusal,
@@ -48,8 +49,8 @@ from arrester.controlplane.models.views import (
 
 __all__ = [
     "AgentCredential", "Alert", "AlertChannel", "AlertLimits", "AlertMessage", "AlertRule",
-    "Application", "AuditEntry", "Base", "BaseState", "Batch", "BatchSeen", "Command", "ErrorGroup",
-    "Event", "HeldChange", "HourCount", "HourTotal", "IdsKept", "Instance", "LogGap", "MinuteCount",
-    "MinuteTotal", "Quarantine", "RestToken", "RetentionRefusal", "ShadowRow", "Sighting",
-    "SignOnAccount", "Snapshot", "Stream", "Task", "Thread", "View",
+    "Application", "AuditCheck", "AuditEntry", "Base", "BaseState", "Batch", "BatchSeen", "Command",
+    "ErrorGroup", "Event", "HeldChange", "HourCount", "HourTotal", "IdsKept", "Instance", "LogGap",
+    "MinuteCount", "MinuteTotal", "Quarantine", "RestToken", "RetentionRefusal", "ShadowRow",
+    "Sighting", "SignOnAccount", "Snapshot", "Stream", "Task", "Thread", "View",
 ]  # fmt: skip

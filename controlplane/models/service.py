@@ -18,20 +18,53 @@ class Sighting(Table):
 
 
 class AuditEntry(Table):
-    """A change of an account, an act on alerts or on agents' credentials; it is in no log."""
+    """An act of a person, or a sent alert: a link of the audit's chain.
 
+    Only `audit_chain` adds them. An act that is an event of a log names the event.
+    """
+
+    #: Without gaps; see `audit_chain`.
     id = models.BigAutoField(primary_key=True)
     at = models.DateTimeField()
     actor = models.TextField()
     #: The account or application; for alerts the channel, rule or application.
     about = models.TextField(db_column="account")
-    #: One of `actions.AccountAct`, `actions.AgentAct` or `alerts.audit.AlertAct`.
+    #: One of `actions.AccountAct`, `actions.AgentAct`, `alerts.audit.AlertAct` or
+    #: `login_attempts.LoginAct`; or the type of the event.
     act = models.TextField()
+    #: For an event: its content as JSON.
     detail = models.TextField()
+    #: The event that the act is.
+    application = models.TextField(null=True)
+    sequence = models.BigIntegerField(null=True)
+    #: The name of the key of the MAC, the MAC of the entry before, and the MAC. Entries of earlier
+    #: versions have none.
+    key = models.TextField(null=True)
+    previous = models.BinaryField(null=True)
+    mac = models.BinaryField(null=True)
 
     class Meta:
         db_table = "account_change"
         indexes = [models.Index("at", "id", name="account_change_newest")]
+
+
+class AuditCheck(Table):
+    """The result of the last periodic check of the audit's chain: one row."""
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    #: The newest verified entry, and its MAC.
+    number = models.BigIntegerField()
+    mac = models.BinaryField()
+    at = models.DateTimeField()
+    #: When the check last began at the first entry.
+    began_at = models.DateTimeField()
+    #: Why the chain is not whole; empty: it is.
+    problem = models.TextField()
+    #: The newest entry with the MAC of an unknown key; 0: there is none.
+    unverified = models.BigIntegerField(default=0)
+
+    class Meta:
+        db_table = "audit_check"
 
 
 class LogGap(Table):

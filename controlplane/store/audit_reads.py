@@ -18,7 +18,7 @@ from arrester.controlplane.domain.events import (
     StoredEvent,
 )
 from arrester.controlplane.store import column_values
-from arrester.controlplane.store.batches import PLACE
+from arrester.controlplane.store.batches import PLACE, next_begin
 from arrester.controlplane.store.column_values import MAX_BIGINT
 from arrester.controlplane.store.log import Newest, fetch, filled, newest, select, type_of
 
@@ -57,6 +57,26 @@ def read_actions(wanted: ActionQuery, *, before: Newest | None, limit: int) -> l
         parameters.append([column_values.hash_text(name) for name in wanted.types])
     where = " AND ".join(["actor IS NOT NULL", *conditions])
     return fetch(f"{_FROM} WHERE {where} {_NEWEST}", [*parameters, limit])
+
+
+def read_events(wanted: Sequence[tuple[str, int]]) -> dict[tuple[str, int], StoredEvent]:
+    """Return the events at positions of logs, without bodies; those that a log lacks are left
+    out."""
+    if not wanted:
+        return {}
+    names, sequences = zip(*wanted, strict=True)
+    events = fetch(
+        f"SELECT {PLACE} FROM unnest(%s::text[], %s::bigint[]) AS wanted (name, sequence)"
+        " JOIN stream ON stream.application = wanted.name"
+        " JOIN event ON event.stream = stream.id AND event.sequence = wanted.sequence",
+        [list(names), list(sequences)],
+    )
+    return {(each.application, each.sequence): each for each in events}
+
+
+def begin_of_log(application: str) -> int | None:
+    """Return the first position that retention has not dropped; None: all is dropped."""
+    return next_begin(application, after=0)
 
 
 def read_dead_letters(

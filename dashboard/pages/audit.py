@@ -21,5 +21,6 @@ def audit(request: HttpRequest, who: Person) -> HttpResponse:
         "causes": queries.groups_of(each.event for each in acts.rows),
         "people": queries.people(),
         "kinds": list(queries.ACT_KINDS),
+        "check": queries.audit_check(),
     }
     return page(request, who, "audit", context, shows=wanted.application or "")

@@ -36,6 +36,7 @@ def find(*, now: datetime) -> Found:
         *instances.find(limits, now=now),
         *errors.find(limits, now=now),
         *commands.find(now=now),
+        *server.audit(now=now),
     ]
     try:
         found += server.find(now=now)

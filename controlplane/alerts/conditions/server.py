@@ -53,6 +53,21 @@ def find(*, now: datetime) -> Iterator[Condition]:
     yield from _disk(settings.ENVIRONMENT.home, now)
 
 
+def audit(*, now: datetime) -> Iterator[Condition]:
+    """Yield whether the audit's chain is not whole."""
+    check = queries.audit_check()
+    if check is not None and check.problem:
+        yield Condition(
+            cause=AlertCause.AUDIT_BROKEN,
+            application="",
+            subject="",
+            title="The audit's chain is not whole",
+            detail=check.problem,
+            path="/audit",
+            since=now,
+        )
+
+
 def _behind(lag: queries.Lag, now: datetime) -> Iterator[Condition]:
     seconds = lag.waiting_seconds or 0.0
     if seconds > BEHIND_SECONDS or lag.overloaded:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import ProgrammingError
 
@@ -31,6 +32,9 @@ class Command(BaseCommand):
                 event = erasure.erase(application, sequence, actor=actor, reason=reason)
         except ArresterError as exc:
             raise CommandError(str(exc)) from exc
+        except ImproperlyConfigured as exc:
+            text = "ARRESTER_SECRET_KEY is not set: the audit needs it to record the erasure"
+            raise CommandError(text) from exc
         except ProgrammingError as exc:
             first = str(exc).partition("\n")[0]
             raise CommandError(

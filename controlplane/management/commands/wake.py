@@ -34,6 +34,8 @@ EXPIRE_SECONDS = 60
 #: Housekeeping is requested this long after the last one, and again if it has not run by then.
 HOUSEKEEPING_INTERVAL = timedelta(hours=1)
 HOUSEKEEPING_REPEAT_SECONDS = 600
+#: The new entries of the audit are verified this often.
+AUDIT_SECONDS = 60
 #: If the queue is longer, no worker runs, and more messages would only fill Redis.
 MAXIMUM_MESSAGES = 1000
 
@@ -68,7 +70,7 @@ class Waker:
         self.positions: dict[str, str] = {}
         #: The applications with a drain that is requested or may be running.
         self.requested: set[str] = set()
-        self.next_discovery = self.next_sweep = self.next_housekeeping = 0.0
+        self.next_discovery = self.next_sweep = self.next_housekeeping = self.next_audit = 0.0
         #: The cursor of the scan through all keys of Redis; 0 after the last key.
         self.scan_cursor = 0
 
@@ -130,6 +132,9 @@ class Waker:
             self._send_periodic(task)
         if last_housekeeping is not None:
             self._request_housekeeping(last_housekeeping)
+        if time.monotonic() >= self.next_audit:
+            self.next_audit = time.monotonic() + AUDIT_SECONDS
+            self._send(tasks.verify_audit, expires=AUDIT_SECONDS)
         memory_limit = backpressure.memory_limit()
         for name in list(self.positions):
             try:

@@ -170,7 +170,8 @@ def _in_logs(wanted: AuditFilter, before: Key | None, limit: int) -> list[Act]:
 def _entries(wanted: AuditFilter, before: Key | None, limit: int) -> list[Act]:
     if wanted.kind not in (None, *_WITHOUT_LOG) or wanted.application is not None:
         return []
-    entries = models.AuditEntry.objects.order_by("-at", "-id")
+    # Events are read in their logs.
+    entries = models.AuditEntry.objects.filter(sequence=None).order_by("-at", "-id")
     if wanted.kind in _BEGINNINGS:
         entries = entries.filter(act__startswith=_BEGINNINGS[wanted.kind])
     elif wanted.kind == "accounts":
@@ -200,6 +201,11 @@ def _entries(wanted: AuditFilter, before: Key | None, limit: int) -> list[Act]:
         )
         for each in entries[:limit]
     ]
+
+
+def audit_check() -> models.AuditCheck | None:
+    """Return the result of the last periodic check of the audit's chain."""
+    return models.AuditCheck.objects.first()
 
 
 def notes_on_command(command: UUID) -> tuple[StoredEvent, ...]:

@@ -38,6 +38,7 @@ CHECKS: tuple[Check, ...] = (
     processing_checks.log_gaps,
     processing_checks.quarantine,
     processing_checks.retention,
+    processing_checks.audit,
     processing_checks.alert_channels,
     processing_checks.agents,
 )

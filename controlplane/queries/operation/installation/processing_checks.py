@@ -96,6 +96,17 @@ def retention() -> Iterator[Finding]:
         yield ok("retention", f"{settings.ENVIRONMENT.retention_days} days")
 
 
+def audit() -> Iterator[Finding]:
+    """Report an audit whose chain is not whole."""
+    check = models.AuditCheck.objects.first()
+    if check is None:
+        yield ok("audit", "not verified yet")
+    elif check.problem:
+        yield error("audit", check.problem, "Run `arrester audit verify`; see docs/security.md.")
+    else:
+        yield ok("audit", f"chain whole up to entry {check.number:,}")
+
+
 def alert_channels() -> Iterator[Finding]:
     """Report channels whose last message was not sent."""
     channels = models.AlertChannel.objects.order_by("name")
