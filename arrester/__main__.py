@@ -53,11 +53,20 @@ def _manage() -> None:
 
 def _execute() -> None:
     from django.core.management import execute_from_command_line
-    from django.db import OperationalError
+    from django.db import OperationalError, ProgrammingError
+    from psycopg.errors import InsufficientPrivilege
     from redis.exceptions import RedisError
 
     try:
         execute_from_command_line(sys.argv)
+    except ProgrammingError as error:
+        if "--traceback" in sys.argv or not isinstance(error.__cause__, InsufficientPrivilege):
+            raise
+        cause = str(error).partition("\n")[0]
+        sys.exit(
+            f"PostgreSQL refused it: {cause}\n"
+            "Check that DATABASE_URL, or MIGRATE_DATABASE_URL, is the role that this command needs."
+        )
     except (OperationalError, RedisError) as error:
         if "--traceback" in sys.argv:
             raise

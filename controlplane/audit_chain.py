@@ -163,6 +163,11 @@ def link_of(row: AuditEntry) -> Link:
     )
 
 
+def rows_after(number: int) -> list[AuditEntry]:
+    """Return the entries that follow a number, up to PORTION."""
+    return list(AuditEntry.objects.filter(id__gt=number).order_by("id")[:PORTION])
+
+
 def digest_before() -> bytes:
     """Return the digest of the entries of earlier versions: those before the first MAC."""
     digest = hashlib.sha256()

@@ -46,6 +46,11 @@ def sign_confirmation(application: str, spool: UUID, batches: Sequence[UUID]) ->
     return _sign(signed_messages.of_confirmation(application, spool, ids)) + ids
 
 
+def sign_export(seal: bytes) -> bytes:
+    """Return the signature of the last line of an export of the audit."""
+    return _sign(seal)
+
+
 def _sign(message: bytes) -> bytes:
     return bytes(_private_key(settings.SECRET_KEY).sign(message))
 

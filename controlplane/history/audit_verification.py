@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from arrester.controlplane import audit_chain, store
-from arrester.controlplane.audit_chain import PORTION, Key, Link
+from arrester.controlplane.audit_chain import Key, Link
 from arrester.controlplane.models import AuditCheck, AuditEntry
 
 log = logging.getLogger(__name__)
@@ -73,22 +73,11 @@ def verify(start: Result | None = None, *, at_least: int = 0) -> Result:
         at_least: the number of an entry that is known to exist: the chain alone does not show that
             its newest entries were removed.
     """
-    done = start or Result(number=_imported(), mac=audit_chain.digest_before())
+    done = start or beginning()
     keys = audit_chain.known_keys()
     begins: dict[str, int | None] = {}
-    while done.fault is None and (rows := _rows(done.number)):
-        good: list[Link] = []
-        fault = None
-        for row in rows:
-            fault = _fault(row, done, keys)
-            if fault is not None:
-                break
-            link = audit_chain.link_of(row)
-            good.append(link)
-            done = replace(done, number=link.number, mac=link.mac)
-            if link.key not in keys:
-                done = replace(done, unverified=link.number, unknown_key=link.key)
-        done = replace(done, fault=_event_fault(good, begins) or fault)
+    while done.fault is None and (rows := audit_chain.rows_after(done.number)):
+        done = advance(done, rows, keys, begins)
     if done.fault is None and done.number < at_least:
         text = f"entries {done.number + 1:,} to {at_least:,} are missing at the end"
         fault = Fault(number=done.number + 1, kind=FaultKind.MISSING, text=text)
@@ -96,15 +85,38 @@ def verify(start: Result | None = None, *, at_least: int = 0) -> Result:
     return done
 
 
+def advance(
+    done: Result, rows: Sequence[AuditEntry], keys: dict[str, Key], begins: dict[str, int | None]
+) -> Result:
+    """Verify the entries that follow the verified ones.
+
+    Args:
+        begins: the first positions of logs, as far as they were read before.
+    """
+    good: list[Link] = []
+    fault = None
+    for row in rows:
+        fault = _fault(row, done, keys)
+        if fault is not None:
+            break
+        link = audit_chain.link_of(row)
+        good.append(link)
+        done = replace(done, number=link.number, mac=link.mac)
+        if link.key not in keys:
+            done = replace(done, unverified=link.number, unknown_key=link.key)
+    return replace(done, fault=_event_fault(good, begins) or fault)
+
+
+def beginning() -> Result:
+    """Return the place before the first entry with a MAC."""
+    return Result(number=_imported(), mac=audit_chain.digest_before())
+
+
 def _imported() -> int:
     """Return the number of the newest entry of an earlier version."""
     first = AuditEntry.objects.exclude(mac=None).order_by("id").values_list("id", flat=True).first()
     entries = AuditEntry.objects.filter(mac=None).order_by("-id").values_list("id", flat=True)
     return (entries if first is None else entries.filter(id__lt=first)).first() or 0
-
-
-def _rows(after: int) -> list[AuditEntry]:
-    return list(AuditEntry.objects.filter(id__gt=after).order_by("id")[:PORTION])
 
 
 def _fault(row: AuditEntry, before: Result, keys: dict[str, Key]) -> Fault | None:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
+from itertools import islice
 from typing import Any
 
+from asgiref.sync import sync_to_async
+from django.http import StreamingHttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.state.states import CommandStatus
+from arrester.controlplane.history import audit_export
 from arrester.dashboard.rest import base
 from arrester.dashboard.text import audit_text
+
+_LINES = "application/x-ndjson"
+_LINES_PER_CHUNK = 500
 
 
 class AuditQuerySerializer(base.ApplicationQuerySerializer):
@@ -56,3 +66,40 @@ class AuditView(base.RestView):
         """List acts of people, newest first."""
         wanted, page = base.list_values(AuditQuerySerializer, request)
         return base.paged(queries.audit(queries.AuditFilter(**wanted), **page), ActSerializer)
+
+
+class AuditExportQuerySerializer(serializers.Serializer[Any]):
+    """The range of an export, by time; `until` is exclusive."""
+
+    since = base.MomentField(required=False)
+    until = base.MomentField(required=False)
+
+
+class AuditExportView(base.RestView):
+    """The entries of the audit's chain as a signed file."""
+
+    permission_classes = (base.MayAdministrate,)
+
+    @extend_schema(
+        operation_id="audit_export",
+        parameters=[AuditExportQuerySerializer],
+        responses={(200, _LINES): OpenApiTypes.STR} | base.PROBLEMS,
+    )
+    def get(self, request: Request) -> StreamingHttpResponse:
+        """Export entries as lines of JSON; the last line is signed by the server."""
+        wanted = base.values(AuditExportQuerySerializer, request.query_params)
+        lines = audit_export.export(wanted.get("since"), wanted.get("until"))
+        # Read here, so that faults are reported before the first byte.
+        response = StreamingHttpResponse(_stream(_some(lines), lines), content_type=_LINES)
+        response["Content-Disposition"] = 'attachment; filename="audit.jsonl"'
+        return response
+
+
+async def _stream(first: bytes, lines: Iterator[bytes]) -> AsyncIterator[bytes]:
+    while first:
+        yield first
+        first = await sync_to_async(_some)(lines)
+
+
+def _some(lines: Iterator[bytes]) -> bytes:
+    return b"".join(islice(lines, _LINES_PER_CHUNK))

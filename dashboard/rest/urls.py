@@ -73,6 +73,7 @@ urlpatterns = [
         name="api-acknowledge-alert",
     ),
     path("audit", audit.AuditView.as_view(), name="api-audit"),
+    path("audit/export", audit.AuditExportView.as_view(), name="api-audit-export"),
     path("dead-letters", failures.DeadLetterListView.as_view(), name="api-dead-letters"),
     path("held", tasks.HeldView.as_view(), name="api-held"),
     path("instances", applications.RunningInstancesView.as_view(), name="api-every-instance"),

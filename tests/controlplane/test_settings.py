@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 import redis
 from celery import Celery
-from django.db import connection
+from django.contrib.auth.models import User
+from django.db import ProgrammingError, connection
 
-from arrester.controlplane import redis_urls
+from arrester.controlplane import embedded, redis_urls
 from arrester.controlplane.celery import broker_tls
 from arrester.controlplane.embedded import EmbeddedError, known_urls
 from arrester.controlplane.env import Environment, InvalidSetting
@@ -139,6 +140,40 @@ def test_a_command_without_its_server_reports_it_in_two_lines() -> None:
     first, second = done.stderr.splitlines()
     assert first.startswith("PostgreSQL request failed: ") and "port 1" in first
     assert second == "Check that PostgreSQL is running and that DATABASE_URL is correct."
+
+
+def test_only_the_owner_makes_superusers(fresh_database: embedded.Urls) -> None:
+    for name in ("root", "ana"):
+        User.objects.create(username=name)
+    changes = (
+        lambda: User.objects.create(username="eve", is_superuser=True),
+        lambda: User.objects.filter(username="ana").update(is_superuser=True),
+    )
+    for change in changes:
+        with pytest.raises(ProgrammingError, match="arrester_app cannot make a superuser"):
+            change()
+    with connection.cursor() as cursor, pytest.raises(ProgrammingError, match="must be owner"):
+        cursor.execute("ALTER TABLE auth_user DISABLE TRIGGER no_superuser")
+
+    def create(name: str, url: str) -> subprocess.CompletedProcess[str]:
+        command = ["createsuperuser", "--noinput", "--username", name, "--email", "x@example.com"]
+        return subprocess.run(
+            [sys.executable, "manage.py", *command],
+            cwd=REPOSITORY,
+            env=os.environ | {"DATABASE_URL": url, "DJANGO_SUPERUSER_PASSWORD": "only for tests"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    refused = create("eve", fresh_database.database)
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (1, 2)
+    assert "set DATABASE_URL to the value of MIGRATE_DATABASE_URL" in refused.stderr
+    assert create("owned", fresh_database.migrate_database).returncode == 0
+    # A superuser logs in and changes its password as before.
+    owned = User.objects.get(username="owned")
+    assert owned.is_superuser
+    owned.save()
 
 
 @pytest.mark.parametrize(

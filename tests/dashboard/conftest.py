@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page
 from redis import Redis
 
 from arrester.controlplane import actions, embedded, queries
+from arrester.controlplane.history import erasure
 from arrester.controlplane.roles import TokenScope
 from arrester.dashboard.components import attention, failure_rates
 from tests.dashboard.browser import PASSWORD, chromium, web, window
@@ -31,6 +32,12 @@ def make_user(name: str, *groups: str) -> User:
     user = User.objects.create(username=name, password=_hashed())
     user.groups.set(Group.objects.get_or_create(name=group)[0] for group in groups)
     return user
+
+
+def make_superuser(name: str) -> User:
+    """Create a superuser as the owner of the tables; outside of a transaction."""
+    with erasure.as_owner():
+        return User.objects.create(username=name, password=_hashed(), is_superuser=True)
 
 
 @cache

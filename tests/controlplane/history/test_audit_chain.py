@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from io import StringIO
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,11 +16,11 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from msgspec.structs import replace
 
-from arrester.controlplane import actions, audit_chain, embedded, models
+from arrester.controlplane import actions, audit_chain, embedded, models, signing
 from arrester.controlplane.actions import logins
 from arrester.controlplane.domain.events import ApplicationOpened
 from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.history import audit_verification
+from arrester.controlplane.history import audit_export, audit_verification
 from arrester.controlplane.history.audit_verification import FaultKind, verify
 from arrester.controlplane.roles import Role
 from tests import services
@@ -281,3 +282,61 @@ def test_the_periodic_check_continues_and_remembers_what_it_has_seen(
         found = audit_verification.check(now=now + timedelta(days=days, minutes=1))
         assert found.problem == "entries 7 to 7 are missing at the end"
         assert found.number == ENTRIES + 1
+
+
+def written(tmp_path: Path, lines: list[bytes]) -> str:
+    path = tmp_path / "audit.jsonl"
+    path.write_bytes(b"".join(lines))
+    return str(path)
+
+
+def verified(path: str, *, key: str = "") -> str:
+    """Verify a file as on another machine: without the secret key and without the tables."""
+    out = StringIO()
+    with connection.execute_wrapper(_no_query):
+        call_command("audit", "verify", path, "--key", key or signing.public_key(), stdout=out)
+    return out.getvalue()
+
+
+def _no_query(*_: object) -> object:
+    raise AssertionError("a file is verified without PostgreSQL")
+
+
+def test_an_export_verifies_by_itself(owner: psycopg.Connection, tmp_path: Path) -> None:
+    middle = models.AuditEntry.objects.get(id=3).at
+    lines = list(audit_export.export(since=middle))
+    assert "4 entries, 3 to 6, unchanged" in verified(written(tmp_path, lines))
+    assert "2 entries, 1 to 2" in verified(
+        written(tmp_path, list(audit_export.export(until=middle)))
+    )
+    other = signing.public_key("another one " * 4)
+    forged = lines[1].replace(b"ana", b"eve")
+    for part, problem in (
+        (lines[:-1], "the signed last line is missing"),
+        ([*lines, lines[0]], "line 6 follows the signed line"),
+        ([lines[0], lines[2], *lines[3:]], "entry 5 does not follow entry 3"),
+        (lines[1:], "the entries differ from what the server signed: it signed 4 entries"),
+        ([lines[0], forged, *lines[2:]], "the entries differ from what the server signed"),
+        ([*lines[:-1], lines[-1].replace(b'"first":3', b'"first":1')], "signature is not valid"),
+        ([b"{}x\n"], "line 1 is no line of an export"),
+    ):
+        with pytest.raises(CommandError, match=problem):
+            verified(written(tmp_path, part))
+    with pytest.raises(CommandError, match=f"is of the server {signing.public_key()}"):
+        verified(written(tmp_path, lines), key=other)
+    owner.execute("UPDATE account_change SET actor = 'eve' WHERE id = 5")
+    with pytest.raises(CommandError, match="not whole at the time of the export: entry 5 was ch"):
+        verified(written(tmp_path, list(audit_export.export())))
+
+
+def test_an_export_has_entries_of_earlier_versions(
+    owner: psycopg.Connection, tmp_path: Path
+) -> None:
+    owner.execute("DELETE FROM account_change")
+    owner.execute(
+        "INSERT INTO account_change (id, at, actor, account, act, detail)"
+        " VALUES (4, now(), 'ana', 'bob', 'CREATED', 'viewer')"
+    )
+    audit_chain.append("ana", "bob", "DEACTIVATED")
+    lines = list(audit_export.export())
+    assert "2 entries, 4 to 5, unchanged" in verified(written(tmp_path, lines))

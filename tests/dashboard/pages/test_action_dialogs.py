@@ -12,7 +12,7 @@ from django.urls import reverse
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.state.states import ApplicationStatus, CommandStatus
-from tests.dashboard.conftest import logged_in, make_user
+from tests.dashboard.conftest import logged_in, make_superuser, make_user
 from tests.dashboard.story import Story
 
 HTMX = {"HX-Request": "true"}
@@ -311,11 +311,9 @@ def test_without_htmx_the_response_redirects_to_the_command(
     assert response.headers["Location"] == reverse("command", args=[command])
 
 
-@pytest.mark.django_db
+@pytest.mark.usefixtures("fresh_database")
 def test_a_superuser_is_an_operator(flights: Story) -> None:
-    user = make_user("root")
-    user.is_superuser = True
-    user.save()
+    user = make_superuser("root")
     url = reverse("resume", args=[flights.pauses("JFK").digest])
     assert press(logged_in(user), url)[0] == 200
 

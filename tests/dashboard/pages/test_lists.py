@@ -27,7 +27,7 @@ from arrester.controlplane.domain.state.states import CommandStatus
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.roles import Role
-from tests.dashboard.conftest import logged_in, make_user, token
+from tests.dashboard.conftest import logged_in, make_superuser, make_user, token
 from tests.dashboard.story import NA, TYPO, Story
 
 HTMX = {"HX-Request": "true"}
@@ -365,8 +365,9 @@ def test_deactivating_an_account_ends_its_tokens(admin: Client, viewer: Client, 
     assert answer(other) == 200
 
 
+@pytest.mark.usefixtures("fresh_database")
 def test_the_role_of_a_superuser_is_not_changed(admin: Client) -> None:
-    User.objects.create_superuser("root", password="only for tests")
+    make_superuser("root")
     url = reverse("change-account", args=["role"])
     assert "an account that is no superuser" in press(admin, url, name="root", role="viewer")[1]
     assert not User.objects.get(username="root").groups.exists()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import html
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from unittest.mock import ANY
 from urllib.parse import urlencode
 from uuid import UUID, uuid4
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
@@ -639,6 +641,25 @@ def test_the_status_has_parts_applications_stopped_tasks_and_recent_failures(
     assert [each["id"] for each in status["stopped"]] == [task]
     assert status["failed_last_hour"] == {"flights": 41}
     assert (status["waiting"], status["quarantined"]) == (0, 0)
+
+
+def test_admins_export_the_audit(operator: Client) -> None:
+    admin = logged_in(make_user("ada", "admin"))
+    actions.open_application("flights", actor="ana")
+    answer = admin.get("/api/audit/export?since=2020-01-01T00:00:00Z")
+
+    async def lines() -> list[bytes]:
+        chunks = cast(AsyncIterator[bytes], answer.streaming_content)  # type: ignore[attr-defined]
+        return b"".join([chunk async for chunk in chunks]).splitlines()
+
+    entry, seal = async_to_sync(lines)()
+    assert (json.loads(entry)["entry"]["act"], json.loads(seal)["seal"]["entries"]) == (
+        "ApplicationOpened",
+        1,
+    )
+    assert "no-store" in answer.headers["Cache-Control"]
+    assert operator.get("/api/audit/export").status_code == 403
+    assert admin.get("/api/audit/export?since=x").status_code == 400
 
 
 def test_admins_add_list_and_remove_credentials_of_agents(operator: Client, redis: Redis) -> None:
