@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from uuid import UUID
@@ -22,6 +23,7 @@ from arrester.controlplane.domain.events import (
     CommandIssued,
     CommandKind,
     CommandRefused,
+    DeadLetterColumns,
     DeadLettersFailed,
     ErrorGroupMuted,
     ErrorGroupReopened,
@@ -65,7 +67,7 @@ from arrester.controlplane.domain.events import (
     ThreadStarted,
 )
 from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.wire import command_codec
+from arrester.controlplane.domain.wire import command_codec, dead_letter_columns
 from arrester.controlplane.domain.wire.failure_columns import (
     MIN_EVENTS,
     FailedRecords,
@@ -191,6 +193,44 @@ _bodies = st.none() | st.builds(
 _task = {"task": _keys}
 _failing = {"failure": _failures}
 
+
+def dead_lettered(
+    positions: Sequence[int], *, key: str | None = "JFK", minute: int = 0, **more: object
+) -> Event:
+    """Return the event about the dead letters of a task at some positions."""
+    values = {
+        "fingerprints": [FAILURE.fingerprint],
+        "causes": [1] * len(positions),
+        "sizes": [100] * len(positions),
+        "positions": positions,
+    } | more
+    data = RecordsDeadLettered(
+        task=key,
+        count=len(positions),
+        place="/data/dlq/day=2026-11-20/7",
+        format="parquet",
+        first_position=positions[0],
+        last_position=positions[-1],
+        records=dead_letter_columns.pack(**values),  # type: ignore[arg-type]  # columns by name
+    )
+    return event(data, minute=minute)
+
+
+def _dead_letter_columns(count: int) -> st.SearchStrategy[DeadLetterColumns]:
+    def column(low: int, high: int) -> st.SearchStrategy[list[int]]:
+        return st.lists(st.integers(low, high), min_size=count, max_size=count)
+
+    positions = column(-(2**63), 2**63 - 1).map(sorted)
+    ids = st.lists(
+        st.binary(min_size=16, max_size=16).map(bytes.hex), min_size=count, max_size=count
+    )
+    values = {"fingerprints": st.just(["1-a"]), "causes": column(0, 1), "sizes": column(0, 2**31)}
+    return st.one_of(
+        st.builds(dead_letter_columns.pack, positions=positions, **values),
+        st.builds(dead_letter_columns.pack, positions=st.none(), ids=ids, **values),
+    )
+
+
 failed_records = st.one_of(
     st.builds(
         RecordFailed,
@@ -221,6 +261,18 @@ task_events = st.one_of(
         first_position=_positions,
         last_position=_positions,
         **_task,
+    ),
+    st.integers(1, 3).flatmap(
+        lambda count: st.builds(
+            RecordsDeadLettered,
+            count=st.just(count),
+            place=_texts,
+            format=_texts,
+            first_position=_positions,
+            last_position=_positions,
+            records=_dead_letter_columns(count),
+            **_task,
+        )
     ),
     st.builds(
         DeadLettersFailed,

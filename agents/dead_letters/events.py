@@ -9,61 +9,89 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from arrester.agents.dead_letters.destinations import RejectedDeadLetters
+from arrester.agents.dead_letters.rows import BY_ROW
 from arrester.agents.failures.fingerprints import failure_at
 from arrester.controlplane.domain.error_policy.policy import StageKind
 from arrester.controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered
+from arrester.controlplane.domain.wire import dead_letter_columns
 
 #: Events have the IDs of at most this many dead letters per task, and per entry.
 _LISTED_PER_TASK: Final = 20
 _LISTED: Final = 100
-_ORDER: Final = "order"
-_RANK: Final = "rank"
 
 
-def stored_events(stored: DataFrame, *, place: str, format: str) -> list[RecordsDeadLettered]:
-    """Return an event for each task with dead letters. It has the IDs of the first ones."""
+def stored_events(
+    stored: DataFrame, *, place: str, format: str, few: bool
+) -> list[RecordsDeadLettered]:
+    """Return events of all dead letters, by task. The first ones also have IDs as text.
+
+    Unless they are few, the driver reads one partition at a time.
+    """
+    chunks = _chunks(stored)
     events, remaining = [], _LISTED
-    for row in _by_task(stored).collect():
-        ids = tuple(row["ids"][:remaining])
-        remaining -= len(ids)
+    for row in chunks.collect() if few else chunks.toLocalIterator():
+        ids = row["ids"]
+        # The positions of the others, or their ids, are in the columns.
+        listed = tuple(ids[: min(remaining, _LISTED_PER_TASK)]) if row["chunk"] == 0 else ()
+        remaining -= len(listed)
+        positions = None if row["by_row"] else row["positions"]
         events.append(
             RecordsDeadLettered(
                 task=row["task"],
-                count=row["count"],
-                ids=ids,
+                count=len(row["sizes"]),
+                ids=listed,
                 place=place,
                 format=format,
                 first_position=row["first"],
                 last_position=row["last"],
                 actor=row["actor"],
                 reason=row["reason"],
+                records=dead_letter_columns.pack(
+                    fingerprints=row["fingerprints"],
+                    causes=row["causes"],
+                    sizes=row["sizes"],
+                    positions=positions,
+                    ids=ids,
+                ),
             )
         )
     return events
 
 
-def _by_task(stored: DataFrame) -> DataFrame:
-    """Return for each task the count of its dead letters, their positions, and the first IDs.
+def _chunks(stored: DataFrame) -> DataFrame:
+    """Return the dead letters of each task in order, in rows of a limited number of them.
 
-    The dead letters of a task were skipped by the same operator, or by none.
+    Dead letters that are identified by their row are apart. The dead letters of a task were skipped
+    by the same operator, or by none.
     """
-    # Records without a position follow the order of their file.
-    order = f"coalesce(position, monotonically_increasing_id()) AS {_ORDER}"
-    rank = f"row_number() OVER (PARTITION BY task ORDER BY {_ORDER}) AS {_RANK}"
+    chunk = f"CAST((rank - 1) DIV {dead_letter_columns.MAX_RECORDS} AS INT)"
     return (
-        stored.selectExpr("task", "position", "id", "actor", "reason", order)
-        .selectExpr("*", rank)
-        .groupBy("task")
+        stored.selectExpr("*", f"{BY_ROW} AS by_row", "monotonically_increasing_id() AS number")
+        .selectExpr(
+            *("task", "position", "id", "actor", "reason", "fingerprint", "size", "by_row"),
+            "row_number() OVER (PARTITION BY task, by_row ORDER BY position, number) AS rank",
+        )
+        .withColumn("chunk", F.expr(chunk))
+        .groupBy("task", "by_row", "chunk")
         .agg(
-            F.expr("count(1) AS count"),
             F.expr("min(position) AS first"),
             F.expr("max(position) AS last"),
             F.expr("first(actor) AS actor"),
             F.expr("first(reason) AS reason"),
+            F.expr("collect_set(fingerprint) AS fingerprints"),
             F.expr(
-                f"sort_array(collect_list(struct({_RANK}, id)) FILTER "
-                f"(WHERE {_RANK} <= {_LISTED_PER_TASK})).id AS ids"
+                "array_sort(collect_list(struct(rank, position, id, fingerprint, size))) AS records"
             ),
+        )
+        .select(
+            *("task", "by_row", "chunk", "first", "last", "actor", "reason", "fingerprints"),
+            F.expr("records.position AS positions"),
+            F.expr("records.size AS sizes"),
+            F.expr(
+                "transform(records, each -> coalesce("
+                "CAST(array_position(fingerprints, each.fingerprint) AS INT), 0)) AS causes"
+            ),
+            F.expr(f"if(by_row, records.id, slice(records.id, 1, {_LISTED_PER_TASK})) AS ids"),
         )
     )
 

@@ -20,7 +20,7 @@ from arrester.agents.dead_letters.destinations import (
 from arrester.agents.dead_letters.events import rejected_events, stored_events
 from arrester.agents.dead_letters.pending_files import PendingDeadLetters
 from arrester.agents.dead_letters.rejection import decide_rejection
-from arrester.agents.dead_letters.rows import COLUMNS, DeadLetterContext, DeadLetterRows
+from arrester.agents.dead_letters.rows import COLUMNS, INDEX, DeadLetterContext, DeadLetterRows
 from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.decisions.policies import StagePolicy, redaction_of
 from arrester.agents.decisions.rules import FailureRules
@@ -152,7 +152,7 @@ class DeadLetterQueue:
             # Within one partition, Spark ranks and groups without a shuffle.
             stored = stored.coalesce(1)
         place, format = self._destination.location(dead_letters), self._destination.format
-        return dead_letters, stored_events(stored, place=place, format=format)
+        return dead_letters, stored_events(stored, place=place, format=format, few=few)
 
     def deliver(self, dead_letters: DeadLetters | None = None) -> None:
         """Write `dead_letters` to the destination, after the pending ones.
@@ -206,7 +206,7 @@ class DeadLetterQueue:
         Failed attempts before a successful one are returned too, with no pending dead letters.
         """
         rows = self._files.read(dead_letters)
-        rows = rows if self._destination.raw else rows.select(*COLUMNS)
+        rows = rows.drop(*INDEX) if self._destination.raw else rows.select(*COLUMNS)
         started_ms, attempt = self._rules.now_ms(), 0
         rejected: list[RejectedDeadLetters] = []
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,6 +17,8 @@ from arrester.agents.config import dotted_path
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.stages import stages_of
 from arrester.agents.failures.failed_record import FailedRecord
+from arrester.agents.failures.fingerprint_sql import fingerprint_sql
+from arrester.agents.failures.fingerprints import failure_of
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.spark.column_names import in_quotes, text_literal
 from arrester.agents.spark.jvm.try_eval import VALUE, guarded
@@ -34,9 +37,15 @@ RAW = (
     *("key", "value", "has_value", "headers", "timestamp"),
     *("topic", "partition", "offset", "executing_class"),
 )
+#: Columns for the events: the error group, and the size of the record in bytes.
+INDEX = ("fingerprint", "size")
+#: Whether the ID of a dead letter is that of its row, as SQL: it has no valid position.
+BY_ROW = "(position IS NULL OR stage <=> 'source')"
 #: The driver's diagnosis of a native failure.
 _DIAGNOSIS = f"{PREFIX}diagnosis"
-_DIAGNOSIS_FIELDS = "struct<exception_class:string,condition:string,message:string,stack:string>"
+_DIAGNOSIS_FIELDS = (
+    "struct<exception_class:string,condition:string,message:string,stack:string,fingerprint:string>"
+)
 #: The coordinates of the diagnosed record.
 _DIAGNOSIS_TASK, _DIAGNOSIS_POSITION = f"{PREFIX}diagnosis_task", f"{PREFIX}diagnosis_position"
 #: In a frame of records that an operator skipped: who skipped each of them, why and when.
@@ -87,12 +96,15 @@ class DeadLetterRows:
         frame = self._with_diagnoses(frame, diagnosed)
         if SKIP not in frame.columns:
             frame = frame.withColumn(SKIP, F.expr(f"CAST(NULL AS {SKIP_TYPE})"))
-        columns = self._columns(context)
+        columns = [
+            *self._columns(context),
+            F.expr(self._fingerprint(diagnosed)).alias("fingerprint"),
+        ]
         if raw:
             names = [name for name in frame.columns if name.startswith(PREFIX) and name != ROW]
             frame = frame.select(ROW, *names, f"{ROW}.*")
             columns += self._raw_columns(frame)
-        return self._redacted(frame.select(*columns))
+        return self._redacted(frame.select(*columns)).withColumn("size", F.octet_length("row"))
 
     def _redacted(self, rows: DataFrame) -> DataFrame:
         """Return the dead letters redacted, if configured.
@@ -149,6 +161,25 @@ class DeadLetterRows:
         text = f"CASE WHEN {no_position} THEN {by_row} ELSE {by_position} END"
         return f"substring(sha2({text}, 256), 1, 32)"
 
+    def _fingerprint(self, diagnosed: Sequence[FailedRecord]) -> str:
+        """Return, as SQL, the error group of a record.
+
+        A failure of a native step or the source that was not diagnosed has the most frequent group
+        of its step.
+        """
+        stage = _text_of_step(self.pipeline.stages)
+        groups: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        for each in diagnosed:
+            groups[each.number][failure_of(each).fingerprint] += 1
+        most_common = [
+            next((group for group, _ in groups[number].most_common(1)), None)
+            if self.pipeline.is_native(number) or number == SOURCE
+            else None
+            for number in range(len(self.pipeline.stages))
+        ]
+        of_error = fingerprint_sql(stage=stage, error=ERROR)
+        return f"coalesce({_DIAGNOSIS}.fingerprint, {of_error}, {_text_of_step(most_common)})"
+
     def _raw_columns(self, frame: DataFrame) -> list[Column]:
         """Return the additional columns for Kafka."""
         row = frame.schema[ROW].dataType
@@ -200,6 +231,7 @@ class DeadLetterRows:
                 each.problem.condition,
                 each.problem.message,
                 each.problem.stack,
+                failure_of(each).fingerprint,
             )
             for each in diagnosed
             if self.pipeline.is_native(each.number) or each.number == SOURCE
@@ -239,7 +271,7 @@ def redacting(redaction: Redaction) -> Any:
     )
 
 
-def _text_of_step(texts: Sequence[str]) -> str:
+def _text_of_step(texts: Sequence[str | None]) -> str:
     """Return, as SQL, the text for the step in which a record failed; `texts` has one per step."""
     cases = (f"WHEN {number} THEN {text_literal(text)}" for number, text in enumerate(texts))
     return f"CASE {OUTCOME} {' '.join(cases)} END"

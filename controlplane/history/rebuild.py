@@ -16,7 +16,8 @@ from django.db import transaction
 from arrester.controlplane import store
 from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from arrester.controlplane.domain.wire.failure_columns import Stored, last
-from arrester.controlplane.history import rebuild_swap, state_at_position
+from arrester.controlplane.history import dead_letter_index, rebuild_swap, state_at_position
+from arrester.controlplane.history.dead_letter_index import DerivedIndex
 from arrester.controlplane.history.snapshots import Snapshots
 from arrester.controlplane.views import chart_buckets, row_mapping
 from arrester.controlplane.views.bulk_upsert import Row, Value, key_columns
@@ -48,6 +49,8 @@ class Derivation:
     state: StreamState
     buckets: Buckets
     position: int
+    #: None: not derived.
+    dead_letters: DerivedIndex | None = None
 
     def fold(self, events: Iterable[Stored], *, progress: Progress = silent) -> None:
         """Fold the events that follow."""
@@ -56,6 +59,8 @@ class Derivation:
             self.state.fold(some)
             self.buckets.count(some)
             self.buckets.add_held_changes(self.state)
+            if self.dead_letters is not None:
+                self.dead_letters.add(some)
             self.position = last(some[-1])
             if self.position // PROGRESS_EVERY > before // PROGRESS_EVERY:
                 progress(self.position)
@@ -114,8 +119,9 @@ def rebuild(application: str, *, progress: Progress = silent) -> int:
     Folds continue meanwhile; only the last events are read under the stream's lock. Return the
     position that the views reflect.
     """
-    with store.maintenance_lock(application):
+    with store.maintenance_lock(application), dead_letter_index.deriving(application) as index:
         derivation, compared_snapshots = begin(application), Snapshots(application)
+        derivation.dead_letters = index
         begun, changed = derivation.position, _ChangedRows(application)
         rebuild_swap.clear(application)
         _catch_up(application, derivation, progress=progress, snapshots=compared_snapshots)
@@ -133,6 +139,7 @@ def rebuild(application: str, *, progress: Progress = silent) -> int:
             changed.put(derivation, after=compared)
             if changed.keys:
                 rebuild_swap.swap(application, VIEWS)
+            index.swap()
             compared_snapshots.swap()
         rebuild_swap.clear(application)
     return stream.sequence
@@ -218,8 +225,9 @@ def differences(application: str, *, progress: Progress = silent) -> list[str]:
 
     Folds continue meanwhile, until the last events.
     """
-    with store.maintenance_lock(application):
+    with store.maintenance_lock(application), dead_letter_index.deriving(application) as index:
         derivation = begin(application)
+        derivation.dead_letters = index
         _catch_up(application, derivation, progress=progress)
         with transaction.atomic():
             store.lock(application)
@@ -227,7 +235,11 @@ def differences(application: str, *, progress: Progress = silent) -> list[str]:
                 store.read_stored(application, after=derivation.position), progress=progress
             )
             derived, shown = derivation.rows(), live_rows(application)
-    return [line for model in VIEWS for line in _compare(model, derived[model], shown[model])]
+            dead_letters = [*index.differences()]
+    return [
+        *(line for model in VIEWS for line in _compare(model, derived[model], shown[model])),
+        *dead_letters,
+    ]
 
 
 def _compare(model: type[fields.Model], derived: list[Row], shown: list[Row]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from arrester.controlplane import models, store
 from arrester.controlplane.domain.errors import ArresterError, BrokenState, NotVerified
 from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.history import rebuild, state_at_position
-from arrester.controlplane.views import chart_buckets
+from arrester.controlplane.views import chart_buckets, dead_letters
 
 log = logging.getLogger(__name__)
 #: How far charts can look back.
@@ -137,6 +137,7 @@ def _make_base(
         if (loaded.position, loaded.rows()) != (position, derived.rows()):
             raise NotVerified(application, position)
         chart_buckets.subtract(old)
+        dead_letters.forget(application, until=position)
     return position
 
 

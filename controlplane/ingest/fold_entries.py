@@ -19,7 +19,7 @@ from arrester.controlplane.domain.wire.failure_columns import Stored
 from arrester.controlplane.ingest.batch_identity import unseen_entries
 from arrester.controlplane.store import prepared_statements
 from arrester.controlplane.store.stream_entry import ENTRY_ERRORS, DecodedEntry
-from arrester.controlplane.views import projections
+from arrester.controlplane.views import dead_letters, projections
 
 log = logging.getLogger(__name__)
 #: Ids of today and yesterday are never dropped; clocks may differ by the same time again.
@@ -102,6 +102,8 @@ def _fold_all(seen: store.LogStream, entries: Sequence[DecodedEntry]) -> Folded:
                 stream = store.advance_stream(stream, layout, cursor=cursor)
                 projections.write_states(state, stored)
         if stored:
+            # Not in the pipeline: of many dead letters its buffer would have all.
+            dead_letters.write(application, stored)
             stream, followed = _append_reactions(stream, stored, now=now)
             stored += followed
         _quarantine(stream, fresh, now=now)

@@ -17,6 +17,13 @@ from arrester.controlplane.models.counts import (
     MinuteCount,
     MinuteTotal,
 )
+from arrester.controlplane.models.dead_letters import (
+    NO_CAUSE,
+    DeadLetter,
+    DeadLetterTotal,
+    ShadowDeadLetter,
+    ShadowDeadLetterTotal,
+)
 from arrester.controlplane.models.log import (
     Base,
     BaseState,
@@ -48,9 +55,10 @@ from arrester.controlplane.models.views import (
 )
 
 __all__ = [
-    "AgentCredential", "Alert", "AlertChannel", "AlertLimits", "AlertMessage", "AlertRule",
-    "Application", "AuditCheck", "AuditEntry", "Base", "BaseState", "Batch", "BatchSeen", "Command",
-    "ErrorGroup", "Event", "HeldChange", "HourCount", "HourTotal", "IdsKept", "Instance", "LogGap",
-    "MinuteCount", "MinuteTotal", "Quarantine", "RestToken", "RetentionRefusal", "ShadowRow",
-    "Sighting", "SignOnAccount", "Snapshot", "Stream", "Task", "Thread", "View",
+    "NO_CAUSE", "AgentCredential", "Alert", "AlertChannel", "AlertLimits", "AlertMessage",
+    "AlertRule", "Application", "AuditCheck", "AuditEntry", "Base", "BaseState", "Batch",
+    "BatchSeen", "Command", "DeadLetter", "DeadLetterTotal", "ErrorGroup", "Event", "HeldChange",
+    "HourCount", "HourTotal", "IdsKept", "Instance", "LogGap", "MinuteCount", "MinuteTotal",
+    "Quarantine", "RestToken", "RetentionRefusal", "ShadowDeadLetter", "ShadowDeadLetterTotal",
+    "ShadowRow", "Sighting", "SignOnAccount", "Snapshot", "Stream", "Task", "Thread", "View",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from arrester.controlplane.domain.state.states import ENDED, TaskStatus
 from arrester.controlplane.domain.state.stream_state import StreamState, empty, state_keys
 from arrester.controlplane.domain.wire.failure_columns import Element, Stored, element_of
 from arrester.controlplane.store import prepared_statements
-from arrester.controlplane.views import chart_buckets, row_mapping
+from arrester.controlplane.views import chart_buckets, dead_letters, row_mapping
 from arrester.controlplane.views.bulk_upsert import upsert
 from arrester.controlplane.views.row_mapping import TASKS
 from arrester.controlplane.views.view_mapping import RowQuery, query_together
@@ -22,6 +22,7 @@ def project(application: str, stored: Sequence[Stored]) -> None:
     state = query_states(application, map(element_of, stored))().fold(stored)
     with prepared_statements.pipelined():
         write_states(state, stored)
+    dead_letters.write(application, stored)
 
 
 def query_states(application: str, elements: Iterable[Element]) -> Callable[[], StreamState]:

@@ -60,6 +60,7 @@ from arrester.controlplane.domain.events.parts import (
 )
 from arrester.controlplane.domain.events.records import (
     FAILED,
+    DeadLetterColumns,
     DeadLettersFailed,
     FailuresCounted,
     RecordEvent,
@@ -96,16 +97,16 @@ __all__ = [
     "EVENT_TYPES", "FAILED", "ApplicationEvent", "ApplicationLatched", "ApplicationOpened",
     "ApplicationShutdownRequested", "Body", "BodyErased", "CommandApplied", "CommandCancelled",
     "CommandDelivered", "CommandEvent", "CommandExpired", "CommandIssued", "CommandKind",
-    "CommandRefused", "Count", "Data", "DeadLettersFailed", "ErrorGroupMuted", "ErrorGroupReopened",
-    "ErrorGroupResolved", "ErrorGroupUnmuted", "Event", "EventData", "Failure", "FailuresCounted",
-    "GroupEvent", "InstanceEvent", "InstanceFound", "InstanceLost", "InstanceStarted",
-    "InstanceStopped", "InstanceStopping", "LogEvent", "Moment", "NoteAdded", "OutageFound",
-    "PipelineDescribed", "PolicyChanged", "Position", "QuarantineDismissed", "QuarantineRequeued",
-    "RecordEvent", "RecordFailed", "RecordsDeadLettered", "RecordsHeld", "Response", "ResumeHow",
-    "RetriesCounted", "Rollout", "Run", "StageAnswer", "StageCommanded", "StageDescribed",
-    "StateReported", "StoredEvent", "TaskDied", "TaskDismissed", "TaskEvent", "TaskMove",
-    "TaskPaused", "TaskReported", "TaskRestarted", "TaskResumed", "ThreadDied", "ThreadEvent",
-    "ThreadReplaced", "ThreadStarted",
+    "CommandRefused", "Count", "Data", "DeadLetterColumns", "DeadLettersFailed", "ErrorGroupMuted",
+    "ErrorGroupReopened", "ErrorGroupResolved", "ErrorGroupUnmuted", "Event", "EventData",
+    "Failure", "FailuresCounted", "GroupEvent", "InstanceEvent", "InstanceFound", "InstanceLost",
+    "InstanceStarted", "InstanceStopped", "InstanceStopping", "LogEvent", "Moment", "NoteAdded",
+    "OutageFound", "PipelineDescribed", "PolicyChanged", "Position", "QuarantineDismissed",
+    "QuarantineRequeued", "RecordEvent", "RecordFailed", "RecordsDeadLettered", "RecordsHeld",
+    "Response", "ResumeHow", "RetriesCounted", "Rollout", "Run", "StageAnswer", "StageCommanded",
+    "StageDescribed", "StateReported", "StoredEvent", "TaskDied", "TaskDismissed", "TaskEvent",
+    "TaskMove", "TaskPaused", "TaskReported", "TaskRestarted", "TaskResumed", "ThreadDied",
+    "ThreadEvent", "ThreadReplaced", "ThreadStarted",
 ]  # fmt: skip
 
 

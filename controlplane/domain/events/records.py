@@ -48,8 +48,28 @@ class RetriesCounted(Data, frozen=True, kw_only=True, tag=True):
     retries: Count
 
 
+class DeadLetterColumns(Data, frozen=True, kw_only=True):
+    """All dead letters of an event in order of position, as packed columns of numbers.
+
+    `wire.dead_letter_columns` packs and reads them.
+    """
+
+    #: The error groups that `causes` refers to.
+    fingerprints: tuple[str, ...] = ()
+    #: The error group of each, from 1; 0: it did not fail, or the cause is not known.
+    causes: bytes
+    #: The size of each record as JSON, in bytes.
+    sizes: bytes
+    #: Either the positions, of which the ids are computed, or the ids of 16 bytes each.
+    positions: bytes | None = None
+    ids: bytes | None = None
+
+
 class RecordsDeadLettered(Data, frozen=True, kw_only=True, tag=True):
-    """Skipped records of a task were written as dead letters to a destination."""
+    """Skipped records of a task were written as dead letters to a destination.
+
+    Many of one task are several events.
+    """
 
     task: str | None
     count: Count
@@ -62,6 +82,8 @@ class RecordsDeadLettered(Data, frozen=True, kw_only=True, tag=True):
     reason: str | None = None
     #: The ids of the first of them at the destination, ordered by position.
     ids: tuple[str, ...] = ()
+    #: Each of them; None: reported by an older agent, and only the first ids are known.
+    records: DeadLetterColumns | None = None
 
 
 class DeadLettersFailed(Data, frozen=True, kw_only=True, tag=True):

@@ -6,8 +6,11 @@ import hashlib
 import re
 
 VERSION = 1
+#: The characters of a normalised message that count.
+MESSAGE_LIMIT = 500
 
-_NORMALISATIONS = [
+#: What differs by record in a message, and the word in its place.
+NORMALISATIONS = [
     (re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F-]{4,}"), "<uuid>"),
     (re.compile(r"0x[0-9a-fA-F]+"), "<hex>"),
     (re.compile(r"'[^']*'|\"[^\"]*\""), "<text>"),
@@ -18,9 +21,9 @@ _NORMALISATIONS = [
 
 def normalised(message: str) -> str:
     """Return `message` without the parts that differ by record: numbers, quoted texts, ids."""
-    for pattern, word in _NORMALISATIONS:
+    for pattern, word in NORMALISATIONS:
         message = pattern.sub(word, message)
-    return message.strip()[:500]
+    return message.strip()[:MESSAGE_LIMIT]
 
 
 def fingerprint(

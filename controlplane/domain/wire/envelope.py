@@ -12,11 +12,14 @@ from arrester.controlplane.domain.events import (
     Event,
     Failure,
     InstanceEvent,
+    RecordsDeadLettered,
+    Run,
     StateReported,
     TaskEvent,
     ThreadEvent,
 )
 from arrester.controlplane.domain.identity.names import check_name
+from arrester.controlplane.domain.wire.dead_letter_columns import dead_letters_of
 from arrester.controlplane.domain.wire.failure_columns import FailedRecords
 
 #: The newest version of the events that this code understands.
@@ -42,9 +45,23 @@ def incomplete(event: Event) -> str | None:
         return f"{event.type} without an instance"
     if run is not None and (wrong := _invalid_run(run.pipeline[:_LIMIT], run.checkpoint[:_LIMIT])):
         return wrong
+    if isinstance(data, RecordsDeadLettered) and run is not None:
+        return _invalid_dead_letters(data, run)
     parts = data.tasks if isinstance(data, StateReported) else (data,)
     failures = [getattr(each, "failure", None) for each in parts]
     wrongs = (_invalid_failure(each) for each in failures if each is not None)
+    return next(filter(None, wrongs), None)
+
+
+def _invalid_dead_letters(data: RecordsDeadLettered, run: Run) -> str | None:
+    if data.records is None:
+        return None
+    try:
+        # The application is a part of the ids, which are not used here.
+        dead_letters_of("", run, data)
+    except ValueError as exc:
+        return f"columns of dead letters: {exc}"
+    wrongs = (_invalid_fingerprint(each[:_LIMIT]) for each in data.records.fingerprints)
     return next(filter(None, wrongs), None)
 
 

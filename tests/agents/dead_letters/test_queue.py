@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from arrester.agents.dead_letters.destinations import DeadLettersUnusable
 from arrester.agents.dead_letters.pending_files import FOLDER
+from arrester.agents.failures.fingerprint_sql import fingerprint_sql
+from arrester.agents.failures.fingerprints import failure_at
 from arrester.agents.handlers import LogAndContinue
-from arrester.controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, ThreadDied
-from tests.agents.pipeline_bench import Bench, levels_of, server_state
+from arrester.agents.spark.errors import Problem
+from arrester.controlplane.domain.events import (
+    DeadLettersFailed,
+    FailuresCounted,
+    RecordFailed,
+    RecordsDeadLettered,
+    ThreadDied,
+)
+from arrester.controlplane.domain.wire.dead_letter_columns import dead_letters_of
+from tests.agents.pipeline_bench import APPLICATION, Bench, levels_of, server_state, sink_to
 from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
@@ -67,6 +79,86 @@ def test_each_file_format_has_each_dead_letter_once_in_the_folder_of_its_day(
     }
     [place] = {each.place for each in delivered}
     assert list(Path(place).glob(f"*.{kind}"))
+
+
+def test_events_have_the_ids_and_causes_of_all_dead_letters(bench: Bench) -> None:
+    """Also of native failures that are counted only, and of records without a position."""
+
+    def check_value(row: Row) -> Row:
+        if row["value"] == "key":
+            raise KeyError(f"no 'name' in {row['position']}")
+        return check(row)
+
+    builder = bench.define(on_error=LogAndContinue()).columns(
+        "number",
+        n=F.expr("if(value = 'text', CAST(value AS INT), 1)"),
+        on_error=LogAndContinue(),
+    )
+    pipeline = builder.process("check", check_value, on_error=LogAndContinue()).write(
+        sink_to(bench.folder / "out")
+    )
+    values = ["bad", "text", "key", "x"]
+    records = [("a", 3 * n - 7, values[n % 4]) for n in range(40)]
+    bench.add(*records, ("b", None, "x"), ("b", None, "x"), ("b", 1, "bad"), (None, 2, "bad"))
+    bench.start(pipeline, errors_examples_limit=3)
+    bench.wait_for_input()
+    bench.stop()
+
+    rows = bench.dead_letters()
+    reported = [
+        (event.data.task, id.hex(), position, fingerprint, size)
+        for event in bench.outbox.events
+        if isinstance(event.data, RecordsDeadLettered) and event.run is not None
+        for id, position, fingerprint, size in zip(
+            *dead_letters_of(APPLICATION, event.run, event.data), strict=True
+        )
+    ]
+    assert {each[:3] for each in reported} == {
+        (row["task"], row["id"], row["position"]) for row in rows
+    }
+    assert len(reported) == len(rows) == 34
+    by_id = {row["id"]: row for row in rows}
+    assert all(size == len(by_id[id]["row"]) for _, id, _, _, size in reported)
+    positions = [position or 0 for task, _, position, _, _ in reported if task == "a"]
+    assert positions == sorted(positions)
+
+    counted: Counter[str | None] = Counter()
+    for failed in bench.outbox.of(RecordFailed):
+        counted[failed.failure.fingerprint] += failed.count
+    for more in bench.outbox.of(FailuresCounted):
+        counted[more.failure.fingerprint] += more.count
+    assert counted == Counter(fingerprint for *_, fingerprint, _ in reported)
+    assert sorted(counted.values()) == [2, 10, 10, 12]
+
+
+def test_the_fingerprint_in_spark_is_that_of_python(bench: Bench) -> None:
+    texts = [
+        "",
+        "bad at 17, not 3.5",
+        'x \'a"b\' "c"',
+        "0xAF 0193476e-0000-7000",
+        " \t\u00a0e\u0663 ",
+    ]
+    rows = [
+        (stage, name, condition, frame, text * times)
+        for stage in ("produce", "process:\u00e9")
+        for name, condition in (("builtins.ValueError", None), ("java.E", "CAST.X"), ("E", ""))
+        for frame in (None, "", "a.py:1 in f")
+        for text in texts
+        for times in (1, 700)
+    ]
+    fields = ("stage", "exception_class", "condition", "frame", "message")
+    frame = bench.spark.createDataFrame(rows, ", ".join(f"{name} string" for name in fields))
+    expression = fingerprint_sql(stage="stage", error="error")
+    packed = frame.coalesce(1).withColumn("error", F.struct(*fields)).selectExpr(expression)
+    wanted = [
+        failure_at(
+            stage,
+            Problem(exception_class=name, condition=condition, frame=frame, message=message),
+        ).fingerprint
+        for stage, name, condition, frame, message in rows
+    ]
+    assert [each for (each,) in packed.collect()] == wanted
 
 
 @pytest.mark.long

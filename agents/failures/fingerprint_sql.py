@@ -1,0 +1,31 @@
+"""The fingerprint of an error group as an expression of Spark, equal to the domain's function."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from arrester.agents.spark.column_names import text_literal
+from arrester.agents.spark.worker_tracebacks import MESSAGE_CHARACTERS
+from arrester.controlplane.domain.identity.fingerprint import (
+    MESSAGE_LIMIT,
+    NORMALISATIONS,
+    VERSION,
+)
+
+#: Let \\d and \\s match the characters that they match in Python.
+_UNICODE: Final = "(?U)"
+
+
+def fingerprint_sql(*, stage: str, error: str) -> str:
+    """Return the fingerprint of the errors in a column; NULL without a stage or an error."""
+    message = f"substring({error}.message, 1, {MESSAGE_CHARACTERS})"
+    for pattern, word in NORMALISATIONS:
+        expression = text_literal(_UNICODE + pattern.pattern)
+        message = f"regexp_replace({message}, {expression}, {text_literal(word)})"
+    message = f"substring(trim({message}), 1, {MESSAGE_LIMIT})"
+    frame, condition = (f"nullif({error}.{name}, '')" for name in ("frame", "condition"))
+    where = f"coalesce({frame}, if({condition} IS NULL, {message}, ''))"
+    cause = f"coalesce({condition}, {error}.exception_class)"
+    text = f"concat_ws(chr(0), {stage}, {cause}, {where})"
+    group = f"concat('{VERSION}-', substring(sha2({text}, 256), 1, 16))"
+    return f"if({stage} IS NULL OR {error}.exception_class IS NULL, NULL, {group})"

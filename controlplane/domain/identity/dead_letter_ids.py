@@ -1,0 +1,28 @@
+"""The ids of dead letters that have a position."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+
+#: An id is this many bytes, shown as twice as many hexadecimal digits.
+ID_BYTES = 16
+
+
+def dead_letter_ids(
+    application: str,
+    pipeline: str,
+    checkpoint: str,
+    task: str | None,
+    positions: Iterable[int],
+) -> Iterator[bytes]:
+    """Yield the id of a task's dead letter at each position. Spark computes the same on executors.
+
+    The same record has the same id in each replay and run.
+    """
+    key = "" if task is None else f"={task}"
+    prefix = hashlib.sha256(f"{application}/{pipeline}/{checkpoint}/{key}/".encode())
+    for position in positions:
+        digest = prefix.copy()
+        digest.update(b"%d" % position)
+        yield digest.digest()[:ID_BYTES]

@@ -1,0 +1,93 @@
+"""The index of dead letters, and their totals. Only `views.dead_letters` writes them.
+
+Names are stored as numbers, see `store.column_values`. The log has the rest: place, format, who
+skipped the record, and the names.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+
+from arrester.controlplane.models.table import Table
+
+#: The `cause` of dead letters without an error group.
+NO_CAUSE = 0
+
+
+class _DeadLetter(Table):
+    """A dead letter, as the newest event about it reports it."""
+
+    pk = models.CompositePrimaryKey("stream", "id")
+    #: The position of that event in the log, and the number of the dead letter in it.
+    sequence = models.BigIntegerField()
+    #: Keys of the pipeline and of the error group within the application.
+    pipeline = models.BigIntegerField()
+    cause = models.BigIntegerField()
+    #: NULL: the record has none, or it is not known.
+    position = models.BigIntegerField(null=True)
+    occurred_at = models.DateTimeField()
+    stream = models.IntegerField()
+    number = models.IntegerField()
+    #: The size of the record as JSON, in bytes; NULL: not known.
+    size = models.IntegerField(null=True)
+    id = models.UUIDField()
+    #: The digest of its task.
+    task = models.UUIDField()
+
+    class Meta:
+        abstract = True
+
+
+class DeadLetter(_DeadLetter):
+    """The live row of a dead letter."""
+
+    class Meta:
+        db_table = "dead_letter"
+        indexes = [
+            # A list reads each of its causes in this order.
+            models.Index(
+                *("pipeline", "cause", "occurred_at", "sequence", "number"),
+                name="dead_letter_of_cause",
+            ),
+            models.Index(
+                *("task", "cause", "occurred_at", "sequence", "number"),
+                name="dead_letter_of_task",
+            ),
+        ]
+
+
+class ShadowDeadLetter(_DeadLetter):
+    """The row of a dead letter that a rebuild has derived."""
+
+    class Meta:
+        db_table = "shadow_dead_letter"
+
+
+class _DeadLetterTotal(Table):
+    """The number of dead letters of a task with one cause."""
+
+    pk = models.CompositePrimaryKey("stream", "task", "cause")
+    stream = models.IntegerField()
+    task = models.UUIDField()
+    cause = models.BigIntegerField()
+    pipeline = models.BigIntegerField()
+    #: The error group; NULL: none.
+    fingerprint = models.TextField(null=True)
+    count = models.BigIntegerField()
+
+    class Meta:
+        abstract = True
+
+
+class DeadLetterTotal(_DeadLetterTotal):
+    """The live total."""
+
+    class Meta:
+        db_table = "dead_letter_total"
+
+
+class ShadowDeadLetterTotal(_DeadLetterTotal):
+    """The total that a rebuild has derived."""
+
+    class Meta:
+        db_table = "shadow_dead_letter_total"

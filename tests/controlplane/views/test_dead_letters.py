@@ -1,0 +1,119 @@
+"""The index of dead letters: each once, with exact totals, and the same after a rebuild."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from uuid import UUID
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db.models import Sum
+from msgspec.structs import replace
+from redis import Redis
+
+from arrester.controlplane import models, store
+from arrester.controlplane.domain.events import Event, RecordsDeadLettered
+from arrester.controlplane.history import retention
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.views import dead_letters
+from tests import histories
+from tests.controlplane import streams
+from tests.histories import APPLICATION, FAILURE, JFK, dead_lettered
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+
+
+def send(redis: Redis, *events: Event) -> None:
+    streams.send(redis, events)
+    drain.drain(APPLICATION)
+
+
+def totals() -> dict[tuple[str, str | None], int]:
+    rows = models.DeadLetterTotal.objects.all()
+    return {(row.task.hex, row.fingerprint): row.count for row in rows}
+
+
+def positions() -> list[int | None]:
+    rows = models.DeadLetter.objects.order_by("occurred_at", "sequence", "number")
+    return [row.position for row in rows]
+
+
+def rebuild(*words: str) -> str:
+    out = StringIO()
+    call_command("rebuild", *words, stdout=out)
+    return out.getvalue()
+
+
+def test_a_fold_adds_each_dead_letter_with_its_cause(redis: Redis) -> None:
+    send(redis, *histories.started(), dead_lettered([3, 5, 8], causes=[1, 0, 1]))
+    assert positions() == [3, 5, 8]
+    row = models.DeadLetter.objects.get(position=5)
+    assert (row.sequence, row.number, row.size, row.cause) == (3, 1, 100, models.NO_CAUSE)
+    assert row.task == UUID(hex=JFK.digest)
+    assert totals() == {(JFK.digest, FAILURE.fingerprint): 2, (JFK.digest, None): 1}
+
+
+def test_a_second_delivery_changes_nothing(redis: Redis) -> None:
+    events = [*histories.started(), dead_lettered([3, 5])]
+    batch = streams.send(redis, events)
+    streams.send(redis, events, batch=batch)
+    drain.drain(APPLICATION)
+    assert positions() == [3, 5]
+    assert totals() == {(JFK.digest, FAILURE.fingerprint): 2}
+
+
+def test_the_same_record_again_is_one_row_with_the_newest_event(redis: Redis) -> None:
+    send(redis, *histories.started(), dead_lettered([3, 5]))
+    other = dead_lettered([5, 9], fingerprints=["1-other"], minute=2)
+    send(redis, other, dead_lettered([9, 9], minute=3))
+    assert positions() == [3, 5, 9]
+    assert models.DeadLetter.objects.get(position=5).sequence == 4
+    assert totals() == {(JFK.digest, FAILURE.fingerprint): 2, (JFK.digest, "1-other"): 1}
+    send(redis, dead_lettered([5], minute=4))
+    assert totals() == {(JFK.digest, FAILURE.fingerprint): 3}
+
+
+def test_many_are_written_in_several_statements(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "ROWS_PER_STATEMENT", 4)
+    send(redis, *histories.started(), dead_lettered(range(10)), dead_lettered(range(8, 12)))
+    assert sorted(map(str, positions())) == sorted(map(str, range(12)))
+    assert totals() == {(JFK.digest, FAILURE.fingerprint): 12}
+    assert rebuild("--verify") == "flights: 0 rows differ\n"
+
+
+def test_a_rebuild_derives_the_index_again(redis: Redis) -> None:
+    data = dead_lettered([1]).data
+    assert isinstance(data, RecordsDeadLettered)
+    older = histories.event(replace(data, records=None, count=2, ids=("0a" * 16, "0b" * 16)))
+    send(redis, *histories.started(), dead_lettered([3, 5]), older, dead_lettered([5], minute=1))
+    before, counted = list(models.DeadLetter.objects.values()), totals()
+    assert len(before) == 4
+
+    models.DeadLetter.objects.filter(position=3).update(size=1)
+    models.DeadLetter.objects.filter(position=5).delete()
+    models.DeadLetterTotal.objects.filter(fingerprint=None).update(count=9)
+    with pytest.raises(CommandError, match="3 rows differ"):
+        rebuild("--verify")
+    assert models.DeadLetter.objects.get(position=3).size == 1
+
+    rebuild()
+    assert sorted(map(str, models.DeadLetter.objects.values())) == sorted(map(str, before))
+    assert totals() == counted
+    assert rebuild("--verify") == "flights: 0 rows differ\n"
+
+
+def test_retention_deletes_the_rows_of_dropped_events() -> None:
+    now = datetime.now(UTC)
+    store.ensure_partitions((now - timedelta(days=10)).date(), days=11)
+    old, new = now - timedelta(days=10), now - timedelta(days=1)
+    streams.append([*histories.started(), dead_lettered([3, 5])], received_at=old)
+    streams.append([dead_lettered([5, 9], minute=1, key="JFK")], received_at=new)
+    assert positions() == [3, 5, 9]
+    retention.retain(days=5, replay_days=5, now=now)
+    assert positions() == [5, 9]
+    total = models.DeadLetterTotal.objects.aggregate(total=Sum("count"))
+    assert total == {"total": 2}
+    assert rebuild("--verify") == "flights: 0 rows differ\n"
