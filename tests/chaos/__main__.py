@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -35,6 +36,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--faults", type=int, default=300, help="how many faults (300)")
     parser.add_argument("--seed", type=int, default=Random().randrange(10**6))
     options = parser.parse_args(arguments)
+    # So that the product is stopped, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     print(f"seed {options.seed}", file=sys.stderr, flush=True)
     os.environ |= {
         "ARRESTER_SECRET_KEY": "only for chaos " * 4,

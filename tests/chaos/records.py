@@ -67,7 +67,9 @@ class Records:
     @property
     def committed(self) -> int:
         """The number of micro-batches that Spark has committed."""
-        return len(list((self.folder / "checkpoint" / "commits").glob("[0-9]*")))
+        # Spark deletes old files of the folder.
+        files = (self.folder / "checkpoint" / "commits").glob("[0-9]*")
+        return 1 + max((int(each.name) for each in files), default=-1)
 
     def are_complete(self) -> bool:
         """Whether each record is somewhere."""
