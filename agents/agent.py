@@ -36,7 +36,12 @@ from arrester.agents.runtime.status import (
     pipelines_of,
     tasks_of,
 )
-from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand, Thread
+from arrester.agents.runtime.thread_protocol import (
+    PolicyCommand,
+    Redriven,
+    TaskCommand,
+    Thread,
+)
 from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.errors import InvalidValue
@@ -431,6 +436,41 @@ class Agent:
         stage_answer: StageAnswer | None = None if valid_answer is None else valid_answer.value
         command = PolicyCommand(stage, stage_answer, actor=actor, reason=reason)
         return _apply_in_threads("set_policy", pipeline, command, threads)
+
+    def redrive(
+        self,
+        pipeline: str,
+        dead_letters: DataFrame,
+        *,
+        reason: str,
+        actor: str | None = None,
+    ) -> Redriven:
+        """Process dead letters of a running pipeline once more, as they are or mended.
+
+        `dead_letters` has the columns of dead letters in files; its `row` may have been changed.
+        Each record becomes a held record of its task: it runs before new records of the task,
+        through all steps, exactly once where micro-batches are. If it fails again, it is decided
+        again.
+
+        Of several dead letters with one id the newest counts, and each is taken once: a repeated
+        call changes nothing. A row that lacks a column of the source, has another one, or a value
+        of another type, is not taken; the result has their number and the first ones.
+
+        Raises InvalidValue if the pipeline does not run here, for a frame without these columns or
+        with dead letters of another checkpoint, and above `held.records.limit`.
+        """
+        check_text("pipeline", pipeline, "the name of a pipeline")
+        check_text("reason", reason, _REASON_RULE)
+        threads = [
+            thread
+            for thread in self._runtime.registry.running()
+            if thread.pipeline_name == pipeline
+        ]
+        if len(threads) != 1:
+            names = [each.pipeline_name for each in self._runtime.registry.running()]
+            allowed = "a pipeline that is running in this instance"
+            raise InvalidValue("pipeline", pipeline, allowed + nearest(pipeline, names))
+        return threads[0].redrive(dead_letters, actor=actor, reason=reason)
 
     def _apply(
         self,

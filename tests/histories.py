@@ -47,6 +47,7 @@ from arrester.controlplane.domain.events import (
     RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
+    RecordsRedriven,
     Response,
     ResumeHow,
     RetriesCounted,
@@ -273,6 +274,13 @@ task_events = st.one_of(
             records=_dead_letter_columns(count),
             **_task,
         )
+    ),
+    st.builds(
+        RecordsRedriven,
+        count=_counts,
+        first_position=_positions,
+        last_position=_positions,
+        **_task,
     ),
     st.builds(
         DeadLettersFailed,

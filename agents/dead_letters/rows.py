@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.config import dotted_path
+from arrester.agents.dead_letters.row_json import as_json
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.stages import stages_of
 from arrester.agents.failures.failed_record import FailedRecord
@@ -140,7 +141,7 @@ class DeadLetterRows:
             "condition": f"coalesce({ERROR}.condition, {_DIAGNOSIS}.condition)",
             "message": f"coalesce({ERROR}.message, {_DIAGNOSIS}.message)",
             "stack": f"coalesce({ERROR}.stack, {_DIAGNOSIS}.stack)",
-            "row": f"to_json({ROW}, map('ignoreNullFields', 'false'))",
+            "row": as_json(ROW),
             "reason": f"{SKIP}.reason",
             "actor": f"{SKIP}.actor",
             "at": f"coalesce({SKIP}.at, {at})",

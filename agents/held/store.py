@@ -91,6 +91,23 @@ class HeldStore:
         entry = F.when(held, F.lit(order)).otherwise(F.col(ENTRY)).alias(ENTRY)
         name = self._write(rows.select(TASK, POSITION, held.alias(_HOLD), row, entry), order)
         stops = offset.isNotNull() & F.col(POSITION).eqNullSafe(offset["position"])
+        return name, self._held_counts(name, stops)
+
+    def save_again(self, rows: DataFrame, *, order: int) -> tuple[str, list[HeldCount]]:
+        """Write rows that are to be processed again; return the folder's name and the counts.
+
+        `rows` has the columns TASK, POSITION and ROW, and may have more, which `saved` reads.
+        """
+        entry = F.lit(order).alias(ENTRY)
+        name = self._write(rows.select("*", F.lit(True).alias(_HOLD), entry), order)
+        return name, self._held_counts(name, F.lit(False))
+
+    def saved(self, name: str) -> DataFrame:
+        """Return the rows of a folder, with all their columns."""
+        return self.spark.read.parquet(self._path(name))
+
+    def _held_counts(self, name: str, stops: Column) -> list[HeldCount]:
+        """Return the held rows of a folder by task; `stops` marks those that stop it."""
         counts = (
             self._coordinates([name])
             .where(F.col(_HOLD))
@@ -103,7 +120,7 @@ class HeldStore:
                 F.when(F.count(POSITION) == F.count("*"), F.max(POSITION)).alias("last"),
             )
         )
-        return name, [
+        return [
             HeldCount(
                 task=row[TASK],
                 count=row["count"],

@@ -29,6 +29,8 @@ class EntryKind(StrEnum):
     RESUME = "resume"
     #: An operator paused a task.
     PAUSE = "pause"
+    #: Dead letters are held again, so that they are processed once more.
+    REDRIVE = "redrive"
     #: An operator set or removed a policy override of a stage.
     POLICY = "policy"
     #: A command was refused. A redelivery gets the same answer.
@@ -165,3 +167,5 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dead_letters: DeadLetters | None = None
     #: Of a `resume` past held records, if dead letters are enabled.
     unstored: UnstoredDeadLetters | None = None
+    #: Of a `redrive` entry: the folder with the ids of its dead letters.
+    redriven: str | None = None

@@ -28,6 +28,7 @@ from arrester.controlplane.domain.events import (
     DeadLettersFailed,
     Event,
     RecordsDeadLettered,
+    RecordsRedriven,
     RetriesCounted,
 )
 from arrester.controlplane.domain.identity.uuids import commit_id
@@ -46,7 +47,10 @@ SNAPSHOT_AFTER = timedelta(days=1)
 _LOADS = 20
 
 #: Events that count for any run and change no task.
-_COUNTED = (*FAILED, RecordsDeadLettered, DeadLettersFailed, RetriesCounted)
+_COUNTED = (
+    *(*FAILED, RecordsDeadLettered, DeadLettersFailed),
+    *(RecordsRedriven, RetriesCounted),
+)
 
 
 class Superseded(ArresterError):

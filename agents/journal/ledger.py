@@ -89,6 +89,8 @@ class Ledger(msgspec.Struct, kw_only=True):
     pending_dead_letters: dict[str, DeadLetters] = {}
     #: Skipped held records without stored dead letters, by the name of the dead letters.
     unstored_dead_letters: dict[str, UnstoredDeadLetters] = {}
+    #: The folders with the ids of redriven dead letters.
+    redriven: list[str] = []
 
     def __post_init__(self) -> None:
         if self.open_chunk is not None:
@@ -168,6 +170,8 @@ class Ledger(msgspec.Struct, kw_only=True):
         if entry.dead_letters is not None:
             self.pending_dead_letters[entry.dead_letters.name] = entry.dead_letters
             self._mark_stored(entry.dead_letters.name)
+        if entry.redriven is not None:
+            self.redriven.append(entry.redriven)
         if entry.unstored is not None:
             self.unstored_dead_letters[entry.unstored.name] = entry.unstored
         match entry.kind:

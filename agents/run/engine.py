@@ -25,6 +25,7 @@ from arrester.agents.run.policy_snapshot import describe_pipeline
 from arrester.agents.run.processor_factory import ProcessorFactory
 from arrester.agents.run.publisher import Publisher
 from arrester.agents.run.query import check_source, progress_of
+from arrester.agents.run.redrive import Redrive
 from arrester.agents.run.skip_dead_letters import SkipDeadLetters
 from arrester.agents.run.termination import death_of, ending_entry, superseded
 from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
@@ -109,6 +110,15 @@ class Engine:
             held_store=self.processor.held_store,
             queue=self.processor.dead_letters,
             event_factory=self.event_factory,
+            jobs=self.processor.jobs,
+        )
+        self.redrive = Redrive(
+            pipeline=self.pipeline,
+            journal=self.journal,
+            held_store=self.processor.held_store,
+            limits=self.processor.committer.limits,
+            event_factory=self.event_factory,
+            files=self.files,
             jobs=self.processor.jobs,
         )
         self.commands = CommandHandler(

@@ -9,20 +9,30 @@ from collections.abc import Callable
 from functools import partial
 from uuid import UUID
 
+from pyspark.sql import DataFrame
+
 from arrester.agents.config import AgentConfig
 from arrester.agents.definition.pipeline import Pipeline, Trigger
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.run.engine import Engine
 from arrester.agents.run.query_loop import QueryLoop
+from arrester.agents.run.redrive import log_result
 from arrester.agents.run.run_lock import RunLock, refuse_inside
 from arrester.agents.run.source_retries import SourceRetries
-from arrester.agents.runtime.thread_protocol import Outbox, PolicyCommand, TaskCommand, ThreadDeath
+from arrester.agents.runtime.thread_protocol import (
+    Outbox,
+    PolicyCommand,
+    Redriven,
+    TaskCommand,
+    ThreadDeath,
+)
 from arrester.agents.runtime.uncaught_handler import UNCAUGHT_DEFAULT
 from arrester.agents.spark.job_description import HELD_RECORDS
 from arrester.agents.spark.jvm.versions import require_supported
 from arrester.agents.stop_signal import StopRequested, StopSignal
 from arrester.controlplane.domain.error_policy.policy import StageKind
+from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.state.states import TaskState, TaskStatus, ThreadStatus
 from arrester.controlplane.domain.state.transitions import Transition, thread_transition
 from arrester.controlplane.domain.wire.codec import InProgress
@@ -267,6 +277,23 @@ class PipelineThread:
             except BaseException as exc:
                 self._stop_signal.record(exc)
                 return CommandAnswer(applied=False, reason=f"{self.pipeline.name} ends: {exc}")
+
+    def redrive(self, dead_letters: DataFrame, *, actor: str | None, reason: str) -> Redriven:
+        """Process dead letters once more; see `Agent.redrive`."""
+        refuse_inside("redrive()")
+        with self._engine.redrive.select(dead_letters) as selected, self._lock:
+            if not self.is_running or self._stop_signal.is_requested:
+                raise InvalidValue("pipeline", self.pipeline_name, "a pipeline that is running")
+            try:
+                self._engine.redrive.commit(selected, actor=actor, reason=reason)
+            except InvalidValue:
+                raise
+            except BaseException as exc:
+                self._stop_signal.record(exc)
+                raise
+            self._query_loop.command_applied()
+        log_result(self.pipeline_name, selected.result)
+        return selected.result
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────
 

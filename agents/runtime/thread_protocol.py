@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from arrester.agents.journal.ledger import CommandAnswer
@@ -12,6 +12,9 @@ from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import Event, Failure, ResumeHow, Run, StageAnswer
 from arrester.controlplane.domain.state.states import TaskState, ThreadStatus
 from arrester.controlplane.domain.wire.codec import InProgress
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,28 @@ class ThreadDeath:
     superseded: bool = False
     #: The query finished (`availableNow`) without a failure.
     finished: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvalidDeadLetter:
+    """A dead letter that was not redriven, and why."""
+
+    id: str | None
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redriven:
+    """The result of a redrive."""
+
+    #: The records that are processed once more.
+    redriven: int
+    #: Dead letters that an earlier redrive has taken; they are not taken again.
+    taken_before: int
+    #: Dead letters whose row does not fit the source.
+    invalid: int
+    #: The first of these.
+    examples: tuple[InvalidDeadLetter, ...]
 
 
 class Outbox(Protocol):
@@ -140,6 +165,10 @@ class Thread(Protocol):
 
     def apply(self, command: TaskCommand | PolicyCommand) -> CommandAnswer:
         """Apply or refuse a command; the answer is an event of the thread."""
+        ...
+
+    def redrive(self, dead_letters: DataFrame, *, actor: str | None, reason: str) -> Redriven:
+        """Process dead letters once more."""
         ...
 
     def answer_to(self, command: UUID) -> CommandAnswer | None:

@@ -29,6 +29,7 @@ from arrester.controlplane.domain.events import (
     RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
+    RecordsRedriven,
     ResumeHow,
     RetriesCounted,
     StageAnswer,
@@ -97,6 +98,9 @@ def _of_records(data: EventData) -> str:
             return f"{shares} → {data.response}: {cause(data.failure)}"
         case RecordsDeadLettered():
             return f"{data.count:,} to {data.place}{_by(data.actor, data.reason)}"
+        case RecordsRedriven():
+            span = f"{at(data.first_position)} to {at(data.last_position)}"
+            return f"{data.count:,} dead letters, {span}{_by(data.actor, data.reason)}"
         case DeadLettersFailed():
             return f"{data.failures:,} failed writes to {data.place}, {data.waiting:,} waiting"
         case RecordsHeld():

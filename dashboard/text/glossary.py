@@ -19,6 +19,7 @@ TERMS = {
     "APPLIED, REFUSED, EXPIRED or CANCELLED.",
     "counted only": "A failure that is in the counters, without its record and trace.",
     "dead letter": "A skipped record, stored with its error for later use.",
+    "redrive": "Process dead letters once more, mended or not.",
     "dismissed task": "A stopped task that a person hides because no run processes it; not counted "
     "until an agent reports it.",
     "drain": "Move the waiting batches of a stream from Redis into the log and the views.",

@@ -5,10 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from arrester.agents.journal.ledger import CommandAnswer
-from arrester.agents.runtime.thread_protocol import Outbox, PolicyCommand, TaskCommand, ThreadDeath
+from arrester.agents.runtime.thread_protocol import (
+    Outbox,
+    PolicyCommand,
+    Redriven,
+    TaskCommand,
+    ThreadDeath,
+)
 from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandRefused,
@@ -163,6 +170,9 @@ class FakeThread:
 
     def report(self) -> None:
         self.reports += 1
+
+    def redrive(self, dead_letters: Any, *, actor: str | None, reason: str) -> Redriven:
+        raise NotImplementedError
 
     def answer_to(self, command: UUID) -> CommandAnswer | None:
         return self.journal.get(command)

@@ -66,6 +66,7 @@ from arrester.controlplane.domain.events.records import (
     RecordEvent,
     RecordFailed,
     RecordsDeadLettered,
+    RecordsRedriven,
     RetriesCounted,
 )
 from arrester.controlplane.domain.events.tasks import (
@@ -103,10 +104,10 @@ __all__ = [
     "InstanceStarted", "InstanceStopped", "InstanceStopping", "LogEvent", "Moment", "NoteAdded",
     "OutageFound", "PipelineDescribed", "PolicyChanged", "Position", "QuarantineDismissed",
     "QuarantineRequeued", "RecordEvent", "RecordFailed", "RecordsDeadLettered", "RecordsHeld",
-    "Response", "ResumeHow", "RetriesCounted", "Rollout", "Run", "StageAnswer", "StageCommanded",
-    "StageDescribed", "StateReported", "StoredEvent", "TaskDied", "TaskDismissed", "TaskEvent",
-    "TaskMove", "TaskPaused", "TaskReported", "TaskRestarted", "TaskResumed", "ThreadDied",
-    "ThreadEvent", "ThreadReplaced", "ThreadStarted",
+    "RecordsRedriven", "Response", "ResumeHow", "RetriesCounted", "Rollout", "Run", "StageAnswer",
+    "StageCommanded", "StageDescribed", "StateReported", "StoredEvent", "TaskDied", "TaskDismissed",
+    "TaskEvent", "TaskMove", "TaskPaused", "TaskReported", "TaskRestarted", "TaskResumed",
+    "ThreadDied", "ThreadEvent", "ThreadReplaced", "ThreadStarted",
 ]  # fmt: skip
 
 

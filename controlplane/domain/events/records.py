@@ -99,8 +99,24 @@ class DeadLettersFailed(Data, frozen=True, kw_only=True, tag=True):
     failure: Failure
 
 
+class RecordsRedriven(Data, frozen=True, kw_only=True, tag=True):
+    """Dead letters of a task are held, to be processed again."""
+
+    task: str | None
+    count: Count
+    first_position: Position | None
+    last_position: Position | None
+    actor: str | None = None
+    reason: str | None = None
+
+
 RecordEvent = (
-    RecordFailed | FailuresCounted | RetriesCounted | RecordsDeadLettered | DeadLettersFailed
+    RecordFailed
+    | FailuresCounted
+    | RetriesCounted
+    | RecordsDeadLettered
+    | DeadLettersFailed
+    | RecordsRedriven
 )
 #: The events that count failed records.
 FAILED = (RecordFailed, FailuresCounted)

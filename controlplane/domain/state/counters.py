@@ -13,14 +13,15 @@ from arrester.controlplane.domain.events import (
     FailuresCounted,
     RecordFailed,
     RecordsDeadLettered,
+    RecordsRedriven,
     Response,
     RetriesCounted,
 )
 from arrester.controlplane.domain.state.states import GroupState, TaskState, TaskStatus
 
-#: Events of a task that only add to its counters.
-CountedEvent = RetriesCounted | RecordsDeadLettered | DeadLettersFailed
-COUNTED = (RetriesCounted, RecordsDeadLettered, DeadLettersFailed)
+#: Events of a task that change nothing but its counters.
+CountedEvent = RetriesCounted | RecordsDeadLettered | DeadLettersFailed | RecordsRedriven
+COUNTED = (RetriesCounted, RecordsDeadLettered, DeadLettersFailed, RecordsRedriven)
 #: The number of further classes that are kept per condition.
 MAX_CLASSES = 20
 
@@ -110,6 +111,8 @@ class TaskSums:
                 self._dead_letters += event.count
             case DeadLettersFailed():
                 self._dead_letters_failed += event.failures
+            case RecordsRedriven():
+                pass
 
     def set_run(self, epoch: int) -> None:
         """Set the run of the events, unless it is an older one.

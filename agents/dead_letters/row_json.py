@@ -1,0 +1,128 @@
+"""The row of a dead letter: a source row as JSON, and back."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+#: Spark's default formats cut times to milliseconds.
+_TIME_FORMATS: Final = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_OPTIONS: Final = {"ignoreNullFields": "false", **_TIME_FORMATS}
+#: Of `parsed`: the row, and why it does not fit the source; NULL if it fits.
+PARSED_ROW, PROBLEM = "row", "problem"
+_CORRUPT: Final = "__arrester_corrupt"
+#: At most this many wrong fields are named.
+_NAMED: Final = 3
+
+
+def as_json(row: str) -> str:
+    """Return, as SQL, the JSON of a struct: NULL fields are included, times have microseconds."""
+    options = ", ".join(f"'{name}', '{_quoted(value)}'" for name, value in _OPTIONS.items())
+    return f"to_json({row}, map({options}))"
+
+
+def _quoted(value: str) -> str:
+    return value.replace("'", r"\'")
+
+
+def unsupported_columns(schema: T.StructType) -> list[str]:
+    """Return the columns that Spark writes as JSON and cannot read back: maps without text keys."""
+    return [
+        f"{field.name} {field.dataType.simpleString()}"
+        for field in schema.fields
+        if _has_other_keys(field.dataType)
+    ]
+
+
+def _has_other_keys(kind: T.DataType) -> bool:
+    if isinstance(kind, T.StructType):
+        return any(_has_other_keys(field.dataType) for field in kind.fields)
+    if isinstance(kind, T.ArrayType):
+        return _has_other_keys(kind.elementType)
+    if isinstance(kind, T.MapType):
+        return not isinstance(kind.keyType, T.StringType) or _has_other_keys(kind.valueType)
+    return False
+
+
+def parsed(text: Column, schema: T.StructType) -> Column:
+    """Return a struct of the row in a JSON text, and why it does not fit the columns of `schema`.
+
+    Each field of the schema must be there, and no other: a misspelt or redacted field would become
+    NULL unnoticed.
+    """
+    fields = T.StructType([*schema.fields, T.StructField(_CORRUPT, T.StringType())])
+    read = F.from_json(text, fields, {"columnNameOfCorruptRecord": _CORRUPT})
+    wrong = _wrong_fields(text, schema, "")
+    names = F.array_join(F.slice(wrong, 1, _NAMED), ", ")
+    problem = (
+        F.when(text.isNull(), "the row is NULL")
+        .when(_members(text).isNull(), "the row is not a JSON object")
+        .when(F.size(wrong) > 0, names)
+        .when(read[_CORRUPT].isNotNull(), _unread(text, read, schema))
+    )
+    row = F.struct(*[read[name].alias(name) for name in schema.names])
+    return F.struct(row.alias(PARSED_ROW), problem.alias(PROBLEM))
+
+
+def _members(text: Column) -> Column:
+    """Return the members of a JSON object, each as JSON; NULL if it is no object."""
+    return F.from_json(text, T.MapType(T.StringType(), T.StringType()))
+
+
+def _unread(text: Column, read: Column, schema: T.StructType) -> Column:
+    """Return which columns have a value of another type."""
+    members = _members(text)
+    unread = [
+        F.when(
+            members[field.name].isNotNull() & read[field.name].isNull(),
+            f"{field.name} is not {field.dataType.simpleString()}",
+        )
+        for field in schema.fields
+    ]
+    names = F.array_join(F.array_compact(F.array(*unread)), ", ")
+    return F.when(names != "", names).otherwise("a nested value has another type")
+
+
+def _wrong_fields(text: Column, kind: T.DataType, path: str) -> Column:
+    """Return the fields of a JSON text that are missing or unknown, as an array of sentences."""
+    if isinstance(kind, T.StructType):
+        members = _members(text)
+        names = F.array(*[F.lit(name) for name in kind.names])
+        keys = F.map_keys(members)
+        missing = F.transform(
+            F.array_except(names, keys),
+            lambda name: F.concat(F.lit(path), name, F.lit(" is missing")),
+        )
+        unknown = F.transform(
+            F.array_except(keys, names),
+            lambda name: F.concat(F.lit(path), name, F.lit(" is not a field of the source")),
+        )
+        inner = [
+            _wrong_fields(members[field.name], field.dataType, f"{path}{field.name}.")
+            for field in kind.fields
+            if _has_struct(field.dataType)
+        ]
+        found = reduce(F.concat, [missing, unknown, *inner])
+        return F.when(members.isNotNull(), found).otherwise(F.array().cast("array<string>"))
+    if isinstance(kind, T.ArrayType):
+        values, inner_kind = F.from_json(text, T.ArrayType(T.StringType())), kind.elementType
+    else:
+        assert isinstance(kind, T.MapType)
+        values, inner_kind = F.map_values(_members(text)), kind.valueType
+    nested = F.flatten(F.transform(values, lambda value: _wrong_fields(value, inner_kind, path)))
+    return F.coalesce(nested, F.array().cast("array<string>"))
+
+
+def _has_struct(kind: T.DataType) -> bool:
+    if isinstance(kind, T.ArrayType):
+        return _has_struct(kind.elementType)
+    if isinstance(kind, T.MapType):
+        return _has_struct(kind.valueType)
+    return isinstance(kind, T.StructType)

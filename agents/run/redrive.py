@@ -1,0 +1,221 @@
+"""Process dead letters once more: they are held again, and run like other held records."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from arrester.agents.dead_letters.row_json import PARSED_ROW, PROBLEM, parsed, unsupported_columns
+from arrester.agents.decisions.event_factory import EventFactory
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.held.limits import HeldLimitExceeded, HeldLimits
+from arrester.agents.held.store import HeldStore
+from arrester.agents.journal.entries import Entry, EntryKind, HeldCount
+from arrester.agents.journal.journal import Journal
+from arrester.agents.journal.storage import Storage
+from arrester.agents.runtime.thread_protocol import InvalidDeadLetter, Redriven
+from arrester.agents.spark.job_description import JobDescription
+from arrester.agents.spark.local_checkpoint import releasing
+from arrester.agents.worker.columns import POSITION, ROW, TASK
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import EventData, RecordsHeld, RecordsRedriven
+from arrester.controlplane.domain.python_versions import UTC
+
+_log = logging.getLogger("arrester.thread")
+
+#: The ids of redriven dead letters, one folder for each redrive. They are kept.
+_FOLDER: Final = "arrester/redriven"
+#: The columns of dead letters that are used, with their types.
+_TYPES: Final = {
+    "id": T.StringType(),
+    "checkpoint": T.StringType(),
+    "task": T.StringType(),
+    "position": T.LongType(),
+    "row": T.StringType(),
+    "at": T.TimestampType(),
+}
+_IDS: Final = "id string, at timestamp"
+#: The invalid dead letters that are named.
+_EXAMPLES: Final = 10
+_SENT, _CONTENT, _PARSED = "__arrester_sent", "__arrester_content", "__arrester_parsed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Selected:
+    """The dead letters to take, evaluated once."""
+
+    rows: DataFrame
+    result: Redriven
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redrive:
+    """The redrives of one run.
+
+    A dead letter is known by its id and the time of its decision: a later one of the same record,
+    which failed again, is another one.
+    """
+
+    pipeline: Pipeline
+    journal: Journal
+    held_store: HeldStore
+    limits: HeldLimits
+    event_factory: EventFactory
+    #: The checkpoint's folder.
+    files: Storage
+    jobs: JobDescription
+    #: One redrive at a time: the next one must know what this one has taken.
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def select(self, dead_letters: DataFrame) -> Iterator[_Selected]:
+        """Yield what is taken, without the run lock: micro-batches continue.
+
+        Raises InvalidValue for a frame without the columns of dead letters, or with dead letters of
+        another checkpoint, and for a source whose rows cannot be read from JSON.
+        """
+        self._check_columns(dead_letters)
+        with self.lock, releasing() as checkpoints:
+            newest = checkpoints.add(self._with_problems(self._newest(dead_letters)))
+            self._check_owner(newest)
+            is_new = ~F.coalesce(F.col("at") <= F.col(_SENT), F.lit(False))
+            is_valid = is_new & F.col(_PARSED)[PROBLEM].isNull()
+            redriven, before = newest.agg(F.count_if(is_valid), F.count_if(~is_new)).collect()[0]
+            invalid = newest.where(is_new & ~is_valid).select("id", f"{_PARSED}.{PROBLEM}")
+            examples = invalid.limit(_EXAMPLES).collect()
+            result = Redriven(
+                redriven=redriven,
+                taken_before=before,
+                invalid=invalid.count() if examples else 0,
+                examples=tuple(
+                    InvalidDeadLetter(id=row["id"], problem=row[PROBLEM]) for row in examples
+                ),
+            )
+            rows = newest.where(is_valid).select(
+                *(F.col("task").alias(TASK), F.col("position").alias(POSITION)),
+                *(F.col(_PARSED)[PARSED_ROW].alias(ROW), "id", "at"),
+            )
+            yield _Selected(rows=rows, result=result)
+
+    def commit(self, selected: _Selected, *, actor: str | None, reason: str) -> None:
+        """Hold the rows again, as one journal entry. The caller holds the run lock.
+
+        Raises InvalidValue if a limit of held records would be exceeded.
+        """
+        if not selected.result.redriven:
+            return
+        self.journal.check_owned()
+        self._delete_unnamed()
+        at, order = datetime.now(UTC), self.journal.next_number
+        with self.jobs.of_held_records():
+            name, counts = self.held_store.save_again(selected.rows, order=order)
+            self._check_limits(name, counts)
+            folder = f"{order:020d}-{uuid.uuid4().hex[:8]}"
+            ids = self.held_store.saved(name).select("id", "at")
+            ids.coalesce(1).write.parquet(f"{self.files.root}/{_FOLDER}/{folder}")
+        events = [*self._events(counts, actor=actor, reason=reason)]
+        self.journal.append(
+            Entry(
+                kind=EntryKind.REDRIVE,
+                at=at,
+                epoch=self.event_factory.run.epoch,
+                events=tuple(self.event_factory.event(each, at) for each in events),
+                row_folder=name,
+                held=tuple(counts),
+                redriven=folder,
+            )
+        )
+
+    def _delete_unnamed(self) -> None:
+        """Delete folders of ids that no entry names: a killed run left them."""
+        for name in set(self.files.names(_FOLDER)) - set(self.journal.ledger.redriven):
+            self.files.delete(f"{_FOLDER}/{name}")
+
+    def _check_columns(self, dead_letters: DataFrame) -> None:
+        if dead_letters.isStreaming:
+            raise InvalidValue("dead_letters", "a stream", "a static DataFrame of dead letters")
+        missing = [name for name in _TYPES if name not in dead_letters.columns]
+        if missing:
+            allowed = f"a DataFrame with the columns {', '.join(_TYPES)} of dead letters"
+            raise InvalidValue("dead_letters", f"without {', '.join(missing)}", allowed)
+        wrong = unsupported_columns(self.pipeline.source.schema)
+        if wrong:
+            allowed = "columns without maps whose keys are no texts: these cannot be read from JSON"
+            raise InvalidValue("source", ", ".join(wrong), allowed)
+
+    def _newest(self, dead_letters: DataFrame) -> DataFrame:
+        """Return the newest dead letter of each record, with the time until which it was taken."""
+        columns = [F.col(name).cast(kind).alias(name) for name, kind in _TYPES.items()]
+        content = F.struct("checkpoint", "task", "position", "row")
+        by_id = dead_letters.select(*columns).groupBy("id")
+        newest = by_id.agg(F.max("at").alias("at"), F.max_by(content, "at").alias(_CONTENT))
+        sent = self._taken().groupBy("id").agg(F.max("at").alias(_SENT))
+        return newest.join(sent, "id", "left").select("id", "at", _SENT, f"{_CONTENT}.*")
+
+    def _taken(self) -> DataFrame:
+        spark = self.held_store.spark
+        paths = [f"{self.files.root}/{_FOLDER}/{name}" for name in self.journal.ledger.redriven]
+        if not paths:
+            return spark.createDataFrame([], _IDS)
+        return spark.read.schema(_IDS).parquet(*paths)
+
+    def _with_problems(self, dead_letters: DataFrame) -> DataFrame:
+        row = parsed(F.col("row"), self.pipeline.source.schema)
+        return dead_letters.withColumn(_PARSED, row).drop("row")
+
+    def _check_owner(self, dead_letters: DataFrame) -> None:
+        """Raise InvalidValue for dead letters that are not of this checkpoint."""
+        own = self.journal.ledger.checkpoint
+        others = dead_letters.where(~F.col("checkpoint").eqNullSafe(own) | F.col("id").isNull())
+        counted = others.groupBy("checkpoint").count().limit(3).collect()
+        if counted:
+            found = ", ".join(f"{row['count']} of {row['checkpoint']}" for row in counted)
+            allowed = f"dead letters with an id, of the checkpoint {own} of {self.pipeline.name!r}"
+            raise InvalidValue("dead_letters", found, allowed)
+
+    def _check_limits(self, name: str, counts: list[HeldCount]) -> None:
+        try:
+            self.limits.check(self.journal.ledger, name, counts)
+        except HeldLimitExceeded as exc:
+            self.journal.delete_rows(name)
+            raise InvalidValue("dead_letters", str(exc), "fewer records at a time") from exc
+
+    def _events(
+        self, counts: list[HeldCount], *, actor: str | None, reason: str
+    ) -> Iterator[EventData]:
+        ledger = self.journal.ledger
+        for each in counts:
+            yield RecordsRedriven(
+                task=each.task,
+                count=each.count,
+                first_position=each.first,
+                last_position=each.last,
+                actor=actor,
+                reason=reason,
+            )
+            yield RecordsHeld(task=each.task, held=ledger.task(each.task).held + each.count)
+
+
+def log_result(pipeline: str, result: Redriven) -> None:
+    """Log what was redriven, and an example of what was not."""
+    _log.info(
+        "pipeline %r: %s dead letters are processed once more; an earlier redrive has taken %s",
+        *(pipeline, result.redriven, result.taken_before),
+    )
+    if result.invalid:
+        first = result.examples[0]
+        _log.warning(
+            "pipeline %r: %s dead letters do not fit the source and were not redriven, such as %s: "
+            "%s",
+            *(pipeline, result.invalid, first.id, first.problem),
+        )

@@ -1,0 +1,242 @@
+"""Dead letters that are processed once more: mended or not, in order, exactly once."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from arrester.agents import Agent
+from arrester.agents.handlers import LogAndContinue, LogAndPause
+from arrester.agents.journal.journal import Journal
+from arrester.agents.runtime.thread_protocol import Redriven, TaskCommand
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import (
+    RecordFailed,
+    RecordsDeadLettered,
+    RecordsRedriven,
+    ResumeHow,
+)
+from tests.agents.pipeline_bench import Bench, read_sink, server_state, sink_to, write_batch
+from tests.agents.run.test_pause_and_resume import refusing_bad
+from tests.patience import wait_until
+from tests.services import REPOSITORY
+
+pytestmark = pytest.mark.spark
+
+ROWS = [("a", 0, "x"), ("a", 1, "bad"), ("b", 0, "bad"), ("a", 2, "bad"), ("a", 3, "x")]
+
+
+@pytest.fixture
+def repaired(bench: Bench) -> Path:
+    return bench.folder / "repaired"
+
+
+def dead_letters(bench: Bench) -> DataFrame:
+    """Return all complete dead letters, as the docs read them."""
+    folder = bench.folder / "dlq"
+    complete = [str(mark.parent) for mark in folder.glob("day=*/*/_SUCCESS")]
+    return bench.spark.read.option("basePath", str(folder)).parquet(*complete)
+
+
+def skipped(bench: Bench, repaired: Path, *rows: tuple[str, int, str], **keys: Any) -> Any:
+    """Return a running thread that has dead-lettered the bad ones of some rows."""
+    thread = bench.start(bench.checking(refusing_bad(repaired), LogAndContinue()), **keys)
+    bench.add(*(rows or ROWS))
+    bench.wait_for_input()
+    return thread
+
+
+def redrive(thread: Any, frame: DataFrame) -> Redriven:
+    result: Redriven = thread.redrive(frame, actor="ana", reason="mended")
+    return result
+
+
+def mended(frame: DataFrame) -> DataFrame:
+    return frame.withColumn("row", F.regexp_replace("row", '"bad"', '"good"'))
+
+
+def test_mended_dead_letters_are_processed_once_in_order(bench: Bench, repaired: Path) -> None:
+    thread = skipped(bench, repaired)
+    assert bench.positions("a") == [0, 3]
+
+    found = redrive(thread, mended(dead_letters(bench)))
+
+    assert (found.redriven, found.taken_before, found.invalid) == (3, 0, 0)
+    wait_until(lambda: len(bench.written()) == 5, what="the redriven records")
+    # The same dead letters again: nothing happens.
+    again = redrive(thread, dead_letters(bench))
+    assert (again.redriven, again.taken_before) == (0, 3)
+    bench.add(("a", 4, "x"))
+    bench.wait_for_input()
+    assert bench.positions("a") == [0, 3, 1, 2, 4]
+    assert bench.positions("b") == [0]
+    bench.stop()
+    reported = {each.task: each for each in bench.outbox.of(RecordsRedriven)}
+    assert {key: each.count for key, each in reported.items()} == {"a": 2, "b": 1}
+    assert (reported["a"].first_position, reported["a"].last_position) == (1, 2)
+    assert (reported["a"].actor, reported["a"].reason) == ("ana", "mended")
+    tasks = server_state(bench.outbox.events).tasks.values()
+    assert [task.held for task in tasks] == [0, 0]
+
+
+def test_a_record_that_fails_again_is_a_newer_dead_letter(bench: Bench, repaired: Path) -> None:
+    thread = skipped(bench, repaired)
+    assert redrive(thread, dead_letters(bench)).redriven == 3
+    wait_until(lambda: len(bench.dead_letters()) == 6, what="newer dead letters")
+    by_id: dict[str, list[Any]] = {}
+    for each in bench.dead_letters():
+        by_id.setdefault(each["id"], []).append(each["at"])
+    assert [len(set(times)) for times in by_id.values()] == [2, 2, 2]
+    repaired.touch()
+
+    # All of them: the newest of each record counts.
+    found = redrive(thread, dead_letters(bench))
+
+    assert (found.redriven, found.taken_before) == (3, 0)
+    wait_until(lambda: len(bench.written()) == 5, what="the redriven records")
+    bench.stop()
+    assert sorted(bench.written()) == sorted((task, position) for task, position, _ in ROWS)
+    assert len(bench.dead_letters()) == 6
+    assert sum(each.count for each in bench.outbox.of(RecordsDeadLettered)) == 6
+
+
+def test_a_redriven_record_may_stop_its_task(bench: Bench, repaired: Path) -> None:
+    thread = skipped(bench, repaired)
+    bench.stop()
+    thread = bench.start(bench.checking(refusing_bad(repaired), LogAndPause()))
+
+    assert redrive(thread, dead_letters(bench)).redriven == 3
+
+    wait_until(lambda: len(thread.paused_tasks()) == 2, what="both tasks PAUSED")
+    bench.add(("a", 4, "x"), ("c", 0, "x"))
+    bench.wait_for_input()
+    assert bench.positions("a") == [0, 3]
+    assert {state.id.key: (state.position, state.held) for state in thread.paused_tasks()} == {
+        "a": (1, 3),
+        "b": (0, 1),
+    }
+    repaired.touch()
+    for key in "ab":
+        assert thread.apply(TaskCommand(key, how=ResumeHow.RETRY)).applied
+    wait_until(lambda: bench.positions("a") == [0, 3, 1, 2, 4], what="held rows")
+    wait_until(lambda: bench.positions("b") == [0])
+    assert len(bench.outbox.of(RecordFailed)) == 5
+
+
+def test_redriven_records_of_a_paused_task_wait(bench: Bench, repaired: Path) -> None:
+    thread = skipped(bench, repaired)
+    assert thread.apply(TaskCommand("a", how=None, actor="ana")).applied
+    bench.add(("a", 4, "x"))
+    bench.wait_for_input()
+
+    assert redrive(thread, mended(dead_letters(bench))).redriven == 3
+
+    wait_until(lambda: bench.positions("b") == [0], what="the running task")
+    assert bench.positions("a") == [0, 3]
+    assert thread.apply(TaskCommand("a", how=ResumeHow.RETRY)).applied
+    # Behind the records that it held before.
+    wait_until(lambda: bench.positions("a") == [0, 3, 4, 1, 2], what="held rows")
+
+
+def test_what_does_not_fit_is_named_and_the_rest_goes_on(bench: Bench, repaired: Path) -> None:
+    thread = skipped(bench, repaired)
+    wrong = F.when(F.col("task") == "b", F.regexp_replace("row", '"value"', '"val"'))
+
+    found = redrive(thread, dead_letters(bench).withColumn("row", F.coalesce(wrong, "row")))
+
+    assert (found.redriven, found.invalid) == (2, 1)
+    [example] = found.examples
+    assert example.problem == "value is missing, val is not a field of the source"
+    assert example.id in {each["id"] for each in bench.dead_letters() if each["task"] == "b"}
+    # It is not taken: a correct one is, later.
+    assert redrive(thread, dead_letters(bench)).redriven >= 1
+
+
+def test_other_frames_are_refused(bench: Bench, repaired: Path) -> None:
+    thread = skipped(bench, repaired)
+    frame = dead_letters(bench)
+    for other, message in (
+        (frame.drop("row"), "without row"),
+        (frame.withColumn("checkpoint", F.lit("another")), "3 of another"),
+        (frame.withColumn("id", F.lit(None)), "with an id"),
+    ):
+        with pytest.raises(InvalidValue, match=message):
+            redrive(thread, other)
+    assert thread.is_running
+    assert bench.outbox.of(RecordsRedriven) == []
+
+
+def test_a_limit_of_held_records_refuses_a_redrive(bench: Bench, repaired: Path) -> None:
+    thread = skipped(bench, repaired, held_records_limit=2)
+    with pytest.raises(InvalidValue, match=r"held\.records\.limit"):
+        redrive(thread, dead_letters(bench))
+    assert thread.is_running
+    assert list((Path(bench.checkpoint) / "arrester" / "held").glob("*")) == []
+    assert redrive(thread, dead_letters(bench).where("task = 'b'")).redriven == 1
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_run_that_ends_around_its_entry_redrives_once(
+    bench: Bench, repaired: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread = skipped(bench, repaired)
+    append = Journal.append
+
+    def ends(self: Journal, entry: Any) -> Any:
+        if entry.kind == "redrive":
+            if moment == "after":
+                append(self, entry)
+            raise OSError("the disk is gone")
+        return append(self, entry)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "append", ends)
+        with pytest.raises(OSError, match="gone"):
+            redrive(thread, mended(dead_letters(bench)))
+        wait_until(lambda: bool(bench.deaths), what="the end of the run")
+    thread = bench.start(bench.checking(refusing_bad(repaired), LogAndContinue()))
+
+    found = redrive(thread, mended(dead_letters(bench)))
+
+    assert (found.redriven, found.taken_before) == ((3, 0) if moment == "before" else (0, 3))
+    wait_until(lambda: len(bench.written()) >= 5, what="the redriven records")
+    bench.stop()
+    assert sorted(bench.written()) == sorted((task, position) for task, position, _ in ROWS)
+    assert len({json.dumps(row) for row in map(list, bench.written())}) == 5
+
+
+def test_the_code_of_the_how_to(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (REPOSITORY / "docs" / "how-to" / "redrive-dead-letters.md").read_text()
+    [code] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.setenv("ARRESTER_SPOOL", str(bench.folder / "spool"))
+    schema = "origin STRING, number LONG, dep_delay STRING"
+    rows = [
+        {"origin": "JFK", "number": 1, "dep_delay": "2"},
+        {"origin": "JFK", "number": 2, "dep_delay": "NA"},
+    ]
+    write_batch(bench.folder / "in", 1, rows)
+    source = bench.spark.readStream.schema(schema).json(str(bench.folder / "in"))
+    folder = str(bench.folder / "dlq")
+    errors = {"errors.dlq.enable": True, "errors.dlq.path": folder}
+    with Agent(bench.spark, application="flights", errors=errors) as agent:
+        pipeline = agent.pipeline("delays", source, task="origin", position="number")
+        delay = F.col("dep_delay").cast("int")
+        parsed = pipeline.deserialize("delay", delay, on_error=LogAndContinue())
+        parsed.write(sink_to(bench.folder / "out")).start(bench.checkpoint)
+        wait_until(lambda: len(bench.dead_letters()) == 1, what="the dead letter")
+        code = code.replace('"/data/dlq"', repr(folder))
+        exec(code, {"spark": bench.spark, "agent": agent})
+        assert "1 redriven, 0 before, 0 invalid" in capsys.readouterr().out
+        wait_until(lambda: len(read_sink(bench.folder / "out")) == 2, what="the mended record")
+    assert [(row["number"], row.get("delay")) for _, row in read_sink(bench.folder / "out")] == [
+        (1, 2),
+        (2, None),
+    ]
