@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -41,19 +42,35 @@ def list_tokens(session: Session) -> None:
 
 @token.command()
 @click.argument("name")
+@click.option(
+    "--application",
+    "applications",
+    multiple=True,
+    help="The token may see and act on this application only; may be repeated.",
+)
 @click.option("--scope", type=click.Choice(SCOPES), default="read", show_default=True)
 @click.option(
     "--days", type=click.IntRange(1, DAYS_MAX), default=90, show_default=True, help="Until it ends."
 )
 @click.option("--never-expires", is_flag=True, help="Without an end; admins only.")
 @with_session
-def create(session: Session, *, name: str, scope: str, days: int, never_expires: bool) -> None:
+def create(
+    session: Session,
+    *,
+    name: str,
+    scope: str,
+    days: int,
+    never_expires: bool,
+    applications: Sequence[str],
+) -> None:
     """Create a token of the own account, and print it once."""
     body: dict[str, Any] = {
         "name": name,
         "scope": scope,
         "days": None if never_expires else days,
     }
+    if applications:
+        body["applications"] = list(applications)
     try:
         # Without an id, a repetition could create a second one.
         created = session.client.post("tokens", body, repeat=False)

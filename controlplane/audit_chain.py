@@ -19,7 +19,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import QuerySet
 
-from arrester.controlplane import signing
+from arrester.controlplane import access, signing
 from arrester.controlplane.domain.events import Event, StoredEvent
 from arrester.controlplane.models import AuditEntry
 
@@ -123,6 +123,7 @@ def _of_event(stored: StoredEvent) -> NewEntry:
     )
 
 
+@access.lifted()
 @transaction.atomic
 def append_all(entries: Sequence[NewEntry]) -> None:
     """Add acts to the audit in order; the lock lasts until the end of the transaction."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.identity.names import check_name
 from arrester.controlplane.roles import Role
 
 POSTGRES_SCHEMES = ("postgresql", "postgres")
@@ -37,6 +39,8 @@ class SignOn:
     #: The claim that gives the role, and its values by role.
     claim: str
     roles: tuple[tuple[Role, str], ...]
+    #: Its values by role and application.
+    application_roles: tuple[tuple[Role, str, str], ...] = ()
 
     def __repr__(self) -> str:
         return f"SignOn(issuer={self.issuer!r})"
@@ -152,17 +156,37 @@ def _sign_on(variables: Mapping[str, str]) -> SignOn | None:
         if not given[name]:
             raise InvalidSetting(name, "", allowed)
     roles = _list(variables, "ARRESTER_OIDC_ROLES", DEFAULT_OIDC_ROLES)
-    pairs = [each.partition("=")[::2] for each in roles]
-    if not pairs or not all(role in list(Role) and value for role, value in pairs):
-        allowed = "viewer=VALUE, operator=VALUE and admin=VALUE, separated by commas"
+    found = [_mapped_role(each) for each in roles]
+    if not found or None in found:
+        allowed = (
+            "viewer=VALUE, operator=VALUE and admin=VALUE, also of one application, as in"
+            " operator@movies=VALUE, separated by commas"
+        )
         raise InvalidSetting("ARRESTER_OIDC_ROLES", variables["ARRESTER_OIDC_ROLES"], allowed)
+    mapped = [each for each in found if each is not None]
     return SignOn(
         issuer=issuer,
         client_id=given["ARRESTER_OIDC_CLIENT_ID"],
         client_secret=given["ARRESTER_OIDC_CLIENT_SECRET"],
         claim=variables.get("ARRESTER_OIDC_CLAIM", "").strip() or "groups",
-        roles=tuple((Role(role), value) for role, value in pairs),
+        roles=tuple((role, value) for role, name, value in mapped if not name),
+        application_roles=tuple(each for each in mapped if each[1]),
     )
+
+
+def _mapped_role(text: str) -> tuple[Role, str, str] | None:
+    """Return role, application and value of `operator@movies=team-movies`; None: not allowed.
+
+    Without an application it is empty.
+    """
+    key, _, value = text.partition("=")
+    role, at, application = key.partition("@")
+    try:
+        if at:
+            check_name("application", application)
+    except InvalidValue:
+        return None
+    return (Role(role), application, value) if role in list(Role) and value else None
 
 
 def _secret(variables: Mapping[str, str], name: str) -> str | None:

@@ -16,6 +16,7 @@ import msgspec
 from django.conf import settings
 from django.contrib.auth.models import User
 
+from arrester.controlplane import access
 from arrester.controlplane.models import AuditEntry
 
 WINDOW = timedelta(minutes=15)
@@ -71,6 +72,7 @@ def address_is_known() -> bool:
     return bool(environment.proxies) or not environment.https
 
 
+@access.lifted()
 def locks(now: datetime) -> tuple[Lock, ...]:
     """Return the current locks, the longest last."""
     entries = AuditEntry.objects.filter(at__gt=now - WINDOW, act__in=list(LoginAct))

@@ -12,6 +12,11 @@ class Role(StrEnum):
     OPERATOR = "operator"
     ADMIN = "admin"
 
+    def includes(self, least: Role) -> bool:
+        """Return whether the role permits everything that `least` permits."""
+        roles = list(Role)
+        return roles.index(self) >= roles.index(least)
+
 
 class TokenScope(StrEnum):
     """What a REST token may do at most; the role of its account limits it further."""

@@ -26,6 +26,7 @@ from arrester.controlplane.domain.errors import (
     LockedOut,
     MalformedBatch,
     NotFound,
+    NotPermitted,
     NotVerified,
     RedisUnavailable,
     StartRefused,
@@ -42,6 +43,7 @@ STATUS_CODES: dict[type[ArresterError], int] = {
     LockedOut: 429,
     MalformedBatch: 400,
     NotFound: 404,
+    NotPermitted: 403,
     RedisUnavailable: 503,
     NotVerified: 409,
 }

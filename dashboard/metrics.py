@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from rest_framework.request import Request
 
 from arrester.controlplane import queries
-from arrester.dashboard.rest.base import RestView
+from arrester.dashboard.rest import base
 
 _SERVER_PARTS = ("postgres", "redis", "wake", "worker", "housekeeper")
 
@@ -31,13 +31,14 @@ class MetricGauge(NamedTuple):
     labels: Sequence[str] = ("application",)
 
 
+_SERVER_LABELS = ("part",)
 _BY_STATUS = ("application", "status")
 _GAUGES = (
     MetricGauge(
         "arrester_up",
         "1 when a part of the server answers, else 0.",
         lambda values: {name: getattr(values.health, name).up for name in _SERVER_PARTS},
-        ("part",),
+        _SERVER_LABELS,
     ),
     MetricGauge(
         "arrester_application_latched",
@@ -114,27 +115,35 @@ _LAG_GAUGES: tuple[tuple[str, str, Callable[[queries.Lag], float | None]], ...] 
 )
 
 
-class MetricsView(RestView):
+class MetricsView(base.RestView):
     """The endpoint of Prometheus."""
 
     @extend_schema(exclude=True)
     def get(self, request: Request) -> HttpResponse:
-        """Return all current metrics; a viewer's token is enough."""
+        """Return all current metrics of the applications that the account sees.
+
+        The metrics of the server are for roles on all applications.
+        """
         registry = CollectorRegistry()
-        registry.register(MetricsCollector(queries.metrics()))
+        who = base.person_of(request)
+        assert who is not None  # by the permission
+        registry.register(MetricsCollector(queries.metrics(), server=not who.confined))
         return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
 
 
 class MetricsCollector(Collector):
-    """The samples of one result of `queries.metrics`."""
+    """The samples of one result of `queries.metrics`, with those of the server or without."""
 
-    def __init__(self, values: queries.MetricValues) -> None:
+    def __init__(self, values: queries.MetricValues, *, server: bool = True) -> None:
         self._values = values
+        self._server = server
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric with its samples."""
         values = self._values
         for gauge in _GAUGES:
+            if gauge.labels == _SERVER_LABELS and not self._server:
+                continue
             yield _gauge(gauge.name, gauge.meaning, gauge.samples(values), gauge.labels)
         yield _counter("arrester_failed_records", "Failed records since creation.", values.failed)
         positions = {lag.application: lag.sequence for lag in values.lags}

@@ -1,23 +1,25 @@
-"""Permissions: roles from Django's groups, and the decorators of pages."""
+"""Permissions: roles of accounts and tokens, and the decorators of pages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, Group, User
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.db import DataError, OperationalError
+from django.db.models import Value
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render, resolve_url
 from django.template.response import TemplateResponse
 from django.views.decorators.cache import never_cache
 
-from arrester.controlplane import queries
+from arrester.controlplane import access, queries
+from arrester.controlplane.access import Person as Person
 from arrester.controlplane.domain.errors import ArresterError
+from arrester.controlplane.models import ApplicationRole, RestToken
 from arrester.controlplane.roles import Role
 from arrester.dashboard.http_errors import NOT_A_VALUE, headers, status_code, unreachable
 from arrester.dashboard.session import extend
@@ -29,35 +31,32 @@ AnyResponse = TypeVar("AnyResponse", bound=HttpResponseBase)
 AnyUser = AbstractBaseUser | AnonymousUser
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Person:
-    """A logged-in user with a role."""
-
-    name: str
-    role: Role
-
-    @property
-    def may_act(self) -> bool:
-        """Whether the user may use action buttons."""
-        return self.role is not Role.VIEWER
-
-    @property
-    def is_admin(self) -> bool:
-        """Whether the user may manage accounts."""
-        return self.role is Role.ADMIN
-
-
-def person(user: AnyUser) -> Person | None:
-    """Return the user with the role; None for an account without one, which has no access."""
+def person(user: AnyUser, token: RestToken | None = None) -> Person | None:
+    """Return the user, or a token of it, with the roles; None for one that may see nothing."""
     if not isinstance(user, User) or not user.is_active:
         return None
+    role, roles = _roles(user)
+    name = user.get_username()
+    if token is not None and token.applications is not None:
+        listed = frozenset(token.applications)
+        account = Person(name=name, role=role, roles=roles)
+        found = {each: on for each in listed if (on := account.role_on(each)) is not None}
+        return (
+            Person(name=name, role=None, roles=found, token_applications=listed) if found else None
+        )
+    return Person(name=name, role=role, roles=roles) if role or roles else None
+
+
+def _roles(user: User) -> tuple[Role | None, dict[str, Role]]:
+    """Return the role on all applications, and those on single ones, by one statement."""
     if user.is_superuser:
-        return Person(name=user.get_username(), role=Role.ADMIN)
-    groups = set(user.groups.values_list("name", flat=True))
-    for role in reversed(Role):
-        if role.value in groups:
-            return Person(name=user.get_username(), role=role)
-    return None
+        return Role.ADMIN, {}
+    groups = Group.objects.filter(user=user).values_list(Value(""), "name")
+    own = ApplicationRole.objects.filter(user=user).values_list("application", "role")
+    found = [(name, Role(role)) for name, role in groups.union(own) if role in list(Role)]
+    of_all = [role for name, role in found if not name]
+    greatest = max(of_all, key=list(Role).index, default=None)
+    return greatest, {name: role for name, role in found if name}
 
 
 View = Callable[Concatenate[HttpRequest, Person, Args], HttpResponse]
@@ -76,6 +75,7 @@ def for_people(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], Htt
         who = person(request.user)
         if who is None:
             raise PermissionDenied("this account has no role: viewer, operator or admin")
+        access.enter(who)
         extend(request)
         note_positions(request)
         return view(request, who, *args, **kwargs)
@@ -130,16 +130,34 @@ def note_positions(request: HttpRequest) -> None:
 
 NOT_AN_OPERATOR = "requires the role operator"
 NOT_AN_ADMIN = "requires the role admin"
+NOT_ON_ALL = "requires a role on all applications"
+#: The arguments of URLs that name an application.
+_APPLICATION = ("application", "name")
 
 
 def for_operators(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
-    """Serve the view to operators and admins only; pages show disabled buttons to others."""
+    """Serve the view to those who may act on the application of the URL; without one, to those who
+    may act on any: the action checks its application. Pages show disabled buttons to others."""
     return _for_role(view, lambda who: who.may_act, NOT_AN_OPERATOR)
 
 
 def for_admins(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
-    """Serve the view to admins only."""
+    """Serve the view to admins of all applications only."""
     return _for_role(view, lambda who: who.is_admin, NOT_AN_ADMIN)
+
+
+def for_application_admins(
+    view: View[Args],
+) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
+    """Serve the view to admins of any application; the action checks its application."""
+    return _for_role(view, lambda who: who.is_any_admin, NOT_AN_ADMIN)
+
+
+def for_all_applications(
+    view: View[Args],
+) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
+    """Serve the view, which shows more than applications, to those with a role on all of them."""
+    return _for_role(view, lambda who: not who.confined, NOT_ON_ALL)
 
 
 def _for_role(
@@ -151,6 +169,9 @@ def _for_role(
     ) -> HttpResponse:
         if not allowed(who):
             raise PermissionDenied(refusal)
+        for name in _APPLICATION:
+            if name in kwargs:
+                access.require(str(kwargs[name]))
         return view(request, who, *args, **kwargs)
 
     return for_people(guarded)
@@ -160,6 +181,13 @@ def check_token(who: Person, id: int) -> None:
     """Raise PermissionDenied for a REST token that the user may not revoke, or that is unknown."""
     if not who.is_admin and all(each.id != id for each in queries.tokens(who.name)):
         raise PermissionDenied(NOT_AN_ADMIN)
+
+
+def visible_applications(who: Person, token: RestToken) -> list[str] | None:
+    """Return the applications of a token that a person may see; None: all of the account."""
+    if token.applications is None:
+        return None
+    return [each for each in token.applications if who.role_on(each) is not None]
 
 
 def message_page(request: HttpRequest, text: str, *, status: int) -> HttpResponse:

@@ -10,6 +10,7 @@ needs Redis: commits are relayed later.
 from __future__ import annotations
 
 from arrester.controlplane.actions.accounts import (
+    NO_ROLE,
     AccountAct,
     activate_account,
     change_role,
@@ -25,6 +26,7 @@ from arrester.controlplane.actions.agents import (
     ensure_agent_credential,
     remove_agent_credential,
 )
+from arrester.controlplane.actions.application_roles import grant_role, withdraw_role
 from arrester.controlplane.actions.commands import (
     MAX_TASKS,
     TaskResult,
@@ -74,15 +76,16 @@ from arrester.controlplane.actions.timeouts import expect, record_running, watch
 from arrester.controlplane.actions.tokens import NewToken, create_token, revoke_token, use_token
 
 __all__ = [
-    "MAX_GROUPS", "MAX_TASKS", "AccountAct", "ActedOn", "AgentAct", "DryRun", "NewAgentCredential",
-    "NewToken", "Requeued", "TaskResult", "act_on_group", "act_on_groups", "activate_account",
-    "add_agent_credential", "advance_rollout", "agent_redis_url", "cancel_command",
-    "change_own_password", "change_role", "check_not_locked", "command_application", "command_task",
-    "command_tasks", "create_account", "create_token", "deactivate_account", "dismiss",
-    "dismiss_one", "dry_run", "ensure_agent_credential", "expect", "issue_command",
-    "note_on_command", "note_on_group", "note_on_task", "open_application", "record_login",
-    "record_logout", "record_refused_login", "record_running", "record_wrong_password",
-    "remove_agent_credential", "requeue", "requeue_one", "reset_password", "resume_task",
-    "resume_tasks", "revoke_token", "send_test_error", "shut_down_application", "sign_on",
-    "skip_record", "start_application", "start_rollout", "task_id", "unlock", "use_token", "watch",
+    "MAX_GROUPS", "MAX_TASKS", "NO_ROLE", "AccountAct", "ActedOn", "AgentAct", "DryRun",
+    "NewAgentCredential", "NewToken", "Requeued", "TaskResult", "act_on_group", "act_on_groups",
+    "activate_account", "add_agent_credential", "advance_rollout", "agent_redis_url",
+    "cancel_command", "change_own_password", "change_role", "check_not_locked",
+    "command_application", "command_task", "command_tasks", "create_account", "create_token",
+    "deactivate_account", "dismiss", "dismiss_one", "dry_run", "ensure_agent_credential", "expect",
+    "grant_role", "issue_command", "note_on_command", "note_on_group", "note_on_task",
+    "open_application", "record_login", "record_logout", "record_refused_login", "record_running",
+    "record_wrong_password", "remove_agent_credential", "requeue", "requeue_one", "reset_password",
+    "resume_task", "resume_tasks", "revoke_token", "send_test_error", "shut_down_application",
+    "sign_on", "skip_record", "start_application", "start_rollout", "task_id", "unlock",
+    "use_token", "watch", "withdraw_role",
 ]  # fmt: skip

@@ -15,6 +15,8 @@ from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.models import RestToken
 from arrester.controlplane.roles import Role
 
+#: In the audit: no role on all applications.
+NO_ROLE = "none"
 #: The length of Django's column.
 NAME_MAX = 150
 
@@ -33,8 +35,11 @@ class AccountAct(StrEnum):
 
 
 @transaction.atomic
-def create_account(name: str, role: Role, *, actor: str) -> str:
-    """Create an account and return its password, which is never shown again."""
+def create_account(name: str, role: Role | None, *, actor: str) -> str:
+    """Create an account and return its password, which is never shown again.
+
+    Without a role on all applications it sees nothing until it has one on an application.
+    """
     if not name or len(name) > NAME_MAX or not _is_valid_name(name):
         allowed = f"letters, digits, - and _, at most {NAME_MAX} of them"
         raise InvalidValue("name", name[:50], allowed)
@@ -45,13 +50,15 @@ def create_account(name: str, role: Role, *, actor: str) -> str:
     except IntegrityError:
         raise InvalidValue("name", name, "a name that no other account has") from None
     set_role(user, role)
-    record(actor, name, AccountAct.CREATED, role.value)
+    record(actor, name, AccountAct.CREATED, NO_ROLE if role is None else role.value)
     return password
 
 
 @transaction.atomic
-def change_role(name: str, role: Role, *, actor: str) -> None:
-    """Change an account's role; admins cannot remove their own role.
+def change_role(name: str, role: Role | None, *, actor: str) -> None:
+    """Change an account's role on all applications; admins cannot remove their own role.
+
+    None withdraws it: roles on single applications stay.
 
     A superuser has every right regardless of the role: raises InvalidValue for one.
     """
@@ -61,7 +68,7 @@ def change_role(name: str, role: Role, *, actor: str) -> None:
         allowed = "an account that is no superuser, since those have every right in any role"
         raise InvalidValue("account", name, allowed)
     set_role(user, role)
-    record(actor, name, AccountAct.ROLE_CHANGED, role.value)
+    record(actor, name, AccountAct.ROLE_CHANGED, NO_ROLE if role is None else role.value)
 
 
 @transaction.atomic
@@ -127,11 +134,12 @@ def _end_tokens(user: User) -> None:
     RestToken.objects.filter(user=user).delete()
 
 
-def set_role(user: User, role: Role) -> None:
-    """Give an account a role in the place of the one before."""
-    group, _ = Group.objects.get_or_create(name=role.value)
+def set_role(user: User, role: Role | None) -> None:
+    """Give an account a role on all applications, or none, in the place of the one before."""
     user.groups.remove(*user.groups.filter(name__in=[each.value for each in Role]))
-    user.groups.add(group)
+    if role is not None:
+        group, _ = Group.objects.get_or_create(name=role.value)
+        user.groups.add(group)
 
 
 def record(actor: str, name: str, act: AccountAct, detail: str) -> None:

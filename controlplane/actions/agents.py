@@ -14,12 +14,13 @@ import msgspec
 from django.conf import settings
 from django.db import transaction
 
-from arrester.controlplane import audit_chain, redis_urls, signing
+from arrester.controlplane import access, audit_chain, redis_urls, signing
 from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.identity.names import check_name
 from arrester.controlplane.models import AgentCredential
 from arrester.controlplane.outbound import agent_users
+from arrester.controlplane.roles import Role
 
 
 class AgentAct(StrEnum):
@@ -45,8 +46,16 @@ class NewAgentCredential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_agent_credential(application: str, *, actor: str) -> NewAgentCredential:
-    """Add a credential of an application's agents; earlier ones stay valid."""
+    """Add a credential of an application's agents; earlier ones stay valid.
+
+    Requires the role admin on the application.
+    """
     check_name("application", application)
+    with access.acting_on(application, least=Role.ADMIN):
+        return _add(application, actor=actor)
+
+
+def _add(application: str, *, actor: str) -> NewAgentCredential:
     password = secrets.token_urlsafe(32)
     with transaction.atomic():
         credential = AgentCredential.objects.create(
@@ -84,15 +93,19 @@ def ensure_agent_credential(application: str, password: str, *, actor: str) -> b
 def remove_agent_credential(id: int, *, actor: str) -> str:
     """Remove a credential and end its connections.
 
-    Return why it is still valid in Redis; empty if it has ended. Raises NotFound.
+    Return why it is still valid in Redis; empty if it has ended. Raises NotFound. Requires the role
+    admin on the application.
     """
-    with transaction.atomic():
-        found = AgentCredential.objects.filter(id=id)
-        credential = found.first()
-        if credential is None or not found.delete()[0]:
-            raise NotFound(f"there is no credential {id} of an agent")
-        _record(actor, credential, AgentAct.CREDENTIAL_REMOVED)
-    return agent_users.try_publish()
+    missing = NotFound(f"there is no credential {id} of an agent")
+    credential = AgentCredential.objects.filter(id=id).first()
+    if credential is None:
+        raise missing
+    with access.acting_on(credential.application, least=Role.ADMIN):
+        with transaction.atomic():
+            if not AgentCredential.objects.filter(id=id).delete()[0]:
+                raise missing
+            _record(actor, credential, AgentAct.CREDENTIAL_REMOVED)
+        return agent_users.try_publish()
 
 
 def agent_redis_url(application: str, password: str) -> str:

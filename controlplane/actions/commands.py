@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 from django.conf import settings
 
-from arrester.controlplane import store
+from arrester.controlplane import access, store
 from arrester.controlplane.actions.transaction import advance, check_text, new_id
 from arrester.controlplane.domain.commands.decide import decide
 from arrester.controlplane.domain.commands.refusals import cancel_refusal, pending_command
@@ -167,12 +167,15 @@ def command_tasks(
 
     Each gets a command, whose id is derived from `id` and the task. Those of an application are
     issued in one transaction and relayed once. Raises InvalidValue for too many, NotFound for a
-    missing task, before anything is issued.
+    missing task, NotPermitted for one of an application that the person may not act on, before
+    anything is issued.
     """
     if not 1 <= len(digests) <= MAX_TASKS:
         raise InvalidValue("tasks", len(digests), f"1 to {MAX_TASKS} tasks at once")
     act = id or new_id()
     tasks = _tasks(digests)
+    for application in sorted({task.application for task in tasks}):
+        access.require(application)
     requests: dict[str, list[CommandRequest]] = defaultdict(list)
     for task in tasks:
         requested = CommandRequest(

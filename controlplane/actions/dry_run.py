@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from arrester.controlplane import access
 from arrester.controlplane.actions.commands import MAX_TASKS
 from arrester.controlplane.domain.commands.decide import decide
 from arrester.controlplane.domain.commands.request import CommandRequest
@@ -36,8 +37,9 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
 def dry_run(application: str, requested: CommandRequest) -> DryRun:
     """Return what a command would do now, and issue nothing.
 
-    Raises InvalidValue for an invalid request.
+    Raises InvalidValue for an invalid request, NotPermitted for a person who may not issue it.
     """
+    access.require(application)
     tasks, total = _affected(application, requested)
     if requested.rollout is not None:
         requested = replace(requested, rollout=replace(requested.rollout, tasks=total))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -10,6 +11,7 @@ import msgspec
 from django.db import DataError
 from msgspec.structs import replace
 
+from arrester.controlplane import access
 from arrester.controlplane.actions.transaction import advance, check_text, new_id
 from arrester.controlplane.domain.commands.request import TEXT_MAX
 from arrester.controlplane.domain.errors import GroupActForbidden, InvalidValue, NotFound
@@ -68,13 +70,17 @@ def act_on_groups(groups: Sequence[tuple[str, str]], requested: GroupRequest) ->
 
     Each gets a request with its own fingerprint, whose id is derived from that of `requested` and
     the group: a repetition changes nothing. Raises InvalidValue for no group, too many, or a mute
-    without an end, before anything is done; a fault of one group is in its result.
+    without an end, NotPermitted for an application that the person may only view, before anything
+    is done; a fault of one group is in its result.
     """
     keys = list(dict.fromkeys(groups))
     if not 1 <= len(keys) <= MAX_GROUPS:
         raise InvalidValue("groups", len(keys), f"1 to {MAX_GROUPS} error groups at once")
     check_text(actor=requested.actor, reason=requested.reason)
     error_groups.decide(requested, now=datetime.now(UTC))
+    for application in sorted({application for application, _ in keys}):
+        with suppress(NotFound):
+            access.require(application)
     return [_act(application, fingerprint, requested) for application, fingerprint in keys]
 
 

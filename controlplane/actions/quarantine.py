@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 from django.db import transaction
 
-from arrester.controlplane import audit_chain, store
+from arrester.controlplane import access, audit_chain, store
 from arrester.controlplane.actions.transaction import check_text, new_id
 from arrester.controlplane.domain.commands.request import TEXT_MAX
 from arrester.controlplane.domain.errors import InvalidValue
@@ -71,6 +71,7 @@ def requeue_one(number: int, *, actor: str, id: UUID) -> bool:
     return portion is not None and portion[0].requeued > 0
 
 
+@access.acts
 @transaction.atomic(durable=True)
 def _requeue_some(
     application: str,
@@ -108,6 +109,7 @@ def _requeue_some(
     return Requeued(requeued=len(requeued), invalid=len(entries) - len(requeued)), entries[-1].id
 
 
+@access.acts
 @transaction.atomic(durable=True)
 def dismiss(
     application: str,

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from django.contrib.auth.models import User
 from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from arrester.controlplane.actions.accounts import NAME_MAX, AccountAct, record, set_role
+from arrester.controlplane.actions.accounts import (
+    NAME_MAX,
+    NO_ROLE,
+    AccountAct,
+    record,
+    set_role,
+)
+from arrester.controlplane.actions.application_roles import set_roles
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.models import SignOnAccount
 from arrester.controlplane.roles import Role
@@ -17,11 +26,20 @@ ACTOR = "single sign-on"
 
 
 @transaction.atomic
-def sign_on(issuer: str, subject: str, name: str, role: Role) -> User:
-    """Return the account of a subject of a provider, with its role of now.
+def sign_on(
+    issuer: str,
+    subject: str,
+    name: str,
+    role: Role | None,
+    application_roles: Mapping[str, Role | None] | None = None,
+) -> User:
+    """Return the account of a subject of a provider, with its roles of now.
 
     Args:
         name: of a new account. An account of another origin with this name is not taken over.
+        role: on all applications.
+        application_roles: on the applications that the provider decides about. Roles on others stay
+            as they were granted.
 
     Raises:
         InvalidValue: the name is not allowed, or is the one of another account.
@@ -30,10 +48,12 @@ def sign_on(issuer: str, subject: str, name: str, role: Role) -> User:
     known = link.first()
     user = known.user if known else _create(issuer, subject, name)
     groups = set(user.groups.values_list("name", flat=True))
-    if groups & {each.value for each in Role} != {role.value}:
+    wanted = set() if role is None else {role.value}
+    if known is None or groups & {each.value for each in Role} != wanted:
         set_role(user, role)
         act = AccountAct.ROLE_CHANGED if known else AccountAct.CREATED
-        record(ACTOR, user.get_username(), act, role.value)
+        record(ACTOR, user.get_username(), act, NO_ROLE if role is None else role.value)
+    set_roles(user, application_roles or {}, actor=ACTOR)
     return user
 
 

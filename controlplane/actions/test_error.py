@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import UUID
 
-from arrester.controlplane import redis_client
+from arrester.controlplane import access, redis_client
 from arrester.controlplane.actions.transaction import check_text, new_id
 from arrester.controlplane.domain.errors import RedisUnavailable
 from arrester.controlplane.domain.events import Body, Event, Failure, RecordFailed, Response, Run
@@ -28,6 +28,7 @@ def send_test_error(*, actor: str, application: str = APPLICATION) -> UUID:
     """
     check_name("application", application)
     check_text(actor=actor)
+    access.require(application)
     now = datetime.now(UTC)
     batch = new_id()
     packed = codec.encode_batch([_event(actor, now)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -11,8 +12,10 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
+from arrester.controlplane import access
 from arrester.controlplane.actions.accounts import AccountAct, account, record
 from arrester.controlplane.domain.errors import InvalidValue, NotFound
+from arrester.controlplane.domain.identity.names import check_name
 from arrester.controlplane.models import RestToken
 from arrester.controlplane.roles import TokenScope
 
@@ -21,6 +24,8 @@ PREFIX = "arrester_"
 NAME_MAX = 50
 DAYS, DAYS_MAX = 90, 365
 PER_ACCOUNT = 50
+#: The most applications of one token.
+APPLICATIONS_MAX = 100
 #: The time of the last use is not more exact.
 USE_PERIOD = timedelta(minutes=1)
 
@@ -41,6 +46,7 @@ def create_token(
     scope: TokenScope = TokenScope.READ,
     days: int | None = DAYS,
     may_be_endless: bool = False,
+    applications: Collection[str] | None = None,
 ) -> NewToken:
     """Create a REST token of an account.
 
@@ -48,11 +54,14 @@ def create_token(
         owner: the name of the account.
         days: after which the token ends; None: never.
         may_be_endless: whether None is allowed for the days.
+        applications: what the token may see and act on, as far as the account may; None: all that
+            the account may. A request with such a token cannot create one for more.
 
     Raises:
         InvalidValue: for the first value that is not allowed.
         NotFound: there is no such account.
     """
+    listed = _listed(applications)
     user = account(owner)
     tokens = RestToken.objects.filter(user=user)
     if not name or len(name) > NAME_MAX or not name.isprintable():
@@ -72,14 +81,35 @@ def create_token(
                 name=name,
                 digest=_digest(text),
                 scope=scope.value,
+                applications=listed,
                 created_at=now,
                 expires_at=None if days is None else now + timedelta(days=days),
             )
     except IntegrityError:
         raise InvalidValue("name", name, "a name that no other token of the account has") from None
     end = "never expires" if row.expires_at is None else f"expires {row.expires_at:%Y-%m-%d}"
-    record(actor, owner, AccountAct.TOKEN_CREATED, f"{name}: {scope.value}, {end}")
+    on = "" if listed is None else f" on {', '.join(listed)}"
+    record(actor, owner, AccountAct.TOKEN_CREATED, f"{name}: {scope.value}{on}, {end}")
     return NewToken(row=row, text=text)
+
+
+def _listed(applications: Collection[str] | None) -> list[str] | None:
+    """Return the sorted applications of a new token; raise InvalidValue for one that the person of
+    the request may not see."""
+    person = access.current()
+    if applications is None:
+        if person is not None and person.token_applications is not None:
+            allowed = f"some of {', '.join(sorted(person.token_applications))}, as of this token"
+            raise InvalidValue("applications", None, allowed)
+        return None
+    listed = sorted({check_name("applications", each) for each in applications})
+    if not 1 <= len(listed) <= APPLICATIONS_MAX:
+        allowed = f"1 to {APPLICATIONS_MAX} names, or null for all that the account may see"
+        raise InvalidValue("applications", len(listed), allowed)
+    for each in listed:
+        if person is not None and person.role_on(each) is None:
+            raise InvalidValue("applications", each, "applications that the account may see")
+    return listed
 
 
 @transaction.atomic

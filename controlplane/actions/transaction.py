@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from arrester.controlplane import audit_chain, store
+from arrester.controlplane import access, audit_chain, store
 from arrester.controlplane.domain.commands.request import TEXT_MAX, is_text
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import Event, EventData
@@ -25,6 +25,7 @@ from arrester.controlplane.views import projections
 Rule = Callable[[StreamState], list[Event]]
 
 
+@access.acts
 @transaction.atomic(durable=True)
 def advance(
     application: str,
@@ -41,7 +42,8 @@ def advance(
 
     Return the resulting states; agents are notified after the commit. An act with a known `id` is
     not repeated. With `event_at`, the act's event at a time, raise InvalidValue if another act has
-    that id.
+    that id. Raises NotPermitted or NotFound if the person of the request may not act on the
+    application.
     """
     stream = store.lock(application)
     state = projections.current_states(

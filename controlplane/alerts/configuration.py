@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 from django.db import IntegrityError, transaction
 
+from arrester.controlplane import access
 from arrester.controlplane.alerts import addresses, outbox, sending
 from arrester.controlplane.alerts.audit import AlertAct, record
 from arrester.controlplane.alerts.causes import AlertCause, Limits
@@ -100,9 +101,18 @@ def request_test(id: int, *, actor: str) -> None:
     record(actor, channel.name, AlertAct.CHANNEL_TESTED, "")
 
 
-@transaction.atomic
 def send_again(id: UUID, *, actor: str) -> None:
-    """Send a message again, with its id; raise InvalidValue while it waits anyway."""
+    """Send a message again, with its id; raise InvalidValue while it waits anyway.
+
+    Requires the role operator on all its applications.
+    """
+    message = _seen(AlertMessage, id)
+    with access.acting_on(*(message.applications or [None])):
+        _send_again(id, actor=actor)
+
+
+@transaction.atomic
+def _send_again(id: UUID, *, actor: str) -> None:
     message = _get(AlertMessage, id)
     if message.channel is None:
         raise InvalidValue("message", str(id), "a message whose channel was not deleted")
@@ -170,12 +180,18 @@ def set_limits(application: str, values: Mapping[str, int | None], *, actor: str
     record(actor, application or "all applications", AlertAct.LIMITS_SET, detail)
 
 
-@transaction.atomic
 def acknowledge(id: int, *, actor: str) -> Alert:
     """Record that a person takes care of an alert: it is not sent or escalated any more.
 
-    A repetition, or one after its end, changes nothing.
+    A repetition, or one after its end, changes nothing. Requires the role operator on its
+    application.
     """
+    with access.acting_on(_seen(Alert, id).application or None):
+        return _acknowledge(id, actor=actor)
+
+
+@transaction.atomic
+def _acknowledge(id: int, *, actor: str) -> Alert:
     alert: Alert = _get(Alert, id)
     if alert.acknowledged_at is None and alert.resolved_at is None:
         alert.acknowledged_at, alert.acknowledged_by = datetime.now(UTC), actor
@@ -185,7 +201,16 @@ def acknowledge(id: int, *, actor: str) -> Alert:
 
 
 def _get(model: Any, id: Any) -> Any:
-    found = model.objects.select_for_update().filter(pk=id).first()
+    return _one(model, model.objects.select_for_update(), id)
+
+
+def _seen(model: Any, id: Any) -> Any:
+    """Return a row that the person of the request may see, without a lock; raise NotFound."""
+    return _one(model, model.objects.all(), id)
+
+
+def _one(model: Any, rows: Any, id: Any) -> Any:
+    found = rows.filter(pk=id).first()
     if found is None:
         raise NotFound(f"there is no {model._meta.verbose_name} {id}")
     return found

@@ -109,6 +109,19 @@ class NotFound(ArresterError):
     """There is no such thing, or not any more; the message names it."""
 
 
+class NotPermitted(ArresterError):
+    """The role on an application does not suffice; an admin of it can grant a greater one.
+
+    Without an application the role must be one on all of them.
+    """
+
+    def __init__(self, application: str | None, role: str) -> None:
+        on = "all applications" if application is None else f"the application {application!r}"
+        super().__init__(f"requires the role {role} on {on}")
+        self.application = application
+        self.role = role
+
+
 class BeforeHistory(ArresterError):
     """The log does not reach back so far; use `moment` (a time) or `position`, or later ones."""
 

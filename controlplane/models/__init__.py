@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arrester.controlplane.models.accounts import RestToken, SignOnAccount
+from arrester.controlplane.models.accounts import ApplicationRole, RestToken, SignOnAccount
 from arrester.controlplane.models.alerts import (
     Alert,
     AlertChannel,
@@ -56,9 +56,10 @@ from arrester.controlplane.models.views import (
 
 __all__ = [
     "NO_CAUSE", "AgentCredential", "Alert", "AlertChannel", "AlertLimits", "AlertMessage",
-    "AlertRule", "Application", "AuditCheck", "AuditEntry", "Base", "BaseState", "Batch",
-    "BatchSeen", "Command", "DeadLetter", "DeadLetterTotal", "ErrorGroup", "Event", "HeldChange",
-    "HourCount", "HourTotal", "IdsKept", "Instance", "LogGap", "MinuteCount", "MinuteTotal",
-    "Quarantine", "RestToken", "RetentionRefusal", "ShadowDeadLetter", "ShadowDeadLetterTotal",
-    "ShadowRow", "Sighting", "SignOnAccount", "Snapshot", "Stream", "Task", "Thread", "View",
+    "AlertRule", "Application", "ApplicationRole", "AuditCheck", "AuditEntry", "Base", "BaseState",
+    "Batch", "BatchSeen", "Command", "DeadLetter", "DeadLetterTotal", "ErrorGroup", "Event",
+    "HeldChange", "HourCount", "HourTotal", "IdsKept", "Instance", "LogGap", "MinuteCount",
+    "MinuteTotal", "Quarantine", "RestToken", "RetentionRefusal", "ShadowDeadLetter",
+    "ShadowDeadLetterTotal", "ShadowRow", "Sighting", "SignOnAccount", "Snapshot", "Stream", "Task",
+    "Thread", "View",
 ]  # fmt: skip

@@ -1,11 +1,26 @@
-"""Tables about accounts, besides Django's own: tokens of REST, and single sign-on."""
+"""Tables about accounts, besides Django's own: roles, tokens of REST, and single sign-on."""
 
 from __future__ import annotations
 
 from django.contrib.auth.models import User
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 from arrester.controlplane.models.table import Table
+
+
+class ApplicationRole(Table):
+    """The role of an account on one application; those on all applications are Django's groups."""
+
+    id = models.BigAutoField(primary_key=True)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="application_roles")
+    application = models.TextField()
+    #: One of `roles.Role`.
+    role = models.TextField()
+
+    class Meta:
+        db_table = "application_role"
+        constraints = [models.UniqueConstraint("user", "application", name="application_role_once")]
 
 
 class RestToken(Table):
@@ -18,6 +33,8 @@ class RestToken(Table):
     digest = models.TextField(unique=True)
     #: One of `roles.TokenScope`.
     scope = models.TextField()
+    #: What it may see; NULL: all that the account may.
+    applications = ArrayField(models.TextField(), null=True)
     created_at = models.DateTimeField()
     #: None: never.
     expires_at = models.DateTimeField(null=True)

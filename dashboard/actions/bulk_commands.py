@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
-from arrester.controlplane import actions, queries
+from arrester.controlplane import access, actions, queries
 from arrester.controlplane.domain.events import CommandKind
 from arrester.dashboard.components import command_delivery, forms
 from arrester.dashboard.page_frame import Notice
@@ -31,6 +31,8 @@ def dialog(request: HttpRequest, who: Person) -> HttpResponse:
     )
     # Selected rows may belong to several applications with different instances.
     names = [application] if application else {task.id.application for task in selection.tasks}
+    for name in names:
+        access.require(name)
     context = {
         "application": application,
         "fingerprint": cause or "",
@@ -74,6 +76,8 @@ def _dismiss_dialog(
     request: HttpRequest, selected: list[str], *, invalid: str = ""
 ) -> HttpResponse:
     tasks = queries.without_run(selected[: actions.MAX_TASKS])
+    for task in tasks:
+        access.require(task.id.application)
     context = {
         "tasks": tasks,
         "held": sum(task.held for task in tasks),

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
-from arrester.controlplane import actions, queries
+from arrester.controlplane import access, actions, queries
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.dashboard.components import forms
@@ -102,9 +102,12 @@ def bulk_dialog(request: HttpRequest, who: Person) -> HttpResponse:
 def _bulk_dialog(
     request: HttpRequest, act: GroupAct, selected: list[str], *, invalid: str = ""
 ) -> HttpResponse:
+    groups = queries.groups_by_key(_keys(selected)).values()
+    for group in groups:
+        access.require(group.application)
     context = forms.mute_options(request) | {
         "button": BULK[act],
-        "groups": queries.groups_by_key(_keys(selected)).values(),
+        "groups": groups,
         "invalid": invalid,
     }
     return forms.dialog(request, "many_groups", context)

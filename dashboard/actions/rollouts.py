@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
-from arrester.controlplane import actions, queries
+from arrester.controlplane import access, actions, queries
 from arrester.controlplane.domain.commands.request import NEEDS_REASON, CommandRequest
 from arrester.controlplane.domain.commands.rollout import (
     MAX_OBSERVE_SECONDS,
@@ -32,6 +32,7 @@ def dialog(request: HttpRequest, who: Person) -> HttpResponse:
 
 def _dialog(request: HttpRequest, given: Any, *, invalid: str = "") -> HttpResponse:
     application, cause = given.get("application", ""), given.get("fingerprint", "")
+    access.require(application)
     counts = queries.rollout_tasks(application, fingerprint=cause or None)
     some = [kind for kind, number in counts.items() if number]
     live = command_delivery.live_instances(application)

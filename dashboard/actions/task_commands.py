@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
-from arrester.controlplane import actions, queries
+from arrester.controlplane import access, actions, queries
 from arrester.controlplane.domain.commands.request import NEEDS_REASON
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import CommandKind
@@ -37,6 +37,7 @@ def _dialog(
     request: HttpRequest, digest: str, kind: CommandKind, *, invalid: str = ""
 ) -> HttpResponse:
     detail = queries.task(digest)
+    access.require(detail.state.id.application)
     live = command_delivery.live_instances(detail.state.id.application)
     context = record_text.context(detail.failure) | {
         "task": detail.state,

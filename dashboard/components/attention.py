@@ -17,6 +17,7 @@ from arrester.controlplane.domain.state.states import CommandState, CommandStatu
 from arrester.controlplane.queries import ApplicationSummary, Lag, Overview, Stop, pipeline_key
 from arrester.dashboard.components import filters
 from arrester.dashboard.components.failure_rates import Rate
+from arrester.dashboard.permissions import Person
 from arrester.dashboard.text import event_text
 
 #: How long a process keeps the number of items for the titles of other pages than the overview.
@@ -108,14 +109,21 @@ class _Kept(NamedTuple):
 _kept: list[_Kept] = []
 
 
-def current_total() -> int:
-    """Return the number of items now, or at most `KEEP_SECONDS` ago."""
+def current_total(who: Person) -> int:
+    """Return the number of items that the person sees: now, or of all applications at most
+    `KEEP_SECONDS` ago."""
+    if who.confined:
+        return _current_total()
     if _kept and time.monotonic() < _kept[0].until:
         return _kept[0].number
-    overview = queries.overview()
-    number = total(overview, items(overview, now=timezone.now()))
+    number = _current_total()
     _kept[:] = [_Kept(number, time.monotonic() + KEEP_SECONDS)]
     return number
+
+
+def _current_total() -> int:
+    overview = queries.overview()
+    return total(overview, items(overview, now=timezone.now()))
 
 
 def _stop(stop: Stop, no_run_since: datetime | None) -> Item:

@@ -112,7 +112,7 @@ def _button(
     pipeline: str | None = None,
     force: bool = False,
 ) -> Button:
-    if not who.may_act:
+    if not who.may_act_on(state.application.name):
         return Button(NOT_AN_OPERATOR)
     requested = request.CommandRequest(
         command=_COMMAND_FORMS,
@@ -130,7 +130,7 @@ def resume_many(who: Person, application: str, fingerprint: str | None = None) -
 
     Empty if it is enabled.
     """
-    if not who.may_act:
+    if not who.may_act_on(application):
         return NOT_AN_OPERATOR
     if not queries.paused(application, fingerprint=fingerprint, limit=1).total:
         return "each PAUSED task has an open command"
@@ -163,5 +163,6 @@ def for_group(who: Person, group: GroupState) -> dict[str, Button]:
 
 def _group_button(who: Person, act: GroupAct, group: GroupState) -> Button:
     name = f"{who.name}\0{act}\0{group.application}\0{group.fingerprint}\0{group.status_sequence}"
-    disabled = error_groups.refusal(act, group.status) or "" if who.may_act else NOT_AN_OPERATOR
+    may_act = who.may_act_on(group.application)
+    disabled = error_groups.refusal(act, group.status) or "" if may_act else NOT_AN_OPERATOR
     return Button(disabled, uuid5(_GROUP_FORMS, name))

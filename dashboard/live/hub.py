@@ -33,13 +33,17 @@ USER_LIMIT: Final = 20
 class Mailbox:
     """The applications that changed since a client last read it; bounded for a slow client."""
 
-    def __init__(self, user: str = "") -> None:
+    def __init__(self, user: str = "", applications: frozenset[str] | None = None) -> None:
         self.user = user
+        #: Those that the client may see; None: all.
+        self.applications = applications
         self._names: set[str] = set()
         self._filled = asyncio.Event()
 
     def put(self, name: str) -> None:
-        """Add an application, or ALL of them."""
+        """Add an application that the client may see, or ALL of them."""
+        if self.applications is not None and name not in (ALL, *self.applications):
+            return
         self._names.add(name)
         if len(self._names) > NAMES_LIMIT:
             self._names = {ALL}
@@ -64,10 +68,14 @@ class Hub:
         self._listener: asyncio.Task[None] | None = None
         self._sequences: dict[str, int] = {}
 
-    @property
-    def position(self) -> int:
-        """One number that grows with each event of any application, as far as received."""
-        return sum(self._sequences.values())
+    def position(self, applications: frozenset[str] | None = None) -> int:
+        """Return a number that grows with each event of the applications, as far as received.
+
+        None: of all applications.
+        """
+        if applications is None:
+            return sum(self._sequences.values())
+        return sum(self._sequences.get(name, 0) for name in applications)
 
     def is_full_for(self, user: str) -> bool:
         """Return whether this user, or all together, have as many subscriptions as allowed."""
@@ -75,12 +83,14 @@ class Hub:
         return own >= USER_LIMIT or len(self._mailboxes) >= LIMIT
 
     @contextlib.asynccontextmanager
-    async def subscription(self, user: str = "") -> AsyncIterator[Mailbox]:
+    async def subscription(
+        self, user: str = "", applications: frozenset[str] | None = None
+    ) -> AsyncIterator[Mailbox]:
         """Yield a mailbox; the first subscriber starts the listener, the last one ends it.
 
         It contains ALL once the listener listens: from then on nothing is missed.
         """
-        mailbox = Mailbox(user)
+        mailbox = Mailbox(user, applications)
         self._mailboxes.add(mailbox)
         if self._listener is None:
             self._listener = asyncio.create_task(self._listen())

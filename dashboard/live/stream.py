@@ -1,7 +1,7 @@
 """The stream of server-sent events that notifies open pages of changes.
 
-An event names the changed applications; its id is the position of the whole log. A client whose
-position is not the current one is notified to read everything again.
+An event names the changed applications that the user may see; its id is the position of their logs
+together. A client whose position is not the current one is notified to read everything again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHt
 from django.views.decorators.http import require_GET
 
 from arrester.dashboard.live.hub import ALL, RETRY_SECONDS, Hub
-from arrester.dashboard.permissions import person
+from arrester.dashboard.permissions import Person, person
 
 HEARTBEAT_SECONDS = 15.0
 #: How long a stream may continue after a log-out or the loss of a role.
@@ -48,8 +48,9 @@ async def live(request: HttpRequest) -> HttpResponseBase:
             HUB,
             shown,
             user=who.name,
+            applications=_visible(who),
             heartbeat_seconds=HEARTBEAT_SECONDS,
-            has_role=partial(sync_to_async(_has_role), key),
+            has_role=partial(sync_to_async(_sees_same), key, _visible(who)),
             check_seconds=CHECK_SECONDS,
         ),
         content_type="text/event-stream",
@@ -57,12 +58,21 @@ async def live(request: HttpRequest) -> HttpResponseBase:
     )
 
 
-def _has_role(session_key: str | None) -> bool:
-    """Return whether the user of the stream is still logged in and has a role."""
+def _visible(who: Person) -> frozenset[str] | None:
+    """Return the applications that a person may see; None: all."""
+    return frozenset(who.roles) if who.confined else None
+
+
+def _sees_same(session_key: str | None, applications: frozenset[str] | None) -> bool:
+    """Return whether the user of the stream is still logged in and sees the same applications.
+
+    A page that loses its stream opens it again.
+    """
     request = HttpRequest()
     request.session = SessionStore(session_key)
     try:
-        return person(get_user(request)) is not None
+        who = person(get_user(request))
+        return who is not None and _visible(who) == applications
     except OperationalError:
         # While PostgreSQL is unreachable there are no changes to send.
         return True
@@ -79,13 +89,14 @@ async def stream(
     shown: str,
     *,
     user: str = "",
+    applications: frozenset[str] | None = None,
     heartbeat_seconds: float = HEARTBEAT_SECONDS,
     has_role: Callable[[], Awaitable[bool]] = _always,
     check_seconds: float = CHECK_SECONDS,
 ) -> AsyncGenerator[str, None]:
     """Yield events for a client that shows the position `shown`, until it leaves or loses its
     permission, which is checked periodically."""
-    async with hub.subscription(user) as mailbox:
+    async with hub.subscription(user, applications) as mailbox:
         yield f"retry: {int(RETRY_SECONDS * 1000)}\n\n"
         next_check = time.monotonic() + check_seconds
         while True:
@@ -94,8 +105,8 @@ async def stream(
                 if not await has_role():
                     return
                 next_check = time.monotonic() + check_seconds
-            if not changed or (ALL in changed and str(hub.position) == shown):
+            if not changed or (ALL in changed and str(hub.position(applications)) == shown):
                 yield ": nothing new\n\n"
                 continue
-            shown = str(hub.position)
+            shown = str(hub.position(applications))
             yield f"event: changed\nid: {shown}\ndata: {' '.join(sorted(changed))}\n\n"

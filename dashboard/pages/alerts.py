@@ -11,7 +11,7 @@ from arrester.controlplane.alerts.causes import AlertCause
 from arrester.controlplane.alerts.configuration import LIMITS_MAX
 from arrester.dashboard.components import filters
 from arrester.dashboard.page_frame import Notice, page
-from arrester.dashboard.permissions import Person, for_people
+from arrester.dashboard.permissions import Person, for_all_applications, for_people
 
 #: The limits with their labels and units.
 LIMIT_LABELS = {
@@ -52,7 +52,7 @@ def show(request: HttpRequest, who: Person, *, notice: Notice | None = None) -> 
     return page(request, who, "alerts", context, url=_url(request, "alerts"), notice=notice)
 
 
-@for_people
+@for_all_applications
 def settings(request: HttpRequest, who: Person) -> HttpResponse:
     """Show channels, rules and limits."""
     return show_settings(request, who)

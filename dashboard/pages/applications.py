@@ -71,7 +71,7 @@ def show(
     context = {
         "summary": summary,
         "buttons": buttons.for_application(who, state),
-        "rollout_disabled": "" if who.may_act else NOT_AN_OPERATOR,
+        "rollout_disabled": "" if who.may_act_on(name) else NOT_AN_OPERATOR,
         "resume_disabled": _resume_disabled(who, summary),
         "commands_in_progress": [
             each for each in open_commands if each.task is None and each.kind not in TASK_KINDS
@@ -105,7 +105,7 @@ def _resume_disabled(who: Person, summary: queries.Summary) -> str:
     """Return why no tasks can be resumed; empty if some can, or if none is PAUSED."""
     if not summary.paused:
         return ""
-    if who.may_act and summary.state.status is ApplicationStatus.LATCHED:
+    if who.may_act_on(summary.state.name) and summary.state.status is ApplicationStatus.LATCHED:
         return f"{summary.state.name} is LATCHED; start the application first"
     return buttons.resume_many(who, summary.state.name)
 

@@ -19,7 +19,8 @@ def audit(request: HttpRequest, who: Person) -> HttpResponse:
     context = filters.form(request.GET, filters.AUDIT_FIELDS) | {
         "acts": acts,
         "causes": queries.groups_of(each.event for each in acts.rows),
-        "people": queries.people(),
+        # Names of accounts are for those who see all applications.
+        "people": (who.name,) if who.confined else queries.people(),
         "kinds": list(queries.ACT_KINDS),
         "check": queries.audit_check(),
     }

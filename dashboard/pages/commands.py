@@ -56,7 +56,9 @@ def show(
     )
     instances = {instance.id: instance for instance in every}
     context = {
-        "why_not_cancelled": cancel_refusal(state) if who.may_act else NOT_AN_OPERATOR,
+        "why_not_cancelled": cancel_refusal(state)
+        if who.may_act_on(state.application)
+        else NOT_AN_OPERATOR,
         "cancel_id": uuid5(id, who.name),
         "force_dialog": _force_dialog(who, state),
         "expiry_minutes": command_delivery.expiry_minutes(),
@@ -85,7 +87,7 @@ def show(
 
 def _force_dialog(who: Person, command: CommandState) -> str:
     """Return the URL of the dialog that forces a shutdown in progress; empty for any other."""
-    if command.status.final or command.force or not who.may_act:
+    if command.status.final or command.force or not who.may_act_on(command.application):
         return ""
     if command.kind is CommandKind.SHUT_DOWN_APPLICATION:
         return f"{reverse('shut-down-dialog', args=[command.application])}?force=1"

@@ -161,7 +161,7 @@ def _group_context(
         "stopped": group.stopped,
         "stopped_total": group.stopped_total,
         "paused": paused,
-        "rollout_disabled": "" if who.may_act else NOT_AN_OPERATOR,
+        "rollout_disabled": "" if who.may_act_on(application) else NOT_AN_OPERATOR,
         "resume_disabled": buttons.resume_many(who, application, fingerprint) if paused else "",
         "example": example,
         "neighbours": queries.neighbours(example) if example else None,

@@ -19,7 +19,7 @@ from django.http import Http404, HttpRequest, HttpResponse, QueryDict, Streaming
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from arrester.controlplane import queries
+from arrester.controlplane import access, queries
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.dashboard.components import filters
 from arrester.dashboard.permissions import Person, for_people
@@ -196,13 +196,23 @@ def export(request: HttpRequest, who: Person, what: str, form: str) -> HttpRespo
             "after", request.GET["after"], "no cursor: an export is the complete list"
         )
     chosen = EXPORTS[what]
-    read = chosen.read(request.GET, timezone.now())
+    read = _as_person(who, chosen.read(request.GET, timezone.now()))
     # Read here, so that faults are reported before the first byte.
     first = read(None)
     parts = stream(first, read, partial(_packed, chosen, form))
     response = StreamingHttpResponse(parts, content_type=FORMS[form])
     response["Content-Disposition"] = f'attachment; filename="{what}.{form}"'
     return response  # type: ignore[return-value]  # Django's stubs: a response like any other
+
+
+def _as_person(who: Person, read: Read) -> Read:
+    """Return `read` for the person, also after the view has ended."""
+
+    def reading(cursor: str | None) -> queries.Page[Any]:
+        access.enter(who)
+        return read(cursor)
+
+    return reading
 
 
 async def stream(

@@ -41,4 +41,4 @@ def overview(request: HttpRequest, who: Person) -> HttpResponse:
 @for_people
 def problems(request: HttpRequest, who: Person) -> HttpResponse:
     """Return the number of items that need attention, for the title of a hidden page."""
-    return HttpResponse(str(attention.current_total()), content_type="text/plain")
+    return HttpResponse(str(attention.current_total(who)), content_type="text/plain")

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
-from arrester.controlplane import actions, queries
+from arrester.controlplane import access, actions, queries
 from arrester.dashboard.components import forms
 from arrester.dashboard.page_frame import Notice, page
 from arrester.dashboard.permissions import Person, for_operators, for_people
@@ -56,7 +56,9 @@ def dismiss_dialog(request: HttpRequest, who: Person, number: int) -> HttpRespon
 
 
 def _dismiss_dialog(request: HttpRequest, number: int, *, invalid: str = "") -> HttpResponse:
-    context = {"entry": queries.quarantined(number), "invalid": invalid}
+    entry = queries.quarantined(number)
+    access.require(entry.application)
+    context = {"entry": entry, "invalid": invalid}
     return forms.dialog(request, "dismiss", context)
 
 

@@ -20,9 +20,11 @@ from arrester.dashboard.permissions import (
     Person,
     check_token,
     for_admins,
+    for_application_admins,
     for_operators,
     for_people,
     note_positions,
+    visible_applications,
 )
 
 Choice = TypeVar("Choice", Role, TokenScope)
@@ -51,14 +53,26 @@ def show(
         "accounts": queries.accounts() if who.is_admin else (),
         "locks": queries.locks(timezone.now()) if who.is_admin else (),
         "roles": [role.value for role in Role],
+        "application_roles": [
+            each for each in queries.application_roles() if who.administers(each.application)
+        ]
+        if who.is_any_admin
+        else [],
         "summaries": queries.applications(),
         "server_key": signing.public_key(),
-        "credentials": queries.agent_credentials() if who.is_admin else (),
+        "credentials": [
+            each for each in queries.agent_credentials() if who.administers(each.application)
+        ]
+        if who.is_any_admin
+        else [],
         "agent": agent,
-        "storage": queries.storage(),
+        "storage": None if who.confined else queries.storage(),
         "password": password,
         "token": token,
-        "tokens": queries.tokens(None if who.is_admin else who.name),
+        "tokens": [
+            (each, visible_applications(who, each))
+            for each in queries.tokens(None if who.is_admin else who.name)
+        ],
         "scopes": [scope.value for scope in TokenScope],
         "days": TOKEN_DAYS,
         "never": NEVER if who.is_admin else "",
@@ -94,6 +108,7 @@ def create_token(request: HttpRequest, who: Person) -> HttpResponse:
             scope=_choice("scope", given.get("scope", ""), TokenScope),
             days=_days(given.get("days", "")),
             may_be_endless=who.is_admin,
+            applications=given.get("applications", "").replace(",", " ").split() or None,
         )
     except InvalidValue as wrong:
         return show(request, who, notice=Notice(text=f"{wrong}.", bad=True))
@@ -128,6 +143,28 @@ def change(request: HttpRequest, who: Person, verb: str) -> HttpResponse:
 
 
 @require_POST
+@for_application_admins
+def grant_role(request: HttpRequest, who: Person) -> HttpResponse:
+    """Give an account a role on an application."""
+    name, application, role = _account(request), _application(request), _role(request)
+
+    def grant() -> None:
+        if role is None:
+            raise InvalidValue("role", "", ", ".join(Role))
+        actions.grant_role(name, application, role, actor=who.name)
+
+    return _done(request, who, grant)
+
+
+@require_POST
+@for_application_admins
+def withdraw_role(request: HttpRequest, who: Person) -> HttpResponse:
+    """Withdraw the role of an account on an application."""
+    name, application = _account(request), _application(request)
+    return _done(request, who, lambda: actions.withdraw_role(name, application, actor=who.name))
+
+
+@require_POST
 @for_admins
 def unlock(request: HttpRequest, who: Person) -> HttpResponse:
     """End the lock-out of a name or an address."""
@@ -136,7 +173,7 @@ def unlock(request: HttpRequest, who: Person) -> HttpResponse:
 
 
 @require_POST
-@for_admins
+@for_application_admins
 def add_agent(request: HttpRequest, who: Person) -> HttpResponse:
     """Add a credential of an application's agents; it is shown once."""
     application = request.POST.get("application", "").strip()
@@ -150,7 +187,7 @@ def add_agent(request: HttpRequest, who: Person) -> HttpResponse:
 
 
 @require_POST
-@for_admins
+@for_application_admins
 def remove_agent(request: HttpRequest, who: Person, id: int) -> HttpResponse:
     """Remove a credential of an application's agents."""
     problem = actions.remove_agent_credential(id, actor=who.name)
@@ -167,8 +204,17 @@ def send_test_error(request: HttpRequest, who: Person) -> HttpResponse:
     return redirect(f"{reverse('errors')}?application=test&sent=1")
 
 
-def _role(request: HttpRequest) -> Role:
-    return _choice("role", request.POST.get("role", ""), Role)
+def _account(request: HttpRequest) -> str:
+    return request.POST.get("name", "").strip()
+
+
+def _application(request: HttpRequest) -> str:
+    return request.POST.get("application", "").strip()
+
+
+def _role(request: HttpRequest) -> Role | None:
+    text = request.POST.get("role", "")
+    return None if text == actions.NO_ROLE else _choice("role", text, Role)
 
 
 def _choice(name: str, text: str, allowed: type[Choice]) -> Choice:

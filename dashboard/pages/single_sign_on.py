@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -76,13 +76,13 @@ def callback(request: HttpRequest) -> HttpResponse:
 
 def _account(sign_on: SignOn, claims: Mapping[str, Any], name: str) -> User:
     """Return the active account of verified claims; raise InvalidValue or PermissionDenied."""
-    role = role_of(claims, sign_on)
-    if role is None:
-        values = ", ".join(value for _, value in sign_on.roles)
+    role, on_applications = role_of(claims, sign_on), application_roles_of(claims, sign_on)
+    if role is None and not any(on_applications.values()):
+        values = ", ".join(value for *_, value in (*sign_on.roles, *sign_on.application_roles))
         raise PermissionDenied(
             f"{name or 'this account'} has no role: the claim {sign_on.claim} needs one of {values}"
         )
-    user = actions.sign_on(sign_on.issuer, str(claims["sub"]), name, role)
+    user = actions.sign_on(sign_on.issuer, str(claims["sub"]), name, role, on_applications)
     if not user.is_active:
         raise PermissionDenied("this account is deactivated")
     return user
@@ -90,9 +90,29 @@ def _account(sign_on: SignOn, claims: Mapping[str, Any], name: str) -> User:
 
 def role_of(claims: Mapping[str, Any], sign_on: SignOn) -> Role | None:
     """Return the highest role that the values of the claim give; None: no access."""
+    values = _values(claims, sign_on)
+    return _greatest(role for role, value in sign_on.roles if value in values)
+
+
+def application_roles_of(claims: Mapping[str, Any], sign_on: SignOn) -> dict[str, Role | None]:
+    """Return the role that the claim gives on each application that the settings name."""
+    values = _values(claims, sign_on)
+    return {
+        name: _greatest(
+            role
+            for role, application, value in sign_on.application_roles
+            if application == name and value in values
+        )
+        for _, name, _ in sign_on.application_roles
+    }
+
+
+def _values(claims: Mapping[str, Any], sign_on: SignOn) -> Collection[Any]:
     given = claims.get(sign_on.claim)
-    values = given if isinstance(given, Collection) and not isinstance(given, str) else [given]
-    roles = [role for role, value in sign_on.roles if value in values]
+    return given if isinstance(given, Collection) and not isinstance(given, str) else [given]
+
+
+def _greatest(roles: Iterable[Role]) -> Role | None:
     return max(roles, key=list(Role).index, default=None)
 
 

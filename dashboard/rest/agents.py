@@ -1,4 +1,4 @@
-"""REST: the credentials of agents, for admins."""
+"""REST: the credentials of agents, for admins of their applications."""
 
 from __future__ import annotations
 
@@ -56,15 +56,17 @@ class RemovedAgentCredentialSerializer(serializers.Serializer[Any]):
 class AgentsView(base.RestView):
     """The credentials of agents."""
 
-    permission_classes = (base.MayAdministrate,)
+    permission_classes = (base.MayAdministrateAny,)
 
     @extend_schema(
         operation_id="agents_list",
         responses={200: AgentCredentialSerializer(many=True)} | base.PROBLEMS,
     )
     def get(self, request: Request) -> Response:
-        """List the credentials of agents, by application."""
-        shown = queries.agent_credentials()
+        """List the credentials of agents of the applications that the account manages."""
+        who = base.person_of(request)
+        assert who is not None  # by the permission
+        shown = [each for each in queries.agent_credentials() if who.administers(each.application)]
         return Response(AgentCredentialSerializer(shown, many=True).data)
 
     @extend_schema(
@@ -81,7 +83,7 @@ class AgentsView(base.RestView):
 class OneAgentView(base.RestView):
     """One credential of an agent."""
 
-    permission_classes = (base.MayAdministrate,)
+    permission_classes = (base.MayAdministrateAny,)
 
     @extend_schema(responses={200: RemovedAgentCredentialSerializer} | base.PROBLEMS)
     def delete(self, request: Request, id: int) -> Response:

@@ -18,9 +18,11 @@ from rest_framework.response import Response
 from rest_framework.settings import api_settings
 from rest_framework.views import APIView
 
-from arrester.controlplane import queries
+from arrester.controlplane import access, queries
+from arrester.controlplane.access import Person
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.models import RestToken
 from arrester.dashboard.permissions import NOT_AN_ADMIN, NOT_AN_OPERATOR, person
 from arrester.dashboard.rest.authentication import Throttle, check_scope
 
@@ -28,6 +30,8 @@ _KEYS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e22")
 #: The formats of a time.
 A_TIME = "2026-11-20T09:00:00Z, 2026-11-20T10:00+01:00, or without a zone in UTC"
 LIMIT, MOST = 50, 500
+#: Where a request keeps its person.
+_PERSON = "arrester.person"
 A_LIMIT: dict[str, Any] = dict.fromkeys(
     ("invalid", "min_value", "max_value"), f"a whole number from 1 to {MOST}"
 )
@@ -155,26 +159,36 @@ IDEMPOTENCY_KEY = OpenApiParameter(
 )
 
 
+def person_of(request: Request) -> Person | None:
+    """Return the account or token of a request with its roles; None: it may see nothing."""
+    meta = request._request.META
+    if _PERSON not in meta:
+        token = request.auth
+        meta[_PERSON] = person(request.user, token if isinstance(token, RestToken) else None)
+    who: Person | None = meta[_PERSON]
+    return who
+
+
 class HasRole(BasePermission):
     """Viewers read, operators also act; an account without a role does neither."""
 
     message = NOT_AN_OPERATOR
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Return whether the role suffices for the method."""
-        who = person(request.user)
+        """Return whether a role suffices for the method; acts check that of their application."""
+        who = person_of(request)
         return who is not None and (request.method in SAFE_METHODS or who.may_act)
 
 
-class MayAct(BasePermission):
-    """Operators and admins, also by GET."""
+class MayActOnAll(BasePermission):
+    """Operators and admins of all applications, also by GET."""
 
     message = NOT_AN_OPERATOR
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Return whether the role is operator or admin."""
-        who = person(request.user)
-        return who is not None and who.may_act
+        """Return whether the role on all applications is operator or admin."""
+        who = person_of(request)
+        return who is not None and who.may_act_on_all
 
 
 class MayRead(BasePermission):
@@ -182,18 +196,29 @@ class MayRead(BasePermission):
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         """Return whether there is a role."""
-        return person(request.user) is not None
+        return person_of(request) is not None
 
 
 class MayAdministrate(BasePermission):
-    """Admins only."""
+    """Admins of all applications only."""
 
     message = NOT_AN_ADMIN
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Return whether the role is admin."""
-        who = person(request.user)
+        """Return whether the role on all applications is admin."""
+        who = person_of(request)
         return who is not None and who.is_admin
+
+
+class MayAdministrateAny(BasePermission):
+    """Admins of any application; acts check the role on their application."""
+
+    message = NOT_AN_ADMIN
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """Return whether any role is admin."""
+        who = person_of(request)
+        return who is not None and who.is_any_admin
 
 
 class RestView(APIView):
@@ -205,9 +230,13 @@ class RestView(APIView):
     only_reads = False
 
     def check_permissions(self, request: Request) -> None:
-        """Raise PermissionDenied if the role, or the scope of the token, does not suffice."""
+        """Raise PermissionDenied if the role, or the scope of the token, does not suffice.
+
+        From here on the request reads only what the person may see.
+        """
         super().check_permissions(request)
         check_scope(request, reads=self.only_reads)
+        access.enter(person_of(request))
 
 
 @cache

@@ -15,7 +15,6 @@ from arrester import __version__
 from arrester.controlplane import queries
 from arrester.controlplane.domain.state.states import TaskStatus
 from arrester.controlplane.roles import Role
-from arrester.dashboard.permissions import person
 from arrester.dashboard.rest import base
 from arrester.dashboard.rest.applications import ApplicationSerializer
 from arrester.dashboard.rest.tasks import TaskSerializer
@@ -40,7 +39,15 @@ class StatusSerializer(serializers.Serializer[Any]):
     version = serializers.CharField(help_text="Of the server.")
     time = serializers.DateTimeField(help_text="Of the server.")
     account = serializers.CharField()
-    role = serializers.ChoiceField(base.choices(Role))
+    role = serializers.ChoiceField(
+        base.choices(Role),
+        allow_null=True,
+        help_text="On all applications; null: none, and only the applications of `roles` are seen.",
+    )
+    roles = serializers.DictField(
+        child=serializers.ChoiceField(base.choices(Role)),
+        help_text="Further roles, by application.",
+    )
     parts = PartSerializer(many=True)
     waiting = serializers.IntegerField(
         allow_null=True, help_text="Batches that wait in Redis; null while Redis is unreachable."
@@ -59,7 +66,7 @@ class StatusView(base.RestView):
     @extend_schema(operation_id="status", responses={200: StatusSerializer} | base.PROBLEMS)
     def get(self, request: Request) -> Response:
         """Return the parts of the server, all applications, stopped tasks and recent failures."""
-        who = person(request.user)
+        who = base.person_of(request)
         assert who is not None  # by the permission
         applications = queries.applications()
         stopped = [
@@ -73,7 +80,8 @@ class StatusView(base.RestView):
             "version": __version__,
             "time": timezone.now(),
             "account": who.name,
-            "role": who.role.value,
+            "role": None if who.role is None else who.role.value,
+            "roles": who.roles,
             "parts": _parts(),
             "waiting": sum(waiting) if len(waiting) == len(lags) else None,
             "quarantined": sum(each.quarantined for each in lags),
@@ -105,7 +113,7 @@ class InstallationSerializer(serializers.Serializer[Any]):
 class InstallationView(base.RestView):
     """Checks of the installation."""
 
-    permission_classes = (base.MayAct,)
+    permission_classes = (base.MayActOnAll,)
 
     @extend_schema(
         operation_id="installation", responses={200: InstallationSerializer} | base.PROBLEMS

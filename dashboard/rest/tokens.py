@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
+from arrester.controlplane.access import Person
 from arrester.controlplane.actions import tokens
+from arrester.controlplane.models import RestToken
 from arrester.controlplane.roles import TokenScope
-from arrester.dashboard.permissions import Person, check_token, person
+from arrester.dashboard.permissions import check_token, visible_applications
 from arrester.dashboard.rest import base
 
 
@@ -23,11 +25,19 @@ class TokenSerializer(serializers.Serializer[Any]):
     account = serializers.CharField(source="user.username")
     name = serializers.CharField()
     scope = serializers.ChoiceField(base.choices(TokenScope))
+    applications = serializers.SerializerMethodField(
+        help_text="What it may see and act on; null: all that the account may."
+    )
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField(allow_null=True, help_text="Null: never.")
     last_used_at = serializers.DateTimeField(
         allow_null=True, help_text="Exact to a minute; null: not used yet."
     )
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField(), allow_null=True))
+    def get_applications(self, token: RestToken) -> list[str] | None:
+        """Return the applications of the token that the account of the request may see."""
+        return visible_applications(self.context["who"], token)
 
 
 class NewTokenSerializer(serializers.Serializer[Any]):
@@ -38,6 +48,12 @@ class NewTokenSerializer(serializers.Serializer[Any]):
         base.choices(TokenScope),
         default=TokenScope.READ.value,
         help_text="`read` refuses everything that changes something.",
+    )
+    applications = serializers.ListField(
+        child=serializers.CharField(),
+        allow_null=True,
+        default=None,
+        help_text="What it may see and act on at most; null: all that the account may.",
     )
     days = serializers.IntegerField(
         default=tokens.DAYS,
@@ -71,7 +87,7 @@ class TokensView(base.RestView):
         """List the tokens of the own account; for admins of all accounts."""
         who = _person(request)
         shown = queries.tokens(None if who.is_admin else who.name)
-        return Response(TokenSerializer(shown, many=True).data)
+        return Response(TokenSerializer(shown, many=True, context={"who": who}).data)
 
     @extend_schema(
         request=NewTokenSerializer, responses={201: CreatedTokenSerializer} | base.PROBLEMS
@@ -87,8 +103,9 @@ class TokensView(base.RestView):
             scope=TokenScope(given["scope"]),
             days=given["days"],
             may_be_endless=who.is_admin,
+            applications=given["applications"],
         )
-        created = TokenSerializer(row).data | {"token": text}
+        created = TokenSerializer(row, context={"who": who}).data | {"token": text}
         return Response(created, status=201)
 
 
@@ -107,6 +124,6 @@ class OneTokenView(base.RestView):
 
 
 def _person(request: Request) -> Person:
-    who = person(request.user)
+    who = base.person_of(request)
     assert who is not None  # by the permission
     return who

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -12,6 +12,7 @@ from django.template import Context
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from arrester.controlplane.access import Person
 from arrester.controlplane.domain.state.states import InstanceState, TaskState, ThreadState
 from arrester.controlplane.queries import Checkpoints, Summary, pipeline_key
 from arrester.dashboard.components import attention
@@ -208,6 +209,18 @@ def kind(value: str) -> str:
     return KIND_WORDS[str(value)]
 
 
+@register.filter
+def may_act_on(who: Person, application: str) -> bool:
+    """Return whether the person may act on an application; on all, if it is empty."""
+    return who.may_act_on(application) if application else who.may_act_on_all
+
+
+@register.filter
+def may_act_on_each(who: Person, applications: Sequence[str]) -> bool:
+    """Return whether the person may act on each of some applications; on all, if there is none."""
+    return all(may_act_on(who, each) for each in applications or [""])
+
+
 @register.simple_tag
 def spark_ui(instance: InstanceState) -> SafeString:
     """Link the Spark UI of a live driver, if its agent reported a web address."""
@@ -228,5 +241,7 @@ def _is_web_address(text: str) -> bool:
 @register.simple_tag(takes_context=True)
 def problems_of_title(context: Context) -> str:
     """Return the number of items that need attention, `(3) `; empty if there are none."""
-    number = context["problems"] if "problems" in context else attention.current_total()
+    number = (
+        context["problems"] if "problems" in context else attention.current_total(context["who"])
+    )
     return f"({number:,}) " if number else ""

@@ -17,6 +17,8 @@ TERMS = {
     "webhook.",
     "command": "A request of a person or program to an application: ISSUED, DELIVERED, then "
     "APPLIED, REFUSED, EXPIRED or CANCELLED.",
+    "confined": "An account or token without a role on all applications; it sees only the "
+    "applications of its roles.",
     "counted only": "A failure that is in the counters, without its record and trace.",
     "dead letter": "A skipped record, stored with its error for later use.",
     "redrive": "Process dead letters once more, mended or not.",

@@ -456,6 +456,17 @@ def _of_accounts() -> list[UserAction]:
         ]
         form = {"name": name, "role": "operator"}
         found.append(UserAction("change-account", page, url, url, form, steps, None, Role.ADMIN))
+    actions.grant_role("kim", "known", Role.VIEWER, actor="ada")
+    url = reverse("grant-role")
+    grant: list[Step] = [
+        ("fill", "Account", "kim"), ("fill", "Application", "many"), ("click", "text=Grant role"),
+    ]  # fmt: skip
+    form = {"name": "kim", "application": "many", "role": "viewer"}
+    found.append(UserAction("grant-role", page, url, url, form, grant, None, Role.ADMIN))
+    url = reverse("withdraw-role")
+    withdraw: list[Step] = [("click", "#application-roles tr:has-text('known') button")]
+    form = {"name": "kim", "application": "known"}
+    found.append(UserAction("withdraw-role", page, url, url, form, withdraw, None, Role.ADMIN))
     url = reverse("create-account")
     create: list[Step] = [("fill", "New account", "new"), ("click", "text=Create account")]
     form = {"name": "new", "role": "viewer"}

@@ -20,13 +20,31 @@ class Command(BaseCommand):
         parser.add_argument("name", help="name of the token")
         parser.add_argument("--scope", choices=list(TokenScope), default=TokenScope.READ)
         parser.add_argument("--days", type=int, default=tokens.DAYS, help="days until it expires")
+        parser.add_argument(
+            "--application",
+            action="append",
+            dest="applications",
+            help="the token may see and act on this application only; may be repeated",
+        )
 
     def handle(
-        self, *_args: Any, account: str, name: str, scope: str, days: int, **_options: Any
+        self,
+        *_args: Any,
+        account: str,
+        name: str,
+        scope: str,
+        days: int,
+        applications: list[str] | None,
+        **_options: Any,
     ) -> None:
         try:
             created = actions.create_token(
-                account, name, actor="arrester create_token", scope=TokenScope(scope), days=days
+                account,
+                name,
+                actor="arrester create_token",
+                scope=TokenScope(scope),
+                days=days,
+                applications=applications,
             )
         except ArresterError as exc:
             raise CommandError(str(exc)) from exc

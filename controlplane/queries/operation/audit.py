@@ -272,6 +272,12 @@ def accounts() -> tuple[Account, ...]:
     )
 
 
+def application_roles() -> tuple[models.ApplicationRole, ...]:
+    """Return the roles of accounts on single applications, by application and account."""
+    found = models.ApplicationRole.objects.select_related("user")
+    return tuple(found.order_by("application", "user__username"))
+
+
 def tokens(owner: str | None) -> tuple[models.RestToken, ...]:
     """Return the REST tokens of an account, or of all, by account and name."""
     found = models.RestToken.objects.select_related("user").order_by("user__username", "name")

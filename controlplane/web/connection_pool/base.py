@@ -11,12 +11,13 @@ import atexit
 import select
 import time
 from collections import deque
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from django.db.backends.postgresql import base
-from psycopg import Connection, IsolationLevel, OperationalError
+from psycopg import Connection, Error, IsolationLevel, OperationalError
 from psycopg.pq import TransactionStatus
 
+from arrester.controlplane import access
 from arrester.controlplane.web.connection_pool.connection import HANG, connect
 
 #: The most idle connections. PostgreSQL allows 100 by default, and a page's queries take
@@ -24,14 +25,17 @@ from arrester.controlplane.web.connection_pool.connection import HANG, connect
 SIZE = 8
 #: The memory of a backend for tables and plans grows; a new one starts without.
 LIFE_SECONDS = 3600.0
+#: See `access`.
+_RESET: Final = "RESET search_path"
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
     """A request's connection: Django closes it at the end of the request, this class keeps it.
 
-    Nothing is reset in between, so that statements stay prepared. Nothing has to be: pages use no
-    SET, an open transaction ends with its connection, and so does a lock that could not be released
-    (`store.streams`), since that was an error.
+    Only the search path is reset in between, if the person was confined (`access`): statements stay
+    prepared. Nothing else has to be: pages use no other SET, an open transaction ends with its
+    connection, and so does a lock that could not be released (`store.streams`), since that was an
+    error.
     """
 
     pool: ClassVar[Any] = None  # Django's own, of psycopg, which is not used.
@@ -89,6 +93,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
                 or len(self.idle) >= SIZE
                 or time.monotonic() - self._opened >= LIFE_SECONDS
                 or not _is_clean(connection)
+                or (access.is_confined(self) and not _reset(connection))
             ):
                 connection.close()
             else:
@@ -107,6 +112,15 @@ def _is_clean(connection: Connection) -> bool:
         and connection.autocommit
         and connection.pgconn.transaction_status == TransactionStatus.IDLE
     )
+
+
+def _reset(connection: Connection) -> bool:
+    """Return whether the connection reads all applications again."""
+    try:
+        connection.execute(_RESET, prepare=False)
+    except Error:
+        return False
+    return _is_clean(connection)
 
 
 def _is_silent(connection: Connection) -> bool:

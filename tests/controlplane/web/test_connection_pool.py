@@ -17,7 +17,8 @@ import pytest
 from django.db import NotSupportedError, OperationalError, connection
 from django.db.backends.utils import CursorWrapper
 
-from arrester.controlplane import embedded
+from arrester.controlplane import access, embedded, store
+from arrester.controlplane.roles import Role
 from arrester.controlplane.settings import database_settings
 from arrester.controlplane.web import hang
 from arrester.controlplane.web.connection_pool import base
@@ -123,6 +124,48 @@ def test_prepared_statements_have_generic_plans_from_the_first_execution(
             )
             # Statements outside of `prepared_statements`, such as this one, are not prepared.
             assert cursor.fetchall() == [(many, 0)]
+
+
+def test_a_connection_is_confined_for_one_request_only(
+    request_: Request, idle: Collection[object], attempts: list[object]
+) -> None:
+    statement = "SELECT count(*)::text FROM stream"
+    for name in ("apple", "zebra"):
+        store.open_stream(name)
+    confined, other = request_(), request_()
+    person = access.Person(name="ana", role=None, roles={"apple": Role.VIEWER})
+    assert prepare(other, statement) == ("2",)
+    end(other)
+    access.enter(person)
+    try:
+        # The statement is prepared on this connection: PostgreSQL plans it again.
+        assert prepare(confined, statement) == ("1",)
+        # As after a lost connection, in the middle of the request.
+        confined.close()
+        assert prepare(confined, statement) == ("1",)
+        confined.connection.close()
+        confined.close()
+        assert prepare(confined, statement) == ("1",)
+        end(confined)
+    finally:
+        access.leave()
+    assert len(idle) == 1
+    assert prepare(request_(), statement) == ("2",)
+    assert len(attempts) == 2
+
+
+def test_a_connection_that_cannot_be_reset_is_closed(
+    request_: Request, idle: Collection[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = request_()
+    access.enter(access.Person(name="ana", role=None, roles={"apple": Role.VIEWER}))
+    try:
+        assert ask(request, "SELECT count(*) FROM task") == 0
+        monkeypatch.setattr(base, "_RESET", "RESET no_such_setting")
+        end(request)
+    finally:
+        access.leave()
+    assert len(idle) == 0
 
 
 def test_terminated_backends_are_skipped_without_a_wait(

@@ -80,6 +80,28 @@ class TestStream:
         assert (event["event"], event["data"]) == ("changed", "flights")
         assert event["id"] == position() != before
 
+    def test_other_applications_are_neither_named_nor_counted(self, redis: Redis) -> None:
+        seen, hidden = Story(application="apple"), Story(application="zebra")
+        seen.starts()
+        present = str(queries.positions()["apple"])
+
+        async def story() -> tuple[list[str], dict[str, str]]:
+            stream = live_stream.stream(
+                Hub(), present, applications=frozenset({"apple"}), heartbeat_seconds=0.3
+            )
+            lines = [await anext(stream) for _ in range(2)]
+            await sync_to_async(hidden.starts)()
+            lines.append(await anext(stream))
+            await sync_to_async(seen.skips)("EWR", 3)
+            event = await next_event(stream)
+            await stream.aclose()
+            return lines, event
+
+        lines, event = run(story)
+        assert lines[1:] == [": nothing new\n\n"] * 2
+        assert event["data"] == "apple"
+        assert event["id"] == str(queries.positions()["apple"])
+
     def test_the_page_catches_up_without_events(self, redis: Redis) -> None:
         flights = Story()
         flights.starts()

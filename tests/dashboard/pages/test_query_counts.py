@@ -28,12 +28,12 @@ NO_PAGES = {
     "api-act-on-quarantine", "api-cancel-command", "api-dismiss-many", "api-docs", "api-notes",
     "api-resume-many", "api-token",
     "api-unknown", "cancel-command", "change-account", "create-account", "create-token",
-    "revoke-token", "sign-on", "sign-on-callback", "unlock",
+    "grant-role", "revoke-token", "sign-on", "sign-on-callback", "unlock",
     "dismiss-entry", "dismiss-many", "dismiss-task", "export", "healthz", "live", "login",
     "logout", "metrics", "mute-group", "note-on-command", "note-on-group", "note-on-task", "pause",
     "put-back", "readyz", "restart", "restart-pipeline", "resume", "resume-at", "resume-many",
     "schema", "set-policy", "shut-down", "shut-down-instance", "skip", "start", "start-rollout",
-    "test-error",
+    "test-error", "withdraw-role",
 }  # fmt: skip
 #: Of the log and its partitions, in this transaction.
 SCANS = """
