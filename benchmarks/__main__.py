@@ -94,6 +94,14 @@ def _pages(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
     return [title.format(**size), pages.table(pages.figures(urls, **size))]
 
 
+def _dead_letters(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
+    _set_up_web()
+    from benchmarks import dead_letters
+
+    rate, table = dead_letters.measured(urls, rows=options.dead_letters, requests=20)
+    return [f"## Dead letters, {options.dead_letters:,}", figures([rate]), table]
+
+
 def _agent(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:
     from benchmarks import agent_overhead, resources, spool
 
@@ -172,6 +180,7 @@ PARTS: dict[str, Callable[[argparse.Namespace, embedded.Urls], list[str]]] = {
     "volume": _volume,
     "history": _history,
     "pages": _pages,
+    "dead-letters": _dead_letters,
     "agent": _agent,
     "held": _held,
     "jdbc": _jdbc,
@@ -184,6 +193,7 @@ _SIZES = {
     "events": (20_000, 100_000),
     "sustained_events": (400_000, 4_000_000),
     "history_events": (100_000, 5_000_000),
+    "dead_letters": (100_000, 5_000_000),
     "toy_events": (1_000, 3_000),
     "rows": (50_000, 1_000_000),
     "pairs": (1, 9),
@@ -198,6 +208,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--events", type=int, help="events for each application (100,000)")
     parser.add_argument("--sustained-events", type=int, help="events in all (4,000,000)")
     parser.add_argument("--history-events", type=int, help="events of a week (5,000,000)")
+    parser.add_argument("--dead-letters", type=int, help="dead letters (5,000,000)")
     parser.add_argument("--toy-events", type=int, help="events for the toy (3,000)")
     parser.add_argument("--rows", type=int, help="rows for the pipelines (1,000,000)")
     parser.add_argument("--pairs", type=int, help="pairs of runs for each agent row (9)")

@@ -68,7 +68,7 @@ def measured(names: Sequence[str], *, requests: int) -> list[PageCost]:
         client.get(url)
     gc.collect()
     gc.freeze()
-    return [_measured(client, name, url, requests) for name, url in wanted.items()]
+    return [measured_page(client, name, url, requests) for name, url in wanted.items()]
 
 
 def operator() -> Client:
@@ -137,7 +137,8 @@ def lists(application: str) -> dict[str, str]:
     }
 
 
-def _measured(client: Client, name: str, url: str, requests: int) -> PageCost:
+def measured_page(client: Client, name: str, url: str, requests: int) -> PageCost:
+    """Return the figures of one page."""
     statements: list[str] = []
 
     def count(execute: Execute, sql: str, parameters: Any, many: bool, context: Any) -> Any:

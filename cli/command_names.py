@@ -12,7 +12,7 @@ REST_COMMANDS: dict[str, dict[str, str]] = {
         "failures": "lists",
         "commands": "lists",
         "alerts": "lists",
-        "dead-letters": "lists",
+        "dead-letters": "dead_letters",
         "show": "show",
         "tail": "tail",
         "doctor": "doctor",

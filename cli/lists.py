@@ -1,4 +1,4 @@
-"""The lists: applications, tasks, error groups, failures, commands, alerts and dead letters."""
+"""The lists: applications, tasks, error groups, failures, commands and alerts."""
 
 from __future__ import annotations
 
@@ -82,9 +82,7 @@ def apps(session: Session) -> None:
 @with_session
 def tasks(session: Session, *, application: str | None, limit: int, **filters: Any) -> None:
     """List tasks of live checkpoints, from their first failure on."""
-    _print_list(
-        session, "tasks", TASK_COLUMNS, application, limit, "no tasks that match", **filters
-    )
+    print_list(session, "tasks", TASK_COLUMNS, application, limit, "no tasks that match", **filters)
 
 
 @click.command()
@@ -105,10 +103,10 @@ def errors(session: Session, *, application: str | None, limit: int, **filters: 
         ("COUNT", "count"),
         ("LAST SEEN", lambda row: age(row["last_seen"])),
         ("STAGE", "stage"),
-        ("CLASS", lambda row: _short(row["exception_class"])),
+        ("CLASS", lambda row: short(row["exception_class"])),
         ("MESSAGE", lambda row: output.message(row["message"])),
     )
-    _print_list(session, "errors", columns, application, limit, "no errors that match", **filters)
+    print_list(session, "errors", columns, application, limit, "no errors that match", **filters)
 
 
 @click.command()
@@ -131,11 +129,11 @@ def failures(
         ("COUNT", "count"),
         ("RESPONSE", "response"),
         ("STAGE", lambda row: row["failure"]["stage"]),
-        ("CLASS", lambda row: _short(row["failure"]["exception_class"])),
+        ("CLASS", lambda row: short(row["failure"]["exception_class"])),
         ("MESSAGE", lambda row: output.message(row["failure"]["message"])),
     )
-    filters["task"] = _task_id(session, task)
-    _print_list(
+    filters["task"] = task_id(session, task)
+    print_list(
         session, "failures", columns, application, limit, "no failures that match", **filters
     )
 
@@ -161,8 +159,8 @@ def commands(
         ("VERDICT", lambda row: sentence(row["verdict"]) if row["verdict"] else None),
         ("REASON", lambda row: output.message(row["reason"]) if row["reason"] else None),
     )
-    filters["task"] = _task_id(session, task)
-    _print_list(session, "commands", columns, application, limit, "no commands yet", **filters)
+    filters["task"] = task_id(session, task)
+    print_list(session, "commands", columns, application, limit, "no commands yet", **filters)
 
 
 @click.command()
@@ -181,7 +179,7 @@ def alerts(session: Session, *, application: str | None, resolved: bool, limit: 
         ("MESSAGES", _messages),
     )
     filters = {"open": "false" if resolved else "true"}
-    _print_list(session, "alerts", columns, application, limit, "no open alerts", **filters)
+    print_list(session, "alerts", columns, application, limit, "no open alerts", **filters)
 
 
 def _messages(row: Row) -> str | None:
@@ -190,31 +188,7 @@ def _messages(row: Row) -> str | None:
     return ", ".join(found) or None
 
 
-@click.command(name="dead-letters")
-@APPLICATION
-@PIPELINE
-@TASK
-@TIMES
-@LIMIT
-@with_session
-def dead_letters(
-    session: Session, *, application: str | None, task: str | None, limit: int, **filters: Any
-) -> None:
-    """List skipped records that were written as dead letters, newest first."""
-    columns: tuple[Column, ...] = (
-        ("AGE", lambda row: age(row["occurred_at"])),
-        ("TASK", task_name),
-        ("COUNT", "count"),
-        ("POSITIONS", _positions),
-        ("ACTOR", "actor"),
-        ("FORMAT", "format"),
-        ("PLACE", "place"),
-    )
-    filters["task"] = _task_id(session, task)
-    _print_list(session, "dead-letters", columns, application, limit, "no dead letters", **filters)
-
-
-def _print_list(
+def print_list(
     session: Session,
     path: str,
     columns: tuple[Column, ...],
@@ -229,21 +203,14 @@ def _print_list(
         )
 
 
-def _task_id(session: Session, name: str | None) -> str | None:
+def task_id(session: Session, name: str | None) -> str | None:
     return None if name is None else str(find_task(session.client, name)["id"])
 
 
 def _cause(row: Row) -> str | None:
-    return None if row["failure"] is None else _short(row["failure"]["exception_class"])
+    return None if row["failure"] is None else short(row["failure"]["exception_class"])
 
 
-def _short(exception_class: str) -> str:
+def short(exception_class: str) -> str:
     """Return the name of a class without its package."""
     return exception_class.rpartition(".")[2]
-
-
-def _positions(row: Row) -> str | None:
-    first, last = row["first_position"], row["last_position"]
-    if first is None or first == last:
-        return None if first is None else f"{first:,}"
-    return f"{first:,} to {last:,}"

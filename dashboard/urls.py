@@ -172,10 +172,14 @@ urlpatterns = [
     path("commands/<uuid:id>/note", commands.note, name="note-on-command"),
     path("test-error", settings.send_test_error, name="test-error"),
     path("dead-letters", dead_letters.dead_letters, name="dead-letters"),
+    # Before the event: an id may have digits only.
+    path(
+        "dead-letters/<str:application>/<digest:id>", dead_letters.dead_letter, name="dead-letter"
+    ),
     path(
         "dead-letters/<str:application>/<int:sequence>",
-        dead_letters.dead_letter,
-        name="dead-letter",
+        dead_letters.dead_letter_event,
+        name="dead-letter-event",
     ),
     path("held", tasks.held, name="held"),
     path("alerts", alerts.alerts, name="alerts"),

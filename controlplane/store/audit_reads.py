@@ -14,13 +14,12 @@ from arrester.controlplane.domain.events import (
     GroupEvent,
     NoteAdded,
     RecordFailed,
-    RecordsDeadLettered,
     StoredEvent,
 )
 from arrester.controlplane.store import column_values
 from arrester.controlplane.store.batches import PLACE, next_begin
 from arrester.controlplane.store.column_values import MAX_BIGINT
-from arrester.controlplane.store.log import Newest, fetch, filled, newest, select, type_of
+from arrester.controlplane.store.log import Newest, fetch, select, type_of
 
 #: What is done with an error group, as SQL; it has an index.
 _ON_GROUPS = ", ".join(str(type_of(cls)) for cls in get_args(GroupEvent | NoteAdded))
@@ -34,16 +33,6 @@ class ActionQuery(msgspec.Struct, frozen=True, kw_only=True):
     actor: str | None = None
     application: str | None = None
     types: Sequence[str] | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-
-
-class DeadLetterQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which dead letters to read; None means any."""
-
-    application: str | None = None
-    pipeline: str | None = None
-    task: UUID | None = None
     since: datetime | None = None
     until: datetime | None = None
 
@@ -77,39 +66,6 @@ def read_events(wanted: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Stor
 def begin_of_log(application: str) -> int | None:
     """Return the first position that retention has not dropped; None: all is dropped."""
     return next_begin(application, after=0)
-
-
-def read_dead_letters(
-    wanted: DeadLetterQuery, *, before: Newest | None, limit: int
-) -> list[StoredEvent]:
-    """Return dead letters, newest first."""
-
-    def has(stored: StoredEvent) -> bool:
-        run = stored.event.run
-        return wanted.pipeline is None or (run is not None and run.pipeline == wanted.pipeline)
-
-    return filled(
-        lambda before: _dead_letters(wanted, before=before, limit=limit),
-        has,
-        key=newest,
-        before=before,
-        limit=limit,
-    )
-
-
-def _dead_letters(
-    wanted: DeadLetterQuery, *, before: Newest | None, limit: int
-) -> list[StoredEvent]:
-    conditions, parameters = _range(wanted.since, wanted.until, before)
-    _equal(
-        conditions,
-        parameters,
-        application=wanted.application,
-        pipeline=None if wanted.pipeline is None else column_values.hash_text(wanted.pipeline),
-        task=wanted.task,
-    )
-    where = " AND ".join([f"type = {type_of(RecordsDeadLettered)}", *conditions])
-    return fetch(f"{_FROM} WHERE {where} {_NEWEST}", [*parameters, limit])
 
 
 def read_examples(task: UUID, *, around: int, limit: int) -> list[StoredEvent]:

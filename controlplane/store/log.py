@@ -141,6 +141,21 @@ def read_one(application: str, sequence: int) -> StoredEvent:
     return replace(stored, event=replace(stored.event, body=body_of(stored)))
 
 
+def read_positions(wanted: Sequence[tuple[int, int]]) -> list[StoredEvent]:
+    """Return the events at some positions of streams, without bodies; dropped ones are left out."""
+    if not wanted:
+        return []
+    streams, sequences = zip(*wanted, strict=True)
+    return fetch(
+        "SELECT wanted.stream, batch.day, batch.sequence, (wanted.sequence - batch.sequence)::int"
+        " FROM unnest(%s::int[], %s::bigint[]) AS wanted (stream, sequence) CROSS JOIN LATERAL ("
+        "SELECT * FROM batch WHERE batch.stream = wanted.stream"
+        " AND batch.sequence <= wanted.sequence ORDER BY batch.sequence DESC LIMIT 1) AS batch"
+        " WHERE wanted.sequence < batch.sequence + batch.count",
+        [list(streams), list(sequences)],
+    )
+
+
 def read_batch(application: str, id: UUID) -> list[StoredEvent]:
     """Return the events of a batch id, without bodies; none if they were dropped."""
     with connection.cursor() as cursor:

@@ -21,7 +21,9 @@ AUDIT_FIELDS = ("actor", "kind", "application", "range", "from", "to")
 TASK_FIELDS = ("state", "application", "pipeline", "key", "cause", "checkpoints", "sort")
 #: The values of `checkpoints`; the first is the default.
 CHECKPOINTS = ("live", ALL)
-DEAD_LETTER_FIELDS = ("application", "pipeline", "task", "range", "from", "to")
+DEAD_LETTER_FIELDS = (
+    *("view", "application", "pipeline", "task", "stage", "class", "cause", "range", "from", "to"),
+)
 
 
 def field_values(parameters: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
@@ -77,8 +79,12 @@ def of_audit(parameters: Mapping[str, str], *, now: datetime) -> queries.AuditFi
 
 def of_dead_letters(parameters: Mapping[str, str], *, now: datetime) -> queries.DeadLetterFilter:
     """Return the filter of dead letters."""
-    given = _given(parameters, "application", "pipeline", "task")
-    return queries.DeadLetterFilter(**given, **_times(parameters, now))
+    return queries.DeadLetterFilter(
+        **_given(parameters, "application", "pipeline", "task", "stage"),
+        **_times(parameters, now),
+        exception_class=parameters.get("class") or None,
+        fingerprint=parameters.get("cause") or None,
+    )
 
 
 def of_tasks(parameters: Mapping[str, str]) -> queries.TaskFilter:

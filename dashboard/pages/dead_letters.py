@@ -1,12 +1,13 @@
-"""Dead letters: the list, and one entry with what the server stores of it."""
+"""Dead letters: the list, totals by cause and by task, one of them, and those of one event."""
 
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
+from msgspec.structs import replace
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.errors import NotFound
+from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.domain.events import RecordsDeadLettered
 from arrester.controlplane.domain.identity.names import task_id
 from arrester.dashboard.components import filters
@@ -14,20 +15,56 @@ from arrester.dashboard.page_frame import page
 from arrester.dashboard.permissions import Person, for_people
 from arrester.dashboard.text import record_text
 
+RECORDS, CAUSES, TASKS = "records", "causes", "tasks"
+VIEWS = {RECORDS: "Records", CAUSES: "By cause", TASKS: "By task"}
+_TOTALS = {CAUSES: "group", TASKS: "task"}
+
 
 @for_people
 def dead_letters(request: HttpRequest, who: Person) -> HttpResponse:
-    """Show dead letters, newest first, filtered by the URL."""
+    """Show dead letters, newest first, or their totals; filtered by the URL."""
+    view = request.GET.get("view") or RECORDS
+    if view not in VIEWS:
+        raise InvalidValue("view", view, ", ".join(VIEWS))
     wanted = filters.of_dead_letters(request.GET, now=timezone.now())
-    context = filters.form(request.GET, filters.DEAD_LETTER_FIELDS) | {
-        "dead_letters": queries.dead_letters(wanted, cursor=request.GET.get("after")),
+    cursor = request.GET.get("after")
+    if wanted.exception_class is not None:
+        queries.check_class(wanted.exception_class)
+    # Totals are of all times.
+    always = replace(wanted, since=None, until=None)
+    form = filters.form(request.GET, filters.DEAD_LETTER_FIELDS)
+    chosen = {name: value for name, value in form["requested"].items() if name != "view"}
+    context = form | {
+        "view": view,
+        "views": VIEWS.items(),
+        "stages": queries.stages(),
         "task": queries.task(wanted.task).state if wanted.task else None,
+        "filtered": any(chosen.values()),
+        "total": queries.count_dead_letters(always) if wanted == always else None,
+        "found": queries.dead_letters(wanted, cursor=cursor)
+        if view == RECORDS
+        else queries.dead_letter_totals(always, by=_TOTALS[view], cursor=cursor),
     }
     return page(request, who, "dead-letters", context, shows=wanted.application or "")
 
 
 @for_people
-def dead_letter(request: HttpRequest, who: Person, application: str, sequence: int) -> HttpResponse:
+def dead_letter(request: HttpRequest, who: Person, application: str, id: str) -> HttpResponse:
+    """Show one dead letter, with its record if the log has it."""
+    one = queries.dead_letter(application, id)
+    failure = queries.failure_of_dead_letter(one)
+    context = {
+        "found": one,
+        "failure": failure,
+        "shown": None if failure is None else record_text.context(failure),
+    }
+    return page(request, who, "dead-letters", context, template="dead_letter", shows=application)
+
+
+@for_people
+def dead_letter_event(
+    request: HttpRequest, who: Person, application: str, sequence: int
+) -> HttpResponse:
     """Show one entry: its destination, and the records that were reported in full."""
     stored = queries.event(application, sequence)
     run, data = stored.event.run, stored.event.data
@@ -42,4 +79,6 @@ def dead_letter(request: HttpRequest, who: Person, application: str, sequence: i
         "examples": [(each, record_text.context(each)) for each in examples],
         "counted_only": max(0, data.count - len(examples)),
     }
-    return page(request, who, "dead-letters", context, template="dead_letter", shows=application)
+    return page(
+        request, who, "dead-letters", context, template="dead_letter_event", shows=application
+    )

@@ -146,21 +146,15 @@ EXPORTS = {
     "audit": Export(_audit, _same("at actor kind application about what position instance status")),
     "dead-letters": Export(
         _dead_letters,
-        {
-            "at": "event.occurred_at",
-            "application": "application",
-            "pipeline": "event.run.pipeline",
-            "checkpoint": "event.run.checkpoint",
-            "task": "event.data.task",
-            "records": "event.data.count",
-            "first_position": "event.data.first_position",
-            "last_position": "event.data.last_position",
-            "place": "event.data.place",
-            "format": "event.data.format",
-            "actor": "event.data.actor",
-            "reason": "event.data.reason",
-            "ids": lambda stored: " ".join(stored.event.data.ids),
-            "position": "sequence",
+        _same("id application position size place format actor reason sequence")
+        | {
+            "at": "occurred_at",
+            "pipeline": "task.pipeline",
+            "checkpoint": "task.checkpoint",
+            "task": "task.key",
+            "stage": "group.stage",
+            "exception_class": "group.exception_class",
+            "fingerprint": "group.fingerprint",
         },
     ),
     "commands": Export(

@@ -1,4 +1,4 @@
-"""REST: failed records, and dead letters."""
+"""REST: failed records."""
 
 from __future__ import annotations
 
@@ -91,40 +91,6 @@ class FailurePageSerializer(serializers.Serializer[Any]):
     )
 
 
-class DeadLetterQuerySerializer(base.ApplicationQuerySerializer):
-    """Filters of the list of dead letters; times are of occurrence, `until` is exclusive."""
-
-    pipeline = serializers.CharField(required=False)
-    task = base.TaskIdField()
-    since = base.MomentField(required=False)
-    until = base.MomentField(required=False)
-
-
-class DeadLettersSerializer(serializers.Serializer[Any]):
-    """Skipped records that were written as dead letters."""
-
-    application = serializers.CharField()
-    sequence = serializers.IntegerField()
-    occurred_at = serializers.DateTimeField(source="event.occurred_at")
-    pipeline = serializers.CharField(source="event.run.pipeline")
-    checkpoint = serializers.CharField(source="event.run.checkpoint")
-    key = serializers.CharField(source="event.data.task", allow_null=True)
-    count = serializers.IntegerField(source="event.data.count")
-    first_position = serializers.IntegerField(source="event.data.first_position", allow_null=True)
-    last_position = serializers.IntegerField(source="event.data.last_position", allow_null=True)
-    place = serializers.CharField(source="event.data.place", help_text="The destination.")
-    format = serializers.CharField(source="event.data.format")
-    actor = serializers.CharField(
-        source="event.data.actor", allow_null=True, help_text="Null: skipped by a handler."
-    )
-    reason = serializers.CharField(source="event.data.reason", allow_null=True)
-    ids = serializers.ListField(
-        source="event.data.ids",
-        child=serializers.CharField(),
-        help_text="The ids of the first dead letters at the destination.",
-    )
-
-
 class FailuresView(base.RestView):
     """Failed records."""
 
@@ -145,15 +111,3 @@ class FailuresView(base.RestView):
             queries.check_group(wanted["fingerprint"], wanted.get("application"))
         failures = queries.failures(queries.FailureFilter(**wanted), **page)
         return Response(FailurePageSerializer(failures).data)
-
-
-class DeadLetterListView(base.RestView):
-    """Dead letters."""
-
-    @base.lists(DeadLetterQuerySerializer, DeadLettersSerializer)
-    def get(self, request: Request) -> Response:
-        """List dead letters, newest first: their number, destination, and who skipped them."""
-        wanted, page = base.list_values(DeadLetterQuerySerializer, request)
-        return base.paged(
-            queries.dead_letters(queries.DeadLetterFilter(**wanted), **page), DeadLettersSerializer
-        )

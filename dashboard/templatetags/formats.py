@@ -64,6 +64,13 @@ def large(value: int) -> SafeString:
 
 
 @register.filter
+def destination(place: str) -> str:
+    """Return the short name of a place of dead letters: the last folder of a path above the day."""
+    folder = place.partition("/day=")[0].rstrip("/")
+    return folder.rpartition("/")[2] or place
+
+
+@register.filter
 def position(value: int | None) -> str:
     """Return a position for a table."""
     return "-" if value is None else f"{value:,}"

@@ -47,6 +47,7 @@ class Scene(NamedTuple):
     resumed: UUID
     waiting: UUID
     dead_letter: int
+    dead_letter_id: str
     #: The position of the log.
     until: int
 
@@ -102,6 +103,7 @@ def build(story: Story) -> Scene:
         resumed=resumed,
         waiting=waiting,
         dead_letter=newest.sequence,
+        dead_letter_id=newest.id,
         until=queries.positions()["flights"],
     )
 
@@ -155,7 +157,8 @@ def pages(scene: Scene) -> dict[str, str]:
         "errors-none": f"{reverse('errors')}?text=nothing+says+this",
         "command": reverse("command", args=[scene.resumed]),
         "command-waiting": reverse("command", args=[scene.waiting]),
-        "dead-letter": reverse("dead-letter", args=["flights", scene.dead_letter]),
+        "dead-letter": reverse("dead-letter", args=["flights", scene.dead_letter_id]),
+        "dead-letter-event": reverse("dead-letter-event", args=["flights", scene.dead_letter]),
     }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
 from uuid import UUID, uuid4
 
 from arrester.controlplane import actions, queries, redis_client
@@ -34,9 +33,10 @@ from arrester.controlplane.domain.events import (
     ThreadStarted,
 )
 from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.identity.dead_letter_ids import dead_letter_ids
 from arrester.controlplane.domain.identity.fingerprint import fingerprint
 from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.wire import codec, command_codec
+from arrester.controlplane.domain.wire import codec, command_codec, dead_letter_columns
 from arrester.controlplane.ingest import drain
 
 STACK = """Traceback (most recent call last):
@@ -208,16 +208,26 @@ class Story:
             response=Response.CONTINUE,
             count=count - 1,
             first_position=900_001,
-            last_position=900_000 + count,
+            last_position=900_000 + count - 1,
         )
+        positions = range(900_000, 900_000 + count)
+        names = (self.application, self.pipeline, self.checkpoint, key)
         written = RecordsDeadLettered(
             task=key,
             count=count,
             place="/data/dlq/flights",
             format="parquet",
             first_position=900_000,
-            last_position=900_000 + count,
-            ids=tuple(_dead_letter_id(f"{key}/{each}") for each in range(min(count, 20))),
+            last_position=positions[-1],
+            ids=tuple(each.hex() for each in dead_letter_ids(*names, positions[:20])),
+            records=dead_letter_columns.pack(
+                fingerprints=[NA.fingerprint],
+                causes=[1] * count,
+                sizes=[100] * count,
+                positions=positions,
+            )
+            if count <= dead_letter_columns.MAX_RECORDS
+            else None,
         )
         events = (example, more, written) if count > 1 else (example, written)
         self.report(*events, body=body, ago=ago)
@@ -296,7 +306,3 @@ class Story:
         """End the run of the pipeline, then the instance, by command."""
         applied = [CommandApplied(command=command)] if command else []
         self.report(ThreadDied(reason=reason), *applied, InstanceStopped(reason=reason))
-
-
-def _dead_letter_id(place: str) -> str:
-    return sha256(place.encode()).hexdigest()[:32]

@@ -62,17 +62,6 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
 
 
-class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """A filter of dead letters; None means any."""
-
-    application: str | None = None
-    pipeline: str | None = None
-    #: The digest of a task.
-    task: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-
-
 class AuditEntryRow(msgspec.Struct, frozen=True, kw_only=True):
     """An act on an account, on alerts or on agents' credentials, or a log-in."""
 
@@ -211,28 +200,6 @@ def audit_check() -> models.AuditCheck | None:
 def notes_on_command(command: UUID) -> tuple[StoredEvent, ...]:
     """Return the notes on a command, newest first."""
     return tuple(store.read_notes_on_command(command, limit=100))
-
-
-def dead_letters(
-    wanted: DeadLetterFilter, *, cursor: str | None = None, limit: int = 50
-) -> Page[StoredEvent]:
-    """Return dead letters (RecordsDeadLettered), newest first."""
-    events = store.read_dead_letters(
-        store.DeadLetterQuery(
-            application=wanted.application,
-            pipeline=wanted.pipeline,
-            task=None if wanted.task is None else task_id(wanted.task),
-            since=wanted.since,
-            until=wanted.until,
-        ),
-        before=paging.unpack(cursor, tuple[datetime, str, int]),
-        limit=paging.checked(limit) + 1,
-    )
-    return paging.page(
-        events,
-        limit=limit,
-        key=lambda each: (each.event.occurred_at, each.application, each.sequence),
-    )
 
 
 def examples(stored: StoredEvent, task: str, *, limit: int = 20) -> tuple[StoredEvent, ...]:

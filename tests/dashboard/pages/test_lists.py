@@ -24,7 +24,7 @@ from arrester.controlplane.domain.events import RecordsDeadLettered, ResumeHow, 
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.domain.state.states import CommandStatus
-from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire import codec, dead_letter_columns
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.roles import Role
 from tests.dashboard.conftest import logged_in, make_superuser, make_user, token
@@ -65,13 +65,17 @@ def test_dead_letters_show_stored_records_or_the_destination(
 ) -> None:
     flights.skips("EWR", 12)
     page = text(viewer, reverse("dead-letters"))
-    assert "delays_EWR" in page and "/data/dlq/flights" in page and "a handler" in page
-    (row,) = queries.dead_letters(queries.DeadLetterFilter()).rows
-    one = text(viewer, reverse("dead-letter", args=["flights", row.sequence]))
-    assert "Record at 900,000" in one and "11 more records are only at the destination" in one
-    data = row.event.data
-    assert isinstance(data, RecordsDeadLettered)
-    assert len(data.ids) == 12 and all(id in one for id in data.ids)
+    assert "delays_EWR" in page and ">flights <" in page and "a handler" in page
+    rows = queries.dead_letters(queries.DeadLetterFilter()).rows
+    assert [row.position for row in rows] == [*range(900_011, 899_999, -1)]
+    event = text(viewer, reverse("dead-letter-event", args=["flights", rows[0].sequence]))
+    assert "Record at 900,000" in event and "11 more records are only at the destination" in event
+    assert all(row.id in event for row in rows)
+    one = text(viewer, reverse("dead-letter", args=["flights", rows[-1].id]))
+    assert "UA1545" in one and "2013,1,1,NA,630,NA" in one and "/data/dlq/flights" in one
+    one = text(viewer, reverse("dead-letter", args=["flights", rows[0].id]))
+    assert "Record not on the server" in one and NA.exception_class in one
+    text(viewer, reverse("dead-letter", args=["flights", "0" * 32]), status=404)
     flights.report(
         RecordsDeadLettered(
             task="LGA",
@@ -82,27 +86,42 @@ def test_dead_letters_show_stored_records_or_the_destination(
             last_position=3,
             actor="ana",
             reason="a typo",
+            records=dead_letter_columns.pack(
+                fingerprints=[], causes=[0] * 3, sizes=[8] * 3, positions=[1, 2, 3]
+            ),
         )
     )
     newest = queries.dead_letters(queries.DeadLetterFilter()).rows[0]
-    one = text(viewer, reverse("dead-letter", args=["flights", newest.sequence]))
-    assert "No details on the server" in one and "skipped by ana: “a typo”" in one
-    text(viewer, reverse("dead-letter", args=["flights", 1]), status=404)
+    for name, key in (("dead-letter", newest.id), ("dead-letter-event", newest.sequence)):
+        assert "skipped by ana: “a typo”" in text(viewer, reverse(name, args=["flights", key]))
+    text(viewer, reverse("dead-letter-event", args=["flights", 1]), status=404)
     for asked, count in [
-        ("application=flights&pipeline=delays", 2),
-        (f"task={flights.task('EWR').digest}", 1),
-        ("range=15m", 2),
+        ("application=flights&pipeline=delays", 15),
+        (f"task={flights.task('EWR').digest}", 12),
+        ("range=15m", 15),
+        (f"stage={NA.stage}&class={NA.exception_class}", 12),
+        (f"cause={NA.fingerprint}", 12),
+        ("to=2020-01-01T00:00", 0),
         ("application=orders", 0),
     ]:
         page = text(viewer, f"{reverse('dead-letters')}?{asked}")
         assert page.count('id="letter-') == count, asked
+    assert "15 dead letters" in text(viewer, reverse("dead-letters"))
+    causes = text(viewer, f"{reverse('dead-letters')}?view=causes")
+    assert "No known cause" in causes and "<b>12</b>" in causes and "<b>3</b>" in causes
+    tasks = text(viewer, f"{reverse('dead-letters')}?view=tasks")
+    assert tasks.index("delays_EWR") < tasks.index("delays_LGA")
+    text(viewer, f"{reverse('dead-letters')}?view=nothing", status=400)
+    text(viewer, f"{reverse('dead-letters')}?class=Error", status=400)
 
 
 def test_names_in_lists_of_dead_letters_are_whole(flights: Story, viewer: Client) -> None:
     key = "a-long-key-" * 30
     flights.skips(key, 1)
     (row,) = queries.dead_letters(queries.DeadLetterFilter()).rows
-    for url in (reverse("dead-letters"), reverse("dead-letter", args=["flights", row.sequence])):
+    one = reverse("dead-letter", args=["flights", row.id])
+    event = reverse("dead-letter-event", args=["flights", row.sequence])
+    for url in (reverse("dead-letters"), one, event):
         assert f"delays_{key}</" in text(viewer, url)
 
 
@@ -424,9 +443,9 @@ def test_rest_has_the_same_lists(flights: Story, viewer: Client) -> None:
     flights.pauses("JFK", held=4)
     flights.skips("EWR", 3)
     actions.note_on_task(flights.task("JFK"), actor="ana", text="hm")
-    (row,) = viewer.get("/api/dead-letters?application=flights").json()["results"]
-    assert (row["count"], row["key"]) == (3, "EWR")
-    assert len(set(row["ids"])) == 3
+    rows = viewer.get("/api/dead-letters?application=flights").json()["results"]
+    assert [row["key"] for row in rows] == ["EWR"] * 3
+    assert len({row["id"] for row in rows}) == 3
     (task,) = viewer.get("/api/held").json()["results"]
     assert (task["name"], task["held"]) == ("delays_JFK", 4)
     (act,) = viewer.get("/api/audit?actor=ana").json()["results"]

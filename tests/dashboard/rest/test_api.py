@@ -509,6 +509,28 @@ def test_a_run_has_its_policy_and_tolerance_usage(flights: Story, viewer: Client
     assert thread["spent"]["window_start"].endswith(":00:00Z")
 
 
+def test_dead_letters_are_listed_one_by_one_with_totals(flights: Story, viewer: Client) -> None:
+    flights.skips("EWR", 3)
+    rows = read(viewer, "dead-letters", pipeline="delays", stage=NA.stage, limit=2)
+    assert [row["position"] for row in rows["results"]] == [900_002, 900_001]
+    (last,) = read(viewer, "dead-letters", cursor=rows["next"])["results"]
+    assert last["cause"]["fingerprint"] == NA.fingerprint
+    assert (last["key"], last["place"], last["size"]) == ("EWR", "/data/dlq/flights", 100)
+    assert read(viewer, f"dead-letters/flights/{last['id']}") == last
+    (group,) = read(viewer, "dead-letters/totals", application="flights")["results"]
+    assert (group["count"], group["cause"]["fingerprint"]) == (3, NA.fingerprint)
+    (task,) = read(viewer, "dead-letters/totals", by="task")["results"]
+    assert (task["count"], task["task"]) == (3, flights.task("EWR").digest)
+    for path, status in (
+        ("dead-letters/flights/00", 404),
+        ("dead-letters?fingerprint=1-none", 404),
+        ("dead-letters?exception_class=Error", 400),
+        ("dead-letters/totals?by=hour", 400),
+        ("dead-letters/totals?since=2026-11-20", 400),
+    ):
+        assert viewer.get(f"/api/{path}").status_code == status, path
+
+
 def test_past_states_are_read_by_time_or_position(flights: Story, viewer: Client) -> None:
     before = read(viewer, "applications/flights")["position"]
     task = flights.pauses("JFK", held=12).digest

@@ -1,0 +1,329 @@
+"""Dead letters one by one, and their totals by error group and by task.
+
+A list reads each of its causes from an index, newest first: its time does not depend on the number
+of dead letters, but on that of causes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.db.models import Q
+
+from arrester.controlplane import models, store
+from arrester.controlplane.domain.errors import InvalidValue, NotFound
+from arrester.controlplane.domain.events import RecordFailed, RecordsDeadLettered, StoredEvent
+from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.state.states import GroupState
+from arrester.controlplane.models import NO_CAUSE
+from arrester.controlplane.queries import paging, sql
+from arrester.controlplane.queries.paging import Page
+from arrester.controlplane.store.column_values import ANY, MAX_BIGINT, fit, hash_group
+from arrester.controlplane.views import row_mapping
+
+#: The failures of a task that are searched for the one of a dead letter.
+SEARCHED = 1_000
+_COLUMNS = "stream, id, task, cause, position, size, occurred_at, sequence, number"
+_ORDER = "occurred_at DESC, stream DESC, sequence DESC, number DESC"
+#: Of a task each cause, else each cause of each pipeline, is one scan of an index. A scan after
+#: the last row of the page before begins at that row; other streams precede or follow it. The index
+#: has all columns that are needed to find the rows of the page.
+_LIST = """
+WITH scan AS (
+    SELECT DISTINCT total.stream, total.{by}, total.cause,
+        CASE sign(total.stream - %s) WHEN 0 THEN %s WHEN 1 THEN -1 ELSE {max} END AS last_sequence,
+        CASE sign(total.stream - %s) WHEN 0 THEN %s WHEN 1 THEN -1 ELSE {max} END AS last_number
+    FROM dead_letter_total AS total WHERE {totals}
+)
+SELECT {columns} FROM (
+    SELECT scan.stream, found.* FROM scan CROSS JOIN LATERAL (
+        SELECT {by}, cause, occurred_at, sequence, number FROM dead_letter
+        WHERE dead_letter.{by} = scan.{by} AND dead_letter.cause = scan.cause AND {times}
+        ORDER BY occurred_at DESC, sequence DESC, number DESC LIMIT {limit}
+    ) AS found ORDER BY {order} LIMIT {limit}
+) AS place JOIN dead_letter AS found
+    USING (stream, {by}, cause, occurred_at, sequence, number) ORDER BY {order}
+"""
+
+
+class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """A filter of dead letters; None means any. Times are of the decision."""
+
+    application: str | None = None
+    pipeline: str | None = None
+    #: The digest of a task.
+    task: str | None = None
+    stage: str | None = None
+    exception_class: str | None = None
+    fingerprint: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A dead letter, with the newest event that reported it."""
+
+    application: str
+    #: 32 hexadecimal digits.
+    id: str
+    task: TaskId
+    position: int | None
+    #: The size of the record as JSON, in bytes.
+    size: int | None
+    occurred_at: datetime
+    sequence: int
+    #: None: the record did not fail, or its cause is not known.
+    group: GroupState | None
+    place: str
+    format: str
+    #: None: skipped by a handler.
+    actor: str | None
+    reason: str | None
+
+
+class DeadLetterTotal(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of dead letters of an error group in an application, or of a task."""
+
+    application: str
+    count: int
+    #: Set in totals by task.
+    task: TaskId | None = None
+    #: Set in totals by group; None: without a known cause.
+    group: GroupState | None = None
+
+
+def dead_letters(
+    wanted: DeadLetterFilter, *, cursor: str | None = None, limit: int = 50
+) -> Page[DeadLetter]:
+    """Return dead letters, newest first."""
+    before = paging.unpack(cursor, tuple[datetime, int, int, int])
+    limit = paging.checked(limit)
+    conditions, parameters = _totals(wanted)
+    if conditions is None:
+        return Page(rows=())
+    times: list[str] = ["true"]
+    of_times: list[datetime] = []
+    for condition, moment in (
+        ("occurred_at >= %s", wanted.since),
+        ("occurred_at < %s", wanted.until),
+    ):
+        if moment is not None:
+            times.append(condition)
+            of_times.append(moment)
+    stream = sequence = number = 0
+    if before is not None:
+        _, stream, sequence, number = before
+        times.append("(occurred_at, sequence, number) < (%s, scan.last_sequence, scan.last_number)")
+        of_times.append(before[0])
+    statement = _LIST.format(
+        by="pipeline" if wanted.task is None else "task",
+        max=MAX_BIGINT,
+        totals=" AND ".join(conditions),
+        columns=_COLUMNS,
+        times=" AND ".join(times),
+        order=_ORDER,
+        limit=limit + 1,
+    )
+    rows = sql.rows(statement, [stream, sequence, stream, number, *parameters, *of_times])
+    page = paging.page(rows, limit=limit, key=lambda row: (row[6], row[0], row[7], row[8]))
+    return Page(rows=tuple(_filled(page.rows)), next=page.next)
+
+
+def dead_letter(application: str, id: str) -> DeadLetter:
+    """Return one dead letter; raise NotFound."""
+    try:
+        key = UUID(hex=id)
+    except ValueError:
+        key = None
+    rows = sql.rows(
+        f"SELECT {_COLUMNS} FROM dead_letter WHERE id = %s"
+        " AND stream = (SELECT id FROM stream WHERE application = %s)",
+        [key, application],
+    )
+    found = _filled(rows)
+    if not found:
+        raise NotFound(f"there is no dead letter {id!r} of {application}")
+    return found[0]
+
+
+def dead_letter_totals(
+    wanted: DeadLetterFilter, *, by: str, cursor: str | None = None, limit: int = 50
+) -> Page[DeadLetterTotal]:
+    """Return the totals by `group` or by `task`, greatest first."""
+    if by not in ("group", "task"):
+        raise InvalidValue("by", by, "group, task")
+    if wanted.since is not None or wanted.until is not None:
+        raise InvalidValue("since", wanted.since, "no time: totals are of all known dead letters")
+    before = paging.unpack(cursor, tuple[int, int, str])
+    limit = paging.checked(limit)
+    conditions, parameters = _totals(wanted)
+    if conditions is None:
+        return Page(rows=())
+    column = "cause" if by == "group" else "task"
+    bounds: list[Any] = [] if before is None else [*before]
+    rows = sql.rows(
+        f"SELECT stream, {column}, sum(count)::bigint, max(fingerprint)"
+        f" FROM dead_letter_total AS total WHERE {' AND '.join(conditions)}"
+        f" GROUP BY stream, {column}"
+        + (f" HAVING (sum(count), stream, {column}::text) < (%s, %s, %s)" if before else "")
+        + f" ORDER BY sum(count) DESC, stream DESC, {column}::text DESC LIMIT %s",
+        [*parameters, *bounds, limit + 1],
+    )
+    page = paging.page(rows, limit=limit, key=lambda row: (row[2], row[0], str(row[1])))
+    names = {each.id: each.application for each in store.all_streams()}
+    if by == "task":
+        tasks = _tasks([row[1] for row in page.rows])
+        totals = [
+            DeadLetterTotal(application=names[row[0]], count=row[2], task=tasks[row[1]])
+            for row in page.rows
+            if row[1] in tasks
+        ]
+    else:
+        groups = _groups([(names[row[0]], row[3]) for row in page.rows if row[3] is not None])
+        totals = [
+            DeadLetterTotal(
+                application=names[row[0]], count=row[2], group=groups.get((names[row[0]], row[3]))
+            )
+            for row in page.rows
+        ]
+    return Page(rows=tuple(totals), next=page.next)
+
+
+def count_dead_letters(wanted: DeadLetterFilter) -> int:
+    """Return the number of dead letters, without regard to the times of the filter."""
+    conditions, parameters = _totals(wanted)
+    if conditions is None:
+        return 0
+    where = " AND ".join(conditions)
+    [(count,)] = sql.rows(
+        f"SELECT coalesce(sum(count), 0) FROM dead_letter_total AS total WHERE {where}", parameters
+    )
+    return int(count)
+
+
+def failure_of(one: DeadLetter) -> StoredEvent | None:
+    """Return the failure of the record with its body, if it was reported in full.
+
+    It is searched among the task's failures of about that time; the log may have more.
+    """
+    if one.position is None:
+        return None
+    task = UUID(hex=one.task.digest)
+    for each in store.read_examples(task, around=one.sequence, limit=SEARCHED):
+        data = each.event.data
+        if isinstance(data, RecordFailed) and data.position == one.position:
+            return store.read_one(each.application, each.sequence)
+    return None
+
+
+def _totals(wanted: DeadLetterFilter) -> tuple[list[str] | None, list[Any]]:
+    """Return the SQL conditions on totals, and their parameters; None: nothing can match."""
+    conditions: list[str] = ["true"]
+    parameters: list[Any] = []
+    if wanted.application is not None:
+        conditions.append("total.stream = (SELECT id FROM stream WHERE application = %s)")
+        parameters.append(wanted.application)
+    if wanted.pipeline is not None:
+        names = [wanted.application] if wanted.application else _applications()
+        conditions.append("total.pipeline = ANY(%s::bigint[])")
+        parameters.append([hash_group(name, wanted.pipeline) for name in names])
+    if wanted.task is not None:
+        conditions.append("total.task = %s")
+        parameters.append(paging.task_id(wanted.task))
+    if wanted.fingerprint or wanted.stage or wanted.exception_class:
+        causes = _causes(wanted)
+        if not causes:
+            return None, []
+        conditions.append("total.cause = ANY(%s::bigint[])")
+        parameters.append(causes)
+    return conditions, parameters
+
+
+def _causes(wanted: DeadLetterFilter) -> list[int]:
+    """Return the keys of the error groups with a fingerprint, stage and class."""
+    groups = models.ErrorGroup.objects.all()
+    if wanted.application:
+        groups = groups.filter(application=wanted.application)
+    if wanted.fingerprint:
+        groups = groups.filter(fingerprint=wanted.fingerprint)
+    if wanted.stage:
+        groups = groups.filter(stage=fit(wanted.stage))
+    if wanted.exception_class:
+        # One of Spark's error conditions can be raised as several classes.
+        name = fit(wanted.exception_class)
+        groups = groups.filter(Q(exception_class=name) | Q(other_classes__overlap=[name, ANY]))
+    return [hash_group(*key) for key in groups.values_list("application", "fingerprint")]
+
+
+def _applications() -> list[str]:
+    return [each.application for each in store.all_streams()]
+
+
+def _filled(rows: Sequence[tuple[Any, ...]]) -> list[DeadLetter]:
+    """Return rows of the index with their names, and what their events report."""
+    names = {each.id: each.application for each in store.all_streams()}
+    tasks = _tasks([row[2] for row in rows])
+    fingerprints = _fingerprints(rows)
+    groups = _groups([(names[stream], name) for (stream, _), name in fingerprints.items()])
+    keys = sorted({(row[0], row[7]) for row in rows})
+    events = {
+        (each.application, each.sequence): each.event.data for each in store.read_positions(keys)
+    }
+    found = []
+    for stream, id, task, cause, position, size, at, sequence, _ in rows:
+        name = names[stream]
+        event = events.get((name, sequence))
+        if task not in tasks or not isinstance(event, RecordsDeadLettered):
+            # Retention has dropped its event meanwhile.
+            continue
+        found.append(
+            DeadLetter(
+                application=name,
+                id=id.hex,
+                task=tasks[task],
+                position=position,
+                size=size,
+                occurred_at=at,
+                sequence=sequence,
+                group=groups.get((name, fingerprints.get((stream, cause), ""))),
+                place=event.place,
+                format=event.format,
+                actor=event.actor,
+                reason=event.reason,
+            )
+        )
+    return found
+
+
+def _fingerprints(rows: Sequence[tuple[Any, ...]]) -> dict[tuple[int, int], str]:
+    """Return the fingerprints of causes, by stream and cause."""
+    keys = {(row[0], row[2], row[3]) for row in rows if row[3] != NO_CAUSE}
+    if not keys:
+        return {}
+    streams, tasks, causes = zip(*keys, strict=True)
+    found = sql.rows(
+        "SELECT stream, cause, fingerprint FROM dead_letter_total WHERE (stream, task, cause) IN"
+        " (SELECT * FROM unnest(%s::int[], %s::uuid[], %s::bigint[]))",
+        [list(streams), list(tasks), list(causes)],
+    )
+    return {(stream, cause): name for stream, cause, name in found if name is not None}
+
+
+def _tasks(digests: Sequence[UUID]) -> dict[UUID, TaskId]:
+    tasks = row_mapping.TASKS.load_readable("digest = ANY(%s::uuid[])", [list(set(digests))])
+    return {UUID(hex=each.id.digest): each.id for each in tasks}
+
+
+def _groups(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], GroupState]:
+    if not keys:
+        return {}
+    names, fingerprints = zip(*set(keys), strict=True)
+    found = row_mapping.GROUPS.load_readable(
+        "(application, fingerprint) IN (SELECT * FROM unnest(%s::text[], %s::text[]))",
+        [list(names), list(fingerprints)],
+    )
+    return {(each.application, each.fingerprint): each for each in found}

@@ -1,0 +1,145 @@
+"""REST: dead letters one by one, and their totals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from arrester.controlplane import queries
+from arrester.dashboard.rest import base
+
+
+class DeadLetterTotalsQuerySerializer(base.ApplicationQuerySerializer):
+    """Filters of totals of dead letters."""
+
+    by = base.ListedChoiceField(["group", "task"], required=False, default="group")
+    pipeline = serializers.CharField(required=False)
+    task = base.TaskIdField()
+    stage = serializers.CharField(required=False)
+    exception_class = serializers.CharField(
+        required=False,
+        help_text="The full name, with its package. 400 lists the full names of a short one.",
+    )
+    fingerprint = serializers.CharField(required=False)
+
+
+class DeadLetterQuerySerializer(base.ApplicationQuerySerializer):
+    """Filters of the list of dead letters; times are of the decision, `until` is exclusive."""
+
+    pipeline = serializers.CharField(required=False)
+    task = base.TaskIdField()
+    stage = serializers.CharField(required=False)
+    exception_class = serializers.CharField(
+        required=False,
+        help_text="The full name, with its package. 400 lists the full names of a short one.",
+    )
+    fingerprint = serializers.CharField(required=False)
+    since = base.MomentField(required=False)
+    until = base.MomentField(required=False)
+
+
+class DeadLetterCauseSerializer(serializers.Serializer[Any]):
+    """The error group of dead letters."""
+
+    fingerprint = serializers.CharField()
+    stage = serializers.CharField()
+    exception_class = serializers.CharField()
+    message = serializers.CharField(help_text="Of the newest example of the group.")
+
+
+class DeadLetterSerializer(serializers.Serializer[Any]):
+    """A skipped record that was written as a dead letter."""
+
+    application = serializers.CharField()
+    id = serializers.CharField(
+        help_text="At the destination, too; the same for the same record in each replay and run."
+    )
+    pipeline = serializers.CharField(source="task.pipeline")
+    checkpoint = serializers.CharField(source="task.checkpoint")
+    task = serializers.CharField(source="task.digest", help_text="The id of the task.")
+    key = serializers.CharField(source="task.key", allow_null=True)
+    position = serializers.IntegerField(allow_null=True)
+    size = serializers.IntegerField(
+        allow_null=True, help_text="Of the record as JSON, in bytes; null: not known."
+    )
+    occurred_at = serializers.DateTimeField()
+    sequence = serializers.IntegerField(help_text="The newest event that reported it.")
+    cause = DeadLetterCauseSerializer(
+        source="group", allow_null=True, help_text="Null: it did not fail, or it is not known."
+    )
+    place = serializers.CharField(help_text="The destination.")
+    format = serializers.CharField()
+    actor = serializers.CharField(allow_null=True, help_text="Null: skipped by a handler.")
+    reason = serializers.CharField(allow_null=True)
+
+
+class DeadLetterTotalSerializer(serializers.Serializer[Any]):
+    """The number of dead letters of an error group, or of a task."""
+
+    application = serializers.CharField()
+    count = serializers.IntegerField()
+    cause = DeadLetterCauseSerializer(
+        source="group", allow_null=True, help_text="Null: by task, or without a known cause."
+    )
+    pipeline = serializers.SerializerMethodField(help_text="Null: by group.")
+    task = serializers.SerializerMethodField(help_text="The id of the task; null: by group.")
+    key = serializers.SerializerMethodField()
+
+    def get_pipeline(self, total: queries.DeadLetterTotal) -> str | None:
+        """Return the pipeline of the task."""
+        return None if total.task is None else total.task.pipeline
+
+    def get_task(self, total: queries.DeadLetterTotal) -> str | None:
+        """Return the id of the task."""
+        return None if total.task is None else total.task.digest
+
+    def get_key(self, total: queries.DeadLetterTotal) -> str | None:
+        """Return the key of the task."""
+        return None if total.task is None else total.task.key
+
+
+class DeadLetterListView(base.RestView):
+    """Dead letters."""
+
+    @base.lists(DeadLetterQuerySerializer, DeadLetterSerializer)
+    def get(self, request: Request) -> Response:
+        """List dead letters one by one, newest first: cause, destination, who skipped them."""
+        wanted, page = _wanted(DeadLetterQuerySerializer, request)
+        found = queries.dead_letters(queries.DeadLetterFilter(**wanted), **page)
+        return base.paged(found, DeadLetterSerializer)
+
+
+class DeadLetterTotalsView(base.RestView):
+    """Totals of dead letters."""
+
+    @base.lists(DeadLetterTotalsQuerySerializer, DeadLetterTotalSerializer)
+    def get(self, request: Request) -> Response:
+        """List the numbers of dead letters by error group or by task, greatest first."""
+        wanted, page = _wanted(DeadLetterTotalsQuerySerializer, request)
+        by = wanted.pop("by")
+        found = queries.dead_letter_totals(queries.DeadLetterFilter(**wanted), by=by, **page)
+        return base.paged(found, DeadLetterTotalSerializer)
+
+
+class OneDeadLetterView(base.RestView):
+    """One dead letter."""
+
+    @extend_schema(
+        operation_id="api_dead_letter", responses={200: DeadLetterSerializer} | base.PROBLEMS
+    )
+    def get(self, request: Request, application: str, id: str) -> Response:
+        """Return a dead letter."""
+        return Response(DeadLetterSerializer(queries.dead_letter(application, id)).data)
+
+
+def _wanted(form: base.SerializerClass, request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
+    wanted, page = base.list_values(form, request)
+    if "exception_class" in wanted:
+        queries.check_class(wanted["exception_class"])
+    if "fingerprint" in wanted:
+        queries.check_group(wanted["fingerprint"], wanted.get("application"))
+    return wanted, page

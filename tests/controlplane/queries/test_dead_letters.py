@@ -1,0 +1,112 @@
+"""Lists and totals of dead letters: each once, in order, page by page, by any filter."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from redis import Redis
+
+from arrester.controlplane import queries
+from arrester.controlplane.domain.errors import InvalidValue, NotFound
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.queries import DeadLetterFilter
+from tests import histories
+from tests.controlplane import streams
+from tests.histories import APPLICATION, FAILURE, JFK, NOON, dead_lettered, failed
+
+Found = list[tuple[str, str | None, int | None]]
+#: Of one application, by key and position.
+OF_ONE = [("EWR", 5), ("EWR", 4), ("JFK", 9), ("JFK", 5), ("JFK", 3), (None, 2), (None, 1)]
+
+
+@pytest.fixture(autouse=True)
+def of_two_applications(fresh_database: object, redis: Redis) -> None:
+    """Have dead letters of two applications: some at the same time, some without a cause."""
+    for name in (APPLICATION, "orders"):
+        events = [
+            *histories.started(),
+            failed(3),
+            dead_lettered([3, 5, 9], causes=[1, 0, 1]),
+            dead_lettered([4, 5], key="EWR"),
+            dead_lettered([1, 2], key=None, minute=-3),
+        ]
+        streams.send(redis, events, application=name)
+        drain.drain(name)
+
+
+def found(*, limit: int = 50, **wanted: object) -> Found:
+    """Return the dead letters of a filter, read page by page."""
+    rows: Found = []
+    cursor = None
+    while True:
+        page = queries.dead_letters(
+            DeadLetterFilter(**wanted),  # type: ignore[arg-type]  # fields by name
+            cursor=cursor,
+            limit=limit,
+        )
+        rows += [(each.application, each.task.key, each.position) for each in page.rows]
+        if (cursor := page.next) is None:
+            return rows
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 50])
+def test_pages_continue_after_the_last_row(limit: int) -> None:
+    flights = [(APPLICATION, *each) for each in OF_ONE]
+    assert found(limit=limit, application=APPLICATION) == flights
+    orders = [("orders", *each) for each in OF_ONE]
+    # At the same time, those of a stream are together.
+    assert found(limit=limit) == [*orders[:5], *flights[:5], *orders[5:], *flights[5:]]
+    assert found(limit=limit, task=JFK.digest) == flights[2:5]
+
+
+def test_filters_are_combined() -> None:
+    of_cause = [each for each in OF_ONE if each != ("JFK", 5)]
+    for rows in (
+        found(application=APPLICATION, fingerprint=FAILURE.fingerprint),
+        found(application=APPLICATION, stage=FAILURE.stage),
+        found(application=APPLICATION, exception_class="ValueError", pipeline="delays"),
+    ):
+        assert [each[1:] for each in rows] == of_cause
+    assert len(found(fingerprint=FAILURE.fingerprint)) == 2 * len(of_cause)
+    earlier = found(application="orders", since=NOON - timedelta(minutes=3), until=NOON)
+    assert [each[1:] for each in earlier] == OF_ONE[5:]
+    assert found(task=JFK.digest, stage=FAILURE.stage, until=NOON) == []
+    assert found(pipeline="other") == found(stage="produce") == found(application="none") == []
+
+
+def test_totals_are_those_of_the_lists() -> None:
+    by_group = queries.dead_letter_totals(DeadLetterFilter(), by="group").rows
+    found = [(each.application, each.group and each.group.stage, each.count) for each in by_group]
+    assert found == [
+        ("orders", FAILURE.stage, 6),
+        (APPLICATION, FAILURE.stage, 6),
+        ("orders", None, 1),
+        (APPLICATION, None, 1),
+    ]
+    of_one = DeadLetterFilter(application=APPLICATION)
+    counts: dict[str | None, int] = {}
+    cursor = None
+    while True:
+        page = queries.dead_letter_totals(of_one, by="task", cursor=cursor, limit=1)
+        counts |= {each.task.key: each.count for each in page.rows if each.task}
+        if (cursor := page.next) is None:
+            break
+    assert counts == {"JFK": 3, "EWR": 2, None: 2}
+    assert queries.count_dead_letters(of_one) == 7
+    assert queries.count_dead_letters(DeadLetterFilter(stage="produce")) == 0
+    with pytest.raises(InvalidValue, match="by"):
+        queries.dead_letter_totals(of_one, by="hour")
+
+
+def test_one_has_its_event_and_its_failure() -> None:
+    page = queries.dead_letters(DeadLetterFilter(task=JFK.digest))
+    first = page.rows[-1]
+    assert queries.dead_letter(APPLICATION, first.id) == first
+    assert (first.place, first.format, first.size) == ("/data/dlq/day=2026-11-20/7", "parquet", 100)
+    failure = queries.failure_of_dead_letter(first)
+    assert failure is not None and failure.event.body is not None
+    assert queries.failure_of_dead_letter(page.rows[0]) is None
+    for application, id in (("orders", first.id), ("none", first.id), (APPLICATION, "no id")):
+        with pytest.raises(NotFound):
+            queries.dead_letter(application, id)
