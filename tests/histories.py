@@ -217,6 +217,20 @@ def dead_lettered(
     return event(data, minute=minute)
 
 
+def redriven(positions: Sequence[int], *, key: str | None = "JFK", minute: int = 0) -> Event:
+    """Return the event about redriven dead letters of a task."""
+    data = RecordsRedriven(
+        task=key,
+        count=len(positions),
+        first_position=positions[0],
+        last_position=positions[-1],
+        actor="ana",
+        reason="mended",
+        records=dead_letter_columns.pack_ids(positions=positions, ids=()),
+    )
+    return event(data, minute=minute)
+
+
 def _dead_letter_columns(count: int) -> st.SearchStrategy[DeadLetterColumns]:
     def column(low: int, high: int) -> st.SearchStrategy[list[int]]:
         return st.lists(st.integers(low, high), min_size=count, max_size=count)
@@ -275,12 +289,15 @@ task_events = st.one_of(
             **_task,
         )
     ),
-    st.builds(
-        RecordsRedriven,
-        count=_counts,
-        first_position=_positions,
-        last_position=_positions,
-        **_task,
+    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=3).flatmap(
+        lambda positions: st.builds(
+            RecordsRedriven,
+            count=st.just(len(positions)),
+            first_position=_positions,
+            last_position=_positions,
+            records=st.just(dead_letter_columns.pack_ids(positions=sorted(positions), ids=())),
+            **_task,
+        )
     ),
     st.builds(
         DeadLettersFailed,

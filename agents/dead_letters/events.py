@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -12,7 +12,11 @@ from arrester.agents.dead_letters.destinations import RejectedDeadLetters
 from arrester.agents.dead_letters.rows import BY_ROW
 from arrester.agents.failures.fingerprints import failure_at
 from arrester.controlplane.domain.error_policy.policy import StageKind
-from arrester.controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered
+from arrester.controlplane.domain.events import (
+    DeadLettersFailed,
+    RecordsDeadLettered,
+    RecordsRedriven,
+)
 from arrester.controlplane.domain.wire import dead_letter_columns
 
 #: Events have the IDs of at most this many dead letters per task, and per entry.
@@ -94,6 +98,32 @@ def _chunks(stored: DataFrame) -> DataFrame:
             F.expr(f"if(by_row, records.id, slice(records.id, 1, {_LISTED_PER_TASK})) AS ids"),
         )
     )
+
+
+def redriven_events(
+    redriven: DataFrame, *, actor: str | None, reason: str
+) -> Iterator[RecordsRedriven]:
+    """Yield events of redriven dead letters, by task; it has their columns."""
+    chunk = f"CAST((rank - 1) DIV {dead_letter_columns.MAX_RECORDS} AS INT) AS chunk"
+    ranked = redriven.selectExpr("task", "position", "id", f"{BY_ROW} AS by_row").selectExpr(
+        "*", "row_number() OVER (PARTITION BY task, by_row ORDER BY position, id) AS rank"
+    )
+    chunks = ranked.selectExpr("*", chunk).groupBy("task", "by_row", "chunk")
+    records = chunks.agg(F.expr("array_sort(collect_list(struct(rank, position, id))) AS records"))
+    for row in records.toLocalIterator():
+        positions = [each["position"] for each in row["records"]]
+        yield RecordsRedriven(
+            task=row["task"],
+            count=len(positions),
+            first_position=positions[0],
+            last_position=positions[-1],
+            actor=actor,
+            reason=reason,
+            records=dead_letter_columns.pack_ids(
+                positions=None if row["by_row"] else positions,
+                ids=[each["id"] for each in row["records"]],
+            ),
+        )
 
 
 def rejected_events(

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from arrester.agents.dead_letters.events import redriven_events
 from arrester.agents.dead_letters.row_json import PARSED_ROW, PROBLEM, parsed, unsupported_columns
 from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.definition.pipeline import Pipeline
@@ -28,7 +29,7 @@ from arrester.agents.spark.job_description import JobDescription
 from arrester.agents.spark.local_checkpoint import releasing
 from arrester.agents.worker.columns import POSITION, ROW, TASK
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import EventData, RecordsHeld, RecordsRedriven
+from arrester.controlplane.domain.events import EventData, RecordsHeld
 from arrester.controlplane.domain.python_versions import UTC
 
 _log = logging.getLogger("arrester.thread")
@@ -41,6 +42,7 @@ _TYPES: Final = {
     "checkpoint": T.StringType(),
     "task": T.StringType(),
     "position": T.LongType(),
+    "stage": T.StringType(),
     "row": T.StringType(),
     "at": T.TimestampType(),
 }
@@ -103,7 +105,7 @@ class Redrive:
             )
             rows = newest.where(is_valid).select(
                 *(F.col("task").alias(TASK), F.col("position").alias(POSITION)),
-                *(F.col(_PARSED)[PARSED_ROW].alias(ROW), "id", "at"),
+                *(F.col(_PARSED)[PARSED_ROW].alias(ROW), "id", "stage", "at"),
             )
             yield _Selected(rows=rows, result=result)
 
@@ -121,9 +123,15 @@ class Redrive:
             name, counts = self.held_store.save_again(selected.rows, order=order)
             self._check_limits(name, counts)
             folder = f"{order:020d}-{uuid.uuid4().hex[:8]}"
-            ids = self.held_store.saved(name).select("id", "at")
-            ids.coalesce(1).write.parquet(f"{self.files.root}/{_FOLDER}/{folder}")
-        events = [*self._events(counts, actor=actor, reason=reason)]
+            saved = self.held_store.saved(name)
+            ids = saved.select("id", "at").coalesce(1)
+            ids.write.parquet(f"{self.files.root}/{_FOLDER}/{folder}")
+            redriven = redriven_events(
+                saved.select(F.col(TASK).alias("task"), F.col(POSITION).alias("position"), "*"),
+                actor=actor,
+                reason=reason,
+            )
+        events = [*redriven, *self._held(counts)]
         self.journal.append(
             Entry(
                 kind=EntryKind.REDRIVE,
@@ -156,7 +164,7 @@ class Redrive:
     def _newest(self, dead_letters: DataFrame) -> DataFrame:
         """Return the newest dead letter of each record, with the time until which it was taken."""
         columns = [F.col(name).cast(kind).alias(name) for name, kind in _TYPES.items()]
-        content = F.struct("checkpoint", "task", "position", "row")
+        content = F.struct("checkpoint", "task", "position", "stage", "row")
         by_id = dead_letters.select(*columns).groupBy("id")
         newest = by_id.agg(F.max("at").alias("at"), F.max_by(content, "at").alias(_CONTENT))
         sent = self._taken().groupBy("id").agg(F.max("at").alias(_SENT))
@@ -190,20 +198,10 @@ class Redrive:
             self.journal.delete_rows(name)
             raise InvalidValue("dead_letters", str(exc), "fewer records at a time") from exc
 
-    def _events(
-        self, counts: list[HeldCount], *, actor: str | None, reason: str
-    ) -> Iterator[EventData]:
-        ledger = self.journal.ledger
+    def _held(self, counts: list[HeldCount]) -> Iterator[EventData]:
         for each in counts:
-            yield RecordsRedriven(
-                task=each.task,
-                count=each.count,
-                first_position=each.first,
-                last_position=each.last,
-                actor=actor,
-                reason=reason,
-            )
-            yield RecordsHeld(task=each.task, held=ledger.task(each.task).held + each.count)
+            held = self.journal.ledger.task(each.task).held + each.count
+            yield RecordsHeld(task=each.task, held=held)
 
 
 def log_result(pipeline: str, result: Redriven) -> None:

@@ -20,6 +20,7 @@ from arrester.controlplane.models.counts import (
 from arrester.controlplane.models.dead_letters import (
     NO_CAUSE,
     DeadLetter,
+    DeadLetterStatus,
     DeadLetterTotal,
     ShadowDeadLetter,
     ShadowDeadLetterTotal,
@@ -57,9 +58,9 @@ from arrester.controlplane.models.views import (
 __all__ = [
     "NO_CAUSE", "AgentCredential", "Alert", "AlertChannel", "AlertLimits", "AlertMessage",
     "AlertRule", "Application", "ApplicationRole", "AuditCheck", "AuditEntry", "Base", "BaseState",
-    "Batch", "BatchSeen", "Command", "DeadLetter", "DeadLetterTotal", "ErrorGroup", "Event",
-    "HeldChange", "HourCount", "HourTotal", "IdsKept", "Instance", "LogGap", "MinuteCount",
-    "MinuteTotal", "Quarantine", "RestToken", "RetentionRefusal", "ShadowDeadLetter",
+    "Batch", "BatchSeen", "Command", "DeadLetter", "DeadLetterStatus", "DeadLetterTotal",
+    "ErrorGroup", "Event", "HeldChange", "HourCount", "HourTotal", "IdsKept", "Instance", "LogGap",
+    "MinuteCount", "MinuteTotal", "Quarantine", "RestToken", "RetentionRefusal", "ShadowDeadLetter",
     "ShadowDeadLetterTotal", "ShadowRow", "Sighting", "SignOnAccount", "Snapshot", "Stream", "Task",
     "Thread", "View",
 ]  # fmt: skip

@@ -6,12 +6,23 @@ skipped the record, and the names.
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from django.db import models
 
 from arrester.controlplane.models.table import Table
 
 #: The `cause` of dead letters without an error group.
 NO_CAUSE = 0
+
+
+class DeadLetterStatus(IntEnum):
+    """What became of a dead letter."""
+
+    WAITING = 0
+    #: Its task holds the record again, or processes it.
+    REDRIVEN = 1
+    PROCESSED = 2
 
 
 class _DeadLetter(Table):
@@ -33,6 +44,7 @@ class _DeadLetter(Table):
     id = models.UUIDField()
     #: The digest of its task.
     task = models.UUIDField()
+    status = models.SmallIntegerField(default=0, db_default=0)
 
     class Meta:
         abstract = True
@@ -52,6 +64,11 @@ class DeadLetter(_DeadLetter):
             models.Index(
                 *("task", "cause", "occurred_at", "sequence", "number"),
                 name="dead_letter_of_task",
+            ),
+            models.Index(
+                *("stream", "task"),
+                name="dead_letter_redriven",
+                condition=models.Q(status=DeadLetterStatus.REDRIVEN.value),
             ),
         ]
 
@@ -74,6 +91,8 @@ class _DeadLetterTotal(Table):
     #: The error group; NULL: none.
     fingerprint = models.TextField(null=True)
     count = models.BigIntegerField()
+    #: Those that are WAITING.
+    waiting = models.BigIntegerField(default=0, db_default=0)
 
     class Meta:
         abstract = True

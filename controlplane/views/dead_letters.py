@@ -8,11 +8,16 @@ from typing import NamedTuple
 
 from django.db import connection
 
-from arrester.controlplane.domain.events import RecordsDeadLettered, StoredEvent
+from arrester.controlplane.domain.events import (
+    RecordsDeadLettered,
+    RecordsHeld,
+    RecordsRedriven,
+    StoredEvent,
+)
 from arrester.controlplane.domain.identity.names import task_id
-from arrester.controlplane.domain.wire.dead_letter_columns import dead_letters_of
+from arrester.controlplane.domain.wire.dead_letter_columns import dead_letters_of, redriven_ids
 from arrester.controlplane.domain.wire.failure_columns import Stored, StoredFailures
-from arrester.controlplane.models import NO_CAUSE
+from arrester.controlplane.models import NO_CAUSE, DeadLetterStatus
 from arrester.controlplane.store import prepared_statements
 from arrester.controlplane.store.column_values import hash_group
 
@@ -28,8 +33,9 @@ COLUMNS = {
     "sequence": "bigint",
     "number": "integer",
     "occurred_at": "timestamptz",
+    "status": "smallint",
 }
-TOTAL_COLUMNS = ("task", "cause", "pipeline", "fingerprint", "count")
+TOTAL_COLUMNS = ("task", "cause", "pipeline", "fingerprint", "count", "waiting")
 
 
 def key_of_pipeline(application: str, pipeline: str) -> int:
@@ -47,6 +53,7 @@ class _Row(NamedTuple):
     sequence: int
     number: int
     occurred_at: str
+    status: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +68,56 @@ LIVE = Tables()
 
 
 def write(application: str, stored: Iterable[Stored], tables: Tables = LIVE) -> None:
-    """Write the dead letters that events report; the stream is locked.
+    """Write the dead letters that events report, and what became of them; the stream is locked.
 
     A dead letter that was reported before is replaced.
     """
-    causes: dict[int, str] = {}
-    rows: list[_Row] = []
+    writer = _Writer(application, tables)
     for each in stored:
-        if isinstance(each, StoredFailures) or not isinstance(each.event.data, RecordsDeadLettered):
-            continue
-        for row in _rows(each, each.event.data, causes):
-            rows.append(row)
-            if len(rows) == ROWS_PER_STATEMENT:
-                _write(application, rows, causes, tables)
-                rows.clear()
-                causes.clear()
-    if rows:
-        _write(application, rows, causes, tables)
+        if not isinstance(each, StoredFailures):
+            writer.add(each)
+    writer.flush()
+
+
+class _Writer:
+    """Writes the events of a fold in their order, many dead letters in one statement."""
+
+    def __init__(self, application: str, tables: Tables) -> None:
+        self._application, self._tables = application, tables
+        self._causes: dict[int, str] = {}
+        self._rows: list[_Row] = []
+        #: Whether a dead letter is REDRIVEN; None: not read yet.
+        self._has_redriven: bool | None = None
+
+    def add(self, stored: StoredEvent) -> None:
+        data, run = stored.event.data, stored.event.run
+        if run is None:
+            return
+        if isinstance(data, RecordsDeadLettered):
+            for row in _rows(stored, data, self._causes):
+                self._rows.append(row)
+                if len(self._rows) == ROWS_PER_STATEMENT:
+                    self.flush()
+        elif isinstance(data, RecordsRedriven):
+            self.flush()
+            ids = redriven_ids(self._application, run, data)
+            _mark_redriven(self._application, ids, stored.sequence, self._tables)
+            self._has_redriven = True
+        elif isinstance(data, RecordsHeld) and not data.held and self._redriven_exist():
+            self.flush()
+            task = task_id(self._application, run, data.task).digest
+            _mark_processed(self._application, task, self._tables)
+
+    def flush(self) -> None:
+        """Write the dead letters so far."""
+        if self._rows:
+            _write(self._application, self._rows, self._causes, self._tables)
+            self._rows, self._causes = [], {}
+
+    def _redriven_exist(self) -> bool:
+        if self._has_redriven is None:
+            self._has_redriven = _redriven_exist(self._application, self._tables)
+        return self._has_redriven
 
 
 def _rows(stored: StoredEvent, data: RecordsDeadLettered, causes: dict[int, str]) -> Iterator[_Row]:
@@ -95,7 +135,10 @@ def _rows(stored: StoredEvent, data: RecordsDeadLettered, causes: dict[int, str]
         if fingerprint is not None:
             cause = hash_group(application, fingerprint)
             causes[cause] = fingerprint
-        yield _Row(id.hex(), task, pipeline, cause, position, size, stored.sequence, number, at)
+        yield _Row(
+            *(id.hex(), task, pipeline, cause, position, size, stored.sequence, number, at),
+            DeadLetterStatus.WAITING,
+        )
 
 
 def _write(application: str, rows: Sequence[_Row], causes: dict[int, str], tables: Tables) -> None:
@@ -114,14 +157,18 @@ def _write(application: str, rows: Sequence[_Row], causes: dict[int, str], table
             f" written AS (INSERT INTO {tables.dead_letters} (stream, {names})"
             f" SELECT stream, {names} FROM reported"
             f" ON CONFLICT (stream, id) DO UPDATE SET {sets}),"
-            f" change AS (SELECT {changed}, sum(one) AS count FROM (SELECT {changed}, 1 AS one"
-            f" FROM reported UNION ALL SELECT {changed}, -1 FROM earlier) AS each"
-            f" GROUP BY {changed} HAVING sum(one) <> 0)"
+            f" change AS (SELECT {changed}, sum(one) AS count,"
+            f" coalesce(sum(one) FILTER (WHERE status = {DeadLetterStatus.WAITING:d}), 0)"
+            " AS waiting"
+            f" FROM (SELECT {changed}, status, 1 AS one"
+            f" FROM reported UNION ALL SELECT {changed}, status, -1 FROM earlier) AS each"
+            f" GROUP BY {changed})"
             f" INSERT INTO {tables.totals} AS total (stream, {', '.join(TOTAL_COLUMNS)})"
-            " SELECT stream, task, cause, pipeline, fingerprint, count FROM change"
+            " SELECT stream, task, cause, pipeline, fingerprint, count, waiting FROM change"
             " LEFT JOIN unnest(%s::bigint[], %s::text[]) AS known (cause, fingerprint)"
-            " USING (cause) ON CONFLICT (stream, task, cause)"
-            " DO UPDATE SET count = total.count + excluded.count",
+            " USING (cause) WHERE (count, waiting) <> (0, 0) ON CONFLICT (stream, task, cause)"
+            " DO UPDATE SET count = total.count + excluded.count,"
+            " waiting = total.waiting + excluded.waiting",
             [
                 *(_column(rows, index) for index in range(len(COLUMNS))),
                 application,
@@ -134,6 +181,57 @@ def _write(application: str, rows: Sequence[_Row], causes: dict[int, str], table
             " AND stream = (SELECT id FROM stream WHERE application = %s)",
             [application],
         )
+
+
+def _mark_redriven(application: str, ids: Sequence[bytes], sequence: int, tables: Tables) -> None:
+    """Mark dead letters that were reported before a position of the log as REDRIVEN."""
+    _set_status(
+        application,
+        tables,
+        DeadLetterStatus.REDRIVEN,
+        "each.id = ANY (string_to_array(%s::text, ',', '')::uuid[]) AND each.sequence < %s",
+        [",".join(id.hex() for id in ids), sequence],
+    )
+
+
+def _mark_processed(application: str, task: str, tables: Tables) -> None:
+    """Mark the redriven dead letters of a task that holds no record as PROCESSED."""
+    _set_status(
+        application,
+        tables,
+        DeadLetterStatus.PROCESSED,
+        f"each.task = %s AND each.status = {DeadLetterStatus.REDRIVEN:d}",
+        [task],
+    )
+
+
+def _set_status(
+    application: str, tables: Tables, status: DeadLetterStatus, where: str, values: list[str | int]
+) -> None:
+    with prepared_statements.cursor() as cursor:
+        cursor.execute(
+            "WITH chosen AS (SELECT each.stream, each.id, each.task, each.cause, each.status"
+            f" FROM {tables.dead_letters} AS each JOIN stream ON stream.id = each.stream"
+            f" WHERE stream.application = %s AND {where}),"
+            f" changed AS (UPDATE {tables.dead_letters} AS each SET status = {status:d} FROM chosen"
+            " WHERE (each.stream, each.id) = (chosen.stream, chosen.id)),"
+            " change AS (SELECT stream, task, cause, count(*) AS waiting FROM chosen"
+            f" WHERE status = {DeadLetterStatus.WAITING:d} GROUP BY 1, 2, 3)"
+            f" UPDATE {tables.totals} AS total SET waiting = total.waiting - change.waiting"
+            " FROM change WHERE (total.stream, total.task, total.cause)"
+            " = (change.stream, change.task, change.cause)",
+            [application, *values],
+        )
+
+
+def _redriven_exist(application: str, tables: Tables) -> bool:
+    [(exist,)] = prepared_statements.rows(
+        f"SELECT EXISTS (SELECT FROM {tables.dead_letters} AS each JOIN stream"
+        " ON stream.id = each.stream WHERE stream.application = %s"
+        f" AND each.status = {DeadLetterStatus.REDRIVEN:d})",
+        [application],
+    )
+    return bool(exist)
 
 
 def _column(rows: Sequence[_Row], index: int) -> str:
@@ -149,9 +247,12 @@ def forget(application: str, *, until: int) -> None:
         cursor.execute(
             "WITH gone AS (DELETE FROM dead_letter USING stream WHERE stream.id = stream"
             " AND application = %s AND dead_letter.sequence <= %s"
-            " RETURNING stream, dead_letter.task, dead_letter.cause),"
-            " change AS (SELECT stream, task, cause, count(*) AS count FROM gone GROUP BY 1, 2, 3)"
-            " UPDATE dead_letter_total AS total SET count = total.count - change.count FROM change"
+            " RETURNING stream, dead_letter.task, dead_letter.cause, dead_letter.status),"
+            " change AS (SELECT stream, task, cause, count(*) AS count,"
+            f" count(*) FILTER (WHERE status = {DeadLetterStatus.WAITING:d}) AS waiting"
+            " FROM gone GROUP BY 1, 2, 3)"
+            " UPDATE dead_letter_total AS total SET count = total.count - change.count,"
+            " waiting = total.waiting - change.waiting FROM change"
             " WHERE (total.stream, total.task, total.cause)"
             " = (change.stream, change.task, change.cause)",
             [application, until],

@@ -48,11 +48,16 @@ class RetriesCounted(Data, frozen=True, kw_only=True, tag=True):
     retries: Count
 
 
-class DeadLetterColumns(Data, frozen=True, kw_only=True):
-    """All dead letters of an event in order of position, as packed columns of numbers.
+class DeadLetterIds(Data, frozen=True, kw_only=True):
+    """Dead letters in order of position. `wire.dead_letter_columns` packs and reads them."""
 
-    `wire.dead_letter_columns` packs and reads them.
-    """
+    #: Either the positions, of which the ids are computed, or the ids of 16 bytes each.
+    positions: bytes | None = None
+    ids: bytes | None = None
+
+
+class DeadLetterColumns(DeadLetterIds, frozen=True, kw_only=True):
+    """All dead letters of an event, also as packed columns of numbers."""
 
     #: The error groups that `causes` refers to.
     fingerprints: tuple[str, ...] = ()
@@ -60,9 +65,6 @@ class DeadLetterColumns(Data, frozen=True, kw_only=True):
     causes: bytes
     #: The size of each record as JSON, in bytes.
     sizes: bytes
-    #: Either the positions, of which the ids are computed, or the ids of 16 bytes each.
-    positions: bytes | None = None
-    ids: bytes | None = None
 
 
 class RecordsDeadLettered(Data, frozen=True, kw_only=True, tag=True):
@@ -100,7 +102,11 @@ class DeadLettersFailed(Data, frozen=True, kw_only=True, tag=True):
 
 
 class RecordsRedriven(Data, frozen=True, kw_only=True, tag=True):
-    """Dead letters of a task are held, to be processed again."""
+    """Dead letters of a task are held, to be processed again.
+
+    They are processed when the task holds no record any more, unless a later event reports one of
+    them as a dead letter again. Many of one task are several events.
+    """
 
     task: str | None
     count: Count
@@ -108,6 +114,7 @@ class RecordsRedriven(Data, frozen=True, kw_only=True, tag=True):
     last_position: Position | None
     actor: str | None = None
     reason: str | None = None
+    records: DeadLetterIds
 
 
 RecordEvent = (

@@ -13,7 +13,13 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from arrester.controlplane.domain.events import DeadLetterColumns, RecordsDeadLettered, Run
+from arrester.controlplane.domain.events import (
+    DeadLetterColumns,
+    DeadLetterIds,
+    RecordsDeadLettered,
+    RecordsRedriven,
+    Run,
+)
 from arrester.controlplane.domain.identity.dead_letter_ids import ID_BYTES, dead_letter_ids
 
 #: The most dead letters of one event.
@@ -55,6 +61,18 @@ def pack(
     )
 
 
+def pack_ids(*, positions: Sequence[int] | None, ids: Iterable[str]) -> DeadLetterIds:
+    """Return dead letters in order of position; without positions, by their ids."""
+    if positions is None:
+        return DeadLetterIds(ids=b"".join(map(bytes.fromhex, ids)))
+    return DeadLetterIds(positions=_packed(_differences(positions)))
+
+
+def redriven_ids(application: str, run: Run, data: RecordsRedriven) -> list[bytes]:
+    """Return the ids of redriven dead letters; raise ValueError for invalid columns."""
+    return _identified(application, run, data.task, data.count, data.records)[0]
+
+
 def dead_letters_of(application: str, run: Run, data: RecordsDeadLettered) -> DeadLetterList:
     """Return the dead letters of an event.
 
@@ -67,26 +85,36 @@ def dead_letters_of(application: str, run: Run, data: RecordsDeadLettered) -> De
         position = data.first_position if data.count == 1 else None
         return DeadLetterList(ids, [position] * len(ids), [None] * len(ids), [None] * len(ids))
     count = data.count
-    if not 0 < count <= MAX_RECORDS:
-        raise ValueError(f"{count:,} dead letters in one event; 1 to {MAX_RECORDS:,} are allowed")
+    _check_count(count)
     groups = [None, *columns.fingerprints]
     causes, sizes = _unpacked(columns.causes, count), _unpacked(columns.sizes, count)
     if max(causes) >= len(groups):
         raise ValueError(f"error group {max(causes)} of {len(columns.fingerprints)}")
     if max(sizes) > MAX_SIZE:
         raise ValueError(f"a record of {max(sizes):,} bytes; at most {MAX_SIZE:,} are allowed")
-    positions: Sequence[int | None]
+    ids, positions = _identified(application, run, data.task, count, columns)
+    return DeadLetterList(ids, positions, [groups[each] for each in causes], sizes)
+
+
+def _check_count(count: int) -> None:
+    if not 0 < count <= MAX_RECORDS:
+        raise ValueError(f"{count:,} dead letters in one event; 1 to {MAX_RECORDS:,} are allowed")
+
+
+def _identified(
+    application: str, run: Run, task: str | None, count: int, columns: DeadLetterIds
+) -> tuple[list[bytes], Sequence[int | None]]:
+    """Return ids and positions."""
+    _check_count(count)
     if columns.positions is not None:
         found = _positions(columns.positions, count)
-        names = (application, run.pipeline, run.checkpoint, data.task)
-        ids, positions = list(dead_letter_ids(*names, found)), found
-    else:
-        packed = columns.ids or b""
-        if len(packed) != count * ID_BYTES:
-            raise ValueError(f"{len(packed)} bytes of ids for {count} dead letters")
-        ids = [packed[at : at + ID_BYTES] for at in range(0, len(packed), ID_BYTES)]
-        positions = [None] * count
-    return DeadLetterList(ids, positions, [groups[each] for each in causes], sizes)
+        names = (application, run.pipeline, run.checkpoint, task)
+        return list(dead_letter_ids(*names, found)), found
+    packed = columns.ids or b""
+    if len(packed) != count * ID_BYTES:
+        raise ValueError(f"{len(packed)} bytes of ids for {count} dead letters")
+    ids = [packed[at : at + ID_BYTES] for at in range(0, len(packed), ID_BYTES)]
+    return ids, [None] * count
 
 
 def _is_id(text: str) -> bool:

@@ -13,13 +13,14 @@ from arrester.controlplane.domain.events import (
     Failure,
     InstanceEvent,
     RecordsDeadLettered,
+    RecordsRedriven,
     Run,
     StateReported,
     TaskEvent,
     ThreadEvent,
 )
 from arrester.controlplane.domain.identity.names import check_name
-from arrester.controlplane.domain.wire.dead_letter_columns import dead_letters_of
+from arrester.controlplane.domain.wire.dead_letter_columns import dead_letters_of, redriven_ids
 from arrester.controlplane.domain.wire.failure_columns import FailedRecords
 
 #: The newest version of the events that this code understands.
@@ -47,10 +48,20 @@ def incomplete(event: Event) -> str | None:
         return wrong
     if isinstance(data, RecordsDeadLettered) and run is not None:
         return _invalid_dead_letters(data, run)
+    if isinstance(data, RecordsRedriven) and run is not None:
+        return _invalid_redriven(data, run)
     parts = data.tasks if isinstance(data, StateReported) else (data,)
     failures = [getattr(each, "failure", None) for each in parts]
     wrongs = (_invalid_failure(each) for each in failures if each is not None)
     return next(filter(None, wrongs), None)
+
+
+def _invalid_redriven(data: RecordsRedriven, run: Run) -> str | None:
+    try:
+        redriven_ids("", run, data)
+    except ValueError as exc:
+        return f"redriven dead letters: {exc}"
+    return None
 
 
 def _invalid_dead_letters(data: RecordsDeadLettered, run: Run) -> str | None:

@@ -22,7 +22,15 @@ from arrester.controlplane.domain.events import (
     RecordsRedriven,
     ResumeHow,
 )
-from tests.agents.pipeline_bench import Bench, read_sink, server_state, sink_to, write_batch
+from arrester.controlplane.domain.wire import dead_letter_columns
+from tests.agents.pipeline_bench import (
+    APPLICATION,
+    Bench,
+    read_sink,
+    server_state,
+    sink_to,
+    write_batch,
+)
 from tests.agents.run.test_pause_and_resume import refusing_bad
 from tests.patience import wait_until
 from tests.services import REPOSITORY
@@ -81,6 +89,14 @@ def test_mended_dead_letters_are_processed_once_in_order(bench: Bench, repaired:
     assert {key: each.count for key, each in reported.items()} == {"a": 2, "b": 1}
     assert (reported["a"].first_position, reported["a"].last_position) == (1, 2)
     assert (reported["a"].actor, reported["a"].reason) == ("ana", "mended")
+    events = [each for each in bench.outbox.events if isinstance(each.data, RecordsRedriven)]
+    ids = [
+        id.hex()
+        for each in events
+        if isinstance(each.data, RecordsRedriven) and each.run is not None
+        for id in dead_letter_columns.redriven_ids(APPLICATION, each.run, each.data)
+    ]
+    assert sorted(ids) == sorted(each["id"] for each in bench.dead_letters())
     tasks = server_state(bench.outbox.events).tasks.values()
     assert [task.held for task in tasks] == [0, 0]
 

@@ -13,13 +13,20 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import models, store
-from arrester.controlplane.domain.events import Event, RecordsDeadLettered
+from arrester.controlplane.domain.events import (
+    DeadLetterIds,
+    Event,
+    RecordsDeadLettered,
+    RecordsHeld,
+)
 from arrester.controlplane.history import retention
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.views import dead_letters
 from tests import histories
 from tests.controlplane import streams
-from tests.histories import APPLICATION, FAILURE, JFK, dead_lettered
+from tests.histories import APPLICATION, FAILURE, JFK, dead_lettered, redriven
+
+WAITING, REDRIVEN, PROCESSED = models.DeadLetterStatus
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
 
@@ -117,3 +124,57 @@ def test_retention_deletes_the_rows_of_dropped_events() -> None:
     total = models.DeadLetterTotal.objects.aggregate(total=Sum("count"))
     assert total == {"total": 2}
     assert rebuild("--verify") == "flights: 0 rows differ\n"
+
+
+def statuses() -> dict[int | None, models.DeadLetterStatus]:
+    rows = models.DeadLetter.objects.order_by("position")
+    return {row.position: models.DeadLetterStatus(row.status) for row in rows}
+
+
+def held(count: int, *, key: str = "JFK", minute: int = 0) -> Event:
+    return histories.event(RecordsHeld(task=key, held=count), minute=minute)
+
+
+def waiting() -> int:
+    return sum(models.DeadLetterTotal.objects.values_list("waiting", flat=True))
+
+
+@pytest.mark.parametrize("is_one_fold", [False, True])
+def test_a_redriven_dead_letter_is_processed_or_waits_again(
+    redis: Redis, *, is_one_fold: bool
+) -> None:
+    steps = [
+        [*histories.started(), dead_lettered([3, 5, 8]), dead_lettered([3], key="EWR")],
+        [redriven([3, 5]), held(2)],
+        # 5 has failed again; no event reports that 3 has been written.
+        [dead_lettered([5], minute=1), held(0, key="EWR"), held(0)],
+    ]
+    if is_one_fold:
+        send(redis, *steps[0], *steps[1], *steps[2])
+    else:
+        send(redis, *steps[0])
+        assert (set(statuses().values()), waiting()) == ({WAITING}, 4)
+        send(redis, *steps[1])
+        rows = models.DeadLetter.objects.filter(task=UUID(hex=JFK.digest))
+        assert {row.position: row.status for row in rows} == {3: REDRIVEN, 5: REDRIVEN, 8: WAITING}
+        assert waiting() == 2
+        send(redis, *steps[2])
+    rows = models.DeadLetter.objects.filter(task=UUID(hex=JFK.digest))
+    assert {row.position: row.status for row in rows} == {3: PROCESSED, 5: WAITING, 8: WAITING}
+    assert waiting() == 3
+    assert rebuild("--verify") == "flights: 0 rows differ\n"
+
+
+def test_an_unknown_dead_letter_and_a_later_one_are_not_redriven(redis: Redis) -> None:
+    send(redis, *histories.started(), redriven([3, 99]), dead_lettered([3]), held(0))
+    assert statuses() == {3: WAITING}
+    assert (waiting(), sum(totals().values())) == (1, 1)
+
+
+def test_invalid_ids_are_quarantined(redis: Redis) -> None:
+    event = redriven([3])
+    wrong = replace(event.data, records=DeadLetterIds(ids=b"short"))
+    send(redis, *histories.started(), replace(event, data=wrong), dead_lettered([3]))
+    assert statuses() == {3: WAITING}
+    [entry] = models.Quarantine.objects.all()
+    assert "redriven dead letters: 5 bytes of ids for 1 dead letters" in entry.reason
