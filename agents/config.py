@@ -20,6 +20,8 @@ from arrester.controlplane.domain.error_policy.policy import StageKind
 from arrester.controlplane.domain.error_policy.setting_types import CONVERTER_RULE, HANDLER_RULE
 from arrester.controlplane.domain.errors import InvalidConfiguration, InvalidValue
 from arrester.controlplane.domain.identity.names import check_name
+from arrester.controlplane.domain.wire import sealed_fields
+from arrester.controlplane.domain.wire.sealed_fields import MaskedFields
 from arrester.controlplane.domain.wire.signed_messages import SERVER_KEY, parse_keys
 
 T = TypeVar("T")
@@ -99,10 +101,13 @@ class AgentConfig:
         reader = _Reader()
         settings = reader.errors(errors)
         reader.check_converter(errors.get(keys.DLQ_CONVERTER.name))
+        server_keys = reader.server_keys(own[SERVER_KEYS])
+        if settings.reveal:
+            reader.check_reveal(server_keys)
         config = cls(
             application=reader.application(application),
             redis_url=reader.redis_url(own[REDIS_URL].strip()),
-            server_keys=reader.server_keys(own[SERVER_KEYS]),
+            server_keys=server_keys,
             spool_folder=reader.spool_folder(own[SPOOL].strip()),
             errors=settings,
             handlers=reader.handlers(errors),
@@ -231,6 +236,16 @@ class _Reader:
             self.faults.append(fault)
             return ()
         return keys
+
+    def check_reveal(self, server_keys: Sequence[bytes]) -> None:
+        """Report that masked fields cannot be encrypted to the server."""
+        try:
+            if not server_keys:
+                raise ValueError("no key")
+            sealed_fields.seal(MaskedFields(), application="", server_key=server_keys[-1])
+        except ValueError:
+            allowed = f"false, unless {SERVER_KEY} is the public key that masked fields are for"
+            self.faults.append(InvalidValue(keys.REDACT_REVEAL.name, True, allowed))
 
     def spool_folder(self, text: str) -> Path:
         candidates = [Path(text).absolute()] if text else _default_spool_folders()

@@ -16,6 +16,7 @@ REDIS_SCHEMES = ("redis", "rediss", "unix")
 HTTP_SCHEMES = ("http", "https")
 SMTP_SCHEMES = ("smtp", "smtps", "smtp+starttls")
 DEFAULT_OIDC_ROLES = "viewer=arrester-viewer,operator=arrester-operator,admin=arrester-admin"
+REVEALERS = (Role.ADMIN.value, Role.OPERATOR.value)
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -67,6 +68,8 @@ class Environment:
     debug: bool
     https: bool
     proxies: int
+    #: The least role that may reveal masked fields: admin or operator.
+    reveal: Role
     #: None: passwords only.
     sign_on: SignOn | None
     allowed_hosts: list[str]
@@ -105,6 +108,7 @@ class Environment:
             https=_flag(variables, "ARRESTER_HTTPS"),
             sign_on=_sign_on(variables),
             proxies=_integer(variables, "ARRESTER_PROXIES", 0, minimum=0, maximum=9),
+            reveal=Role(_choice(variables, "ARRESTER_REVEAL", "admin", REVEALERS)),
             allowed_hosts=_list(variables, "ARRESTER_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]"),
             trusted_origins=_list(variables, "ARRESTER_TRUSTED_ORIGINS", ""),
             session_hours=_integer(variables, "ARRESTER_SESSION_HOURS", 12, maximum=8760),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -13,7 +14,8 @@ from django.conf import settings
 from msgspec.structs import replace
 
 from arrester.controlplane.domain.state.states import ApplicationStatus
-from arrester.controlplane.domain.wire import signed_messages
+from arrester.controlplane.domain.wire import sealed_fields, signed_messages
+from arrester.controlplane.domain.wire.sealed_fields import MaskedFields, NotSealedForUs
 from arrester.controlplane.domain.wire.signed_messages import SignedState
 
 _PURPOSE = b"arrester agents 1"
@@ -59,7 +61,24 @@ def _sign(message: bytes) -> bytes:
 def _private_key(secret: str) -> Any:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    return Ed25519PrivateKey.from_private_bytes(derive(secret, _PURPOSE, length=32))
+    return Ed25519PrivateKey.from_private_bytes(_seed(secret))
+
+
+def _seed(secret: str) -> bytes:
+    return derive(secret, _PURPOSE, length=32)
+
+
+def unseal(sealed: bytes, *, application: str) -> MaskedFields:
+    """Return masked fields that an agent has encrypted to this server, also to a former key.
+
+    Raises:
+        NotSealedForUs: for another server or application.
+    """
+    *former, last = (settings.SECRET_KEY, *settings.ENVIRONMENT.old_secret_keys)
+    for secret in former:
+        with suppress(NotSealedForUs):
+            return sealed_fields.unseal(sealed, application=application, seed=_seed(secret))
+    return sealed_fields.unseal(sealed, application=application, seed=_seed(last))
 
 
 def derive(secret: str, purpose: bytes, *, length: int) -> bytes:

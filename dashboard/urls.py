@@ -15,6 +15,7 @@ from arrester.dashboard.actions import (
     error_groups,
     instance_commands,
     pipeline_commands,
+    reveal,
     rollouts,
     task_commands,
 )
@@ -159,6 +160,10 @@ urlpatterns = [
         error_groups.act,
         name="act-on-group",
     ),
+    path(
+        "failures/<str:application>/<int:sequence>/reveal/ask", reveal.dialog, name="reveal-dialog"
+    ),
+    path("failures/<str:application>/<int:sequence>/reveal", reveal.reveal, name="reveal"),
     path("resume", bulk_commands.resume, name="resume-many"),
     path("resume/ask", bulk_commands.dialog, name="resume-many-dialog"),
     path("rollouts", rollouts.start, name="start-rollout"),

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 from arrester.agents.config import AgentConfig
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.steps import Columns, Native, Transform
-from arrester.agents.failures.payload import Redaction
+from arrester.agents.failures.payload import Redaction, Reveal
 from arrester.agents.handlers import Always, Handler, constant_answer
 from arrester.agents.worker.columns import SOURCE
 from arrester.controlplane.domain.error_policy.classify import Kind
@@ -72,6 +72,8 @@ def redaction_of(pipeline: Pipeline, config: AgentConfig) -> Redaction:
         key=pipeline.key_name,
         key_names=pipeline.key_names,
         fields=tuple(sorted(_fields(pipeline.source.schema))),
+        # While the key of the server is replaced, agents have the new one last.
+        reveal=Reveal(config.application, config.server_keys[-1]) if settings.reveal else None,
     )
 
 

@@ -71,6 +71,8 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
     redact_builtin: tuple[str, ...]
     #: errors.redact.default=deny: only the fields of errors.redact.show; None: all fields.
     show: tuple[str, ...] | None
+    #: errors.redact.reveal: redacted values are encrypted to the server.
+    reveal: bool
     examples_limit: int
     #: held.records.limit, held.bytes.limit: None or negative means unlimited.
     held_records_limit: int | None
@@ -98,6 +100,7 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
             log=_log(reader),
             dead_letters=_dead_letters(reader),
             redact=reader.key(keys.REDACT),
+            reveal=reader.key(keys.REDACT_REVEAL),
             redact_builtin=keys.REDACTED_NAMES if reader.key(keys.REDACT_BUILTIN) else (),
             show=_show(reader),
             examples_limit=reader.key(keys.EXAMPLES_LIMIT),

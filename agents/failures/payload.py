@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import Row
 from pyspark.sql import types as T
@@ -23,6 +23,7 @@ from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.spark.kafka_source import COORDINATES
 from arrester.agents.worker.redactor import Redactor
 from arrester.controlplane.domain.events import Body
+from arrester.controlplane.domain.wire.sealed_fields import MaskedField, MaskedFields, seal
 
 _log = logging.getLogger("arrester.thread")
 #: A longer record, in bytes, is cut, and the body has its size.
@@ -40,6 +41,14 @@ _NO_MESSAGE = re.compile(r"\s|Traceback |The above |During handling |$")
 #: Python's lines between and inside the members of an exception group.
 _OF_GROUP = re.compile(r" *(\+-[-+]*( \d+ -+)?$|\+ Exception Group Traceback )")
 _INSIDE = re.compile(r" *\| ")
+
+
+class Reveal(NamedTuple):
+    """For whom the values of dropped fields are encrypted."""
+
+    application: str
+    #: The Ed25519 public key of the server.
+    server_key: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +71,8 @@ class Redaction:
     key_names: Sequence[str] = ()
     #: The source's field names at any depth. Any other name below a column is data.
     fields: Collection[str] = ()
+    #: None: dropped values are lost.
+    reveal: Reveal | None = None
 
     def body(self, row: Mapping[str, Any], *, stack: str | None) -> Body:
         """Return the body of a failed record, without values of dropped fields."""
@@ -70,9 +81,27 @@ class Redaction:
         return Body(
             record=record,
             redacted=tuple(_sound(redactor.dropped_paths)),
+            sealed=self._sealed(redactor, record),
             cut_from=size,
             stack=_sound(None if stack is None else redactor.redact_text(stack)),
         )
+
+    def _sealed(self, redactor: Redactor, record: dict[str, Any]) -> bytes | None:
+        """Return the dropped values that the record's limit has space for, encrypted."""
+        if self.reveal is None or not redactor.dropped:
+            return None
+        space, fields, omitted = RECORD_BYTES - _size(record), [], 0
+        for path, value in redactor.dropped:
+            field = MaskedField(path=_sound(path), value=_sound(value))
+            size = _size(field.path) + _size(field.value)
+            if size <= space:
+                space -= size
+                fields.append(field)
+            else:
+                omitted += 1
+        application, key = self.reveal
+        found = MaskedFields(fields=tuple(fields), omitted=omitted)
+        return seal(found, application=application, server_key=key)
 
     def allowed(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return the allowed parts of a row's fields as JSON."""

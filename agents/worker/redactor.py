@@ -56,7 +56,8 @@ class Redactor:
         self._only_paths = _paths(only or ())
         self._fields = frozenset(fields)
         self._only_names = _pattern(rule.lower() for rule in only or () if "." not in rule)
-        self._dropped: list[str] = []
+        #: The paths of dropped values, and the values.
+        self.dropped: list[tuple[str, Any]] = []
         #: The columns of dropped values, as an ordered set.
         self._columns: dict[str, None] = {}
         self._column = ""
@@ -80,7 +81,7 @@ class Redactor:
 
         If `only` is given, these are columns: names below a column may be data.
         """
-        paths = list(self._columns) if self._only else self._dropped
+        paths = list(self._columns) if self._only else [path for path, _ in self.dropped]
         shown = [_shortened(path) for path in paths[:PATHS]]
         return [*shown, f"…[{len(paths) - PATHS} more]"] if len(paths) > PATHS else shown
 
@@ -110,7 +111,7 @@ class Redactor:
         return True
 
     def _drop(self, path: str, value: Any) -> None:
-        self._dropped.append(path)
+        self.dropped.append((path, value))
         self._columns[self._column] = None
         self._values.update(_leaves(value))
 
@@ -161,17 +162,17 @@ class Redactor:
 
     def _redact_json(self, text: str, path: str, *, allowed: bool) -> Any:
         """Return a text that may be JSON without redacted fields, _DROPPED if nothing is kept."""
-        before, columns = len(self._dropped), dict(self._columns)
+        before, columns = len(self.dropped), dict(self._columns)
         try:
             redacted = self._redact(
                 json.loads(text, object_pairs_hook=_refuse_duplicates), path, allowed=allowed
             )
             if redacted is _DROPPED:
                 return _DROPPED
-            is_unchanged = len(self._dropped) == before
+            is_unchanged = len(self.dropped) == before
             return text if is_unchanged else json.dumps(redacted, ensure_ascii=False)
         except (ValueError, RecursionError):
-            del self._dropped[before:]
+            del self.dropped[before:]
             self._columns = columns
         lower = _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), text).lower()
         # A quote alone also begins a line of CSV.

@@ -69,6 +69,7 @@ from arrester.controlplane.actions.quarantine import (
     requeue,
     requeue_one,
 )
+from arrester.controlplane.actions.reveal import reveal
 from arrester.controlplane.actions.rollouts import advance_rollout, start_rollout
 from arrester.controlplane.actions.single_sign_on import sign_on
 from arrester.controlplane.actions.test_error import send_test_error
@@ -85,7 +86,7 @@ __all__ = [
     "grant_role", "issue_command", "note_on_command", "note_on_group", "note_on_task",
     "open_application", "record_login", "record_logout", "record_refused_login", "record_running",
     "record_wrong_password", "remove_agent_credential", "requeue", "requeue_one", "reset_password",
-    "resume_task", "resume_tasks", "revoke_token", "send_test_error", "shut_down_application",
-    "sign_on", "skip_record", "start_application", "start_rollout", "task_id", "unlock",
-    "use_token", "watch", "withdraw_role",
+    "resume_task", "resume_tasks", "reveal", "revoke_token", "send_test_error",
+    "shut_down_application", "sign_on", "skip_record", "start_application", "start_rollout",
+    "task_id", "unlock", "use_token", "watch", "withdraw_role",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from arrester.controlplane import queries
+from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.events import StoredEvent
 from arrester.controlplane.domain.identity.names import task_id
 from arrester.dashboard.rest import base
@@ -111,3 +111,42 @@ class FailuresView(base.RestView):
             queries.check_group(wanted["fingerprint"], wanted.get("application"))
         failures = queries.failures(queries.FailureFilter(**wanted), **page)
         return Response(FailurePageSerializer(failures).data)
+
+
+class RevealSerializer(serializers.Serializer[Any]):
+    """Why masked fields are revealed."""
+
+    reason = serializers.CharField(max_length=1000)
+
+
+class MaskedFieldSerializer(serializers.Serializer[Any]):
+    """A masked field and its value."""
+
+    path = serializers.CharField()
+    value = serializers.JSONField(allow_null=True)
+
+
+class MaskedFieldsSerializer(serializers.Serializer[Any]):
+    """The masked fields of a failed record."""
+
+    masked = MaskedFieldSerializer(many=True)
+    omitted = serializers.IntegerField(
+        help_text="Further fields that exceeded the size limit of a record."
+    )
+
+
+class RevealView(base.RestView):
+    """The masked fields of a failed record."""
+
+    @extend_schema(
+        operation_id="reveal",
+        request=RevealSerializer,
+        responses={200: MaskedFieldsSerializer} | base.PROBLEMS,
+    )
+    def post(self, request: Request, application: str, sequence: int) -> Response:
+        """Reveal the masked fields of a failed record; the audit records the reason."""
+        wanted = base.values(RevealSerializer, request.data)
+        actor = str(request.user.get_username())
+        found = actions.reveal(application, sequence, actor=actor, reason=wanted["reason"])
+        masked = [{"path": each.path, "value": each.value} for each in found.fields]
+        return Response({"masked": masked, "omitted": found.omitted})

@@ -46,6 +46,11 @@ urlpatterns = [
     path("tasks", tasks.TasksView.as_view(), name="api-tasks"),
     path("tasks/<str:digest>", tasks.OneTaskView.as_view(), name="api-task"),
     path("failures", failures.FailuresView.as_view(), name="api-failures"),
+    path(
+        "failures/<str:application>/<int:sequence>/reveal",
+        failures.RevealView.as_view(),
+        name="api-reveal",
+    ),
     path("errors", error_groups.ErrorGroupsView.as_view(), name="api-errors"),
     path("errors/acts", error_groups.ActOnGroupsView.as_view(), name="api-act-on-groups"),
     path(

@@ -62,6 +62,6 @@ def about(stored: StoredEvent, causes: Mapping[tuple[str, str], GroupState]) -> 
 @register.filter
 def change_words(act: str) -> str:
     """Return an act on an account, on alerts or of a log-in: `Account created`, `Logged in`."""
-    if act.startswith(("ALERT_", "AGENT_")) or act in list(LoginAct):
+    if act.startswith(("ALERT_", "AGENT_", "RECORD_")) or act in list(LoginAct):
         return act.replace("_", " ").capitalize()
     return f"Account {_ACCOUNT_WORDS.get(act, act.lower())}"

@@ -21,6 +21,7 @@ from arrester.dashboard.text.glossary import TERMS
 register = template.Library()
 register.filter("at", event_text.at)
 register.filter("pretty", record_text.pretty)
+register.filter("revealed", record_text.revealed)
 register.filter("short", event_text.short)
 register.filter("visible", invisible.visible)
 register.filter("ordinal", verdict_text.ordinal)

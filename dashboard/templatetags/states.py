@@ -8,6 +8,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from django import template
+from django.conf import settings
 from django.template import Context
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -213,6 +214,13 @@ def kind(value: str) -> str:
 def may_act_on(who: Person, application: str) -> bool:
     """Return whether the person may act on an application; on all, if it is empty."""
     return who.may_act_on(application) if application else who.may_act_on_all
+
+
+@register.filter
+def may_reveal(who: Person, application: str) -> bool:
+    """Whether the person may reveal masked fields of an application."""
+    role = who.role_on(application)
+    return role is not None and role.includes(settings.ENVIRONMENT.reveal)
 
 
 @register.filter

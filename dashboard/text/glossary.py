@@ -37,6 +37,8 @@ TERMS = {
     "live checkpoint": "The newest checkpoint of a pipeline: the one on which a run started last. "
     "Only its tasks are counted.",
     "log": "All events of an application, in order, in PostgreSQL.",
+    "masked field": "A redacted field whose value only the server reads; a person reveals it with "
+    "a reason.",
     "outage": "Many records of one micro-batch fail with one cause.",
     "outbox": "Journal entries whose events are not sent yet.",
     "pause offset": "The position at which a task is PAUSED; that record and later ones are held.",

@@ -75,6 +75,7 @@ def context(stored: StoredEvent | None) -> dict[str, Any]:
     body = stored.event.body if stored else None
     return {
         "body": body,
+        "sealed": stored if body and body.sealed else None,
         "fields": fields(body) if body else [],
         "dumps": dumps(body) if body else [],
         "folds": folds(body.stack) if body and body.stack else [],
@@ -100,6 +101,11 @@ def _field(name: str, value: Any) -> Field:
 def pretty(value: Any) -> str:
     """Return JSON for reading; invisible characters are escaped without a change of meaning."""
     return visible(_json(value))
+
+
+def revealed(value: Any) -> str:
+    """Return the value of a masked field for reading."""
+    return visible(value) if isinstance(value, str) else pretty(value)
 
 
 def _json(value: Any) -> str:

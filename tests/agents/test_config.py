@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from arrester.agents.config import AgentConfig, ExternalSetting, SettingSource
 from arrester.agents.handlers import LogAndContinue, LogAndPause
@@ -281,6 +282,21 @@ def test_a_fault_names_the_place_that_it_was_read_from() -> None:
 
 def test_a_key_of_the_agent_is_no_error_setting_of_the_program() -> None:
     assert faults({"redis.url": "redis://host"}) == ["errors"]
+
+
+def test_masked_fields_are_encrypted_only_to_a_key_of_the_server() -> None:
+    reveal: dict[str, object] = {"errors.redact.reveal": "true"}
+    key = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
+    assert merged(reveal, ARRESTER_SERVER_KEY=key_text(key)).errors.reveal
+    # Without a key, and with points that no key has.
+    pointless = key_text(bytes([1, *[0] * 31]))
+    environments: tuple[dict[str, str], ...] = ({}, {"ARRESTER_SERVER_KEY": pointless})
+    for keys in environments:
+        with pytest.raises(InvalidConfiguration) as caught:
+            merged(reveal, **keys)
+        [fault] = caught.value.faults
+        assert fault.name == "errors.redact.reveal"
+        assert "unless ARRESTER_SERVER_KEY is the public key" in str(fault)
 
 
 @pytest.mark.parametrize("keys", [1, 2])

@@ -15,11 +15,13 @@ from django.urls import reverse
 from django.utils import timezone
 from playwright.sync_api import Page
 
-from arrester.controlplane import actions, models, queries
+from arrester.agents.failures.payload import Redaction, Reveal
+from arrester.controlplane import actions, models, queries, signing
 from arrester.controlplane.alerts import configuration
 from arrester.controlplane.domain.events import Failure, RecordFailed
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
+from arrester.controlplane.domain.wire.signed_messages import parse_keys
 from arrester.controlplane.login_attempts import PER_NAME_AND_ADDRESS
 from arrester.controlplane.roles import Role
 from arrester.controlplane.store import stream_entry
@@ -417,10 +419,37 @@ def _of_the_rest(story: Story) -> list[UserAction]:
             rest=("/api/tokens", {"name": "ci by rest"}),
             least=Role.VIEWER,
         ),
+        _reveal(),
         *_of_accounts(),
         *_of_agents(),
         *_of_alerts(),
     ]
+
+
+def _reveal() -> UserAction:
+    story = Story(application="masked")
+    story.starts()
+    reveal = Reveal("masked", parse_keys(signing.public_key())[0])
+    body = Redaction(drop=["pin"], reveal=reveal).body({"pin": "4711"}, stack=None)
+    task = story.pauses("masked", sealed=body.sealed).digest
+    failed = queries.task(task).failure
+    assert failed is not None
+    place = ["masked", failed.sequence]
+    return UserAction(
+        name="reveal",
+        page=reverse("task", args=[task]),
+        offered=reverse("reveal-dialog", args=place),
+        url=reverse("reveal", args=place),
+        form={"reason": "so it is"},
+        steps=[
+            ("click", "[data-reveal]"),
+            ("fill", "Reason", "so it is"),
+            ("click", "dialog .primary"),
+            ("click", "dialog [data-close]:text-is('Close')"),
+        ],
+        rest=(f"/api/failures/masked/{failed.sequence}/reveal", {"reason": "so it is"}),
+        least=Role.ADMIN,
+    )
 
 
 def _quarantine(name: str, number: int, act: str, steps: list[Step]) -> UserAction:

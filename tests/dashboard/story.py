@@ -242,6 +242,7 @@ class Story:
         held: int = 1,
         ago: timedelta = timedelta(0),
         cut_from: int | None = None,
+        sealed: bytes | None = None,
     ) -> TaskId:
         """Pause a task at a failed record."""
         position = 151_974
@@ -251,6 +252,7 @@ class Story:
         body = Body(
             record=RECORD if record is None else record,
             redacted=("passenger.name", "$.payment.token"),
+            sealed=sealed,
             cut_from=cut_from,
             stack=stack,
         )

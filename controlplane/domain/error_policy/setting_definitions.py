@@ -261,6 +261,11 @@ REDACT_SHOW: Key[tuple[str, ...]] = Key(
     allowed=FIELDS_RULE,
     parse=fields_parser(items=False),
 )
+REDACT_REVEAL = _flag(
+    "errors.redact.reveal",
+    "Encrypt the values of fields that do not leave the driver to the server, which shows them to "
+    "admins on request, with a reason. Needs `ARRESTER_SERVER_KEY`.",
+)
 EXAMPLES_LIMIT = _count(
     "errors.examples.limit",
     "Failures reported in full per micro-batch and cause. Further ones are counted only.",

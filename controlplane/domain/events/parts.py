@@ -69,6 +69,8 @@ class Body(Data, frozen=True, kw_only=True):
     record: dict[str, Any] | None = None
     #: Names and paths of the fields that the agent redacted.
     redacted: tuple[str, ...] = ()
+    #: The values of redacted fields, encrypted to the server (errors.redact.reveal).
+    sealed: bytes | None = None
     #: Size of the record in bytes before it was cut; None if it is whole.
     cut_from: int | None = None
     #: The Python (and JVM) trace as text.

@@ -42,9 +42,10 @@ ACT_KINDS = {
     "logins": (),
     "alerts": (),
     "agents": (),
+    "reveals": (),
 }
 #: The beginnings of acts that are in no log; acts on accounts have none.
-_BEGINNINGS = {"alerts": "ALERT_", "agents": "AGENT_"}
+_BEGINNINGS = {"alerts": "ALERT_", "agents": "AGENT_", "reveals": "RECORD_"}
 _WITHOUT_LOG = ("accounts", "logins", *_BEGINNINGS)
 #: How far from its dead letter the failed record is searched in the log.
 MAX_DISTANCE = 1000

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec import structs
 
 from arrester import Agent, Ending
 from arrester.agents.definition.builder import define
@@ -22,6 +25,7 @@ from arrester.agents.run.thread import PipelineThread
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.controlplane.domain.events import RecordFailed, ResumeHow, ThreadStarted
 from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.controlplane.domain.wire.sealed_fields import unseal
 from tests.agents.pipeline_bench import SCHEMA, Bench, sink_to
 from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.services import REPOSITORY
@@ -60,6 +64,24 @@ def started(bench: Bench, pipeline: Pipeline, **more: Any) -> PipelineThread:
     thread = bench.start(pipeline, **more)
     wait_until(lambda: thread.is_idle or not thread.is_running, what="rest")
     return thread
+
+
+def test_the_server_can_reveal_the_masked_fields_of_a_failed_record(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.add(("a", 0, "bad"))
+    seed = bytes(range(32))
+    key = Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+    config = bench.config(errors_redact="value")
+    errors = structs.replace(config.errors, reveal=True)
+    config = replace(config, server_keys=(key,), errors=errors)
+    monkeypatch.setattr(bench, "config", lambda: config)
+    started(bench, checking(bench))
+    [event] = [each for each in bench.outbox.events if isinstance(each.data, RecordFailed)]
+    assert event.body is not None and event.body.sealed is not None
+    assert "value" not in (event.body.record or {})
+    found = unseal(event.body.sealed, application=config.application, seed=seed)
+    assert [(each.path, each.value) for each in found.fields] == [("value", "bad")]
 
 
 def test_a_static_source_is_read_once_and_held_records_wait_for_commands(bench: Bench) -> None:

@@ -21,6 +21,7 @@ from tests.dashboard.story import TYPO, Story, failure
 
 #: Names without a page: actions, streams, endpoints for machines.
 NO_PAGES = {
+    "api-audit-export", "api-reveal", "reveal", "reveal-dialog",
     "acknowledge-alert", "add-agent", "add-channel", "api-acknowledge-alert", "api-agent",
     "delete-channel", "delete-rule", "remove-agent",
     "save-rule", "send-alert-again", "set-limits", "test-channel",
