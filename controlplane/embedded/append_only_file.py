@@ -12,7 +12,8 @@ from pathlib import Path
 FOLDER = "appendonlydir"
 _DAMAGE = re.compile(
     "check-aof|check-rdb|AOF manifest|AOF file .* doesn't exist|Wrong signature|RDB format version"
-    "|RDB reading|[Rr][Dd][Bb] file"
+    "|RDB reading|[Rr][Dd][Bb] file|[Ee]rror reading the append only file [^ ]*, error"
+    "|[Uu]nknown command|Unable to obtain the AOF file .* No such file"
 )
 _REPAIR_SECONDS = 300
 

@@ -138,7 +138,7 @@ def full_disk(*_: object) -> None:
     raise OSError(ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("damage", ["middle", "manifest"])
+@pytest.mark.parametrize("damage", ["middle", "command", "manifest", "name"])
 def test_redis_starts_with_what_is_before_a_damage_and_keeps_the_original(
     home: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,9 +151,16 @@ def test_redis_starts_with_what_is_before_a_damage_and_keeps_the_original(
         [server] = servers.running
         server.stop()
         data = home / "redis" / "appendonlydir"
-        [part] = data.glob("*.incr.aof" if damage == "middle" else "*.manifest")
+        [part] = data.glob("*.manifest" if damage in ("manifest", "name") else "*.incr.aof")
         content = part.read_bytes()
-        damaged = content.replace(b"$1000", b"$1001") if damage == "middle" else b"garbage\n"
+        damaged = {
+            "middle": content.replace(b"$1000", b"$1001"),
+            # A valid format, but no command.
+            "command": content.replace(b"SET", b"S\xffT"),
+            "manifest": b"garbage\n",
+            "name": content.replace(b"incr.aof", b"inkr.aof"),
+        }[damage]
+        assert damaged != content
         part.write_bytes(damaged)
         with monkeypatch.context() as patched:
             patched.setattr(shutil, "copytree", full_disk)
