@@ -26,7 +26,7 @@ from tests.services import REPOSITORY
 from tests.trips import Trip, profiled
 
 #: The modules that a page of failures enters. A new one is another file that a reader has to open.
-MODULES = 17
+MODULES = 18
 #: Entered by a browser's connection, which no test client has.
 LIVE = "dashboard/live/stream.py"
 
