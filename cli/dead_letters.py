@@ -38,6 +38,7 @@ def list_records(
         ("TASK", task_name),
         ("POSITION", "position"),
         ("CAUSE", _cause),
+        ("STATUS", "status"),
         ("ACTOR", "actor"),
         ("FORMAT", "format"),
         ("ID", "id"),

@@ -231,6 +231,11 @@ def redriven(positions: Sequence[int], *, key: str | None = "JFK", minute: int =
     return event(data, minute=minute)
 
 
+def held(count: int, *, key: str = "JFK", minute: int = 0) -> Event:
+    """Return the event about the held records of a task."""
+    return event(RecordsHeld(task=key, held=count), minute=minute)
+
+
 def _dead_letter_columns(count: int) -> st.SearchStrategy[DeadLetterColumns]:
     def column(low: int, high: int) -> st.SearchStrategy[list[int]]:
         return st.lists(st.integers(low, high), min_size=count, max_size=count)

@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import queries
+from arrester.controlplane.models import DeadLetterStatus
 from arrester.dashboard.rest import base
 
 
@@ -68,6 +69,11 @@ class DeadLetterSerializer(serializers.Serializer[Any]):
     )
     occurred_at = serializers.DateTimeField()
     sequence = serializers.IntegerField(help_text="The newest event that reported it.")
+    status = serializers.ChoiceField(
+        [each.name for each in DeadLetterStatus],
+        source="status.name",
+        help_text="REDRIVEN: its task holds it again. PROCESSED: it has passed the pipeline since.",
+    )
     cause = DeadLetterCauseSerializer(
         source="group", allow_null=True, help_text="Null: it did not fail, or it is not known."
     )
@@ -82,6 +88,7 @@ class DeadLetterTotalSerializer(serializers.Serializer[Any]):
 
     application = serializers.CharField()
     count = serializers.IntegerField()
+    waiting = serializers.IntegerField(help_text="Those that are WAITING.")
     cause = DeadLetterCauseSerializer(
         source="group", allow_null=True, help_text="Null: by task, or without a known cause."
     )

@@ -19,7 +19,7 @@ from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.domain.events import RecordFailed, RecordsDeadLettered, StoredEvent
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state.states import GroupState
-from arrester.controlplane.models import NO_CAUSE
+from arrester.controlplane.models import NO_CAUSE, DeadLetterStatus
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.store.column_values import ANY, MAX_BIGINT, fit, hash_group
@@ -27,7 +27,7 @@ from arrester.controlplane.views import row_mapping
 
 #: The failures of a task that are searched for the one of a dead letter.
 SEARCHED = 1_000
-_COLUMNS = "stream, id, task, cause, position, size, occurred_at, sequence, number"
+_COLUMNS = "stream, id, task, cause, position, size, occurred_at, sequence, number, status"
 _ORDER = "occurred_at DESC, stream DESC, sequence DESC, number DESC"
 #: Of a task each cause, else each cause of each pipeline, is one scan of an index. A scan after
 #: the last row of the page before begins at that row; other streams precede or follow it. The index
@@ -76,6 +76,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     size: int | None
     occurred_at: datetime
     sequence: int
+    status: DeadLetterStatus
     #: None: the record did not fail, or its cause is not known.
     group: GroupState | None
     place: str
@@ -90,6 +91,8 @@ class DeadLetterTotal(msgspec.Struct, frozen=True, kw_only=True):
 
     application: str
     count: int
+    #: Those that are WAITING.
+    waiting: int
     #: Set in totals by task.
     task: TaskId | None = None
     #: Set in totals by group; None: without a known cause.
@@ -166,7 +169,7 @@ def dead_letter_totals(
     column = "cause" if by == "group" else "task"
     bounds: list[Any] = [] if before is None else [*before]
     rows = sql.rows(
-        f"SELECT stream, {column}, sum(count)::bigint, max(fingerprint)"
+        f"SELECT stream, {column}, sum(count)::bigint, max(fingerprint), sum(waiting)::bigint"
         f" FROM dead_letter_total AS total WHERE {' AND '.join(conditions)}"
         f" GROUP BY stream, {column}"
         + (f" HAVING (sum(count), stream, {column}::text) < (%s, %s, %s)" if before else "")
@@ -178,7 +181,9 @@ def dead_letter_totals(
     if by == "task":
         tasks = _tasks([row[1] for row in page.rows])
         totals = [
-            DeadLetterTotal(application=names[row[0]], count=row[2], task=tasks[row[1]])
+            DeadLetterTotal(
+                application=names[row[0]], count=row[2], waiting=row[4], task=tasks[row[1]]
+            )
             for row in page.rows
             if row[1] in tasks
         ]
@@ -186,7 +191,10 @@ def dead_letter_totals(
         groups = _groups([(names[row[0]], row[3]) for row in page.rows if row[3] is not None])
         totals = [
             DeadLetterTotal(
-                application=names[row[0]], count=row[2], group=groups.get((names[row[0]], row[3]))
+                application=names[row[0]],
+                count=row[2],
+                waiting=row[4],
+                group=groups.get((names[row[0]], row[3])),
             )
             for row in page.rows
         ]
@@ -274,7 +282,7 @@ def _filled(rows: Sequence[tuple[Any, ...]]) -> list[DeadLetter]:
         (each.application, each.sequence): each.event.data for each in store.read_positions(keys)
     }
     found = []
-    for stream, id, task, cause, position, size, at, sequence, _ in rows:
+    for stream, id, task, cause, position, size, at, sequence, _, status in rows:
         name = names[stream]
         event = events.get((name, sequence))
         if task not in tasks or not isinstance(event, RecordsDeadLettered):
@@ -289,6 +297,7 @@ def _filled(rows: Sequence[tuple[Any, ...]]) -> list[DeadLetter]:
                 size=size,
                 occurred_at=at,
                 sequence=sequence,
+                status=DeadLetterStatus(status),
                 group=groups.get((name, fingerprints.get((stream, cause), ""))),
                 place=event.place,
                 format=event.format,

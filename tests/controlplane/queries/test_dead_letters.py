@@ -13,7 +13,16 @@ from arrester.controlplane.ingest import drain
 from arrester.controlplane.queries import DeadLetterFilter
 from tests import histories
 from tests.controlplane import streams
-from tests.histories import APPLICATION, FAILURE, JFK, NOON, dead_lettered, failed
+from tests.histories import (
+    APPLICATION,
+    FAILURE,
+    JFK,
+    NOON,
+    dead_lettered,
+    failed,
+    held,
+    redriven,
+)
 
 Found = list[tuple[str, str | None, int | None]]
 #: Of one application, by key and position.
@@ -110,3 +119,19 @@ def test_one_has_its_event_and_its_failure() -> None:
     for application, id in (("orders", first.id), ("none", first.id), (APPLICATION, "no id")):
         with pytest.raises(NotFound):
             queries.dead_letter(application, id)
+
+
+def test_a_redriven_dead_letter_no_longer_waits(redis: Redis) -> None:
+    of_task = DeadLetterFilter(application=APPLICATION, task=JFK.digest)
+    streams.send(redis, [redriven([3, 9]), held(1)])
+    drain.drain(APPLICATION)
+    streams.send(redis, [dead_lettered([9], minute=1), held(0)])
+    drain.drain(APPLICATION)
+    rows = queries.dead_letters(of_task).rows
+    assert {each.position: each.status.name for each in rows} == {
+        3: "PROCESSED",
+        5: "WAITING",
+        9: "WAITING",
+    }
+    totals = queries.dead_letter_totals(of_task, by="task").rows
+    assert [(each.count, each.waiting) for each in totals] == [(3, 2)]

@@ -17,14 +17,13 @@ from arrester.controlplane.domain.events import (
     DeadLetterIds,
     Event,
     RecordsDeadLettered,
-    RecordsHeld,
 )
 from arrester.controlplane.history import retention
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.views import dead_letters
 from tests import histories
 from tests.controlplane import streams
-from tests.histories import APPLICATION, FAILURE, JFK, dead_lettered, redriven
+from tests.histories import APPLICATION, FAILURE, JFK, dead_lettered, held, redriven
 
 WAITING, REDRIVEN, PROCESSED = models.DeadLetterStatus
 
@@ -129,10 +128,6 @@ def test_retention_deletes_the_rows_of_dropped_events() -> None:
 def statuses() -> dict[int | None, models.DeadLetterStatus]:
     rows = models.DeadLetter.objects.order_by("position")
     return {row.position: models.DeadLetterStatus(row.status) for row in rows}
-
-
-def held(count: int, *, key: str = "JFK", minute: int = 0) -> Event:
-    return histories.event(RecordsHeld(task=key, held=count), minute=minute)
 
 
 def waiting() -> int:
