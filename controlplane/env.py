@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +82,10 @@ class Environment:
     replay_days: int
     overload_seconds: int
     overload_batches: int
+    #: Folders of dead letters that workers may read, without a slash at the end.
+    dead_letter_roots: list[str]
+    #: Names and patterns of fields that are masked in records read there.
+    dead_letter_redact: list[str]
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> Environment:
@@ -118,6 +123,8 @@ class Environment:
             replay_days=_integer(variables, "ARRESTER_REPLAY_DAYS", 30),
             overload_seconds=_integer(variables, "ARRESTER_OVERLOAD_SECONDS", 30),
             overload_batches=_integer(variables, "ARRESTER_OVERLOAD_BATCHES", 2000),
+            dead_letter_roots=_folders(variables, "ARRESTER_DEAD_LETTERS_ROOTS"),
+            dead_letter_redact=_list(variables, "ARRESTER_DEAD_LETTERS_REDACT", ""),
         )
 
 
@@ -145,6 +152,16 @@ def _choice(variables: Mapping[str, str], name: str, default: str, allowed: tupl
 
 def _list(variables: Mapping[str, str], name: str, default: str) -> list[str]:
     return [item.strip() for item in variables.get(name, default).split(",") if item.strip()]
+
+
+def _folders(variables: Mapping[str, str], name: str) -> list[str]:
+    folders = []
+    for text in _list(variables, name, ""):
+        folder = text.rstrip("/")
+        if not text.startswith("/") or os.path.normpath(folder or "/") != folder:
+            raise InvalidSetting(name, text, "absolute paths of folders, separated by commas")
+        folders.append(folder)
+    return folders
 
 
 def _sign_on(variables: Mapping[str, str]) -> SignOn | None:

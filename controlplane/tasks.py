@@ -10,7 +10,7 @@ from celery import Task, shared_task
 from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 
-from arrester.controlplane import actions, alerts, redis_client, store
+from arrester.controlplane import actions, alerts, dead_letter_records, redis_client, store
 from arrester.controlplane.alerts import outbox as alert_outbox
 from arrester.controlplane.history import audit_verification, retention, state_at_position
 from arrester.controlplane.ingest import drain as stream_drain
@@ -89,6 +89,12 @@ def send_alerts(channel: int) -> None:
 def verify_audit() -> None:
     """Verify the new entries of the audit, once a day all of them."""
     audit_verification.check(now=datetime.now(UTC))
+
+
+@shared_task(name="arrester.read_dead_letter")
+def read_dead_letter(application: str, id: str) -> None:
+    """Read the record of a dead letter for the page that shows it."""
+    dead_letter_records.fulfil(application, id)
 
 
 @shared_task(name="arrester.housekeeping")

@@ -15,6 +15,7 @@ from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
 from arrester.controlplane import reachability
+from arrester.controlplane.dead_letter_records import RecordUnavailable
 from arrester.controlplane.domain.errors import (
     ArresterError,
     BeforeHistory,
@@ -36,6 +37,7 @@ STATUS_CODES: dict[type[ArresterError], int] = {
     StartRefused: 409,
     BeforeHistory: 410,
     BrokenState: 503,
+    RecordUnavailable: 404,
     CommandForbidden: 409,
     GroupActForbidden: 409,
     InvalidConfiguration: 400,

@@ -182,6 +182,11 @@ urlpatterns = [
         "dead-letters/<str:application>/<digest:id>", dead_letters.dead_letter, name="dead-letter"
     ),
     path(
+        "dead-letters/<str:application>/<digest:id>/record",
+        dead_letters.dead_letter_record,
+        name="dead-letter-record",
+    ),
+    path(
         "dead-letters/<str:application>/<int:sequence>",
         dead_letters.dead_letter_event,
         name="dead-letter-event",

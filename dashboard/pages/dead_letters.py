@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.utils import timezone
 from msgspec.structs import replace
 
-from arrester.controlplane import queries
+from arrester.controlplane import dead_letter_records, queries
 from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.domain.events import RecordsDeadLettered
 from arrester.controlplane.domain.identity.names import task_id
@@ -53,12 +56,31 @@ def dead_letter(request: HttpRequest, who: Person, application: str, id: str) ->
     """Show one dead letter, with its record if the log has it."""
     one = queries.dead_letter(application, id)
     failure = queries.failure_of_dead_letter(one)
-    context = {
-        "found": one,
-        "failure": failure,
-        "shown": None if failure is None else record_text.context(failure),
-    }
+    context: dict[str, Any] = {"found": one, "failure": failure}
+    if failure is None:
+        context |= _record(one)
+    else:
+        context["shown"] = record_text.context(failure)
     return page(request, who, "dead-letters", context, template="dead_letter", shows=application)
+
+
+@for_people
+def dead_letter_record(
+    request: HttpRequest, who: Person, application: str, id: str
+) -> HttpResponse:
+    """Return the part of the page with the record that a worker reads."""
+    one = queries.dead_letter(application, id)
+    context = {"found": one, **_record(one)}
+    return render(request, "dashboard/dead_letter_record.html", context)
+
+
+def _record(one: queries.DeadLetter) -> dict[str, Any]:
+    """Return the context of the record; a worker reads it on the first call."""
+    record = dead_letter_records.request(one)
+    return {
+        "record": record,
+        **(record_text.of_body(record.body, redacted=record_text.SERVER) if record.body else {}),
+    }
 
 
 @for_people

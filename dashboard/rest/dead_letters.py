@@ -9,7 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from arrester.controlplane import queries
+from arrester.controlplane import dead_letter_records, queries
 from arrester.controlplane.models import DeadLetterStatus
 from arrester.dashboard.rest import base
 
@@ -141,6 +141,45 @@ class OneDeadLetterView(base.RestView):
     def get(self, request: Request, application: str, id: str) -> Response:
         """Return a dead letter."""
         return Response(DeadLetterSerializer(queries.dead_letter(application, id)).data)
+
+
+class RecordSerializer(serializers.Serializer[Any]):
+    """The record of a dead letter, read from its file."""
+
+    state = serializers.ChoiceField(base.choices(dead_letter_records.State))
+    reason = serializers.CharField(help_text="FAILED: why it cannot be read, and what to do.")
+    record = serializers.JSONField(
+        source="body.record", allow_null=True, default=None, help_text="Without masked fields."
+    )
+    redacted = serializers.ListField(
+        source="body.redacted", child=serializers.CharField(), default=list
+    )
+    cut_from = serializers.IntegerField(
+        source="body.cut_from",
+        allow_null=True,
+        default=None,
+        help_text="The size in bytes of a record that was cut; else null.",
+    )
+
+
+class RecordView(base.RestView):
+    """The record of a dead letter."""
+
+    @extend_schema(
+        operation_id="api_dead_letter_record",
+        responses={200: RecordSerializer, 202: RecordSerializer} | base.PROBLEMS,
+    )
+    def get(self, request: Request, application: str, id: str) -> Response:
+        """Return the record of a dead letter; 202 while a worker reads it: request it again."""
+        found = queries.dead_letter(application, id)
+        failure = queries.failure_of_dead_letter(found)
+        if failure is not None and failure.event.body is not None:
+            ready = dead_letter_records.State.READY
+            record = dead_letter_records.Record(state=ready, body=failure.event.body)
+        else:
+            record = dead_letter_records.request(found)
+        pending = record.state is dead_letter_records.State.PENDING
+        return Response(RecordSerializer(record).data, status=202 if pending else 200)
 
 
 def _wanted(form: base.SerializerClass, request: Request) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -91,6 +91,11 @@ urlpatterns = [
         dead_letters.OneDeadLetterView.as_view(),
         name="api-dead-letter",
     ),
+    path(
+        "dead-letters/<str:application>/<str:id>/record",
+        dead_letters.RecordView.as_view(),
+        name="api-dead-letter-record",
+    ),
     path("held", tasks.HeldView.as_view(), name="api-held"),
     path("instances", applications.RunningInstancesView.as_view(), name="api-every-instance"),
     path("notes", notes.NotesView.as_view(), name="api-notes"),

@@ -16,6 +16,8 @@ from arrester.dashboard.text.invisible import visible
 #: Further bytes are counted, not shown.
 SHOWN_BYTES = 512
 _BYTES_PER_LINE = 16
+#: Where fields of a record are redacted: by the agent, or when the server reads a dead letter.
+DRIVER, SERVER = "driver", "server"
 #: The mark of agents for a text that they cut, and for bytes that are not text.
 _CUT_MARK = "…[cut]"
 _BASE64 = "base64:"
@@ -73,20 +75,27 @@ class Dump(NamedTuple):
 def context(stored: StoredEvent | None) -> dict[str, Any]:
     """Return the context for the body of a RecordFailed; empty if there is none."""
     body = stored.event.body if stored else None
+    return of_body(body) | {"sealed": stored if body and body.sealed else None}
+
+
+def of_body(body: Body | None, *, redacted: str = DRIVER) -> dict[str, Any]:
+    """Return the context for a body; `redacted` is where its fields were redacted."""
     return {
         "body": body,
-        "sealed": stored if body and body.sealed else None,
-        "fields": fields(body) if body else [],
+        "redacted": redacted,
+        "fields": fields(body, redacted=redacted) if body else [],
         "dumps": dumps(body) if body else [],
         "folds": folds(body.stack) if body and body.stack else [],
     }
 
 
-def fields(body: Body) -> list[Field]:
+def fields(body: Body, *, redacted: str = DRIVER) -> list[Field]:
     """Return the fields of the source row, then the redacted ones."""
     record = body.record or {}
     shown = [_field(name, value) for name, value in record.items()]
-    return shown + [Field(name=name, missing="redacted on the driver") for name in body.redacted]
+    return shown + [
+        Field(name=name, missing=f"redacted on the {redacted}") for name in body.redacted
+    ]
 
 
 def _field(name: str, value: Any) -> Field:

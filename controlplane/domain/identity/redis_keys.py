@@ -51,6 +51,11 @@ def confirmed(application: str, spool: Id) -> str:
     return f"arrester:{application}:confirmed:{spool}"
 
 
+def dead_letter_record(application: str, id: str) -> str:
+    """The record of a dead letter that a worker has read. No user of agents may access it."""
+    return f"arrester-records:{application}:{id}"
+
+
 def signed_confirmations(application: str, spool: UUID) -> str:
     """The set of signed confirmations of one spool, for agents that require signatures.
 

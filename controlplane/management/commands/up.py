@@ -205,6 +205,9 @@ def _child_environment(environment: Environment, servers: embedded.Servers) -> d
     path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH")]))
     return inherited | {
         "ARRESTER_HOME": str(environment.home),
+        # Those of the demo, unless others are configured.
+        "ARRESTER_DEAD_LETTERS_ROOTS": os.environ.get("ARRESTER_DEAD_LETTERS_ROOTS")
+        or str(environment.home.resolve() / "flights" / "dead-letters"),
         "ARRESTER_SECRET_KEY": environment.secret_key or servers.credentials.secret_key,
         "DATABASE_URL": environment.database_url or servers.urls.database,
         "REDIS_URL": environment.redis_url or servers.urls.redis,

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from urllib.parse import urlencode
 from uuid import uuid4
 
 import msgspec
 import pytest
-from django.conf import settings
+from django.conf import LazySettings, settings
 from django.contrib.auth.models import User
 from django.db import DatabaseError, transaction
 from django.test import Client
 from django.urls import reverse
 from redis import Redis
 
-from arrester.controlplane import actions, models, queries, redis_client
+from arrester.controlplane import actions, models, queries, redis_client, tasks
 from arrester.controlplane.domain.errors import CommandForbidden
 from arrester.controlplane.domain.events import RecordsDeadLettered, ResumeHow, TaskResumed
 from arrester.controlplane.domain.identity import redis_keys
@@ -113,6 +116,43 @@ def test_dead_letters_show_stored_records_or_the_destination(
     assert tasks.index("delays_EWR") < tasks.index("delays_LGA")
     text(viewer, f"{reverse('dead-letters')}?view=nothing", status=400)
     text(viewer, f"{reverse('dead-letters')}?class=Error", status=400)
+
+
+def test_the_record_of_a_dead_letter_is_read_from_its_file(
+    flights: Story, viewer: Client, tmp_path: Path, settings: LazySettings
+) -> None:
+    settings.ENVIRONMENT = dataclasses.replace(
+        settings.ENVIRONMENT, dead_letter_roots=[str(tmp_path)]
+    )
+    flights.report(
+        RecordsDeadLettered(
+            task="LGA",
+            count=1,
+            place=f"{tmp_path}/1",
+            format="json",
+            first_position=1,
+            last_position=1,
+            records=dead_letter_columns.pack(fingerprints=[], causes=[0], sizes=[8], positions=[1]),
+        )
+    )
+    (row,) = queries.dead_letters(queries.DeadLetterFilter()).rows
+    record = {"flight": "B6 1301", "password": "x"}
+    written = {"id": row.id, "application": "flights", "row": json.dumps(record)}
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "_SUCCESS").touch()
+    (tmp_path / "1" / "part-0.json").write_text(json.dumps(written))
+
+    one = reverse("dead-letter", args=["flights", row.id])
+    rest = reverse("api-dead-letter-record", args=["flights", row.id])
+    assert "The record is read from its file" in text(viewer, one)
+    assert viewer.get(rest).status_code == 202
+    tasks.read_dead_letter("flights", row.id)
+    page = text(viewer, one)
+    assert "B6 1301" in page and "redacted on the server" in page
+    assert "B6 1301" in text(viewer, f"{one}/record")
+    found = viewer.get(rest).json()
+    assert (found["state"], found["record"]) == ("READY", {"flight": "B6 1301"})
+    assert found["redacted"] == ["password"]
 
 
 def test_names_in_lists_of_dead_letters_are_whole(flights: Story, viewer: Client) -> None:

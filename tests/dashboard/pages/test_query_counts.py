@@ -68,6 +68,8 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "mute-dialog": [app, cause],
         "command": [command],
         "dead-letter": [app, dead_letter.id],
+        "dead-letter-record": [app, dead_letter.id],
+        "api-dead-letter-record": [app, dead_letter.id],
         "dead-letter-event": [app, dead_letter.sequence],
         "dismiss-entry-dialog": [quarantined.id],
         "api-application": [app],
