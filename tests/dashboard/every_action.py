@@ -32,7 +32,7 @@ BROKEN = failure("process:b", "app.Broken", "broken")
 LATE = failure("process:l", "app.Late", "too late")
 EMPTY = failure("process:e", "app.Empty", "nothing in it")
 
-#: A click, or text typed into a field of the dialog.
+#: A click, or text typed into a field: of the dialog by its label, or of the page.
 Step = tuple[str, str] | tuple[str, str, str]
 
 
@@ -61,6 +61,8 @@ class UserAction(NamedTuple):
                     page.locator(where).click()
                 case ("fill", label, text):
                     fields.get_by_label(label).fill(text)
+                case ("type", where, text):
+                    page.locator(where).fill(text)
                 case _:
                     raise AssertionError(step)
 
@@ -445,7 +447,7 @@ def _reveal() -> UserAction:
             ("click", "[data-reveal]"),
             ("fill", "Reason", "so it is"),
             ("click", "dialog .primary"),
-            ("click", "dialog [data-close]:text-is('Close')"),
+            ("click", "dialog[open] [data-close]:text-is('Close')"),
         ],
         rest=(f"/api/failures/masked/{failed.sequence}/reveal", {"reason": "so it is"}),
         least=Role.ADMIN,
@@ -466,7 +468,7 @@ def _quarantine(name: str, number: int, act: str, steps: list[Step]) -> UserActi
 
 
 def _of_accounts() -> list[UserAction]:
-    for name in ("kim", "gone"):
+    for name in ("kim", "gone", "tess"):
         actions.create_account(name, Role.VIEWER, actor="ada")
     actions.deactivate_account("gone", actor="ada")
     page = reverse("settings")
@@ -488,8 +490,10 @@ def _of_accounts() -> list[UserAction]:
     actions.grant_role("kim", "known", Role.VIEWER, actor="ada")
     url = reverse("grant-role")
     grant: list[Step] = [
-        ("fill", "Account", "kim"), ("fill", "Application", "many"), ("click", "text=Grant role"),
-    ]  # fmt: skip
+        ("type", "#application-roles .card-foot [name=name]", "kim"),
+        ("type", "#application-roles .card-foot [name=application]", "many"),
+        ("click", "text=Grant role"),
+    ]
     form = {"name": "kim", "application": "many", "role": "viewer"}
     found.append(UserAction("grant-role", page, url, url, form, grant, None, Role.ADMIN))
     url = reverse("withdraw-role")
@@ -506,7 +510,7 @@ def _of_accounts() -> list[UserAction]:
     unlock: list[Step] = [("click", "#locked-out button")]
     form = {"subject": "kim"}
     found.append(UserAction("unlock", page, url, url, form, unlock, None, Role.ADMIN))
-    token = actions.create_token("kim", "old", actor="kim").row.id
+    token = actions.create_token("tess", "old", actor="tess").row.id
     url = reverse("revoke-token", args=[token])
     revoke: list[Step] = [("click", f"#token-{token} button")]
     found.append(UserAction("revoke-token", page, url, url, {}, revoke, None, Role.ADMIN))
@@ -518,7 +522,10 @@ def _of_agents() -> list[UserAction]:
     known = actions.add_agent_credential("known", actor="ada").id
     page, admin = reverse("settings"), Role.ADMIN
     url = reverse("add-agent")
-    add: list[Step] = [("fill", "Application", "new"), ("click", "text=Add credential")]
+    add: list[Step] = [
+        ("type", f"form[action='{url}'] [name=application]", "new"),
+        ("click", "text=Add credential"),
+    ]
     rest: tuple[str, dict[str, Any]] = ("/api/agents", {"application": "new"})
     form = {"application": "new"}
     added = UserAction("add-agent", page, url, url, form, add, rest, admin)
