@@ -46,6 +46,11 @@ class Person:
         return self.role is None
 
     @property
+    def seen(self) -> frozenset[str] | None:
+        """The applications that the person sees; None: all."""
+        return None if self.role is not None else frozenset(self.roles)
+
+    @property
     def may_act(self) -> bool:
         """Whether the person may act on any application."""
         return any(each.includes(Role.OPERATOR) for each in self._every_role())

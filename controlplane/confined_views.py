@@ -7,12 +7,13 @@ present tables after each `migrate`, and removed before a migration that may cha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Set
 from typing import Any, Final
 
 from django.core.management.base import CommandError
 from django.db import ProgrammingError, connections, transaction
-from psycopg import errors, sql
+from psycopg import errors
 
 from arrester.controlplane.access import SCHEMA, SETTING
 
@@ -63,20 +64,26 @@ def drop(*, using: str, plan: Any, **_: Any) -> None:
 
 
 def create(*, using: str, **_: Any) -> None:
-    """Make the views of the present tables: receives Django's post_migrate.
+    """Make the views of the present tables, unless they are: receives Django's post_migrate.
 
     Raises CommandError if the owner of the tables may not create the schema.
     """
     connection = connections[using]
     try:
         with transaction.atomic(using=using), connection.cursor() as cursor:
-            tables = set(connection.introspection.table_names(cursor))
-            cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
-            cursor.execute(f"CREATE SCHEMA {SCHEMA}")
-            for table, condition in {**ROWS, **dict.fromkeys(SHARED, "true")}.items():
-                if table in tables:
-                    cursor.execute(_view(table, condition))
-            _grant(cursor, [table for table in SHARED if table in tables])
+            # Several servers may start at the same time.
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtext('arrester_confined_views'))")
+            statements = _statements(cursor, set(connection.introspection.table_names(cursor)))
+            digest = hashlib.sha256("; ".join(statements).encode()).hexdigest()
+            cursor.execute(
+                "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = %s",
+                [SCHEMA],
+            )
+            if cursor.fetchone() == (digest,):
+                return
+            for statement in statements:
+                cursor.execute(statement)
+            cursor.execute(f"COMMENT ON SCHEMA {SCHEMA} IS '{digest}'")
     except ProgrammingError as error:
         if not isinstance(error.__cause__, errors.InsufficientPrivilege):
             raise
@@ -87,20 +94,23 @@ def create(*, using: str, **_: Any) -> None:
         ) from error
 
 
-def _view(table: str, condition: str) -> sql.Composed:
-    statement = "CREATE VIEW {view} AS SELECT * FROM {table} WHERE "
-    return sql.SQL(statement).format(
-        view=sql.Identifier(SCHEMA, table), table=sql.Identifier("public", table)
-    ) + sql.SQL(condition)
-
-
-def _grant(cursor: Any, changed: list[str]) -> None:
-    """Grant the rights to the role of the application, if there is one of its own."""
+def _statements(cursor: Any, tables: Set[str]) -> list[str]:
+    """Return the statements that make the schema anew."""
+    statements = [f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE", f"CREATE SCHEMA {SCHEMA}"]
+    for table, condition in {**ROWS, **dict.fromkeys(SHARED, "true")}.items():
+        if table in tables:
+            view = f"CREATE VIEW {SCHEMA}.{table} AS SELECT * FROM public.{table} WHERE {condition}"
+            statements.append(view)
+    # A server of its own may have no such role: then one role owns and uses the tables.
     cursor.execute("SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = 'arrester_app')")
-    if not cursor.fetchone()[0]:
-        return
-    cursor.execute(f"GRANT USAGE ON SCHEMA {SCHEMA} TO arrester_app")
-    cursor.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {SCHEMA} TO arrester_app")
-    names = ", ".join(f"{SCHEMA}.{table}" for table in changed)
-    if names:
-        cursor.execute(f"GRANT INSERT, UPDATE, DELETE ON {names} TO arrester_app")
+    if cursor.fetchone()[0]:
+        statements += [
+            f"GRANT USAGE ON SCHEMA {SCHEMA} TO arrester_app",
+            f"GRANT SELECT ON ALL TABLES IN SCHEMA {SCHEMA} TO arrester_app",
+            *(
+                f"GRANT INSERT, UPDATE, DELETE ON {SCHEMA}.{table} TO arrester_app"
+                for table in SHARED
+                if table in tables
+            ),
+        ]
+    return statements

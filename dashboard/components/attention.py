@@ -106,24 +106,21 @@ class _Kept(NamedTuple):
     until: float
 
 
-_kept: list[_Kept] = []
+#: By the applications that are seen; None: all.
+_kept: dict[frozenset[str] | None, _Kept] = {}
 
 
 def current_total(who: Person) -> int:
-    """Return the number of items that the person sees: now, or of all applications at most
-    `KEEP_SECONDS` ago."""
-    if who.confined:
-        return _current_total()
-    if _kept and time.monotonic() < _kept[0].until:
-        return _kept[0].number
-    number = _current_total()
-    _kept[:] = [_Kept(number, time.monotonic() + KEEP_SECONDS)]
-    return number
-
-
-def _current_total() -> int:
+    """Return the number of items that the person sees, now or at most `KEEP_SECONDS` ago."""
+    now = time.monotonic()
+    for seen in [seen for seen, kept in [*_kept.items()] if kept.until <= now]:
+        _kept.pop(seen, None)
+    if kept := _kept.get(who.seen):
+        return kept.number
     overview = queries.overview()
-    return total(overview, items(overview, now=timezone.now()))
+    number = total(overview, items(overview, now=timezone.now()))
+    _kept[who.seen] = _Kept(number, now + KEEP_SECONDS)
+    return number
 
 
 def _stop(stop: Stop, no_run_since: datetime | None) -> Item:

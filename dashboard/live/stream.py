@@ -18,7 +18,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHt
 from django.views.decorators.http import require_GET
 
 from arrester.dashboard.live.hub import ALL, RETRY_SECONDS, Hub
-from arrester.dashboard.permissions import Person, person
+from arrester.dashboard.permissions import person
 
 HEARTBEAT_SECONDS = 15.0
 #: How long a stream may continue after a log-out or the loss of a role.
@@ -48,19 +48,14 @@ async def live(request: HttpRequest) -> HttpResponseBase:
             HUB,
             shown,
             user=who.name,
-            applications=_visible(who),
+            applications=who.seen,
             heartbeat_seconds=HEARTBEAT_SECONDS,
-            has_role=partial(sync_to_async(_sees_same), key, _visible(who)),
+            has_role=partial(sync_to_async(_sees_same), key, who.seen),
             check_seconds=CHECK_SECONDS,
         ),
         content_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
-
-
-def _visible(who: Person) -> frozenset[str] | None:
-    """Return the applications that a person may see; None: all."""
-    return frozenset(who.roles) if who.confined else None
 
 
 def _sees_same(session_key: str | None, applications: frozenset[str] | None) -> bool:
@@ -72,7 +67,7 @@ def _sees_same(session_key: str | None, applications: frozenset[str] | None) -> 
     request.session = SessionStore(session_key)
     try:
         who = person(get_user(request))
-        return who is not None and _visible(who) == applications
+        return who is not None and who.seen == applications
     except OperationalError:
         # While PostgreSQL is unreachable there are no changes to send.
         return True

@@ -34,6 +34,12 @@ def test_each_table_has_a_view_or_is_known_to_need_none() -> None:
 
 
 @pytest.mark.django_db
+def test_a_repeated_migrate_does_not_touch_the_views() -> None:
+    # The role of the application may not: each statement would be refused.
+    confined_views.create(using="default")
+
+
+@pytest.mark.django_db
 def test_tables_with_data_of_applications_are_not_shared() -> None:
     shared = {name: columns("public")[name] for name in confined_views.SHARED}
     names = [

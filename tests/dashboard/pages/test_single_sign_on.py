@@ -16,7 +16,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from arrester.controlplane import models
+from arrester.controlplane import actions, models
 from arrester.controlplane.env import Environment, InvalidSetting, SignOn
 from arrester.controlplane.roles import Role
 from arrester.dashboard.pages import single_sign_on
@@ -163,6 +163,39 @@ def test_an_unreachable_provider_is_503(sign_on: SignOn, settings: Any) -> None:
 def test_without_a_provider_there_is_no_single_sign_on(db: None) -> None:
     assert Client().get(reverse("sign-on")).status_code == 404
     assert reverse("sign-on") not in Client().get(reverse("login")).content.decode()
+
+
+def test_a_claim_gives_roles_on_the_applications_of_the_settings(
+    sign_on: SignOn, provider: str, settings: Any
+) -> None:
+    roles = (
+        "operator@movies=team-movies,admin@movies=leads,viewer@orders=team-movies,admin=platform"
+    )
+    found = Environment.read(VARIABLES | {"ARRESTER_OIDC_ROLES": roles}).sign_on
+    assert found is not None and found.roles == ((Role.ADMIN, "platform"),)
+    mapped = replace(sign_on, roles=found.roles, application_roles=found.application_roles)
+    settings.ENVIRONMENT = replace(settings.ENVIRONMENT, sign_on=mapped)
+    for groups, expected in (
+        (["team-movies"], {"movies": "operator", "orders": "viewer"}),
+        (["leads", "team-movies"], {"movies": "admin", "orders": "viewer"}),
+        (["leads"], {"movies": "admin"}),
+    ):
+        subject(provider, "m1", preferred_username="mia", groups=groups)
+        client = Client()
+        assert log_in(client, "m1").status_code == 302
+        assert client.get("/api/status").json()["roles"] == expected
+    # A role on another application is not the provider's: a log-in keeps it.
+    actions.grant_role("mia", "billing", Role.VIEWER, actor="ada")
+    assert log_in(client, "m1").status_code == 302
+    assert client.get("/api/status").json()["roles"] == {"movies": "admin", "billing": "viewer"}
+    subject(provider, "m1", preferred_username="mia", groups=[])
+    assert log_in(Client(), "m1").status_code == 403
+
+
+@pytest.mark.parametrize("text", ["operator@=x", "king@movies=x", "viewer@two words=x"])
+def test_a_role_on_an_application_is_checked(text: str) -> None:
+    with pytest.raises(InvalidSetting, match="operator@movies=VALUE"):
+        Environment.read(VARIABLES | {"ARRESTER_OIDC_ROLES": text})
 
 
 def test_the_highest_role_of_a_claim_counts() -> None:
