@@ -1,19 +1,20 @@
-"""Held records: how soon a skip is applied, and how fast they drain."""
+"""Held records: how soon a skip is applied, how fast they drain, and a redrive of dead letters."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from pyspark.sql import functions as F
 
-from arrester import Agent, LogAndPause
+from arrester import Agent, Handler, LogAndContinue, LogAndPause
 from arrester.controlplane.domain.state.states import TaskState
 from arrester.examples.flights import SCHEMA
 from benchmarks.pipelines import PARSE, Flights, World, file_sink, session
@@ -50,7 +51,8 @@ def figures(folder: Path, *, rows: int) -> list[Figure]:
         world = World(spark=spark, folder=folder, rows=rows)
         cases = [Case(rows=part, tasks=1) for part in (rows // 100, rows // 10, rows)]
         many = Case(rows=rows // 10, tasks=min(1_000, rows // 100))
-        return [each for case in [*cases, many] for each in _figures(world, case)]
+        held = [each for case in [*cases, many] for each in _figures(world, case)]
+        return [*held, *_redriven(world, rows // 10)]
     finally:
         spark.stop()
 
@@ -77,6 +79,33 @@ def _figures(world: World, case: Case) -> Iterator[Figure]:
     yield from found
 
 
+def _redriven(world: World, rows: int) -> Iterator[Figure]:
+    """Yield the figures of dead letters of 100 tasks that are mended and redriven."""
+    clean = Flights(rows=rows, files=_FILES)
+    plain = median(world.took(world.plainly(PARSE, clean), clean).batch for _ in range(3))
+    flights = Flights(rows=rows, files=_FILES, dirty_every=1)
+    with _started(world, flights, tasks=100, on_error=LogAndContinue()) as agent:
+        complete = partial(world.folder.glob, "dead-letters/day=*/*/_SUCCESS")
+        _wait(agent, lambda: len([*complete()]) == _FILES, what=f"{rows} dead letters")
+        folders = [mark.parent for mark in complete()]
+        dead_letters = world.spark.read.parquet(*map(str, folders))
+        began = time.perf_counter()
+        mended = dead_letters.withColumn("row", F.regexp_replace("row", "NA", "0"))
+        found = agent.redrive("departures", mended, reason="a benchmark")
+        if found.redriven != rows:
+            raise RuntimeError(f"{found} of {rows} dead letters")
+        taken = time.perf_counter() - began
+        _wait_for(agent, held=0)
+        seconds = time.perf_counter() - began
+    name = f"redrive of {rows:,} dead letters"
+    for each in (
+        Figure(name=f"{name}, s until it is durable", value=taken),
+        Figure(name=f"{name}, rate ÷ plain", value=plain * _FILES / seconds, goal="≥ 0.5"),
+    ):
+        print(f"{each.name}: {each.value:,.3g}", file=sys.stderr, flush=True)
+        yield each
+
+
 def _skip(agent: Agent, task: TaskState) -> float:
     """Skip the failed record of a task; return the milliseconds until it is applied."""
     began = time.perf_counter()
@@ -88,26 +117,40 @@ def _skip(agent: Agent, task: TaskState) -> float:
 @contextmanager
 def _paused(world: World, case: Case) -> Iterator[Agent]:
     """Run a pipeline until each of its records is held."""
+    with _started(world, case.flights, tasks=case.tasks, on_error=LogAndPause()) as agent:
+        _wait_for(agent, held=case.rows)
+        yield agent
+
+
+@contextmanager
+def _started(world: World, flights: Flights, *, tasks: int, on_error: Handler) -> Iterator[Agent]:
     output, checkpoint = world.folder / "output", world.folder / "held"
     for folder in (output, checkpoint, world.folder / "dead-letters"):
         shutil.rmtree(folder, ignore_errors=True)
     errors = {"errors.dlq.enable": True, "errors.dlq.path": str(world.folder / "dead-letters")}
     agent = Agent(world.spark, application="benchmarks", errors=errors)
-    task = F.expr(f"cast(pmod(position, {case.tasks}) AS STRING)")
+    task = F.expr(f"cast(pmod(position, {tasks}) AS STRING)")
     with agent:
         (
-            agent.pipeline("departures", world.source(case.flights), task=task, position="position")
-            .deserialize("departure", F.from_csv("value", SCHEMA), on_error=LogAndPause())
+            agent.pipeline("departures", world.source(flights), task=task, position="position")
+            .deserialize("departure", F.from_csv("value", SCHEMA), on_error=on_error)
             .write(file_sink(output), atomic=True)
             .start(str(checkpoint))
         )
-        _wait_for(agent, held=case.rows)
         yield agent
 
 
 def _wait_for(agent: Agent, *, held: int) -> None:
+    _wait(
+        agent,
+        lambda: sum(task.held for task in agent.tasks()) == held,
+        what=f"{held} held records expected",
+    )
+
+
+def _wait(agent: Agent, condition: Callable[[], bool], *, what: str) -> None:
     deadline = time.monotonic() + _TIMEOUT_SECONDS
-    while sum(task.held for task in agent.tasks()) != held:
+    while not condition():
         if time.monotonic() > deadline or not agent.is_running:
-            raise RuntimeError(f"{agent.exception or 'time is up'}: {held} held records expected")
+            raise RuntimeError(f"{agent.exception or 'time is up'}: {what}")
         time.sleep(_TICK_SECONDS)
