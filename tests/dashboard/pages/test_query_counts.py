@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from uuid import UUID, uuid4
 
@@ -12,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import get_resolver, reverse
 
 from arrester.controlplane import actions, queries
+from arrester.dashboard import session
 from arrester.dashboard.components import attention
 from arrester.dashboard.pages.applications import TABS
 from arrester.dashboard.pages.errors import TABS as ERROR_TABS
@@ -44,6 +46,12 @@ WHERE relname ~ '^(event|batch)(_[0-9]+|_default)?$'
 #: Sessions and roles, positions and lags, health, once in some seconds the number of problems in
 #: the title; and what each shows.
 MOST = 37
+
+
+@pytest.fixture(autouse=True)
+def no_extended_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Extend no session in one of two rounds that are compared."""
+    monkeypatch.setattr(session, "EXTEND_SECONDS", math.inf)
 
 
 def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
