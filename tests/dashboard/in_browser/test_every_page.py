@@ -35,8 +35,8 @@ MOST_BYTES = 250_000
 PEOPLE = {"viewer": "ben", "operator": "ana", "admin": "ada"}
 #: URLs without a page: parts of pages, files, endpoints for machines.
 NO_PAGES = {
-    "dismiss-entry-dialog", "dismiss-many-dialog", "dismiss-task-dialog", "export",
-    "groups-dialog", "healthz", "limits-dialog", "live", "login", "logout", "metrics",
+    "dead-letter-record", "dismiss-entry-dialog", "dismiss-many-dialog", "dismiss-task-dialog",
+    "export", "groups-dialog", "healthz", "limits-dialog", "live", "login", "logout", "metrics",
     "mute-dialog", "pause-dialog", "policy-dialog", "problems", "readyz", "restart-pipeline-dialog",
     "reveal-dialog", "sign-on", "sign-on-callback",
     "resume-at-dialog", "resume-many-dialog", "rollout-dialog", "rule-dialog", "shut-down-dialog",
