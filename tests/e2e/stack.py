@@ -21,6 +21,7 @@ from urllib.parse import quote
 import pyarrow.parquet as pq
 
 from arrester.controlplane import signing
+from arrester.controlplane.management.commands.up import WORKER_OPTIONS
 from arrester.examples import flights_data
 from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port
@@ -81,7 +82,11 @@ class Stack:
         self.run("web", [*web, "--lifespan", "off", "--no-access-log"])
         self.run("wake", [python, "manage.py", "wake"])
         self.run(
-            "worker", [python, "-m", "celery", "-A", "arrester.controlplane", "worker", "-c", "2"]
+            "worker",
+            [
+                *(python, "-m", "celery", "-A", "arrester.controlplane", "worker", "-c", "2"),
+                *WORKER_OPTIONS,
+            ],
         )
         eventually(self._answers, what="the web process answers")
 

@@ -40,6 +40,9 @@ WEB_START_SECONDS = 60
 DEMO_FINAL_CODES = frozenset({0})
 # The folder that contains the package: the clone, or site-packages.
 PACKAGE_ROOT = Path(arrester.__file__).parent.parent
+#: What the workers of Celery exchange is not needed here. Each option removes a step that retries
+#: forever if Redis ends while it starts: such a worker would outlive a killed `up`.
+WORKER_OPTIONS = ("--without-mingle", "--without-gossip", "--without-heartbeat")
 
 
 class Command(BaseCommand):
@@ -272,9 +275,7 @@ def _server_commands(environment: Environment) -> dict[str, list[str | Path]]:
     """Return the command of each process of the server, by its name."""
     python = sys.executable
     celery = [python, "-m", "celery", "-A", "arrester.controlplane"]
-    # Mingle, which nothing here needs, retries forever if Redis ends while it starts: such a worker
-    # would outlive a killed `up`.
-    worker = [*celery, "worker", "--loglevel", "INFO", "--without-mingle"]
+    worker = [*celery, "worker", "--loglevel", "INFO", *WORKER_OPTIONS]
     return {
         "wake": [python, "-m", "arrester", "wake"],
         "worker": [*worker, "--queues", FOLDS, "--concurrency", "2"],
