@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import Final
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -15,8 +15,10 @@ _TIME_FORMATS: Final = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 _OPTIONS: Final = {"ignoreNullFields": "false", **_TIME_FORMATS}
-#: Of `parsed`: the row, and why it does not fit the source; NULL if it fits.
-PARSED_ROW, PROBLEM = "row", "problem"
+#: The columns of `with_parsed_rows`: the row, and why it does not fit the source; NULL if it fits.
+PARSED_ROW, PROBLEM = "__arrester_parsed_row", "__arrester_problem"
+#: The members of the JSON object, and the struct that was read. Each text is parsed twice only.
+_MEMBERS, _READ = "__arrester_members", "__arrester_read"
 _CORRUPT: Final = "__arrester_corrupt"
 #: At most this many wrong fields are named.
 _NAMED: Final = 3
@@ -51,24 +53,29 @@ def _has_other_keys(kind: T.DataType) -> bool:
     return False
 
 
-def parsed(text: Column, schema: T.StructType) -> Column:
-    """Return a struct of the row in a JSON text, and why it does not fit the columns of `schema`.
+def with_parsed_rows(frame: DataFrame, text: str, schema: T.StructType) -> DataFrame:
+    """Add the columns PARSED_ROW and PROBLEM: the row in the JSON column `text`, and why it does
+    not fit the columns of `schema`.
 
     Each field of the schema must be there, and no other: a misspelt or redacted field would become
     NULL unnoticed.
     """
     fields = T.StructType([*schema.fields, T.StructField(_CORRUPT, T.StringType())])
-    read = F.from_json(text, fields, {"columnNameOfCorruptRecord": _CORRUPT})
-    wrong = _wrong_fields(text, schema, "")
-    names = F.array_join(F.slice(wrong, 1, _NAMED), ", ")
+    options = {"columnNameOfCorruptRecord": _CORRUPT}
+    members, read = F.col(_MEMBERS), F.col(_READ)
+    wrong = _wrong_members(members, schema, "")
     problem = (
-        F.when(text.isNull(), "the row is NULL")
-        .when(_members(text).isNull(), "the row is not a JSON object")
-        .when(F.size(wrong) > 0, names)
-        .when(read[_CORRUPT].isNotNull(), _unread(text, read, schema))
+        F.when(F.col(text).isNull(), "the row is NULL")
+        .when(members.isNull(), "the row is not a JSON object")
+        .when(F.size(wrong) > 0, F.array_join(F.slice(wrong, 1, _NAMED), ", "))
+        .when(read[_CORRUPT].isNotNull(), _unread(members, read, schema))
     )
     row = F.struct(*[read[name].alias(name) for name in schema.names])
-    return F.struct(row.alias(PARSED_ROW), problem.alias(PROBLEM))
+    # Spark does not merge these projections: it would parse the text again for each use.
+    parsed = frame.withColumns(
+        {_MEMBERS: _members(F.col(text)), _READ: F.from_json(F.col(text), fields, options)}
+    )
+    return parsed.withColumns({PARSED_ROW: row, PROBLEM: problem}).drop(_MEMBERS, _READ)
 
 
 def _members(text: Column) -> Column:
@@ -76,9 +83,8 @@ def _members(text: Column) -> Column:
     return F.from_json(text, T.MapType(T.StringType(), T.StringType()))
 
 
-def _unread(text: Column, read: Column, schema: T.StructType) -> Column:
+def _unread(members: Column, read: Column, schema: T.StructType) -> Column:
     """Return which columns have a value of another type."""
-    members = _members(text)
     unread = [
         F.when(
             members[field.name].isNotNull() & read[field.name].isNull(),
@@ -90,27 +96,31 @@ def _unread(text: Column, read: Column, schema: T.StructType) -> Column:
     return F.when(names != "", names).otherwise("a nested value has another type")
 
 
+def _wrong_members(members: Column, kind: T.StructType, path: str) -> Column:
+    """Return the fields of an object that are missing or unknown, as an array of sentences."""
+    names = F.array(*[F.lit(name) for name in kind.names])
+    keys = F.map_keys(members)
+    missing = F.transform(
+        F.array_except(names, keys),
+        lambda name: F.concat(F.lit(path), name, F.lit(" is missing")),
+    )
+    unknown = F.transform(
+        F.array_except(keys, names),
+        lambda name: F.concat(F.lit(path), name, F.lit(" is not a field of the source")),
+    )
+    inner = [
+        _wrong_fields(members[field.name], field.dataType, f"{path}{field.name}.")
+        for field in kind.fields
+        if _has_struct(field.dataType)
+    ]
+    found = reduce(F.concat, [missing, unknown, *inner])
+    return F.when(members.isNotNull(), found).otherwise(F.array().cast("array<string>"))
+
+
 def _wrong_fields(text: Column, kind: T.DataType, path: str) -> Column:
-    """Return the fields of a JSON text that are missing or unknown, as an array of sentences."""
+    """Return the wrong fields of a nested value, a JSON text."""
     if isinstance(kind, T.StructType):
-        members = _members(text)
-        names = F.array(*[F.lit(name) for name in kind.names])
-        keys = F.map_keys(members)
-        missing = F.transform(
-            F.array_except(names, keys),
-            lambda name: F.concat(F.lit(path), name, F.lit(" is missing")),
-        )
-        unknown = F.transform(
-            F.array_except(keys, names),
-            lambda name: F.concat(F.lit(path), name, F.lit(" is not a field of the source")),
-        )
-        inner = [
-            _wrong_fields(members[field.name], field.dataType, f"{path}{field.name}.")
-            for field in kind.fields
-            if _has_struct(field.dataType)
-        ]
-        found = reduce(F.concat, [missing, unknown, *inner])
-        return F.when(members.isNotNull(), found).otherwise(F.array().cast("array<string>"))
+        return _wrong_members(_members(text), kind, path)
     if isinstance(kind, T.ArrayType):
         values, inner_kind = F.from_json(text, T.ArrayType(T.StringType())), kind.elementType
     else:

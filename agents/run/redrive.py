@@ -16,7 +16,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.dead_letters.events import redriven_events
-from arrester.agents.dead_letters.row_json import PARSED_ROW, PROBLEM, parsed, unsupported_columns
+from arrester.agents.dead_letters.row_json import (
+    PARSED_ROW,
+    PROBLEM,
+    unsupported_columns,
+    with_parsed_rows,
+)
 from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.held.limits import HeldLimitExceeded, HeldLimits
@@ -49,7 +54,7 @@ _TYPES: Final = {
 _IDS: Final = "id string, at timestamp"
 #: The invalid dead letters that are named.
 _EXAMPLES: Final = 10
-_SENT, _CONTENT, _PARSED = "__arrester_sent", "__arrester_content", "__arrester_parsed"
+_SENT, _CONTENT = "__arrester_sent", "__arrester_content"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +96,9 @@ class Redrive:
             newest = checkpoints.add(self._with_problems(self._newest(dead_letters)))
             self._check_owner(newest)
             is_new = ~F.coalesce(F.col("at") <= F.col(_SENT), F.lit(False))
-            is_valid = is_new & F.col(_PARSED)[PROBLEM].isNull()
+            is_valid = is_new & F.col(PROBLEM).isNull()
             redriven, before = newest.agg(F.count_if(is_valid), F.count_if(~is_new)).collect()[0]
-            invalid = newest.where(is_new & ~is_valid).select("id", f"{_PARSED}.{PROBLEM}")
+            invalid = newest.where(is_new & ~is_valid).select("id", PROBLEM)
             examples = invalid.limit(_EXAMPLES).collect()
             result = Redriven(
                 redriven=redriven,
@@ -105,7 +110,7 @@ class Redrive:
             )
             rows = newest.where(is_valid).select(
                 *(F.col("task").alias(TASK), F.col("position").alias(POSITION)),
-                *(F.col(_PARSED)[PARSED_ROW].alias(ROW), "id", "stage", "at"),
+                *(F.col(PARSED_ROW).alias(ROW), "id", "stage", "at"),
             )
             yield _Selected(rows=rows, result=result)
 
@@ -178,8 +183,7 @@ class Redrive:
         return spark.read.schema(_IDS).parquet(*paths)
 
     def _with_problems(self, dead_letters: DataFrame) -> DataFrame:
-        row = parsed(F.col("row"), self.pipeline.source.schema)
-        return dead_letters.withColumn(_PARSED, row).drop("row")
+        return with_parsed_rows(dead_letters, "row", self.pipeline.source.schema).drop("row")
 
     def _check_owner(self, dead_letters: DataFrame) -> None:
         """Raise InvalidValue for dead letters that are not of this checkpoint."""

@@ -7,7 +7,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from arrester.agents.dead_letters.row_json import as_json, parsed, unsupported_columns
+from arrester.agents.dead_letters.row_json import (
+    PARSED_ROW,
+    PROBLEM,
+    as_json,
+    unsupported_columns,
+    with_parsed_rows,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -42,14 +48,13 @@ def test_every_value_is_read_back_as_it_was(spark: SparkSession) -> None:
     rows = spark.sql(f"SELECT struct(*) AS row FROM (SELECT {columns})")
     kind = rows.schema["row"].dataType
     assert isinstance(kind, T.StructType)
-    read = rows.select("row", F.expr(as_json("row")).alias("json")).select(
-        "row", parsed(F.col("json"), kind).alias("parsed")
-    )
+    texts = rows.select("row", F.expr(as_json("row")).alias("json"))
+    read = with_parsed_rows(texts, "json", kind)
     # As text: Python has no NaN that equals itself, and no microseconds before 1970.
     [found] = read.select(
-        F.col("parsed.problem").alias("problem"),
+        F.col(PROBLEM).alias("problem"),
         *[F.col(f"row.{name}").cast("string").alias(f"{name}_was") for name in VALUES],
-        *[F.col(f"parsed.row.{name}").cast("string").alias(f"{name}_is") for name in VALUES],
+        *[F.col(PARSED_ROW)[name].cast("string").alias(f"{name}_is") for name in VALUES],
     ).collect()
     assert found["problem"] is None
     was, now = ({name: found[f"{name}_{suffix}"] for name in VALUES} for suffix in ("was", "is"))
@@ -89,8 +94,8 @@ PROBLEMS = [
 def test_a_wrong_field_is_named(spark: SparkSession) -> None:
     schema = spark.createDataFrame([], COLUMNS).schema
     rows = spark.createDataFrame([(text,) for text, _ in PROBLEMS], "json string").coalesce(1)
-    found = rows.select("json", parsed(F.col("json"), schema)["problem"].alias("problem")).collect()
-    assert [(row["json"], row["problem"]) for row in found] == PROBLEMS
+    found = with_parsed_rows(rows, "json", schema).collect()
+    assert [(row["json"], row[PROBLEM]) for row in found] == PROBLEMS
 
 
 def test_maps_without_text_keys_are_unsupported(spark: SparkSession) -> None:
