@@ -148,7 +148,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     events: tuple[Event, ...] = ()
     #: The Spark micro-batch of a `batch` entry.
     batch: int | None = None
-    #: Of a `pause` entry: the last micro-batch that may have reached the sink before the pause.
+    #: Of a `pause` or `redrive` entry: the last micro-batch that may have reached the sink before.
     after: int = NO_BATCH
     #: The folder of rows that this entry saved: held rows, and coordinates of skipped ones.
     row_folder: str | None = None

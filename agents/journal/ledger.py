@@ -111,15 +111,8 @@ class Ledger(msgspec.Struct, kw_only=True):
         return self.tasks.get(id.digest) or TaskLedger(state=TaskState(id=id))
 
     def blocked(self, batch: int) -> list[str | None]:
-        """Return the tasks whose new rows a micro-batch holds.
-
-        A micro-batch that may have reached the sink before an operator's pause is written again.
-        """
-        return [
-            each.state.id.key
-            for each in self.tasks.values()
-            if each.blocked and (each.held or batch > each.paused_after_batch)
-        ]
+        """Return the tasks whose rows in a micro-batch are held."""
+        return [each.state.id.key for each in self.tasks.values() if each.is_blocked_in(batch)]
 
     def drainable(self) -> list[TaskLedger]:
         """Return the RUNNING tasks with held rows, those first that changed longest ago."""

@@ -47,11 +47,21 @@ class TaskLedger(msgspec.Struct, frozen=True, kw_only=True):
     #: An operator paused it after this micro-batch. A replay of that micro-batch, or of an earlier
     #: one, lets its rows pass.
     paused_after_batch: int = NO_BATCH
+    #: Its held rows began with a redrive after this micro-batch, for which the same holds.
+    held_after_batch: int = NO_BATCH
 
     @property
     def blocked(self) -> bool:
         """Whether new rows of the task are held: it is stopped, or older rows come first."""
         return self.held > 0 or self.state.status is not TaskStatus.RUNNING
+
+    def is_blocked_in(self, batch: int) -> bool:
+        """Whether the rows of the task in a micro-batch are held.
+
+        One that may have reached the sink before a pause or a redrive is written again.
+        """
+        after = self.held_after_batch if self.held else self.paused_after_batch
+        return self.blocked and batch > after
 
     def after_event(self, event: Event, entry: Entry) -> TaskLedger:
         """Return the task after an event of it."""
@@ -76,7 +86,14 @@ class TaskLedger(msgspec.Struct, frozen=True, kw_only=True):
         """Return the task with the rows that an entry holds."""
         cursor = self.cursor or Cursor(entry=entry.order or entry.number)
         stopping = self.stopping if held.stopping is None else held.stopping
-        return replace(self, cursor=cursor, held=self.held + held.count, stopping=stopping)
+        begins = entry.kind is EntryKind.REDRIVE and not self.held
+        return replace(
+            self,
+            cursor=cursor,
+            held=self.held + held.count,
+            stopping=stopping,
+            held_after_batch=entry.after if begins else self.held_after_batch,
+        )
 
     def without_rows(self, chunk: Chunk) -> TaskLedger:
         """Return the task without the rows of a chunk, which are written or skipped."""
@@ -87,7 +104,12 @@ class TaskLedger(msgspec.Struct, frozen=True, kw_only=True):
             stopped_by = None
         cursor = chunk.end if remaining else None
         return replace(
-            self, held=remaining, cursor=cursor, stopped_by=stopped_by, stopping=chunk.stopping
+            self,
+            held=remaining,
+            cursor=cursor,
+            stopped_by=stopped_by,
+            stopping=chunk.stopping,
+            held_after_batch=self.held_after_batch if remaining else NO_BATCH,
         )
 
 

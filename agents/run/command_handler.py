@@ -140,8 +140,7 @@ class CommandHandler:
         )
         detail = "paused: later records are held"
         # A micro-batch that may already be written is not changed.
-        begun, awaited = self.processor.begun_batch, self.processor.awaited_batch
-        after = begun if awaited is None else max(begun, awaited)
+        after = self.processor.last_begun
         return self._record_applied(EntryKind.PAUSE, at, requested, [paused], detail, after=after)
 
     def _records_to_skip(self, task: TaskLedger, requested: TaskCommand) -> Chunk | None:

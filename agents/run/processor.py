@@ -110,6 +110,12 @@ class Processor:
     _idle_at: int = -1
 
     @property
+    def last_begun(self) -> int:
+        """The last micro-batch that may have reached the sink, and may be repeated."""
+        awaited = self.awaited_batch
+        return self.begun_batch if awaited is None else max(self.begun_batch, awaited)
+
+    @property
     def _ledger(self) -> Ledger:
         return self.journal.ledger
 

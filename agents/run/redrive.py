@@ -114,8 +114,11 @@ class Redrive:
             )
             yield _Selected(rows=rows, result=result)
 
-    def commit(self, selected: _Selected, *, actor: str | None, reason: str) -> None:
+    def commit(self, selected: _Selected, *, after: int, actor: str | None, reason: str) -> None:
         """Hold the rows again, as one journal entry. The caller holds the run lock.
+
+        `after` is the last micro-batch that may have reached the sink: if it is repeated, it is
+        written as before.
 
         Raises InvalidValue if a limit of held records would be exceeded.
         """
@@ -143,6 +146,7 @@ class Redrive:
                 at=at,
                 epoch=self.event_factory.run.epoch,
                 events=tuple(self.event_factory.event(each, at) for each in events),
+                after=after,
                 row_folder=name,
                 held=tuple(counts),
                 redriven=folder,

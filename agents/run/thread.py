@@ -285,7 +285,8 @@ class PipelineThread:
             if not self.is_running or self._stop_signal.is_requested:
                 raise InvalidValue("pipeline", self.pipeline_name, "a pipeline that is running")
             try:
-                self._engine.redrive.commit(selected, actor=actor, reason=reason)
+                after = self._engine.processor.last_begun
+                self._engine.redrive.commit(selected, after=after, actor=actor, reason=reason)
             except InvalidValue:
                 raise
             except BaseException as exc:

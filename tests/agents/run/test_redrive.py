@@ -227,6 +227,28 @@ def test_a_run_that_ends_around_its_entry_redrives_once(
     assert len({json.dumps(row) for row in map(list, bench.written())}) == 5
 
 
+def test_a_repeated_micro_batch_is_not_held_by_a_later_redrive(
+    bench: Bench, repaired: Path
+) -> None:
+    thread = skipped(bench, repaired)
+    bench.add(("a", 4, "x"), ("b", 1, "x"))
+    bench.wait_for_input()
+    assert thread.apply(TaskCommand("b", how=None, actor="ana")).applied
+    assert redrive(thread, mended(dead_letters(bench))).redriven == 3
+    bench.stop()
+    # As after a kill between the sink and Spark's commit: the redrive came in between.
+    bench.uncommit(1)
+    thread = bench.start(bench.checking(refusing_bad(repaired), LogAndContinue()))
+    wait_until(lambda: bench.committed() == 1, what="the repeated micro-batch")
+    assert thread.apply(TaskCommand("b", how=ResumeHow.RETRY)).applied
+    wait_until(lambda: not any(state.held for state in thread.tasks()), what="nothing is held")
+    bench.add(("a", 5, "x"))
+    bench.wait_for_input()
+    bench.stop()
+    assert bench.positions("a") == [0, 3, 4, 1, 2, 5]
+    assert bench.positions("b") == [1, 0]
+
+
 def test_the_code_of_the_how_to(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
