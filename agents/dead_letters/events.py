@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql import functions as F
 
 from arrester.agents.dead_letters.destinations import RejectedDeadLetters
@@ -68,15 +68,9 @@ def _chunks(stored: DataFrame) -> DataFrame:
     Dead letters that are identified by their row are apart. The dead letters of a task were skipped
     by the same operator, or by none.
     """
-    chunk = f"CAST((rank - 1) DIV {dead_letter_columns.MAX_RECORDS} AS INT)"
+    columns = ("task", "position", "id", "actor", "reason", "fingerprint", "size")
     return (
-        stored.selectExpr("*", f"{BY_ROW} AS by_row", "monotonically_increasing_id() AS number")
-        .selectExpr(
-            *("task", "position", "id", "actor", "reason", "fingerprint", "size", "by_row"),
-            "row_number() OVER (PARTITION BY task, by_row ORDER BY position, number) AS rank",
-        )
-        .withColumn("chunk", F.expr(chunk))
-        .groupBy("task", "by_row", "chunk")
+        _in_chunks(stored, *columns, order="monotonically_increasing_id()")
         .agg(
             F.expr("min(position) AS first"),
             F.expr("max(position) AS last"),
@@ -100,30 +94,45 @@ def _chunks(stored: DataFrame) -> DataFrame:
     )
 
 
+def _in_chunks(frame: DataFrame, *columns: str, order: str) -> GroupedData:
+    """Return the columns grouped by task, in chunks of a limited number of dead letters by rank.
+
+    Those that are identified by their row are apart; `order` sorts those of one position.
+    """
+    rank = "row_number() OVER (PARTITION BY task, by_row ORDER BY position, number) AS rank"
+    chunk = f"CAST((rank - 1) DIV {dead_letter_columns.MAX_RECORDS} AS INT) AS chunk"
+    return (
+        frame.selectExpr(*columns, f"{BY_ROW} AS by_row", f"{order} AS number")
+        .selectExpr("*", rank)
+        .selectExpr("*", chunk)
+        .groupBy("task", "by_row", "chunk")
+    )
+
+
 def redriven_events(
     redriven: DataFrame, *, actor: str | None, reason: str
-) -> Iterator[RecordsRedriven]:
-    """Yield events of redriven dead letters, by task; it has their columns."""
-    chunk = f"CAST((rank - 1) DIV {dead_letter_columns.MAX_RECORDS} AS INT) AS chunk"
-    ranked = redriven.selectExpr("task", "position", "id", f"{BY_ROW} AS by_row").selectExpr(
-        "*", "row_number() OVER (PARTITION BY task, by_row ORDER BY position, id) AS rank"
-    )
-    chunks = ranked.selectExpr("*", chunk).groupBy("task", "by_row", "chunk")
+) -> list[RecordsRedriven]:
+    """Return events of redriven dead letters, by task; it has their columns."""
+    chunks = _in_chunks(redriven, "task", "position", "id", order="id")
     records = chunks.agg(F.expr("array_sort(collect_list(struct(rank, position, id))) AS records"))
+    events = []
     for row in records.toLocalIterator():
         positions = [each["position"] for each in row["records"]]
-        yield RecordsRedriven(
-            task=row["task"],
-            count=len(positions),
-            first_position=positions[0],
-            last_position=positions[-1],
-            actor=actor,
-            reason=reason,
-            records=dead_letter_columns.pack_ids(
-                positions=None if row["by_row"] else positions,
-                ids=[each["id"] for each in row["records"]],
-            ),
+        events.append(
+            RecordsRedriven(
+                task=row["task"],
+                count=len(positions),
+                first_position=positions[0],
+                last_position=positions[-1],
+                actor=actor,
+                reason=reason,
+                records=dead_letter_columns.pack_ids(
+                    positions=None if row["by_row"] else positions,
+                    ids=[each["id"] for each in row["records"]],
+                ),
+            )
         )
+    return events
 
 
 def rejected_events(

@@ -114,16 +114,17 @@ class Redrive:
             )
             yield _Selected(rows=rows, result=result)
 
-    def commit(self, selected: _Selected, *, after: int, actor: str | None, reason: str) -> None:
-        """Hold the rows again, as one journal entry. The caller holds the run lock.
+    def save(
+        self, selected: _Selected, *, after: int, actor: str | None, reason: str
+    ) -> Entry | None:
+        """Save the rows, and return the entry that holds them again; None if there are none.
 
+        The caller holds the run lock. Nothing has changed until the entry is in the journal.
         `after` is the last micro-batch that may have reached the sink: if it is repeated, it is
-        written as before.
-
-        Raises InvalidValue if a limit of held records would be exceeded.
+        written as before. Raises InvalidValue if a limit of held records would be exceeded.
         """
         if not selected.result.redriven:
-            return
+            return None
         self.journal.check_owned()
         self._delete_unnamed()
         at, order = datetime.now(UTC), self.journal.next_number
@@ -139,18 +140,16 @@ class Redrive:
                 actor=actor,
                 reason=reason,
             )
-        events = [*redriven, *self._held(counts)]
-        self.journal.append(
-            Entry(
-                kind=EntryKind.REDRIVE,
-                at=at,
-                epoch=self.event_factory.run.epoch,
-                events=tuple(self.event_factory.event(each, at) for each in events),
-                after=after,
-                row_folder=name,
-                held=tuple(counts),
-                redriven=folder,
-            )
+        events: list[EventData] = [*redriven, *self._held(counts)]
+        return Entry(
+            kind=EntryKind.REDRIVE,
+            at=at,
+            epoch=self.event_factory.run.epoch,
+            events=tuple(self.event_factory.event(each, at) for each in events),
+            after=after,
+            row_folder=name,
+            held=tuple(counts),
+            redriven=folder,
         )
 
     def _delete_unnamed(self) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from arrester.agents.config import AgentConfig
 from arrester.agents.definition.pipeline import Pipeline, Trigger
+from arrester.agents.journal.entries import Entry
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.run.engine import Engine
@@ -284,17 +285,22 @@ class PipelineThread:
         with self._engine.redrive.select(dead_letters) as selected, self._lock:
             if not self.is_running or self._stop_signal.is_requested:
                 raise InvalidValue("pipeline", self.pipeline_name, "a pipeline that is running")
-            try:
-                after = self._engine.processor.last_begun
-                self._engine.redrive.commit(selected, after=after, actor=actor, reason=reason)
-            except InvalidValue:
-                raise
-            except BaseException as exc:
-                self._stop_signal.record(exc)
-                raise
-            self._query_loop.command_applied()
+            after = self._engine.processor.last_begun
+            # What cannot be saved, on a full disk, is the caller's: the run continues.
+            entry = self._engine.redrive.save(selected, after=after, actor=actor, reason=reason)
+            if entry is not None:
+                self._append(entry)
+                self._query_loop.command_applied()
         log_result(self.pipeline_name, selected.result)
         return selected.result
+
+    def _append(self, entry: Entry) -> None:
+        """Append an entry to the journal; if that raises, the run ends."""
+        try:
+            self._engine.journal.append(entry)
+        except BaseException as exc:
+            self._stop_signal.record(exc)
+            raise
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────
 

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from arrester.agents import Agent
 from arrester.agents.handlers import LogAndContinue, LogAndPause
+from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.journal import Journal
 from arrester.agents.runtime.thread_protocol import Redriven, TaskCommand
 from arrester.controlplane.domain.errors import InvalidValue
@@ -225,6 +226,25 @@ def test_a_run_that_ends_around_its_entry_redrives_once(
     bench.stop()
     assert sorted(bench.written()) == sorted((task, position) for task, position, _ in ROWS)
     assert len({json.dumps(row) for row in map(list, bench.written())}) == 5
+
+
+def test_a_redrive_that_cannot_be_saved_does_not_end_the_run(
+    bench: Bench, repaired: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread = skipped(bench, repaired)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(HeldStore, "save_again", full)
+        with pytest.raises(OSError, match="full"):
+            redrive(thread, mended(dead_letters(bench)))
+    bench.add(("a", 4, "x"))
+    bench.wait_for_input()
+    assert bench.positions("a") == [0, 3, 4]
+    assert redrive(thread, mended(dead_letters(bench))).redriven == 3
+    assert bench.deaths == []
 
 
 def test_a_repeated_micro_batch_is_not_held_by_a_later_redrive(
