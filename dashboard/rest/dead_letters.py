@@ -12,33 +12,18 @@ from rest_framework.response import Response
 from arrester.controlplane import dead_letter_records, queries
 from arrester.controlplane.models import DeadLetterStatus
 from arrester.dashboard.rest import base
+from arrester.dashboard.rest.failures import CauseQuerySerializer
 
 
-class DeadLetterTotalsQuerySerializer(base.ApplicationQuerySerializer):
+class DeadLetterTotalsQuerySerializer(CauseQuerySerializer):
     """Filters of totals of dead letters."""
 
     by = base.ListedChoiceField(["group", "task"], required=False, default="group")
-    pipeline = serializers.CharField(required=False)
-    task = base.TaskIdField()
-    stage = serializers.CharField(required=False)
-    exception_class = serializers.CharField(
-        required=False,
-        help_text="The full name, with its package. 400 lists the full names of a short one.",
-    )
-    fingerprint = serializers.CharField(required=False)
 
 
-class DeadLetterQuerySerializer(base.ApplicationQuerySerializer):
+class DeadLetterQuerySerializer(CauseQuerySerializer):
     """Filters of the list of dead letters; times are of the decision, `until` is exclusive."""
 
-    pipeline = serializers.CharField(required=False)
-    task = base.TaskIdField()
-    stage = serializers.CharField(required=False)
-    exception_class = serializers.CharField(
-        required=False,
-        help_text="The full name, with its package. 400 lists the full names of a short one.",
-    )
-    fingerprint = serializers.CharField(required=False)
     since = base.MomentField(required=False)
     until = base.MomentField(required=False)
 

@@ -15,11 +15,8 @@ from arrester.controlplane.domain.identity.names import task_id
 from arrester.dashboard.rest import base
 
 
-class FailureQuerySerializer(base.ApplicationQuerySerializer):
-    """Filters of the list of failures; times are of occurrence, `until` is exclusive.
-
-    Failures are sorted by time of occurrence, those of a task by time of receipt.
-    """
+class CauseQuerySerializer(base.ApplicationQuerySerializer):
+    """Filters by task and cause."""
 
     pipeline = serializers.CharField(required=False)
     task = base.TaskIdField()
@@ -29,6 +26,14 @@ class FailureQuerySerializer(base.ApplicationQuerySerializer):
         help_text="The full name, with its package. 400 lists the full names of a short one.",
     )
     fingerprint = serializers.CharField(required=False)
+
+
+class FailureQuerySerializer(CauseQuerySerializer):
+    """Filters of the list of failures; times are of occurrence, `until` is exclusive.
+
+    Failures are sorted by time of occurrence, those of a task by time of receipt.
+    """
+
     since = base.MomentField(required=False)
     until = base.MomentField(required=False)
 
