@@ -18,7 +18,7 @@ from django.db import close_old_connections, connections
 from kombu import Exchange, Queue
 
 from arrester.controlplane import redis_urls
-from arrester.controlplane.queue_names import FOLDS, HOUSEKEEPING
+from arrester.controlplane.celery_workers import FOLDS, HOUSEKEEPING
 
 #: Drains have the lowest priority in FOLDS, so that a backlog does not delay sweeps. Celery has one
 #: list in Redis for each priority; 0 is the highest.

@@ -12,12 +12,12 @@ from django.contrib.sessions.backends.db import SessionStore
 
 from arrester.controlplane import actions, alerts, dead_letter_records, redis_client, store
 from arrester.controlplane.alerts import outbox as alert_outbox
+from arrester.controlplane.celery_workers import HOUSEKEEPING
 from arrester.controlplane.history import audit_verification, retention, state_at_position
 from arrester.controlplane.ingest import drain as stream_drain
 from arrester.controlplane.ingest import drain_requests
 from arrester.controlplane.outbound import agent_users
 from arrester.controlplane.outbound import command_outbox as outbox
-from arrester.controlplane.queue_names import HOUSEKEEPING
 
 log = logging.getLogger(__name__)
 DAYS_AHEAD = 8

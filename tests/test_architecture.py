@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import gc
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -260,3 +262,20 @@ def test_every_make_target_is_listed() -> None:
     listed = subprocess.run(["make", "help"], cwd=REPOSITORY, capture_output=True, text=True)
     names = [line.split()[1] for line in listed.stdout.splitlines() if line.startswith("make ")]
     assert " ".join(names) == targets
+
+
+def test_modules_that_make_runs_need_no_settings_to_be_imported() -> None:
+    """The suite does not run them, and pytest sets up Django before it imports one."""
+    makefile = (REPOSITORY / "Makefile").read_text()
+    names = set(re.findall(r"-m ((?:tests|scripts|benchmarks)\b[\w.]*)", makefile))
+    # It has packages of its own.
+    names.remove("tests.fuzz_wire_decoder")
+    packages = {name for name in names if (REPOSITORY / name.replace(".", "/")).is_dir()}
+    modules = [f"{name}.__main__" if name in packages else name for name in sorted(names)]
+    assert "tests.chaos.__main__" in modules
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("DJANGO")}
+    command = [sys.executable, "-c", f"import {', '.join(modules)}"]
+    ended = subprocess.run(
+        command, cwd=REPOSITORY, env=environment, check=False, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr

@@ -29,10 +29,10 @@ from redis.exceptions import NoPermissionError
 
 from arrester.controlplane import embedded
 from arrester.controlplane.celery import app
+from arrester.controlplane.celery_workers import FOLDS, HOUSEKEEPING
 from arrester.controlplane.embedded import postgres
 from arrester.controlplane.embedded import redis as embedded_redis
 from arrester.controlplane.local import demo
-from arrester.controlplane.queue_names import FOLDS, HOUSEKEEPING
 from tests import services
 from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port

@@ -15,12 +15,12 @@ from pyarrow import orc, parquet
 from redis import Redis
 
 from arrester.controlplane import dead_letter_records, queries, redis_client, tasks
+from arrester.controlplane.celery_workers import HOUSEKEEPING
 from arrester.controlplane.dead_letter_records import files, requests
 from arrester.controlplane.dead_letter_records.files import RecordUnavailable, read_row
 from arrester.controlplane.domain.events import Event, RecordsDeadLettered
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.ingest import drain
-from arrester.controlplane.queue_names import HOUSEKEEPING
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, dead_lettered

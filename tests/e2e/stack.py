@@ -21,7 +21,7 @@ from urllib.parse import quote
 import pyarrow.parquet as pq
 
 from arrester.controlplane import signing
-from arrester.controlplane.management.commands.up import WORKER_OPTIONS
+from arrester.controlplane.celery_workers import WORKER_OPTIONS
 from arrester.examples import flights_data
 from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port

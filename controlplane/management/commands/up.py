@@ -21,6 +21,7 @@ from django.db import connections
 
 import arrester
 from arrester.controlplane import embedded, redis_urls, signing
+from arrester.controlplane.celery_workers import FOLDS, HOUSEKEEPING, WORKER_OPTIONS
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.wire.signed_messages import SERVER_KEY
 from arrester.controlplane.env import Environment, InvalidSetting
@@ -32,7 +33,6 @@ from arrester.controlplane.management.commands.bootstrap import (
     password_variable,
 )
 from arrester.controlplane.outbound import agent_users
-from arrester.controlplane.queue_names import FOLDS, HOUSEKEEPING
 from arrester.controlplane.settings import database_settings
 
 WEB_START_SECONDS = 60
@@ -40,9 +40,6 @@ WEB_START_SECONDS = 60
 DEMO_FINAL_CODES = frozenset({0})
 # The folder that contains the package: the clone, or site-packages.
 PACKAGE_ROOT = Path(arrester.__file__).parent.parent
-#: What the workers of Celery exchange is not needed here. Each option removes a step that retries
-#: forever if Redis ends while it starts: such a worker would outlive a killed `up`.
-WORKER_OPTIONS = ("--without-mingle", "--without-gossip", "--without-heartbeat")
 
 
 class Command(BaseCommand):

@@ -16,12 +16,12 @@ from kombu.exceptions import OperationalError
 
 from arrester.controlplane import actions, reachability, redis_client, tasks
 from arrester.controlplane.celery import DRAINS
+from arrester.controlplane.celery_workers import FOLDS
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.identity.names import check_name
 from arrester.controlplane.ingest import drain_requests
 from arrester.controlplane.outbound import backpressure
-from arrester.controlplane.queue_names import FOLDS
 
 log = logging.getLogger(__name__)
 #: Interval for finding new streams; also the longest reaction time to a signal.

@@ -20,13 +20,13 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import actions, embedded, models, queries, store, tasks
+from arrester.controlplane.celery_workers import HOUSEKEEPING
 from arrester.controlplane.domain.errors import BeforeHistory, BrokenState, NotVerified
 from arrester.controlplane.domain.identity import uuids
 from arrester.controlplane.domain.state.states import ApplicationState, TaskState
 from arrester.controlplane.history import rebuild, retention, state_at_position
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.management.commands import wake
-from arrester.controlplane.queue_names import HOUSEKEEPING
 from tests import histories
 from tests.controlplane import streams
 from tests.dashboard.conftest import logged_in, make_user

@@ -15,11 +15,11 @@ from redis import Redis
 
 from arrester.controlplane import queries, store, tasks
 from arrester.controlplane.celery import DRAINS, app
+from arrester.controlplane.celery_workers import FOLDS
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.identity.redis_keys import PENDING_DRAIN_SECONDS
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.management.commands.wake import POLL_SECONDS, SWEEP_SECONDS, Waker
-from arrester.controlplane.queue_names import FOLDS
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION

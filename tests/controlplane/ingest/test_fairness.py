@@ -13,12 +13,12 @@ from redis import Redis
 
 from arrester.controlplane import embedded, queries, store, tasks
 from arrester.controlplane.celery import DRAINS
+from arrester.controlplane.celery_workers import FOLDS, HOUSEKEEPING
 from arrester.controlplane.domain.identity import redis_keys, uuids
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.management.commands import wake
 from arrester.controlplane.management.commands.wake import Waker
-from arrester.controlplane.queue_names import FOLDS, HOUSEKEEPING
 from tests import histories
 from tests.controlplane import streams
 from tests.controlplane.ingest.test_wake import WAKE, process

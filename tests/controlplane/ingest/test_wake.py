@@ -19,11 +19,11 @@ from redis import Redis
 
 from arrester.controlplane import actions, embedded, queries
 from arrester.controlplane.celery import DRAINS
+from arrester.controlplane.celery_workers import FOLDS
 from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.domain.events import CommandApplied
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import CommandStatus
-from arrester.controlplane.queue_names import FOLDS
 from tests import histories, scratch
 from tests import services as running_services
 from tests.controlplane import streams
