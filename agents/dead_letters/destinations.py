@@ -9,15 +9,25 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from arrester.agents.dead_letters.read_back import (
+    READABLE,
+    SUCCESS,
+    DeadLetterRequest,
+    StoredDeadLetters,
+    complete_files,
+    read_files,
+)
 from arrester.agents.journal.entries import DeadLetters
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.jvm.hadoop import why_not_writable
 from arrester.agents.spark.jvm.hadoop_storage import storage
 from arrester.agents.spark.jvm.session import has_data_source
-from arrester.controlplane.domain.errors import ArresterError
+from arrester.agents.spark.local_checkpoint import Checkpoints
+from arrester.controlplane.domain.errors import ArresterError, InvalidValue
 
-#: Spark creates this file after all others of a folder.
-_SUCCESS = "_SUCCESS"
+#: Spark's default cuts times in JSON to milliseconds. The time of a dead letter is part of its
+#: identity.
+_JSON_OPTIONS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 _MARK_SUCCESS = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 
 
@@ -66,6 +76,17 @@ class Destination(ABC):
 
         A repeated call changes nothing, or repeats them under the same IDs.
         """
+
+    def read(self, request: DeadLetterRequest, checkpoints: Checkpoints) -> StoredDeadLetters:
+        """Return dead letters that were written, evaluated in local checkpoints.
+
+        Raises InvalidValue for a destination that cannot be read back, and DeadLettersUnreadable.
+        """
+        allowed = (
+            f"{', '.join(READABLE)} or a topic, to read dead letters back; read them from their "
+            "destination and give them to agent.redrive"
+        )
+        raise InvalidValue("errors.dlq.format", self.format, allowed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,10 +142,28 @@ class FolderDestination(SparkDestination):
     def write(self, rows: DataFrame, dead_letters: DeadLetters) -> list[RejectedDeadLetters]:
         """Write the folder, unless it is complete; an incomplete one is replaced."""
         folder = _day_folder(dead_letters)
-        if not storage(self.spark, self.path).exists(f"{folder}/{_SUCCESS}"):
-            writer = rows.write.format(self.format).options(**self.options)
+        if not storage(self.spark, self.path).exists(f"{folder}/{SUCCESS}"):
+            writer = rows.write.format(self.format).options(**self._file_options)
             writer.option(_MARK_SUCCESS, "true").mode("overwrite").save(f"{self.path}/{folder}")
         return []
+
+    def read(self, request: DeadLetterRequest, checkpoints: Checkpoints) -> StoredDeadLetters:
+        """Return dead letters of complete folders. Unreadable files are left out and named."""
+        if self.format not in READABLE:
+            return super().read(request, checkpoints)
+        found = complete_files(request, storage(self.spark, self.path))
+        return read_files(
+            request,
+            [f"{self.path}/{file}" for file in found],
+            spark=self.spark,
+            format=self.format,
+            options=self._file_options,
+            checkpoints=checkpoints,
+        )
+
+    @property
+    def _file_options(self) -> Mapping[str, str]:
+        return {**_JSON_OPTIONS, **self.options} if self.format == "json" else self.options
 
 
 def _day_folder(dead_letters: DeadLetters) -> str:
