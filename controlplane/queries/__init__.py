@@ -81,7 +81,6 @@ from arrester.controlplane.queries.failure_history.counts import (
 )
 from arrester.controlplane.queries.failure_history.dead_letters import (
     DeadLetter,
-    DeadLetterFilter,
     DeadLetterTotal,
     count_dead_letters,
     dead_letter,
@@ -151,6 +150,7 @@ from arrester.controlplane.queries.search import SearchResult, search
 from arrester.controlplane.store import QuarantinedEntry
 from arrester.controlplane.store import read_quarantined_entry as quarantined
 from arrester.controlplane.store import read_stream as check_known
+from arrester.controlplane.views.dead_letter_selection import DeadLetterFilter
 from arrester.controlplane.views.live_checkpoints import (
     Checkpoints,
     PipelineKey,

@@ -12,9 +12,8 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from django.db.models import Q
 
-from arrester.controlplane import models, store
+from arrester.controlplane import store
 from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.domain.events import RecordFailed, RecordsDeadLettered, StoredEvent
 from arrester.controlplane.domain.identity.names import TaskId
@@ -22,8 +21,9 @@ from arrester.controlplane.domain.state.states import GroupState
 from arrester.controlplane.models import NO_CAUSE, DeadLetterStatus
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.paging import Page
-from arrester.controlplane.store.column_values import ANY, MAX_BIGINT, fit, hash_group
+from arrester.controlplane.store.column_values import MAX_BIGINT
 from arrester.controlplane.views import row_mapping
+from arrester.controlplane.views.dead_letter_selection import DeadLetterFilter, totals_of
 
 #: The failures of a task that are searched for the one of a dead letter.
 SEARCHED = 1_000
@@ -48,20 +48,6 @@ SELECT {columns} FROM (
 ) AS place JOIN dead_letter AS found
     USING (stream, {by}, cause, occurred_at, sequence, number) ORDER BY {order}
 """
-
-
-class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """A filter of dead letters; None means any. Times are of the decision."""
-
-    application: str | None = None
-    pipeline: str | None = None
-    #: The digest of a task.
-    task: str | None = None
-    stage: str | None = None
-    exception_class: str | None = None
-    fingerprint: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +91,7 @@ def dead_letters(
     """Return dead letters, newest first."""
     before = paging.unpack(cursor, tuple[datetime, int, int, int])
     limit = paging.checked(limit)
-    conditions, parameters = _totals(wanted)
+    conditions, parameters = totals_of(wanted)
     if conditions is None:
         return Page(rows=())
     times: list[str] = ["true"]
@@ -163,7 +149,7 @@ def dead_letter_totals(
         raise InvalidValue("since", wanted.since, "no time: totals are of all known dead letters")
     before = paging.unpack(cursor, tuple[int, int, str])
     limit = paging.checked(limit)
-    conditions, parameters = _totals(wanted)
+    conditions, parameters = totals_of(wanted)
     if conditions is None:
         return Page(rows=())
     column = "cause" if by == "group" else "task"
@@ -203,7 +189,7 @@ def dead_letter_totals(
 
 def count_dead_letters(wanted: DeadLetterFilter) -> int:
     """Return the number of dead letters, without regard to the times of the filter."""
-    conditions, parameters = _totals(wanted)
+    conditions, parameters = totals_of(wanted)
     if conditions is None:
         return 0
     where = " AND ".join(conditions)
@@ -226,49 +212,6 @@ def failure_of(one: DeadLetter) -> StoredEvent | None:
         if isinstance(data, RecordFailed) and data.position == one.position:
             return store.read_one(each.application, each.sequence)
     return None
-
-
-def _totals(wanted: DeadLetterFilter) -> tuple[list[str] | None, list[Any]]:
-    """Return the SQL conditions on totals, and their parameters; None: nothing can match."""
-    conditions: list[str] = ["true"]
-    parameters: list[Any] = []
-    if wanted.application is not None:
-        conditions.append("total.stream = (SELECT id FROM stream WHERE application = %s)")
-        parameters.append(wanted.application)
-    if wanted.pipeline is not None:
-        names = [wanted.application] if wanted.application else _applications()
-        conditions.append("total.pipeline = ANY(%s::bigint[])")
-        parameters.append([hash_group(name, wanted.pipeline) for name in names])
-    if wanted.task is not None:
-        conditions.append("total.task = %s")
-        parameters.append(paging.task_id(wanted.task))
-    if wanted.fingerprint or wanted.stage or wanted.exception_class:
-        causes = _causes(wanted)
-        if not causes:
-            return None, []
-        conditions.append("total.cause = ANY(%s::bigint[])")
-        parameters.append(causes)
-    return conditions, parameters
-
-
-def _causes(wanted: DeadLetterFilter) -> list[int]:
-    """Return the keys of the error groups with a fingerprint, stage and class."""
-    groups = models.ErrorGroup.objects.all()
-    if wanted.application:
-        groups = groups.filter(application=wanted.application)
-    if wanted.fingerprint:
-        groups = groups.filter(fingerprint=wanted.fingerprint)
-    if wanted.stage:
-        groups = groups.filter(stage=fit(wanted.stage))
-    if wanted.exception_class:
-        # One of Spark's error conditions can be raised as several classes.
-        name = fit(wanted.exception_class)
-        groups = groups.filter(Q(exception_class=name) | Q(other_classes__overlap=[name, ANY]))
-    return [hash_group(*key) for key in groups.values_list("application", "fingerprint")]
-
-
-def _applications() -> list[str]:
-    return [each.application for each in store.all_streams()]
 
 
 def _filled(rows: Sequence[tuple[Any, ...]]) -> list[DeadLetter]:

@@ -11,6 +11,7 @@ from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.queries import DeadLetterFilter
+from arrester.controlplane.views.dead_letter_selection import open_dead_letters
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import (
@@ -135,3 +136,21 @@ def test_a_redriven_dead_letter_no_longer_waits(redis: Redis) -> None:
     }
     totals = queries.dead_letter_totals(of_task, by="task").rows
     assert [(each.count, each.waiting) for each in totals] == [(3, 2)]
+
+
+def test_open_ones_are_selected_by_task_and_position(redis: Redis) -> None:
+    of_task = DeadLetterFilter(application=APPLICATION, task=JFK.digest)
+    of_all = DeadLetterFilter(application=APPLICATION)
+    selected = open_dead_letters(of_task, limit=10)
+    assert [each.position for each in selected] == [3, 5, 9]
+    assert {each.checkpoint for each in selected} == {JFK.checkpoint}
+    oldest = open_dead_letters(of_all, limit=3)
+    assert sorted(each.position or 0 for each in oldest) == [1, 2, 3]
+    chosen = open_dead_letters(of_all, ids=[selected[1].id.hex], limit=10)
+    assert chosen == [selected[1]]
+    streams.send(redis, [redriven([3, 9]), held(1)])
+    drain.drain(APPLICATION)
+    assert open_dead_letters(of_task, limit=10) == [selected[1]]
+    assert open_dead_letters(DeadLetterFilter(stage="produce"), limit=10) == []
+    with pytest.raises(InvalidValue, match="id"):
+        open_dead_letters(of_all, ids=["x"], limit=1)

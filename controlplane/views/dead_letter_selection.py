@@ -1,0 +1,134 @@
+"""Filters of dead letters, and the dead letters that match one and wait."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+from django.db import connection
+from django.db.models import Q
+
+from arrester.controlplane import models, store
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.models import DeadLetterStatus
+from arrester.controlplane.store.column_values import ANY, fit, hash_group
+
+#: The statuses of dead letters that wait for a person.
+OPEN = (DeadLetterStatus.WAITING,)
+
+
+class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """A filter of dead letters; None means any. Times are of the decision."""
+
+    application: str | None = None
+    pipeline: str | None = None
+    #: The digest of a task.
+    task: str | None = None
+    stage: str | None = None
+    exception_class: str | None = None
+    fingerprint: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class OpenDeadLetter(NamedTuple):
+    """A dead letter that waits for a person."""
+
+    id: UUID
+    #: The digest of its task.
+    task: UUID
+    pipeline: str
+    checkpoint: str
+    position: int | None
+    occurred_at: datetime
+
+
+def open_dead_letters(
+    wanted: DeadLetterFilter, *, ids: Collection[str] | None = None, limit: int
+) -> list[OpenDeadLetter]:
+    """Return dead letters that match and wait, those of a task by position.
+
+    If there are more than `limit`, those that were decided first. With `ids`, only these. Raises
+    InvalidValue for an id that is none.
+    """
+    conditions, parameters = totals_of(wanted)
+    if conditions is None:
+        return []
+    conditions += ["total.waiting > 0", "each.status = ANY(%s::smallint[])"]
+    parameters.append([status.value for status in OPEN])
+    for condition, value in (
+        ("each.occurred_at >= %s", wanted.since),
+        ("each.occurred_at < %s", wanted.until),
+        ("each.id = ANY(%s::uuid[])", None if ids is None else [_uuid("id", id) for id in ids]),
+    ):
+        if value is not None:
+            conditions.append(condition)
+            parameters.append(value)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT each.id, each.task, task.pipeline, task.checkpoint, each.position,"
+            " each.occurred_at FROM dead_letter AS each JOIN dead_letter_total AS total"
+            " USING (stream, task, cause) JOIN task ON task.digest = each.task"
+            f" WHERE {' AND '.join(conditions)}"
+            " ORDER BY each.occurred_at, each.stream, each.sequence, each.number LIMIT %s",
+            [*parameters, limit],
+        )
+        found = [OpenDeadLetter(*row) for row in cursor.fetchall()]
+    return sorted(found, key=_order)
+
+
+def _order(one: OpenDeadLetter) -> tuple[Any, ...]:
+    return one.task, one.position is None, one.position or 0, one.occurred_at
+
+
+def totals_of(wanted: DeadLetterFilter) -> tuple[list[str] | None, list[Any]]:
+    """Return the SQL conditions on totals, and their parameters; None: nothing can match."""
+    conditions: list[str] = ["true"]
+    parameters: list[Any] = []
+    if wanted.application is not None:
+        conditions.append("total.stream = (SELECT id FROM stream WHERE application = %s)")
+        parameters.append(wanted.application)
+    if wanted.pipeline is not None:
+        names = [wanted.application] if wanted.application else _applications()
+        conditions.append("total.pipeline = ANY(%s::bigint[])")
+        parameters.append([hash_group(name, wanted.pipeline) for name in names])
+    if wanted.task is not None:
+        conditions.append("total.task = %s")
+        parameters.append(_uuid("task", wanted.task))
+    if wanted.fingerprint or wanted.stage or wanted.exception_class:
+        causes = _causes(wanted)
+        if not causes:
+            return None, []
+        conditions.append("total.cause = ANY(%s::bigint[])")
+        parameters.append(causes)
+    return conditions, parameters
+
+
+def _causes(wanted: DeadLetterFilter) -> list[int]:
+    """Return the keys of the error groups with a fingerprint, stage and class."""
+    groups = models.ErrorGroup.objects.all()
+    if wanted.application:
+        groups = groups.filter(application=wanted.application)
+    if wanted.fingerprint:
+        groups = groups.filter(fingerprint=wanted.fingerprint)
+    if wanted.stage:
+        groups = groups.filter(stage=fit(wanted.stage))
+    if wanted.exception_class:
+        # One of Spark's error conditions can be raised as several classes.
+        name = fit(wanted.exception_class)
+        groups = groups.filter(Q(exception_class=name) | Q(other_classes__overlap=[name, ANY]))
+    return [hash_group(*key) for key in groups.values_list("application", "fingerprint")]
+
+
+def _applications() -> list[str]:
+    return [each.application for each in store.all_streams()]
+
+
+def _uuid(name: str, text: str) -> UUID:
+    try:
+        return UUID(hex=text)
+    except ValueError:
+        raise InvalidValue(name, text, "32 hexadecimal digits") from None
