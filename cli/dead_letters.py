@@ -62,6 +62,9 @@ def _show(found: Json) -> None:
         [
             ("dead letter", found["id"]),
             ("task", task_name(found)),
+            ("status", found["status"]),
+            ("redrives", found["redrives"]),
+            ("redrive", found["redrive"]),
             ("position", found["position"]),
             ("bytes", found["size"]),
             ("stage", cause.get("stage")),
@@ -74,6 +77,7 @@ def _show(found: Json) -> None:
             ("reason", found["reason"]),
             ("time", found["occurred_at"]),
             ("event", f"{found['application']} @ {found['sequence']:,}"),
+            ("first event", f"{found['application']} @ {found['first_sequence']:,}"),
         ]
     )
 

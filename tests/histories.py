@@ -217,7 +217,13 @@ def dead_lettered(
     return event(data, minute=minute)
 
 
-def redriven(positions: Sequence[int], *, key: str | None = "JFK", minute: int = 0) -> Event:
+def redriven(
+    positions: Sequence[int],
+    *,
+    key: str | None = "JFK",
+    minute: int = 0,
+    redrive: UUID | None = None,
+) -> Event:
     """Return the event about redriven dead letters of a task."""
     data = RecordsRedriven(
         task=key,
@@ -226,6 +232,7 @@ def redriven(positions: Sequence[int], *, key: str | None = "JFK", minute: int =
         last_position=positions[-1],
         actor="ana",
         reason="mended",
+        redrive=redrive,
         records=dead_letter_columns.pack_ids(positions=positions, ids=()),
     )
     return event(data, minute=minute)

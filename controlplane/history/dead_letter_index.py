@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from django.db import connection
 
+from arrester.controlplane import store
 from arrester.controlplane.domain.wire.failure_columns import Stored
+from arrester.controlplane.models import DeadLetterStatus
 from arrester.controlplane.views import dead_letters
 from arrester.controlplane.views.dead_letters import LIVE, Tables
 
@@ -20,7 +22,7 @@ LISTED = 1_000
 _DERIVED = Tables("shadow_dead_letter", "shadow_dead_letter_total")
 #: The live table, the derived one, the key within the application, and the other columns.
 _TABLES = (
-    (LIVE.dead_letters, _DERIVED.dead_letters, ("id",), tuple(dead_letters.COLUMNS)),
+    (LIVE.dead_letters, _DERIVED.dead_letters, ("id",), dead_letters.COLUMNS),
     (LIVE.totals, _DERIVED.totals, ("task", "cause"), dead_letters.TOTAL_COLUMNS),
 )
 _IS_OF = "stream = (SELECT id FROM stream WHERE application = %s)"
@@ -53,6 +55,7 @@ class DerivedIndex:
 
     def differences(self) -> Iterator[str]:
         """Yield how the live rows differ; the stream is locked."""
+        self._add_dropped()
         for live, derived, key, columns in _TABLES:
             names, keys = ", ".join(columns), ", ".join(key)
             with connection.cursor() as cursor:
@@ -70,6 +73,7 @@ class DerivedIndex:
 
     def swap(self) -> None:
         """Replace the live rows that differ; the stream is locked."""
+        self._add_dropped()
         for live, derived, key, columns in _TABLES:
             names = ", ".join(columns)
             sets = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in key)
@@ -89,3 +93,20 @@ class DerivedIndex:
                     f" WHERE ({there}) IS DISTINCT FROM ({wanted})",
                     [self.application],
                 )
+
+    def _add_dropped(self) -> None:
+        """Add what only events before the base have reported about dead letters that are newer."""
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "UPDATE shadow_dead_letter AS derived SET first_sequence = live.first_sequence,"
+                " redrive = coalesce(derived.redrive, live.redrive),"
+                " redrives = greatest(derived.redrives, live.redrives),"
+                f" status = CASE WHEN derived.status = {DeadLetterStatus.WAITING:d}"
+                f" AND live.status = {DeadLetterStatus.FAILED_AGAIN:d}"
+                " THEN live.status ELSE derived.status END"
+                " FROM dead_letter AS live JOIN stream ON stream.id = live.stream"
+                " WHERE stream.application = %s"
+                " AND (derived.stream, derived.id) = (live.stream, live.id)"
+                " AND live.first_sequence < derived.first_sequence AND live.first_sequence <= %s",
+                [self.application, store.base(self.application).position],
+            )

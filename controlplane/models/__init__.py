@@ -19,6 +19,7 @@ from arrester.controlplane.models.counts import (
 )
 from arrester.controlplane.models.dead_letters import (
     NO_CAUSE,
+    OPEN,
     DeadLetter,
     DeadLetterStatus,
     DeadLetterTotal,
@@ -56,7 +57,7 @@ from arrester.controlplane.models.views import (
 )
 
 __all__ = [
-    "NO_CAUSE", "AgentCredential", "Alert", "AlertChannel", "AlertLimits", "AlertMessage",
+    "NO_CAUSE", "OPEN", "AgentCredential", "Alert", "AlertChannel", "AlertLimits", "AlertMessage",
     "AlertRule", "Application", "ApplicationRole", "AuditCheck", "AuditEntry", "Base", "BaseState",
     "Batch", "BatchSeen", "Command", "DeadLetter", "DeadLetterStatus", "DeadLetterTotal",
     "ErrorGroup", "Event", "HeldChange", "HourCount", "HourTotal", "IdsKept", "Instance", "LogGap",

@@ -23,6 +23,14 @@ class DeadLetterStatus(IntEnum):
     #: Its task holds the record again, or processes it.
     REDRIVEN = 1
     PROCESSED = 2
+    #: A newer event reported it than the one that changed its status. It waits, too.
+    FAILED_AGAIN = 3
+    #: A person decided that it is not processed again.
+    DISCARDED = 4
+
+
+#: The statuses of dead letters that wait.
+OPEN = (DeadLetterStatus.WAITING, DeadLetterStatus.FAILED_AGAIN)
 
 
 class _DeadLetter(Table):
@@ -31,6 +39,8 @@ class _DeadLetter(Table):
     pk = models.CompositePrimaryKey("stream", "id")
     #: The position of that event in the log, and the number of the dead letter in it.
     sequence = models.BigIntegerField()
+    #: The position of the first event about it.
+    first_sequence = models.BigIntegerField(default=0, db_default=0)
     #: Keys of the pipeline and of the error group within the application.
     pipeline = models.BigIntegerField()
     cause = models.BigIntegerField()
@@ -44,7 +54,11 @@ class _DeadLetter(Table):
     id = models.UUIDField()
     #: The digest of its task.
     task = models.UUIDField()
+    #: The redrive that took it last; NULL: none of the server.
+    redrive = models.UUIDField(null=True)
     status = models.SmallIntegerField(default=0, db_default=0)
+    #: How often it was redriven.
+    redrives = models.SmallIntegerField(default=0, db_default=0)
 
     class Meta:
         abstract = True
@@ -70,6 +84,11 @@ class DeadLetter(_DeadLetter):
                 name="dead_letter_redriven",
                 condition=models.Q(status=DeadLetterStatus.REDRIVEN.value),
             ),
+            models.Index(
+                *("redrive", "status"),
+                name="dead_letter_of_redrive",
+                condition=models.Q(redrive__isnull=False),
+            ),
         ]
 
 
@@ -91,7 +110,7 @@ class _DeadLetterTotal(Table):
     #: The error group; NULL: none.
     fingerprint = models.TextField(null=True)
     count = models.BigIntegerField()
-    #: Those that are WAITING.
+    #: Those that are OPEN.
     waiting = models.BigIntegerField(default=0, db_default=0)
 
     class Meta:

@@ -86,9 +86,13 @@ from arrester.controlplane.queries.failure_history.dead_letters import (
     dead_letter,
     dead_letter_totals,
     dead_letters,
+    redrive_totals,
 )
 from arrester.controlplane.queries.failure_history.dead_letters import (
     failure_of as failure_of_dead_letter,
+)
+from arrester.controlplane.queries.failure_history.dead_letters import (
+    first_failure_of as first_failure_of_dead_letter,
 )
 from arrester.controlplane.queries.failure_history.error_groups import (
     NEWEST,
@@ -170,13 +174,14 @@ __all__ = [
     "check_group", "check_known", "checkpoints", "command", "commands", "count_dead_letters",
     "dead_letter", "dead_letter_totals", "dead_letters", "drain", "event", "event_if_kept",
     "examples", "failed_by_application", "failed_by_group", "failure_of_dead_letter", "failures",
-    "feed", "findings", "group", "group_counts", "group_history", "groups", "groups_by_key",
-    "groups_of", "health", "held", "held_in_all", "held_over_time", "instance", "instance_counts",
-    "instance_page", "instances", "lag", "lags", "last_heartbeats", "live", "locks", "log_gaps",
-    "metrics", "neighbours", "notes_on_command", "open_commands", "overview", "paused", "paused_of",
-    "people", "pipeline_key", "pipelines", "policies", "position", "positions", "progress",
-    "quarantine", "quarantined", "quiet_groups", "restartable", "resumed_by", "rollout_tasks",
-    "run_gauges", "runs", "search", "stages", "state_changes", "stopped_by_group", "storage",
-    "task", "task_gauges", "task_history", "task_state_changes", "tasks", "threads", "tokens",
-    "top_causes", "verdict", "verdicts", "without_run",
+    "feed", "findings", "first_failure_of_dead_letter", "group", "group_counts", "group_history",
+    "groups", "groups_by_key", "groups_of", "health", "held", "held_in_all", "held_over_time",
+    "instance", "instance_counts", "instance_page", "instances", "lag", "lags", "last_heartbeats",
+    "live", "locks", "log_gaps", "metrics", "neighbours", "notes_on_command", "open_commands",
+    "overview", "paused", "paused_of", "people", "pipeline_key", "pipelines", "policies",
+    "position", "positions", "progress", "quarantine", "quarantined", "quiet_groups",
+    "redrive_totals", "restartable", "resumed_by", "rollout_tasks", "run_gauges", "runs", "search",
+    "stages", "state_changes", "stopped_by_group", "storage", "task", "task_gauges", "task_history",
+    "task_state_changes", "tasks", "threads", "tokens", "top_causes", "verdict", "verdicts",
+    "without_run",
 ]  # fmt: skip

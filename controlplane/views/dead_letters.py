@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from django.db import connection
 
@@ -17,13 +18,14 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.identity.names import task_id
 from arrester.controlplane.domain.wire.dead_letter_columns import dead_letters_of, redriven_ids
 from arrester.controlplane.domain.wire.failure_columns import Stored, StoredFailures
-from arrester.controlplane.models import NO_CAUSE, DeadLetterStatus
+from arrester.controlplane.models import NO_CAUSE, OPEN, DeadLetterStatus
 from arrester.controlplane.store import prepared_statements
 from arrester.controlplane.store.column_values import hash_group
 
 ROWS_PER_STATEMENT = 5_000
-#: The columns with their types, in the order of `_Row`.
-COLUMNS = {
+_HAS_ID = "each.id = ANY (string_to_array(%s::text, ',', '')::uuid[])"
+#: The columns that a report of a dead letter replaces, with their types.
+_REPLACED = {
     "id": "uuid",
     "task": "uuid",
     "pipeline": "bigint",
@@ -33,9 +35,12 @@ COLUMNS = {
     "sequence": "bigint",
     "number": "integer",
     "occurred_at": "timestamptz",
-    "status": "smallint",
 }
+#: The columns of a report, in the order of `_Row`.
+_REPORTED = {**_REPLACED, "first_sequence": "bigint"}
+COLUMNS = (*_REPORTED, "status", "redrive", "redrives")
 TOTAL_COLUMNS = ("task", "cause", "pipeline", "fingerprint", "count", "waiting")
+_OPEN = f"({', '.join(str(int(each)) for each in OPEN)})"
 
 
 def key_of_pipeline(application: str, pipeline: str) -> int:
@@ -53,7 +58,7 @@ class _Row(NamedTuple):
     sequence: int
     number: int
     occurred_at: str
-    status: int
+    first_sequence: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ LIVE = Tables()
 def write(application: str, stored: Iterable[Stored], tables: Tables = LIVE) -> None:
     """Write the dead letters that events report, and what became of them; the stream is locked.
 
-    A dead letter that was reported before is replaced.
+    Of a dead letter that was reported before, the newest event counts.
     """
     writer = _Writer(application, tables)
     for each in stored:
@@ -85,7 +90,8 @@ class _Writer:
     def __init__(self, application: str, tables: Tables) -> None:
         self._application, self._tables = application, tables
         self._causes: dict[int, str] = {}
-        self._rows: list[_Row] = []
+        #: By id.
+        self._rows: dict[str, _Row] = {}
         #: Whether a dead letter is REDRIVEN; None: not read yet.
         self._has_redriven: bool | None = None
 
@@ -95,13 +101,16 @@ class _Writer:
             return
         if isinstance(data, RecordsDeadLettered):
             for row in _rows(stored, data, self._causes):
-                self._rows.append(row)
+                known = self._rows.get(row.id)
+                if known is not None:
+                    row = row._replace(first_sequence=known.first_sequence)
+                self._rows[row.id] = row
                 if len(self._rows) == ROWS_PER_STATEMENT:
                     self.flush()
         elif isinstance(data, RecordsRedriven):
             self.flush()
             ids = redriven_ids(self._application, run, data)
-            _mark_redriven(self._application, ids, stored.sequence, self._tables)
+            _mark_redriven(self._application, ids, stored.sequence, data.redrive, self._tables)
             self._has_redriven = True
         elif isinstance(data, RecordsHeld) and not data.held and self._redriven_exist():
             self.flush()
@@ -111,8 +120,8 @@ class _Writer:
     def flush(self) -> None:
         """Write the dead letters so far."""
         if self._rows:
-            _write(self._application, self._rows, self._causes, self._tables)
-            self._rows, self._causes = [], {}
+            _write(self._application, [*self._rows.values()], self._causes, self._tables)
+            self._rows, self._causes = {}, {}
 
     def _redriven_exist(self) -> bool:
         if self._has_redriven is None:
@@ -137,32 +146,34 @@ def _rows(stored: StoredEvent, data: RecordsDeadLettered, causes: dict[int, str]
             causes[cause] = fingerprint
         yield _Row(
             *(id.hex(), task, pipeline, cause, position, size, stored.sequence, number, at),
-            DeadLetterStatus.WAITING,
+            stored.sequence,
         )
 
 
 def _write(application: str, rows: Sequence[_Row], causes: dict[int, str], tables: Tables) -> None:
-    names = ", ".join(COLUMNS)
+    """Write reported dead letters, of which none is twice in `rows`."""
+    names = ", ".join(_REPORTED)
     # A text per column: Python would quote an array value by value.
-    arrays = ", ".join(f"string_to_array(%s::text, ',', '')::{type}[]" for type in COLUMNS.values())
-    sets = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS if name != "id")
+    types = _REPORTED.values()
+    arrays = ", ".join(f"string_to_array(%s::text, ',', '')::{type}[]" for type in types)
+    sets = ", ".join(f"{name} = excluded.{name}" for name in _REPLACED if name != "id")
     changed = "stream, task, cause, pipeline"
     with prepared_statements.cursor() as cursor:
         cursor.execute(
-            "WITH reported AS (SELECT DISTINCT ON (each.id) stream.id AS stream, each.*"
+            "WITH reported AS (SELECT stream.id AS stream, each.*"
             f" FROM stream CROSS JOIN unnest({arrays}) AS each ({names})"
-            " WHERE stream.application = %s ORDER BY each.id, each.sequence DESC, number DESC),"
-            f" earlier AS (SELECT earlier.* FROM {tables.dead_letters} AS earlier"
-            " JOIN reported USING (stream, id)),"
-            f" written AS (INSERT INTO {tables.dead_letters} (stream, {names})"
+            " WHERE stream.application = %s ORDER BY each.id),"
+            f" earlier AS (SELECT {changed}, status FROM {tables.dead_letters} AS earlier"
+            " JOIN (SELECT stream, id FROM reported) AS reported USING (stream, id)),"
+            f" written AS (INSERT INTO {tables.dead_letters} AS known (stream, {names})"
             f" SELECT stream, {names} FROM reported"
-            f" ON CONFLICT (stream, id) DO UPDATE SET {sets}),"
-            f" change AS (SELECT {changed}, sum(one) AS count,"
-            f" coalesce(sum(one) FILTER (WHERE status = {DeadLetterStatus.WAITING:d}), 0)"
-            " AS waiting"
-            f" FROM (SELECT {changed}, status, 1 AS one"
-            f" FROM reported UNION ALL SELECT {changed}, status, -1 FROM earlier) AS each"
-            f" GROUP BY {changed})"
+            f" ON CONFLICT (stream, id) DO UPDATE SET {sets}, status ="
+            f" CASE known.status WHEN {DeadLetterStatus.WAITING:d} THEN known.status"
+            f" ELSE {DeadLetterStatus.FAILED_AGAIN:d} END),"
+            f" change AS (SELECT {changed}, sum(one) AS count, sum(open) AS waiting"
+            f" FROM (SELECT {changed}, 1 AS one, 1 AS open FROM reported UNION ALL"
+            f" SELECT {changed}, -1, CASE WHEN status IN {_OPEN} THEN -1 ELSE 0 END FROM earlier)"
+            f" AS each GROUP BY {changed})"
             f" INSERT INTO {tables.totals} AS total (stream, {', '.join(TOTAL_COLUMNS)})"
             " SELECT stream, task, cause, pipeline, fingerprint, count, waiting FROM change"
             " LEFT JOIN unnest(%s::bigint[], %s::text[]) AS known (cause, fingerprint)"
@@ -170,7 +181,7 @@ def _write(application: str, rows: Sequence[_Row], causes: dict[int, str], table
             " DO UPDATE SET count = total.count + excluded.count,"
             " waiting = total.waiting + excluded.waiting",
             [
-                *(_column(rows, index) for index in range(len(COLUMNS))),
+                *(_column(rows, index) for index in range(len(_REPORTED))),
                 application,
                 list(causes),
                 list(causes.values()),
@@ -183,14 +194,18 @@ def _write(application: str, rows: Sequence[_Row], causes: dict[int, str], table
         )
 
 
-def _mark_redriven(application: str, ids: Sequence[bytes], sequence: int, tables: Tables) -> None:
+def _mark_redriven(
+    application: str, ids: Sequence[bytes], sequence: int, redrive: UUID | None, tables: Tables
+) -> None:
     """Mark dead letters that were reported before a position of the log as REDRIVEN."""
     _set_status(
         application,
         tables,
         DeadLetterStatus.REDRIVEN,
-        "each.id = ANY (string_to_array(%s::text, ',', '')::uuid[]) AND each.sequence < %s",
-        [",".join(id.hex() for id in ids), sequence],
+        f"{_HAS_ID} AND each.sequence < %s",
+        [_listed(ids), sequence],
+        ", redrive = %s::uuid, redrives = least(each.redrives + 1, 32767)",
+        [redrive],
     )
 
 
@@ -206,21 +221,31 @@ def _mark_processed(application: str, task: str, tables: Tables) -> None:
 
 
 def _set_status(
-    application: str, tables: Tables, status: DeadLetterStatus, where: str, values: list[str | int]
+    application: str,
+    tables: Tables,
+    status: DeadLetterStatus,
+    where: str,
+    values: Sequence[Any],
+    more: str = "",
+    of_more: Sequence[Any] = (),
 ) -> None:
+    """Set the status, which is not an open one, of the dead letters of a condition.
+
+    `more` sets further columns.
+    """
     with prepared_statements.cursor() as cursor:
         cursor.execute(
             "WITH chosen AS (SELECT each.stream, each.id, each.task, each.cause, each.status"
             f" FROM {tables.dead_letters} AS each JOIN stream ON stream.id = each.stream"
             f" WHERE stream.application = %s AND {where}),"
-            f" changed AS (UPDATE {tables.dead_letters} AS each SET status = {status:d} FROM chosen"
-            " WHERE (each.stream, each.id) = (chosen.stream, chosen.id)),"
+            f" changed AS (UPDATE {tables.dead_letters} AS each SET status = {status:d}{more}"
+            " FROM chosen WHERE (each.stream, each.id) = (chosen.stream, chosen.id)),"
             " change AS (SELECT stream, task, cause, count(*) AS waiting FROM chosen"
-            f" WHERE status = {DeadLetterStatus.WAITING:d} GROUP BY 1, 2, 3)"
+            f" WHERE status IN {_OPEN} GROUP BY 1, 2, 3)"
             f" UPDATE {tables.totals} AS total SET waiting = total.waiting - change.waiting"
             " FROM change WHERE (total.stream, total.task, total.cause)"
             " = (change.stream, change.task, change.cause)",
-            [application, *values],
+            [application, *values, *of_more],
         )
 
 
@@ -232,6 +257,10 @@ def _redriven_exist(application: str, tables: Tables) -> bool:
         [application],
     )
     return bool(exist)
+
+
+def _listed(ids: Sequence[bytes]) -> str:
+    return ",".join(id.hex() for id in ids)
 
 
 def _column(rows: Sequence[_Row], index: int) -> str:
@@ -249,7 +278,7 @@ def forget(application: str, *, until: int) -> None:
             " AND application = %s AND dead_letter.sequence <= %s"
             " RETURNING stream, dead_letter.task, dead_letter.cause, dead_letter.status),"
             " change AS (SELECT stream, task, cause, count(*) AS count,"
-            f" count(*) FILTER (WHERE status = {DeadLetterStatus.WAITING:d}) AS waiting"
+            f" count(*) FILTER (WHERE status IN {_OPEN}) AS waiting"
             " FROM gone GROUP BY 1, 2, 3)"
             " UPDATE dead_letter_total AS total SET count = total.count - change.count,"
             " waiting = total.waiting - change.waiting FROM change"

@@ -56,7 +56,8 @@ def dead_letter(request: HttpRequest, who: Person, application: str, id: str) ->
     """Show one dead letter, with its record if the log has it."""
     one = queries.dead_letter(application, id)
     failure = queries.failure_of_dead_letter(one)
-    context: dict[str, Any] = {"found": one, "failure": failure}
+    first = queries.first_failure_of_dead_letter(one)
+    context: dict[str, Any] = {"found": one, "failure": failure, "first": first}
     if failure is None:
         context |= _record(one)
     else:

@@ -146,7 +146,9 @@ EXPORTS = {
     "audit": Export(_audit, _same("at actor kind application about what position instance status")),
     "dead-letters": Export(
         _dead_letters,
-        _same("id application position size place format actor reason sequence")
+        _same("id application position size place format actor reason sequence first_sequence")
+        | {"status": "status.name"}
+        | _same("redrive redrives")
         | {
             "at": "occurred_at",
             "pipeline": "task.pipeline",

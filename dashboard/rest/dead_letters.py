@@ -54,11 +54,17 @@ class DeadLetterSerializer(serializers.Serializer[Any]):
     )
     occurred_at = serializers.DateTimeField()
     sequence = serializers.IntegerField(help_text="The newest event that reported it.")
+    first_sequence = serializers.IntegerField(help_text="The first event that reported it.")
     status = serializers.ChoiceField(
         [each.name for each in DeadLetterStatus],
         source="status.name",
-        help_text="REDRIVEN: its task holds it again. PROCESSED: it has passed the pipeline since.",
+        help_text="REDRIVEN: its task holds it again. PROCESSED: it has passed the pipeline since."
+        " FAILED_AGAIN: reported once more after that; it waits.",
     )
+    redrive = serializers.UUIDField(
+        allow_null=True, help_text="The redrive of the server that took it last."
+    )
+    redrives = serializers.IntegerField(help_text="How often it was redriven.")
     cause = DeadLetterCauseSerializer(
         source="group", allow_null=True, help_text="Null: it did not fail, or it is not known."
     )
@@ -73,7 +79,7 @@ class DeadLetterTotalSerializer(serializers.Serializer[Any]):
 
     application = serializers.CharField()
     count = serializers.IntegerField()
-    waiting = serializers.IntegerField(help_text="Those that are WAITING.")
+    waiting = serializers.IntegerField(help_text="Those that are WAITING or FAILED_AGAIN.")
     cause = DeadLetterCauseSerializer(
         source="group", allow_null=True, help_text="Null: by task, or without a known cause."
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from arrester.controlplane.domain.events.parts import Count, Data, Failure, Position, Response
 
 
@@ -114,6 +116,8 @@ class RecordsRedriven(Data, frozen=True, kw_only=True, tag=True):
     last_position: Position | None
     actor: str | None = None
     reason: str | None = None
+    #: The command of the redrive; None: the driver called `agent.redrive`.
+    redrive: UUID | None = None
     records: DeadLetterIds
 
 

@@ -27,7 +27,10 @@ from arrester.controlplane.views.dead_letter_selection import DeadLetterFilter, 
 
 #: The failures of a task that are searched for the one of a dead letter.
 SEARCHED = 1_000
-_COLUMNS = "stream, id, task, cause, position, size, occurred_at, sequence, number, status"
+_COLUMNS = (
+    "stream, id, task, cause, position, size, occurred_at, sequence, number, status,"
+    " first_sequence, redrive, redrives"
+)
 _ORDER = "occurred_at DESC, stream DESC, sequence DESC, number DESC"
 #: Of a task each cause, else each cause of each pipeline, is one scan of an index. A scan after
 #: the last row of the page before begins at that row; other streams precede or follow it. The index
@@ -62,7 +65,13 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     size: int | None
     occurred_at: datetime
     sequence: int
+    #: The first event that reported it.
+    first_sequence: int
     status: DeadLetterStatus
+    #: The redrive of the server that took it last.
+    redrive: UUID | None
+    #: How often it was redriven.
+    redrives: int
     #: None: the record did not fail, or its cause is not known.
     group: GroupState | None
     place: str
@@ -77,7 +86,7 @@ class DeadLetterTotal(msgspec.Struct, frozen=True, kw_only=True):
 
     application: str
     count: int
-    #: Those that are WAITING.
+    #: Those that are WAITING or FAILED_AGAIN.
     waiting: int
     #: Set in totals by task.
     task: TaskId | None = None
@@ -199,19 +208,44 @@ def count_dead_letters(wanted: DeadLetterFilter) -> int:
     return int(count)
 
 
+def redrive_totals(redrive: UUID) -> dict[DeadLetterStatus, int]:
+    """Return the number of the dead letters that a redrive took, by status.
+
+    One that was redriven once more later is not counted.
+    """
+    found = sql.rows(
+        "SELECT status, count(*) FROM dead_letter WHERE redrive = %s GROUP BY status", [redrive]
+    )
+    return dict.fromkeys(DeadLetterStatus, 0) | {
+        DeadLetterStatus(status): count for status, count in found
+    }
+
+
 def failure_of(one: DeadLetter) -> StoredEvent | None:
-    """Return the failure of the record with its body, if it was reported in full.
+    """Return the newest failure of the record with its body, if it was reported in full.
 
     It is searched among the task's failures of about that time; the log may have more.
     """
+    return _failure(one, one.sequence)
+
+
+def first_failure_of(one: DeadLetter) -> StoredEvent | None:
+    """Return the first failure of the record, if a newer event reported it once more."""
+    return None if one.first_sequence == one.sequence else _failure(one, one.first_sequence)
+
+
+def _failure(one: DeadLetter, reported: int) -> StoredEvent | None:
+    """Return the last failure before the event that reported the dead letter, else the next."""
     if one.position is None:
         return None
-    task = UUID(hex=one.task.digest)
-    for each in store.read_examples(task, around=one.sequence, limit=SEARCHED):
+    found = None
+    for each in store.read_examples(UUID(hex=one.task.digest), around=reported, limit=SEARCHED):
         data = each.event.data
         if isinstance(data, RecordFailed) and data.position == one.position:
-            return store.read_one(each.application, each.sequence)
-    return None
+            found = each
+            if each.sequence < reported:
+                break
+    return None if found is None else store.read_one(found.application, found.sequence)
 
 
 def _filled(rows: Sequence[tuple[Any, ...]]) -> list[DeadLetter]:
@@ -225,7 +259,8 @@ def _filled(rows: Sequence[tuple[Any, ...]]) -> list[DeadLetter]:
         (each.application, each.sequence): each.event.data for each in store.read_positions(keys)
     }
     found = []
-    for stream, id, task, cause, position, size, at, sequence, _, status in rows:
+    for stream, id, task, cause, position, size, at, sequence, _, status, *more in rows:
+        first_sequence, redrive, redrives = more
         name = names[stream]
         event = events.get((name, sequence))
         if task not in tasks or not isinstance(event, RecordsDeadLettered):
@@ -240,7 +275,10 @@ def _filled(rows: Sequence[tuple[Any, ...]]) -> list[DeadLetter]:
                 size=size,
                 occurred_at=at,
                 sequence=sequence,
+                first_sequence=first_sequence,
                 status=DeadLetterStatus(status),
+                redrive=redrive,
+                redrives=redrives,
                 group=groups.get((name, fingerprints.get((stream, cause), ""))),
                 place=event.place,
                 format=event.format,

@@ -122,6 +122,17 @@ def test_one_has_its_event_and_its_failure() -> None:
             queries.dead_letter(application, id)
 
 
+def test_one_that_failed_again_has_its_first_and_its_newest_failure(redis: Redis) -> None:
+    again = [redriven([3]), failed(3), dead_lettered([3], minute=1), failed(3)]
+    streams.send(redis, again)
+    drain.drain(APPLICATION)
+    one = queries.dead_letters(DeadLetterFilter(task=JFK.digest)).rows[0]
+    assert (one.status.name, one.redrives, one.first_sequence) == ("FAILED_AGAIN", 1, 4)
+    first, newest = queries.first_failure_of_dead_letter(one), queries.failure_of_dead_letter(one)
+    assert first is not None and newest is not None
+    assert (first.sequence, newest.sequence, one.sequence) == (3, 8, 9)
+
+
 def test_a_redriven_dead_letter_no_longer_waits(redis: Redis) -> None:
     of_task = DeadLetterFilter(application=APPLICATION, task=JFK.digest)
     streams.send(redis, [redriven([3, 9]), held(1)])
@@ -132,7 +143,7 @@ def test_a_redriven_dead_letter_no_longer_waits(redis: Redis) -> None:
     assert {each.position: each.status.name for each in rows} == {
         3: "PROCESSED",
         5: "WAITING",
-        9: "WAITING",
+        9: "FAILED_AGAIN",
     }
     totals = queries.dead_letter_totals(of_task, by="task").rows
     assert [(each.count, each.waiting) for each in totals] == [(3, 2)]

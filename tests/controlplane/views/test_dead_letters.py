@@ -12,7 +12,7 @@ from django.db.models import Sum
 from msgspec.structs import replace
 from redis import Redis
 
-from arrester.controlplane import models, store
+from arrester.controlplane import models, queries, store
 from arrester.controlplane.domain.events import (
     DeadLetterIds,
     Event,
@@ -25,7 +25,7 @@ from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, FAILURE, JFK, dead_lettered, held, redriven
 
-WAITING, REDRIVEN, PROCESSED = models.DeadLetterStatus
+WAITING, REDRIVEN, PROCESSED, FAILED_AGAIN, DISCARDED = models.DeadLetterStatus
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
 
@@ -155,8 +155,48 @@ def test_a_redriven_dead_letter_is_processed_or_waits_again(
         assert waiting() == 2
         send(redis, *steps[2])
     rows = models.DeadLetter.objects.filter(task=UUID(hex=JFK.digest))
-    assert {row.position: row.status for row in rows} == {3: PROCESSED, 5: WAITING, 8: WAITING}
+    assert {row.position: row.status for row in rows} == {3: PROCESSED, 5: FAILED_AGAIN, 8: WAITING}
+    assert {row.position: (row.first_sequence, row.redrives) for row in rows} == {
+        3: (3, 1),
+        5: (3, 1),
+        8: (3, 0),
+    }
     assert waiting() == 3
+    assert rebuild("--verify") == "flights: 0 rows differ\n"
+
+
+def test_the_redrive_that_took_a_dead_letter_last_has_it(redis: Redis) -> None:
+    first, second = UUID(int=1), UUID(int=2)
+    send(
+        redis, *histories.started(), dead_lettered([3, 5, 8, 9]), redriven([3, 5, 8], redrive=first)
+    )
+    send(redis, held(0), dead_lettered([5, 8], minute=1), redriven([5], redrive=second))
+    none = dict.fromkeys(models.DeadLetterStatus, 0)
+    assert queries.redrive_totals(first) == none | {PROCESSED: 1, FAILED_AGAIN: 1}
+    assert queries.redrive_totals(second) == none | {REDRIVEN: 1}
+    assert models.DeadLetter.objects.get(position=5).redrives == 2
+    # The driver has redriven it once more.
+    send(redis, redriven([5]))
+    assert queries.redrive_totals(second) == none
+    assert rebuild("--verify") == "flights: 0 rows differ\n"
+
+
+def test_a_rebuild_keeps_what_dropped_events_reported() -> None:
+    now = datetime.now(UTC)
+    store.ensure_partitions((now - timedelta(days=10)).date(), days=11)
+    old, new = now - timedelta(days=10), now - timedelta(days=1)
+    redrive = redriven([3, 5], redrive=UUID(int=1))
+    streams.append([*histories.started(), dead_lettered([3, 5]), redrive], received_at=old)
+    streams.append([dead_lettered([5], minute=1)], received_at=new)
+    retention.retain(days=5, replay_days=5, now=now)
+    streams.append([dead_lettered([7], minute=1)], received_at=new)
+    models.DeadLetter.objects.filter(position=7).update(first_sequence=1, status=PROCESSED)
+    with pytest.raises(CommandError, match="1 row"):
+        rebuild("--verify")
+    rebuild()
+    assert statuses() == {5: FAILED_AGAIN, 7: WAITING}
+    row = models.DeadLetter.objects.get(position=5)
+    assert (row.first_sequence, row.redrive, row.redrives) == (3, UUID(int=1), 1)
     assert rebuild("--verify") == "flights: 0 rows differ\n"
 
 
