@@ -71,6 +71,8 @@ def _urls() -> dict[str, str]:
         "dead letters, one task": f"{site}?task={one.task.digest}",
         "dead letters, one stage": f"{site}?stage=produce",
         "dead letters, one error group": f"{site}?cause={cause.fingerprint}",
+        "dead letters, one status": f"{site}?status=REDRIVEN",
+        "dead letters that wait": f"{site}?status=open",
         "dead letters, one hour": f"{site}?range=1h",
         "dead letters by cause": f"{site}?view=causes",
         "dead letters by task": f"{site}?view=tasks",

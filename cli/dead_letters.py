@@ -26,6 +26,9 @@ def dead_letters() -> None:
 @click.option("--stage", metavar="STAGE", help="Of one stage, such as process:validate.")
 @click.option("--class", "exception_class", metavar="NAME", help="Of one class, with its package.")
 @click.option("--error", "fingerprint", metavar="FINGERPRINT", help="Of one error group.")
+@click.option(
+    "--status", metavar="STATUS", help="Of one status, or open: WAITING and FAILED_AGAIN."
+)
 @TIMES
 @LIMIT
 @with_session

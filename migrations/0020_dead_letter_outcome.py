@@ -1,4 +1,7 @@
-"""Add the redrive that took a dead letter last, their number, and the first event about it."""
+"""Add the redrive that took a dead letter last, their number, and the first event about it.
+
+Lists read each status from an index.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,21 @@ class Migration(migrations.Migration):
         ),
         migrations.RunSQL(
             "UPDATE dead_letter SET first_sequence = sequence", migrations.RunSQL.noop
+        ),
+        migrations.RemoveIndex(model_name="deadletter", name="dead_letter_of_cause"),
+        migrations.RemoveIndex(model_name="deadletter", name="dead_letter_of_task"),
+        *(
+            migrations.AddIndex(
+                model_name="deadletter",
+                index=models.Index(
+                    *(column, "cause", "status", "occurred_at", "sequence", "number"),
+                    name=name,
+                ),
+            )
+            for column, name in (
+                ("pipeline", "dead_letter_of_pipeline"),
+                ("task", "dead_letter_of_task_cause"),
+            )
         ),
         migrations.AddIndex(
             model_name="deadletter",

@@ -70,14 +70,14 @@ class DeadLetter(_DeadLetter):
     class Meta:
         db_table = "dead_letter"
         indexes = [
-            # A list reads each of its causes in this order.
+            # A list reads each status of each of its causes in this order.
             models.Index(
-                *("pipeline", "cause", "occurred_at", "sequence", "number"),
-                name="dead_letter_of_cause",
+                *("pipeline", "cause", "status", "occurred_at", "sequence", "number"),
+                name="dead_letter_of_pipeline",
             ),
             models.Index(
-                *("task", "cause", "occurred_at", "sequence", "number"),
-                name="dead_letter_of_task",
+                *("task", "cause", "status", "occurred_at", "sequence", "number"),
+                name="dead_letter_of_task_cause",
             ),
             models.Index(
                 *("stream", "task"),

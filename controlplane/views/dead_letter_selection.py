@@ -13,11 +13,13 @@ from django.db.models import Q
 
 from arrester.controlplane import models, store
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.models import DeadLetterStatus
+from arrester.controlplane.models import OPEN, DeadLetterStatus
 from arrester.controlplane.store.column_values import ANY, fit, hash_group
 
-#: The statuses of dead letters that wait for a person.
-OPEN = (DeadLetterStatus.WAITING,)
+#: In place of a status: all dead letters that wait.
+ALL_OPEN = "open"
+#: The values of the filter by status.
+STATUSES = (ALL_OPEN, *DeadLetterStatus.__members__)
 
 
 class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,8 +32,21 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     stage: str | None = None
     exception_class: str | None = None
     fingerprint: str | None = None
+    #: The name of a status, or `open` for those that wait.
+    status: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+
+    @property
+    def statuses(self) -> tuple[DeadLetterStatus, ...]:
+        """The statuses that match; raises InvalidValue."""
+        if self.status is None:
+            return tuple(DeadLetterStatus)
+        if self.status == ALL_OPEN:
+            return OPEN
+        if self.status not in DeadLetterStatus.__members__:
+            raise InvalidValue("status", self.status, ", ".join(STATUSES))
+        return (DeadLetterStatus[self.status],)
 
 
 class OpenDeadLetter(NamedTuple):
@@ -58,7 +73,7 @@ def open_dead_letters(
     if conditions is None:
         return []
     conditions += ["total.waiting > 0", "each.status = ANY(%s::smallint[])"]
-    parameters.append([status.value for status in OPEN])
+    parameters.append([each.value for each in OPEN if each in wanted.statuses])
     for condition, value in (
         ("each.occurred_at >= %s", wanted.since),
         ("each.occurred_at < %s", wanted.until),

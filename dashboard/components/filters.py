@@ -22,7 +22,8 @@ TASK_FIELDS = ("state", "application", "pipeline", "key", "cause", "checkpoints"
 #: The values of `checkpoints`; the first is the default.
 CHECKPOINTS = ("live", ALL)
 DEAD_LETTER_FIELDS = (
-    *("view", "application", "pipeline", "task", "stage", "class", "cause", "range", "from", "to"),
+    *("view", "application", "pipeline", "task", "stage", "class", "cause", "status"),
+    *("range", "from", "to"),
 )
 
 
@@ -80,7 +81,7 @@ def of_audit(parameters: Mapping[str, str], *, now: datetime) -> queries.AuditFi
 def of_dead_letters(parameters: Mapping[str, str], *, now: datetime) -> queries.DeadLetterFilter:
     """Return the filter of dead letters."""
     return queries.DeadLetterFilter(
-        **_given(parameters, "application", "pipeline", "task", "stage"),
+        **_given(parameters, "application", "pipeline", "task", "stage", "status"),
         **_times(parameters, now),
         exception_class=parameters.get("class") or None,
         fingerprint=parameters.get("cause") or None,

@@ -33,8 +33,8 @@ def dead_letters(request: HttpRequest, who: Person) -> HttpResponse:
     cursor = request.GET.get("after")
     if wanted.exception_class is not None:
         queries.check_class(wanted.exception_class)
-    # Totals are of all times.
-    always = replace(wanted, since=None, until=None)
+    # Totals are of all times and statuses.
+    always = replace(wanted, since=None, until=None, status=None)
     form = filters.form(request.GET, filters.DEAD_LETTER_FIELDS)
     chosen = {name: value for name, value in form["requested"].items() if name != "view"}
     context = form | {
@@ -43,7 +43,8 @@ def dead_letters(request: HttpRequest, who: Person) -> HttpResponse:
         "stages": queries.stages(),
         "task": queries.task(wanted.task).state if wanted.task else None,
         "filtered": any(chosen.values()),
-        "total": queries.count_dead_letters(always) if wanted == always else None,
+        "total": queries.count_dead_letters(wanted if view == RECORDS else always),
+        "statuses": queries.DEAD_LETTER_STATUSES,
         "found": queries.dead_letters(wanted, cursor=cursor)
         if view == RECORDS
         else queries.dead_letter_totals(always, by=_TOTALS[view], cursor=cursor),

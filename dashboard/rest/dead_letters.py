@@ -24,6 +24,9 @@ class DeadLetterTotalsQuerySerializer(CauseQuerySerializer):
 class DeadLetterQuerySerializer(CauseQuerySerializer):
     """Filters of the list of dead letters; times are of the decision, `until` is exclusive."""
 
+    status = base.ListedChoiceField(
+        queries.DEAD_LETTER_STATUSES, required=False, help_text="open: WAITING or FAILED_AGAIN."
+    )
     since = base.MomentField(required=False)
     until = base.MomentField(required=False)
 

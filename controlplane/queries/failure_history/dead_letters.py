@@ -18,12 +18,16 @@ from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.domain.events import RecordFailed, RecordsDeadLettered, StoredEvent
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state.states import GroupState
-from arrester.controlplane.models import NO_CAUSE, DeadLetterStatus
+from arrester.controlplane.models import NO_CAUSE, OPEN, DeadLetterStatus
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.store.column_values import MAX_BIGINT
 from arrester.controlplane.views import row_mapping
-from arrester.controlplane.views.dead_letter_selection import DeadLetterFilter, totals_of
+from arrester.controlplane.views.dead_letter_selection import (
+    ALL_OPEN,
+    DeadLetterFilter,
+    totals_of,
+)
 
 #: The failures of a task that are searched for the one of a dead letter.
 SEARCHED = 1_000
@@ -32,25 +36,30 @@ _COLUMNS = (
     " first_sequence, redrive, redrives"
 )
 _ORDER = "occurred_at DESC, stream DESC, sequence DESC, number DESC"
-#: Of a task each cause, else each cause of each pipeline, is one scan of an index. A scan after
-#: the last row of the page before begins at that row; other streams precede or follow it. The index
-#: has all columns that are needed to find the rows of the page.
+#: Each cause of a task, else of each pipeline, is one scan of an index for each status. Totals show
+#: which ones have no rows. A scan after the last row of the page before begins at that row; other
+#: streams precede or follow it. The index has all columns that are needed to find the rows of the
+#: page.
 _LIST = """
 WITH scan AS (
-    SELECT DISTINCT total.stream, total.{by}, total.cause,
+    SELECT DISTINCT total.stream, total.{by}, total.cause, status.status,
         CASE sign(total.stream - %s) WHEN 0 THEN %s WHEN 1 THEN -1 ELSE {max} END AS last_sequence,
         CASE sign(total.stream - %s) WHEN 0 THEN %s WHEN 1 THEN -1 ELSE {max} END AS last_number
-    FROM dead_letter_total AS total WHERE {totals}
+    FROM dead_letter_total AS total CROSS JOIN unnest(%s::smallint[]) AS status (status)
+    WHERE {totals} AND CASE WHEN status.status IN {open} THEN total.waiting > 0
+        ELSE total.count > total.waiting END
 )
 SELECT {columns} FROM (
     SELECT scan.stream, found.* FROM scan CROSS JOIN LATERAL (
-        SELECT {by}, cause, occurred_at, sequence, number FROM dead_letter
-        WHERE dead_letter.{by} = scan.{by} AND dead_letter.cause = scan.cause AND {times}
+        SELECT {by}, cause, status, occurred_at, sequence, number FROM dead_letter
+        WHERE dead_letter.{by} = scan.{by} AND dead_letter.cause = scan.cause
+            AND dead_letter.status = scan.status AND {times}
         ORDER BY occurred_at DESC, sequence DESC, number DESC LIMIT {limit}
     ) AS found ORDER BY {order} LIMIT {limit}
 ) AS place JOIN dead_letter AS found
-    USING (stream, {by}, cause, occurred_at, sequence, number) ORDER BY {order}
+    USING (stream, {by}, cause, status, occurred_at, sequence, number) ORDER BY {order}
 """
+_OPEN = f"({', '.join(str(int(each)) for each in OPEN)})"
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,13 +129,16 @@ def dead_letters(
     statement = _LIST.format(
         by="pipeline" if wanted.task is None else "task",
         max=MAX_BIGINT,
+        open=_OPEN,
         totals=" AND ".join(conditions),
         columns=_COLUMNS,
         times=" AND ".join(times),
         order=_ORDER,
         limit=limit + 1,
     )
-    rows = sql.rows(statement, [stream, sequence, stream, number, *parameters, *of_times])
+    statuses = [each.value for each in wanted.statuses]
+    last = [stream, sequence, stream, number]
+    rows = sql.rows(statement, [*last, statuses, *parameters, *of_times])
     page = paging.page(rows, limit=limit, key=lambda row: (row[6], row[0], row[7], row[8]))
     return Page(rows=tuple(_filled(page.rows)), next=page.next)
 
@@ -196,14 +208,18 @@ def dead_letter_totals(
     return Page(rows=tuple(totals), next=page.next)
 
 
-def count_dead_letters(wanted: DeadLetterFilter) -> int:
-    """Return the number of dead letters, without regard to the times of the filter."""
+def count_dead_letters(wanted: DeadLetterFilter) -> int | None:
+    """Return the number of dead letters; None: it is not known without counting them all."""
+    if (wanted.since, wanted.until) != (None, None) or wanted.status not in (None, ALL_OPEN):
+        return None
+    column = "count" if wanted.status is None else "waiting"
     conditions, parameters = totals_of(wanted)
     if conditions is None:
         return 0
     where = " AND ".join(conditions)
     [(count,)] = sql.rows(
-        f"SELECT coalesce(sum(count), 0) FROM dead_letter_total AS total WHERE {where}", parameters
+        f"SELECT coalesce(sum({column}), 0) FROM dead_letter_total AS total WHERE {where}",
+        parameters,
     )
     return int(count)
 

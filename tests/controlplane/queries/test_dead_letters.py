@@ -85,6 +85,26 @@ def test_filters_are_combined() -> None:
     assert found(pipeline="other") == found(stage="produce") == found(application="none") == []
 
 
+def test_a_filter_by_status_is_combined_with_pages_and_others(redis: Redis) -> None:
+    events = [redriven([3, 9]), held(1), dead_lettered([9], minute=1), redriven([4], key="EWR")]
+    streams.send(redis, events)
+    drain.drain(APPLICATION)
+    of_one = [each for each in OF_ONE if each not in (("JFK", 3), ("JFK", 9), ("EWR", 4))]
+    waits = [(APPLICATION, *each) for each in of_one]
+    for limit in (1, 50):
+        assert found(limit=limit, application=APPLICATION, status="WAITING") == waits
+        again = (APPLICATION, "JFK", 9)
+        assert found(limit=limit, application=APPLICATION, status="open") == [again, *waits]
+        assert found(limit=limit, task=JFK.digest, status="REDRIVEN") == [(APPLICATION, "JFK", 3)]
+        assert found(limit=limit, task=JFK.digest, status="PROCESSED") == []
+    assert found(status="FAILED_AGAIN", fingerprint=FAILURE.fingerprint) == [again]
+    open_ones = DeadLetterFilter(application=APPLICATION, status="open")
+    assert queries.count_dead_letters(open_ones) == 5
+    assert queries.count_dead_letters(DeadLetterFilter(status="REDRIVEN")) is None
+    with pytest.raises(InvalidValue, match="open, WAITING, REDRIVEN"):
+        found(status="LOST")
+
+
 def test_totals_are_those_of_the_lists() -> None:
     by_group = queries.dead_letter_totals(DeadLetterFilter(), by="group").rows
     found = [(each.application, each.group and each.group.stage, each.count) for each in by_group]
