@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from arrester.agents.agent import Agent
+from arrester.agents.dead_letters.read_topic import dead_letters_from_kafka
 from arrester.agents.handlers import (
     CONTINUE,
     FAIL,
@@ -52,4 +53,5 @@ __all__ = [
     "StartRefused",
     "UncaughtAnswer",
     "UnknownSchemaId",
+    "dead_letters_from_kafka",
 ]

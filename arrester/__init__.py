@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         StartRefused,
         UncaughtAnswer,
         UnknownSchemaId,
+        dead_letters_from_kafka,
     )
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "StartRefused",
     "UncaughtAnswer",
     "UnknownSchemaId",
+    "dead_letters_from_kafka",
 ]
 __version__ = "0.2.0"
 

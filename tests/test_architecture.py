@@ -130,7 +130,7 @@ def test_what_is_shipped_to_executors_imports_what_they_have() -> None:
     }
     # Dead letters in a topic are the one exception, within functions; a probe looks for it first.
     assert {stray for stray in strays if top(stray[1]) != "confluent_kafka"} == set()
-    using_kafka = {f"agents/worker/kafka_{name}.py" for name in ("dead_letters", "topic")}
+    using_kafka = {f"agents/worker/kafka_{name}.py" for name in ("dead_letters", "reader", "topic")}
     assert {module for module, _ in strays} <= using_kafka
 
 

@@ -15,6 +15,8 @@ from arrester.agents.dead_letters.destinations import (
     Destination,
     RejectedDeadLetters,
 )
+from arrester.agents.dead_letters.read_back import DeadLetterRequest, StoredDeadLetters
+from arrester.agents.dead_letters.read_topic import read_topic
 from arrester.agents.dead_letters.rows import redacting
 from arrester.agents.error_policy.settings import DeadLetterSettings
 from arrester.agents.failure_log import log_failure
@@ -22,6 +24,7 @@ from arrester.agents.failures.payload import Redaction
 from arrester.agents.journal.entries import DeadLetters
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.kafka_source import kafka_sources, servers_of
+from arrester.agents.spark.local_checkpoint import Checkpoints
 from arrester.agents.spark.ship_worker_code import shipped, shipped_rules
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage
@@ -122,6 +125,17 @@ class TopicDestination(Destination):
             )
             for row in results
         ]
+
+    def read(self, request: DeadLetterRequest, checkpoints: Checkpoints) -> StoredDeadLetters:
+        """Return dead letters of the topic, by the settings of its producer."""
+        return read_topic(
+            request,
+            self.topic,
+            spark=self.spark,
+            configuration=self.configuration,
+            tasks=self.producers,
+            checkpoints=checkpoints,
+        )
 
 
 def topic_destination(

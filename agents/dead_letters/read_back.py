@@ -76,7 +76,7 @@ class DeadLetterRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableFile:
-    """A file of dead letters that cannot be read, and why."""
+    """A file of dead letters, or a message of a topic, that cannot be read, and why."""
 
     file: str
     problem: str

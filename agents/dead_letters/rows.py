@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.config import dotted_path
+from arrester.agents.dead_letters.message_source import HEADERS, source_sql
 from arrester.agents.dead_letters.row_json import as_json
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.stages import stages_of
@@ -36,7 +37,7 @@ COLUMNS = (
 #: Additional columns for Kafka, as bytes if the record has its own.
 RAW = (
     *("key", "value", "has_value", "headers", "timestamp"),
-    *("topic", "partition", "offset", "executing_class"),
+    *("topic", "partition", "offset", "executing_class", "source"),
 )
 #: Columns for the events: the error group, and the size of the record in bytes.
 INDEX = ("fingerprint", "size")
@@ -53,7 +54,6 @@ _DIAGNOSIS_TASK, _DIAGNOSIS_POSITION = f"{PREFIX}diagnosis_task", f"{PREFIX}diag
 SKIP, SKIP_TYPE = f"{PREFIX}skip", "struct<reason:string,actor:string,at:timestamp>"
 #: The redacted texts of a dead letter.
 _REDACTED = f"{PREFIX}redacted"
-_HEADERS = "array<struct<key:string,value:binary>>"
 #: The names of types, not their classes: TIME is new in 4.1.
 _TIMES = ("date", "time", "timestamp", "timestamp_ntz")
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -120,7 +120,7 @@ class DeadLetterRows:
         redacted = {name: F.col(_REDACTED)[name] for name in texts}
         if "value" in rows.columns:
             redacted["value"] = F.lit(None).cast("binary")
-            redacted["headers"] = F.lit(None).cast(_HEADERS)
+            redacted["headers"] = F.lit(None).cast(HEADERS)
             redacted["has_value"] = F.lit(False)
             if self.redaction.shown_key is None:
                 redacted["key"] = F.lit(None).cast("binary")
@@ -196,7 +196,7 @@ class DeadLetterRows:
             "key": F.lit(None).cast("binary") if key is None else key,
             "value": F.lit(None).cast("binary") if value is None else value,
             "has_value": F.lit(value is not None),
-            "headers": (fields["headers"] if _has_headers(row) else F.lit(None)).cast(_HEADERS),
+            "headers": (fields["headers"] if _has_headers(row) else F.lit(None)).cast(HEADERS),
             "timestamp": F.unix_millis(fields["timestamp"])
             if is_kafka and _has_field(row, "timestamp", T.TimestampType)
             else F.lit(None).cast("long"),
@@ -204,6 +204,7 @@ class DeadLetterRows:
             "partition": fields["partition"].cast("string") if is_kafka else no_text,
             "offset": (fields["offset"] if is_kafka else F.col(POSITION)).cast("string"),
             "executing_class": F.expr(_text_of_step(self._executing_classes())),
+            "source": F.expr(source_sql(row)),
         }
         return [columns[name].alias(name) for name in RAW]
 
@@ -279,7 +280,7 @@ def _text_of_step(texts: Sequence[str | None]) -> str:
 
 
 def _has_headers(row: T.StructType) -> bool:
-    return "headers" in row.names and row["headers"].dataType.simpleString() == _HEADERS
+    return "headers" in row.names and row["headers"].dataType.simpleString() == HEADERS
 
 
 def _has_field(row: T.StructType, name: str, *kinds: type[T.DataType]) -> bool:

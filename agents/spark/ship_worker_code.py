@@ -18,14 +18,14 @@ from typing import Any
 from pyspark import SparkContext, cloudpickle
 
 from arrester.agents import worker
-from arrester.controlplane.domain import error_policy
 from arrester.controlplane.domain.error_policy import exception_identity, retry
 from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.controlplane.domain.wire import dead_letter_messages
 
 #: The package's name on executors. They may have another package `agents`, which stays visible.
 SHIPPED = "_arrester_worker"
-#: Rules that executors apply too. Their modules import the standard library only.
-_RULES = (exception_identity, retry)
+#: Rules and formats that executors use too. Their modules import the standard library only.
+_RULES = (exception_identity, retry, dead_letter_messages)
 
 
 def ship(context: SparkContext) -> None:
@@ -94,5 +94,6 @@ def _write_archive(context: Any) -> Path:
 def _sources() -> dict[str, bytes]:
     """Return the files to send by name. They may be in a zip, as `--py-files` makes of us."""
     modules = [each for each in files(worker).iterdir() if each.name.endswith(".py")]
-    rules = [files(error_policy) / f"{rule.__name__.rpartition('.')[2]}.py" for rule in _RULES]
+    names = [rule.__name__.rpartition(".") for rule in _RULES]
+    rules = [files(package) / f"{name}.py" for package, _, name in names]
     return {each.name: each.read_bytes() for each in (*modules, *rules)}

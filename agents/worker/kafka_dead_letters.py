@@ -31,6 +31,8 @@ _TOO_LARGE = "confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE"
 #: The time that is sent in place of 0, which the client takes for "now".
 _FIRST_MS = 1
 _FULL_QUEUE_SECONDS = 0.1
+#: As `VALUE_IS_ROW` in the domain's `dead_letter_messages`.
+_VALUE_IS_ROW = '"value"'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,8 @@ class DeadLetterSender:
         self, producer: Any, dead_letters: Sequence[DeadLetter], tallies: dict[str | None, _Tally]
     ) -> None:
         started_ms, attempts, remaining = now_ms(), 0, list(dead_letters)
+        for each in remaining:
+            each["source"] = self._source(each)
         while remaining:
             attempts += 1
             refused = self._attempt(producer, remaining)
@@ -173,6 +177,17 @@ class DeadLetterSender:
             else:
                 producer.poll(0)
                 return
+
+    def _source(self, dead_letter: DeadLetter) -> str | None:
+        """Return the header by which a reader finds the source row in the message.
+
+        None: a converter made the value, or the record has columns that the message has not.
+        """
+        if self.converter is not None:
+            return None
+        # Absent in dead letters that an earlier version has stored.
+        source: str | None = dead_letter.get("source")
+        return source if dead_letter["has_value"] else _VALUE_IS_ROW
 
     def _value(self, dead_letter: DeadLetter) -> bytes | None:
         """Return the original bytes; a row without them is converted, JSON by default."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timezone
 from typing import Any
 
 DeadLetter = dict[str, Any]
@@ -17,6 +18,8 @@ _CONNECT_STAGES = {
 _CONNECT, _STREAMS, _OURS = "__connect.errors.", "__streams.errors.", "__arrester."
 #: If a dead letter is too large, our headers are cut to this many bytes.
 _HEADER_BYTES = 1_024
+#: Of the time of the decision.
+_PRECISION = "microseconds"
 _CUT_MARK = "…[cut]".encode()
 
 
@@ -49,8 +52,14 @@ def _added_headers(dead_letter: DeadLetter, *, context: bool, row: bool) -> list
         added = [*_connect_headers(dead_letter), *_streams_headers(dead_letter), *added]
         added += [
             (f"{_OURS}{name}", dead_letter[name])
-            for name in ("application", "task", "position", "stage", "condition", "reason")
+            for name in ("application", "checkpoint", "task", "position", "stage", "condition")
         ]
+        added += [
+            (f"{_OURS}reason", dead_letter["reason"]),
+            (f"{_OURS}at", dead_letter["at"].astimezone(timezone.utc).isoformat("T", _PRECISION)),
+        ]
+        if dead_letter.get("source") is not None:
+            added.append((f"{_OURS}source", dead_letter["source"]))
     if dead_letter["configs"] is not None:
         added.append((f"{_OURS}configs", dead_letter["configs"]))
     if row:

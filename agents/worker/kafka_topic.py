@@ -45,7 +45,7 @@ class TopicCreator:
         try:
             return self.create(AdminClient(configuration), errors), None
         except KafkaException as exc:
-            return False, _reason(exc.args[0], errors)
+            return False, error_text(exc.args[0], errors)
 
     def create(self, admin: Any, errors: Sequence[Any] = ()) -> bool:
         """Return whether the topic was missing; raises the broker's error.
@@ -55,7 +55,7 @@ class TopicCreator:
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.cimpl import NewTopic
 
-        if self.name in _topics(admin, errors):
+        if self.name in topics_of(admin, errors):
             return False
         topic = NewTopic(self.name, self.partitions, self.replication_factor)
         futures = admin.create_topics([topic], request_timeout=_REQUEST_SECONDS)
@@ -68,8 +68,8 @@ class TopicCreator:
         return True
 
 
-def _topics(admin: Any, errors: Sequence[Any]) -> Mapping[str, Any]:
-    """Return all topics: a request for one of them creates it, if brokers create topics
+def topics_of(admin: Any, errors: Sequence[Any]) -> Mapping[str, Any]:
+    """Return all topics by a client: a request for one of them creates it, if brokers create topics
     automatically.
 
     Raises the client's error when no broker answers in time, or a connection was refused.
@@ -88,7 +88,7 @@ def _topics(admin: Any, errors: Sequence[Any]) -> Mapping[str, Any]:
                 raise
 
 
-def _reason(error: Any, errors: Sequence[Any]) -> str:
+def error_text(error: Any, errors: Sequence[Any]) -> str:
     """Return the error of a request as text; the last error of a connection explains it."""
     reasons = [each for each in errors if each.name() != _ALL_DOWN]
     refused = [each for each in reasons if each.name() in _REFUSED]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +27,8 @@ from tests.agents.kafka_cluster import (
 TOPIC = "letters"
 DEAD_LETTER: dict[str, Any] = {
     "id": "0123",
+    "checkpoint": "0190",
+    "at": datetime(2026, 11, 26, 12, 30, 0, 123_456, UTC),
     "application": "flights",
     "pipeline": "delays",
     "task": "0",
@@ -47,6 +50,7 @@ DEAD_LETTER: dict[str, Any] = {
     "partition": "7",
     "offset": "10",
     "executing_class": "flights.validate",
+    "source": None,
 }
 
 
@@ -84,7 +88,7 @@ def send(sender: DeadLetterSender, *dead_letters: dict[str, Any]) -> list[dict[s
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     kinds = {"headers": pa.list_(header), "timestamp": pa.int64(), "position": pa.int64()}
     kinds |= {"row": pa.binary(), "key": pa.binary(), "value": pa.binary()}
-    kinds |= {"has_value": pa.bool_()}
+    kinds |= {"has_value": pa.bool_(), "at": pa.timestamp("us", "UTC")}
     schema = pa.schema([(name, kinds.get(name, pa.string())) for name in DEAD_LETTER])
     reported = list(sender([pa.RecordBatch.from_pylist(rows, schema=schema)]))
     return [row for batch in reported for row in batch.to_pylist()]

@@ -1,0 +1,164 @@
+"""Dead letters that are read back from a topic of a real broker, and redriven."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from arrester import dead_letters_from_kafka
+from arrester.agents.dead_letters.configured_destination import destination_of
+from arrester.agents.dead_letters.kafka import TopicDestination
+from arrester.agents.dead_letters.read_back import DeadLetterRequest, DeadLettersUnreadable
+from arrester.agents.definition.builder import define
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.handlers import LogAndContinue
+from arrester.agents.run.thread import PipelineThread
+from arrester.agents.runtime.thread_protocol import Redriven
+from arrester.agents.spark.local_checkpoint import releasing
+from arrester.controlplane.domain.errors import InvalidValue
+from tests.agents.kafka_cluster import headers_of
+from tests.agents.kafka_records import KAFKA_SCHEMA, KafkaRecord, add_records, kafka_source
+from tests.agents.pipeline_bench import Bench
+from tests.agents.test_examples_of_the_docs import examples
+from tests.agents.test_kafka_pipeline import HOW_TO, connected, settings, topic
+from tests.kafka_broker import KafkaBroker
+from tests.patience import wait_until
+
+__all__ = ["connected", "topic"]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+HEADERS = [("trace", b"\x00\xff"), ("empty", None), ("__arrester.at", b"not ours")]
+BAD = [
+    KafkaRecord(key=b"\xff\x01", value=b'{"delay": "\xfe', partition=2, offset=8, headers=HEADERS),
+    KafkaRecord(key=None, value="é no number".encode(), offset=9, timestamp_ms=0),
+]
+
+
+def mendable(bench: Bench, mended: Path) -> Pipeline:
+    """Return a pipeline that refuses its records until a file exists."""
+    out, marker = str(bench.folder / "out"), str(mended)
+
+    def check(row: dict[str, Any]) -> dict[str, Any]:
+        if not Path(marker).exists():
+            raise ValueError("no delay")
+        return row
+
+    return (
+        define("flights", kafka_source(bench))
+        .process("check", check, on_error=LogAndContinue())
+        .write(lambda df, number: df.write.mode("overwrite").parquet(f"{out}/batch={number}"))
+    )
+
+
+@dataclass
+class FakeAgent:
+    """An agent with one thread."""
+
+    thread: PipelineThread
+
+    def redrive(self, pipeline: str, frame: DataFrame, *, reason: str, actor: str) -> Redriven:
+        assert pipeline == self.thread.pipeline_name
+        return self.thread.redrive(frame, actor=actor, reason=reason)
+
+
+def request(*ids: str) -> DeadLetterRequest:
+    now = datetime.now(UTC)
+    return DeadLetterRequest(
+        checkpoint="", ids=ids, since=now - timedelta(days=1), until=now + timedelta(days=1)
+    )
+
+
+def destination(bench: Bench, pipeline: Pipeline, **keys: Any) -> TopicDestination:
+    made = destination_of(pipeline, bench.config(**keys))
+    assert isinstance(made, TopicDestination)
+    return made
+
+
+def test_dead_letters_of_a_topic_are_redriven_exactly(
+    connected: SparkSession, bench: Bench, kafka_broker: KafkaBroker, topic: str
+) -> None:
+    kafka_broker.make(topic, 3)
+    mended = bench.folder / "mended"
+    pipeline, keys = mendable(bench, mended), settings(topic, kafka_broker)
+    add_records(bench, *BAD)
+    thread = bench.start(pipeline, **keys)
+    bench.wait_for_input()
+    messages = kafka_broker.messages(topic)
+    names = [str(headers_of(each)["__arrester.record.id"]) for each in messages]
+
+    place = destination(bench, pipeline, **keys)
+    with releasing() as checkpoints:
+        found = place.read(request(*names, "0" * 32), checkpoints)
+        assert found.unreadable == ()
+        rows = found.rows.withColumn("source", F.from_json("row", KAFKA_SCHEMA)).collect()
+    assert sorted(row["id"] for row in rows) == sorted(names)
+    by_offset = {row["position"]: row for row in rows}
+    for record in BAD:
+        row = by_offset[record.offset]
+        expected = bench.spark.createDataFrame([record.row()], KAFKA_SCHEMA).first()
+        assert row["source"] == expected
+        assert (row["task"], row["stage"]) == (f"flights-{record.partition}", "process:check")
+        assert abs(row["at"].astimezone(UTC) - datetime.now(UTC)) < timedelta(minutes=5)
+
+    # By the author, who reads the topic with Spark.
+    mended.touch()
+    [example] = [each for each in examples(HOW_TO) if "dead_letters_from_kafka" in each]
+    example = example.replace("kafka:9092", kafka_broker.servers)
+    example = example.replace("flights-dead-letters", topic)
+    given: dict[str, Any] = {"spark": connected, "agent": FakeAgent(thread)}
+    exec(example, given)
+    result = given["result"]
+    assert (result.redriven, result.invalid) == (2, 0)
+    folder = str(bench.folder / "out")
+
+    def written() -> int:
+        complete = [str(mark.parent) for mark in Path(folder).glob("batch=*/_SUCCESS")]
+        return bench.spark.read.parquet(*complete).count() if complete else 0
+
+    wait_until(lambda: written() == 2, what="the redriven records")
+    complete = [str(mark.parent) for mark in Path(folder).glob("batch=*/_SUCCESS")]
+    sink = bench.spark.read.parquet(*complete).select(*KAFKA_SCHEMA.names).orderBy("offset")
+    assert sink.collect() == (
+        bench.spark.createDataFrame([each.row() for each in BAD], KAFKA_SCHEMA).collect()
+    )
+
+
+def test_messages_without_the_headers_are_named(
+    spark: SparkSession, bench: Bench, kafka_broker: KafkaBroker, topic: str
+) -> None:
+    kafka_broker.make(topic)
+    producer = Producer({"bootstrap.servers": kafka_broker.servers})
+    old, other = uuid.uuid4().hex, uuid.uuid4().hex
+    producer.produce(topic, b"x", headers=[("__arrester.record.id", old)])
+    producer.produce(topic, b"x")
+    assert producer.flush(30) == 0
+    pipeline = mendable(bench, bench.folder / "mended")
+    with releasing() as checkpoints:
+        place = destination(bench, pipeline, **settings(topic, kafka_broker))
+        found = place.read(request(old, other), checkpoints)
+        assert found.rows.collect() == []
+        [unreadable] = found.unreadable
+        assert unreadable.file == f"topic {topic}, partition 0, offset 0"
+        assert "has no header __arrester.checkpoint: an earlier version" in unreadable.problem
+        # Retention has deleted the message.
+        kafka_broker.delete_records(topic, 1)
+        assert place.read(request(old), checkpoints).unreadable == ()
+
+        missing = destination(bench, pipeline, **settings(f"{topic}-missing", kafka_broker))
+        with pytest.raises(DeadLettersUnreadable, match="the topic does not exist"):
+            missing.read(request(old), checkpoints)
+
+
+def test_other_frames_are_no_messages(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(b"k", "v")], "key binary, value string")
+    expected = "value string, headers missing.*includeHeaders=true"
+    with pytest.raises(InvalidValue, match=expected):
+        dead_letters_from_kafka(frame)
