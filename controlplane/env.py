@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import msgspec
+
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.identity.names import check_name
 from arrester.controlplane.roles import Role
@@ -84,6 +86,8 @@ class Environment:
     overload_batches: int
     #: Folders of dead letters that workers may read, without a slash at the end.
     dead_letter_roots: list[str]
+    #: Kafka topics of dead letters that workers may read, with the properties of their consumers.
+    dead_letter_topics: dict[str, dict[str, str]]
     #: Names and patterns of fields that are masked in records read there.
     dead_letter_redact: list[str]
 
@@ -124,6 +128,7 @@ class Environment:
             overload_seconds=_integer(variables, "ARRESTER_OVERLOAD_SECONDS", 30),
             overload_batches=_integer(variables, "ARRESTER_OVERLOAD_BATCHES", 2000),
             dead_letter_roots=_folders(variables, "ARRESTER_DEAD_LETTERS_ROOTS"),
+            dead_letter_topics=_topics(variables, "ARRESTER_DEAD_LETTERS_KAFKA"),
             dead_letter_redact=_list(variables, "ARRESTER_DEAD_LETTERS_REDACT", ""),
         )
 
@@ -162,6 +167,19 @@ def _folders(variables: Mapping[str, str], name: str) -> list[str]:
             raise InvalidSetting(name, text, "absolute paths of folders, separated by commas")
         folders.append(folder)
     return folders
+
+
+def _topics(variables: Mapping[str, str], name: str) -> dict[str, dict[str, str]]:
+    text = variables.get(name, "").strip()
+    try:
+        return msgspec.json.decode(text, type=dict[str, dict[str, str]]) if text else {}
+    except msgspec.MsgspecError as error:
+        allowed = (
+            "a JSON object of topics, each with the properties of its consumer as texts, as in"
+            f' {{"flights-dead-letters": {{"bootstrap.servers": "kafka:9092"}}}} ({error})'
+        )
+        # Properties may have passwords.
+        raise InvalidSetting(name, "…", allowed) from None
 
 
 def _sign_on(variables: Mapping[str, str]) -> SignOn | None:

@@ -1,4 +1,4 @@
-"""Records of dead letters, read from their files on request and kept for a short time."""
+"""Records of dead letters, read from files or topics on request and kept for a short time."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from django.conf import settings
 from kombu.exceptions import OperationalError
 
 from arrester.controlplane import queries, redis_client
-from arrester.controlplane.dead_letter_records import files, masking
+from arrester.controlplane.dead_letter_records import files, masking, topics
 from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.domain.events import Body
 from arrester.controlplane.domain.identity import redis_keys
@@ -44,8 +44,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 def request(wanted: queries.DeadLetter) -> Record:
     """Return the record if it was read; else let a worker read it."""
-    if not settings.ENVIRONMENT.dead_letter_roots:
-        return Record(state=State.FAILED, reason=files.NO_ROOTS)
+    environment = settings.ENVIRONMENT
+    if wanted.format == topics.FORMAT:
+        missing = None if environment.dead_letter_topics else topics.NO_TOPICS
+    else:
+        missing = None if environment.dead_letter_roots else files.NO_ROOTS
+    if missing is not None:
+        return Record(state=State.FAILED, reason=missing)
     client = redis_client.client()
     key = redis_keys.dead_letter_record(wanted.application, wanted.id)
     pending = Record(state=State.PENDING)
@@ -77,17 +82,29 @@ def _read(application: str, id: str) -> Record:
     environment = settings.ENVIRONMENT
     try:
         found = queries.dead_letter(application, id)
-        row = files.read_row(
-            found.place,
-            found.format,
-            application=application,
-            id=id,
-            roots=environment.dead_letter_roots,
-        )
+        row = _row(found)
     except (files.RecordUnavailable, NotFound) as exc:
         return Record(state=State.FAILED, reason=str(exc))
     rules = [*environment.dead_letter_redact, *_redacted_by_agent(found)]
     return Record(state=State.READY, body=_body(row, rules))
+
+
+def _row(found: queries.DeadLetter) -> str:
+    environment = settings.ENVIRONMENT
+    if found.format == topics.FORMAT:
+        return topics.read_row(
+            found.place,
+            application=found.application,
+            id=found.id,
+            topics=environment.dead_letter_topics,
+        )
+    return files.read_row(
+        found.place,
+        found.format,
+        application=found.application,
+        id=found.id,
+        roots=environment.dead_letter_roots,
+    )
 
 
 def _redacted_by_agent(found: queries.DeadLetter) -> tuple[str, ...]:

@@ -138,7 +138,7 @@ class OneDeadLetterView(base.RestView):
 
 
 class RecordSerializer(serializers.Serializer[Any]):
-    """The record of a dead letter, read from its file."""
+    """The record of a dead letter, read from its file or topic."""
 
     state = serializers.ChoiceField(base.choices(dead_letter_records.State))
     reason = serializers.CharField(help_text="FAILED: why it cannot be read, and what to do.")

@@ -66,6 +66,13 @@ def test_a_short_secret_key_is_rejected_and_not_printed() -> None:
     assert "hunter2" not in str(error.value)
 
 
+@pytest.mark.parametrize("value", ["hunter2", '{"flights": "hunter2"}', '["hunter2"]'])
+def test_invalid_topics_of_dead_letters_are_rejected_and_not_printed(value: str) -> None:
+    with pytest.raises(InvalidSetting, match="a JSON object of topics") as error:
+        Environment.read({"ARRESTER_DEAD_LETTERS_KAFKA": value})
+    assert "hunter2" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -23,10 +23,12 @@ from arrester.agents.handlers import LogAndContinue
 from arrester.agents.run.thread import PipelineThread
 from arrester.agents.runtime.thread_protocol import Redriven
 from arrester.agents.spark.local_checkpoint import releasing
+from arrester.controlplane.dead_letter_records.files import RecordUnavailable
+from arrester.controlplane.dead_letter_records.topics import read_row
 from arrester.controlplane.domain.errors import InvalidValue
 from tests.agents.kafka_cluster import headers_of
 from tests.agents.kafka_records import KAFKA_SCHEMA, KafkaRecord, add_records, kafka_source
-from tests.agents.pipeline_bench import Bench
+from tests.agents.pipeline_bench import APPLICATION, Bench
 from tests.agents.test_examples_of_the_docs import examples
 from tests.agents.test_kafka_pipeline import HOW_TO, connected, settings, topic
 from tests.kafka_broker import KafkaBroker
@@ -108,6 +110,11 @@ def test_dead_letters_of_a_topic_are_redriven_exactly(
         assert (row["task"], row["stage"]) == (f"flights-{record.partition}", "process:check")
         assert abs(row["at"].astimezone(UTC) - datetime.now(UTC)) < timedelta(minutes=5)
 
+    # By a worker of the server, for a page.
+    permitted = {topic: {"bootstrap.servers": kafka_broker.servers}}
+    shown = read_row(f"topic {topic}", application=APPLICATION, id=names[0], topics=permitted)
+    assert shown in {row["row"] for row in rows}
+
     # By the author, who reads the topic with Spark.
     mended.touch()
     [example] = [each for each in examples(HOW_TO) if "dead_letters_from_kafka" in each]
@@ -152,6 +159,9 @@ def test_messages_without_the_headers_are_named(
         kafka_broker.delete_records(topic, 1)
         assert place.read(request(old), checkpoints).unreadable == ()
 
+        permitted = {f"{topic}-missing": {"bootstrap.servers": kafka_broker.servers}}
+        with pytest.raises(RecordUnavailable, match=r"UNKNOWN_TOPIC_OR_PART.*may read the topic"):
+            read_row(f"topic {topic}-missing", application="tests", id=old, topics=permitted)
         missing = destination(bench, pipeline, **settings(f"{topic}-missing", kafka_broker))
         with pytest.raises(DeadLettersUnreadable, match="the topic does not exist"):
             missing.read(request(old), checkpoints)
