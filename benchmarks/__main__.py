@@ -102,6 +102,13 @@ def _dead_letters(options: argparse.Namespace, urls: embedded.Urls) -> list[str]
     return [f"## Dead letters, {options.dead_letters:,}", figures([rate]), table]
 
 
+def _idle(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:
+    from benchmarks import idle_memory
+
+    found = idle_memory.figures(idle_seconds=options.idle_seconds)
+    return ["## Memory of an idle server, MB", figures(found)]
+
+
 def _agent(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:
     from benchmarks import agent_overhead, resources, spool
 
@@ -181,6 +188,7 @@ PARTS: dict[str, Callable[[argparse.Namespace, embedded.Urls], list[str]]] = {
     "history": _history,
     "pages": _pages,
     "dead-letters": _dead_letters,
+    "idle": _idle,
     "agent": _agent,
     "held": _held,
     "jdbc": _jdbc,
@@ -194,6 +202,7 @@ _SIZES = {
     "sustained_events": (400_000, 4_000_000),
     "history_events": (100_000, 5_000_000),
     "dead_letters": (100_000, 5_000_000),
+    "idle_seconds": (20, 120),
     "toy_events": (1_000, 3_000),
     "rows": (50_000, 1_000_000),
     "pairs": (1, 9),
@@ -209,6 +218,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--sustained-events", type=int, help="events in all (4,000,000)")
     parser.add_argument("--history-events", type=int, help="events of a week (5,000,000)")
     parser.add_argument("--dead-letters", type=int, help="dead letters (5,000,000)")
+    parser.add_argument("--idle-seconds", type=int, help="before its memory is measured (120)")
     parser.add_argument("--toy-events", type=int, help="events for the toy (3,000)")
     parser.add_argument("--rows", type=int, help="rows for the pipelines (1,000,000)")
     parser.add_argument("--pairs", type=int, help="pairs of runs for each agent row (9)")

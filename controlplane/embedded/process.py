@@ -12,14 +12,28 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 ACCOUNT = "arrester"
 # Files of the service account, if root runs the servers in a private data folder.
 SHARED_ROOT = Path("/var/lib/arrester")
 PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
 # Loaded at import: loading it in the forked child could deadlock.
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+class Process(Protocol):
+    """A child process, such as `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
 
 
 def service_account() -> pwd.struct_passwd | None:
@@ -62,6 +76,12 @@ def end_with_parent(number: signal.Signals) -> Callable[[], None]:
     return set_signal
 
 
+def set_name(name: str) -> None:
+    """Set the name of this process in `top` and `ps -e`; Linux keeps 15 bytes."""
+    if _LIBC is not None:
+        _LIBC.prctl(PR_SET_NAME, name.encode())
+
+
 def start(
     command: Sequence[str | Path],
     *,
@@ -101,7 +121,7 @@ def _write_stdin(pipe: IO[bytes] | None, data: bytes) -> None:
         pass  # The child exited already; the caller finds its exit code.
 
 
-def stop(child: subprocess.Popen[bytes], *signals: signal.Signals, seconds: float) -> None:
+def stop(child: Process, *signals: signal.Signals, seconds: float) -> None:
     """Send `signals` one after the other, wait up to `seconds` after each, then kill."""
     for number in (*signals, signal.SIGKILL):
         if child.poll() is not None:

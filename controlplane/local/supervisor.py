@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +33,14 @@ class Server(Protocol):
     def start(self) -> None: ...
 
     def stop(self) -> None: ...
+
+
+class Starter(Protocol):
+    """Start a process whose output is appended to a log."""
+
+    def __call__(
+        self, command: Sequence[str | Path], *, log: Path, env: Mapping[str, str], folder: Path
+    ) -> process.Process: ...
 
 
 def always() -> bool:
@@ -78,7 +85,8 @@ class Child:
     stop_seconds: float = 15.0
     final_codes: frozenset[int] = frozenset()
     should_run: Callable[[], bool] = always
-    _running: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    start_process: Starter = process.start
+    _running: process.Process | None = field(default=None, init=False)
     _started: float = field(default=0.0, init=False)
     _backoff: Backoff = field(default_factory=Backoff, init=False)
     _finished: bool = field(default=False, init=False)
@@ -92,7 +100,9 @@ class Child:
         """Start the process; its output is appended to its log, which is rotated by size."""
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
             self.log.rename(self.log.with_suffix(".log.1"))
-        self._running = process.start(self.command, log=self.log, env=self.env, folder=self.folder)
+        self._running = self.start_process(
+            self.command, log=self.log, env=self.env, folder=self.folder
+        )
         self._started = now
         self._finished = self._stop_seen = False
 

@@ -18,13 +18,13 @@ from tests.chaos.redis_proxy import RedisProxy
 from tests.e2e.stack import Stack, eventually
 from tests.ports import free_port
 
-#: The processes of `arrester up`, by a part of their command lines.
+#: The names of the processes of `arrester up`.
 PARTS = {
-    "web": "uvicorn",
-    "wake": "wake",
-    "worker": "celery",
-    "PostgreSQL": "postgres",
-    "Redis": "valkey-server",
+    "web": ("web",),
+    "wake": ("wake",),
+    "worker": ("worker", "housekeeper"),
+    "PostgreSQL": ("postgres",),
+    "Redis": ("valkey-server",),
 }
 _CREDENTIALS = """
 from arrester.controlplane import actions
@@ -70,7 +70,7 @@ class Product(Stack):
     def processes(self, part: str) -> list[psutil.Process]:
         """Return the processes of a part of `arrester up`, parents first."""
         up = psutil.Process(self._processes["up"].pid)
-        return [each for each in up.children(recursive=True) if PARTS[part] in _command(each)]
+        return [each for each in up.children(recursive=True) if _name(each) in PARTS[part]]
 
     def python_workers(self) -> list[psutil.Process]:
         """Return the Python processes of the driver's executor."""
@@ -99,6 +99,13 @@ class Product(Stack):
             for each in stopped:
                 with suppress(psutil.NoSuchProcess):
                     each.resume()
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return process.name()
+    except psutil.Error:
+        return ""
 
 
 def _command(process: psutil.Process) -> str:

@@ -25,7 +25,7 @@ from arrester.controlplane.celery_workers import FOLDS, HOUSEKEEPING, WORKER_OPT
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.wire.signed_messages import SERVER_KEY
 from arrester.controlplane.env import Environment, InvalidSetting
-from arrester.controlplane.local import demo
+from arrester.controlplane.local import demo, forked
 from arrester.controlplane.local.supervisor import Child, SupervisedServer, Supervisor
 from arrester.controlplane.management.commands.bootstrap import (
     DEMO_AGENT_PASSWORD,
@@ -249,6 +249,7 @@ def _children(
             env=env,
             folder=environment.home,
             log=servers.home.logs / f"{name}.log",
+            start_process=forked.start,
         )
         for name, command in _server_commands(environment).items()
     ]
@@ -268,13 +269,12 @@ def _children(
     return children
 
 
-def _server_commands(environment: Environment) -> dict[str, list[str | Path]]:
-    """Return the command of each process of the server, by its name."""
-    python = sys.executable
-    celery = [python, "-m", "celery", "-A", "arrester.controlplane"]
-    worker = [*celery, "worker", "--loglevel", "INFO", *WORKER_OPTIONS]
+def _server_commands(environment: Environment) -> dict[str, list[str]]:
+    """Return the module of each process of the server and its arguments, by its name."""
+    worker = ["celery", "-A", "arrester.controlplane", "worker", "--loglevel", "INFO"]
+    worker += WORKER_OPTIONS
     return {
-        "wake": [python, "-m", "arrester", "wake"],
+        "wake": ["arrester", "wake"],
         "worker": [*worker, "--queues", FOLDS, "--concurrency", "2"],
         # Without a process of its own for tasks, which would need 50 MB.
         "housekeeper": [
@@ -282,7 +282,8 @@ def _server_commands(environment: Environment) -> dict[str, list[str | Path]]:
             *["--hostname", "housekeeper@%h"],
         ],
         "web": [
-            *[python, "-m", "uvicorn", "arrester.controlplane.web.asgi:application"],
+            "uvicorn",
+            "arrester.controlplane.web.asgi:application",
             *["--host", "127.0.0.1", "--port", str(environment.port)],
             # Django reads the headers of proxies: see `dashboard.session`.
             *["--lifespan", "off", "--no-access-log", "--no-proxy-headers"],
