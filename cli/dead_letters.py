@@ -1,35 +1,48 @@
-"""Dead letters: list them one by one, and show one."""
+"""Dead letters: list them one by one, show one, and discard some."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import click
 
 from arrester.cli import output
 from arrester.cli.client import Json
+from arrester.cli.completion import complete_application
+from arrester.cli.exit_codes import InvalidInput
 from arrester.cli.lists import APPLICATION, LIMIT, PIPELINE, TASK, TIMES, print_list, short, task_id
-from arrester.cli.names import task_name
+from arrester.cli.names import near_applications, task_name
 from arrester.cli.output import Column, Row, age
-from arrester.cli.session import Session, with_session
+from arrester.cli.session import Session, with_options, with_session
+from arrester.cli.token import confirm
+from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.python_versions import UTC
 
 
 @click.group(name="dead-letters")
 def dead_letters() -> None:
-    """List skipped records that were written as dead letters, and show one."""
+    """List skipped records that were written as dead letters, show one, and discard some."""
+
+
+_FILTERS = with_options(
+    TIMES,
+    click.option(
+        "--status", metavar="STATUS", help="Of one status, or open: WAITING and FAILED_AGAIN."
+    ),
+    click.option("--error", "fingerprint", metavar="FINGERPRINT", help="Of one error group."),
+    click.option(
+        "--class", "exception_class", metavar="NAME", help="Of one class, with its package."
+    ),
+    click.option("--stage", metavar="STAGE", help="Of one stage, such as process:validate."),
+    TASK,
+    PIPELINE,
+)
 
 
 @dead_letters.command(name="list")
 @APPLICATION
-@PIPELINE
-@TASK
-@click.option("--stage", metavar="STAGE", help="Of one stage, such as process:validate.")
-@click.option("--class", "exception_class", metavar="NAME", help="Of one class, with its package.")
-@click.option("--error", "fingerprint", metavar="FINGERPRINT", help="Of one error group.")
-@click.option(
-    "--status", metavar="STATUS", help="Of one status, or open: WAITING and FAILED_AGAIN."
-)
-@TIMES
+@_FILTERS
 @LIMIT
 @with_session
 def list_records(
@@ -83,6 +96,45 @@ def _show(found: Json) -> None:
             ("first event", f"{found['application']} @ {found['first_sequence']:,}"),
         ]
     )
+
+
+@dead_letters.command()
+@click.argument("application", shell_complete=complete_application)
+@click.argument("ids", nargs=-1)
+@_FILTERS
+@click.option("--reason", metavar="TEXT", required=True, help="Why; it is in the audit.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@with_session
+def discard(
+    session: Session,
+    *,
+    application: str,
+    ids: tuple[str, ...],
+    reason: str,
+    yes: bool,
+    task: str | None,
+    **filters: Any,
+) -> None:
+    """Discard dead letters of APPLICATION that wait: IDS, or all that match the filters.
+
+    The server does not redrive them. This cannot be undone.
+    """
+    wanted = filters | {"task": task_id(session, task), "ids": list(ids) or None}
+    body = {name: value for name, value in wanted.items() if value is not None}
+    if not body:
+        raise InvalidInput("discard needs IDS or a filter, such as --pipeline or --error")
+    what = f"{len(ids)} dead letters" if ids else "all dead letters of the filter that wait"
+    confirm(f"Discard {what} of {application}?", yes)
+    body |= {"application": application, "reason": reason, "id": str(uuid7(datetime.now(UTC)))}
+    with near_applications(session.client, application):
+        done = session.client.post("dead-letters/discard", body)
+    session.print(done, _show_discarded)
+
+
+def _show_discarded(done: Json) -> None:
+    click.echo(f"{done['discarded']:,} discarded, {done['unchanged']:,} unchanged")
+    if done["more"]:
+        click.echo("there are more: repeat the command", err=True)
 
 
 def _cause(row: Row) -> str | None:

@@ -24,6 +24,7 @@ from arrester.controlplane.domain.events import (
     CommandKind,
     CommandRefused,
     DeadLetterColumns,
+    DeadLettersDiscarded,
     DeadLettersFailed,
     ErrorGroupMuted,
     ErrorGroupReopened,
@@ -452,6 +453,20 @@ acts = st.one_of(
     ),
     st.builds(ErrorGroupUnmuted, actor=st.none() | _texts, **_group),
     st.builds(NoteAdded, actor=_texts, text=_texts, fingerprint=st.none() | _fingerprints),
+    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=3).flatmap(
+        lambda positions: st.builds(
+            DeadLettersDiscarded,
+            pipeline=st.sampled_from(["delays", "gates"]),
+            checkpoint=st.sampled_from(["cp-1", "cp-2"]),
+            task=_keys,
+            count=st.just(len(positions)),
+            first_position=st.just(min(positions)),
+            last_position=st.just(max(positions)),
+            actor=_texts,
+            reason=_texts,
+            records=st.just(dead_letter_columns.pack_ids(positions=sorted(positions), ids=())),
+        )
+    ),
 )
 
 

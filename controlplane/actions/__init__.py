@@ -43,6 +43,12 @@ from arrester.controlplane.actions.commands import (
     start_application,
     task_id,
 )
+from arrester.controlplane.actions.dead_letters import (
+    MAX_DISCARDED,
+    MAX_IDS,
+    Discarded,
+    discard_dead_letters,
+)
 from arrester.controlplane.actions.dry_run import DryRun, dry_run
 from arrester.controlplane.actions.error_groups import (
     MAX_GROUPS,
@@ -77,16 +83,17 @@ from arrester.controlplane.actions.timeouts import expect, record_running, watch
 from arrester.controlplane.actions.tokens import NewToken, create_token, revoke_token, use_token
 
 __all__ = [
-    "MAX_GROUPS", "MAX_TASKS", "NO_ROLE", "AccountAct", "ActedOn", "AgentAct", "DryRun",
-    "NewAgentCredential", "NewToken", "Requeued", "TaskResult", "act_on_group", "act_on_groups",
-    "activate_account", "add_agent_credential", "advance_rollout", "agent_redis_url",
-    "cancel_command", "change_own_password", "change_role", "check_not_locked",
+    "MAX_DISCARDED", "MAX_GROUPS", "MAX_IDS", "MAX_TASKS", "NO_ROLE", "AccountAct", "ActedOn",
+    "AgentAct", "Discarded", "DryRun", "NewAgentCredential", "NewToken", "Requeued", "TaskResult",
+    "act_on_group", "act_on_groups", "activate_account", "add_agent_credential", "advance_rollout",
+    "agent_redis_url", "cancel_command", "change_own_password", "change_role", "check_not_locked",
     "command_application", "command_task", "command_tasks", "create_account", "create_token",
-    "deactivate_account", "dismiss", "dismiss_one", "dry_run", "ensure_agent_credential", "expect",
-    "grant_role", "issue_command", "note_on_command", "note_on_group", "note_on_task",
-    "open_application", "record_login", "record_logout", "record_refused_login", "record_running",
-    "record_wrong_password", "remove_agent_credential", "requeue", "requeue_one", "reset_password",
-    "resume_task", "resume_tasks", "reveal", "revoke_token", "send_test_error",
-    "shut_down_application", "sign_on", "skip_record", "start_application", "start_rollout",
-    "task_id", "unlock", "use_token", "watch", "withdraw_role",
+    "deactivate_account", "discard_dead_letters", "dismiss", "dismiss_one", "dry_run",
+    "ensure_agent_credential", "expect", "grant_role", "issue_command", "note_on_command",
+    "note_on_group", "note_on_task", "open_application", "record_login", "record_logout",
+    "record_refused_login", "record_running", "record_wrong_password", "remove_agent_credential",
+    "requeue", "requeue_one", "reset_password", "resume_task", "resume_tasks", "reveal",
+    "revoke_token", "send_test_error", "shut_down_application", "sign_on", "skip_record",
+    "start_application", "start_rollout", "task_id", "unlock", "use_token", "watch",
+    "withdraw_role",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from uuid import UUID
 from arrester.controlplane.domain.events import (
     FAILED,
     CommandIssued,
+    DeadLettersDiscarded,
     Event,
     NoteAdded,
     RecordFailed,
@@ -30,6 +31,8 @@ from arrester.controlplane.domain.wire.failure_columns import (
 from arrester.controlplane.store import column_values
 from arrester.controlplane.store.column_values import fit, fit_or_none
 
+#: Events of people that name a task.
+_NAMES_A_TASK = (CommandIssued, NoteAdded, DeadLettersDiscarded)
 #: The columns of `event` with their types, in the order of `of_events`. In the binary format a date
 #: is the number of days since 2000, and a time the number of microseconds: integers are fastest.
 COLUMNS = {
@@ -178,7 +181,7 @@ def task_of(stored: StoredEvent) -> str | None:
     data, run = stored.event.data, stored.event.run
     if isinstance(data, _TASK_EVENTS) and run is not None:
         pipeline, checkpoint = run.pipeline, run.checkpoint
-    elif isinstance(data, CommandIssued | NoteAdded) and data.pipeline and data.checkpoint:
+    elif isinstance(data, _NAMES_A_TASK) and data.pipeline and data.checkpoint:
         pipeline, checkpoint = data.pipeline, data.checkpoint
     else:
         return None

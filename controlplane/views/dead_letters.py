@@ -10,13 +10,18 @@ from uuid import UUID
 from django.db import connection
 
 from arrester.controlplane.domain.events import (
+    DeadLettersDiscarded,
     RecordsDeadLettered,
     RecordsHeld,
     RecordsRedriven,
     StoredEvent,
 )
 from arrester.controlplane.domain.identity.names import task_id
-from arrester.controlplane.domain.wire.dead_letter_columns import dead_letters_of, redriven_ids
+from arrester.controlplane.domain.wire.dead_letter_columns import (
+    dead_letters_of,
+    discarded_ids,
+    redriven_ids,
+)
 from arrester.controlplane.domain.wire.failure_columns import Stored, StoredFailures
 from arrester.controlplane.models import NO_CAUSE, OPEN, DeadLetterStatus
 from arrester.controlplane.store import prepared_statements
@@ -97,6 +102,10 @@ class _Writer:
 
     def add(self, stored: StoredEvent) -> None:
         data, run = stored.event.data, stored.event.run
+        if isinstance(data, DeadLettersDiscarded):
+            self.flush()
+            ids = discarded_ids(self._application, data)
+            _mark_discarded(self._application, ids, stored.sequence, self._tables)
         if run is None:
             return
         if isinstance(data, RecordsDeadLettered):
@@ -206,6 +215,17 @@ def _mark_redriven(
         [_listed(ids), sequence],
         ", redrive = %s::uuid, redrives = least(each.redrives + 1, 32767)",
         [redrive],
+    )
+
+
+def _mark_discarded(application: str, ids: Sequence[bytes], sequence: int, tables: Tables) -> None:
+    """Mark open dead letters that were reported before a position of the log as DISCARDED."""
+    _set_status(
+        application,
+        tables,
+        DeadLetterStatus.DISCARDED,
+        f"{_HAS_ID} AND each.status IN {_OPEN} AND each.sequence < %s",
+        [_listed(ids), sequence],
     )
 
 

@@ -9,7 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from arrester.controlplane import dead_letter_records, queries
+from arrester.controlplane import actions, dead_letter_records, queries
 from arrester.controlplane.models import DeadLetterStatus
 from arrester.dashboard.rest import base
 from arrester.dashboard.rest.failures import CauseQuerySerializer
@@ -103,6 +103,39 @@ class DeadLetterTotalSerializer(serializers.Serializer[Any]):
         return None if total.task is None else total.task.key
 
 
+class NewDiscardSerializer(serializers.Serializer[Any]):
+    """Which dead letters to discard: some ids, or the waiting ones that match all filters."""
+
+    id = serializers.UUIDField(required=False, help_text=base.AN_ID)
+    application = serializers.CharField()
+    reason = serializers.CharField(max_length=1000)
+    ids = serializers.ListField(
+        child=serializers.CharField(), required=False, max_length=actions.MAX_IDS
+    )
+    pipeline = serializers.CharField(required=False)
+    task = base.TaskIdField()
+    stage = serializers.CharField(required=False)
+    exception_class = serializers.CharField(
+        required=False, help_text="The full name, with its package."
+    )
+    fingerprint = serializers.CharField(required=False)
+    status = base.ListedChoiceField(queries.DEAD_LETTER_STATUSES, required=False)
+    since = base.MomentField(required=False)
+    until = base.MomentField(required=False)
+
+
+class DiscardedSerializer(serializers.Serializer[Any]):
+    """The numbers of dead letters."""
+
+    discarded = serializers.IntegerField()
+    unchanged = serializers.IntegerField(
+        help_text="Of `ids`: those that do not wait, or are not known."
+    )
+    more = serializers.BooleanField(
+        help_text=f"More than {actions.MAX_DISCARDED:,} matched: the oldest were discarded."
+    )
+
+
 class DeadLetterListView(base.RestView):
     """Dead letters."""
 
@@ -124,6 +157,35 @@ class DeadLetterTotalsView(base.RestView):
         by = wanted.pop("by")
         found = queries.dead_letter_totals(queries.DeadLetterFilter(**wanted), by=by, **page)
         return base.paged(found, DeadLetterTotalSerializer)
+
+
+class DiscardView(base.RestView):
+    """Discard dead letters."""
+
+    @base.acts(NewDiscardSerializer, DiscardedSerializer)
+    def post(self, request: Request) -> Response:
+        """Discard dead letters of an application that wait: the server does not redrive them.
+
+        Others are unchanged. At least one filter or `ids` is required.
+        """
+        given = base.values(NewDiscardSerializer, request.data)
+        id = base.act_id(request, given)
+        given.pop("id", None)
+        application, reason, ids = (
+            given.pop("application"),
+            given.pop("reason"),
+            given.pop("ids", None),
+        )
+        _check_names(given | {"application": application})
+        done = actions.discard_dead_letters(
+            application,
+            wanted=queries.DeadLetterFilter(**given),
+            ids=ids,
+            actor=request.user.get_username(),
+            reason=reason,
+            id=id,
+        )
+        return Response(DiscardedSerializer(done).data)
 
 
 class OneDeadLetterView(base.RestView):
@@ -178,8 +240,12 @@ class RecordView(base.RestView):
 
 def _wanted(form: base.SerializerClass, request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
     wanted, page = base.list_values(form, request)
+    _check_names(wanted)
+    return wanted, page
+
+
+def _check_names(wanted: dict[str, Any]) -> None:
     if "exception_class" in wanted:
         queries.check_class(wanted["exception_class"])
     if "fingerprint" in wanted:
         queries.check_group(wanted["fingerprint"], wanted.get("application"))
-    return wanted, page

@@ -86,6 +86,7 @@ urlpatterns = [
         dead_letters.DeadLetterTotalsView.as_view(),
         name="api-dead-letter-totals",
     ),
+    path("dead-letters/discard", dead_letters.DiscardView.as_view(), name="api-discard"),
     path(
         "dead-letters/<str:application>/<str:id>",
         dead_letters.OneDeadLetterView.as_view(),

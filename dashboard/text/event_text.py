@@ -19,6 +19,7 @@ from arrester.controlplane.domain.events import (
     CommandIssued,
     CommandKind,
     CommandRefused,
+    DeadLettersDiscarded,
     DeadLettersFailed,
     EventData,
     Failure,
@@ -98,7 +99,7 @@ def _of_records(data: EventData) -> str:
             return f"{shares} → {data.response}: {cause(data.failure)}"
         case RecordsDeadLettered():
             return f"{data.count:,} to {data.place}{_by(data.actor, data.reason)}"
-        case RecordsRedriven():
+        case RecordsRedriven() | DeadLettersDiscarded():
             span = f"{at(data.first_position)} to {at(data.last_position)}"
             return f"{data.count:,} dead letters, {span}{_by(data.actor, data.reason)}"
         case DeadLettersFailed():

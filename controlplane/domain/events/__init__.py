@@ -62,6 +62,7 @@ from arrester.controlplane.domain.events.records import (
     FAILED,
     DeadLetterColumns,
     DeadLetterIds,
+    DeadLettersDiscarded,
     DeadLettersFailed,
     FailuresCounted,
     RecordEvent,
@@ -99,17 +100,17 @@ __all__ = [
     "EVENT_TYPES", "FAILED", "ApplicationEvent", "ApplicationLatched", "ApplicationOpened",
     "ApplicationShutdownRequested", "Body", "BodyErased", "CommandApplied", "CommandCancelled",
     "CommandDelivered", "CommandEvent", "CommandExpired", "CommandIssued", "CommandKind",
-    "CommandRefused", "Count", "Data", "DeadLetterColumns", "DeadLetterIds", "DeadLettersFailed",
-    "ErrorGroupMuted", "ErrorGroupReopened", "ErrorGroupResolved", "ErrorGroupUnmuted", "Event",
-    "EventData", "Failure", "FailuresCounted", "GroupEvent", "InstanceEvent", "InstanceFound",
-    "InstanceLost", "InstanceStarted", "InstanceStopped", "InstanceStopping", "LogEvent", "Moment",
-    "NoteAdded", "OutageFound", "PipelineDescribed", "PolicyChanged", "Position",
-    "QuarantineDismissed", "QuarantineRequeued", "RecordEvent", "RecordFailed",
-    "RecordsDeadLettered", "RecordsHeld", "RecordsRedriven", "Response", "ResumeHow",
-    "RetriesCounted", "Rollout", "Run", "StageAnswer", "StageCommanded", "StageDescribed",
-    "StateReported", "StoredEvent", "TaskDied", "TaskDismissed", "TaskEvent", "TaskMove",
-    "TaskPaused", "TaskReported", "TaskRestarted", "TaskResumed", "ThreadDied", "ThreadEvent",
-    "ThreadReplaced", "ThreadStarted",
+    "CommandRefused", "Count", "Data", "DeadLetterColumns", "DeadLetterIds", "DeadLettersDiscarded",
+    "DeadLettersFailed", "ErrorGroupMuted", "ErrorGroupReopened", "ErrorGroupResolved",
+    "ErrorGroupUnmuted", "Event", "EventData", "Failure", "FailuresCounted", "GroupEvent",
+    "InstanceEvent", "InstanceFound", "InstanceLost", "InstanceStarted", "InstanceStopped",
+    "InstanceStopping", "LogEvent", "Moment", "NoteAdded", "OutageFound", "PipelineDescribed",
+    "PolicyChanged", "Position", "QuarantineDismissed", "QuarantineRequeued", "RecordEvent",
+    "RecordFailed", "RecordsDeadLettered", "RecordsHeld", "RecordsRedriven", "Response",
+    "ResumeHow", "RetriesCounted", "Rollout", "Run", "StageAnswer", "StageCommanded",
+    "StageDescribed", "StateReported", "StoredEvent", "TaskDied", "TaskDismissed", "TaskEvent",
+    "TaskMove", "TaskPaused", "TaskReported", "TaskRestarted", "TaskResumed", "ThreadDied",
+    "ThreadEvent", "ThreadReplaced", "ThreadStarted",
 ]  # fmt: skip
 
 
@@ -123,6 +124,7 @@ EventData = (
     | CommandEvent
     | GroupEvent
     | NoteAdded
+    | DeadLettersDiscarded
     | LogEvent
 )
 EVENT_TYPES: dict[str, type[EventData]] = {cls.__name__: cls for cls in get_args(EventData)}

@@ -121,6 +121,23 @@ class RecordsRedriven(Data, frozen=True, kw_only=True, tag=True):
     records: DeadLetterIds
 
 
+class DeadLettersDiscarded(Data, frozen=True, kw_only=True, tag=True):
+    """A person discarded dead letters of a task: the server does not redrive them.
+
+    Many of one task are several events.
+    """
+
+    pipeline: str
+    checkpoint: str
+    task: str | None
+    count: Count
+    first_position: Position | None
+    last_position: Position | None
+    actor: str
+    reason: str
+    records: DeadLetterIds
+
+
 RecordEvent = (
     RecordFailed
     | FailuresCounted

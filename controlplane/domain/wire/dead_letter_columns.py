@@ -16,6 +16,7 @@ from typing import NamedTuple
 from arrester.controlplane.domain.events import (
     DeadLetterColumns,
     DeadLetterIds,
+    DeadLettersDiscarded,
     RecordsDeadLettered,
     RecordsRedriven,
     Run,
@@ -70,6 +71,12 @@ def pack_ids(*, positions: Sequence[int] | None, ids: Iterable[str]) -> DeadLett
 
 def redriven_ids(application: str, run: Run, data: RecordsRedriven) -> list[bytes]:
     """Return the ids of redriven dead letters; raise ValueError for invalid columns."""
+    return _identified(application, run, data.task, data.count, data.records)[0]
+
+
+def discarded_ids(application: str, data: DeadLettersDiscarded) -> list[bytes]:
+    """Return the ids of discarded dead letters; raise ValueError for invalid columns."""
+    run = Run(pipeline=data.pipeline, checkpoint=data.checkpoint, epoch=0)
     return _identified(application, run, data.task, data.count, data.records)[0]
 
 

@@ -36,7 +36,7 @@ ACT_KINDS = {
     ),
     "notes": ("NoteAdded",),
     "applications": ("ApplicationOpened", "ApplicationLatched"),
-    "tasks": ("TaskResumed", "RecordsDeadLettered"),
+    "tasks": ("TaskResumed", "RecordsDeadLettered", "RecordsRedriven", "DeadLettersDiscarded"),
     "quarantine": ("QuarantineDismissed", "QuarantineRequeued"),
     "accounts": (),
     "logins": (),

@@ -531,6 +531,39 @@ def test_dead_letters_are_listed_one_by_one_with_totals(flights: Story, viewer: 
         assert viewer.get(f"/api/{path}").status_code == status, path
 
 
+def test_dead_letters_are_discarded_by_a_filter_or_by_ids(
+    flights: Story, viewer: Client, operator: Client
+) -> None:
+    flights.skips("EWR", 4)
+    first = read(viewer, "dead-letters")["results"][0]["id"]
+    wanted = {"application": "flights", "reason": "duplicates", "id": str(uuid4())}
+
+    def discard(client: Client, **more: object) -> Any:
+        body = {name: value for name, value in (wanted | more).items() if value is not None}
+        return client.post("/api/dead-letters/discard", body, content_type="application/json")
+
+    assert discard(viewer, ids=[first]).status_code == 403
+    refused: list[tuple[dict[str, object], str]] = [
+        ({}, "filter"),
+        ({"reason": None, "ids": [first]}, "reason"),
+        ({"ids": []}, "ids"),
+        ({"pipeline": "delays", "status": "LOST"}, "open, WAITING"),
+        ({"ids": ["x"]}, "32 hexadecimal digits"),
+    ]
+    for more, problem in refused:
+        answer = discard(operator, **more)
+        assert (answer.status_code, problem in answer.json()["detail"]) == (400, True), answer
+    assert discard(operator, application="nowhere", ids=[first]).status_code == 404
+    assert discard(operator, fingerprint="1-none").status_code == 404
+    done = {"discarded": 1, "unchanged": 1, "more": False}
+    for _ in range(2):
+        assert discard(operator, ids=[first, "00" * 16]).json() == done
+    rest = discard(operator, id=None, stage=NA.stage, status="open").json()
+    assert rest == {"discarded": 3, "unchanged": 0, "more": False}
+    (total,) = read(viewer, "dead-letters/totals")["results"]
+    assert (total["count"], total["waiting"]) == (4, 0)
+
+
 def test_past_states_are_read_by_time_or_position(flights: Story, viewer: Client) -> None:
     before = read(viewer, "applications/flights")["position"]
     task = flights.pauses("JFK", held=12).digest
