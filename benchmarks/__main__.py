@@ -96,10 +96,12 @@ def _pages(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
 
 def _dead_letters(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
     _set_up_web()
-    from benchmarks import dead_letters
+    from benchmarks import dead_lettering, dead_letters
 
+    with tempfile.TemporaryDirectory(prefix="arrester-bench-") as name:
+        written = dead_lettering.figures(Path(name), rows=options.rows // 10, pairs=options.pairs)
     rate, table = dead_letters.measured(urls, rows=options.dead_letters, requests=20)
-    return [f"## Dead letters, {options.dead_letters:,}", figures([rate]), table]
+    return [f"## Dead letters, {options.dead_letters:,}", figures([*written, rate]), table]
 
 
 def _idle(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:

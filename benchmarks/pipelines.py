@@ -153,11 +153,18 @@ class World:
         }
         return Pair(**{name: both[name]() for name in random.sample(sorted(both), 2)})
 
-    def guarded(self, stage: Stage, flights: Flights, *, atomic: bool) -> Run:
+    def guarded(
+        self,
+        stage: Stage,
+        flights: Flights,
+        *,
+        atomic: bool,
+        errors: Mapping[str, object] | None = None,
+    ) -> Run:
         """Return a run of a guarded pipeline."""
 
         def run(output: Path, checkpoint: str, at: Callable[[], None]) -> None:
-            agent = Agent(self.spark, application="benchmarks")
+            agent = Agent(self.spark, application="benchmarks", errors=errors)
             source = self.source(flights)
             builder = agent.pipeline("departures", source, task="origin", position="position")
             sink = file_sink(output, at=at)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from arrester.agents.dead_letters.destinations import LAYOUT
 from arrester.agents.dead_letters.rows import COLUMNS
 from arrester.controlplane.domain.events import CommandKind
 from arrester.dashboard.text import glossary
@@ -69,7 +70,7 @@ def test_the_columns_of_dead_letters_are_documented() -> None:
     table = page.partition("## Columns")[2].partition("##")[0]
     rows = re.findall(r"^\| (`.+?`) \|", table, re.MULTILINE)
     names = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-    assert names == [*COLUMNS, "day"]
+    assert names == [*COLUMNS, LAYOUT, "day"]
 
 
 def test_the_kinds_of_commands_are_documented() -> None:

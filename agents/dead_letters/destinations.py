@@ -28,6 +28,9 @@ from arrester.controlplane.domain.errors import ArresterError, InvalidValue
 #: Spark's default cuts times in JSON to milliseconds. The time of a dead letter is part of its
 #: identity.
 _JSON_OPTIONS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+#: The version of the columns of dead letters in files. A table has the columns that it was made
+#: with.
+LAYOUT, LAYOUT_VERSION = "layout_version", 1
 _MARK_SUCCESS = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 
 
@@ -143,6 +146,7 @@ class FolderDestination(SparkDestination):
         """Write the folder, unless it is complete; an incomplete one is replaced."""
         folder = _day_folder(dead_letters)
         if not storage(self.spark, self.path).exists(f"{folder}/{SUCCESS}"):
+            rows = rows.withColumn(LAYOUT, F.lit(LAYOUT_VERSION))
             writer = rows.write.format(self.format).options(**self._file_options)
             writer.option(_MARK_SUCCESS, "true").mode("overwrite").save(f"{self.path}/{folder}")
         return []

@@ -42,11 +42,13 @@ from tests.agents.kafka_records import (
     source_with_options,
 )
 from tests.agents.pipeline_bench import Bench, levels_of, sink_to
+from tests.agents.test_examples_of_the_docs import examples
 from tests.patience import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.spark
 
 TOPIC = "letters"
+REFERENCE = "docs/reference/dead-letters.md"
 
 
 @pytest.fixture
@@ -255,6 +257,28 @@ def test_columns_with_names_of_kafka_may_have_any_type(
         "2",
         "8",
     )
+
+
+def test_a_file_has_a_record_of_kafka_with_its_own_bytes(bench: Bench) -> None:
+    headers = [("trace", b"\x00\xff"), ("empty", None), ("trace", b"")]
+    add_records(bench, KafkaRecord(key=b"\xff\x01", value=b'{"delay": "\xfe', headers=headers))
+    bench.start(parsing(bench))
+    bench.wait_for_input()
+    bench.stop()
+
+    [example] = [each for each in examples(REFERENCE) if "base64" in each]
+    read: dict[str, Any] = {}
+    exec(example.replace("/data/dlq", str(bench.folder / "dlq")), read)
+
+    assert (read["value"], read["headers"]) == (
+        b'{"delay": "\xfe',
+        [("trace", b"\x00\xff"), ("empty", b""), ("trace", b"")],
+    )
+    assert base64.b64decode(read["record"]["key"]) == b"\xff\x01"
+    assert read["record"]["headers"][1]["value"] is None
+    assert datetime.fromisoformat(read["record"]["timestamp"]).timestamp() == 1_700_000_000
+    coordinates = ("topic", "partition", "offset", "timestampType")
+    assert [read["record"][name] for name in coordinates] == ["flights", 0, 0, 0]
 
 
 def test_a_redacted_dead_letter_has_no_original_bytes(bench: Bench) -> None:
