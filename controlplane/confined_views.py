@@ -52,7 +52,8 @@ SHARED: Final = (
 )  # fmt: skip
 #: Tables that no page and no endpoint reads for a confined person.
 NEVER: Final = (
-    "django_migrations", "ids_kept", "shadow_dead_letter", "shadow_dead_letter_total", "shadow_row",
+    "django_migrations", "ids_kept", "redrive_selection", "shadow_dead_letter",
+    "shadow_dead_letter_total", "shadow_row",
 )  # fmt: skip
 
 

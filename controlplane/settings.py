@@ -203,6 +203,7 @@ SPECTACULAR_SETTINGS = {
         "ApplicationStatus": "arrester.controlplane.domain.state.states.ApplicationStatus",
         "CommandKind": "arrester.controlplane.domain.events.CommandKind",
         "CommandStatus": "arrester.controlplane.domain.state.states.CommandStatus",
+        "DeadLetterFilterStatus": "arrester.controlplane.views.dead_letter_selection.STATUSES",
         "FailureScope": ["thread", "task"],
         "GroupAct": "arrester.controlplane.domain.state.error_groups.GroupAct",
         "GroupStatus": "arrester.controlplane.domain.state.states.GroupStatus",

@@ -49,6 +49,8 @@ from arrester.controlplane.domain.events import (
     RecordsDeadLettered,
     RecordsHeld,
     RecordsRedriven,
+    Redrive,
+    RedriveSlice,
     Response,
     ResumeHow,
     RetriesCounted,
@@ -434,6 +436,8 @@ issued_commands = st.builds(
     position=_positions,
     rollout=st.none() | st.builds(Rollout, fingerprint=st.none() | _fingerprints, tasks=_counts),
     part_of=st.none() | _commands,
+    redrive=st.none() | st.builds(Redrive, records=_counts, patch=st.none() | _texts),
+    slice=st.none() | st.builds(RedriveSlice, first=_counts, count=_counts),
     instances=st.lists(_instances, unique=True).map(tuple),
     expires_at=_moments,
 )

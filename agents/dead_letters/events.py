@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
+from uuid import UUID
 
 from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql import functions as F
@@ -110,7 +111,7 @@ def _in_chunks(frame: DataFrame, *columns: str, order: str) -> GroupedData:
 
 
 def redriven_events(
-    redriven: DataFrame, *, actor: str | None, reason: str
+    redriven: DataFrame, *, actor: str | None, reason: str, redrive: UUID | None = None
 ) -> list[RecordsRedriven]:
     """Return events of redriven dead letters, by task; it has their columns."""
     chunks = _in_chunks(redriven, "task", "position", "id", order="id")
@@ -126,6 +127,7 @@ def redriven_events(
                 last_position=positions[-1],
                 actor=actor,
                 reason=reason,
+                redrive=redrive,
                 records=dead_letter_columns.pack_ids(
                     positions=None if row["by_row"] else positions,
                     ids=[each["id"] for each in row["records"]],

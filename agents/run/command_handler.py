@@ -101,6 +101,12 @@ class CommandHandler:
                 refusal = f"{task.state.id.printed} cannot continue: {exc}"
         return self._record_refused(requested, at, refusal)
 
+    def refuse(self, command: UUID, reason: str) -> CommandAnswer:
+        """Record a refusal, which is the answer to each repetition of the command."""
+        refused = CommandRefused(command=command, reason=reason)
+        self._append(EntryKind.REFUSED, datetime.now(UTC), command, [refused])
+        return CommandAnswer(applied=False, reason=reason)
+
     def pause_mismatch(self, mismatch: HeldRowsMismatch, at: datetime) -> bool:
         """Pause the task whose held rows no longer fit the source; return False if it cannot be
         paused.
@@ -157,8 +163,7 @@ class CommandHandler:
         self, requested: TaskCommand | PolicyCommand, at: datetime, reason: str
     ) -> CommandAnswer:
         if requested.command is not None:
-            refused = CommandRefused(command=requested.command, reason=reason)
-            self._append(EntryKind.REFUSED, at, requested.command, [refused])
+            return self.refuse(requested.command, reason)
         return CommandAnswer(applied=False, reason=reason)
 
     def _record_applied(

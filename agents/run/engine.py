@@ -62,10 +62,10 @@ class Engine:
         pipeline.sink.check(spark)
         policy = describe_pipeline(pipeline, config, uncaught=uncaught)
         # An unusable dead letter destination is reported before the run begins.
-        self._destination = destination_of(pipeline, config)
-        if self._destination is not None:
-            self._destination.prepare()
-        check_folders(pipeline, checkpoint, self._destination)
+        self.destination = destination_of(pipeline, config)
+        if self.destination is not None:
+            self.destination.prepare()
+        check_folders(pipeline, checkpoint, self.destination)
         self.files, self.progress = _open_checkpoint(pipeline, checkpoint, adopt=adopt)
         check_kafka(pipeline, first=last_planned(self.progress) < 0)
         self._config = config
@@ -100,7 +100,7 @@ class Engine:
             files=self.files,
             journal=self.journal,
             event_factory=self.event_factory,
-            destination=self._destination,
+            destination=self.destination,
             check=check,
             wait=wait,
         ).processor()

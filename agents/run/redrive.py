@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
+from uuid import UUID
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -34,7 +35,7 @@ from arrester.agents.spark.job_description import JobDescription
 from arrester.agents.spark.local_checkpoint import releasing
 from arrester.agents.worker.columns import POSITION, ROW, TASK
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import EventData, RecordsHeld
+from arrester.controlplane.domain.events import CommandApplied, EventData, RecordsHeld
 from arrester.controlplane.domain.python_versions import UTC
 
 _log = logging.getLogger("arrester.thread")
@@ -58,7 +59,7 @@ _SENT, _CONTENT = "__arrester_sent", "__arrester_content"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Selected:
+class SelectedDeadLetters:
     """The dead letters to take, evaluated once."""
 
     rows: DataFrame
@@ -85,7 +86,7 @@ class Redrive:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
-    def select(self, dead_letters: DataFrame) -> Iterator[_Selected]:
+    def select(self, dead_letters: DataFrame) -> Iterator[SelectedDeadLetters]:
         """Yield what is taken, without the run lock: micro-batches continue.
 
         Raises InvalidValue for a frame without the columns of dead letters, or with dead letters of
@@ -112,16 +113,24 @@ class Redrive:
                 *(F.col("task").alias(TASK), F.col("position").alias(POSITION)),
                 *(F.col(PARSED_ROW).alias(ROW), "id", "stage", "at"),
             )
-            yield _Selected(rows=rows, result=result)
+            yield SelectedDeadLetters(rows=rows, result=result)
 
     def save(
-        self, selected: _Selected, *, after: int, actor: str | None, reason: str
+        self,
+        selected: SelectedDeadLetters,
+        *,
+        after: int,
+        actor: str | None,
+        reason: str,
+        redrive: UUID | None = None,
+        answer: CommandApplied | None = None,
     ) -> Entry | None:
         """Save the rows, and return the entry that holds them again; None if there are none.
 
         The caller holds the run lock. Nothing has changed until the entry is in the journal.
         `after` is the last micro-batch that may have reached the sink: if it is repeated, it is
-        written as before. Raises InvalidValue if a limit of held records would be exceeded.
+        written as before. `answer` is that to the command that requested it.
+        Raises InvalidValue if a limit of held records would be exceeded.
         """
         if not selected.result.redriven:
             return None
@@ -139,13 +148,17 @@ class Redrive:
                 saved.select(F.col(TASK).alias("task"), F.col(POSITION).alias("position"), "*"),
                 actor=actor,
                 reason=reason,
+                redrive=redrive,
             )
         events: list[EventData] = [*redriven, *self._held(counts)]
+        cause = None if answer is None else answer.command
+        if answer is not None:
+            events.append(answer)
         return Entry(
             kind=EntryKind.REDRIVE,
             at=at,
             epoch=self.event_factory.run.epoch,
-            events=tuple(self.event_factory.event(each, at) for each in events),
+            events=tuple(self.event_factory.event(each, at, caused_by=cause) for each in events),
             after=after,
             row_folder=name,
             held=tuple(counts),

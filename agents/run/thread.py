@@ -11,6 +11,7 @@ from uuid import UUID
 
 from pyspark.sql import DataFrame
 
+from arrester.agents.arguments import first_line
 from arrester.agents.config import AgentConfig
 from arrester.agents.definition.pipeline import Pipeline, Trigger
 from arrester.agents.journal.entries import Entry
@@ -19,13 +20,14 @@ from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.run.engine import Engine
 from arrester.agents.run.query_loop import QueryLoop
 from arrester.agents.run.redrive import log_result
+from arrester.agents.run.redrive_command import find
 from arrester.agents.run.run_lock import RunLock, refuse_inside
 from arrester.agents.run.source_retries import SourceRetries
 from arrester.agents.runtime.thread_protocol import (
     Outbox,
-    PolicyCommand,
+    RedriveCommand,
     Redriven,
-    TaskCommand,
+    ThreadCommand,
     ThreadDeath,
 )
 from arrester.agents.runtime.uncaught_handler import UNCAUGHT_DEFAULT
@@ -34,6 +36,7 @@ from arrester.agents.spark.jvm.versions import require_supported
 from arrester.agents.stop_signal import StopRequested, StopSignal
 from arrester.controlplane.domain.error_policy.policy import StageKind
 from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import CommandApplied
 from arrester.controlplane.domain.state.states import TaskState, TaskStatus, ThreadStatus
 from arrester.controlplane.domain.state.transitions import Transition, thread_transition
 from arrester.controlplane.domain.wire.codec import InProgress
@@ -258,16 +261,18 @@ class PipelineThread:
 
     # ── commands ─────────────────────────────────────────────────────────────────────────────
 
-    def apply(self, command: TaskCommand | PolicyCommand) -> CommandAnswer:
+    def apply(self, command: ThreadCommand) -> CommandAnswer:
         """Apply a command after the running micro-batch; held records of a resumed task run first.
 
         Raises Superseded if a newer run owns the checkpoint, which then answers; and InvalidValue
         inside a function of the pipeline, for which the command would wait.
         """
         refuse_inside("a command for its tasks or policies")
+        if isinstance(command, RedriveCommand):
+            return self._apply_redrive(command)
         with self._lock:
-            if not self.is_running or self._stop_signal.is_requested:
-                return CommandAnswer(applied=False, reason=f"{self.pipeline.name} is not running")
+            if not self._is_active:
+                return self._not_running()
             try:
                 answer = self._engine.commands.apply(command)
                 self._query_loop.command_applied()
@@ -279,11 +284,67 @@ class PipelineThread:
                 self._stop_signal.record(exc)
                 return CommandAnswer(applied=False, reason=f"{self.pipeline.name} ends: {exc}")
 
+    def _apply_redrive(self, command: RedriveCommand) -> CommandAnswer:
+        """Apply a command to process dead letters once more, or refuse it.
+
+        What cannot be read or saved is the answer: the run continues.
+        """
+        earlier_answer = self.answer_to(command.command)
+        if earlier_answer is not None:
+            return earlier_answer
+        try:
+            with (
+                find(
+                    command, redrive=self._engine.redrive, destination=self._engine.destination
+                ) as found,
+                self._lock,
+            ):
+                if not self._is_active:
+                    return self._not_running()
+                if not found.redriven:
+                    return self._refuse(command, found.detail)
+                entry = self._engine.redrive.save(
+                    found.selected,
+                    after=self._engine.processor.last_begun,
+                    actor=command.actor,
+                    reason=command.reason or "",
+                    redrive=command.redrive,
+                    answer=CommandApplied(command=command.command, detail=found.detail),
+                )
+                if entry is not None:
+                    self._append(entry)
+                    self._query_loop.command_applied()
+                return CommandAnswer(applied=True, reason=found.detail)
+        except Superseded:
+            raise
+        except Exception as exc:  # of a destination, which may have any
+            with self._lock:
+                if not self._is_active:
+                    return self._not_running()
+                return self._refuse(command, first_line(exc))
+
+    def _refuse(self, command: RedriveCommand, reason: str) -> CommandAnswer:
+        """Record a refusal; the caller holds the run lock."""
+        try:
+            self._engine.journal.check_owned()
+            return self._engine.commands.refuse(command.command, reason)
+        except BaseException as exc:
+            self._stop_signal.record(exc)
+            raise
+
+    @property
+    def _is_active(self) -> bool:
+        signal = self._stop_signal
+        return self.is_running and not signal.is_requested and signal.exception is None
+
+    def _not_running(self) -> CommandAnswer:
+        return CommandAnswer(applied=False, reason=f"{self.pipeline.name} is not running")
+
     def redrive(self, dead_letters: DataFrame, *, actor: str | None, reason: str) -> Redriven:
         """Process dead letters once more; see `Agent.redrive`."""
         refuse_inside("redrive()")
         with self._engine.redrive.select(dead_letters) as selected, self._lock:
-            if not self.is_running or self._stop_signal.is_requested:
+            if not self._is_active:
                 raise InvalidValue("pipeline", self.pipeline_name, "a pipeline that is running")
             after = self._engine.processor.last_begun
             # What cannot be saved, on a full disk, is the caller's: the run continues.

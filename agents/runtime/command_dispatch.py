@@ -14,7 +14,13 @@ from uuid import UUID
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.runtime.instance import Instance
-from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand, Thread
+from arrester.agents.runtime.thread_protocol import (
+    PolicyCommand,
+    RedriveCommand,
+    TaskCommand,
+    Thread,
+    ThreadCommand,
+)
 from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandDelivered,
@@ -24,6 +30,7 @@ from arrester.controlplane.domain.events import (
     CommandRefused,
     ResumeHow,
 )
+from arrester.controlplane.domain.identity.dead_letter_ids import ID_BYTES
 from arrester.controlplane.domain.python_versions import UTC
 
 log = logging.getLogger("arrester.commands")
@@ -42,6 +49,8 @@ _HOW_BY_KIND: dict[CommandKind, ResumeHow | None] = {
 }
 
 
+#: Commands for one thread, which may be in another instance by now.
+_OF_ONE_THREAD = (*_HOW_BY_KIND, CommandKind.REDRIVE_RECORDS)
 _SHUTDOWNS = (CommandKind.SHUT_DOWN_APPLICATION, CommandKind.SHUT_DOWN_INSTANCE)
 #: Commands for all threads of a pipeline in the instances that the command names.
 _OF_PIPELINES = (CommandKind.SET_POLICY, CommandKind.RESTART_PIPELINE)
@@ -104,7 +113,7 @@ class CommandDispatcher:
                 return
             self._delivered.add(command.command)
         self._answer(command, CommandDelivered(command=command.command))
-        if command.kind in _HOW_BY_KIND or command.kind in _OF_PIPELINES:
+        if command.kind in _OF_ONE_THREAD or command.kind in _OF_PIPELINES:
             self._enqueue(fetched)
         elif fetched.expired:
             self._refuse(command, EXPIRED)
@@ -125,10 +134,10 @@ class CommandDispatcher:
         if self._instance.id in command.instances:
             return True
         # A policy is for the instances that the command names: it waits for their answers.
-        return command.kind in _HOW_BY_KIND and bool(self._threads_for(command))
+        return command.kind in _OF_ONE_THREAD and bool(self._threads_for(command))
 
     def _keep_unclaimed(self, fetched: _FetchedCommand) -> None:
-        if fetched.command.kind not in _HOW_BY_KIND:
+        if fetched.command.kind not in _OF_ONE_THREAD:
             return
         if len(self._unclaimed) >= MAX_UNCLAIMED:
             # An expired one is kept below the limit: an earlier instance may have applied it.
@@ -242,7 +251,7 @@ def _is_expired(command: CommandIssued, ahead: timedelta) -> bool:
     return datetime.now(UTC) + ahead >= command.expires_at
 
 
-def _for_thread(command: CommandIssued) -> TaskCommand | PolicyCommand:
+def _for_thread(command: CommandIssued) -> ThreadCommand:
     if command.kind is CommandKind.SET_POLICY:
         return PolicyCommand(
             command.stage or "",
@@ -251,11 +260,29 @@ def _for_thread(command: CommandIssued) -> TaskCommand | PolicyCommand:
             actor=command.actor,
             reason=command.reason,
         )
+    if command.kind is CommandKind.REDRIVE_RECORDS:
+        return _redrive(command)
     return TaskCommand(
         command.task,
         how=_HOW_BY_KIND[command.kind],
         position=command.position,
         target=command.target,
+        command=command.command,
+        actor=command.actor,
+        reason=command.reason,
+    )
+
+
+def _redrive(command: CommandIssued) -> RedriveCommand:
+    # Without its dead letters, which the server keeps until its redrive has ended, it has none.
+    chosen = command.dead_letters
+    ids = b"" if chosen is None else chosen.ids
+    return RedriveCommand(
+        ids=[ids[at : at + ID_BYTES].hex() for at in range(0, len(ids), ID_BYTES)],
+        since=command.expires_at if chosen is None else chosen.since,
+        until=command.expires_at if chosen is None else chosen.until,
+        patch=None if chosen is None else chosen.patch,
+        redrive=command.part_of,
         command=command.command,
         actor=command.actor,
         reason=command.reason,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
@@ -55,6 +56,28 @@ class PolicyCommand:
     command: UUID | None = None
     actor: str | None = None
     reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveCommand:
+    """A command to process dead letters once more, which are read from their destination."""
+
+    #: 32 hexadecimal digits each.
+    ids: Sequence[str]
+    #: They were decided in this time.
+    since: datetime
+    until: datetime
+    #: The JSON Patch that changes each record; None: unchanged.
+    patch: str | None
+    #: The redrive that it is a part of.
+    redrive: UUID | None
+    command: UUID
+    actor: str
+    reason: str | None
+
+
+#: What a thread can apply.
+ThreadCommand = TaskCommand | PolicyCommand | RedriveCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +186,7 @@ class Thread(Protocol):
         """Whether it has ended, and `on_death`, if it had to be called, has returned."""
         ...
 
-    def apply(self, command: TaskCommand | PolicyCommand) -> CommandAnswer:
+    def apply(self, command: ThreadCommand) -> CommandAnswer:
         """Apply or refuse a command; the answer is an event of the thread."""
         ...
 

@@ -74,7 +74,7 @@ def advance_rollout(command: CommandState, *, now: datetime) -> None:
     match next_step(rollout, progress, now):
         case Wait():
             return
-        case Issue(tasks=limit):
+        case Issue(number=limit):
             tasks = rollout_progress.next_tasks(
                 command.application, command.kind, rollout, limit=limit, id=command.id
             )

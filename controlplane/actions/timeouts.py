@@ -1,4 +1,5 @@
-"""Periodic checks: instances lost or found, commands expired, mutes and pauses ended, rollouts."""
+"""Periodic checks: instances lost or found, commands expired, mutes and pauses ended; rollouts and
+redrives advanced."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import logging
 from datetime import UTC, datetime, timedelta
 
 from arrester.controlplane import heartbeats, models, reachability, redis_client, store
+from arrester.controlplane.actions.redrives import advance_redrives
 from arrester.controlplane.actions.rollouts import advance_rollouts
 from arrester.controlplane.actions.timed_pauses import end_pauses
 from arrester.controlplane.actions.transaction import advance
@@ -31,6 +33,7 @@ def watch(*, now: datetime | None = None) -> int:
             appended += _watch(stream.application, now=now, may_declare_lost=reachable >= expiry)
             # Last, so that a broken one prevents no other check.
             advance_rollouts(stream.application, now=now)
+            advance_redrives(stream.application, now=now)
         except redis_client.APPLICATION_ERRORS:
             log.exception("%s: its periodic checks failed", stream.application)
     return appended

@@ -42,6 +42,7 @@ from arrester.controlplane.models.service import (
     AuditCheck,
     AuditEntry,
     LogGap,
+    RedriveSelection,
     RetentionRefusal,
     Sighting,
 )
@@ -61,7 +62,7 @@ __all__ = [
     "AlertRule", "Application", "ApplicationRole", "AuditCheck", "AuditEntry", "Base", "BaseState",
     "Batch", "BatchSeen", "Command", "DeadLetter", "DeadLetterStatus", "DeadLetterTotal",
     "ErrorGroup", "Event", "HeldChange", "HourCount", "HourTotal", "IdsKept", "Instance", "LogGap",
-    "MinuteCount", "MinuteTotal", "Quarantine", "RestToken", "RetentionRefusal", "ShadowDeadLetter",
-    "ShadowDeadLetterTotal", "ShadowRow", "Sighting", "SignOnAccount", "Snapshot", "Stream", "Task",
-    "Thread", "View",
+    "MinuteCount", "MinuteTotal", "Quarantine", "RedriveSelection", "RestToken", "RetentionRefusal",
+    "ShadowDeadLetter", "ShadowDeadLetterTotal", "ShadowRow", "Sighting", "SignOnAccount",
+    "Snapshot", "Stream", "Task", "Thread", "View",
 ]  # fmt: skip

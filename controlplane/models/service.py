@@ -67,6 +67,22 @@ class AuditCheck(Table):
         db_table = "audit_check"
 
 
+class RedriveSelection(Table):
+    """The dead letters of a redrive. The row is deleted an hour after the redrive has ended."""
+
+    command = models.UUIDField(primary_key=True)
+    application = models.TextField()
+    kept_at = models.DateTimeField()
+    #: 16 bytes each, those of a task by position.
+    ids = models.BinaryField()
+    #: They were decided in this time, both included.
+    since = models.DateTimeField()
+    until = models.DateTimeField()
+
+    class Meta:
+        db_table = "redrive_selection"
+
+
 class LogGap(Table):
     """Events that a log lacks, since PostgreSQL was restored from an older dump."""
 

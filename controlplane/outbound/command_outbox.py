@@ -12,14 +12,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.db import OperationalError
+from msgspec import UNSET
 
 from arrester.controlplane import redis_client, signing
-from arrester.controlplane.domain.commands.rollout import TASK_KINDS
+from arrester.controlplane.domain.commands.rollout import BY_SERVER
 from arrester.controlplane.domain.events import CommandIssued
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import CommandState
 from arrester.controlplane.domain.wire import command_codec
-from arrester.controlplane.views import row_mapping
+from arrester.controlplane.views import redrive_progress, row_mapping
 
 log = logging.getLogger(__name__)
 #: More rounds with a change mean that another program writes into the stream of commands.
@@ -82,28 +83,33 @@ def _relay_commands(redis: redis_client.Redis, application: str) -> bool:
 
 def _entry(application: str, command: CommandState) -> dict[Any, Any]:
     """Return a command as an entry of the stream. Agents of 0.2.0 read its body only."""
-    body = command_codec.encode_command(_as_issued(command))
+    body = command_codec.encode_command(_as_received(command))
     signature = signing.sign_command(application, body)
     return {b"command": str(command.id).encode(), b"body": body, b"signature": signature}
 
 
 def _open_commands(application: str) -> Sequence[CommandState]:
-    """Return the commands for agents; the server alone advances a rollout."""
+    """Return the commands for agents.
+
+    The server alone carries out a rollout or redrive. Commands of one that has ended may have no
+    dead letters any more: they expire.
+    """
     commands = row_mapping.COMMANDS.load(
-        "application = %s AND open AND kind <> ALL(%s)", [application, list(TASK_KINDS)]
+        "application = %s AND open AND kind <> ALL(%s)", [application, list(BY_SERVER)]
     )
     return sorted(commands, key=lambda each: (each.issued_at, str(each.id)))
 
 
-def _as_issued(state: CommandState) -> CommandIssued:
-    """Return the command as it was issued."""
+def _as_received(state: CommandState) -> CommandIssued:
+    """Return the command as it was issued, with its dead letters."""
+    checkpoint = None if state.checkpoint is UNSET else state.checkpoint
     return CommandIssued(
         command=state.id,
         kind=state.kind,
         actor=state.actor,
         reason=state.reason,
         pipeline=state.pipeline if state.task is None else state.task.pipeline,
-        checkpoint=None if state.task is None else state.task.checkpoint,
+        checkpoint=checkpoint if state.task is None else state.task.checkpoint,
         task=None if state.task is None else state.task.key,
         position=state.position,
         target=state.target,
@@ -111,6 +117,9 @@ def _as_issued(state: CommandState) -> CommandIssued:
         answer=state.answer,
         error=state.error,
         force=bool(state.force),
+        slice=None if state.slice is UNSET else state.slice,
+        dead_letters=redrive_progress.chosen(state),
+        part_of=None if state.slice is UNSET or state.part_of is UNSET else state.part_of,
         instances=tuple(part.instance for part in state.deliveries),
         expires_at=state.expires_at,
     )

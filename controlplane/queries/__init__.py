@@ -24,6 +24,7 @@ from arrester.controlplane.queries.current_state.commands import (
     commands,
     open_commands,
     progress,
+    redrive_progress,
     rollout_tasks,
     verdict,
     verdicts,
@@ -86,7 +87,6 @@ from arrester.controlplane.queries.failure_history.dead_letters import (
     dead_letter,
     dead_letter_totals,
     dead_letters,
-    redrive_totals,
 )
 from arrester.controlplane.queries.failure_history.dead_letters import (
     failure_of as failure_of_dead_letter,
@@ -162,6 +162,7 @@ from arrester.controlplane.views.live_checkpoints import (
     checkpoints,
     pipeline_key,
 )
+from arrester.controlplane.views.redrive_progress import redrive_totals
 
 __all__ = [
     "ACT_KINDS", "DEAD_LETTER_STATUSES", "LATEST_STOP", "NEWEST", "SKEW_LIMIT", "SORTS",
@@ -181,8 +182,8 @@ __all__ = [
     "instances", "lag", "lags", "last_heartbeats", "live", "locks", "log_gaps", "metrics",
     "neighbours", "notes_on_command", "open_commands", "overview", "paused", "paused_of", "people",
     "pipeline_key", "pipelines", "policies", "position", "positions", "progress", "quarantine",
-    "quarantined", "quiet_groups", "redrive_totals", "restartable", "resumed_by", "rollout_tasks",
-    "run_gauges", "runs", "search", "stages", "state_changes", "stopped_by_group", "storage",
-    "task", "task_gauges", "task_history", "task_state_changes", "tasks", "threads", "tokens",
-    "top_causes", "verdict", "verdicts", "without_run",
+    "quarantined", "quiet_groups", "redrive_progress", "redrive_totals", "restartable",
+    "resumed_by", "rollout_tasks", "run_gauges", "runs", "search", "stages", "state_changes",
+    "stopped_by_group", "storage", "task", "task_gauges", "task_history", "task_state_changes",
+    "tasks", "threads", "tokens", "top_causes", "verdict", "verdicts", "without_run",
 ]  # fmt: skip

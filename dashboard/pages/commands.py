@@ -66,7 +66,7 @@ def show(
         "note_id": uuid7(timezone.now()),
         "command": state,
         "progress": queries.progress(state),
-        "wave_ends": [] if state.rollout is UNSET else wave_ends(state.rollout),
+        "wave_ends": _wave_ends(state),
         "verdict": queries.verdict(state),
         "steps": command_delivery.steps(state),
         "answers": [(each, instances.get(each.instance)) for each in state.deliveries],
@@ -83,6 +83,11 @@ def show(
         notice=notice,
         status=status,
     )
+
+
+def _wave_ends(command: CommandState) -> list[int]:
+    rollout = command.rollout
+    return [] if rollout is UNSET else wave_ends(rollout.tasks, waves=rollout.waves)
 
 
 def _force_dialog(who: Person, command: CommandState) -> str:

@@ -19,6 +19,7 @@ from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.commands.request import (
     LONGEST_PAUSE,
     NEEDS_REASON,
+    REDRIVES,
     TASK_COMMANDS,
     CommandRequest,
 )
@@ -46,7 +47,7 @@ class CommandQuerySerializer(base.ApplicationQuerySerializer):
 
     task = base.TaskIdField()
     rollout = serializers.UUIDField(
-        required=False, help_text="The commands that this rollout has issued."
+        required=False, help_text="The commands that this rollout or redrive has issued."
     )
 
 
@@ -70,6 +71,14 @@ class RolloutSerializer(serializers.Serializer[Any]):
     tasks_per_minute = serializers.IntegerField()
 
 
+class RedriveSerializer(serializers.Serializer[Any]):
+    """The dead letters of a redrive."""
+
+    records = serializers.IntegerField(help_text="How many were chosen.")
+    waves = serializers.BooleanField()
+    patch = serializers.CharField(allow_null=True, help_text="The JSON Patch of each record.")
+
+
 class CommandSerializer(serializers.Serializer[Any]):
     """A command and its result."""
 
@@ -87,7 +96,7 @@ class CommandSerializer(serializers.Serializer[Any]):
         allow_null=True, help_text="RESUME_AT: the position at which the task resumes."
     )
     pipeline = serializers.CharField(
-        allow_null=True, help_text="SET_POLICY, RESTART_PIPELINE: the pipeline."
+        allow_null=True, help_text="SET_POLICY, RESTART_PIPELINE, redrives: the pipeline."
     )
     stage = serializers.CharField(allow_null=True, help_text="SET_POLICY: the stage.")
     answer = serializers.CharField(
@@ -99,7 +108,8 @@ class CommandSerializer(serializers.Serializer[Any]):
         help_text="PAUSE_TASK: when the server resumes the task; null: a person does.",
     )
     rollout = serializers.SerializerMethodField()
-    part_of = serializers.SerializerMethodField(help_text="The rollout that issued it.")
+    redrive = serializers.SerializerMethodField()
+    part_of = serializers.SerializerMethodField(help_text="The rollout or redrive that issued it.")
     force = serializers.SerializerMethodField(
         help_text="A shutdown: whether Spark jobs in progress are cancelled."
     )
@@ -115,6 +125,11 @@ class CommandSerializer(serializers.Serializer[Any]):
     def get_rollout(self, command: CommandState) -> Any:
         """Return the tasks of a rollout, and how its commands are issued; None for others."""
         return None if command.rollout is UNSET else RolloutSerializer(command.rollout).data
+
+    @extend_schema_field(RedriveSerializer(allow_null=True))
+    def get_redrive(self, command: CommandState) -> Any:
+        """Return the dead letters of a REDRIVE; None for others."""
+        return None if command.redrive is UNSET else RedriveSerializer(command.redrive).data
 
     @extend_schema_field(serializers.UUIDField(allow_null=True))
     def get_part_of(self, command: CommandState) -> str | None:
@@ -172,10 +187,25 @@ class ProgressSerializer(serializers.Serializer[Any]):
     )
 
 
+class RedriveProgressSerializer(serializers.Serializer[Any]):
+    """What a redrive has achieved so far, in dead letters."""
+
+    issued = serializers.IntegerField(help_text="Those that commands were issued for.")
+    open = serializers.IntegerField(help_text="Of these, those of the command without an answer.")
+    redriven = serializers.IntegerField(help_text="Those that the pipeline processes or holds.")
+    processed = serializers.IntegerField()
+    failed_again = serializers.IntegerField()
+    discarded = serializers.IntegerField()
+    not_taken = serializers.IntegerField(
+        help_text="Those that were not found, do not fit, or were taken by another redrive."
+    )
+
+
 class OneCommandSerializer(ListedCommandSerializer):
     """A command, its result, and its verdict or progress."""
 
     progress = serializers.SerializerMethodField()
+    redrive_progress = serializers.SerializerMethodField()
 
     @extend_schema_field(ProgressSerializer(allow_null=True))
     def get_progress(self, command: CommandState) -> Any:
@@ -183,12 +213,19 @@ class OneCommandSerializer(ListedCommandSerializer):
         progress = queries.progress(command)
         return None if progress is None else ProgressSerializer(progress).data
 
+    @extend_schema_field(RedriveProgressSerializer(allow_null=True))
+    def get_redrive_progress(self, command: CommandState) -> Any:
+        """Return the progress of a redrive; None for other commands."""
+        progress = queries.redrive_progress(command)
+        return None if progress is None else RedriveProgressSerializer(progress).data
+
 
 class NewCommandSerializer(serializers.Serializer[Any]):
     """The fields of a new command: `task` for a command to a task, else `application`."""
 
     id = serializers.UUIDField(required=False, help_text=base.AN_ID)
-    kind = base.ListedChoiceField(base.choices(CommandKind))
+    # A redrive needs dead letters: see `redrives`.
+    kind = base.ListedChoiceField([each.value for each in CommandKind if each not in REDRIVES])
     application = serializers.CharField(required=False)
     task = serializers.CharField(required=False, help_text="The id of the task.")
     position = serializers.IntegerField(

@@ -19,6 +19,7 @@ from arrester.dashboard.rest import (
     feed,
     notes,
     quarantine,
+    redrives,
     server,
     tasks,
     tokens,
@@ -87,6 +88,7 @@ urlpatterns = [
         name="api-dead-letter-totals",
     ),
     path("dead-letters/discard", dead_letters.DiscardView.as_view(), name="api-discard"),
+    path("dead-letters/redrive", redrives.RedriveView.as_view(), name="api-redrive"),
     path(
         "dead-letters/<str:application>/<str:id>",
         dead_letters.OneDeadLetterView.as_view(),

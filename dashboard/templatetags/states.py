@@ -112,6 +112,8 @@ KIND_WORDS = {
     "RESUME_TASKS": "Resume tasks",
     "SKIP_RECORDS": "Skip records and resume tasks",
     "RESTART_TASKS": "Restart tasks",
+    "REDRIVE": "Redrive dead letters",
+    "REDRIVE_RECORDS": "Redrive records",
     "SET_POLICY": "Set policy",
     "RESTART_PIPELINE": "Restart pipeline",
     "SHUT_DOWN_APPLICATION": "Shut down application",

@@ -157,6 +157,11 @@ def requested(command: CommandIssued) -> str:
     kind = command.kind.replace("_", " ").lower()
     if command.kind is CommandKind.RESTART_PIPELINE:
         return f"{kind} {command.pipeline}"
+    if command.redrive is not None:
+        changed = " with a patch" if command.redrive.patch else ""
+        return f"{kind} {command.redrive.records:,} dead letters of {command.pipeline}{changed}"
+    if command.slice is not None:
+        return f"{kind}: {command.slice.count:,} of {command.pipeline}"
     if command.until is not None:
         return f"{kind} until {command.until:%Y-%m-%d %H:%M:%S} UTC"
     return f"{kind} by force" if command.force else kind

@@ -12,8 +12,9 @@ from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.runtime.thread_protocol import (
     Outbox,
     PolicyCommand,
+    RedriveCommand,
     Redriven,
-    TaskCommand,
+    ThreadCommand,
     ThreadDeath,
 )
 from arrester.controlplane.domain.events import (
@@ -58,6 +59,7 @@ class FakeThread:
     instance: UUID = INSTANCE
     paused: set[str | None] = field(default_factory=lambda: {"JFK"})
     journal: dict[UUID, CommandAnswer] = field(default_factory=dict)
+    redrives: list[RedriveCommand] = field(default_factory=list)
     resumes: list[tuple[str | None, ResumeHow | None, int | None]] = field(default_factory=list)
     #: The exception of `apply`, if any.
     broken: Exception | None = None
@@ -123,9 +125,12 @@ class FakeThread:
     def tasks(self) -> list[TaskState]:
         return self.states
 
-    def apply(self, command: TaskCommand | PolicyCommand) -> CommandAnswer:
+    def apply(self, command: ThreadCommand) -> CommandAnswer:
         if isinstance(command, PolicyCommand):
             return self._set_policy(command)
+        if isinstance(command, RedriveCommand):
+            self.redrives.append(command)
+            return self._answered(command.command, applied("redriven"))
         self.applying.set()
         assert self.may_apply.wait(PATIENCE_SECONDS)
         if self.broken is not None:

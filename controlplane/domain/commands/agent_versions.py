@@ -7,9 +7,15 @@ from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.state.states import InstanceState
 from arrester.controlplane.domain.state.stream_state import StreamState
-from arrester.controlplane.domain.wire.command_codec import REPORTED_AS, VERSION
+from arrester.controlplane.domain.wire.command_codec import REPORTED_AS
 
-_SINCE_2 = (CommandKind.RESTART_PIPELINE, CommandKind.SHUT_DOWN_INSTANCE)
+#: The version that brought a kind of command, if it is not 1.
+_SINCE = {
+    CommandKind.RESTART_PIPELINE: 2,
+    CommandKind.SHUT_DOWN_INSTANCE: 2,
+    CommandKind.REDRIVE_RECORDS: 3,
+}
+_FORCE_SINCE = 2
 
 
 def unknown_command(requested: CommandRequest, state: StreamState) -> str | None:
@@ -17,11 +23,10 @@ def unknown_command(requested: CommandRequest, state: StreamState) -> str | None
 
     An instance that has not reported its versions may know it.
     """
-    if requested.kind not in _SINCE_2 and not requested.force:
-        return None
+    since = max(_SINCE.get(requested.kind, 1), _FORCE_SINCE if requested.force else 1)
     for id in recipients(requested, state):
         instance = state.instances.get(id)
-        if instance is not None and _is_older(instance):
+        if instance is not None and _is_older(instance, since):
             what = f"a forced {requested.kind}" if requested.force else requested.kind
             return (
                 f"the agent of instance {instance.host}, pid {instance.pid}, is too old: it does"
@@ -30,6 +35,6 @@ def unknown_command(requested: CommandRequest, state: StreamState) -> str | None
     return None
 
 
-def _is_older(instance: InstanceState) -> bool:
+def _is_older(instance: InstanceState, since: int) -> bool:
     reported = instance.versions.get(REPORTED_AS, "1")
-    return bool(instance.versions) and reported.isdecimal() and int(reported) < VERSION
+    return bool(instance.versions) and reported.isdecimal() and int(reported) < since

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from arrester.controlplane.domain.commands.recipients import open_commands, recipients
 from arrester.controlplane.domain.commands.refusals import refusal
 from arrester.controlplane.domain.commands.request import SHUTDOWNS, CommandRequest, check
-from arrester.controlplane.domain.commands.rollout import ROLLOUT_EXPIRY, TASK_KINDS
+from arrester.controlplane.domain.commands.rollout import BY_SERVER, ROLLOUT_EXPIRY
 from arrester.controlplane.domain.events import (
     ApplicationLatched,
     ApplicationOpened,
@@ -39,7 +39,7 @@ def decide(
     Raises InvalidValue for an invalid request: without a task, or without a required reason.
     """
     check(requested, now=now)
-    expires_at = now + (ROLLOUT_EXPIRY if requested.kind in TASK_KINDS else expiry)
+    expires_at = now + (ROLLOUT_EXPIRY if requested.kind in BY_SERVER else expiry)
     issued = _issued(requested, state, now=now, expires_at=expires_at)
     forbidden = refusal(requested, state)
     if forbidden is not None:
@@ -56,6 +56,8 @@ def decide(
             | CommandKind.RESTART_TASKS
             | CommandKind.SET_POLICY
             | CommandKind.RESTART_PIPELINE
+            | CommandKind.REDRIVE
+            | CommandKind.REDRIVE_RECORDS
         ):
             return [issued]
         case CommandKind.DISMISS_TASK:
@@ -79,13 +81,14 @@ def _issued(
     requested: CommandRequest, state: StreamState, *, now: datetime, expires_at: datetime
 ) -> CommandIssued:
     task = None if requested.task is None else state.tasks.get(requested.task.digest)
+    place = requested.task or requested
     return CommandIssued(
         command=requested.command,
         kind=requested.kind,
         actor=requested.actor,
         reason=requested.reason,
-        pipeline=requested.pipeline if requested.task is None else requested.task.pipeline,
-        checkpoint=None if requested.task is None else requested.task.checkpoint,
+        pipeline=place.pipeline,
+        checkpoint=place.checkpoint,
         task=None if requested.task is None else requested.task.key,
         position=None if task is None else task.position,
         target=requested.target,
@@ -93,6 +96,8 @@ def _issued(
         answer=requested.answer,
         until=requested.paused_until(now),
         rollout=requested.rollout,
+        redrive=requested.redrive,
+        slice=requested.slice,
         part_of=requested.part_of,
         force=requested.force,
         instances=tuple(sorted(recipients(requested, state), key=str)),

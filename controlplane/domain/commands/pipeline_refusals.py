@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from arrester.controlplane.domain.commands.recipients import open_commands, restartable, runs
+from msgspec.structs import replace
+
+from arrester.controlplane.domain.commands.agent_versions import unknown_command
+from arrester.controlplane.domain.commands.recipients import (
+    open_commands,
+    recipients,
+    restartable,
+    runs,
+)
 from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.state.policy_overrides import policy_refusal
@@ -33,4 +41,23 @@ def restart_pipeline_refusal(requested: CommandRequest, state: StreamState) -> s
         return f"{name} has no pipeline {pipeline}"
     if not restartable(state, pipeline):
         return f"no live instance has a thread of {pipeline}; start its driver"
+    return None
+
+
+def redrive_refusal(requested: CommandRequest, state: StreamState) -> str | None:
+    """Return why dead letters of a pipeline may not be redriven, or None."""
+    pipeline, name = requested.pipeline or "", state.application.name
+    if state.application.status is ApplicationStatus.LATCHED:
+        return f"{name} is LATCHED; start the application first"
+    for command in open_commands(state):
+        if (command.kind, command.pipeline) == (requested.kind, pipeline):
+            return f"{command.kind} by {command.actor} is already in progress for {pipeline}"
+    runs_there = replace(requested, kind=CommandKind.REDRIVE_RECORDS)
+    if not recipients(runs_there, state):
+        return f"no live instance runs {pipeline} on the checkpoint of these dead letters"
+    older = unknown_command(runs_there, state)
+    if older is not None:
+        return older
+    if requested.redrive is not None and not requested.redrive.records:
+        return "none of these dead letters waits"
     return None

@@ -28,12 +28,17 @@ def recipients(requested: CommandRequest, state: StreamState) -> list[UUID]:
     if requested.kind is CommandKind.RESTART_PIPELINE:
         threads = restartable(state, requested.pipeline)
         return sorted({each.instance for each in threads if each.instance})
-    if requested.task is None:
+    if requested.kind is CommandKind.REDRIVE:
         return []
-    thread = state.threads.get((requested.task.pipeline, requested.task.checkpoint))
-    if thread is None or thread.status is ThreadStatus.DEAD:
-        return []
-    return [id for id in alive if id == thread.instance]
+    place = requested.task or requested
+    thread = run_at(state, place.pipeline, place.checkpoint)
+    return [id for id in alive if thread is not None and id == thread.instance]
+
+
+def run_at(state: StreamState, pipeline: str | None, checkpoint: str | None) -> ThreadState | None:
+    """Return the run on a checkpoint; None if it has ended, or there was none."""
+    thread = state.threads.get((pipeline or "", checkpoint or ""))
+    return None if thread is None or thread.status is ThreadStatus.DEAD else thread
 
 
 def runs(state: StreamState, pipeline: str | None) -> list[ThreadState]:

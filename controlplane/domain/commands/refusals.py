@@ -8,11 +8,12 @@ from msgspec import UNSET
 
 from arrester.controlplane.domain.commands.agent_versions import unknown_command
 from arrester.controlplane.domain.commands.pipeline_refusals import (
+    redrive_refusal,
     restart_pipeline_refusal,
     set_policy_refusal,
 )
 from arrester.controlplane.domain.commands.recipients import open_commands, recipients
-from arrester.controlplane.domain.commands.request import CommandRequest
+from arrester.controlplane.domain.commands.request import REDRIVES, CommandRequest
 from arrester.controlplane.domain.commands.shutdown_refusals import (
     application_in_progress,
     application_refusal,
@@ -58,6 +59,8 @@ def _refusal_of_kind(requested: CommandRequest, state: StreamState) -> str | Non
         return set_policy_refusal(requested, state)
     if requested.kind is CommandKind.RESTART_PIPELINE:
         return restart_pipeline_refusal(requested, state)
+    if requested.kind in REDRIVES:
+        return redrive_refusal(requested, state)
     if requested.rollout is not None:
         return _rollout_refusal(requested.rollout, state)
     if not _is_latched(state):

@@ -9,7 +9,13 @@ import msgspec
 
 from arrester.controlplane.domain.commands.rollout import TASK_KINDS, check_rollout
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import CommandKind, Rollout, StageAnswer
+from arrester.controlplane.domain.events import (
+    CommandKind,
+    Redrive,
+    RedriveSlice,
+    Rollout,
+    StageAnswer,
+)
 from arrester.controlplane.domain.identity.names import TaskId
 
 TASK_COMMANDS = (
@@ -30,7 +36,11 @@ NEEDS_REASON = (
     CommandKind.RESTART_PIPELINE,
     CommandKind.SHUT_DOWN_APPLICATION,
     CommandKind.SHUT_DOWN_INSTANCE,
+    CommandKind.REDRIVE,
 )
+#: The commands that process dead letters once more.
+REDRIVES = (CommandKind.REDRIVE, CommandKind.REDRIVE_RECORDS)
+_OF_PIPELINES = (CommandKind.SET_POLICY, CommandKind.RESTART_PIPELINE, *REDRIVES)
 #: The commands that end instances.
 SHUTDOWNS = (CommandKind.SHUT_DOWN_APPLICATION, CommandKind.SHUT_DOWN_INSTANCE)
 #: The limit for a name and a reason, in characters.
@@ -49,8 +59,10 @@ class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
     task: TaskId | None = None
     #: For RESUME_AT: the position at which the task continues; held records before it are skipped.
     target: int | None = None
-    #: For SET_POLICY and RESTART_PIPELINE.
+    #: For SET_POLICY, RESTART_PIPELINE and redrives.
     pipeline: str | None = None
+    #: For redrives.
+    checkpoint: str | None = None
     #: For SET_POLICY: the stage and its answer; None restores the author's policy.
     stage: str | None = None
     answer: StageAnswer | None = None
@@ -59,7 +71,10 @@ class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
     duration: timedelta | None = None
     #: For a rollout.
     rollout: Rollout | None = None
-    #: The rollout that issues it.
+    #: For REDRIVE and REDRIVE_RECORDS.
+    redrive: Redrive | None = None
+    slice: RedriveSlice | None = None
+    #: The rollout or redrive that issues it.
     part_of: UUID | None = None
     #: For SHUT_DOWN_INSTANCE.
     instance: UUID | None = None
@@ -77,12 +92,18 @@ def check(requested: CommandRequest, *, now: datetime) -> None:
         raise InvalidValue("task", None, "the task that the command is for")
     if requested.kind is CommandKind.RESUME_AT and not is_position(requested.target):
         raise InvalidValue("target", requested.target, "the position at which the task continues")
-    if requested.kind in (CommandKind.SET_POLICY, CommandKind.RESTART_PIPELINE):
+    if requested.kind in _OF_PIPELINES:
         _check_name("pipeline", requested.pipeline, requested.kind)
     if requested.kind is CommandKind.SET_POLICY:
         _check_name("stage", requested.stage, requested.kind)
     if requested.kind in TASK_KINDS:
         _check_rollout(requested.rollout)
+    if requested.kind in REDRIVES:
+        _check_name("checkpoint", requested.checkpoint, requested.kind)
+    if requested.kind is CommandKind.REDRIVE and requested.redrive is None:
+        raise InvalidValue("redrive", None, f"the dead letters of {requested.kind}")
+    if requested.kind is CommandKind.REDRIVE_RECORDS and requested.slice is None:
+        raise InvalidValue("slice", None, f"the dead letters of {requested.kind}")
     if requested.kind is CommandKind.SHUT_DOWN_INSTANCE and requested.instance is None:
         raise InvalidValue("instance", None, f"the instance of {requested.kind}")
     if requested.force and requested.kind not in SHUTDOWNS:

@@ -16,7 +16,9 @@ TASK_KINDS = {
     CommandKind.SKIP_RECORDS: CommandKind.SKIP_RECORD,
     CommandKind.RESTART_TASKS: CommandKind.RESTART_TASK,
 }
-#: A rollout that has not ended by then expires.
+#: The commands that the server carries out by further commands.
+BY_SERVER = (*TASK_KINDS, CommandKind.REDRIVE)
+#: One that has not ended by then expires.
 ROLLOUT_EXPIRY = timedelta(hours=24)
 #: The part of the tasks in the second wave; the first has one task.
 SECOND_WAVE = 0.1
@@ -49,9 +51,9 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Issue(msgspec.Struct, frozen=True):
-    """Issue the commands of the next tasks, at most `tasks`."""
+    """Issue the commands for the next tasks or dead letters, at most `number`."""
 
-    tasks: int
+    number: int
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -59,13 +61,13 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """The rollout is APPLIED."""
+    """The rollout or redrive is APPLIED."""
 
     detail: str
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """The rollout is CANCELLED: no further command is issued."""
+    """The rollout or redrive is CANCELLED: no further command is issued."""
 
     reason: str
 
@@ -81,12 +83,12 @@ def check_rollout(rollout: Rollout) -> None:
             raise InvalidValue(name, value, f"a whole number from {least:,} to {most:,}")
 
 
-def wave_ends(rollout: Rollout) -> list[int]:
-    """Return the number of issued commands at the end of each wave."""
-    if not rollout.waves:
-        return [rollout.tasks]
-    second = 1 + math.ceil(SECOND_WAVE * rollout.tasks)
-    return sorted({min(end, rollout.tasks) for end in (1, second, rollout.tasks)})
+def wave_ends(total: int, *, waves: bool) -> list[int]:
+    """Return how many of all are in progress or done at the end of each wave."""
+    if not waves:
+        return [total]
+    second = 1 + math.ceil(SECOND_WAVE * total)
+    return sorted({min(end, total) for end in (1, second, total)})
 
 
 def next_step(rollout: Rollout, progress: Progress, now: datetime) -> Issue | Wait | Finish | Stop:
@@ -96,7 +98,7 @@ def next_step(rollout: Rollout, progress: Progress, now: datetime) -> Issue | Wa
     if progress.not_applied > progress.applied:
         missing = f"{progress.not_applied:,} of {_tasks(progress.issued)}"
         return Stop(f"{missing} did not apply the command")
-    ends = wave_ends(rollout)
+    ends = wave_ends(rollout.tasks, waves=rollout.waves)
     between_waves = progress.issued in ends or not progress.waiting
     if progress.issued and between_waves and not _is_observed(rollout, progress, now):
         return Wait()

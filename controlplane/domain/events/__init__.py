@@ -16,6 +16,7 @@ from arrester.controlplane.domain.events.applications import (
     ApplicationShutdownRequested,
 )
 from arrester.controlplane.domain.events.commands import (
+    ChosenDeadLetters,
     CommandApplied,
     CommandCancelled,
     CommandDelivered,
@@ -24,6 +25,8 @@ from arrester.controlplane.domain.events.commands import (
     CommandIssued,
     CommandKind,
     CommandRefused,
+    Redrive,
+    RedriveSlice,
     Rollout,
 )
 from arrester.controlplane.domain.events.groups import (
@@ -98,19 +101,19 @@ from arrester.controlplane.domain.events.threads import (
 
 __all__ = [
     "EVENT_TYPES", "FAILED", "ApplicationEvent", "ApplicationLatched", "ApplicationOpened",
-    "ApplicationShutdownRequested", "Body", "BodyErased", "CommandApplied", "CommandCancelled",
-    "CommandDelivered", "CommandEvent", "CommandExpired", "CommandIssued", "CommandKind",
-    "CommandRefused", "Count", "Data", "DeadLetterColumns", "DeadLetterIds", "DeadLettersDiscarded",
-    "DeadLettersFailed", "ErrorGroupMuted", "ErrorGroupReopened", "ErrorGroupResolved",
-    "ErrorGroupUnmuted", "Event", "EventData", "Failure", "FailuresCounted", "GroupEvent",
-    "InstanceEvent", "InstanceFound", "InstanceLost", "InstanceStarted", "InstanceStopped",
-    "InstanceStopping", "LogEvent", "Moment", "NoteAdded", "OutageFound", "PipelineDescribed",
-    "PolicyChanged", "Position", "QuarantineDismissed", "QuarantineRequeued", "RecordEvent",
-    "RecordFailed", "RecordsDeadLettered", "RecordsHeld", "RecordsRedriven", "Response",
-    "ResumeHow", "RetriesCounted", "Rollout", "Run", "StageAnswer", "StageCommanded",
-    "StageDescribed", "StateReported", "StoredEvent", "TaskDied", "TaskDismissed", "TaskEvent",
-    "TaskMove", "TaskPaused", "TaskReported", "TaskRestarted", "TaskResumed", "ThreadDied",
-    "ThreadEvent", "ThreadReplaced", "ThreadStarted",
+    "ApplicationShutdownRequested", "Body", "BodyErased", "ChosenDeadLetters", "CommandApplied",
+    "CommandCancelled", "CommandDelivered", "CommandEvent", "CommandExpired", "CommandIssued",
+    "CommandKind", "CommandRefused", "Count", "Data", "DeadLetterColumns", "DeadLetterIds",
+    "DeadLettersDiscarded", "DeadLettersFailed", "ErrorGroupMuted", "ErrorGroupReopened",
+    "ErrorGroupResolved", "ErrorGroupUnmuted", "Event", "EventData", "Failure", "FailuresCounted",
+    "GroupEvent", "InstanceEvent", "InstanceFound", "InstanceLost", "InstanceStarted",
+    "InstanceStopped", "InstanceStopping", "LogEvent", "Moment", "NoteAdded", "OutageFound",
+    "PipelineDescribed", "PolicyChanged", "Position", "QuarantineDismissed", "QuarantineRequeued",
+    "RecordEvent", "RecordFailed", "RecordsDeadLettered", "RecordsHeld", "RecordsRedriven",
+    "Redrive", "RedriveSlice", "Response", "ResumeHow", "RetriesCounted", "Rollout", "Run",
+    "StageAnswer", "StageCommanded", "StageDescribed", "StateReported", "StoredEvent", "TaskDied",
+    "TaskDismissed", "TaskEvent", "TaskMove", "TaskPaused", "TaskReported", "TaskRestarted",
+    "TaskResumed", "ThreadDied", "ThreadEvent", "ThreadReplaced", "ThreadStarted",
 ]  # fmt: skip
 
 

@@ -24,6 +24,9 @@ class CommandKind(StrEnum):
     RESUME_TASKS = "RESUME_TASKS"
     SKIP_RECORDS = "SKIP_RECORDS"
     RESTART_TASKS = "RESTART_TASKS"
+    #: The server issues REDRIVE_RECORDS for some of its dead letters after the other.
+    REDRIVE = "REDRIVE"
+    REDRIVE_RECORDS = "REDRIVE_RECORDS"
     SHUT_DOWN_APPLICATION = "SHUT_DOWN_APPLICATION"
     SHUT_DOWN_INSTANCE = "SHUT_DOWN_INSTANCE"
     START_APPLICATION = "START_APPLICATION"
@@ -44,6 +47,36 @@ class Rollout(Data, frozen=True, kw_only=True):
     tasks_per_minute: Count = 600
 
 
+class Redrive(Data, frozen=True, kw_only=True):
+    """The dead letters of a redrive, and how they are processed once more."""
+
+    #: The number of dead letters that were chosen; those of a redrive keep their order.
+    records: Count
+    #: One record, 10 % of them and the rest, each wave after the one before; else all at once.
+    waves: bool = True
+    #: The JSON Patch that changes each record; None: unchanged.
+    patch: str | None = None
+
+
+class RedriveSlice(Data, frozen=True, kw_only=True):
+    """The dead letters of a redrive that one command is for."""
+
+    #: The number of the first one, from 0.
+    first: Count
+    count: Count
+
+
+class ChosenDeadLetters(Data, frozen=True, kw_only=True):
+    """Dead letters, as an agent finds them at their destination."""
+
+    #: 16 bytes each.
+    ids: bytes
+    #: They were decided in this time.
+    since: Moment
+    until: Moment
+    patch: str | None = None
+
+
 class CommandIssued(Data, frozen=True, kw_only=True, tag=True):
     """A command was requested by a person, or in their name over the API."""
 
@@ -51,8 +84,8 @@ class CommandIssued(Data, frozen=True, kw_only=True, tag=True):
     kind: CommandKind
     actor: str
     reason: str | None = None
-    #: For a task command, and for SET_POLICY and RESTART_PIPELINE, which apply on every checkpoint
-    #: of the pipeline.
+    #: For a task command and a redrive, and for SET_POLICY and RESTART_PIPELINE, which apply on
+    #: every checkpoint of the pipeline.
     pipeline: str | None = None
     checkpoint: str | None = None
     task: str | None = None
@@ -70,7 +103,12 @@ class CommandIssued(Data, frozen=True, kw_only=True, tag=True):
     error: bool = False
     #: For a rollout.
     rollout: Rollout | None = None
-    #: The rollout that issued it.
+    #: For a REDRIVE, and for each REDRIVE_RECORDS that it issues.
+    redrive: Redrive | None = None
+    slice: RedriveSlice | None = None
+    #: Of a REDRIVE_RECORDS, only as the agent receives it.
+    dead_letters: ChosenDeadLetters | None = None
+    #: The rollout or redrive that issued it.
     part_of: UUID | None = None
     #: For a shutdown: Spark jobs in progress are cancelled.
     force: bool = False

@@ -27,7 +27,8 @@ from arrester.controlplane.domain.state.states import (
 
 def issued(application: str, event: CommandIssued, at: At) -> CommandState:
     """Return the state that a command begins with."""
-    about_task = event.pipeline is not None and event.checkpoint is not None
+    of_redrive = event.redrive is not None or event.slice is not None
+    about_task = event.pipeline is not None and event.checkpoint is not None and not of_redrive
     return CommandState(
         sequence=at.sequence,
         id=event.command,
@@ -56,6 +57,9 @@ def issued(application: str, event: CommandIssued, at: At) -> CommandState:
         deliveries=tuple(Delivery(instance=instance) for instance in event.instances),
         rollout=msgspec.UNSET if event.rollout is None else event.rollout,
         part_of=msgspec.UNSET if event.part_of is None else event.part_of,
+        redrive=msgspec.UNSET if event.redrive is None else event.redrive,
+        slice=msgspec.UNSET if event.slice is None else event.slice,
+        checkpoint=(event.checkpoint or msgspec.UNSET) if of_redrive else msgspec.UNSET,
     )
 
 
@@ -94,8 +98,9 @@ def _at_instance(
     part = parts.get(instance, Delivery(instance=instance))
     parts[instance] = _delivery_after(part, status, reason, at)
     state = replace(state, deliveries=tuple(parts.values()))
-    if state.task is not None and any(map(_is_applied, state.deliveries)):
-        return _applied_to_its_task(state, at)
+    in_one_place = state.task is not None or state.slice is not msgspec.UNSET
+    if in_one_place and any(map(_is_applied, state.deliveries)):
+        return _applied_in_one_place(state, at)
     statuses = {part.status for part in state.deliveries}
     if all(status.final for status in statuses):
         worst = max(statuses, key=_WORST.index)
@@ -109,8 +114,8 @@ def _is_applied(part: Delivery) -> bool:
     return part.status is CommandStatus.APPLIED
 
 
-def _applied_to_its_task(state: CommandState, at: At) -> CommandState:
-    """Return APPLIED: a task is in one place, so one answer decides for all."""
+def _applied_in_one_place(state: CommandState, at: At) -> CommandState:
+    """Return APPLIED: a task, or a run, is in one place, so one answer decides for all."""
     if state.status is CommandStatus.APPLIED:
         return state
     applied = next(filter(_is_applied, state.deliveries))

@@ -12,6 +12,8 @@ from arrester.controlplane.domain.events import (
     CommandKind,
     Failure,
     PipelineDescribed,
+    Redrive,
+    RedriveSlice,
     Rollout,
     StageAnswer,
 )
@@ -286,8 +288,8 @@ class CommandState(State, frozen=True, kw_only=True):
     position: int | None = None
     #: For RESUME_AT: the position at which the task continues.
     target: int | None = None
-    #: For SET_POLICY and RESTART_PIPELINE: the pipeline; a stage of it, and the answer to its
-    #: failures.
+    #: For SET_POLICY, RESTART_PIPELINE and redrives: the pipeline; a stage of it, and the answer to
+    #: its failures.
     pipeline: str | None = None
     stage: str | None = None
     answer: StageAnswer | None = None
@@ -305,7 +307,11 @@ class CommandState(State, frozen=True, kw_only=True):
     #: Why it was refused, expired or cancelled; for an applied one, what was done.
     outcome: str | None = None
     deliveries: tuple[Delivery, ...] = ()
-    #: Of a rollout, and the rollout that issued a command. Unset, they are not stored.
+    #: Of a REDRIVE, and of a command that it issues: the checkpoint. Unset, they are not stored.
+    redrive: Redrive | msgspec.UnsetType = msgspec.UNSET
+    slice: RedriveSlice | msgspec.UnsetType = msgspec.UNSET
+    checkpoint: str | msgspec.UnsetType = msgspec.UNSET
+    #: Of a rollout, and the rollout or redrive that issued a command. Unset, they are not stored.
     rollout: Rollout | msgspec.UnsetType = msgspec.UNSET
     part_of: UUID | msgspec.UnsetType = msgspec.UNSET
 

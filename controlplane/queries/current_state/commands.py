@@ -9,6 +9,7 @@ from uuid import UUID
 from msgspec import UNSET
 
 from arrester.controlplane import store
+from arrester.controlplane.domain.commands.redrive import RedriveProgress
 from arrester.controlplane.domain.commands.rollout import TASK_KINDS, Progress
 from arrester.controlplane.domain.commands.verdict import NextStop, Verdict, has_verdict, verdict_of
 from arrester.controlplane.domain.errors import NotFound
@@ -23,6 +24,7 @@ from arrester.controlplane.domain.state.states import CommandState, TaskState
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.paging import Page, task_id
 from arrester.controlplane.views import rollout_progress, row_mapping
+from arrester.controlplane.views.redrive_progress import progress_of as progress_of_redrive
 
 
 def command(id: UUID) -> CommandState:
@@ -98,6 +100,11 @@ def progress(command: CommandState) -> Progress | None:
     if command.rollout is UNSET:
         return None
     return rollout_progress.progress_of(command, command.rollout)
+
+
+def redrive_progress(command: CommandState) -> RedriveProgress | None:
+    """Return what a redrive has achieved so far; None for other commands."""
+    return None if command.redrive is UNSET else progress_of_redrive(command)
 
 
 def rollout_tasks(application: str, *, fingerprint: str | None = None) -> dict[CommandKind, int]:

@@ -224,19 +224,6 @@ def count_dead_letters(wanted: DeadLetterFilter) -> int | None:
     return int(count)
 
 
-def redrive_totals(redrive: UUID) -> dict[DeadLetterStatus, int]:
-    """Return the number of the dead letters that a redrive took, by status.
-
-    One that was redriven once more later is not counted.
-    """
-    found = sql.rows(
-        "SELECT status, count(*) FROM dead_letter WHERE redrive = %s GROUP BY status", [redrive]
-    )
-    return dict.fromkeys(DeadLetterStatus, 0) | {
-        DeadLetterStatus(status): count for status, count in found
-    }
-
-
 def failure_of(one: DeadLetter) -> StoredEvent | None:
     """Return the newest failure of the record with its body, if it was reported in full.
 

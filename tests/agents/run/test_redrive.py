@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 from pyspark.sql import DataFrame
@@ -15,9 +18,12 @@ from arrester.agents import Agent
 from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.journal import Journal
-from arrester.agents.runtime.thread_protocol import Redriven, TaskCommand
+from arrester.agents.journal.ledger import CommandAnswer
+from arrester.agents.runtime.thread_protocol import RedriveCommand, Redriven, TaskCommand
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
+    CommandApplied,
+    CommandRefused,
     RecordFailed,
     RecordsDeadLettered,
     RecordsRedriven,
@@ -68,6 +74,84 @@ def redrive(thread: Any, frame: DataFrame) -> Redriven:
 
 def mended(frame: DataFrame) -> DataFrame:
     return frame.withColumn("row", F.regexp_replace("row", '"bad"', '"good"'))
+
+
+REDRIVE = UUID(int=9)
+
+
+def command(bench: Bench, ids: Sequence[str] | None = None, *, patch: Any = None) -> RedriveCommand:
+    """Return a command of the server for some dead letters, or for all."""
+    known = bench.dead_letters()
+    times = [each["at"].astimezone() for each in known]
+    return RedriveCommand(
+        ids=sorted({each["id"] for each in known}) if ids is None else ids,
+        since=min(times),
+        until=max(times),
+        patch=None if patch is None else json.dumps(patch),
+        redrive=REDRIVE,
+        command=uuid4(),
+        actor="ana",
+        reason="mended",
+    )
+
+
+def mend(*tests: Any) -> list[Any]:
+    return [*tests, {"op": "replace", "path": "/value", "value": "good"}]
+
+
+def test_a_command_redrives_dead_letters_from_their_destination(
+    bench: Bench, repaired: Path
+) -> None:
+    thread = skipped(bench, repaired)
+    unknown = "0" * 32
+    ids = [*sorted({each["id"] for each in bench.dead_letters()}), unknown]
+    wanted = command(bench, ids, patch=mend({"op": "test", "path": "/position", "value": 1}))
+
+    answer: CommandAnswer = thread.apply(wanted)
+
+    assert answer.applied
+    assert answer.reason.startswith("1 of 4 are processed once more; 2 do not fit, such as ")
+    assert answer.reason.endswith("; 1 were not found at their destination")
+    wait_until(lambda: bench.positions("a") == [0, 3, 1], what="the redriven record")
+    assert thread.apply(wanted) == answer
+
+    answer = thread.apply(command(bench, patch=mend()))
+
+    assert answer.reason == "2 of 3 are processed once more; 1 were taken by an earlier redrive"
+    wait_until(lambda: len(bench.written()) == 5, what="all records")
+    assert bench.positions("a") == [0, 3, 1, 2]
+    refused = thread.apply(command(bench))
+    assert (refused.applied, refused.reason) == (
+        False,
+        "0 of 3 are processed once more; 3 were taken by an earlier redrive",
+    )
+    bench.stop()
+    assert [each.redrive for each in bench.outbox.of(RecordsRedriven)] == [REDRIVE] * 3
+    assert len(bench.outbox.of(CommandApplied)) == 2
+    assert len(bench.outbox.of(CommandRefused)) == 1
+
+
+def test_a_command_that_cannot_be_carried_out_is_refused(bench: Bench, repaired: Path) -> None:
+    thread = skipped(bench, repaired)
+    folder = bench.folder / "dlq"
+    wanted = command(bench)
+    hidden = folder.rename(bench.folder / "moved")
+
+    gone = thread.apply(wanted)
+    none = thread.apply(replace(wanted, ids=[], command=uuid4()))
+
+    assert gone.reason == "0 of 3 are processed once more; 3 were not found at their destination"
+    assert "those of a redrive in progress" in none.reason
+    hidden.rename(folder)
+    for file in folder.glob("day=*/*/part-*"):
+        file.write_bytes(b"damaged")
+    damaged = thread.apply(replace(wanted, command=uuid4()))
+    assert not damaged.applied
+    assert "3 were not found at their destination; " in damaged.reason
+    assert "cannot be read: " in damaged.reason
+    assert thread.is_running
+    bench.stop()
+    assert len(bench.outbox.of(CommandRefused)) == 3
 
 
 def test_mended_dead_letters_are_processed_once_in_order(bench: Bench, repaired: Path) -> None:

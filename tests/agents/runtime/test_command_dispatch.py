@@ -13,13 +13,14 @@ from arrester.agents.journal.journal import Superseded
 from arrester.agents.runtime import command_dispatch
 from arrester.agents.runtime.instance import Ending
 from arrester.agents.runtime.runtime import Runtime
-from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
+from arrester.agents.runtime.thread_protocol import Outbox, RedriveCommand, ThreadDeath
 from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.agents.transport import command_poller
 from arrester.agents.transport.redis_client import RedisClient
 from arrester.controlplane import signing
 from arrester.controlplane.domain.errors import StartRefused
 from arrester.controlplane.domain.events import (
+    ChosenDeadLetters,
     CommandApplied,
     CommandDelivered,
     CommandIssued,
@@ -28,6 +29,7 @@ from arrester.controlplane.domain.events import (
     EventData,
     InstanceStopped,
     PolicyChanged,
+    RedriveSlice,
     ResumeHow,
 )
 from arrester.controlplane.domain.identity import redis_keys
@@ -233,6 +235,44 @@ def test_a_pause_and_a_position_reach_their_task(runtime: Runtime, operator: Ope
     assert isinstance(operator.answered(again)[1], CommandRefused)
     operator.answered(operator.requested(CommandKind.RESUME_AT, target=9))
     assert thread.resumes == [("EWR", None, 7), ("EWR", None, 7), ("JFK", ResumeHow.AT, 9)]
+
+
+def test_a_redrive_reaches_its_run_with_its_dead_letters(
+    runtime: Runtime, operator: Operator
+) -> None:
+    thread = begin(runtime)
+    at = datetime.now(UTC)
+    ids = [uuid4(), uuid4()]
+    issued = CommandIssued(
+        command=uuid4(),
+        kind=CommandKind.REDRIVE_RECORDS,
+        actor="ana",
+        reason="mended",
+        pipeline="delays",
+        checkpoint="c1",
+        slice=RedriveSlice(first=0, count=2),
+        dead_letters=ChosenDeadLetters(
+            ids=b"".join(id.bytes for id in ids), since=at, until=at, patch="[]"
+        ),
+        part_of=uuid4(),
+        instances=(runtime.id,),
+        expires_at=at + timedelta(minutes=5),
+    )
+    operator.relay(issued)
+    operator.relay(issued)
+    assert isinstance(operator.answered(issued)[1], CommandApplied)
+    assert thread.redrives == [
+        RedriveCommand(
+            ids=[id.hex for id in ids],
+            since=at,
+            until=at,
+            patch="[]",
+            redrive=issued.part_of,
+            command=issued.command,
+            actor="ana",
+            reason="mended",
+        )
+    ]
 
 
 def test_a_shutdown_requested_by_a_failure_ends_in_error(

@@ -172,12 +172,12 @@ def test_the_redrive_that_took_a_dead_letter_last_has_it(redis: Redis) -> None:
     )
     send(redis, held(0), dead_lettered([5, 8], minute=1), redriven([5], redrive=second))
     none = dict.fromkeys(models.DeadLetterStatus, 0)
-    assert queries.redrive_totals(first) == none | {PROCESSED: 1, FAILED_AGAIN: 1}
-    assert queries.redrive_totals(second) == none | {REDRIVEN: 1}
+    assert queries.redrive_totals(APPLICATION, first) == none | {PROCESSED: 1, FAILED_AGAIN: 1}
+    assert queries.redrive_totals(APPLICATION, second) == none | {REDRIVEN: 1}
     assert models.DeadLetter.objects.get(position=5).redrives == 2
     # The driver has redriven it once more.
     send(redis, redriven([5]))
-    assert queries.redrive_totals(second) == none
+    assert queries.redrive_totals(APPLICATION, second) == none
     assert rebuild("--verify") == "flights: 0 rows differ\n"
 
 

@@ -25,7 +25,7 @@ from tests.dashboard.story import TYPO, Story, failure
 NO_PAGES = {
     "api-audit-export", "api-reveal", "reveal", "reveal-dialog",
     "acknowledge-alert", "add-agent", "add-channel", "api-acknowledge-alert", "api-agent",
-    "api-discard", "discard",
+    "api-discard", "api-redrive", "discard",
     "delete-channel", "delete-rule", "remove-agent",
     "save-rule", "send-alert-again", "set-limits", "test-channel",
     "act-on-group", "act-on-groups", "api-act-on-group", "api-act-on-groups",

@@ -564,6 +564,39 @@ def test_dead_letters_are_discarded_by_a_filter_or_by_ids(
     assert (total["count"], total["waiting"]) == (4, 0)
 
 
+def test_dead_letters_are_redriven_by_a_command(flights: Story, operator: Client) -> None:
+    flights.skips("EWR", 3)
+    patch = [{"op": "replace", "path": "/dep_delay", "value": None}]
+    body = {"application": "flights", "pipeline": "delays", "patch": patch, "reason": "mended"}
+    url = "/api/dead-letters/redrive"
+
+    plan = operator.post(url, body | {"dry_run": True}, content_type="application/json")
+
+    assert plan.status_code == 200
+    assert (plan.json()["records"], plan.json()["tasks"], plan.json()["refused"]) == (3, 1, None)
+    found = operator.post(url, body, content_type="application/json")
+    assert found.status_code == 202
+    command = read(operator, f"commands/{found.json()['id']}")
+    assert (command["kind"], command["redrive"]["records"]) == ("REDRIVE", 3)
+    assert json.loads(command["redrive"]["patch"]) == patch
+    assert command["redrive_progress"]["issued"] == 1
+    (part,) = read(operator, "commands", rollout=command["id"])["results"]
+    assert (part["kind"], part["part_of"]) == ("REDRIVE_RECORDS", command["id"])
+    for wrong, field in (
+        ({"patch": [{"op": "copy", "from": "/a", "path": "/b"}]}, "patch"),
+        ({"reason": ""}, "reason"),
+        ({"ids": ["x"]}, "id"),
+        ({"pipeline": "other"}, "dead_letters"),
+        ({"words": 1}, "words"),
+    ):
+        refused = operator.post(url, body | wrong, content_type="application/json")
+        assert (refused.status_code, refused.json()["field"]) == (400, field)
+    assert operator.post(url, body, content_type="application/json").status_code == 409
+    issued = {"kind": "REDRIVE", "application": "flights"}
+    refused = operator.post("/api/commands", issued, content_type="application/json")
+    assert refused.status_code == 400
+
+
 def test_past_states_are_read_by_time_or_position(flights: Story, viewer: Client) -> None:
     before = read(viewer, "applications/flights")["position"]
     task = flights.pauses("JFK", held=12).digest

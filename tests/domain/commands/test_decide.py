@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from arrester.controlplane.domain.commands.decide import COMMAND_EXPIRY, decide
 from arrester.controlplane.domain.commands.refusals import pending_command, refusal
-from arrester.controlplane.domain.commands.request import TASK_COMMANDS, CommandRequest
+from arrester.controlplane.domain.commands.request import REDRIVES, TASK_COMMANDS, CommandRequest
 from arrester.controlplane.domain.commands.rollout import TASK_KINDS
 from arrester.controlplane.domain.commands.timeouts import timeout_events
 from arrester.controlplane.domain.errors import InvalidValue
@@ -31,6 +31,8 @@ from arrester.controlplane.domain.events import (
     InstanceLost,
     InstanceStarted,
     InstanceStopped,
+    Redrive,
+    RedriveSlice,
     ResumeHow,
     Rollout,
     Run,
@@ -53,7 +55,7 @@ PAUSED = [*histories.started(), *histories.paused()]
 
 def request(kind: CommandKind, task: TaskId | None) -> CommandRequest:
     target = 9 if kind is CommandKind.RESUME_AT else None
-    of_pipeline = (CommandKind.SET_POLICY, CommandKind.RESTART_PIPELINE)
+    of_pipeline = (CommandKind.SET_POLICY, CommandKind.RESTART_PIPELINE, *REDRIVES)
     about = "x" if kind in of_pipeline else None
     return CommandRequest(
         command=ID,
@@ -64,6 +66,9 @@ def request(kind: CommandKind, task: TaskId | None) -> CommandRequest:
         target=target,
         pipeline=about,
         stage=about,
+        checkpoint=about if kind in REDRIVES else None,
+        redrive=Redrive(records=1) if kind is CommandKind.REDRIVE else None,
+        slice=RedriveSlice(first=0, count=1) if kind is CommandKind.REDRIVE_RECORDS else None,
         rollout=Rollout(tasks=1) if kind in TASK_KINDS else None,
         instance=INSTANCE if kind is CommandKind.SHUT_DOWN_INSTANCE else None,
     )

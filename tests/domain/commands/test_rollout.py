@@ -43,7 +43,7 @@ AGO = {seconds: NOON - timedelta(seconds=seconds) for seconds in (5, 29, 30)}
 def test_waves_are_one_task_ten_percent_and_the_rest(
     tasks: int, waves: bool, ends: list[int]
 ) -> None:
-    assert wave_ends(Rollout(tasks=tasks, waves=waves)) == ends
+    assert wave_ends(tasks, waves=waves) == ends
 
 
 FIRST = Progress(issued=1, applied=1, waiting=99, issued_at=AGO[30], answered_at=AGO[30])
@@ -111,13 +111,17 @@ def test_a_rollout_ends_and_never_issues_more_than_its_wave_and_rate(
         if isinstance(step, Finish | Stop):
             break
         if isinstance(step, Issue):
-            ends = [end for end in wave_ends(rollout) if end > progress.issued]
-            assert 1 <= step.tasks <= min(MAX_PER_STEP, ends[0] - progress.issued)
+            ends = [
+                end
+                for end in wave_ends(rollout.tasks, waves=rollout.waves)
+                if end > progress.issued
+            ]
+            assert 1 <= step.number <= min(MAX_PER_STEP, ends[0] - progress.issued)
             progress = replace(
                 progress,
-                issued=progress.issued + step.tasks,
-                open=progress.open + step.tasks,
-                waiting=progress.waiting - step.tasks,
+                issued=progress.issued + step.number,
+                open=progress.open + step.number,
+                waiting=progress.waiting - step.number,
                 issued_at=now,
             )
         answered = min(progress.open, answers.pop() if answers else progress.open)

@@ -1,0 +1,111 @@
+"""Find the dead letters of a command at their destination, and change them by its JSON Patch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from arrester.agents.dead_letters.destinations import Destination
+from arrester.agents.dead_letters.read_back import (
+    SCHEMA,
+    DeadLetterRequest,
+    StoredDeadLetters,
+    UnreadableFile,
+)
+from arrester.agents.run.redrive import Redrive, SelectedDeadLetters
+from arrester.agents.runtime.thread_protocol import InvalidDeadLetter, RedriveCommand
+from arrester.agents.spark.local_checkpoint import releasing
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.json_patch import JsonPatch, PatchFailed
+
+#: A patch changes records in the driver: the size of their rows, in characters, is limited.
+MAX_PATCHED: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundDeadLetters:
+    """The dead letters of a command, and what was not found or cannot be processed."""
+
+    selected: SelectedDeadLetters
+    detail: str
+
+    @property
+    def redriven(self) -> int:
+        """How many are processed once more."""
+        return self.selected.result.redriven
+
+
+@contextmanager
+def find(
+    command: RedriveCommand, *, redrive: Redrive, destination: Destination | None
+) -> Iterator[FoundDeadLetters]:
+    """Yield the dead letters of a command, without the run lock: micro-batches continue.
+
+    Raises InvalidValue and DeadLettersUnreadable if the destination cannot be read back.
+    """
+    if destination is None:
+        name = redrive.pipeline.name
+        raise InvalidValue("errors.dlq", None, f"a destination of the dead letters of {name}")
+    if not command.ids:
+        raise InvalidValue("dead_letters", "none", "those of a redrive in progress")
+    request = DeadLetterRequest(
+        checkpoint=redrive.journal.ledger.checkpoint,
+        ids=command.ids,
+        since=command.since,
+        until=command.until,
+    )
+    with releasing() as checkpoints:
+        stored = destination.read(request, checkpoints)
+        rows, failed = stored.rows, list[InvalidDeadLetter]()
+        if command.patch is not None:
+            rows, failed = _patched(stored.rows, JsonPatch(command.patch))
+        with redrive.select(rows) as selected:
+            detail = _detail(command, selected, failed, stored)
+            yield FoundDeadLetters(selected=selected, detail=detail)
+
+
+def _patched(rows: DataFrame, patch: JsonPatch) -> tuple[DataFrame, list[InvalidDeadLetter]]:
+    """Return the changed rows, and those to which the patch does not apply."""
+    [size] = rows.agg(F.sum(F.length("row"))).collect()[0]
+    if (size or 0) > MAX_PATCHED:
+        allowed = f"at most {MAX_PATCHED:,} at once: select fewer"
+        raise InvalidValue("dead_letters", f"{size:,} characters to patch", allowed)
+    changed, failed = [], {}
+    for row in rows.collect():
+        try:
+            if row["row"] is None:
+                raise PatchFailed("it has no row")
+            changed.append((*row[:-2], patch.apply(row["row"]), row["at"]))
+        except (PatchFailed, ValueError) as exc:
+            failed[row["id"]] = InvalidDeadLetter(id=row["id"], problem=str(exc))
+    return rows.sparkSession.createDataFrame(changed, SCHEMA), list(failed.values())
+
+
+def _detail(
+    command: RedriveCommand,
+    selected: SelectedDeadLetters,
+    failed: list[InvalidDeadLetter],
+    stored: StoredDeadLetters,
+) -> str:
+    """Return the answer to the command, in one line."""
+    result = selected.result
+    requested, invalid = len(command.ids), result.invalid + len(failed)
+    parts = [f"{result.redriven:,} of {requested:,} are processed once more"]
+    if result.taken_before:
+        parts.append(f"{result.taken_before:,} were taken by an earlier redrive")
+    if invalid:
+        first = (*failed, *result.examples)[0]
+        parts.append(f"{invalid:,} do not fit, such as {first.id}: {first.problem}")
+    if missing := requested - result.redriven - result.taken_before - invalid:
+        parts.append(f"{missing:,} were not found at their destination")
+    parts += map(_unreadable, stored.unreadable[:3])
+    return "; ".join(parts)
+
+
+def _unreadable(file: UnreadableFile) -> str:
+    return f"{file.file} cannot be read: {file.problem}"

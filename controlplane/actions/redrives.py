@@ -1,0 +1,223 @@
+"""Redrives: choose dead letters that wait, and let their pipeline process them once more."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import msgspec
+from django.conf import settings
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from arrester.controlplane import access
+from arrester.controlplane.actions.commands import issue_command
+from arrester.controlplane.actions.transaction import advance, new_id
+from arrester.controlplane.domain.commands.decide import decide
+from arrester.controlplane.domain.commands.redrive import MAX_REDRIVEN, next_redrive_step
+from arrester.controlplane.domain.commands.refusals import refusal
+from arrester.controlplane.domain.commands.request import CommandRequest, check
+from arrester.controlplane.domain.commands.rollout import Finish, Issue, Stop, Wait
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import (
+    CommandApplied,
+    CommandCancelled,
+    CommandIssued,
+    CommandKind,
+    Event,
+    Redrive,
+    RedriveSlice,
+)
+from arrester.controlplane.domain.identity import uuids
+from arrester.controlplane.domain.json_patch import JsonPatch
+from arrester.controlplane.domain.state.states import CommandState
+from arrester.controlplane.domain.state.stream_state import StreamState
+from arrester.controlplane.views import projections, redrive_progress, row_mapping
+from arrester.controlplane.views.dead_letter_selection import (
+    DeadLetterFilter,
+    OpenDeadLetter,
+    open_dead_letters,
+)
+
+
+class RedrivePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a redrive would process once more."""
+
+    pipeline: str
+    checkpoint: str
+    records: int
+    #: Whether more dead letters match: a redrive takes `MAX_REDRIVEN`, those decided first.
+    more: bool
+    #: The tasks of these records.
+    tasks: int
+    #: Why the state forbids the redrive; None: it does not.
+    refused: str | None
+
+
+def plan_redrive(
+    application: str,
+    wanted: DeadLetterFilter,
+    *,
+    ids: Collection[str] | None = None,
+    patch: str | None = None,
+) -> RedrivePlan:
+    """Return what a redrive would do, and change nothing. Raises what `start_redrive` raises."""
+    access.require(application)
+    selected, more = _select(application, wanted, ids)
+    requested = _request(selected, id=new_id(), actor="", reason=None, patch=patch, waves=True)
+    state = projections.current_states(application, pipelines=[selected[0].pipeline])
+    return RedrivePlan(
+        pipeline=selected[0].pipeline,
+        checkpoint=selected[0].checkpoint,
+        records=len(selected),
+        more=more,
+        tasks=len({each.task for each in selected}),
+        refused=refusal(requested, state),
+    )
+
+
+@access.acts
+def start_redrive(
+    application: str,
+    wanted: DeadLetterFilter,
+    *,
+    actor: str,
+    reason: str | None,
+    ids: Collection[str] | None = None,
+    patch: str | None = None,
+    waves: bool = True,
+    command: UUID | None = None,
+) -> CommandState:
+    """Process the dead letters that match and wait once more; with `ids`, only these.
+
+    They are of one pipeline and one checkpoint. `patch` is a JSON Patch for each record. A
+    repetition with the same id changes nothing. Raises InvalidValue if none waits, if they are of
+    several pipelines or checkpoints, or for an invalid patch; CommandForbidden if no live instance
+    runs the pipeline, or if another redrive of it is in progress.
+    """
+    id = command or new_id()
+    for known in row_mapping.COMMANDS.load("id = %s", [id]):
+        if (known.kind, known.application) != (CommandKind.REDRIVE, application):
+            raise InvalidValue("id", str(id), "an id that no other command has")
+        return known
+    selected, _ = _select(application, wanted, ids)
+    requested = _request(selected, id=id, actor=actor, reason=reason, patch=patch, waves=waves)
+    check(requested, now=datetime.now(UTC))
+    redrive_progress.keep(application, id, selected)
+    issued = issue_command(application, requested)
+    advance_redrive(issued, now=datetime.now(UTC))
+    (issued,) = row_mapping.COMMANDS.load("id = %s", [id])
+    return issued
+
+
+def advance_redrives(application: str, *, now: datetime) -> None:
+    """Advance the redrives of an application that are in progress, each by one step."""
+    for command in row_mapping.COMMANDS.load(
+        "application = %s AND open AND kind = %s", [application, CommandKind.REDRIVE.value]
+    ):
+        advance_redrive(command, now=now)
+    redrive_progress.forget_ended(application, now=now)
+
+
+def advance_redrive(command: CommandState, *, now: datetime) -> None:
+    """Make the next step of a redrive. Any number of processes may do so at the same time.
+
+    The step follows from stored states and is one transaction. The id of a command that it issues
+    follows from the redrive and the first of its dead letters.
+    """
+    if command.status.final or command.redrive is UNSET:
+        return
+    progress = redrive_progress.progress_of(command)
+    match next_redrive_step(command.redrive, progress):
+        case Wait():
+            return
+        case Issue(number=count):
+            _issue(command, RedriveSlice(first=progress.issued, count=count), now)
+        case Finish(detail=detail):
+            _append(command, [CommandApplied(command=command.id, detail=detail)], now)
+        case Stop(reason=reason):
+            _append(command, [CommandCancelled(command=command.id, reason=reason)], now)
+
+
+def _issue(command: CommandState, part: RedriveSlice, now: datetime) -> None:
+    requested = CommandRequest(
+        command=uuids.part_of(command.id, str(part.first)),
+        kind=CommandKind.REDRIVE_RECORDS,
+        actor=command.actor,
+        reason=command.reason,
+        pipeline=command.pipeline,
+        checkpoint=None if command.checkpoint is UNSET else command.checkpoint,
+        slice=part,
+        part_of=command.id,
+    )
+    expiry = timedelta(seconds=settings.ENVIRONMENT.command_expiry_seconds)
+
+    def rule(state: StreamState) -> list[Event]:
+        # Under the lock of the stream. Another process may have issued it meanwhile.
+        if state.commands[command.id].status.final or requested.command in state.commands:
+            return []
+        return [
+            Event(
+                occurred_at=now,
+                data=data,
+                caused_by=command.id if isinstance(data, CommandIssued) else requested.command,
+            )
+            for data in decide(requested, state, now=now, expiry=expiry)
+        ]
+
+    advance(
+        command.application,
+        rule,
+        commands=[command.id, requested.command],
+        pipelines=[command.pipeline or ""],
+    )
+
+
+def _append(
+    command: CommandState, data: Sequence[CommandApplied | CommandCancelled], now: datetime
+) -> None:
+    def rule(state: StreamState) -> list[Event]:
+        if state.commands[command.id].status.final:
+            return []
+        return [Event(occurred_at=now, data=each, caused_by=command.id) for each in data]
+
+    advance(command.application, rule, commands=[command.id])
+
+
+def _select(
+    application: str, wanted: DeadLetterFilter, ids: Collection[str] | None
+) -> tuple[list[OpenDeadLetter], bool]:
+    """Return the dead letters of a redrive, and whether more match."""
+    if ids is not None and len(ids) > MAX_REDRIVEN:
+        raise InvalidValue("ids", len(ids), f"at most {MAX_REDRIVEN:,} dead letters")
+    own = replace(wanted, application=application)
+    found = open_dead_letters(own, ids=ids, limit=MAX_REDRIVEN + 1)
+    if not found:
+        raise InvalidValue("dead_letters", "none that waits", "dead letters that wait")
+    places = sorted({(each.pipeline, each.checkpoint) for each in found})
+    if len(places) > 1:
+        names = ", ".join(f"{pipeline} at {checkpoint}" for pipeline, checkpoint in places[:3])
+        raise InvalidValue("dead_letters", names, "those of one pipeline and one checkpoint")
+    return found[:MAX_REDRIVEN], len(found) > MAX_REDRIVEN
+
+
+def _request(
+    selected: Sequence[OpenDeadLetter],
+    *,
+    id: UUID,
+    actor: str,
+    reason: str | None,
+    patch: str | None,
+    waves: bool,
+) -> CommandRequest:
+    text = None if patch is None else JsonPatch(patch).text
+    return CommandRequest(
+        command=id,
+        kind=CommandKind.REDRIVE,
+        actor=actor,
+        reason=reason,
+        pipeline=selected[0].pipeline,
+        checkpoint=selected[0].checkpoint,
+        redrive=Redrive(records=len(selected), waves=waves, patch=text),
+    )

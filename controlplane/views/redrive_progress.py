@@ -1,0 +1,102 @@
+"""The progress of a redrive, and the dead letters that are kept for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from django.db import connection
+from msgspec import UNSET
+
+from arrester.controlplane import models
+from arrester.controlplane.domain.commands.redrive import RedriveProgress
+from arrester.controlplane.domain.events import ChosenDeadLetters
+from arrester.controlplane.domain.identity.dead_letter_ids import ID_BYTES
+from arrester.controlplane.domain.state.states import CommandState, CommandStatus
+from arrester.controlplane.models import DeadLetterStatus
+from arrester.controlplane.views import row_mapping
+from arrester.controlplane.views.dead_letter_selection import OpenDeadLetter
+
+#: They are kept for this time at least: the command is issued after them.
+_KEPT: Final = timedelta(hours=1)
+
+
+def keep(application: str, id: UUID, selected: Sequence[OpenDeadLetter]) -> None:
+    """Keep the dead letters of a redrive before its command is issued."""
+    times = [each.occurred_at for each in selected]
+    models.RedriveSelection.objects.create(
+        command=id,
+        application=application,
+        kept_at=datetime.now(UTC),
+        ids=b"".join(each.id.bytes for each in selected),
+        since=min(times),
+        until=max(times),
+    )
+
+
+def forget_ended(application: str, *, now: datetime) -> None:
+    """Delete the dead letters of redrives that have ended, with each command that they issued."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM redrive_selection AS kept WHERE application = %s AND kept_at < %s"
+            " AND NOT EXISTS (SELECT FROM command WHERE command.open"
+            " AND kept.command IN (command.id, command.part_of))",
+            [application, now - _KEPT],
+        )
+
+
+def chosen(command: CommandState) -> ChosenDeadLetters | None:
+    """Return the dead letters of a REDRIVE_RECORDS; None if they are not kept any more."""
+    if command.slice is UNSET or command.part_of is UNSET:
+        return None
+    kept = models.RedriveSelection.objects.filter(command=command.part_of).first()
+    parents = row_mapping.COMMANDS.load("id = %s", [command.part_of])
+    if kept is None or not parents or parents[0].redrive is UNSET:
+        return None
+    first, end = command.slice.first, command.slice.first + command.slice.count
+    return ChosenDeadLetters(
+        ids=bytes(kept.ids[first * ID_BYTES : end * ID_BYTES]),
+        since=kept.since,
+        until=kept.until,
+        patch=parents[0].redrive.patch,
+    )
+
+
+def progress_of(command: CommandState) -> RedriveProgress:
+    """Return what a redrive has achieved so far."""
+    issued = row_mapping.COMMANDS.load("part_of = %s", [command.id])
+    slices = [(each, each.slice) for each in issued if each.slice is not UNSET]
+    counts = redrive_totals(command.application, command.id)
+    refused = [each for each, _ in slices if each.status.final and not _is_applied(each)]
+    return RedriveProgress(
+        issued=sum(part.count for _, part in slices),
+        open=sum(part.count for each, part in slices if not each.status.final),
+        not_applied=f"{refused[0].status}: {refused[0].outcome}" if refused else None,
+        redriven=counts[DeadLetterStatus.REDRIVEN],
+        processed=counts[DeadLetterStatus.PROCESSED],
+        failed_again=counts[DeadLetterStatus.FAILED_AGAIN],
+        discarded=counts[DeadLetterStatus.DISCARDED],
+    )
+
+
+def _is_applied(command: CommandState) -> bool:
+    return command.status is CommandStatus.APPLIED
+
+
+def redrive_totals(application: str, redrive: UUID) -> dict[DeadLetterStatus, int]:
+    """Return the number of the dead letters that a redrive took, by status.
+
+    One that was redriven once more later is not counted.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT status, count(*) FROM dead_letter WHERE redrive = %s AND stream ="
+            " (SELECT id FROM stream WHERE application = %s) GROUP BY status",
+            [redrive, application],
+        )
+        rows = cursor.fetchall()
+    return dict.fromkeys(DeadLetterStatus, 0) | {
+        DeadLetterStatus(status): int(count) for status, count in rows
+    }

@@ -1,0 +1,103 @@
+"""REST: process dead letters once more."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.commands.redrive import MAX_REDRIVEN
+from arrester.dashboard.rest import base
+from arrester.dashboard.rest.commands import CommandSerializer
+from arrester.dashboard.rest.dead_letters import DeadLetterQuerySerializer
+
+_FILTER = (
+    "pipeline",
+    "task",
+    "stage",
+    "exception_class",
+    "fingerprint",
+    "status",
+    "since",
+    "until",
+)
+
+
+class NewRedriveSerializer(DeadLetterQuerySerializer):
+    """The dead letters of a redrive: by their ids, or all that match the filter and wait."""
+
+    id = serializers.UUIDField(required=False, help_text=base.AN_ID)
+    application = serializers.CharField()
+    ids = serializers.ListField(
+        child=serializers.CharField(),
+        required=False,
+        max_length=MAX_REDRIVEN,
+        help_text="Only these dead letters.",
+    )
+    patch = serializers.ListField(
+        child=serializers.DictField(),
+        required=False,
+        help_text="A JSON Patch (RFC 6902) of each record: add, move, remove, replace, test.",
+    )
+    waves = serializers.BooleanField(
+        default=True, help_text="1 record, 10%, then the rest; false: all at once."
+    )
+    dry_run = serializers.BooleanField(
+        default=False, help_text="Return what the redrive would do, and issue nothing."
+    )
+    reason = serializers.CharField(required=False, max_length=1000, help_text="Required.")
+
+
+class RedrivePlanSerializer(serializers.Serializer[Any]):
+    """What a redrive would do."""
+
+    pipeline = serializers.CharField()
+    checkpoint = serializers.CharField()
+    records = serializers.IntegerField()
+    more = serializers.BooleanField(
+        help_text=f"More match: a redrive takes {MAX_REDRIVEN:,}, those decided first."
+    )
+    tasks = serializers.IntegerField(help_text="The number of tasks of these records.")
+    refused = serializers.CharField(
+        allow_null=True, help_text="Why the state forbids the redrive; null: it does not."
+    )
+
+
+class RedriveView(base.RestView):
+    """Redrives."""
+
+    @base.acts(
+        NewRedriveSerializer,
+        {200: RedrivePlanSerializer, 201: CommandSerializer, 202: CommandSerializer},
+        base.REFUSED,
+    )
+    def post(self, request: Request) -> Response:
+        """Process dead letters once more, in waves: 202 with the command.
+
+        They are of one pipeline and one checkpoint. 409 if the state forbids it. With `dry_run`
+        nothing is issued: 200 with what the redrive would do.
+        """
+        given = base.values(NewRedriveSerializer, request.data)
+        wanted = queries.DeadLetterFilter(
+            **{name: given[name] for name in _FILTER if name in given}
+        )
+        patch = None if given.get("patch") is None else json.dumps(given["patch"])
+        application, ids = given["application"], given.get("ids")
+        if given["dry_run"]:
+            plan = actions.plan_redrive(application, wanted, ids=ids, patch=patch)
+            return Response(RedrivePlanSerializer(plan).data)
+        state = actions.start_redrive(
+            application,
+            wanted,
+            ids=ids,
+            patch=patch,
+            waves=given["waves"],
+            actor=request.user.get_username(),
+            reason=given.get("reason"),
+            command=base.act_id(request, given),
+        )
+        return Response(CommandSerializer(state).data, status=201 if state.status.final else 202)

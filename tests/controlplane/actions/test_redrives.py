@@ -1,0 +1,202 @@
+"""Redrives, against PostgreSQL and Redis; agents are played by their events."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from msgspec.structs import replace
+from redis import Redis
+
+from arrester.controlplane import actions, models, queries, redis_client
+from arrester.controlplane.domain.commands.redrive import RedriveProgress
+from arrester.controlplane.domain.errors import CommandForbidden, InvalidValue
+from arrester.controlplane.domain.events import (
+    CommandApplied,
+    CommandIssued,
+    CommandKind,
+    CommandRefused,
+    Event,
+)
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.identity.dead_letter_ids import ID_BYTES, dead_letter_ids
+from arrester.controlplane.domain.state.states import CommandState, CommandStatus
+from arrester.controlplane.domain.wire import command_codec
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.queries import DeadLetterFilter
+from tests import histories
+from tests.controlplane import streams
+from tests.histories import APPLICATION, JFK, RUN, dead_lettered, held, redriven
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+POSITIONS = list(range(20, 0, -1))
+PATCH = '[{"op":"replace","path":"/dep_delay","value":null}]'
+ALL = DeadLetterFilter()
+
+
+@pytest.fixture
+def skipped(redis: Redis) -> Redis:
+    """Return Redis, with a log of twenty dead letters of one task."""
+    events = [*histories.started(), dead_lettered(sorted(POSITIONS))]
+    send(redis, events)
+    return redis
+
+
+def send(redis: Redis, events: list[Event]) -> None:
+    streams.send(redis, events)
+    drain.drain(APPLICATION)
+
+
+def start(wanted: DeadLetterFilter = ALL, **values: object) -> CommandState:
+    more = {"actor": "ana", "reason": "mended"} | values
+    return actions.start_redrive(APPLICATION, wanted, **more)  # type: ignore[arg-type]  # by name
+
+
+def relayed(redis: Redis) -> list[CommandIssued]:
+    entries = redis_client.entries(redis, redis_keys.commands(APPLICATION))
+    return [command_codec.decode_command(fields[b"body"]) for _, fields in entries]
+
+
+def ids_of(positions: list[int]) -> list[bytes]:
+    return list(dead_letter_ids(APPLICATION, RUN.pipeline, RUN.checkpoint, "JFK", positions))
+
+
+def apply(redis: Redis, *, failing: tuple[int, ...] = (), missing: tuple[int, ...] = ()) -> int:
+    """Apply the one command in Redis, as an agent does, and return its number of records."""
+    (command,) = relayed(redis)
+    assert command.dead_letters is not None
+    assert command.kind is CommandKind.REDRIVE_RECORDS
+    packed = command.dead_letters.ids
+    ids = [packed[at : at + ID_BYTES] for at in range(0, len(packed), ID_BYTES)]
+    positions = dict(zip(ids_of(POSITIONS), POSITIONS, strict=True))
+    requested = [positions[id] for id in ids]
+    assert requested == sorted(requested)
+    taken = [each for each in requested if each not in missing]
+    again = [each for each in taken if each in failing]
+    done = [
+        redriven(taken, redrive=command.part_of),
+        held(len(taken)),
+        histories.event(CommandApplied(command=command.command, detail="some")),
+    ]
+    send(redis, done)
+    send(redis, [*([dead_lettered(again, minute=1)] if again else []), held(0)])
+    return len(ids)
+
+
+def progress(command: CommandState) -> RedriveProgress:
+    found = queries.redrive_progress(queries.command(command.id))
+    assert found is not None
+    return found
+
+
+def test_dead_letters_are_redriven_in_waves(skipped: Redis) -> None:
+    command = start(patch=PATCH)
+    assert (command.pipeline, command.checkpoint) == (RUN.pipeline, RUN.checkpoint)
+    (first,) = relayed(skipped)
+    assert first.dead_letters is not None
+    assert first.dead_letters.patch == PATCH
+    assert first.dead_letters.since == first.dead_letters.until == histories.NOON
+    actions.watch()
+    assert relayed(skipped) == [first]  # It is not answered yet.
+    sizes = []
+    while relayed(skipped):
+        sizes.append(apply(skipped, failing=(3, 4), missing=(9,)))
+        actions.watch()
+    assert sizes == [1, 2, 17]
+    found = queries.command(command.id)
+    assert found.status is CommandStatus.APPLIED
+    assert found.outcome == "17 processed, 2 failed again, 1 not redriven"
+    assert progress(command) == RedriveProgress(issued=20, processed=17, failed_again=2)
+    # What failed again waits, and can be redriven once more.
+    assert actions.plan_redrive(APPLICATION, ALL).records == 3
+    actions.watch(now=datetime.now(UTC) + timedelta(hours=2))
+    assert not models.RedriveSelection.objects.exists()
+
+
+def test_a_redrive_stops_if_its_first_record_fails_again(skipped: Redis) -> None:
+    command = start()
+    assert apply(skipped, failing=(1,)) == 1
+    actions.watch()
+    assert relayed(skipped) == []
+    found = queries.command(command.id)
+    assert found.status is CommandStatus.CANCELLED
+    assert found.outcome == "0 processed, 1 failed again; 19 more were not redriven"
+
+
+def test_a_person_stops_it(skipped: Redis) -> None:
+    command = start()
+    actions.cancel_command(command.id, actor="bob", reason="wrong patch")
+    assert apply(skipped) == 1  # What has begun ends.
+    actions.watch()
+    assert relayed(skipped) == []
+    assert queries.command(command.id).status is CommandStatus.CANCELLED
+
+
+def test_a_refused_command_stops_it(skipped: Redis) -> None:
+    command = start(waves=False)
+    (only,) = relayed(skipped)
+    assert only.slice is not None and only.slice.count == 20
+    refused = CommandRefused(command=only.command, reason="nothing was found")
+    send(skipped, [histories.event(refused)])
+    actions.watch()
+    found = queries.command(command.id)
+    assert (found.status, found.outcome) == (
+        CommandStatus.CANCELLED,
+        "REFUSED: nothing was found",
+    )
+
+
+def test_some_are_chosen_by_id_or_filter(skipped: Redis) -> None:
+    chosen = [id.hex() for id in ids_of([7, 5])]
+    id = uuid4()
+    command = start(ids=chosen, waves=False, command=id)
+    assert start(ids=chosen, waves=False, command=id) == command
+    assert apply(skipped) == 2
+    actions.watch()
+    assert queries.command(id).outcome == "2 processed, 0 failed again"
+    with pytest.raises(InvalidValue, match="none that waits"):
+        start(ids=chosen)
+    plan = actions.plan_redrive(APPLICATION, DeadLetterFilter(task=JFK.digest), patch=PATCH)
+    assert (plan.records, plan.tasks, plan.more, plan.refused) == (18, 1, False, None)
+
+
+def test_bad_requests_change_nothing(skipped: Redis) -> None:
+    for values, name in (
+        ({"patch": "[]"}, "patch"),
+        ({"reason": " "}, "reason"),
+        ({"ids": ["x"]}, "id"),
+        ({"ids": []}, "dead_letters"),
+    ):
+        with pytest.raises(InvalidValue, match=name):
+            start(**values)
+    with pytest.raises(InvalidValue, match="an id that no other command has"):
+        start(command=actions.shut_down_application(APPLICATION, actor="a", reason="b").id)
+    with pytest.raises(CommandForbidden, match="shut down by a"):
+        start()
+    refused = actions.plan_redrive(APPLICATION, ALL).refused
+    assert refused is not None and "shut down by a" in refused
+    assert {each.kind for each in relayed(skipped)} == {CommandKind.SHUT_DOWN_APPLICATION}
+
+
+def test_one_redrive_of_a_pipeline_at_a_time(skipped: Redis) -> None:
+    start()
+    with pytest.raises(CommandForbidden, match="REDRIVE by ana is already in progress"):
+        start()
+    other = replace(RUN, checkpoint="c2")
+    send(skipped, [replace(dead_lettered([1]), run=other)])
+    with pytest.raises(InvalidValue, match="one pipeline and one checkpoint"):
+        start()
+
+
+def test_without_a_live_instance_it_is_refused(redis: Redis) -> None:
+    send(redis, [dead_lettered([1, 2])])
+    with pytest.raises(CommandForbidden, match="no live instance runs delays"):
+        start()
+
+
+def test_the_views_follow_from_the_log(skipped: Redis) -> None:
+    start()
+    apply(skipped)
+    actions.watch()
+    streams.assert_exact()
