@@ -19,6 +19,7 @@ from arrester.dashboard.actions import (
     rollouts,
     task_commands,
 )
+from arrester.dashboard.actions import dead_letters as dead_letter_actions
 from arrester.dashboard.live import stream
 from arrester.dashboard.pages import (
     alerts,
@@ -177,6 +178,8 @@ urlpatterns = [
     path("commands/<uuid:id>/note", commands.note, name="note-on-command"),
     path("test-error", settings.send_test_error, name="test-error"),
     path("dead-letters", dead_letters.dead_letters, name="dead-letters"),
+    path("dead-letters/discard", dead_letter_actions.discard, name="discard"),
+    path("dead-letters/discard/ask", dead_letter_actions.discard_dialog, name="discard-dialog"),
     # Before the event: an id may have digits only.
     path(
         "dead-letters/<str:application>/<digest:id>", dead_letters.dead_letter, name="dead-letter"

@@ -69,6 +69,24 @@ def open_dead_letters(
     If there are more than `limit`, those that were decided first. With `ids`, only these. Raises
     InvalidValue for an id that is none.
     """
+    found = _rows(
+        "each.id, each.task, task.pipeline, task.checkpoint, each.position, each.occurred_at",
+        wanted,
+        ids,
+        "ORDER BY each.occurred_at, each.stream, each.sequence, each.number LIMIT %s",
+        limit,
+    )
+    return sorted((OpenDeadLetter(*row) for row in found), key=_order)
+
+
+def count_open_dead_letters(wanted: DeadLetterFilter, *, limit: int) -> int:
+    """Return the number of dead letters that match and wait, at most `limit`."""
+    return len(_rows("1", wanted, None, "LIMIT %s", limit))
+
+
+def _rows(
+    columns: str, wanted: DeadLetterFilter, ids: Collection[str] | None, order: str, limit: int
+) -> list[tuple[Any, ...]]:
     conditions, parameters = totals_of(wanted)
     if conditions is None:
         return []
@@ -84,15 +102,13 @@ def open_dead_letters(
             parameters.append(value)
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT each.id, each.task, task.pipeline, task.checkpoint, each.position,"
-            " each.occurred_at FROM dead_letter AS each JOIN dead_letter_total AS total"
+            f"SELECT {columns} FROM dead_letter AS each JOIN dead_letter_total AS total"
             " USING (stream, task, cause) JOIN task ON task.digest = each.task"
-            f" WHERE {' AND '.join(conditions)}"
-            " ORDER BY each.occurred_at, each.stream, each.sequence, each.number LIMIT %s",
+            f" WHERE {' AND '.join(conditions)} {order}",
             [*parameters, limit],
         )
-        found = [OpenDeadLetter(*row) for row in cursor.fetchall()]
-    return sorted(found, key=_order)
+        found: list[tuple[Any, ...]] = cursor.fetchall()
+        return found
 
 
 def _order(one: OpenDeadLetter) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils import timezone
 from msgspec.structs import replace
 
@@ -14,7 +15,7 @@ from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.domain.events import RecordsDeadLettered
 from arrester.controlplane.domain.identity.names import task_id
 from arrester.dashboard.components import filters
-from arrester.dashboard.page_frame import page
+from arrester.dashboard.page_frame import Notice, page, restore_query
 from arrester.dashboard.permissions import Person, for_people
 from arrester.dashboard.text import record_text
 
@@ -26,6 +27,13 @@ _TOTALS = {CAUSES: "group", TASKS: "task"}
 @for_people
 def dead_letters(request: HttpRequest, who: Person) -> HttpResponse:
     """Show dead letters, newest first, or their totals; filtered by the URL."""
+    return show_all(request, who)
+
+
+def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None) -> HttpResponse:
+    """Render the list with its filter, after an action with its result."""
+    own = reverse("dead-letters")
+    restore_query(request, own)
     view = request.GET.get("view") or RECORDS
     if view not in VIEWS:
         raise InvalidValue("view", view, ", ".join(VIEWS))
@@ -49,7 +57,9 @@ def dead_letters(request: HttpRequest, who: Person) -> HttpResponse:
         if view == RECORDS
         else queries.dead_letter_totals(always, by=_TOTALS[view], cursor=cursor),
     }
-    return page(request, who, "dead-letters", context, shows=wanted.application or "")
+    url = f"{own}?{request.GET.urlencode()}" if request.GET else own
+    shows = wanted.application or ""
+    return page(request, who, "dead-letters", context, url=url, shows=shows, notice=notice)
 
 
 @for_people

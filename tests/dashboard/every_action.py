@@ -76,6 +76,9 @@ def _of_tasks(story: Story) -> list[UserAction]:
     resume, skip = story.pauses("resume"), story.pauses("skip")
     at, noted = story.pauses("at", held=9), story.pauses("noted")
     story.skips("pause", 3)
+    story.skips("spoilt", 1)
+    spoilt = story.task("spoilt").digest
+    spoilt_record = queries.dead_letters(queries.DeadLetterFilter(task=spoilt)).rows[0].id
     pause, restart = story.task("pause"), story.dies_alone("restart")
     renamed = Story(pipeline="renamed", checkpoint=str(uuid4()))
     renamed.starts()
@@ -124,6 +127,23 @@ def _of_tasks(story: Story) -> list[UserAction]:
                 confirm,
             ],
             rest=("/api/dismiss", {"tasks": [gone_too.digest], "reason": "so it is"}),
+        ),
+        UserAction(
+            name="discard",
+            page=f"{reverse('dead-letters')}?task={spoilt}",
+            offered=reverse("discard-dialog"),
+            url=reverse("discard"),
+            form={"id": str(uuid4()), "record": f"flights/{spoilt_record}"} | reason,
+            steps=[
+                ("click", f"#letter-flights-{spoilt_record} [data-select]"),
+                ("click", "#discard-selected"),
+                ("fill", "Reason", "so it is"),
+                ("click", "dialog .danger"),
+            ],
+            rest=(
+                "/api/dead-letters/discard",
+                {"application": "flights", "ids": [spoilt_record], "reason": "so it is"},
+            ),
         ),
         _task("pause", pause.digest, [("click", "#pause"), confirm], kind="PAUSE_TASK"),
         _task("restart", restart.digest, [("click", "#restart")], kind="RESTART_TASK"),

@@ -185,6 +185,10 @@ def dialogs(scene: Scene) -> dict[str, tuple[str, list[str]]]:
         "dialog-dismiss": (reverse("quarantine"), ["button:has-text('Dismiss entry…')"]),
         "dialog-mute": (error, ["#mute"]),
         "dialog-mute-many": (reverse("errors"), ["[data-select-all]", "#many-mute"]),
+        "dialog-discard": (
+            f"{reverse('dead-letters')}?application=flights",
+            ["#discard-filter"],
+        ),
         "dialog-keys": ("/", []),
         "dialog-search": ("/", ["[data-search]"]),
     }

@@ -277,7 +277,7 @@ def offered(client: Client, some: Sequence[UserAction]) -> set[str]:
 #: These refuse each error group by itself, or find no task to resume.
 EACH = {"act-on-groups", "resume-many"}
 #: Their dialogs are about the selected things: here none.
-WITHOUT_SUBJECT = {"act-on-groups", "dismiss-many"}
+WITHOUT_SUBJECT = {"act-on-groups", "discard", "dismiss-many"}
 #: Each account has tokens.
 OWN = {"create-token"}
 

@@ -89,6 +89,11 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     actor: str | None
     reason: str | None
 
+    @property
+    def open(self) -> bool:
+        """Whether it waits."""
+        return self.status in OPEN
+
 
 class DeadLetterTotal(msgspec.Struct, frozen=True, kw_only=True):
     """The number of dead letters of an error group in an application, or of a task."""

@@ -434,6 +434,41 @@ def test_the_role_of_a_superuser_is_not_changed(admin: Client) -> None:
     assert 'aria-label="Role of root"' not in text(admin, reverse("settings"))
 
 
+def test_dead_letters_are_discarded_one_by_one_or_by_the_filter(
+    flights: Story, operator: Client, viewer: Client
+) -> None:
+    flights.skips("EWR", 5)
+    own, asks = reverse("dead-letters"), reverse("discard-dialog")
+    page = text(operator, f"{own}?application=flights")
+    assert "Discard all of this filter" in page and 'name="record"' in page
+    assert "Discard" not in text(viewer, f"{own}?application=flights")
+    first, second, *_ = queries.dead_letters(queries.DeadLetterFilter()).rows
+    chosen = [f"flights/{each.id}" for each in (first, second)]
+    assert "Discard 2 dead letters" in text(
+        operator, f"{asks}?{urlencode({'record': chosen}, True)}"
+    )
+
+    url, id = reverse("discard"), str(uuid4())
+    assert "A reason is required" in press(operator, url, id=id, record=chosen)[1]
+    for _ in range(2):
+        page = press(operator, url, id=id, record=chosen, reason="duplicates")[1]
+        assert "2 dead letters discarded." in page and "discarded</span>" in page
+    assert "3 dead letters" in text(operator, f"{own}?status=open")
+
+    dialog = text(operator, f"{asks}?application=flights&stage={NA.stage}&status=open")
+    assert "Discard 3 dead letters" in dialog
+    until = re.findall(r'name="to" value="([^"]+)"', dialog)[0]
+    flights.skips("JFK", 2)
+    wanted = {"application": "flights", "stage": NA.stage, "to": until}
+    page = press(operator, url, id=str(uuid4()), reason="old", **wanted)[1]
+    # Those that were reported after the dialog was opened are not in its number.
+    assert "3 dead letters discarded." in page
+    assert queries.count_dead_letters(queries.DeadLetterFilter(status="open")) == 2
+    assert press(operator, url, id=str(uuid4()), reason="old", stage=NA.stage)[0] == 400
+    task = text(operator, reverse("task-history", args=[flights.task("EWR").digest]))
+    assert "Dead letters discarded" in task and "duplicates" in task
+
+
 def test_a_command_is_cancelled_on_its_page(
     flights: Story, operator: Client, viewer: Client
 ) -> None:

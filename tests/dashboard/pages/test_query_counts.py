@@ -105,6 +105,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "restart-pipeline-dialog": f"?pipeline={story.pipeline}",
         "resume-many-dialog": f"?application={app}",
         "rollout-dialog": f"?application={app}",
+        "discard-dialog": f"?application={app}",
         "groups-dialog": f"?act=RESOLVE&group={app}/{cause}",
     }
     names = {name for name in get_resolver().reverse_dict if isinstance(name, str)} - NO_PAGES

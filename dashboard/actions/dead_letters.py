@@ -1,0 +1,108 @@
+"""Discard dead letters: the selected ones, or all that wait and match the filter of the list."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import partial
+
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+from msgspec.structs import replace
+
+from arrester.controlplane import access, actions, queries
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.identity import uuids
+from arrester.dashboard.components import filters, forms
+from arrester.dashboard.page_frame import Notice
+from arrester.dashboard.pages import dead_letters
+from arrester.dashboard.permissions import Person, for_operators
+
+_FIELDS = ("application", "pipeline", "task", "stage", "class", "cause", "status")
+
+
+@require_GET
+@for_operators
+def discard_dialog(request: HttpRequest, who: Person) -> HttpResponse:
+    """Show the dialog with the number of dead letters."""
+    return _dialog(request, request.GET)
+
+
+def _dialog(request: HttpRequest, given: QueryDict, *, invalid: str = "") -> HttpResponse:
+    context = {"most": actions.MAX_DISCARDED, "invalid": invalid}
+    if selected := given.getlist("record"):
+        by_application = _selected(selected)
+        number = sum(map(len, by_application.values()))
+        context |= {"selected": selected, "number": number, "names": sorted(by_application)}
+    else:
+        # Those that are reported from now on are not in the number that is shown.
+        wanted = _of_filter(given)
+        wanted = replace(wanted, until=wanted.until or timezone.now())
+        since = wanted.since.isoformat() if wanted.since else ""
+        fields = {name: given.get(name, "") for name in _FIELDS} | {"from": since}
+        fields["to"] = wanted.until.isoformat() if wanted.until else ""
+        number = queries.count_open_dead_letters(wanted, limit=actions.MAX_DISCARDED + 1)
+        context |= {
+            "fields": [(name, value) for name, value in fields.items() if value],
+            "number": min(number, actions.MAX_DISCARDED),
+            "more": number > actions.MAX_DISCARDED,
+            "names": [wanted.application],
+        }
+    return forms.dialog(request, "discard", context)
+
+
+@require_POST
+@for_operators
+def discard(request: HttpRequest, who: Person) -> HttpResponse:
+    """Discard the dead letters of the dialog, and report their number."""
+    id, reason = forms.act_id(request), forms.reason(request)
+    selected = request.POST.getlist("record")
+    # Before the dialog is shown again: this requires the role.
+    wanted = None if selected else _of_filter(request.POST)
+    by_application: Mapping[str, list[str]] = _selected(selected) if selected else {}
+    if reason is None:
+        return _dialog(request, request.POST, invalid=forms.REASON_REQUIRED)
+    act = partial(actions.discard_dead_letters, actor=who.name, reason=reason)
+    if wanted is not None and wanted.application is not None:
+        done = [act(wanted.application, wanted=wanted, id=id)]
+    else:
+        done = [
+            act(application, ids=ids, id=uuids.part_of(id, application))
+            for application, ids in sorted(by_application.items())
+        ]
+    show = partial(dead_letters.show_all, request, who, notice=_notice(done))
+    return forms.page_after(request, show, redirect_to=reverse("dead-letters"))
+
+
+def _of_filter(given: Mapping[str, str]) -> queries.DeadLetterFilter:
+    """Return the filter; requires an application on which the person may act."""
+    wanted = filters.of_dead_letters(given, now=timezone.now())
+    if wanted.application is None:
+        raise InvalidValue("application", "", "one application: choose it in the filter")
+    access.require(wanted.application)
+    return wanted
+
+
+def _selected(selected: list[str]) -> dict[str, list[str]]:
+    """Return the selected ids by application, on each of which the person may act."""
+    if len(selected) > actions.MAX_IDS:
+        raise InvalidValue("record", len(selected), f"1 to {actions.MAX_IDS:,} dead letters")
+    found: dict[str, list[str]] = defaultdict(list)
+    for each in selected:
+        application, _, id = each.partition("/")
+        found[application].append(id)
+    for application in found:
+        access.require(application)
+    return found
+
+
+def _notice(done: list[actions.Discarded]) -> Notice:
+    discarded, unchanged = sum(each.discarded for each in done), sum(e.unchanged for e in done)
+    text = f"{discarded:,} {'dead letter' if discarded == 1 else 'dead letters'} discarded."
+    if unchanged:
+        text += f" {unchanged:,} unchanged: only those that wait are discarded."
+    if any(each.more for each in done):
+        text += " There are more: discard once more."
+    return Notice(text=text, bad=bool(unchanged))
