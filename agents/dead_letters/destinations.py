@@ -10,11 +10,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.dead_letters.read_back import (
+    DELTA,
     READABLE,
     SUCCESS,
     DeadLetterRequest,
     StoredDeadLetters,
     complete_files,
+    read_delta,
     read_files,
 )
 from arrester.agents.journal.entries import DeadLetters
@@ -86,8 +88,8 @@ class Destination(ABC):
         Raises InvalidValue for a destination that cannot be read back, and DeadLettersUnreadable.
         """
         allowed = (
-            f"{', '.join(READABLE)} or a topic, to read dead letters back; read them from their "
-            "destination and give them to agent.redrive"
+            f"{', '.join(READABLE)}, {DELTA} with a path, or a topic, to read dead letters back; "
+            "read them from their destination and give them to agent.redrive"
         )
         raise InvalidValue("errors.dlq.format", self.format, allowed)
 
@@ -120,6 +122,15 @@ class SparkDestination(Destination):
         else:
             writer.save()
         return []
+
+    def read(self, request: DeadLetterRequest, checkpoints: Checkpoints) -> StoredDeadLetters:
+        """Return dead letters of a Delta table at a path."""
+        path = self.path or self.options.get("path")
+        if self.format != DELTA or path is None:
+            return super().read(request, checkpoints)
+        return read_delta(
+            request, path, spark=self.spark, options=self.options, checkpoints=checkpoints
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +165,7 @@ class FolderDestination(SparkDestination):
     def read(self, request: DeadLetterRequest, checkpoints: Checkpoints) -> StoredDeadLetters:
         """Return dead letters of complete folders. Unreadable files are left out and named."""
         if self.format not in READABLE:
-            return super().read(request, checkpoints)
+            return Destination.read(self, request, checkpoints)
         found = complete_files(request, storage(self.spark, self.path))
         return read_files(
             request,

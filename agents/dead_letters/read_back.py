@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 
 from arrester.agents.journal.storage import Storage
 from arrester.agents.spark.column_names import text_literal
+from arrester.agents.spark.jvm.hadoop_storage import storage
 from arrester.agents.spark.jvm.problems import problem_of_job
 from arrester.agents.spark.local_checkpoint import Checkpoints
 from arrester.controlplane.domain.errors import ArresterError
@@ -31,6 +32,10 @@ SCHEMA: Final = T.StructType([T.StructField(name, kind) for name, kind in TYPES.
 #: Formats of files whose dead letters Spark reads back exactly. In csv and xml, line breaks and
 #: white space of a row may change.
 READABLE: Final = ("avro", "json", "orc", "parquet")
+#: The format of tables that are read back.
+DELTA: Final = "delta"
+#: The log of a Delta table, which its first write creates.
+_DELTA_LOG: Final = "_delta_log"
 #: Spark creates this file after all others of a folder.
 SUCCESS: Final = "_SUCCESS"
 #: Beyond this many unreadable files, the folder or the cluster is the cause.
@@ -136,8 +141,7 @@ def _readable(
     except Exception as exc:  # each format has its own exceptions
         failed = exc
     if len(files) == 1:
-        problem = problem_of_job(spark, failed)
-        text = f"{problem.exception_class}: {problem.message}".partition("\n")[0]
+        text = _problem(spark, failed)
         unreadable.append(UnreadableFile(file=files[0], problem=text))
         if len(unreadable) > _UNREADABLE_FILES:
             raise DeadLettersUnreadable(
@@ -150,6 +154,11 @@ def _readable(
         yield from _readable(half, frame_of, spark, checkpoints, unreadable)
 
 
+def _problem(spark: SparkSession, exc: Exception) -> str:
+    problem = problem_of_job(spark, exc)
+    return f"{problem.exception_class}: {problem.message}".partition("\n")[0]
+
+
 def complete_files(request: DeadLetterRequest, files: Storage) -> Iterator[str]:
     """Yield the files, as paths below the root, of complete folders that may have the requested."""
     for day in request.days:
@@ -160,3 +169,27 @@ def complete_files(request: DeadLetterRequest, files: Storage) -> Iterator[str]:
                 if SUCCESS in names:
                     parts = (name for name in names if name.startswith("part-"))
                     yield from (f"{folder}/{entry}/{name}" for name in parts)
+
+
+def read_delta(
+    request: DeadLetterRequest,
+    path: str,
+    *,
+    spark: SparkSession,
+    options: Mapping[str, str],
+    checkpoints: Checkpoints,
+) -> StoredDeadLetters:
+    """Return the requested dead letters in a Delta table; none if nothing was written yet.
+
+    Raises DeadLettersUnreadable.
+    """
+    if not storage(spark, path).exists(_DELTA_LOG):
+        return StoredDeadLetters(rows=spark.createDataFrame([], SCHEMA))
+    days = ", ".join(f"DATE'{day.isoformat()}'" for day in request.days)
+    try:
+        table = spark.read.format(DELTA).options(**options).load(path)
+        return StoredDeadLetters(rows=checkpoints.add(request.of(table.where(f"day IN ({days})"))))
+    except Exception as exc:  # of Delta, and of the files of its table
+        raise DeadLettersUnreadable(
+            f"errors.dlq.path={path!r}: the table cannot be read: {_problem(spark, exc)}"
+        ) from exc

@@ -14,9 +14,11 @@ from arrester.agents.dead_letters import read_back
 from arrester.agents.dead_letters.destinations import FolderDestination, SparkDestination
 from arrester.agents.dead_letters.read_back import DeadLetterRequest, DeadLettersUnreadable
 from arrester.agents.journal.entries import DeadLetters
+from arrester.agents.spark.jvm.session import has_data_source
 from arrester.agents.spark.local_checkpoint import Checkpoints, releasing
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.python_versions import UTC
+from tests import delta_lake
 
 pytestmark = pytest.mark.spark
 
@@ -61,6 +63,8 @@ def write(
 
 
 def folder(spark: SparkSession, path: Path, format: str = "parquet") -> FolderDestination:
+    if not has_data_source(spark, format):
+        pytest.skip(f"this Spark has no {format}")
     return FolderDestination(spark=spark, format=format, path=str(path))
 
 
@@ -154,11 +158,34 @@ def test_many_damaged_files_are_an_error(
         place.read(request(1), checkpoints)
 
 
+def test_a_delta_table_is_read_back(
+    spark: SparkSession, tmp_path: Path, checkpoints: Checkpoints
+) -> None:
+    if not delta_lake.archives():
+        pytest.skip("there is no Delta for this Spark")
+    place = SparkDestination(spark=spark, format="delta", path=str(tmp_path / "table"))
+    assert place.read(request(1), checkpoints).rows.collect() == []
+    for day, number in (("2026-11-26", 1), ("2026-11-27", 2), ("2026-11-29", 3)):
+        write(place, "", dead_letter(number), day=day)
+
+    rows = place.read(request(1, 2, 3), checkpoints).rows.collect()
+
+    assert sorted(row["position"] for row in rows) == [1, 2]
+    assert {(row["row"], row["at"].astimezone(UTC)) for row in rows} == {(ROW, AT)}
+    for file in (tmp_path / "table").rglob("*.parquet"):
+        file.unlink()
+    with pytest.raises(
+        DeadLettersUnreadable, match=r"errors\.dlq\.path=.*the table cannot be read"
+    ):
+        place.read(request(1), checkpoints)
+
+
 def test_other_destinations_are_refused(
     spark: SparkSession, tmp_path: Path, checkpoints: Checkpoints
 ) -> None:
     sink = SparkDestination(spark=spark, format="jdbc", path=None)
-    for place in (folder(spark, tmp_path, "csv"), folder(spark, tmp_path, "xml"), sink):
+    xml = FolderDestination(spark=spark, format="xml", path=str(tmp_path))
+    for place in (folder(spark, tmp_path, "csv"), xml, sink):
         expected = rf"errors\.dlq\.format: '{place.format}' is not allowed.*agent\.redrive"
         with pytest.raises(InvalidValue, match=expected):
             place.read(request(1), checkpoints)
