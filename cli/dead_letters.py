@@ -1,8 +1,10 @@
-"""Dead letters: list them one by one, show one, and discard some."""
+"""Dead letters: list them one by one, show one, and redrive or discard some."""
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +13,7 @@ from arrester.cli import output
 from arrester.cli.client import Json
 from arrester.cli.completion import complete_application
 from arrester.cli.exit_codes import InvalidInput
+from arrester.cli.issue import IssueOptions, issue, issue_options
 from arrester.cli.lists import APPLICATION, LIMIT, PIPELINE, TASK, TIMES, print_list, short, task_id
 from arrester.cli.names import near_applications, task_name
 from arrester.cli.output import Column, Row, age
@@ -22,7 +25,7 @@ from arrester.controlplane.domain.python_versions import UTC
 
 @click.group(name="dead-letters")
 def dead_letters() -> None:
-    """List skipped records that were written as dead letters, show one, and discard some."""
+    """List dead letters, show one, and redrive or discard some."""
 
 
 _FILTERS = with_options(
@@ -129,6 +132,58 @@ def discard(
     with near_applications(session.client, application):
         done = session.client.post("dead-letters/discard", body)
     session.print(done, _show_discarded)
+
+
+@dead_letters.command()
+@click.argument("application", shell_complete=complete_application)
+@click.argument("ids", nargs=-1)
+@_FILTERS
+@click.option("--patch", metavar="JSON", help="A JSON Patch (RFC 6902) of each record, or @FILE.")
+@click.option("--at-once", is_flag=True, help="Without waves.")
+@issue_options
+@with_session
+def redrive(
+    session: Session,
+    *,
+    application: str,
+    ids: tuple[str, ...],
+    task: str | None,
+    patch: str | None,
+    at_once: bool,
+    **options: Any,
+) -> None:
+    """Process dead letters of APPLICATION that wait once more: IDS, or all that match the filters.
+
+    They are of one pipeline. It needs --reason.
+    """
+    settings = IssueOptions.pop(options)
+    wanted = options | {"task": task_id(session, task), "ids": list(ids) or None}
+    body = {name: value for name, value in wanted.items() if value is not None}
+    if not body:
+        raise InvalidInput("redrive needs IDS or a filter, such as --pipeline or --error")
+    if settings.reason is None and not settings.dry_run:
+        raise InvalidInput("redrive needs --reason")
+    if patch is not None:
+        body["patch"] = _patch(patch)
+    body |= {"application": application, "waves": not at_once}
+    what = f"{len(ids)} dead letters" if ids else "all dead letters of the filter that wait"
+    with near_applications(session.client, application):
+        issue(
+            session,
+            body,
+            settings,
+            subject=application,
+            question=f"Redrive {what} of {application}?",
+            path="dead-letters/redrive",
+        )
+
+
+def _patch(text: str) -> Any:
+    try:
+        content = Path(text[1:]).read_text() if text.startswith("@") else text
+        return json.loads(content)
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"--patch {text!r} is not allowed: {error}") from None
 
 
 def _show_discarded(done: Json) -> None:

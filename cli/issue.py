@@ -64,8 +64,11 @@ def issue(
     *,
     subject: str,
     question: str | None = None,
+    path: str = "commands",
 ) -> bool:
     """Issue the command of a body, and print its result with its subject; confirm `question` first.
+
+    The body is posted to `path`.
 
     Return whether it was issued; a dry run issues nothing.
 
@@ -77,13 +80,13 @@ def issue(
     """
     body = body | ({} if options.reason is None else {"reason": options.reason})
     if options.dry_run:
-        _show_dry_run(session, body)
+        _show_dry_run(session, body, path)
         return False
     if question is not None and not options.yes:
         _confirm(question)
     id = options.id or uuid7(datetime.now(UTC))
     try:
-        command = session.client.post("commands", body | {"id": str(id)})
+        command = session.client.post(path, body | {"id": str(id)})
     except Unreachable as error:
         raise Unreachable(
             f"{error.message} Whether the command was issued is unknown: repeat it with --id {id}"
@@ -98,20 +101,21 @@ def issue(
     return True
 
 
-def _show_dry_run(session: Session, body: dict[str, Any]) -> None:
-    found = session.client.post("commands", body | {"dry_run": True})
-    session.print(found, lambda found: output.print_details(_dry_run(body, found)))
+def _show_dry_run(session: Session, body: dict[str, Any], path: str) -> None:
+    found, kind = session.client.post(path, body | {"dry_run": True}), body.get("kind", "REDRIVE")
+    session.print(found, lambda found: output.print_details(_dry_run(kind, found)))
     if found["refused"]:
-        raise Refused(f"{body['kind']} would be refused: {found['refused']}")
+        raise Refused(f"{kind} would be refused: {found['refused']}")
 
 
-def _dry_run(body: dict[str, Any], found: Json) -> list[tuple[str, object]]:
-    return [
-        ("dry run", f"{body['kind']}; nothing was issued"),
-        ("tasks", found["total"]),
-        ("instances", len(found["instances"])),
-        ("refused", found["refused"]),
-    ]
+def _dry_run(kind: str, found: Json) -> list[tuple[str, object]]:
+    about: list[tuple[str, object]]
+    if "records" in found:
+        about = [(name, found[name]) for name in ("pipeline", "records", "tasks")]
+    else:
+        about = [("tasks", found["total"]), ("instances", len(found["instances"]))]
+    dry_run = ("dry run", f"{kind}; nothing was issued")
+    return [dry_run, *about, ("refused", found["refused"])]
 
 
 def _confirm(question: str) -> None:
@@ -145,7 +149,7 @@ def _wait(session: Session, command: Json, subject: str, timeout: float) -> tupl
 def _result(command: Json, subject: str, options: IssueOptions) -> str:
     """Return the result of a command as a line."""
     line = f"{subject}: {command['kind']} {command['status']}"
-    if command["outcome"] and command["status"] != "APPLIED":
+    if command["outcome"] and (command["status"] != "APPLIED" or command["redrive"]):
         line += f": {command['outcome']}"
     if verdict := command.get("verdict"):
         line += f"; {sentence(verdict)}"

@@ -69,6 +69,7 @@ def _show_task(task: Json) -> None:
 
 def _show_command(command: Json) -> None:
     verdict, progress, rollout = command["verdict"], command["progress"], command["rollout"]
+    redrive, redriven = command["redrive"], command["redrive_progress"]
     output.print_details(
         [
             ("command", command["id"]),
@@ -81,6 +82,9 @@ def _show_command(command: Json) -> None:
             ("verdict", verdict and sentence(verdict)),
             ("tasks", rollout and rollout["tasks"]),
             ("progress", progress and progress_sentence(progress)),
+            ("dead letters", redrive and redrive["records"]),
+            ("patch", redrive and redrive["patch"]),
+            ("progress", redriven and _redrive_progress(redriven)),
             ("position", command["position"]),
             ("actor", command["actor"]),
             ("reason", command["reason"]),
@@ -90,6 +94,11 @@ def _show_command(command: Json) -> None:
             ("part of", command["part_of"]),
         ]
     )
+
+
+def _redrive_progress(progress: Json) -> str:
+    names = ("issued", "redriven", "processed", "failed_again", "discarded", "not_taken")
+    return ", ".join(f"{progress[name]:,} {name.replace('_', ' ')}" for name in names)
 
 
 def _show_group(group: Json) -> None:

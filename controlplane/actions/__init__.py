@@ -75,7 +75,12 @@ from arrester.controlplane.actions.quarantine import (
     requeue,
     requeue_one,
 )
-from arrester.controlplane.actions.redrives import RedrivePlan, plan_redrive, start_redrive
+from arrester.controlplane.actions.redrives import (
+    RedrivePlan,
+    advance_redrive,
+    plan_redrive,
+    start_redrive,
+)
 from arrester.controlplane.actions.reveal import reveal
 from arrester.controlplane.actions.rollouts import advance_rollout, start_rollout
 from arrester.controlplane.actions.single_sign_on import sign_on
@@ -87,12 +92,12 @@ __all__ = [
     "MAX_DISCARDED", "MAX_GROUPS", "MAX_IDS", "MAX_TASKS", "NO_ROLE", "AccountAct", "ActedOn",
     "AgentAct", "Discarded", "DryRun", "NewAgentCredential", "NewToken", "RedrivePlan", "Requeued",
     "TaskResult", "act_on_group", "act_on_groups", "activate_account", "add_agent_credential",
-    "advance_rollout", "agent_redis_url", "cancel_command", "change_own_password", "change_role",
-    "check_not_locked", "command_application", "command_task", "command_tasks", "create_account",
-    "create_token", "deactivate_account", "discard_dead_letters", "dismiss", "dismiss_one",
-    "dry_run", "ensure_agent_credential", "expect", "grant_role", "issue_command",
-    "note_on_command", "note_on_group", "note_on_task", "open_application", "plan_redrive",
-    "record_login", "record_logout", "record_refused_login", "record_running",
+    "advance_redrive", "advance_rollout", "agent_redis_url", "cancel_command",
+    "change_own_password", "change_role", "check_not_locked", "command_application", "command_task",
+    "command_tasks", "create_account", "create_token", "deactivate_account", "discard_dead_letters",
+    "dismiss", "dismiss_one", "dry_run", "ensure_agent_credential", "expect", "grant_role",
+    "issue_command", "note_on_command", "note_on_group", "note_on_task", "open_application",
+    "plan_redrive", "record_login", "record_logout", "record_refused_login", "record_running",
     "record_wrong_password", "remove_agent_credential", "requeue", "requeue_one", "reset_password",
     "resume_task", "resume_tasks", "reveal", "revoke_token", "send_test_error",
     "shut_down_application", "sign_on", "skip_record", "start_application", "start_redrive",

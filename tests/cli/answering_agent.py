@@ -11,8 +11,17 @@ from django.db import connections
 from msgspec import UNSET
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.events import CommandKind, RecordsHeld, ResumeHow
+from arrester.controlplane.domain.events import (
+    CommandApplied,
+    CommandKind,
+    RecordsHeld,
+    RecordsRedriven,
+    ResumeHow,
+)
+from arrester.controlplane.domain.identity.dead_letter_ids import ID_BYTES
 from arrester.controlplane.domain.state.states import CommandState
+from arrester.controlplane.domain.wire import dead_letter_columns
+from arrester.controlplane.views import redrive_progress
 from tests.dashboard.story import NA, Story
 from tests.patience import PATIENCE_SECONDS
 
@@ -52,6 +61,8 @@ def _answer(story: Story, end: Event) -> None:
             for command in page.rows:
                 if command.rollout is not UNSET:
                     actions.advance_rollout(command, now=datetime.now(UTC))
+                elif command.redrive is not UNSET:
+                    actions.advance_redrive(command, now=datetime.now(UTC))
                 elif command.reason != IGNORED:
                     _apply(story, command, end)
     finally:
@@ -68,7 +79,28 @@ def _apply(story: Story, command: CommandState, end: Event) -> None:
             story.pauses(key, cause=NA)
         else:
             story.report(RecordsHeld(task=key, held=0))
+    elif command.kind is CommandKind.REDRIVE_RECORDS:
+        _redrives(story, command)
     elif command.kind is CommandKind.PAUSE_TASK:
         story.pauses_by_hand(key, command.id)
     elif command.kind is CommandKind.SHUT_DOWN_APPLICATION:
         story.stops(command=command.id)
+
+
+def _redrives(story: Story, command: CommandState) -> None:
+    """Process the dead letters of a command, which are of one task."""
+    chosen = redrive_progress.chosen(command)
+    assert chosen is not None and command.part_of is not UNSET
+    ids = [chosen.ids[at : at + ID_BYTES] for at in range(0, len(chosen.ids), ID_BYTES)]
+    task = queries.dead_letter(story.application, ids[0].hex()).task
+    redriven = RecordsRedriven(
+        task=task.key,
+        count=len(ids),
+        first_position=None,
+        last_position=None,
+        redrive=command.part_of,
+        records=dead_letter_columns.pack_ids(positions=None, ids=[id.hex() for id in ids]),
+    )
+    story.report(redriven)
+    story.report(CommandApplied(command=command.id))
+    story.report(RecordsHeld(task=task.key, held=0))
