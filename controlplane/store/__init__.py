@@ -28,6 +28,7 @@ from arrester.controlplane.store.audit_reads import (
     read_examples,
     read_group_actions,
     read_notes_on_command,
+    read_of_task,
 )
 from arrester.controlplane.store.batches import LoggedHeads, erase_body, heads_of_batches, vacuum
 from arrester.controlplane.store.failures import CANDIDATES, FailureQuery, read_failures
@@ -117,7 +118,7 @@ __all__ = [
     "nearest_snapshot", "newest", "next_snapshot", "notify", "open_stream", "position_at",
     "quarantined_batches", "read", "read_actions", "read_batch", "read_events", "read_examples",
     "read_failures", "read_following", "read_group_actions", "read_next", "read_next_stops",
-    "read_notes_on_command", "read_one", "read_positions", "read_quarantine",
+    "read_notes_on_command", "read_of_task", "read_one", "read_positions", "read_quarantine",
     "read_quarantined_entry", "read_state_changes", "read_stored", "read_stream",
     "read_task_history", "read_task_state_changes", "read_waiting_entries", "record_batches",
     "reset_cursor", "save_base", "seen_batches", "send_lock", "send_seen_batches",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, get_args
 from uuid import UUID
@@ -11,6 +11,7 @@ import msgspec
 from django.db import connection
 
 from arrester.controlplane.domain.events import (
+    Data,
     GroupEvent,
     NoteAdded,
     RecordFailed,
@@ -24,6 +25,8 @@ from arrester.controlplane.store.log import Newest, fetch, select, type_of
 #: What is done with an error group, as SQL; it has an index.
 _ON_GROUPS = ", ".join(str(type_of(cls)) for cls in get_args(GroupEvent | NoteAdded))
 _FROM = f"SELECT {PLACE} FROM event JOIN stream ON stream.id = event.stream"
+#: Events of a task that are read at once.
+PORTION = 1_000
 _NEWEST = "ORDER BY occurred_at DESC, application DESC, event.sequence DESC LIMIT %s"
 
 
@@ -74,6 +77,17 @@ def read_examples(task: UUID, *, around: int, limit: int) -> list[StoredEvent]:
         "WHERE task = %s AND type = %s AND sequence < %s ORDER BY sequence DESC LIMIT %s",
         [task, type_of(RecordFailed), around + limit, limit],
     )
+
+
+def read_of_task(task: UUID, of_type: type[Data]) -> Iterator[StoredEvent]:
+    """Yield all events of a type of a task, newest first, without bodies."""
+    before = MAX_BIGINT
+    while some := select(
+        "WHERE task = %s AND type = %s AND sequence < %s ORDER BY sequence DESC LIMIT %s",
+        [task, type_of(of_type), before, PORTION],
+    ):
+        yield from some
+        before = some[-1].sequence
 
 
 def read_group_actions(

@@ -10,18 +10,19 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import ProgrammingError, connection
+from msgspec.structs import replace
 from psycopg import sql
 from redis import Redis
 
-from arrester.controlplane import embedded, store
+from arrester.controlplane import embedded, models, store
 from arrester.controlplane.domain.errors import MalformedBatch
-from arrester.controlplane.domain.events import Body, BodyErased
+from arrester.controlplane.domain.events import Body, BodyErased, RecordFailed
 from arrester.controlplane.domain.wire import bodies
 from arrester.controlplane.history import erasure, rebuild
 from arrester.controlplane.ingest import drain
 from tests import histories
 from tests.controlplane import streams
-from tests.histories import APPLICATION
+from tests.histories import APPLICATION, dead_lettered, redriven
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
 WHY = {"reason": "a passenger asked for it", "actor": "ana"}
@@ -58,6 +59,41 @@ def test_erasing_a_body_keeps_the_other_bodies_of_its_batch(
     before = rebuild.live_rows(APPLICATION)
     rebuild.rebuild(APPLICATION)
     assert rebuild.live_rows(APPLICATION) == before
+
+
+def test_all_bodies_of_a_dead_letter_are_erased_and_its_copies_listed(redis: Redis) -> None:
+    later = dead_lettered([5, 9], minute=1)
+    place = replace(later, data=replace(later.data, place="/data/dlq/later", format="json"))
+    streams.send(redis, [histories.failed(5), histories.failed(6), dead_lettered([5, 6])])
+    drain.drain(APPLICATION)
+    streams.send(redis, [redriven([5]), histories.failed(5), place])
+    drain.drain(APPLICATION)
+    id = models.DeadLetter.objects.get(position=5).id.hex
+
+    def erase(id: str) -> list[str]:
+        out = StringIO()
+        call_command("erase", APPLICATION, dead_letter=id, **WHY, stdout=out)
+        return out.getvalue().splitlines()[:-1]
+
+    copies = [
+        f"not erased: {id} in /data/dlq/day=2026-11-20/7 (parquet)",
+        f"not erased: {id} in /data/dlq/later (json)",
+    ]
+    first, last = (f"flights @ {sequence}: body erased; recorded in the log" for sequence in (5, 1))
+    assert erase(id) == [first, last, *copies]
+    [left] = [each.data for each in streams.events() if each.body and not each.body.erased]
+    assert isinstance(left, RecordFailed) and left.position == 6
+    assert erase(id) == ["flights: the log has no body of this record", *copies]
+    with pytest.raises(CommandError, match="there is no dead letter"):
+        erase("00" * 16)
+    with pytest.raises(CommandError, match="32 hexadecimal digits"):
+        erase("x")
+    streams.assert_exact()
+    models.DeadLetter.objects.update(position=None)
+    with pytest.raises(CommandError, match="one with a position"):
+        erase(id)
+    with pytest.raises(CommandError, match="either the number"):
+        call_command("erase", APPLICATION, **WHY)
 
 
 def test_erasing_a_missing_body_is_refused(three_failures: list[Body | None]) -> None:
