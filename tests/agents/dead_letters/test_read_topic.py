@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from arrester import dead_letters_from_kafka
@@ -21,7 +21,7 @@ from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndContinue
 from arrester.agents.run.thread import PipelineThread
-from arrester.agents.runtime.thread_protocol import Redriven
+from arrester.agents.runtime.thread_protocol import RedriveCommand, Redriven
 from arrester.agents.spark.local_checkpoint import releasing
 from arrester.controlplane.dead_letter_records.files import RecordUnavailable
 from arrester.controlplane.dead_letter_records.topics import read_row
@@ -78,6 +78,16 @@ def request(*ids: str) -> DeadLetterRequest:
     )
 
 
+def written(bench: Bench) -> list[Row]:
+    """Return the rows of the sink by offset."""
+    complete = [str(mark.parent) for mark in (bench.folder / "out").glob("batch=*/_SUCCESS")]
+    if not complete:
+        return []
+    return (
+        bench.spark.read.parquet(*complete).select(*KAFKA_SCHEMA.names).orderBy("offset").collect()
+    )
+
+
 def destination(bench: Bench, pipeline: Pipeline, **keys: Any) -> TopicDestination:
     made = destination_of(pipeline, bench.config(**keys))
     assert isinstance(made, TopicDestination)
@@ -105,8 +115,8 @@ def test_dead_letters_of_a_topic_are_redriven_exactly(
     by_offset = {row["position"]: row for row in rows}
     for record in BAD:
         row = by_offset[record.offset]
-        expected = bench.spark.createDataFrame([record.row()], KAFKA_SCHEMA).first()
-        assert row["source"] == expected
+        original = bench.spark.createDataFrame([record.row()], KAFKA_SCHEMA).first()
+        assert row["source"] == original
         assert (row["task"], row["stage"]) == (f"flights-{record.partition}", "process:check")
         assert abs(row["at"].astimezone(UTC) - datetime.now(UTC)) < timedelta(minutes=5)
 
@@ -115,26 +125,36 @@ def test_dead_letters_of_a_topic_are_redriven_exactly(
     shown = read_row(f"topic {topic}", application=APPLICATION, id=names[0], topics=permitted)
     assert shown in {row["row"] for row in rows}
 
-    # By the author, who reads the topic with Spark.
+    # By a command of the server.
     mended.touch()
+    [first] = [row["id"] for row in rows if row["position"] == 9]
+    command = RedriveCommand(
+        ids=[first, "0" * 32],
+        since=datetime.now(UTC) - timedelta(hours=1),
+        until=datetime.now(UTC),
+        patch='[{"op": "replace", "path": "/value", "value": "T0s="}]',
+        redrive=None,
+        command=uuid.uuid4(),
+        actor="ana",
+        reason="mended",
+    )
+    answer = thread.apply(command)
+    assert answer.applied
+    assert "1 of 2 are processed once more; 1 were not found" in str(answer.reason)
+    wait_until(lambda: len(written(bench)) == 1, what="the redriven record")
+
+    # By the author, who reads the topic with Spark.
     [example] = [each for each in examples(HOW_TO) if "dead_letters_from_kafka" in each]
     example = example.replace("kafka:9092", kafka_broker.servers)
     example = example.replace("flights-dead-letters", topic)
     given: dict[str, Any] = {"spark": connected, "agent": FakeAgent(thread)}
     exec(example, given)
     result = given["result"]
-    assert (result.redriven, result.invalid) == (2, 0)
-    folder = str(bench.folder / "out")
-
-    def written() -> int:
-        complete = [str(mark.parent) for mark in Path(folder).glob("batch=*/_SUCCESS")]
-        return bench.spark.read.parquet(*complete).count() if complete else 0
-
-    wait_until(lambda: written() == 2, what="the redriven records")
-    complete = [str(mark.parent) for mark in Path(folder).glob("batch=*/_SUCCESS")]
-    sink = bench.spark.read.parquet(*complete).select(*KAFKA_SCHEMA.names).orderBy("offset")
-    assert sink.collect() == (
-        bench.spark.createDataFrame([each.row() for each in BAD], KAFKA_SCHEMA).collect()
+    assert (result.redriven, result.taken_before, result.invalid) == (1, 1, 0)
+    wait_until(lambda: len(written(bench)) == 2, what="the redriven records")
+    expected = [BAD[0], replace(BAD[1], value=b"OK")]
+    assert written(bench) == (
+        bench.spark.createDataFrame([each.row() for each in expected], KAFKA_SCHEMA).collect()
     )
 
 
