@@ -26,12 +26,13 @@ from arrester.agents.spark.local_checkpoint import releasing
 from arrester.controlplane.dead_letter_records.files import RecordUnavailable
 from arrester.controlplane.dead_letter_records.topics import read_row
 from arrester.controlplane.domain.errors import InvalidValue
+from tests.agents.dead_letters.test_kafka_broker import secured
 from tests.agents.kafka_cluster import headers_of
 from tests.agents.kafka_records import KAFKA_SCHEMA, KafkaRecord, add_records, kafka_source
 from tests.agents.pipeline_bench import APPLICATION, Bench
 from tests.agents.test_examples_of_the_docs import examples
 from tests.agents.test_kafka_pipeline import HOW_TO, connected, settings, topic
-from tests.kafka_broker import KafkaBroker
+from tests.kafka_broker import PASSWORD, KafkaBroker
 from tests.patience import wait_until
 
 __all__ = ["connected", "topic"]
@@ -185,6 +186,25 @@ def test_messages_without_the_headers_are_named(
         missing = destination(bench, pipeline, **settings(f"{topic}-missing", kafka_broker))
         with pytest.raises(DeadLettersUnreadable, match="the topic does not exist"):
             missing.read(request(old), checkpoints)
+
+
+def test_a_secured_topic_is_read_by_the_account_of_the_producer(
+    bench: Bench, kafka_broker: KafkaBroker, topic: str
+) -> None:
+    kafka_broker.make(topic)
+    producer, id = Producer(kafka_broker.secured_client), uuid.uuid4().hex
+    producer.produce(topic, b"x", headers=[("__arrester.record.id", id)])
+    assert producer.flush(30) == 0
+    pipeline = mendable(bench, bench.folder / "mended")
+    with releasing() as checkpoints:
+        permitted = destination(bench, pipeline, **secured(topic, kafka_broker))
+        assert len(permitted.read(request(id), checkpoints).unreadable) == 1
+        refused = destination(
+            bench, pipeline, **secured(topic, kafka_broker, sasl_password="wrong")
+        )
+        with pytest.raises(DeadLettersUnreadable, match="_AUTHENTICATION") as raised:
+            refused.read(request(id), checkpoints)
+    assert PASSWORD not in str(raised.value)
 
 
 def test_other_frames_are_no_messages(spark: SparkSession) -> None:
