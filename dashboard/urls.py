@@ -15,6 +15,8 @@ from arrester.dashboard.actions import (
     error_groups,
     instance_commands,
     pipeline_commands,
+    record_edits,
+    redrives,
     reveal,
     rollouts,
     task_commands,
@@ -180,6 +182,9 @@ urlpatterns = [
     path("dead-letters", dead_letters.dead_letters, name="dead-letters"),
     path("dead-letters/discard", dead_letter_actions.discard, name="discard"),
     path("dead-letters/discard/ask", dead_letter_actions.discard_dialog, name="discard-dialog"),
+    path("dead-letters/redrive", redrives.start, name="start-redrive"),
+    path("dead-letters/redrive/ask", redrives.dialog, name="redrive-dialog"),
+    path("dead-letters/redrive/preview", redrives.preview, name="preview-redrive"),
     # Before the event: an id may have digits only.
     path(
         "dead-letters/<str:application>/<digest:id>", dead_letters.dead_letter, name="dead-letter"
@@ -188,6 +193,16 @@ urlpatterns = [
         "dead-letters/<str:application>/<digest:id>/record",
         dead_letters.dead_letter_record,
         name="dead-letter-record",
+    ),
+    path(
+        "dead-letters/<str:application>/<digest:id>/edit/ask",
+        record_edits.dialog,
+        name="edit-record-dialog",
+    ),
+    path(
+        "dead-letters/<str:application>/<digest:id>/edit",
+        record_edits.review,
+        name="review-record",
     ),
     path(
         "dead-letters/<str:application>/<int:sequence>",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 from uuid import UUID, uuid5
 
 from django.http import HttpRequest, HttpResponse
@@ -20,6 +21,9 @@ from arrester.controlplane.domain.state.states import CommandState, CommandStatu
 from arrester.dashboard.components import command_delivery, filters, forms
 from arrester.dashboard.page_frame import Notice, page
 from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person, for_operators, for_people
+
+#: The most commands of a redrive, by its size, and some more.
+_MOST_SLICES = 50
 
 
 @for_people
@@ -67,6 +71,7 @@ def show(
         "command": state,
         "progress": queries.progress(state),
         "wave_ends": _wave_ends(state),
+        **_redrive(state),
         "verdict": queries.verdict(state),
         "steps": command_delivery.steps(state),
         "answers": [(each, instances.get(each.instance)) for each in state.deliveries],
@@ -88,6 +93,23 @@ def show(
 def _wave_ends(command: CommandState) -> list[int]:
     rollout = command.rollout
     return [] if rollout is UNSET else wave_ends(rollout.tasks, waves=rollout.waves)
+
+
+def _redrive(command: CommandState) -> dict[str, Any]:
+    """Return the context of a redrive: what it has achieved, and its commands with their waves."""
+    progress = queries.redrive_progress(command)
+    if progress is None or command.redrive is UNSET:
+        return {}
+    records = command.redrive.records
+    ends = wave_ends(records, waves=command.redrive.waves)
+    parts = queries.commands(rollout=command.id, limit=_MOST_SLICES).rows
+    slices = sorted((each.slice.first, each) for each in parts if each.slice is not UNSET)
+    return {
+        "redrive": progress,
+        "redriven_so_far": progress.processed + progress.failed_again + progress.discarded,
+        "not_issued": records - progress.issued,
+        "slices": [(1 + sum(end <= first for end in ends), each) for first, each in slices],
+    }
 
 
 def _force_dialog(who: Person, command: CommandState) -> str:

@@ -384,6 +384,30 @@ def _note(
     )
 
 
+def _redrive() -> UserAction:
+    story = Story(application="redriven")
+    story.starts(host="redriven")
+    story.skips("NA", 1)
+    (one,) = queries.dead_letters(queries.DeadLetterFilter(application="redriven")).rows
+    selected = f"redriven/{one.id}"
+    return UserAction(
+        name="start-redrive",
+        page=reverse("dead-letter", args=["redriven", one.id]),
+        offered=f"{reverse('redrive-dialog')}?record={selected}",
+        url=reverse("start-redrive"),
+        form={"id": str(uuid4()), "record": selected, "reason": "so it is"},
+        steps=[
+            ("click", "#redrive"),
+            ("fill", "Reason", "so it is"),
+            ("click", "dialog .primary"),
+        ],
+        rest=(
+            "/api/dead-letters/redrive",
+            {"application": "redriven", "ids": [one.id], "reason": "so it is"},
+        ),
+    )
+
+
 def _of_the_rest(story: Story) -> list[UserAction]:
     waiting = story.command(story.pauses("cancel"))
     page = reverse("command", args=[waiting])
@@ -409,6 +433,7 @@ def _of_the_rest(story: Story) -> list[UserAction]:
             steps=[("click", "#cancel")],
             rest=(f"/api/commands/{waiting}/cancel", {}),
         ),
+        _redrive(),
         _quarantine(
             "put-back", later.id, "REQUEUE", [("click", f"#quarantine-{later.id} form button")]
         ),

@@ -185,6 +185,14 @@ def dialogs(scene: Scene) -> dict[str, tuple[str, list[str]]]:
         "dialog-dismiss": (reverse("quarantine"), ["button:has-text('Dismiss entry…')"]),
         "dialog-mute": (error, ["#mute"]),
         "dialog-mute-many": (reverse("errors"), ["[data-select-all]", "#many-mute"]),
+        "dialog-redrive": (
+            reverse("dead-letter", args=["flights", scene.dead_letter_id]),
+            ["#redrive"],
+        ),
+        "dialog-edit-record": (
+            reverse("dead-letter", args=["flights", scene.dead_letter_id]),
+            ["#edit-record"],
+        ),
         "dialog-discard": (
             f"{reverse('dead-letters')}?application=flights",
             ["#discard-filter"],

@@ -35,6 +35,7 @@ MOST_BYTES = 250_000
 PEOPLE = {"viewer": "ben", "operator": "ana", "admin": "ada"}
 #: URLs without a page: parts of pages, files, endpoints for machines.
 NO_PAGES = {
+    "discard-dialog", "edit-record-dialog", "preview-redrive", "redrive-dialog", "review-record",
     "dead-letter-record", "dismiss-entry-dialog", "dismiss-many-dialog", "dismiss-task-dialog",
     "export", "groups-dialog", "healthz", "limits-dialog", "live", "login", "logout", "metrics",
     "mute-dialog", "pause-dialog", "policy-dialog", "problems", "readyz", "restart-pipeline-dialog",

@@ -37,6 +37,7 @@ NO_PAGES = {
     "logout", "metrics", "mute-group", "note-on-command", "note-on-group", "note-on-task", "pause",
     "put-back", "readyz", "restart", "restart-pipeline", "resume", "resume-at", "resume-many",
     "schema", "set-policy", "shut-down", "shut-down-instance", "skip", "start", "start-rollout",
+    "preview-redrive", "review-record", "start-redrive",
     "test-error", "withdraw-role",
 }  # fmt: skip
 #: Of the log and its partitions, in this transaction.
@@ -78,6 +79,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "command": [command],
         "dead-letter": [app, dead_letter.id],
         "dead-letter-record": [app, dead_letter.id],
+        "edit-record-dialog": [app, dead_letter.id],
         "api-dead-letter-record": [app, dead_letter.id],
         "dead-letter-event": [app, dead_letter.sequence],
         "dismiss-entry-dialog": [quarantined.id],
@@ -106,6 +108,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "resume-many-dialog": f"?application={app}",
         "rollout-dialog": f"?application={app}",
         "discard-dialog": f"?application={app}",
+        "redrive-dialog": f"?record={app}/{dead_letter.id}",
         "groups-dialog": f"?act=RESOLVE&group={app}/{cause}",
     }
     names = {name for name in get_resolver().reverse_dict if isinstance(name, str)} - NO_PAGES

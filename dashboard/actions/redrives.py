@@ -1,0 +1,161 @@
+"""Redrives: the dialog for the dead letters of a filter or a selection, and the preview."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+from msgspec.structs import replace
+
+from arrester.controlplane import access, actions, queries
+from arrester.controlplane.domain.commands.redrive import MAX_REDRIVEN
+from arrester.controlplane.domain.errors import CommandForbidden, InvalidValue
+from arrester.controlplane.domain.json_patch import MAX_CHARACTERS, JsonPatch, PatchFailed
+from arrester.dashboard.components import command_delivery, filters, forms
+from arrester.dashboard.components.editable_records import Editable, editable
+from arrester.dashboard.pages import commands
+from arrester.dashboard.permissions import Person, for_operators
+from arrester.dashboard.text.record_changes import changes
+
+#: The fields of the filter that the dialog keeps.
+_KEPT = ("pipeline", "task", "stage", "class", "cause", "status")
+
+
+class _Chosen(NamedTuple):
+    """The dead letters of the dialog: of a filter, or with these ids."""
+
+    application: str
+    wanted: queries.DeadLetterFilter
+    ids: list[str] | None
+    #: The fields of the form that choose them again.
+    fields: list[tuple[str, str]]
+
+
+@require_GET
+@for_operators
+def dialog(request: HttpRequest, who: Person) -> HttpResponse:
+    """Show the dialog: the number of records, the pipeline, the patch and the waves."""
+    return show_dialog(request, request.GET)
+
+
+def show_dialog(
+    request: HttpRequest, given: QueryDict, *, patch: str = "", invalid: str = ""
+) -> HttpResponse:
+    """Render the dialog, with a patch, or with what is wrong with the sent form."""
+    chosen, plan, sample, preview = None, None, "", {}
+    try:
+        chosen = _chosen(given)
+        access.require(chosen.application)
+        plan = actions.plan_redrive(chosen.application, chosen.wanted, ids=chosen.ids)
+        sample = chosen.ids[0] if chosen.ids else _first(chosen)
+        if patch:
+            preview = _preview(chosen.application, sample, patch)
+    except InvalidValue as error:
+        invalid = invalid or f"{error}."
+    application = chosen.application if chosen else ""
+    context = {
+        "application": application,
+        "plan": plan,
+        "fields": chosen.fields if chosen else [],
+        "sample": sample,
+        "patch": patch or given.get("patch", ""),
+        "waves": "waves" in given or request.method == "GET" or bool(patch),
+        "most": MAX_REDRIVEN,
+        "most_characters": MAX_CHARACTERS,
+        "recipients": _recipients(application, plan.pipeline) if plan else [],
+        "invalid": invalid,
+        **preview,
+    }
+    return forms.dialog(request, "redrive", context)
+
+
+@require_POST
+@for_operators
+def start(request: HttpRequest, who: Person) -> HttpResponse:
+    """Start the redrive of the dialog, and show its page."""
+    reason = forms.reason(request)
+    if reason is None:
+        return show_dialog(request, request.POST, invalid=forms.REASON_REQUIRED)
+    try:
+        chosen = _chosen(request.POST)
+        command = actions.start_redrive(
+            chosen.application,
+            chosen.wanted,
+            ids=chosen.ids,
+            patch=request.POST.get("patch", "").strip() or None,
+            waves="waves" in request.POST,
+            actor=who.name,
+            reason=reason,
+            command=forms.act_id(request),
+        )
+    except (InvalidValue, CommandForbidden) as error:
+        return show_dialog(request, request.POST, invalid=f"{error}.")
+    url = reverse("command", args=[command.id])
+    show = partial(commands.show, request, who, command.id)
+    response = forms.page_after(request, show, redirect_to=url)
+    response["HX-Push-Url"] = url
+    return response
+
+
+@require_POST
+@for_operators
+def preview(request: HttpRequest, who: Person) -> HttpResponse:
+    """Return what the patch of the dialog changes in one of its records."""
+    application, sample = request.POST.get("application", ""), request.POST.get("sample", "")
+    access.require(application)
+    context = _preview(application, sample, request.POST.get("patch", "").strip())
+    return render(request, "dashboard/dialogs/redrive_preview.html", context)
+
+
+def _preview(application: str, sample: str, patch: str) -> dict[str, Any]:
+    one = queries.dead_letter(application, sample)
+    found: Editable = editable(one)
+    context: dict[str, Any] = {"shown": True, "one": one, "found": found}
+    if not found.text:
+        return context
+    try:
+        changed = JsonPatch(patch).apply(found.text)
+    except (InvalidValue, PatchFailed) as error:
+        return context | {"problem": str(error)}
+    return context | {"changes": changes(found.text, changed)}
+
+
+def _chosen(given: QueryDict) -> _Chosen:
+    """Return the chosen dead letters; those of a filter were decided before the dialog opened."""
+    now = timezone.now()
+    selected = given.getlist("record")
+    pairs = [each.partition("/")[::2] for each in selected]
+    names = {name for name, _ in pairs} or {given.get("application", "")}
+    if len(names) > 1:
+        raise InvalidValue("record", ", ".join(sorted(names)), "dead letters of one application")
+    (application,) = names
+    if not application:
+        raise InvalidValue("application", "", "an application: filter the list by one first")
+    if selected:
+        wanted = queries.DeadLetterFilter(application=application)
+        ids = [id for _, id in pairs]
+        return _Chosen(application, wanted, ids, [("record", each) for each in selected])
+    wanted = replace(filters.of_dead_letters(given, now=now), application=application)
+    wanted = replace(wanted, until=wanted.until or now)
+    kept = {name: given.get(name, "") for name in _KEPT}
+    times = {"from": wanted.since, "to": wanted.until}
+    kept |= {name: moment.isoformat() for name, moment in times.items() if moment}
+    return _Chosen(application, wanted, None, [each for each in kept.items() if each[1]])
+
+
+def _first(chosen: _Chosen) -> str:
+    wanted = replace(chosen.wanted, status=chosen.wanted.status or filters.OPEN)
+    rows = queries.dead_letters(wanted, limit=1).rows
+    return rows[0].id if rows else ""
+
+
+def _recipients(application: str, pipeline: str) -> list[command_delivery.Recipient]:
+    live = command_delivery.live_instances(application)
+    threads = queries.restartable(application, pipeline, [each.instance for each in live])
+    instances = {each.instance for each in threads}
+    return [each for each in live if each.instance.id in instances]

@@ -1,0 +1,80 @@
+"""Dead letters are redriven in a real browser: selected in their list, and edited on their page."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from unittest import mock
+
+import msgspec
+import pytest
+from django.urls import reverse
+from playwright.sync_api import Page, expect
+
+from arrester.controlplane import embedded, queries, redis_client
+from arrester.controlplane.dead_letter_records import Record, State
+from arrester.controlplane.domain.events import Body, CommandKind
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.state.states import CommandState
+from tests.dashboard.browser import open_live, web
+from tests.dashboard.story import Story
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def server(services: embedded.Urls, django_db_setup: None) -> Iterator[str]:
+    """Run a web process that may ask workers for records of files."""
+    with mock.patch.dict(os.environ, ARRESTER_DEAD_LETTERS_ROOTS="/data/dlq"), web() as url:
+        yield url
+
+
+def redrive() -> CommandState:
+    (found,) = (each for each in queries.commands().rows if each.kind is CommandKind.REDRIVE)
+    return found
+
+
+def test_selected_dead_letters_are_redriven(page: Page, story: Story) -> None:
+    story.skips("JFK", 30)
+    open_live(page, reverse("dead-letters"))
+    for number in (0, 1, 2):
+        page.locator("[data-select][name=record]").nth(number).check()
+    page.get_by_role("button", name="Redrive 3 selected").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("heading")).to_have_text("Redrive 3 dead letters")
+    dialog.get_by_label("Reason").fill("the build is fixed")
+    dialog.get_by_role("button", name="Redrive 3 dead letters").click()
+    expect(dialog).to_be_hidden()
+    expect(page.locator("h1")).to_contain_text("Redrive dead letters")
+    assert (redrive().actor, redrive().reason) == ("ana", "the build is fixed")
+    page.get_by_role("button", name="Stop redrive").click()
+    expect(page.locator("h1 .state")).to_have_text("CANCELLED")
+
+
+def test_a_record_is_edited_reviewed_and_redriven(page: Page, story: Story) -> None:
+    story.skips("JFK", 2)
+    one = queries.dead_letters(queries.DeadLetterFilter(application="flights")).rows[0]
+    page.goto(reverse("dead-letter", args=["flights", one.id]))
+    page.get_by_role("button", name="Edit and redrive").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("A worker reads the record")
+    record = {"dep_delay": "NA", "origin": "JFK"}
+    ready = Record(state=State.READY, body=Body(record=record, redacted=("passenger",)))
+    key = redis_keys.dead_letter_record("flights", one.id)
+    redis_client.client().set(key, msgspec.json.encode(ready))
+    text = dialog.get_by_label("Record")
+    expect(text).to_have_value(json.dumps(record, indent=2))
+    text.fill(json.dumps(record | {"dep_delay": None}))
+    dialog.get_by_role("button", name="Review changes").click()
+    expect(dialog.locator("del")).to_have_text('"NA"')
+    expect(dialog.locator("ins")).to_have_text("null")
+    patch = dialog.get_by_label("JSON Patch")
+    patch.fill(patch.input_value().replace("null", "12"))
+    dialog.get_by_role("button", name="Preview patch").click()
+    expect(dialog.locator("ins")).to_have_text("12")
+    dialog.get_by_label("Reason").fill("NA is no delay")
+    dialog.get_by_role("button", name="Redrive 1 dead letter").click()
+    expect(page.locator("h1")).to_contain_text("Redrive dead letters")
+    patched = redrive().redrive
+    assert patched and json.loads(patched.patch or "")[0]["value"] == 12
