@@ -29,8 +29,8 @@ from arrester.controlplane.store.column_values import hash_group
 
 ROWS_PER_STATEMENT = 5_000
 _HAS_ID = "each.id = ANY (string_to_array(%s::text, ',', '')::uuid[])"
-#: The columns that a report of a dead letter replaces, with their types.
-_REPLACED = {
+#: The columns of a report with their types, in the order of `_Row`.
+_REPORTED = {
     "id": "uuid",
     "task": "uuid",
     "pipeline": "bigint",
@@ -41,9 +41,7 @@ _REPLACED = {
     "number": "integer",
     "occurred_at": "timestamptz",
 }
-#: The columns of a report, in the order of `_Row`.
-_REPORTED = {**_REPLACED, "first_sequence": "bigint"}
-COLUMNS = (*_REPORTED, "status", "redrive", "redrives")
+COLUMNS = (*_REPORTED, "first_sequence", "status", "redrive", "redrives")
 TOTAL_COLUMNS = ("task", "cause", "pipeline", "fingerprint", "count", "waiting")
 _OPEN = f"({', '.join(str(int(each)) for each in OPEN)})"
 
@@ -63,7 +61,6 @@ class _Row(NamedTuple):
     sequence: int
     number: int
     occurred_at: str
-    first_sequence: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +108,9 @@ class _Writer:
         if isinstance(data, RecordsDeadLettered):
             for row in _rows(stored, data, self._causes):
                 known = self._rows.get(row.id)
-                if known is not None:
-                    row = row._replace(first_sequence=known.first_sequence)
+                if known is not None and known.sequence != row.sequence:
+                    # The earlier event is the first one.
+                    self.flush()
                 self._rows[row.id] = row
                 if len(self._rows) == ROWS_PER_STATEMENT:
                     self.flush()
@@ -153,10 +151,7 @@ def _rows(stored: StoredEvent, data: RecordsDeadLettered, causes: dict[int, str]
         if fingerprint is not None:
             cause = hash_group(application, fingerprint)
             causes[cause] = fingerprint
-        yield _Row(
-            *(id.hex(), task, pipeline, cause, position, size, stored.sequence, number, at),
-            stored.sequence,
-        )
+        yield _Row(id.hex(), task, pipeline, cause, position, size, stored.sequence, number, at)
 
 
 def _write(application: str, rows: Sequence[_Row], causes: dict[int, str], tables: Tables) -> None:
@@ -165,7 +160,7 @@ def _write(application: str, rows: Sequence[_Row], causes: dict[int, str], table
     # A text per column: Python would quote an array value by value.
     types = _REPORTED.values()
     arrays = ", ".join(f"string_to_array(%s::text, ',', '')::{type}[]" for type in types)
-    sets = ", ".join(f"{name} = excluded.{name}" for name in _REPLACED if name != "id")
+    sets = ", ".join(f"{name} = excluded.{name}" for name in _REPORTED if name != "id")
     changed = "stream, task, cause, pipeline"
     with prepared_statements.cursor() as cursor:
         cursor.execute(
@@ -174,8 +169,8 @@ def _write(application: str, rows: Sequence[_Row], causes: dict[int, str], table
             " WHERE stream.application = %s ORDER BY each.id),"
             f" earlier AS (SELECT {changed}, status FROM {tables.dead_letters} AS earlier"
             " JOIN (SELECT stream, id FROM reported) AS reported USING (stream, id)),"
-            f" written AS (INSERT INTO {tables.dead_letters} AS known (stream, {names})"
-            f" SELECT stream, {names} FROM reported"
+            f" written AS (INSERT INTO {tables.dead_letters} AS known (stream, {names},"
+            f" first_sequence) SELECT stream, {names}, sequence FROM reported"
             f" ON CONFLICT (stream, id) DO UPDATE SET {sets}, status ="
             f" CASE known.status WHEN {DeadLetterStatus.WAITING:d} THEN known.status"
             f" ELSE {DeadLetterStatus.FAILED_AGAIN:d} END),"
