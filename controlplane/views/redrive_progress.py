@@ -48,7 +48,10 @@ def forget_ended(application: str, *, now: datetime) -> None:
 
 
 def chosen(command: CommandState) -> ChosenDeadLetters | None:
-    """Return the dead letters of a REDRIVE_RECORDS; None if they are not kept any more."""
+    """Return the dead letters of a REDRIVE_RECORDS; None if they are not kept any more.
+
+    Those that a person has discarded since are left out.
+    """
     if command.slice is UNSET or command.part_of is UNSET:
         return None
     kept = models.RedriveSelection.objects.filter(command=command.part_of).first()
@@ -56,12 +59,24 @@ def chosen(command: CommandState) -> ChosenDeadLetters | None:
     if kept is None or not parents or parents[0].redrive is UNSET:
         return None
     first, end = command.slice.first, command.slice.first + command.slice.count
+    packed = bytes(kept.ids[first * ID_BYTES : end * ID_BYTES])
+    ids = [packed[at : at + ID_BYTES] for at in range(0, len(packed), ID_BYTES)]
+    discarded = _discarded(command.application, ids)
     return ChosenDeadLetters(
-        ids=bytes(kept.ids[first * ID_BYTES : end * ID_BYTES]),
+        ids=b"".join(each for each in ids if each not in discarded),
         since=kept.since,
         until=kept.until,
         patch=parents[0].redrive.patch,
     )
+
+
+def _discarded(application: str, ids: Sequence[bytes]) -> set[bytes]:
+    rows = models.DeadLetter.objects.filter(
+        stream__in=models.Stream.objects.filter(application=application).values("id"),
+        id__in=[UUID(bytes=each) for each in ids],
+        status=DeadLetterStatus.DISCARDED,
+    )
+    return {each.bytes for each in rows.values_list("id", flat=True)}
 
 
 def progress_of(command: CommandState) -> RedriveProgress:

@@ -114,6 +114,23 @@ def test_dead_letters_are_redriven_in_waves(skipped: Redis) -> None:
     assert not models.RedriveSelection.objects.exists()
 
 
+def test_one_that_is_discarded_meanwhile_is_not_redriven(skipped: Redis) -> None:
+    command = start()
+    ids = [each.hex() for each in ids_of([2, 20])]
+    done = actions.discard_dead_letters(
+        APPLICATION, ids=ids, actor="bob", reason="duplicates", id=uuid4()
+    )
+    assert done.discarded == 2
+    sizes = []
+    while relayed(skipped):
+        sizes.append(apply(skipped))
+        actions.watch()
+    assert sizes == [1, 1, 16]
+    assert queries.command(command.id).outcome == "18 processed, 0 failed again, 2 not redriven"
+    status = models.DeadLetterStatus.DISCARDED
+    assert models.DeadLetter.objects.filter(status=status).count() == 2
+
+
 def test_a_redrive_stops_if_its_first_record_fails_again(skipped: Redis) -> None:
     command = start()
     assert apply(skipped, failing=(1,)) == 1
