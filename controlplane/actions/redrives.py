@@ -15,6 +15,7 @@ from arrester.controlplane import access
 from arrester.controlplane.actions.commands import issue_command
 from arrester.controlplane.actions.transaction import advance, new_id
 from arrester.controlplane.domain.commands.decide import decide
+from arrester.controlplane.domain.commands.recipients import recipients
 from arrester.controlplane.domain.commands.redrive import MAX_REDRIVEN, next_redrive_step
 from arrester.controlplane.domain.commands.refusals import refusal
 from arrester.controlplane.domain.commands.request import CommandRequest, check
@@ -124,7 +125,8 @@ def advance_redrive(command: CommandState, *, now: datetime) -> None:
     """Make the next step of a redrive. Any number of processes may do so at the same time.
 
     The step follows from stored states and is one transaction. The id of a command that it issues
-    follows from the redrive and the first of its dead letters.
+    follows from the redrive and the number of commands before it. A command that has expired, such
+    as one for a killed instance, is repeated: an agent takes each dead letter once.
     """
     if command.status.final or command.redrive is UNSET:
         return
@@ -133,16 +135,17 @@ def advance_redrive(command: CommandState, *, now: datetime) -> None:
         case Wait():
             return
         case Issue(number=count):
-            _issue(command, RedriveSlice(first=progress.issued, count=count), now)
+            part = RedriveSlice(first=progress.issued, count=count)
+            _issue(command, part, number=progress.commands, now=now)
         case Finish(detail=detail):
             _append(command, [CommandApplied(command=command.id, detail=detail)], now)
         case Stop(reason=reason):
             _append(command, [CommandCancelled(command=command.id, reason=reason)], now)
 
 
-def _issue(command: CommandState, part: RedriveSlice, now: datetime) -> None:
+def _issue(command: CommandState, part: RedriveSlice, *, number: int, now: datetime) -> None:
     requested = CommandRequest(
-        command=uuids.part_of(command.id, str(part.first)),
+        command=uuids.part_of(command.id, str(number)),
         kind=CommandKind.REDRIVE_RECORDS,
         actor=command.actor,
         reason=command.reason,
@@ -157,6 +160,8 @@ def _issue(command: CommandState, part: RedriveSlice, now: datetime) -> None:
         # Under the lock of the stream. Another process may have issued it meanwhile.
         if state.commands[command.id].status.final or requested.command in state.commands:
             return []
+        if not recipients(requested, state):
+            return []  # It goes on when an instance runs the pipeline again.
         return [
             Event(
                 occurred_at=now,

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from arrester.controlplane import models
 from arrester.controlplane.domain.commands.redrive import RedriveProgress
-from arrester.controlplane.domain.events import ChosenDeadLetters
+from arrester.controlplane.domain.events import ChosenDeadLetters, RedriveSlice
 from arrester.controlplane.domain.identity.dead_letter_ids import ID_BYTES
 from arrester.controlplane.domain.state.states import CommandState, CommandStatus
 from arrester.controlplane.models import DeadLetterStatus
@@ -81,23 +81,34 @@ def _discarded(application: str, ids: Sequence[bytes]) -> set[bytes]:
 
 def progress_of(command: CommandState) -> RedriveProgress:
     """Return what a redrive has achieved so far."""
-    issued = row_mapping.COMMANDS.load("part_of = %s", [command.id])
-    slices = [(each, each.slice) for each in issued if each.slice is not UNSET]
+    commands = row_mapping.COMMANDS.load("part_of = %s", [command.id])
+    slices: dict[RedriveSlice, list[CommandState]] = {}
+    for each in commands:
+        if each.slice is not UNSET:
+            slices.setdefault(each.slice, []).append(each)
     counts = redrive_totals(command.application, command.id)
-    refused = [each for each, _ in slices if each.status.final and not _is_applied(each)]
+    issued = opened = 0
+    not_applied = None
+    for part, same in slices.items():
+        statuses = {each.status: each.outcome for each in same}
+        if statuses.keys() == {CommandStatus.EXPIRED}:
+            continue
+        issued += part.count
+        if not all(status.final for status in statuses):
+            opened += part.count
+        elif CommandStatus.APPLIED not in statuses:
+            status = min(statuses.keys() - {CommandStatus.EXPIRED})
+            not_applied = f"{status}: {statuses[status]}"
     return RedriveProgress(
-        issued=sum(part.count for _, part in slices),
-        open=sum(part.count for each, part in slices if not each.status.final),
-        not_applied=f"{refused[0].status}: {refused[0].outcome}" if refused else None,
+        commands=len(commands),
+        issued=issued,
+        open=opened,
+        not_applied=not_applied,
         redriven=counts[DeadLetterStatus.REDRIVEN],
         processed=counts[DeadLetterStatus.PROCESSED],
         failed_again=counts[DeadLetterStatus.FAILED_AGAIN],
         discarded=counts[DeadLetterStatus.DISCARDED],
     )
-
-
-def _is_applied(command: CommandState) -> bool:
-    return command.status is CommandStatus.APPLIED
 
 
 def redrive_totals(application: str, redrive: UUID) -> dict[DeadLetterStatus, int]:

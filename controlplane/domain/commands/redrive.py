@@ -17,11 +17,13 @@ MAX_REDRIVEN: Final = 100_000
 class RedriveProgress(msgspec.Struct, frozen=True, kw_only=True):
     """What a redrive has achieved so far. It counts dead letters."""
 
-    #: Those that commands were issued for.
+    #: The number of commands.
+    commands: int = 0
+    #: Those that commands were issued for. An expired command does not count: it is repeated.
     issued: int = 0
     #: The command that waits for an answer has these.
     open: int = 0
-    #: Why a command was not applied; None: all were.
+    #: Why a command was refused or cancelled; None: none was.
     not_applied: str | None = None
     #: Those that the pipeline processes or holds.
     redriven: int = 0

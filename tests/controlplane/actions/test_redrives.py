@@ -18,6 +18,7 @@ from arrester.controlplane.domain.events import (
     CommandKind,
     CommandRefused,
     Event,
+    InstanceStopped,
 )
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.identity.dead_letter_ids import ID_BYTES, dead_letter_ids
@@ -27,7 +28,7 @@ from arrester.controlplane.ingest import drain
 from arrester.controlplane.queries import DeadLetterFilter
 from tests import histories
 from tests.controlplane import streams
-from tests.histories import APPLICATION, JFK, RUN, dead_lettered, held, redriven
+from tests.histories import APPLICATION, JFK, OTHER_INSTANCE, RUN, dead_lettered, held, redriven
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
 POSITIONS = list(range(20, 0, -1))
@@ -107,7 +108,7 @@ def test_dead_letters_are_redriven_in_waves(skipped: Redis) -> None:
     found = queries.command(command.id)
     assert found.status is CommandStatus.APPLIED
     assert found.outcome == "17 processed, 2 failed again, 1 not redriven"
-    assert progress(command) == RedriveProgress(issued=20, processed=17, failed_again=2)
+    assert progress(command) == RedriveProgress(commands=3, issued=20, processed=17, failed_again=2)
     # What failed again waits, and can be redriven once more.
     assert actions.plan_redrive(APPLICATION, ALL).records == 3
     actions.watch(now=datetime.now(UTC) + timedelta(hours=2))
@@ -162,6 +163,32 @@ def test_a_refused_command_stops_it(skipped: Redis) -> None:
         CommandStatus.CANCELLED,
         "REFUSED: nothing was found",
     )
+
+
+def test_a_command_for_a_killed_instance_is_repeated(skipped: Redis) -> None:
+    command = start()
+    (first,) = relayed(skipped)
+    stopped = InstanceStopped(reason="killed", error=True)
+    send(skipped, [histories.event(stopped, run=None)])
+    actions.watch()
+    assert queries.command(first.command).status is CommandStatus.EXPIRED
+    assert relayed(skipped) == []  # No instance runs the pipeline.
+    assert progress(command) == RedriveProgress(commands=1)
+    again = [replace(each, instance=OTHER_INSTANCE) for each in histories.started()]
+    send(skipped, again)
+    actions.watch()
+    (repeated,) = relayed(skipped)
+    assert (repeated.slice, repeated.instances) == (first.slice, (OTHER_INSTANCE,))
+    assert repeated.command != first.command
+    # The killed instance had applied it, and its events come late.
+    done = CommandApplied(command=first.command, detail="some")
+    send(skipped, [redriven([1], redrive=command.id), held(1), histories.event(done)])
+    refused = CommandRefused(command=repeated.command, reason="taken by an earlier redrive")
+    send(skipped, [replace(histories.event(refused), instance=OTHER_INSTANCE), held(0)])
+    assert progress(command) == RedriveProgress(commands=2, issued=1, processed=1)
+    actions.watch()
+    (third,) = relayed(skipped)
+    assert third.slice is not None and third.slice.first == 1
 
 
 def test_some_are_chosen_by_id_or_filter(skipped: Redis) -> None:
