@@ -81,14 +81,13 @@ class Stack:
         ]
         self.run("web", [*web, "--lifespan", "off", "--no-access-log"])
         self.run("wake", [python, "manage.py", "wake"])
-        self.run(
-            "worker",
-            [
-                *(python, "-m", "celery", "-A", "arrester.controlplane", "worker", "-c", "2"),
-                *WORKER_OPTIONS,
-            ],
-        )
+        self.start_worker()
         eventually(self._answers, what="the web process answers")
+
+    def start_worker(self) -> None:
+        """Start a Celery worker."""
+        celery = (sys.executable, "-m", "celery", "-A", "arrester.controlplane")
+        self.run("worker", [*celery, "worker", "-c", "2", *WORKER_OPTIONS])
 
     def run(self, name: str, command: list[str], **variables: str) -> subprocess.Popen[bytes]:
         """Start a process whose output goes to `<folder>/<name>.log`."""
