@@ -94,6 +94,7 @@ from arrester.controlplane.queries.failure_history.dead_letters import (
 from arrester.controlplane.queries.failure_history.dead_letters import (
     first_failure_of as first_failure_of_dead_letter,
 )
+from arrester.controlplane.queries.failure_history.discards import discard_of
 from arrester.controlplane.queries.failure_history.error_groups import (
     NEWEST,
     SORTS,
@@ -178,16 +179,16 @@ __all__ = [
     "application_roles", "applications", "applied_times", "as_of", "as_of_state", "audit",
     "audit_check", "check_class", "check_group", "check_known", "checkpoints", "command",
     "commands", "count_dead_letters", "count_open_dead_letters", "dead_letter",
-    "dead_letter_totals", "dead_letters", "drain", "event", "event_if_kept", "examples",
-    "failed_by_application", "failed_by_group", "failure_of_dead_letter", "failures", "feed",
-    "findings", "first_failure_of_dead_letter", "group", "group_counts", "group_history", "groups",
-    "groups_by_key", "groups_of", "health", "held", "held_in_all", "held_over_time", "instance",
-    "instance_counts", "instance_page", "instances", "lag", "lags", "last_heartbeats", "live",
-    "locks", "log_gaps", "metrics", "neighbours", "notes_on_command", "open_commands", "overview",
-    "paused", "paused_of", "people", "pipeline_key", "pipelines", "policies", "position",
-    "positions", "progress", "quarantine", "quarantined", "quiet_groups", "redrive_progress",
-    "redrive_totals", "restartable", "resumed_by", "rollout_tasks", "run_gauges", "runs", "search",
-    "stages", "state_changes", "stopped_by_group", "storage", "task", "task_gauges", "task_history",
-    "task_state_changes", "tasks", "threads", "tokens", "top_causes", "verdict", "verdicts",
-    "without_run",
+    "dead_letter_totals", "dead_letters", "discard_of", "drain", "event", "event_if_kept",
+    "examples", "failed_by_application", "failed_by_group", "failure_of_dead_letter", "failures",
+    "feed", "findings", "first_failure_of_dead_letter", "group", "group_counts", "group_history",
+    "groups", "groups_by_key", "groups_of", "health", "held", "held_in_all", "held_over_time",
+    "instance", "instance_counts", "instance_page", "instances", "lag", "lags", "last_heartbeats",
+    "live", "locks", "log_gaps", "metrics", "neighbours", "notes_on_command", "open_commands",
+    "overview", "paused", "paused_of", "people", "pipeline_key", "pipelines", "policies",
+    "position", "positions", "progress", "quarantine", "quarantined", "quiet_groups",
+    "redrive_progress", "redrive_totals", "restartable", "resumed_by", "rollout_tasks",
+    "run_gauges", "runs", "search", "stages", "state_changes", "stopped_by_group", "storage",
+    "task", "task_gauges", "task_history", "task_state_changes", "tasks", "threads", "tokens",
+    "top_causes", "verdict", "verdicts", "without_run",
 ]  # fmt: skip

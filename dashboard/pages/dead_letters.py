@@ -69,6 +69,7 @@ def dead_letter(request: HttpRequest, who: Person, application: str, id: str) ->
     failure = queries.failure_of_dead_letter(one)
     first = queries.first_failure_of_dead_letter(one)
     context: dict[str, Any] = {"found": one, "failure": failure, "first": first}
+    context["discard"] = queries.discard_of(one)
     if failure is None:
         context |= _record(one)
     else:

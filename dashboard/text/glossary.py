@@ -21,6 +21,7 @@ TERMS = {
     "applications of its roles.",
     "counted only": "A failure that is in the counters, without its record and trace.",
     "dead letter": "A skipped record, stored with its error for later use.",
+    "discard": "Decide that a dead letter is not processed again, with a reason.",
     "redrive": "Process dead letters once more, mended or not.",
     "dismissed task": "A stopped task that a person hides because no run processes it; not counted "
     "until an agent reports it.",

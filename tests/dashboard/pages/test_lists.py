@@ -465,6 +465,8 @@ def test_dead_letters_are_discarded_one_by_one_or_by_the_filter(
     assert "3 dead letters discarded." in page
     assert queries.count_dead_letters(queries.DeadLetterFilter(status="open")) == 2
     assert press(operator, url, id=str(uuid4()), reason="old", stage=NA.stage)[0] == 400
+    one = text(operator, reverse("dead-letter", args=["flights", first.id]))
+    assert "by ana: “duplicates”" in one and 'id="discard"' not in one
     task = text(operator, reverse("task-history", args=[flights.task("EWR").digest]))
     assert "Dead letters discarded" in task and "duplicates" in task
 
