@@ -125,8 +125,6 @@ class Postgres:
             "unix_socket_directories": str(self.home.sockets),
             "max_connections": "200",
             "shared_buffers": f"{_shared_buffers() >> 20}MB",
-            # The default is 16 MB, which an idle server fills, too.
-            "wal_buffers": "4MB",
             "timezone": "UTC",
             "log_timezone": "UTC",
             "logging_collector": "off",

@@ -87,7 +87,7 @@ def test_up_starts_every_process_and_stops_them_on_a_signal(
             f"http://127.0.0.1:{port}/healthz", timeout=PATIENCE_SECONDS
         ) as answer:
             assert answer.status == 200
-        assert memory_mb(home) < 400
+        assert memory_mb(home) < 420
         assert_queues_are_in_another_database(home)
         assert "database files are incompatible" in page_while_postgres_is_damaged(home, port)
         read_until(process, "PostgreSQL answers again")
