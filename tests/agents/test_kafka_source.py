@@ -71,6 +71,7 @@ def values(spark: SparkSession, folder: Path) -> Counter[tuple[int, bytes]]:
     return Counter((row[2], row[4]) for row in written(spark, folder))
 
 
+@pytest.mark.long
 def test_expired_offsets_and_a_topic_made_again_keep_held_records(
     connected: SparkSession, bench: Bench, kafka_broker: KafkaBroker, topic: str
 ) -> None:
@@ -135,7 +136,8 @@ def test_expired_offsets_and_a_topic_made_again_keep_held_records(
     assert [each.value() for each in kafka_broker.messages(target)] == [sent[2].value]
 
 
-@pytest.mark.parametrize("seconds", [3, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [3, 60])
 def test_a_broker_that_is_killed_while_a_task_is_paused(
     connected: SparkSession,
     bench: Bench,
