@@ -25,7 +25,7 @@ from arrester.agents.run.policy_snapshot import describe_pipeline
 from arrester.agents.run.processor_factory import ProcessorFactory
 from arrester.agents.run.publisher import Publisher
 from arrester.agents.run.query import check_source, progress_of
-from arrester.agents.run.redrive import Redrive
+from arrester.agents.run.redrive import DeadLetterRedriver
 from arrester.agents.run.skip_dead_letters import SkipDeadLetters
 from arrester.agents.run.termination import death_of, ending_entry, superseded
 from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
@@ -112,7 +112,7 @@ class Engine:
             event_factory=self.event_factory,
             jobs=self.processor.jobs,
         )
-        self.redrive = Redrive(
+        self.redriver = DeadLetterRedriver(
             pipeline=self.pipeline,
             journal=self.journal,
             held_store=self.processor.held_store,

@@ -14,9 +14,9 @@ from uuid import UUID
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from arrester.agents.dead_letters.events import redriven_events
+from arrester.agents.dead_letters.read_back import TYPES
 from arrester.agents.dead_letters.row_json import (
     PARSED_ROW,
     PROBLEM,
@@ -42,16 +42,6 @@ _log = logging.getLogger("arrester.thread")
 
 #: The ids of redriven dead letters, one folder for each redrive. They are kept.
 _FOLDER: Final = "arrester/redriven"
-#: The columns of dead letters that are used, with their types.
-_TYPES: Final = {
-    "id": T.StringType(),
-    "checkpoint": T.StringType(),
-    "task": T.StringType(),
-    "position": T.LongType(),
-    "stage": T.StringType(),
-    "row": T.StringType(),
-    "at": T.TimestampType(),
-}
 _IDS: Final = "id string, at timestamp"
 #: The invalid dead letters that are named.
 _EXAMPLES: Final = 10
@@ -67,7 +57,7 @@ class SelectedDeadLetters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Redrive:
+class DeadLetterRedriver:
     """The redrives of one run.
 
     A dead letter is known by its id and the time of its decision: a later one of the same record,
@@ -173,9 +163,9 @@ class Redrive:
     def _check_columns(self, dead_letters: DataFrame) -> None:
         if dead_letters.isStreaming:
             raise InvalidValue("dead_letters", "a stream", "a static DataFrame of dead letters")
-        missing = [name for name in _TYPES if name not in dead_letters.columns]
+        missing = [name for name in TYPES if name not in dead_letters.columns]
         if missing:
-            allowed = f"a DataFrame with the columns {', '.join(_TYPES)} of dead letters"
+            allowed = f"a DataFrame with the columns {', '.join(TYPES)} of dead letters"
             raise InvalidValue("dead_letters", f"without {', '.join(missing)}", allowed)
         wrong = unsupported_columns(self.pipeline.source.schema)
         if wrong:
@@ -184,7 +174,7 @@ class Redrive:
 
     def _newest(self, dead_letters: DataFrame) -> DataFrame:
         """Return the newest dead letter of each record, with the time until which it was taken."""
-        columns = [F.col(name).cast(kind).alias(name) for name, kind in _TYPES.items()]
+        columns = [F.col(name).cast(kind).alias(name) for name, kind in TYPES.items()]
         content = F.struct("checkpoint", "task", "position", "stage", "row")
         by_id = dead_letters.select(*columns).groupBy("id")
         newest = by_id.agg(F.max("at").alias("at"), F.max_by(content, "at").alias(_CONTENT))

@@ -17,10 +17,11 @@ from arrester.agents.dead_letters.read_back import (
     StoredDeadLetters,
     UnreadableFile,
 )
-from arrester.agents.run.redrive import Redrive, SelectedDeadLetters
+from arrester.agents.run.redrive import DeadLetterRedriver, SelectedDeadLetters
 from arrester.agents.runtime.thread_protocol import InvalidDeadLetter, RedriveCommand
 from arrester.agents.spark.local_checkpoint import releasing
 from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.identity.dead_letter_ids import split_ids
 from arrester.controlplane.domain.json_patch import JsonPatch, PatchFailed
 
 #: A patch changes records in the driver: the size of their rows, in characters, is limited.
@@ -42,30 +43,31 @@ class FoundDeadLetters:
 
 @contextmanager
 def find(
-    command: RedriveCommand, *, redrive: Redrive, destination: Destination | None
+    command: RedriveCommand, *, redriver: DeadLetterRedriver, destination: Destination | None
 ) -> Iterator[FoundDeadLetters]:
     """Yield the dead letters of a command, without the run lock: micro-batches continue.
 
     Raises InvalidValue and DeadLettersUnreadable if the destination cannot be read back.
     """
     if destination is None:
-        name = redrive.pipeline.name
+        name = redriver.pipeline.name
         raise InvalidValue("errors.dlq", None, f"a destination of the dead letters of {name}")
-    if not command.ids:
+    chosen = command.dead_letters
+    if chosen is None or not chosen.ids:
         raise InvalidValue("dead_letters", "none", "those of a redrive in progress")
     request = DeadLetterRequest(
-        checkpoint=redrive.journal.ledger.checkpoint,
-        ids=command.ids,
-        since=command.since,
-        until=command.until,
+        checkpoint=redriver.journal.ledger.checkpoint,
+        ids=[id.hex() for id in split_ids(chosen.ids)],
+        since=chosen.since,
+        until=chosen.until,
     )
     with releasing() as checkpoints:
         stored = destination.read(request, checkpoints)
         rows, failed = stored.rows, list[InvalidDeadLetter]()
-        if command.patch is not None:
-            rows, failed = _patched(stored.rows, JsonPatch(command.patch))
-        with redrive.select(rows) as selected:
-            detail = _detail(command, selected, failed, stored)
+        if chosen.patch is not None:
+            rows, failed = _patched(stored.rows, JsonPatch(chosen.patch))
+        with redriver.select(rows) as selected:
+            detail = _detail(len(request.ids), selected, failed, stored)
             yield FoundDeadLetters(selected=selected, detail=detail)
 
 
@@ -87,14 +89,14 @@ def _patched(rows: DataFrame, patch: JsonPatch) -> tuple[DataFrame, list[Invalid
 
 
 def _detail(
-    command: RedriveCommand,
+    requested: int,
     selected: SelectedDeadLetters,
     failed: list[InvalidDeadLetter],
     stored: StoredDeadLetters,
 ) -> str:
     """Return the answer to the command, in one line."""
     result = selected.result
-    requested, invalid = len(command.ids), result.invalid + len(failed)
+    invalid = result.invalid + len(failed)
     parts = [f"{result.redriven:,} of {requested:,} are processed once more"]
     if result.taken_before:
         parts.append(f"{result.taken_before:,} were taken by an earlier redrive")

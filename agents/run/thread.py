@@ -19,7 +19,7 @@ from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.run.engine import Engine
 from arrester.agents.run.query_loop import QueryLoop
-from arrester.agents.run.redrive import log_result
+from arrester.agents.run.redrive import SelectedDeadLetters, log_result
 from arrester.agents.run.redrive_command import find
 from arrester.agents.run.run_lock import RunLock, refuse_inside
 from arrester.agents.run.source_retries import SourceRetries
@@ -292,36 +292,57 @@ class PipelineThread:
         earlier_answer = self.answer_to(command.command)
         if earlier_answer is not None:
             return earlier_answer
+        engine = self._engine
         try:
             with (
-                find(
-                    command, redrive=self._engine.redrive, destination=self._engine.destination
-                ) as found,
+                find(command, redriver=engine.redriver, destination=engine.destination) as found,
                 self._lock,
             ):
                 if not self._is_active:
                     return self._not_running()
                 if not found.redriven:
                     return self._refuse(command, found.detail)
-                entry = self._engine.redrive.save(
+                self._save_redriven(
                     found.selected,
-                    after=self._engine.processor.last_begun,
                     actor=command.actor,
                     reason=command.reason or "",
                     redrive=command.redrive,
                     answer=CommandApplied(command=command.command, detail=found.detail),
                 )
-                if entry is not None:
-                    self._append(entry)
-                    self._query_loop.command_applied()
                 return CommandAnswer(applied=True, reason=found.detail)
-        except Superseded:
+        except Superseded as exc:
+            self._stop_signal.record(exc)
             raise
         except Exception as exc:  # of a destination, which may have any
             with self._lock:
                 if not self._is_active:
                     return self._not_running()
                 return self._refuse(command, first_line(exc))
+
+    def _save_redriven(
+        self,
+        selected: SelectedDeadLetters,
+        *,
+        actor: str | None,
+        reason: str,
+        redrive: UUID | None = None,
+        answer: CommandApplied | None = None,
+    ) -> None:
+        """Hold the selected dead letters again; the caller holds the run lock.
+
+        What cannot be saved, on a full disk, is the caller's: the run continues.
+        """
+        entry = self._engine.redriver.save(
+            selected,
+            after=self._engine.processor.last_begun,
+            actor=actor,
+            reason=reason,
+            redrive=redrive,
+            answer=answer,
+        )
+        if entry is not None:
+            self._append(entry)
+            self._query_loop.command_applied()
 
     def _refuse(self, command: RedriveCommand, reason: str) -> CommandAnswer:
         """Record a refusal; the caller holds the run lock."""
@@ -343,15 +364,10 @@ class PipelineThread:
     def redrive(self, dead_letters: DataFrame, *, actor: str | None, reason: str) -> Redriven:
         """Process dead letters once more; see `Agent.redrive`."""
         refuse_inside("redrive()")
-        with self._engine.redrive.select(dead_letters) as selected, self._lock:
+        with self._engine.redriver.select(dead_letters) as selected, self._lock:
             if not self._is_active:
                 raise InvalidValue("pipeline", self.pipeline_name, "a pipeline that is running")
-            after = self._engine.processor.last_begun
-            # What cannot be saved, on a full disk, is the caller's: the run continues.
-            entry = self._engine.redrive.save(selected, after=after, actor=actor, reason=reason)
-            if entry is not None:
-                self._append(entry)
-                self._query_loop.command_applied()
+            self._save_redriven(selected, actor=actor, reason=reason)
         log_result(self.pipeline_name, selected.result)
         return selected.result
 

@@ -30,7 +30,6 @@ from arrester.controlplane.domain.events import (
     CommandRefused,
     ResumeHow,
 )
-from arrester.controlplane.domain.identity.dead_letter_ids import ID_BYTES
 from arrester.controlplane.domain.python_versions import UTC
 
 log = logging.getLogger("arrester.commands")
@@ -261,28 +260,18 @@ def _for_thread(command: CommandIssued) -> ThreadCommand:
             reason=command.reason,
         )
     if command.kind is CommandKind.REDRIVE_RECORDS:
-        return _redrive(command)
+        return RedriveCommand(
+            dead_letters=command.dead_letters,
+            redrive=command.part_of,
+            command=command.command,
+            actor=command.actor,
+            reason=command.reason,
+        )
     return TaskCommand(
         command.task,
         how=_HOW_BY_KIND[command.kind],
         position=command.position,
         target=command.target,
-        command=command.command,
-        actor=command.actor,
-        reason=command.reason,
-    )
-
-
-def _redrive(command: CommandIssued) -> RedriveCommand:
-    # Without its dead letters, which the server keeps until its redrive has ended, it has none.
-    chosen = command.dead_letters
-    ids = b"" if chosen is None else chosen.ids
-    return RedriveCommand(
-        ids=[ids[at : at + ID_BYTES].hex() for at in range(0, len(ids), ID_BYTES)],
-        since=command.expires_at if chosen is None else chosen.since,
-        until=command.expires_at if chosen is None else chosen.until,
-        patch=None if chosen is None else chosen.patch,
-        redrive=command.part_of,
         command=command.command,
         actor=command.actor,
         reason=command.reason,

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from arrester.agents.journal.ledger import CommandAnswer
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import Event, Failure, ResumeHow, Run, StageAnswer
+from arrester.controlplane.domain.events import (
+    ChosenDeadLetters,
+    Event,
+    Failure,
+    ResumeHow,
+    Run,
+    StageAnswer,
+)
 from arrester.controlplane.domain.state.states import TaskState, ThreadStatus
 from arrester.controlplane.domain.wire.codec import InProgress
 
@@ -62,13 +68,8 @@ class PolicyCommand:
 class RedriveCommand:
     """A command to process dead letters once more, which are read from their destination."""
 
-    #: 32 hexadecimal digits each.
-    ids: Sequence[str]
-    #: They were decided in this time.
-    since: datetime
-    until: datetime
-    #: The JSON Patch that changes each record; None: unchanged.
-    patch: str | None
+    #: None: the server keeps them no more, because the redrive has ended.
+    dead_letters: ChosenDeadLetters | None
     #: The redrive that it is a part of.
     redrive: UUID | None
     command: UUID

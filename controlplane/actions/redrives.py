@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from uuid import UUID
 
 import msgspec
-from django.conf import settings
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from arrester.controlplane import access
 from arrester.controlplane.actions.commands import issue_command
+from arrester.controlplane.actions.rollouts import end, part_events
 from arrester.controlplane.actions.transaction import advance, new_id
-from arrester.controlplane.domain.commands.decide import decide
 from arrester.controlplane.domain.commands.recipients import recipients
 from arrester.controlplane.domain.commands.redrive import MAX_REDRIVEN, next_redrive_step
 from arrester.controlplane.domain.commands.refusals import refusal
@@ -24,7 +23,6 @@ from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandCancelled,
-    CommandIssued,
     CommandKind,
     Event,
     Redrive,
@@ -138,9 +136,9 @@ def advance_redrive(command: CommandState, *, now: datetime) -> None:
             part = RedriveSlice(first=progress.issued, count=count)
             _issue(command, part, number=progress.commands, now=now)
         case Finish(detail=detail):
-            _append(command, [CommandApplied(command=command.id, detail=detail)], now)
+            end(command, CommandApplied(command=command.id, detail=detail), now)
         case Stop(reason=reason):
-            _append(command, [CommandCancelled(command=command.id, reason=reason)], now)
+            end(command, CommandCancelled(command=command.id, reason=reason), now)
 
 
 def _issue(command: CommandState, part: RedriveSlice, *, number: int, now: datetime) -> None:
@@ -154,7 +152,6 @@ def _issue(command: CommandState, part: RedriveSlice, *, number: int, now: datet
         slice=part,
         part_of=command.id,
     )
-    expiry = timedelta(seconds=settings.ENVIRONMENT.command_expiry_seconds)
 
     def rule(state: StreamState) -> list[Event]:
         # Under the lock of the stream. Another process may have issued it meanwhile.
@@ -162,14 +159,7 @@ def _issue(command: CommandState, part: RedriveSlice, *, number: int, now: datet
             return []
         if not recipients(requested, state):
             return []  # It goes on when an instance runs the pipeline again.
-        return [
-            Event(
-                occurred_at=now,
-                data=data,
-                caused_by=command.id if isinstance(data, CommandIssued) else requested.command,
-            )
-            for data in decide(requested, state, now=now, expiry=expiry)
-        ]
+        return part_events(command, requested, state, now=now)
 
     advance(
         command.application,
@@ -177,17 +167,6 @@ def _issue(command: CommandState, part: RedriveSlice, *, number: int, now: datet
         commands=[command.id, requested.command],
         pipelines=[command.pipeline or ""],
     )
-
-
-def _append(
-    command: CommandState, data: Sequence[CommandApplied | CommandCancelled], now: datetime
-) -> None:
-    def rule(state: StreamState) -> list[Event]:
-        if state.commands[command.id].status.final:
-            return []
-        return [Event(occurred_at=now, data=each, caused_by=command.id) for each in data]
-
-    advance(command.application, rule, commands=[command.id])
 
 
 def _select(

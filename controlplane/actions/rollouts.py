@@ -80,14 +80,13 @@ def advance_rollout(command: CommandState, *, now: datetime) -> None:
             )
             _issue(command, tasks, now, after=progress.issued)
         case Finish(detail=detail):
-            _end(command, CommandApplied(command=command.id, detail=detail), now)
+            end(command, CommandApplied(command=command.id, detail=detail), now)
         case Stop(reason=reason):
-            _end(command, CommandCancelled(command=command.id, reason=reason), now)
+            end(command, CommandCancelled(command=command.id, reason=reason), now)
 
 
 def _issue(command: CommandState, tasks: Sequence[TaskId], now: datetime, *, after: int) -> None:
     """Issue the commands of some tasks; a refusal of one does not affect the others."""
-    expiry = timedelta(seconds=settings.ENVIRONMENT.command_expiry_seconds)
     requests = [_request(command, task) for task in tasks]
 
     def rule(state: StreamState) -> list[Event]:
@@ -97,14 +96,10 @@ def _issue(command: CommandState, tasks: Sequence[TaskId], now: datetime, *, aft
         if rollout_progress.count_issued(command.id) != after:
             return []
         return [
-            Event(
-                occurred_at=now,
-                data=data,
-                caused_by=command.id if isinstance(data, CommandIssued) else requested.command,
-            )
+            event
             for requested in requests
             if requested.command not in state.commands
-            for data in decide(requested, state, now=now, expiry=expiry)
+            for event in part_events(command, requested, state, now=now)
         ]
 
     ids = [command.id, *(requested.command for requested in requests)]
@@ -123,7 +118,24 @@ def _request(command: CommandState, task: TaskId) -> CommandRequest:
     )
 
 
-def _end(command: CommandState, data: CommandApplied | CommandCancelled, now: datetime) -> None:
+def part_events(
+    command: CommandState, requested: CommandRequest, state: StreamState, *, now: datetime
+) -> list[Event]:
+    """Return the events of a command that a rollout or redrive issues."""
+    expiry = timedelta(seconds=settings.ENVIRONMENT.command_expiry_seconds)
+    return [
+        Event(
+            occurred_at=now,
+            data=data,
+            caused_by=command.id if isinstance(data, CommandIssued) else requested.command,
+        )
+        for data in decide(requested, state, now=now, expiry=expiry)
+    ]
+
+
+def end(command: CommandState, data: CommandApplied | CommandCancelled, now: datetime) -> None:
+    """End a rollout or redrive, unless it has ended."""
+
     def rule(state: StreamState) -> list[Event]:
         if state.commands[command.id].status.final:
             return []

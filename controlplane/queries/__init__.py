@@ -166,7 +166,6 @@ from arrester.controlplane.views.live_checkpoints import (
     checkpoints,
     pipeline_key,
 )
-from arrester.controlplane.views.redrive_progress import redrive_totals
 
 __all__ = [
     "ACT_KINDS", "DEAD_LETTER_STATUSES", "LATEST_STOP", "NEWEST", "SKEW_LIMIT", "SORTS",
@@ -187,7 +186,7 @@ __all__ = [
     "live", "locks", "log_gaps", "metrics", "neighbours", "notes_on_command", "open_commands",
     "overview", "paused", "paused_of", "people", "pipeline_key", "pipelines", "policies",
     "position", "positions", "progress", "quarantine", "quarantined", "quiet_groups",
-    "redrive_progress", "redrive_totals", "restartable", "resumed_by", "rollout_tasks",
+    "redrive_progress", "restartable", "resumed_by", "rollout_tasks",
     "run_gauges", "runs", "search", "stages", "state_changes", "stopped_by_group", "storage",
     "task", "task_gauges", "task_history", "task_state_changes", "tasks", "threads", "tokens",
     "top_causes", "verdict", "verdicts", "without_run",

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from arrester.controlplane import models
 from arrester.controlplane.domain.commands.redrive import RedriveProgress
 from arrester.controlplane.domain.events import ChosenDeadLetters, RedriveSlice
-from arrester.controlplane.domain.identity.dead_letter_ids import ID_BYTES
+from arrester.controlplane.domain.identity.dead_letter_ids import ID_BYTES, split_ids
 from arrester.controlplane.domain.state.states import CommandState, CommandStatus
 from arrester.controlplane.models import DeadLetterStatus
 from arrester.controlplane.views import row_mapping
@@ -59,8 +59,7 @@ def chosen(command: CommandState) -> ChosenDeadLetters | None:
     if kept is None or not parents or parents[0].redrive is UNSET:
         return None
     first, end = command.slice.first, command.slice.first + command.slice.count
-    packed = bytes(kept.ids[first * ID_BYTES : end * ID_BYTES])
-    ids = [packed[at : at + ID_BYTES] for at in range(0, len(packed), ID_BYTES)]
+    ids = split_ids(bytes(kept.ids[first * ID_BYTES : end * ID_BYTES]))
     discarded = _discarded(command.application, ids)
     return ChosenDeadLetters(
         ids=b"".join(each for each in ids if each not in discarded),

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.commands.redrive import MAX_REDRIVEN
 from arrester.dashboard.rest import base
-from arrester.dashboard.rest.commands import CommandSerializer
+from arrester.dashboard.rest.command_serializers import CommandSerializer
 from arrester.dashboard.rest.dead_letters import DeadLetterQuerySerializer
 
 _FILTER = (

@@ -23,7 +23,7 @@ from arrester.dashboard.rest.checkpoints import (
     NoRunSinceField,
     pop_live,
 )
-from arrester.dashboard.rest.commands import CommandSerializer
+from arrester.dashboard.rest.command_serializers import CommandSerializer
 
 
 class TaskQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySerializer):

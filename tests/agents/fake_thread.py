@@ -177,7 +177,7 @@ class FakeThread:
         self.reports += 1
 
     def redrive(self, dead_letters: Any, *, actor: str | None, reason: str) -> Redriven:
-        raise NotImplementedError
+        raise NotImplementedError  # It needs Spark: only commands are played here.
 
     def answer_to(self, command: UUID) -> CommandAnswer | None:
         return self.journal.get(command)

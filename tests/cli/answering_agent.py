@@ -18,7 +18,7 @@ from arrester.controlplane.domain.events import (
     RecordsRedriven,
     ResumeHow,
 )
-from arrester.controlplane.domain.identity.dead_letter_ids import ID_BYTES
+from arrester.controlplane.domain.identity.dead_letter_ids import split_ids
 from arrester.controlplane.domain.state.states import CommandState
 from arrester.controlplane.domain.wire import dead_letter_columns
 from arrester.controlplane.views import redrive_progress
@@ -91,7 +91,7 @@ def _redrives(story: Story, command: CommandState) -> None:
     """Process the dead letters of a command, which are of one task."""
     chosen = redrive_progress.chosen(command)
     assert chosen is not None and command.part_of is not UNSET
-    ids = [chosen.ids[at : at + ID_BYTES] for at in range(0, len(chosen.ids), ID_BYTES)]
+    ids = split_ids(chosen.ids)
     task = queries.dead_letter(story.application, ids[0].hex()).task
     redriven = RecordsRedriven(
         task=task.key,

@@ -173,20 +173,6 @@ class Stack:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def arrester(self, *words: str) -> str:
-        """Run a command by REST; return what it prints; fails when it does."""
-        done = subprocess.run(
-            [sys.executable, "-m", "arrester", *words],
-            cwd=REPOSITORY,
-            env=os.environ | {"ARRESTER_URL": self.url, "ARRESTER_TOKEN": self.token},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_SECONDS,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
     def get(self, path: str) -> Any:
         """Return what the REST API answers at `path`."""
         request = urllib.request.Request(

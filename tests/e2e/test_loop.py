@@ -114,7 +114,7 @@ def test_the_loop(
         "APPLIED",
         "run 2 of departures is RUNNING",
     )
-    paused = stack.arrester("pause", "flights/departures/JFK", "--for", "1s", "--wait")
+    paused = stack.cli("pause", "flights/departures/JFK", "--for", "1s", "--wait")
     assert paused == "flights/departures/JFK: PAUSE_TASK APPLIED\n"
     eventually(lambda: stack.task("JFK")["status"] == "RUNNING", what="the pause has ended")
 

@@ -31,14 +31,12 @@ def set_policy_refusal(requested: CommandRequest, state: StreamState) -> str | N
 
 def restart_pipeline_refusal(requested: CommandRequest, state: StreamState) -> str | None:
     """Return why a pipeline may not be restarted, or None."""
-    pipeline, name = requested.pipeline or "", state.application.name
-    if state.application.status is ApplicationStatus.LATCHED:
-        return f"{name} is LATCHED; start the application first"
-    for command in open_commands(state):
-        if (command.kind, command.pipeline) == (CommandKind.RESTART_PIPELINE, pipeline):
-            return f"{command.kind} by {command.actor} is already in progress for {pipeline}"
+    pipeline = requested.pipeline or ""
+    forbidden = _in_progress(requested, state)
+    if forbidden is not None:
+        return forbidden
     if not any(thread.pipeline == pipeline for thread in state.threads.values()):
-        return f"{name} has no pipeline {pipeline}"
+        return f"{state.application.name} has no pipeline {pipeline}"
     if not restartable(state, pipeline):
         return f"no live instance has a thread of {pipeline}; start its driver"
     return None
@@ -46,18 +44,27 @@ def restart_pipeline_refusal(requested: CommandRequest, state: StreamState) -> s
 
 def redrive_refusal(requested: CommandRequest, state: StreamState) -> str | None:
     """Return why dead letters of a pipeline may not be redriven, or None."""
-    pipeline, name = requested.pipeline or "", state.application.name
-    if state.application.status is ApplicationStatus.LATCHED:
-        return f"{name} is LATCHED; start the application first"
-    for command in open_commands(state):
-        if (command.kind, command.pipeline) == (requested.kind, pipeline):
-            return f"{command.kind} by {command.actor} is already in progress for {pipeline}"
+    forbidden = _in_progress(requested, state)
+    if forbidden is not None:
+        return forbidden
     runs_there = replace(requested, kind=CommandKind.REDRIVE_RECORDS)
     if not recipients(runs_there, state):
-        return f"no live instance runs {pipeline} on the checkpoint of these dead letters"
+        return f"no live instance runs {requested.pipeline} on the checkpoint of these dead letters"
     older = unknown_command(runs_there, state)
     if older is not None:
         return older
     if requested.redrive is not None and not requested.redrive.records:
         return "none of these dead letters waits"
+    return None
+
+
+def _in_progress(requested: CommandRequest, state: StreamState) -> str | None:
+    """Return whether a latch, or another command of the kind for the pipeline, forbids it."""
+    if state.application.status is ApplicationStatus.LATCHED:
+        return f"{state.application.name} is LATCHED; start the application first"
+    for command in open_commands(state):
+        if (command.kind, command.pipeline) == (requested.kind, requested.pipeline):
+            return (
+                f"{command.kind} by {command.actor} is already in progress for {command.pipeline}"
+            )
     return None

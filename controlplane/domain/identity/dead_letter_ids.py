@@ -1,4 +1,4 @@
-"""The ids of dead letters that have a position."""
+"""The ids of dead letters: those that have a position, and joined ones."""
 
 from __future__ import annotations
 
@@ -26,3 +26,8 @@ def dead_letter_ids(
         digest = prefix.copy()
         digest.update(b"%d" % position)
         yield digest.digest()[:ID_BYTES]
+
+
+def split_ids(packed: bytes) -> list[bytes]:
+    """Return ids that were joined."""
+    return [packed[at : at + ID_BYTES] for at in range(0, len(packed), ID_BYTES)]

@@ -21,7 +21,11 @@ from arrester.controlplane.domain.events import (
     RecordsRedriven,
     Run,
 )
-from arrester.controlplane.domain.identity.dead_letter_ids import ID_BYTES, dead_letter_ids
+from arrester.controlplane.domain.identity.dead_letter_ids import (
+    ID_BYTES,
+    dead_letter_ids,
+    split_ids,
+)
 
 #: The most dead letters of one event.
 MAX_RECORDS = 5_000
@@ -120,8 +124,7 @@ def _identified(
     packed = columns.ids or b""
     if len(packed) != count * ID_BYTES:
         raise ValueError(f"{len(packed)} bytes of ids for {count} dead letters")
-    ids = [packed[at : at + ID_BYTES] for at in range(0, len(packed), ID_BYTES)]
-    return ids, [None] * count
+    return split_ids(packed), [None] * count
 
 
 def _is_id(text: str) -> bool:

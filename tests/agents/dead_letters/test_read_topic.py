@@ -26,6 +26,7 @@ from arrester.agents.spark.local_checkpoint import releasing
 from arrester.controlplane.dead_letter_records.files import RecordUnavailable
 from arrester.controlplane.dead_letter_records.topics import read_row
 from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import ChosenDeadLetters
 from tests.agents.dead_letters.test_kafka_broker import secured
 from tests.agents.kafka_cluster import headers_of
 from tests.agents.kafka_records import KAFKA_SCHEMA, KafkaRecord, add_records, kafka_source
@@ -130,10 +131,12 @@ def test_dead_letters_of_a_topic_are_redriven_exactly(
     mended.touch()
     [first] = [row["id"] for row in rows if row["position"] == 9]
     command = RedriveCommand(
-        ids=[first, "0" * 32],
-        since=datetime.now(UTC) - timedelta(hours=1),
-        until=datetime.now(UTC),
-        patch='[{"op": "replace", "path": "/value", "value": "T0s="}]',
+        dead_letters=ChosenDeadLetters(
+            ids=b"".join(map(bytes.fromhex, [first, "0" * 32])),
+            since=datetime.now(UTC) - timedelta(hours=1),
+            until=datetime.now(UTC),
+            patch='[{"op": "replace", "path": "/value", "value": "T0s="}]',
+        ),
         redrive=None,
         command=uuid.uuid4(),
         actor="ana",

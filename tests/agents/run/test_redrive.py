@@ -22,6 +22,7 @@ from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.runtime.thread_protocol import RedriveCommand, Redriven, TaskCommand
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
+    ChosenDeadLetters,
     CommandApplied,
     CommandRefused,
     RecordFailed,
@@ -83,11 +84,15 @@ def command(bench: Bench, ids: Sequence[str] | None = None, *, patch: Any = None
     """Return a command of the server for some dead letters, or for all."""
     known = bench.dead_letters()
     times = [each["at"].astimezone() for each in known]
-    return RedriveCommand(
-        ids=sorted({each["id"] for each in known}) if ids is None else ids,
+    chosen = sorted({each["id"] for each in known}) if ids is None else ids
+    dead_letters = ChosenDeadLetters(
+        ids=b"".join(map(bytes.fromhex, chosen)),
         since=min(times),
         until=max(times),
         patch=None if patch is None else json.dumps(patch),
+    )
+    return RedriveCommand(
+        dead_letters=dead_letters,
         redrive=REDRIVE,
         command=uuid4(),
         actor="ana",
@@ -138,7 +143,7 @@ def test_a_command_that_cannot_be_carried_out_is_refused(bench: Bench, repaired:
     hidden = folder.rename(bench.folder / "moved")
 
     gone = thread.apply(wanted)
-    none = thread.apply(replace(wanted, ids=[], command=uuid4()))
+    none = thread.apply(replace(wanted, dead_letters=None, command=uuid4()))
 
     assert gone.reason == "0 of 3 are processed once more; 3 were not found at their destination"
     assert "those of a redrive in progress" in none.reason

@@ -263,10 +263,7 @@ def test_a_redrive_reaches_its_run_with_its_dead_letters(
     assert isinstance(operator.answered(issued)[1], CommandApplied)
     assert thread.redrives == [
         RedriveCommand(
-            ids=[id.hex for id in ids],
-            since=at,
-            until=at,
-            patch="[]",
+            dead_letters=issued.dead_letters,
             redrive=issued.part_of,
             command=issued.command,
             actor="ana",

@@ -21,7 +21,7 @@ from arrester.controlplane.domain.events import (
     InstanceStopped,
 )
 from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.identity.dead_letter_ids import ID_BYTES, dead_letter_ids
+from arrester.controlplane.domain.identity.dead_letter_ids import dead_letter_ids, split_ids
 from arrester.controlplane.domain.state.states import CommandState, CommandStatus
 from arrester.controlplane.domain.wire import command_codec
 from arrester.controlplane.ingest import drain
@@ -68,8 +68,7 @@ def apply(redis: Redis, *, failing: tuple[int, ...] = (), missing: tuple[int, ..
     (command,) = relayed(redis)
     assert command.dead_letters is not None
     assert command.kind is CommandKind.REDRIVE_RECORDS
-    packed = command.dead_letters.ids
-    ids = [packed[at : at + ID_BYTES] for at in range(0, len(packed), ID_BYTES)]
+    ids = split_ids(command.dead_letters.ids)
     positions = dict(zip(ids_of(POSITIONS), POSITIONS, strict=True))
     requested = [positions[id] for id in ids]
     assert requested == sorted(requested)

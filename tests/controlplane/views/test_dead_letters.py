@@ -12,7 +12,7 @@ from django.db.models import Sum
 from msgspec.structs import replace
 from redis import Redis
 
-from arrester.controlplane import models, queries, store
+from arrester.controlplane import models, store
 from arrester.controlplane.domain.events import (
     DeadLetterIds,
     Event,
@@ -21,6 +21,7 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.history import retention
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.views import dead_letters
+from arrester.controlplane.views.redrive_progress import redrive_totals
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, FAILURE, JFK, dead_lettered, held, redriven
@@ -172,12 +173,12 @@ def test_the_redrive_that_took_a_dead_letter_last_has_it(redis: Redis) -> None:
     )
     send(redis, held(0), dead_lettered([5, 8], minute=1), redriven([5], redrive=second))
     none = dict.fromkeys(models.DeadLetterStatus, 0)
-    assert queries.redrive_totals(APPLICATION, first) == none | {PROCESSED: 1, FAILED_AGAIN: 1}
-    assert queries.redrive_totals(APPLICATION, second) == none | {REDRIVEN: 1}
+    assert redrive_totals(APPLICATION, first) == none | {PROCESSED: 1, FAILED_AGAIN: 1}
+    assert redrive_totals(APPLICATION, second) == none | {REDRIVEN: 1}
     assert models.DeadLetter.objects.get(position=5).redrives == 2
     # The driver has redriven it once more.
     send(redis, redriven([5]))
-    assert queries.redrive_totals(APPLICATION, second) == none
+    assert redrive_totals(APPLICATION, second) == none
     assert rebuild("--verify") == "flights: 0 rows differ\n"
 
 
