@@ -10,7 +10,6 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
-from msgspec.structs import replace
 
 from arrester.controlplane import access, actions, queries
 from arrester.controlplane.domain.errors import InvalidValue
@@ -19,8 +18,6 @@ from arrester.dashboard.components import filters, forms
 from arrester.dashboard.page_frame import Notice
 from arrester.dashboard.pages import dead_letters
 from arrester.dashboard.permissions import Person, for_operators
-
-_FIELDS = ("application", "pipeline", "task", "stage", "class", "cause", "status")
 
 
 @require_GET
@@ -37,15 +34,11 @@ def _dialog(request: HttpRequest, given: QueryDict, *, invalid: str = "") -> Htt
         number = sum(map(len, by_application.values()))
         context |= {"selected": selected, "number": number, "names": sorted(by_application)}
     else:
-        # Those that are reported from now on are not in the number that is shown.
-        wanted = _of_filter(given)
-        wanted = replace(wanted, until=wanted.until or timezone.now())
-        since = wanted.since.isoformat() if wanted.since else ""
-        fields = {name: given.get(name, "") for name in _FIELDS} | {"from": since}
-        fields["to"] = wanted.until.isoformat() if wanted.until else ""
+        wanted, fields = filters.of_known_dead_letters(given, now=timezone.now())
+        _check_application(wanted)
         number = queries.count_open_dead_letters(wanted, limit=actions.MAX_DISCARDED + 1)
         context |= {
-            "fields": [(name, value) for name, value in fields.items() if value],
+            "fields": list(fields.items()),
             "number": min(number, actions.MAX_DISCARDED),
             "more": number > actions.MAX_DISCARDED,
             "names": [wanted.application],
@@ -60,7 +53,9 @@ def discard(request: HttpRequest, who: Person) -> HttpResponse:
     id, reason = forms.act_id(request), forms.reason(request)
     selected = request.POST.getlist("record")
     # Before the dialog is shown again: this requires the role.
-    wanted = None if selected else _of_filter(request.POST)
+    wanted = None if selected else filters.of_dead_letters(request.POST, now=timezone.now())
+    if wanted is not None:
+        _check_application(wanted)
     by_application: Mapping[str, list[str]] = _selected(selected) if selected else {}
     if reason is None:
         return _dialog(request, request.POST, invalid=forms.REASON_REQUIRED)
@@ -76,13 +71,11 @@ def discard(request: HttpRequest, who: Person) -> HttpResponse:
     return forms.page_after(request, show, redirect_to=reverse("dead-letters"))
 
 
-def _of_filter(given: Mapping[str, str]) -> queries.DeadLetterFilter:
-    """Return the filter; requires an application on which the person may act."""
-    wanted = filters.of_dead_letters(given, now=timezone.now())
+def _check_application(wanted: queries.DeadLetterFilter) -> None:
+    """Raise unless the filter has an application on which the person may act."""
     if wanted.application is None:
         raise InvalidValue("application", "", "one application: choose it in the filter")
     access.require(wanted.application)
-    return wanted
 
 
 def _selected(selected: list[str]) -> dict[str, list[str]]:

@@ -22,9 +22,6 @@ from arrester.dashboard.pages import commands
 from arrester.dashboard.permissions import Person, for_operators
 from arrester.dashboard.text.record_changes import changes
 
-#: The fields of the filter that the dialog keeps.
-_KEPT = ("pipeline", "task", "stage", "class", "cause", "status")
-
 
 class _Chosen(NamedTuple):
     """The dead letters of the dialog: of a filter, or with these ids."""
@@ -127,7 +124,6 @@ def _preview(application: str, sample: str, patch: str) -> dict[str, Any]:
 
 def _chosen(given: QueryDict) -> _Chosen:
     """Return the chosen dead letters; those of a filter were decided before the dialog opened."""
-    now = timezone.now()
     selected = given.getlist("record")
     pairs = [each.partition("/")[::2] for each in selected]
     names = {name for name, _ in pairs} or {given.get("application", "")}
@@ -140,12 +136,10 @@ def _chosen(given: QueryDict) -> _Chosen:
         wanted = queries.DeadLetterFilter(application=application)
         ids = [id for _, id in pairs]
         return _Chosen(application, wanted, ids, [("record", each) for each in selected])
-    wanted = replace(filters.of_dead_letters(given, now=now), application=application)
-    wanted = replace(wanted, until=wanted.until or now)
-    kept = {name: given.get(name, "") for name in _KEPT}
-    times = {"from": wanted.since, "to": wanted.until}
-    kept |= {name: moment.isoformat() for name, moment in times.items() if moment}
-    return _Chosen(application, wanted, None, [each for each in kept.items() if each[1]])
+    wanted, fields = filters.of_known_dead_letters(given, now=timezone.now())
+    # The form has a field of its own for it.
+    del fields["application"]
+    return _Chosen(application, wanted, None, list(fields.items()))
 
 
 def _first(chosen: _Chosen) -> str:

@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.state.states import CommandStatus, GroupStatus, TaskStatus
@@ -86,6 +88,22 @@ def of_dead_letters(parameters: Mapping[str, str], *, now: datetime) -> queries.
         exception_class=parameters.get("class") or None,
         fingerprint=parameters.get("cause") or None,
     )
+
+
+def of_known_dead_letters(
+    parameters: Mapping[str, str], *, now: datetime
+) -> tuple[queries.DeadLetterFilter, dict[str, str]]:
+    """Return the filter without later dead letters, and the parameters that give it again.
+
+    A dialog that shows a number acts on no other dead letters.
+    """
+    wanted = of_dead_letters(parameters, now=now)
+    wanted = replace(wanted, until=wanted.until or now)
+    names = ("application", "pipeline", "task", "stage", "class", "cause", "status")
+    times = {"from": wanted.since, "to": wanted.until}
+    kept = {name: parameters.get(name, "") for name in names}
+    kept |= {name: moment.isoformat() for name, moment in times.items() if moment}
+    return wanted, {name: value for name, value in kept.items() if value}
 
 
 def of_tasks(parameters: Mapping[str, str]) -> queries.TaskFilter:
