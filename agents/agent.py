@@ -47,6 +47,7 @@ from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import Response, ResumeHow, StageAnswer
 from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.json_patch import JsonPatch
 from arrester.controlplane.domain.state.states import (
     InstanceStatus,
     TaskState,
@@ -66,6 +67,7 @@ _log = logging.getLogger("arrester.agent")
 _REASON_RULE = "a reason, a text that is not empty"
 _METHODS = {
     ResumeHow.RETRY: "resume",
+    ResumeHow.MEND: "mend",
     ResumeHow.SKIP: "skip",
     ResumeHow.AT: "resume_at",
     ResumeHow.RESTART: "restart",
@@ -364,6 +366,27 @@ class Agent:
         check_text("reason", reason, _REASON_RULE)
         return self._apply(task, ResumeHow.SKIP, actor=actor, reason=reason)
 
+    def mend(
+        self,
+        task: TaskState | TaskId | str,
+        patch: str,
+        *,
+        reason: str,
+        actor: str | None = None,
+    ) -> bool:
+        """Resume a PAUSED task with a changed failed record; return True only from PAUSED.
+
+        `patch` is a JSON Patch (RFC 6902), a text such as
+        `[{"op": "replace", "path": "/amount", "value": 5}]`; its paths begin with a column of the
+        source. The record keeps its place before the later ones. If the patch does not apply, or
+        the changed record does not fit the source, or has another task or position, nothing happens
+        and the result is False. Raises InvalidValue for a text that is no such patch.
+        """
+        check_text("reason", reason, _REASON_RULE)
+        check_text("patch", patch, "a JSON Patch, a text")
+        text = JsonPatch(patch).text
+        return self._apply(task, ResumeHow.MEND, patch=text, actor=actor, reason=reason)
+
     def restart(
         self, task: TaskState | TaskId | str, *, actor: str | None = None, reason: str | None = None
     ) -> bool:
@@ -478,11 +501,14 @@ class Agent:
         how: ResumeHow | None,
         *,
         target: int | None = None,
+        patch: str | None = None,
         actor: str | None,
         reason: str | None,
     ) -> bool:
         id = self._task_id(task)
-        command = TaskCommand(id.key, how=how, target=target, actor=actor, reason=reason)
+        command = TaskCommand(
+            id.key, how=how, target=target, patch=patch, actor=actor, reason=reason
+        )
         threads = [
             thread
             for thread in self._runtime.registry.running()

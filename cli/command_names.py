@@ -20,6 +20,7 @@ REST_COMMANDS: dict[str, dict[str, str]] = {
     "Act": {
         "resume": "task_commands",
         "skip": "task_commands",
+        "mend": "task_commands",
         "pause": "task_commands",
         "restart": "task_commands",
         "shutdown": "application_commands",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import click
@@ -19,6 +17,7 @@ from arrester.cli.names import near_applications, task_name
 from arrester.cli.output import Column, Row, age
 from arrester.cli.session import Session, with_options, with_session
 from arrester.cli.token import confirm
+from arrester.cli.values import json_patch
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.python_versions import UTC
 
@@ -164,7 +163,7 @@ def redrive(
     if settings.reason is None and not settings.dry_run:
         raise InvalidInput("redrive needs --reason")
     if patch is not None:
-        body["patch"] = _patch(patch)
+        body["patch"] = json_patch(patch)
     body |= {"application": application, "waves": not at_once}
     what = f"{len(ids)} dead letters" if ids else "all dead letters of the filter that wait"
     with near_applications(session.client, application):
@@ -176,14 +175,6 @@ def redrive(
             question=f"Redrive {what} of {application}?",
             path="dead-letters/redrive",
         )
-
-
-def _patch(text: str) -> Any:
-    try:
-        content = Path(text[1:]).read_text() if text.startswith("@") else text
-        return json.loads(content)
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"--patch {text!r} is not allowed: {error}") from None
 
 
 def _show_discarded(done: Json) -> None:

@@ -83,7 +83,7 @@ def _show_command(command: Json) -> None:
             ("tasks", rollout and rollout["tasks"]),
             ("progress", progress and progress_sentence(progress)),
             ("dead letters", redrive and redrive["records"]),
-            ("patch", redrive and redrive["patch"]),
+            ("patch", command["patch"] or (redrive and redrive["patch"])),
             ("progress", redriven and _redrive_progress(redriven)),
             ("position", command["position"]),
             ("actor", command["actor"]),

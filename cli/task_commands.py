@@ -13,7 +13,7 @@ from arrester.cli.exit_codes import InvalidInput
 from arrester.cli.issue import IssueOptions, issue, issue_options
 from arrester.cli.names import find_group, find_task, near_applications, task_name
 from arrester.cli.session import Session, with_options, with_session
-from arrester.cli.values import seconds
+from arrester.cli.values import json_patch, seconds
 
 _TASK = click.argument("task", required=False, shell_complete=complete_task)
 _BULK = with_options(
@@ -65,6 +65,28 @@ def skip(session: Session, **options: Any) -> None:
     """
     _check_reason(options, "skip")
     _issue(session, "SKIP_RECORD", "SKIP_RECORDS", options, question="Skip the failed record of")
+
+
+@click.command()
+@click.argument("task", shell_complete=complete_task)
+@click.option(
+    "--patch", required=True, metavar="JSON",
+    help="A JSON Patch (RFC 6902) of the record, or @FILE.",
+)  # fmt: skip
+@_DRAIN
+@issue_options
+@with_session
+def mend(session: Session, *, task: str, patch: str, drain: bool, **options: Any) -> None:
+    """Change the failed record of a PAUSED task, and resume the task with it.
+
+    The record keeps its place. TASK is APPLICATION/PIPELINE/KEY, or the id of a task. It needs
+    --reason.
+    """
+    _check_reason(options, "mend")
+    body = {"kind": "MEND_RECORD", "patch": json_patch(patch)}
+    options_of_issue = IssueOptions.pop(options)
+    question = "Change the failed record of"
+    _issue_one(session, task, body, options_of_issue, drain=drain, question=question)
 
 
 @click.command()
@@ -141,15 +163,34 @@ def _issue(
         raise InvalidInput(
             "TASK is not allowed together with --error, --all, --at-once and --observe"
         )
-    task = find_task(session.client, options["task"])
-    name = task_name(task)
-    ask = f"{question} {name}, {task['status']} at position {task['position']}?"
-    if options["drain"]:
-        issue_options = replace(issue_options, wait=True)
-    body = {"kind": one, "task": task["id"]}
-    issued = issue(session, body, issue_options, subject=name, question=ask if question else None)
-    if issued and options["drain"]:
-        wait_until_drained(session, task["id"], name, issue_options.timeout)
+    body, drain = {"kind": one}, options["drain"]
+    _issue_one(session, options["task"], body, issue_options, drain=drain, question=question)
+
+
+def _issue_one(
+    session: Session,
+    name: str,
+    body: dict[str, Any],
+    options: IssueOptions,
+    *,
+    drain: bool,
+    question: str | None,
+) -> None:
+    """Issue a command for the task with a name; with `drain`, wait for its held records."""
+    task = find_task(session.client, name)
+    printed = task_name(task)
+    ask = f"{question} {printed}, {task['status']} at position {task['position']}?"
+    if drain:
+        options = replace(options, wait=True)
+    issued = issue(
+        session,
+        body | {"task": task["id"]},
+        options,
+        subject=printed,
+        question=ask if question else None,
+    )
+    if issued and drain:
+        wait_until_drained(session, task["id"], printed, options.timeout)
 
 
 def _many(

@@ -1,10 +1,15 @@
-"""Values of options: durations as people write them, and numbers of rows."""
+"""Values of options: durations as people write them, numbers of rows, and JSON Patches."""
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
+from typing import Any
 
 import click
+
+from arrester.cli.exit_codes import InvalidInput
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _PART = re.compile(r"(\d+)\s*([smhd])")
@@ -31,3 +36,12 @@ def seconds(text: str | float) -> float:
     if not text or _PART.sub("", text).strip():
         raise click.BadParameter(f"{text!r} is not allowed; allowed: such as 90s, 10m or 1h 30m")
     return sum(int(count) * _SECONDS[unit] for count, unit in _PART.findall(text))
+
+
+def json_patch(text: str) -> Any:
+    """Return the JSON of a patch, or of a file if the text is @FILE; raise InvalidInput."""
+    try:
+        content = Path(text[1:]).read_text() if text.startswith("@") else text
+        return json.loads(content)
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"--patch {text!r} is not allowed: {error}") from None

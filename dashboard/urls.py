@@ -16,6 +16,7 @@ from arrester.dashboard.actions import (
     instance_commands,
     pipeline_commands,
     record_edits,
+    record_mends,
     redrives,
     reveal,
     rollouts,
@@ -130,6 +131,9 @@ urlpatterns = [
     path("tasks/<digest:digest>/note", task_commands.note, name="note-on-task"),
     *_with_dialog("tasks/<digest:digest>", "skip", task_commands, CommandKind.SKIP_RECORD),
     *_with_dialog("tasks/<digest:digest>", "resume-at", task_commands, CommandKind.RESUME_AT),
+    path("tasks/<digest:digest>/mend", record_mends.issue, name="mend"),
+    path("tasks/<digest:digest>/mend/ask", record_mends.dialog, name="mend-dialog"),
+    path("tasks/<digest:digest>/mend/review", record_mends.review, name="review-mend"),
     *_with_dialog("tasks/<digest:digest>", "pause", task_commands, CommandKind.PAUSE_TASK),
     *_with_dialog("tasks/<digest:digest>", "dismiss-task", task_commands, CommandKind.DISMISS_TASK),
     *(

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.journal.entries import Chunk, Cursor
-from arrester.agents.worker.columns import ENTRY, POSITION, TASK
+from arrester.agents.worker.columns import ENTRY, MENDED_BY, POSITION, TASK
 
 #: The index of a row's chunk.
 CHUNK = "__arrester_chunk"
@@ -18,13 +18,19 @@ _START_ENTRY, _START_POSITION = "__arrester_start_entry", "__arrester_start_posi
 _END_ENTRY, _END_POSITION = "__arrester_end_entry", "__arrester_end_position"
 _START = f"{_START_ENTRY} int, {_START_POSITION} long"
 _END = f"{_END_ENTRY} int, {_END_POSITION} long"
-_BOUNDS = f"{CHUNK} int, {_CHUNK_TASK} string, {_START}, {_END}"
+_MENDED_ENTRY, _MENDED_POSITION = "__arrester_mended_entry", "__arrester_mended_position"
+_LAST_MENDED_BY = "__arrester_last_mended_by"
+_MENDED = f"{_MENDED_ENTRY} int, {_MENDED_POSITION} long, {_LAST_MENDED_BY} int"
+_BOUNDS = f"{CHUNK} int, {_CHUNK_TASK} string, {_START}, {_END}, {_MENDED}"
 
 
 def rows_in(chunks: Sequence[Chunk], rows: DataFrame) -> DataFrame:
-    """Return the rows that are in one of the chunks, each with the index of its chunk."""
+    """Return the rows that are in one of the chunks, each with the index of its chunk.
+
+    Of a changed record these are the rows of the last change.
+    """
     bounds = [
-        (index, chunk.task, *_fields(chunk.start), *_fields(chunk.end))
+        (index, chunk.task, *_fields(chunk.start), *_fields(chunk.end), *_mended(chunk))
         for index, chunk in enumerate(chunks)
     ]
     if len(bounds) == 1:
@@ -37,10 +43,14 @@ def rows_in(chunks: Sequence[Chunk], rows: DataFrame) -> DataFrame:
 
 
 def _is_between(bounds: Sequence[Column]) -> Column:
-    """Return whether a held row is between bounds: task, and entry and position of both ends."""
-    task, start_entry, start_position, end_entry, end_position = bounds
+    """Return whether a held row is between bounds: task, entry and position of both ends, and no
+    earlier form of the changed record."""
+    task, start_entry, start_position, end_entry, end_position, *mended = bounds
+    entry, position, by = mended
     is_of_task = F.col(TASK).eqNullSafe(task)
-    return is_of_task & is_from(start_entry, start_position) & ~is_from(end_entry, end_position)
+    is_mended = F.col(ENTRY).eqNullSafe(entry) & F.col(POSITION).eqNullSafe(position)
+    is_within = is_from(start_entry, start_position) & ~is_from(end_entry, end_position)
+    return is_of_task & is_within & (~is_mended | F.col(MENDED_BY).eqNullSafe(by))
 
 
 def ends_frame(spark: SparkSession, ends: Mapping[int, Cursor]) -> DataFrame:
@@ -65,6 +75,11 @@ def is_from(entry: Column, position: Column) -> Column:
     is_later_entry = F.col(ENTRY) > entry
     is_from_position = position.isNull() | F.coalesce(F.col(POSITION) >= position, F.lit(False))
     return is_later_entry | ((F.col(ENTRY) == entry) & is_from_position)
+
+
+def _mended(chunk: Chunk) -> tuple[int | None, int | None, int | None]:
+    mended = chunk.mended
+    return (None, None, None) if mended is None else (mended.entry, mended.position, mended.by)
 
 
 def _fields(cursor: Cursor) -> tuple[int, int | None]:

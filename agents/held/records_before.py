@@ -34,25 +34,23 @@ def records_before(store: HeldStore, ledger: Ledger, key: str | None, position: 
     for entry, (count, _) in counts_by_entry(task, held_rows).items():
         of_entry = positions[entry]
         if of_entry is None:
-            rest = Chunk(
-                task=key, start=start, end=Cursor(entry=ledger.number + 1), taken=task.held
-            )
+            rest = task.chunk(Cursor(entry=ledger.number + 1), task.held)
             return _read_before(store, ledger, rest, position)
         first, last = of_entry
         is_whole = start.entry < entry or start.position is None
         if first >= position and is_whole:
             end = Cursor(entry=entry, position=first)
-            return Chunk(task=key, start=start, end=end, taken=taken)
+            return task.chunk(end, taken)
         if last >= position:
             begin = Cursor(entry=entry) if is_whole else start
-            divided = Chunk(task=key, start=begin, end=Cursor(entry=entry + 1), taken=count)
+            divided = replace(task.chunk(Cursor(entry=entry + 1), count), start=begin)
             within = _read_before(store, ledger, divided, position)
             return replace(within, start=start, taken=taken + within.taken)
         end, taken = cursor_after(entry, last), taken + count
     if last is None:
         raise PositionNotHeld(f"task {key!r} holds no records to go on at")
     _check_held(key, last, position)
-    return Chunk(task=key, start=start, end=end, taken=taken)
+    return task.chunk(end, taken)
 
 
 def _read_before(store: HeldStore, ledger: Ledger, rows: Chunk, position: int) -> Chunk:

@@ -41,6 +41,7 @@ from arrester.agents.spark.session_conf import conf
 from arrester.agents.worker.columns import (
     DECIDED,
     ENTRY,
+    MENDED_BY,
     ORDINAL,
     OUTCOME,
     POSITION,
@@ -56,6 +57,7 @@ _COORDINATES = (
     T.StructField(POSITION, T.LongType()),
     T.StructField(_HOLD, T.BooleanType()),
     T.StructField(ENTRY, T.IntegerType()),
+    T.StructField(MENDED_BY, T.IntegerType()),
 )
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 #: At most this many folders for each call of the sink: a micro-batch may have left one row in each.
@@ -146,7 +148,7 @@ class HeldStore:
     def decision_marks(self, saved_rows: Sequence[SavedRows]) -> DataFrame:
         """Return decision marks for all records in `saved_rows`."""
         in_journal = [
-            (skipped.task, position, False, skipped.entry)
+            (skipped.task, position, False, skipped.entry, None)
             for saved in saved_rows
             for skipped in saved.skipped
             for position in skipped.positions
@@ -177,15 +179,14 @@ class HeldStore:
         chunks: list[Chunk] = []
         folders: set[str | None] = set()
         for task in tasks:
-            key, start = task.state.id.key, task.cursor or Cursor(entry=0)
-            end, taken = start, 0
+            key, end, taken = task.state.id.key, Cursor(entry=0), 0
             for entry, (count, names) in counts_by_entry(task, held_rows[key]).items():
                 if taken + count > limit or len(folders | names) > CHUNK_FOLDERS:
                     break
                 folders |= names
                 end, taken = Cursor(entry=entry + 1), taken + count
             if taken:
-                chunks.append(Chunk(task=key, start=start, end=end, taken=taken))
+                chunks.append(task.chunk(end, taken))
                 limit -= taken
             elif not chunks:
                 return [self._first_rows(ledger, key, limit=limit)]
@@ -203,7 +204,7 @@ class HeldStore:
         if task.stopped_by is None or task.stopping is None or task.cursor is None:
             return self._first_rows(ledger, key, limit=1)
         end = cursor_after(task.cursor.entry, task.stopped_by.position)
-        return Chunk(task=key, start=task.cursor, end=end, taken=task.stopping)
+        return task.chunk(end, task.stopping)
 
     def _first_rows(self, ledger: Ledger, key: str | None, *, limit: int) -> Chunk:
         """Return at least one and about `limit` of the first rows of a task, of one entry.
@@ -211,14 +212,11 @@ class HeldStore:
         Rows with the same position stay together.
         """
         task = ledger.task(key)
-        start = task.cursor or Cursor(entry=0)
         by_entry = counts_by_entry(task, ledger.held_rows([key])[key])
         first = next(iter(by_entry), None)
         if first is None:
             raise HeldRowsMissing(f"the journal has no folder of the rows of task {key!r}")
-        of_entry = Chunk(
-            task=key, start=start, end=Cursor(entry=first + 1), taken=by_entry[first][0]
-        )
+        of_entry = task.chunk(Cursor(entry=first + 1), by_entry[first][0])
         remaining = self.coordinates(ledger, [of_entry])
         ordered = remaining.orderBy(F.col(POSITION).asc_nulls_first()).limit(limit)
         last = ordered.agg(F.max(place()).alias("place")).collect()[0]["place"]
@@ -226,7 +224,7 @@ class HeldStore:
             raise HeldRowsMissing(f"{task.held} rows of task {key!r} are not in {self.root}")
         end = cursor_after(last["entry"], last["position"])
         taken = remaining.where(~is_from(F.lit(end.entry), F.lit(end.position))).count()
-        return Chunk(task=key, start=start, end=end, taken=taken)
+        return task.chunk(end, taken)
 
     def first_position(self, ledger: Ledger, key: str | None) -> int | None:
         """Return the position of the next held record of a task."""

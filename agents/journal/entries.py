@@ -63,6 +63,16 @@ class HeldCount(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     last: int | None = None
 
 
+class MendedRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The held record that a command has changed: its rows are those of one journal entry."""
+
+    #: The entry that held it, and its position there.
+    entry: int
+    position: int
+    #: The number of the entry that changed it.
+    by: int
+
+
 class SkippedRecords(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Failed records of a task that do not go to the sink: a replay skips exactly these."""
 
@@ -85,6 +95,8 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     after: int = NO_BATCH
     #: The number of rows of the record at `end`, if its task stops there.
     stopping: int | None = None
+    #: The record of the task that a command has changed.
+    mended: MendedRecord | None = None
 
 
 class StoppingRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,5 +179,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dead_letters: DeadLetters | None = None
     #: Of a `resume` past held records, if dead letters are enabled.
     unstored: UnstoredDeadLetters | None = None
+    #: Of a `resume` that changes the failed record, whose new rows are in `row_folder`.
+    mended: MendedRecord | None = None
     #: Of a `redrive` entry: the folder with the ids of its dead letters.
     redriven: str | None = None

@@ -160,6 +160,9 @@ class Ledger(msgspec.Struct, kw_only=True):
             self._put(self.task(held.task).with_held(held, entry))
         if entry.row_folder is not None or entry.skipped:
             self._save_rows(entry)
+        if entry.mended is not None:
+            for held in entry.held:
+                self._put(replace(self.task(held.task), mended=entry.mended))
         if entry.dead_letters is not None:
             self.pending_dead_letters[entry.dead_letters.name] = entry.dead_letters
             self._mark_stored(entry.dead_letters.name)

@@ -14,6 +14,7 @@ from arrester.agents.journal.entries import (
     Entry,
     EntryKind,
     HeldCount,
+    MendedRecord,
     StoppingRecord,
 )
 from arrester.controlplane.domain.events import (
@@ -42,6 +43,8 @@ class TaskLedger(msgspec.Struct, frozen=True, kw_only=True):
     stopped_by: StoppingRecord | None = None
     #: The number of its rows, which are the first held ones; None: unknown.
     stopping: int | None = None
+    #: The held record that a command has changed.
+    mended: MendedRecord | None = None
     #: It died alone. A replacement thread of the same instance does not restart it.
     alone: bool = False
     #: An operator paused it after this micro-batch. A replay of that micro-batch, or of an earlier
@@ -62,6 +65,11 @@ class TaskLedger(msgspec.Struct, frozen=True, kw_only=True):
         """
         after = self.held_after_batch if self.held else self.paused_after_batch
         return self.blocked and batch > after
+
+    def chunk(self, end: Cursor, taken: int) -> Chunk:
+        """Return its first `taken` held rows, which are before `end`."""
+        start = self.cursor or Cursor(entry=0)
+        return Chunk(task=self.state.id.key, start=start, end=end, taken=taken, mended=self.mended)
 
     def after_event(self, event: Event, entry: Entry) -> TaskLedger:
         """Return the task after an event of it."""
@@ -109,6 +117,7 @@ class TaskLedger(msgspec.Struct, frozen=True, kw_only=True):
             cursor=cursor,
             stopped_by=stopped_by,
             stopping=chunk.stopping,
+            mended=None if _has_passed(chunk, self.mended) else self.mended,
             held_after_batch=self.held_after_batch if remaining else NO_BATCH,
         )
 
@@ -123,6 +132,13 @@ def _stopping_record(
     if data.response is Response.CONTINUE:
         return None if data.recurrence else before
     return StoppingRecord(position=data.position, failure=data.failure, body=body, key=data.key)
+
+
+def _has_passed(chunk: Chunk, mended: MendedRecord | None) -> bool:
+    """Whether the chunk has passed a changed record."""
+    if mended is None or chunk.end.entry != mended.entry:
+        return mended is None or chunk.end.entry > mended.entry
+    return chunk.end.position is not None and chunk.end.position > mended.position
 
 
 def _is_past(stopped_by: StoppingRecord | None, chunk: Chunk) -> bool:

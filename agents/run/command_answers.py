@@ -70,6 +70,7 @@ def task_command_refusal(task: TaskLedger, requested: TaskCommand) -> str | None
     forbidden = target_refusal(state, requested.target)
     if forbidden is not None:
         return forbidden
-    if requested.how is ResumeHow.SKIP and task.stopped_by is None:
-        return f"{state.id.printed} was not paused by a failed record; there is none to skip"
+    verb = {ResumeHow.SKIP: "skip", ResumeHow.MEND: "change"}.get(requested.how)
+    if verb is not None and task.stopped_by is None:
+        return f"{state.id.printed} was not paused by a failed record; there is none to {verb}"
     return None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from arrester.agents.arguments import first_line
 from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures.fingerprints import failure_at
@@ -28,6 +29,7 @@ from arrester.agents.run.command_answers import (
     resumed_event,
     task_command_refusal,
 )
+from arrester.agents.run.mended_record import RecordMender, SavedMend
 from arrester.agents.run.processor import Processor
 from arrester.agents.run.skip_dead_letters import SkipDeadLetters
 from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand
@@ -54,6 +56,7 @@ class CommandHandler:
     journal: Journal
     held_store: HeldStore
     skip_dead_letters: SkipDeadLetters
+    mender: RecordMender
     event_factory: EventFactory
     #: errors.retries.limit
     retries: int
@@ -129,6 +132,8 @@ class CommandHandler:
     def _accept(self, task: TaskLedger, requested: TaskCommand, at: datetime) -> CommandAnswer:
         if requested.how is None:
             return self._pause(requested, at)
+        if requested.patch is not None:
+            return self._mend(task, requested, requested.patch, at)
         chunk = self._records_to_skip(task, requested)
         resumed = resumed_event(task, requested, chunk)
         detail = resume_detail(task, requested, chunk)
@@ -148,6 +153,20 @@ class CommandHandler:
         # A micro-batch that may already be written is not changed.
         after = self.processor.last_begun
         return self._record_applied(EntryKind.PAUSE, at, requested, [paused], detail, after=after)
+
+    def _mend(
+        self, task: TaskLedger, requested: TaskCommand, patch: str, at: datetime
+    ) -> CommandAnswer:
+        """Resume a task at the failed record, changed by the patch; or refuse, and nothing is
+        changed."""
+        try:
+            saved = self.mender.save(task, patch)
+        except Exception as exc:  # of Spark, which may have any: the run continues
+            reason = f"the record of {task.state.id.printed} is not changed: {first_line(exc)}"
+            return self._record_refused(requested, at, reason)
+        resumed = resumed_event(task, requested, None)
+        detail = f"resumed with the changed record at position {saved.mended.position}"
+        return self._record_applied(EntryKind.RESUME, at, requested, [resumed], detail, saved=saved)
 
     def _records_to_skip(self, task: TaskLedger, requested: TaskCommand) -> Chunk | None:
         """Return the held records that the command skips; None if there are none."""
@@ -177,11 +196,19 @@ class CommandHandler:
         after: int = NO_BATCH,
         chunk: Chunk | None = None,
         unstored: UnstoredDeadLetters | None = None,
+        saved: SavedMend | None = None,
     ) -> CommandAnswer:
         if requested.command is not None:
             events = [*events, CommandApplied(command=requested.command, detail=detail)]
         self._append(
-            kind, at, requested.command, events, after=after, chunk=chunk, unstored=unstored
+            kind,
+            at,
+            requested.command,
+            events,
+            after=after,
+            chunk=chunk,
+            unstored=unstored,
+            saved=saved,
         )
         return CommandAnswer(applied=True, reason=detail)
 
@@ -195,6 +222,7 @@ class CommandHandler:
         after: int = NO_BATCH,
         chunk: Chunk | None = None,
         unstored: UnstoredDeadLetters | None = None,
+        saved: SavedMend | None = None,
     ) -> None:
         self.journal.append(
             Entry(
@@ -207,5 +235,9 @@ class CommandHandler:
                 after=after,
                 chunk=chunk,
                 unstored=unstored,
+                row_folder=None if saved is None else saved.folder,
+                order=None if saved is None else saved.mended.entry,
+                held=() if saved is None else (saved.held,),
+                mended=None if saved is None else saved.mended,
             )
         )

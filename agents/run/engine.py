@@ -21,6 +21,7 @@ from arrester.agents.journal.storage import Storage, checkpoint_id, last_committ
 from arrester.agents.run.command_handler import CommandHandler
 from arrester.agents.run.folder_checks import check_folders
 from arrester.agents.run.kafka_checks import check_kafka
+from arrester.agents.run.mended_record import RecordMender
 from arrester.agents.run.policy_snapshot import describe_pipeline
 from arrester.agents.run.processor_factory import ProcessorFactory
 from arrester.agents.run.publisher import Publisher
@@ -127,6 +128,12 @@ class Engine:
             journal=self.journal,
             held_store=self.processor.held_store,
             skip_dead_letters=self.skip_dead_letters,
+            mender=RecordMender(
+                pipeline=self.pipeline,
+                journal=self.journal,
+                held_store=self.processor.held_store,
+                jobs=self.processor.jobs,
+            ),
             event_factory=self.event_factory,
             retries=self._config.errors.retry.limit,
         )

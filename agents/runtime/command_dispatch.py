@@ -43,6 +43,7 @@ _HOW_BY_KIND: dict[CommandKind, ResumeHow | None] = {
     CommandKind.RESUME_TASK: ResumeHow.RETRY,
     CommandKind.SKIP_RECORD: ResumeHow.SKIP,
     CommandKind.RESUME_AT: ResumeHow.AT,
+    CommandKind.MEND_RECORD: ResumeHow.MEND,
     CommandKind.PAUSE_TASK: None,
     CommandKind.RESTART_TASK: ResumeHow.RESTART,
 }
@@ -272,6 +273,7 @@ def _for_thread(command: CommandIssued) -> ThreadCommand:
         how=_HOW_BY_KIND[command.kind],
         position=command.position,
         target=command.target,
+        patch=command.patch,
         command=command.command,
         actor=command.actor,
         reason=command.reason,

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 class TaskCommand:
     """A command for one task, from an operator or the author's own code.
 
-    `how` is RETRY (a PAUSED task continues at the failed record), SKIP (after it: the record
-    becomes a dead letter with `actor` and `reason`), AT (at `target`: held records before it
+    `how` is RETRY (a PAUSED task continues at the failed record), MEND (the same, and `patch`
+    changes the record), SKIP (after it: the record becomes a dead letter with `actor` and
+    `reason`), AT (at `target`: held records before it
     become dead letters), RESTART (a DEAD task continues at the failed record), or None: a RUNNING
     task is paused.
     """
@@ -40,6 +41,8 @@ class TaskCommand:
     #: The position at which the requester saw the task stopped; None: any.
     position: int | None = None
     target: int | None = None
+    #: A JSON Patch.
+    patch: str | None = None
     command: UUID | None = None
     actor: str | None = None
     reason: str | None = None
@@ -47,6 +50,8 @@ class TaskCommand:
     def __post_init__(self) -> None:
         if (self.how is ResumeHow.AT) != (self.target is not None):
             raise InvalidValue("target", self.target, "a position, with AT and with nothing else")
+        if (self.how is ResumeHow.MEND) != (self.patch is not None):
+            raise InvalidValue("patch", self.patch, "a JSON Patch, with MEND and with nothing else")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ TASK: Final = "__arrester_task"
 POSITION: Final = "__arrester_position"
 #: The journal entry that held the record, 0 for a new one: positions are in order within it.
 ENTRY: Final = "__arrester_entry"
+#: The journal entry that changed a held record; NULL: it is as the source had it.
+MENDED_BY: Final = "__arrester_mended_by"
 #: NULL: the record is not decided yet; 0 and up: the number of the step that failed; below 0: HELD,
 #: DECIDED or FILTERED.
 OUTCOME: Final = "__arrester_outcome"

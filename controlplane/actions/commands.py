@@ -81,11 +81,13 @@ def command_task(
     target: int | None = None,
     until: datetime | None = None,
     duration: timedelta | None = None,
+    patch: str | None = None,
     command: UUID | None = None,
 ) -> CommandState:
     """Issue a command of any kind for a task.
 
-    `target` is the position of RESUME_AT; `until` or `duration` the end of PAUSE_TASK.
+    `target` is the position of RESUME_AT; `until` or `duration` the end of PAUSE_TASK; `patch` the
+    JSON Patch of MEND_RECORD.
     """
     task = task_id(digest)
     requested = CommandRequest(
@@ -97,6 +99,7 @@ def command_task(
         target=target,
         until=until,
         duration=duration,
+        patch=patch,
     )
     return issue_command(task.application, requested)
 

@@ -51,7 +51,8 @@ class JsonPatch:
         operations = self._parse(text)
         if not isinstance(operations, list) or not 1 <= len(operations) <= MAX_OPERATIONS:
             raise InvalidValue("patch", text[:50], _ALLOWED)
-        self._names: set[str] = set()
+        #: The columns that it names.
+        self.columns: set[str] = set()
         for operation in operations:
             self._check(operation)
         try:
@@ -62,7 +63,7 @@ class JsonPatch:
     def apply(self, record: str) -> str:
         """Return the changed record; raise PatchFailed if an operation does not apply."""
         columns = _columns.decode(record)
-        named = {name: loads(columns[name]) for name in self._names & columns.keys()}
+        named = {name: loads(columns[name]) for name in self.columns & columns.keys()}
         try:
             changed = self._patch.apply(named)
         except (
@@ -96,7 +97,7 @@ class JsonPatch:
         for path in paths:
             if not isinstance(path, str) or len(path) < 2 or path[0] != "/":
                 raise InvalidValue("patch", operation, "paths such as /column or /column/field")
-            self._names.add(path.split("/")[1].replace("~1", "/").replace("~0", "~"))
+            self.columns.add(path.split("/")[1].replace("~1", "/").replace("~0", "~"))
 
 
 def difference(record: str, edited: str) -> JsonPatch | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.views.decorators.http import require_GET, require_POST
 
@@ -50,15 +48,10 @@ def review(request: HttpRequest, who: Person, application: str, id: str) -> Http
         return _dialog(request, application, id, invalid=f"{error}.")
     if patch is None:
         return _dialog(request, application, id, invalid="No column is changed.")
-    columns = [_column(each["path"]) for each in json.loads(patch.text)]
-    if partly := found.partly_masked(columns):
-        names = ", ".join(partly)
-        invalid = f"{names}: a masked field of this column would be lost. Change other columns."
+    if lost := found.incomplete(patch.columns):
+        names = ", ".join(lost)
+        invalid = f"{names}: the page does not have the whole value. Change other columns."
         return _dialog(request, application, id, invalid=invalid)
     chosen = QueryDict(mutable=True)
     chosen["record"] = f"{application}/{id}"
     return redrives.show_dialog(request, chosen, patch=patch.text)
-
-
-def _column(path: str) -> str:
-    return path[1:].replace("~1", "/").replace("~0", "~")

@@ -1,10 +1,12 @@
-"""The record of a dead letter as JSON to edit, from its file or topic."""
+"""A record as JSON to edit: of a dead letter from its file or topic, or of a failure."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from arrester.controlplane import dead_letter_records, queries
+from arrester.controlplane.domain.events import Body, StoredEvent
 from arrester.dashboard.text import record_text
 
 
@@ -17,12 +19,19 @@ class Editable(NamedTuple):
     reason: str = ""
     #: The paths of masked fields, which the text does not have.
     masked: tuple[str, ...] = ()
+    #: The columns of which it has the beginning only.
+    cut: tuple[str, ...] = ()
 
-    def partly_masked(self, columns: list[str]) -> list[str]:
-        """Return those of the columns that have a masked field: a new value would remove it."""
-        return [
-            name for name in columns if any(each.startswith(f"{name}.") for each in self.masked)
-        ]
+    def incomplete(self, columns: Collection[str]) -> list[str]:
+        """Return those of the columns that are cut or have a masked field: a new value would lose
+        the rest."""
+        return [name for name in sorted(columns) if name in self.cut or self._is_masked(name)]
+
+    def _is_masked(self, column: str) -> bool:
+        """Whether a part of a column is masked; of many masked fields only the first are named."""
+        return any(
+            f"{path}.".startswith(f"{column}.") or path.startswith("…[") for path in self.masked
+        )
 
 
 def editable(one: queries.DeadLetter) -> Editable:
@@ -30,9 +39,22 @@ def editable(one: queries.DeadLetter) -> Editable:
     record = dead_letter_records.request(one)
     if record.state is dead_letter_records.State.PENDING:
         return Editable(pending=True)
-    body = record.body
-    if body is None or body.record is None:
+    if record.body is None or record.body.record is None:
         return Editable(reason=record.reason or "It has no record.")
+    return _of_body(record.body)
+
+
+def of_failure(stored: StoredEvent | None) -> Editable:
+    """Return the record of a failure, as the agent has reported it."""
+    body = stored.event.body if stored else None
+    if body is None or body.record is None:
+        return Editable(reason="The log does not have the record.")
+    return _of_body(body)
+
+
+def _of_body(body: Body) -> Editable:
     if body.cut_from:
         return Editable(reason=f"It has {body.cut_from:,} bytes, too many for this page.")
-    return Editable(text=record_text.pretty(body.record), masked=body.redacted)
+    record = body.record or {}
+    cut = tuple(name for name, value in record.items() if record_text.is_cut(value))
+    return Editable(text=record_text.pretty(record), masked=body.redacted, cut=cut)

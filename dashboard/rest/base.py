@@ -76,6 +76,15 @@ class TaskIdField(serializers.RegexField):
         )
 
 
+def patch_field(of: str) -> serializers.ListField:
+    """Return the field of a JSON Patch; `of` names the records that it changes."""
+    return serializers.ListField(
+        child=serializers.DictField(),
+        required=False,
+        help_text=f"A JSON Patch (RFC 6902) {of}: add, move, remove, replace, test.",
+    )
+
+
 class AsOfQuerySerializer(serializers.Serializer[Any]):
     """A point in time: by default now."""
 

@@ -16,6 +16,7 @@ ROLLOUT_FIELDS = ("fingerprint", "waves", "observe_seconds", "tasks_per_minute")
 _OF_EVERY_KIND = {"id", "kind", "dry_run", "reason"}
 _MORE = {
     CommandKind.RESUME_AT: {"position"},
+    CommandKind.MEND_RECORD: {"patch"},
     CommandKind.PAUSE_TASK: {"until", "duration_seconds"},
     CommandKind.SET_POLICY: {"pipeline", "stage", "answer"},
     CommandKind.RESTART_PIPELINE: {"pipeline"},

@@ -59,6 +59,9 @@ class CommandSerializer(serializers.Serializer[Any]):
     target = serializers.IntegerField(
         allow_null=True, help_text="RESUME_AT: the position at which the task resumes."
     )
+    patch = serializers.SerializerMethodField(
+        help_text="MEND_RECORD: the JSON Patch of the record that stopped the task."
+    )
     pipeline = serializers.CharField(
         allow_null=True, help_text="SET_POLICY, RESTART_PIPELINE, redrives: the pipeline."
     )
@@ -94,6 +97,11 @@ class CommandSerializer(serializers.Serializer[Any]):
     def get_redrive(self, command: CommandState) -> Any:
         """Return the dead letters of a REDRIVE; None for others."""
         return None if command.redrive is UNSET else RedriveSerializer(command.redrive).data
+
+    @extend_schema_field(serializers.CharField(allow_null=True))
+    def get_patch(self, command: CommandState) -> str | None:
+        """Return the JSON Patch of a MEND_RECORD; None for others."""
+        return None if command.patch is UNSET else command.patch
 
     @extend_schema_field(serializers.UUIDField(allow_null=True))
     def get_part_of(self, command: CommandState) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -69,6 +70,7 @@ class NewCommandSerializer(serializers.Serializer[Any]):
         max_value=2**63 - 1,
         help_text="RESUME_AT: the position to resume at; held records before it are skipped.",
     )
+    patch = base.patch_field("of the record that stopped the task, for MEND_RECORD")
     pipeline = serializers.CharField(
         required=False, help_text="SET_POLICY, RESTART_PIPELINE: the pipeline."
     )
@@ -228,7 +230,8 @@ def _requested(request: Request, given: dict[str, Any]) -> tuple[str, CommandReq
         target = None
         if kind is CommandKind.RESUME_AT:
             target = _required(given, "position", "the position that the task resumes at")
-        return task.application, replace(requested, task=task, target=target)
+        patch = None if given.get("patch") is None else json.dumps(given["patch"])
+        return task.application, replace(requested, task=task, target=target, patch=patch)
     application = _required(given, "application", f"the application of {kind}")
     about = {name: _required(given, name, f"the {name} of {kind}") for name in _NAMES[kind]}
     if kind is CommandKind.SET_POLICY:

@@ -38,11 +38,7 @@ class NewRedriveSerializer(DeadLetterQuerySerializer):
         max_length=MAX_REDRIVEN,
         help_text="Only these dead letters.",
     )
-    patch = serializers.ListField(
-        child=serializers.DictField(),
-        required=False,
-        help_text="A JSON Patch (RFC 6902) of each record: add, move, remove, replace, test.",
-    )
+    patch = base.patch_field("of each record")
     waves = serializers.BooleanField(
         default=True, help_text="1 record, 10%, then the rest; false: all at once."
     )

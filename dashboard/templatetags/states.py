@@ -106,6 +106,7 @@ KIND_WORDS = {
     "RESUME_TASK": "Resume task",
     "SKIP_RECORD": "Skip record and resume",
     "RESUME_AT": "Resume at position",
+    "MEND_RECORD": "Edit record and resume",
     "PAUSE_TASK": "Pause task",
     "RESTART_TASK": "Restart task",
     "DISMISS_TASK": "Dismiss task",

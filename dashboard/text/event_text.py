@@ -49,6 +49,7 @@ from arrester.controlplane.domain.state.states import TaskStatus
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 _HOW = {
     ResumeHow.RETRY: "at the failed record",
+    ResumeHow.MEND: "at the failed record, which was changed",
     ResumeHow.SKIP: "after skipping the failed record",
     ResumeHow.AT: "at a position",
     ResumeHow.RESTART: "by a new instance, at the failed record",

@@ -107,6 +107,15 @@ def _field(name: str, value: Any) -> Field:
     return Field(name=name, text=text.removesuffix(_CUT_MARK), cut=text.endswith(_CUT_MARK))
 
 
+def is_cut(value: Any) -> bool:
+    """Whether a value, or a value in it, is the beginning of a longer one."""
+    if isinstance(value, dict):
+        return any(map(is_cut, value.values()))
+    if isinstance(value, list):
+        return any(map(is_cut, value))
+    return isinstance(value, str) and value.endswith(_CUT_MARK)
+
+
 def pretty(value: Any) -> str:
     """Return JSON for reading; invisible characters are escaped without a change of meaning."""
     return visible(_json(value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
 from inspect import iscoroutinefunction
@@ -25,7 +26,7 @@ from arrester.controlplane.domain.wire.signed_messages import parse_keys
 from arrester.controlplane.login_attempts import PER_NAME_AND_ADDRESS
 from arrester.controlplane.roles import Role
 from arrester.controlplane.store import stream_entry
-from tests.dashboard.story import NA, TYPO, Story, failure
+from tests.dashboard.story import NA, RECORD, TYPO, Story, failure
 
 FULL = failure("produce", "app.Full", "no room")
 BROKEN = failure("process:b", "app.Broken", "broken")
@@ -75,6 +76,8 @@ def user_actions(story: Story) -> list[UserAction]:
 def _of_tasks(story: Story) -> list[UserAction]:
     resume, skip = story.pauses("resume"), story.pauses("skip")
     at, noted = story.pauses("at", held=9), story.pauses("noted")
+    mend = story.pauses("mend")
+    patch = [{"op": "replace", "path": "/value", "value": "2013,1,1,9"}]
     story.skips("pause", 3)
     story.skips("spoilt", 1)
     spoilt = story.task("spoilt").digest
@@ -113,6 +116,24 @@ def _of_tasks(story: Story) -> list[UserAction]:
             ],
             kind="RESUME_AT",
             more=reason | {"position": "151975"},
+        ),
+        UserAction(
+            name="mend",
+            page=reverse("task", args=[mend.digest]),
+            offered=reverse("mend-dialog", args=[mend.digest]),
+            url=reverse("mend", args=[mend.digest]),
+            form={"id": str(uuid4()), "patch": json.dumps(patch)} | reason,
+            steps=[
+                ("click", "#mend"),
+                ("fill", "Record", json.dumps(RECORD | {"value": "2013,1,1,9"})),
+                ("click", "dialog [type=submit]"),
+                ("fill", "Reason", "so it is"),
+                confirm,
+            ],
+            rest=(
+                "/api/commands",
+                {"kind": "MEND_RECORD", "task": mend.digest, "patch": patch} | reason,
+            ),
         ),
         UserAction(
             name="dismiss-many",

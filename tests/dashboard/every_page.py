@@ -193,6 +193,7 @@ def dialogs(scene: Scene) -> dict[str, tuple[str, list[str]]]:
             reverse("dead-letter", args=["flights", scene.dead_letter_id]),
             ["#edit-record"],
         ),
+        "dialog-mend": (task, ["#mend"]),
         "dialog-discard": (
             f"{reverse('dead-letters')}?application=flights",
             ["#discard-filter"],

@@ -14,6 +14,7 @@ _SINCE = {
     CommandKind.RESTART_PIPELINE: 2,
     CommandKind.SHUT_DOWN_INSTANCE: 2,
     CommandKind.REDRIVE_RECORDS: 3,
+    CommandKind.MEND_RECORD: 4,
 }
 _FORCE_SINCE = 2
 

@@ -49,6 +49,7 @@ def decide(
             CommandKind.RESUME_TASK
             | CommandKind.SKIP_RECORD
             | CommandKind.RESUME_AT
+            | CommandKind.MEND_RECORD
             | CommandKind.PAUSE_TASK
             | CommandKind.RESTART_TASK
             | CommandKind.RESUME_TASKS
@@ -92,6 +93,7 @@ def _issued(
         task=None if requested.task is None else requested.task.key,
         position=None if task is None else task.position,
         target=requested.target,
+        patch=requested.patch,
         stage=requested.stage,
         answer=requested.answer,
         until=requested.paused_until(now),

@@ -38,6 +38,9 @@ from arrester.controlplane.domain.state.states import (
 )
 from arrester.controlplane.domain.state.stream_state import StreamState
 
+#: What these commands do with the record that stopped the task.
+_NEEDS_FAILED_RECORD = {CommandKind.SKIP_RECORD: "skip", CommandKind.MEND_RECORD: "change"}
+
 
 def refusal(requested: CommandRequest, state: StreamState) -> str | None:
     """Return why the state forbids the command, or None; pages call it before they offer the
@@ -140,8 +143,9 @@ def _task_refusal(requested: CommandRequest, id: TaskId, state: StreamState) -> 
     forbidden = resume_refusal(task) or _older_checkpoint(id, state)
     if forbidden is not None:
         return forbidden
-    if requested.kind is CommandKind.SKIP_RECORD and task.failure is None:
-        return f"{id.printed} was paused by hand; there is no failed record to skip"
+    verb = _NEEDS_FAILED_RECORD.get(requested.kind)
+    if verb is not None and task.failure is None:
+        return f"{id.printed} was paused by hand; there is no failed record to {verb}"
     return target_refusal(task, requested.target)
 
 

@@ -17,19 +17,22 @@ from arrester.controlplane.domain.events import (
     StageAnswer,
 )
 from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.json_patch import JsonPatch
 
 TASK_COMMANDS = (
     CommandKind.RESUME_TASK,
     CommandKind.SKIP_RECORD,
     CommandKind.RESUME_AT,
+    CommandKind.MEND_RECORD,
     CommandKind.PAUSE_TASK,
     CommandKind.RESTART_TASK,
     CommandKind.DISMISS_TASK,
 )
-#: These commands skip a record, stop work or hide a task, so they need a reason.
+#: These commands skip or change a record, stop work or hide a task, so they need a reason.
 NEEDS_REASON = (
     CommandKind.SKIP_RECORD,
     CommandKind.RESUME_AT,
+    CommandKind.MEND_RECORD,
     CommandKind.DISMISS_TASK,
     CommandKind.SKIP_RECORDS,
     CommandKind.SET_POLICY,
@@ -59,6 +62,8 @@ class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
     task: TaskId | None = None
     #: For RESUME_AT: the position at which the task continues; held records before it are skipped.
     target: int | None = None
+    #: For MEND_RECORD: the JSON Patch that changes the record which stopped the task.
+    patch: str | None = None
     #: For SET_POLICY, RESTART_PIPELINE and redrives.
     pipeline: str | None = None
     #: For redrives.
@@ -92,6 +97,7 @@ def check(requested: CommandRequest, *, now: datetime) -> None:
         raise InvalidValue("task", None, "the task that the command is for")
     if requested.kind is CommandKind.RESUME_AT and not is_position(requested.target):
         raise InvalidValue("target", requested.target, "the position at which the task continues")
+    _check_patch(requested)
     if requested.kind in _OF_PIPELINES:
         _check_name("pipeline", requested.pipeline, requested.kind)
     if requested.kind is CommandKind.SET_POLICY:
@@ -114,6 +120,13 @@ def check(requested: CommandRequest, *, now: datetime) -> None:
             raise InvalidValue(name, text[:50], f"a text of at most {TEXT_MAX} characters")
     if requested.kind in NEEDS_REASON and not (requested.reason or "").strip():
         raise InvalidValue("reason", requested.reason, f"a text: {requested.kind} needs a reason")
+
+
+def _check_patch(requested: CommandRequest) -> None:
+    if requested.kind is CommandKind.MEND_RECORD:
+        JsonPatch(requested.patch or "")
+    elif requested.patch is not None:
+        raise InvalidValue("kind", requested.kind, "MEND_RECORD, the only one with a patch")
 
 
 def _check_name(name: str, text: str | None, kind: CommandKind) -> None:

@@ -15,6 +15,7 @@ _CONTINUE = (
     CommandKind.RESUME_TASK,
     CommandKind.SKIP_RECORD,
     CommandKind.RESUME_AT,
+    CommandKind.MEND_RECORD,
     CommandKind.RESTART_TASK,
 )
 

@@ -15,6 +15,8 @@ class CommandKind(StrEnum):
     RESUME_TASK = "RESUME_TASK"
     SKIP_RECORD = "SKIP_RECORD"
     RESUME_AT = "RESUME_AT"
+    #: The record that stopped the task is changed by a JSON Patch, and the task resumes with it.
+    MEND_RECORD = "MEND_RECORD"
     PAUSE_TASK = "PAUSE_TASK"
     RESTART_TASK = "RESTART_TASK"
     DISMISS_TASK = "DISMISS_TASK"
@@ -94,6 +96,8 @@ class CommandIssued(Data, frozen=True, kw_only=True, tag=True):
     position: Position | None = None
     #: For RESUME_AT: the position at which the task continues.
     target: Position | None = None
+    #: For MEND_RECORD: the JSON Patch.
+    patch: str | None = None
     #: For SET_POLICY: the answer to failures of the stage; None: the author's.
     stage: str | None = None
     answer: StageAnswer | None = None

@@ -13,6 +13,8 @@ class ResumeHow(StrEnum):
 
     #: The failed record is tried again.
     RETRY = "RETRY"
+    #: The failed record is changed by a person and tried again, at its place.
+    MEND = "MEND"
     #: The failed record becomes a dead letter; the task continues after it.
     SKIP = "SKIP"
     #: A new instance restarts paused tasks at the failed record (KIP-990).

@@ -46,6 +46,7 @@ def issued(application: str, event: CommandIssued, at: At) -> CommandState:
         else None,
         position=event.position,
         target=event.target,
+        patch=msgspec.UNSET if event.patch is None else event.patch,
         pipeline=None if about_task else event.pipeline,
         stage=event.stage,
         answer=event.answer,

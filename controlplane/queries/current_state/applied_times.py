@@ -12,6 +12,7 @@ _BETWEEN_BATCHES = (
     CommandKind.RESUME_TASK,
     CommandKind.SKIP_RECORD,
     CommandKind.RESUME_AT,
+    CommandKind.MEND_RECORD,
     CommandKind.PAUSE_TASK,
     CommandKind.RESTART_TASK,
     CommandKind.SET_POLICY,

@@ -61,6 +61,7 @@ class Operator:
         checkpoint: str | None = "c1",
         expires_in: timedelta = timedelta(minutes=15),
         target: int | None = None,
+        patch: str | None = None,
         error: bool = False,
         force: bool = False,
         stage: str | None = None,
@@ -75,6 +76,7 @@ class Operator:
             task=task,
             position=7,
             target=target,
+            patch=patch,
             stage=stage,
             answer=None if stage is None else "CONTINUE",
             error=error,
@@ -234,7 +236,11 @@ def test_a_pause_and_a_position_reach_their_task(runtime: Runtime, operator: Ope
     again = operator.requested(CommandKind.PAUSE_TASK, task="EWR")
     assert isinstance(operator.answered(again)[1], CommandRefused)
     operator.answered(operator.requested(CommandKind.RESUME_AT, target=9))
-    assert thread.resumes == [("EWR", None, 7), ("EWR", None, 7), ("JFK", ResumeHow.AT, 9)]
+    operator.answered(operator.requested(CommandKind.MEND_RECORD, patch="[]"))
+    assert thread.resumes == [
+        *(("EWR", None, 7), ("EWR", None, 7)),
+        *(("JFK", ResumeHow.AT, 9), ("JFK", ResumeHow.MEND, 7)),
+    ]
 
 
 def test_a_redrive_reaches_its_run_with_its_dead_letters(

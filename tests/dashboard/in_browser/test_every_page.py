@@ -36,6 +36,7 @@ PEOPLE = {"viewer": "ben", "operator": "ana", "admin": "ada"}
 #: URLs without a page: parts of pages, files, endpoints for machines.
 NO_PAGES = {
     "discard-dialog", "edit-record-dialog", "preview-redrive", "redrive-dialog", "review-record",
+    "mend-dialog", "review-mend",
     "dead-letter-record", "dismiss-entry-dialog", "dismiss-many-dialog", "dismiss-task-dialog",
     "export", "groups-dialog", "healthz", "limits-dialog", "live", "login", "logout", "metrics",
     "mute-dialog", "pause-dialog", "policy-dialog", "problems", "readyz", "restart-pipeline-dialog",

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils.html import escape
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.state.states import ApplicationStatus, CommandStatus
 from tests.dashboard.conftest import logged_in, make_superuser, make_user
-from tests.dashboard.story import Story
+from tests.dashboard.story import RECORD, Story
 
 HTMX = {"HX-Request": "true"}
 
@@ -123,7 +125,7 @@ def test_a_disabled_button_has_its_reason(flights: Story, operator: Client) -> N
 def test_a_viewer_sees_disabled_buttons(flights: Story, viewer: Client) -> None:
     task = flights.pauses("JFK").digest
     page = viewer.get(reverse("task", args=[task])).content.decode()
-    assert page.count('disabled title="requires the role operator"') == 3
+    assert page.count('disabled title="requires the role operator"') == 4
     assert "Not now: requires the role operator" in page
     for name, argument in [
         ("resume", task),
@@ -163,6 +165,42 @@ def test_resume_at_needs_a_position_of_a_held_record_and_a_reason(
     assert press(operator, url, position=f"{position + 3:,}", reason="a bad hour")[0] == 200
     command = queries.commands().rows[0]
     assert (command.kind, command.target) == (CommandKind.RESUME_AT, position + 3)
+
+
+def test_the_record_that_stopped_a_task_is_edited_and_reviewed(
+    flights: Story, operator: Client
+) -> None:
+    held = flights.pauses("JFK", held=3, record=RECORD | {"notes": "long…[cut]", "passenger": {}})
+    ask, review, url = (
+        reverse(name, args=[held.digest]) for name in ("mend-dialog", "review-mend", "mend")
+    )
+    assert ask in operator.get(reverse("task", args=[held.digest])).content.decode()
+    text = operator.get(ask).content.decode()
+    assert "&quot;origin&quot;: &quot;JFK&quot;" in text and "Masked fields" in text
+    record = RECORD | {"notes": "long…[cut]", "passenger": {}}
+    for changed, message in (
+        (record, "No column is changed"),
+        (record | {"more": 1}, "a JSON object with the columns"),
+        (record | {"notes": "short"}, "notes: the page does not have the whole value"),
+        (record | {"passenger": None}, "passenger: the page does not have the whole value"),
+    ):
+        response = operator.post(review, {"text": json.dumps(changed)})
+        assert response.status_code == 400 and message in response.content.decode()
+    response = operator.post(review, {"text": json.dumps(record | {"dep_delay": 9})})
+    text = response.content.decode()
+    assert response.status_code == 200 and "<del>1301</del><ins>9</ins>" in text
+    patch = '[{"op":"replace","path":"/dep_delay","value":9}]'
+    assert f'name="patch" value="{escape(patch)}"' in text
+    assert commands() == []
+
+    assert press(operator, url, patch=patch, reason=" ")[0] == 400
+    assert press(operator, url, patch="[]", reason="a typo")[0] == 400
+    assert press(operator, url, patch=patch, reason="a typo")[0] == 200
+    command = queries.commands().rows[0]
+    assert (command.kind, command.patch) == (CommandKind.MEND_RECORD, patch)
+    page = operator.get(reverse("command", args=[command.id])).content.decode()
+    assert escape(patch) in page
+    assert press(operator, url, patch=patch, reason="a typo")[0] == 409
 
 
 def test_a_running_task_is_paused_until_a_time(flights: Story, operator: Client) -> None:

@@ -22,7 +22,7 @@ from tests.patience import PATIENCE_MS
 #: Forms that are no actions of the control plane.
 SESSIONS = {"login", "logout"}
 #: The feed accepts a long cursor in the body.
-READS = {"api-feed", "preview-redrive", "review-record"}
+READS = {"api-feed", "preview-redrive", "review-mend", "review-record"}
 
 
 def done() -> int:

@@ -37,7 +37,7 @@ NO_PAGES = {
     "logout", "metrics", "mute-group", "note-on-command", "note-on-group", "note-on-task", "pause",
     "put-back", "readyz", "restart", "restart-pipeline", "resume", "resume-at", "resume-many",
     "schema", "set-policy", "shut-down", "shut-down-instance", "skip", "start", "start-rollout",
-    "preview-redrive", "review-record", "start-redrive",
+    "mend", "preview-redrive", "review-mend", "review-record", "start-redrive",
     "test-error", "withdraw-role",
 }  # fmt: skip
 #: Of the log and its partitions, in this transaction.
@@ -70,6 +70,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "task-history": [task],
         "skip-dialog": [task],
         "resume-at-dialog": [task],
+        "mend-dialog": [task],
         "pause-dialog": [task],
         "restart-pipeline-dialog": [app],
         "shut-down-instance-dialog": [app, story.instance],

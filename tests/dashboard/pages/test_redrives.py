@@ -191,7 +191,7 @@ def test_a_record_is_edited_and_its_changes_are_reviewed(
         (RECORD, "No column is changed"),
         (RECORD | {"more": 1}, "a JSON object with the columns"),
         ("{", "a JSON object"),
-        (RECORD | {"plane": {}}, "plane: a masked field of this column would be lost"),
+        (RECORD | {"plane": {}}, "plane: the page does not have the whole value"),
     ):
         status, text = reviewed(record)
         assert status == 400 and message in text

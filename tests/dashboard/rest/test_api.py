@@ -253,6 +253,15 @@ def test_a_task_is_resumed_at_a_position_and_paused_by_command(
     far = 2**62
     status, issued = command(operator, **asked, position=far)
     assert (status, issued["kind"], issued["target"]) == (202, "RESUME_AT", far)
+    mend: dict[str, Any] = {"kind": "MEND_RECORD", "task": flights.pauses("LGA").digest}
+    mend["reason"] = "a typo"
+    status, problem = command(operator, **mend)
+    assert (status, problem["field"]) == (400, "patch")
+    status, problem = command(operator, **mend | {"kind": "SKIP_RECORD"}, patch=[{"op": "test"}])
+    assert (status, problem["field"]) == (400, "patch")
+    patch = [{"op": "replace", "path": "/dep_delay", "value": 9}]
+    status, issued = command(operator, **mend, patch=patch)
+    assert (status, json.loads(issued["patch"])) == (202, patch)
     flights.skips("EWR", 3)
     pause: dict[str, Any] = {"kind": "PAUSE_TASK", "task": flights.task("EWR").digest}
     pause["duration_seconds"] = 300

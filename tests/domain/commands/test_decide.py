@@ -64,6 +64,7 @@ def request(kind: CommandKind, task: TaskId | None) -> CommandRequest:
         reason="because",
         task=task,
         target=target,
+        patch='[{"op":"remove","path":"/x"}]' if kind is CommandKind.MEND_RECORD else None,
         pipeline=about,
         stage=about,
         checkpoint=about if kind in REDRIVES else None,
@@ -322,6 +323,10 @@ def test_other_commands_are_refused_during_a_shutdown(kind: CommandKind) -> None
         CommandRequest(command=ID, kind=CommandKind.SHUT_DOWN_APPLICATION, actor="ana"),
         CommandRequest(command=ID, kind=CommandKind.RESUME_AT, actor="ana", task=JFK, reason="x"),
         CommandRequest(command=ID, kind=CommandKind.RESUME_AT, actor="ana", task=JFK, target=1),
+        CommandRequest(command=ID, kind=CommandKind.MEND_RECORD, actor="a", task=JFK, reason="x"),
+        CommandRequest(
+            command=ID, kind=CommandKind.SKIP_RECORD, actor="a", task=JFK, reason="x", patch="[]"
+        ),
         CommandRequest(
             command=ID, kind=CommandKind.RESUME_AT, actor="a", task=JFK, reason="x", target=2**63
         ),

@@ -1,0 +1,121 @@
+"""Change the record that stopped a task by a JSON Patch; it keeps its place among the held ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from arrester.agents.arguments import first_line
+from arrester.agents.batch.record_columns import with_internal_columns, with_outcome
+from arrester.agents.dead_letters.row_json import (
+    PARSED_ROW,
+    PROBLEM,
+    as_json,
+    unsupported_columns,
+    with_parsed_rows,
+)
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.held.schema import HeldRowsMismatch
+from arrester.agents.held.store import HeldStore
+from arrester.agents.journal.entries import HeldCount, MendedRecord
+from arrester.agents.journal.journal import Journal
+from arrester.agents.journal.task_ledger import TaskLedger
+from arrester.agents.spark.job_description import JobDescription
+from arrester.agents.worker.columns import MENDED_BY, POSITION, ROW, TASK
+from arrester.controlplane.domain.errors import ArresterError, InvalidValue
+from arrester.controlplane.domain.json_patch import JsonPatch, PatchFailed
+
+_TEXT = "__arrester_text"
+
+
+class RecordNotMended(ArresterError):
+    """The patch does not apply to the record, or its result does not fit; nothing is changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedMend:
+    """The changed record, saved. Nothing has changed until an entry of the journal has it."""
+
+    mended: MendedRecord
+    folder: str
+    held: HeldCount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordMender:
+    """Changes held records of one run. The caller holds the run lock."""
+
+    pipeline: Pipeline
+    journal: Journal
+    held_store: HeldStore
+    jobs: JobDescription
+
+    def save(self, task: TaskLedger, patch: str) -> SavedMend:
+        """Save the rows of the record that stopped a task, each changed by the patch.
+
+        Raises RecordNotMended, also if the changed record had another task or position: it could
+        not keep its place. Reading and writing may fail for any reason: that is the caller's.
+        """
+        if task.cursor is None or task.stopped_by is None or task.stopped_by.position is None:
+            raise RecordNotMended("it has no record with a known position")
+        if wrong := unsupported_columns(self.pipeline.source.schema):
+            raise RecordNotMended(f"{', '.join(wrong)} cannot be read from JSON")
+        entry, number = task.cursor.entry, self.journal.next_number
+        with self.jobs.of_held_records():
+            rows = self._changed(task, patch)
+            self._check(task, rows)
+            name, counts = self.held_store.save_again(
+                rows.select(TASK, POSITION, F.col(PARSED_ROW).alias(ROW)).withColumn(
+                    MENDED_BY, F.lit(number)
+                ),
+                order=entry,
+            )
+        # The rows that they replace are counted.
+        held = replace(counts[0], count=0)
+        mended = MendedRecord(entry=entry, position=task.stopped_by.position, by=number)
+        return SavedMend(mended=mended, folder=name, held=held)
+
+    def _changed(self, task: TaskLedger, patch: str) -> DataFrame:
+        """Return the changed rows: TASK, POSITION, PARSED_ROW and PROBLEM."""
+        chunk = self.held_store.first_record(self.journal.ledger, task.state.id.key)
+        try:
+            rows = self.held_store.rows(self.journal.ledger, [chunk])
+        except HeldRowsMismatch as exc:
+            raise RecordNotMended(str(exc)) from exc
+        found = rows.select(TASK, POSITION, F.expr(as_json(ROW)).alias(_TEXT)).collect()
+        try:
+            apply = JsonPatch(patch).apply
+            changed = [(row[TASK], row[POSITION], apply(row[_TEXT])) for row in found]
+        except (InvalidValue, PatchFailed, ValueError) as exc:
+            raise RecordNotMended(first_line(exc)) from exc
+        frame = self.held_store.spark.createDataFrame(
+            changed, f"{TASK} string, {POSITION} long, {_TEXT} string"
+        )
+        return with_parsed_rows(frame, _TEXT, self.pipeline.source.schema)
+
+    def _check(self, task: TaskLedger, rows: DataFrame) -> None:
+        """Raise RecordNotMended unless the rows fit the source and keep their place."""
+        problems = [row[PROBLEM] for row in rows.select(PROBLEM).collect()]
+        if not problems:
+            raise RecordNotMended(f"its rows are not in {self.held_store.root}")
+        if problem := next(filter(None, problems), None):
+            raise RecordNotMended(problem)
+        source, coordinates = rows.select(f"{PARSED_ROW}.*"), self.pipeline.source_coordinates
+        evaluated = with_internal_columns(
+            with_outcome(source, self.pipeline, (), None), source.columns, coordinates
+        )
+        for row in evaluated.select(TASK, POSITION).collect():
+            self._check_place(task, row[TASK], row[POSITION])
+
+    @staticmethod
+    def _check_place(task: TaskLedger, key: str | None, position: int | None) -> None:
+        assert task.stopped_by is not None
+        before = (task.state.id.key, task.stopped_by.position)
+        if (key, position) != before:
+            raise RecordNotMended(
+                f"the changed record would be of task {key!r} at position {position}; it must stay"
+                f" {before[0]!r} at {before[1]}, so change other columns"
+            )

@@ -1,0 +1,100 @@
+"""Edit the record that stopped a task; the difference is the JSON Patch of MEND_RECORD."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_POST
+
+from arrester.controlplane import access, actions, queries
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import CommandKind
+from arrester.controlplane.domain.json_patch import JsonPatch, PatchFailed, difference
+from arrester.dashboard.components import command_delivery, forms
+from arrester.dashboard.components.editable_records import of_failure
+from arrester.dashboard.pages import tasks
+from arrester.dashboard.permissions import Person, for_operators
+from arrester.dashboard.text.record_changes import changes
+
+
+@require_GET
+@for_operators
+def dialog(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
+    """Show the record as JSON."""
+    return _dialog(request, digest)
+
+
+def _dialog(
+    request: HttpRequest, digest: str, *, patch: str = "", invalid: str = ""
+) -> HttpResponse:
+    """Show the record to edit; with a patch, what it changes."""
+    detail = queries.task(digest)
+    access.require(detail.state.id.application)
+    live = command_delivery.live_instances(detail.state.id.application)
+    found = of_failure(detail.failure)
+    context = {
+        "task": detail.state,
+        "found": found,
+        "typed": request.POST.get("text", ""),
+        "typed_reason": request.POST.get("reason", ""),
+        "patch": patch,
+        "recipient": command_delivery.recipient(detail.thread, live),
+        "invalid": invalid,
+    }
+    if patch and found.text:
+        try:
+            changed = JsonPatch(patch).apply(found.text)
+        except (InvalidValue, PatchFailed) as error:
+            context |= {"patch": "", "invalid": f"{error}."}
+        else:
+            context["changes"] = changes(found.text, changed)
+    return forms.dialog(request, "mend", context)
+
+
+@require_POST
+@for_operators
+def review(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
+    """Show what is changed; nothing is sent yet."""
+    detail = queries.task(digest)
+    access.require(detail.state.id.application)
+    found = of_failure(detail.failure)
+    if not found.text:
+        return _dialog(request, digest, invalid=found.reason)
+    try:
+        patch = difference(found.text, request.POST.get("text", ""))
+    except InvalidValue as error:
+        return _dialog(request, digest, invalid=f"{error}.")
+    if patch is None:
+        return _dialog(request, digest, invalid="No column is changed.")
+    if lost := found.incomplete(patch.columns):
+        names = ", ".join(lost)
+        invalid = f"{names}: the page does not have the whole value. Change other columns."
+        return _dialog(request, digest, invalid=invalid)
+    return _dialog(request, digest, patch=patch.text)
+
+
+@require_POST
+@for_operators
+def issue(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
+    """Issue the command with the id of the form."""
+    reason, patch = forms.reason(request), request.POST.get("patch", "")
+    if reason is None:
+        return _dialog(request, digest, patch=patch, invalid=forms.REASON_REQUIRED)
+    id = forms.act_id(request)
+    url = reverse("command", args=[id])
+    act = partial(
+        actions.command_task,
+        CommandKind.MEND_RECORD,
+        digest,
+        actor=who.name,
+        reason=reason,
+        patch=patch,
+        command=id,
+    )
+    show = partial(tasks.show, request, who, digest)
+    try:
+        return forms.act_and_show(request, act, show, redirect_to=url, link=url)
+    except InvalidValue as error:
+        return _dialog(request, digest, invalid=f"{error}.")
