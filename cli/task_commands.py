@@ -68,25 +68,24 @@ def skip(session: Session, **options: Any) -> None:
 
 
 @click.command()
-@click.argument("task", shell_complete=complete_task)
+@_TASK
 @click.option(
     "--patch", required=True, metavar="JSON",
     help="A JSON Patch (RFC 6902) of the record, or @FILE.",
 )  # fmt: skip
 @_DRAIN
+@_BULK
 @issue_options
 @with_session
-def mend(session: Session, *, task: str, patch: str, drain: bool, **options: Any) -> None:
+def mend(session: Session, *, patch: str, **options: Any) -> None:
     """Change the failed record of a PAUSED task, and resume the task with it.
 
     The record keeps its place. TASK is APPLICATION/PIPELINE/KEY, or the id of a task. It needs
     --reason.
     """
     _check_reason(options, "mend")
-    body = {"kind": "MEND_RECORD", "patch": json_patch(patch)}
-    options_of_issue = IssueOptions.pop(options)
-    question = "Change the failed record of"
-    _issue_one(session, task, body, options_of_issue, drain=drain, question=question)
+    more, question = {"patch": json_patch(patch)}, "Change the failed record of"
+    _issue(session, "MEND_RECORD", "MEND_RECORDS", options, question=question, more=more)
 
 
 @click.command()
@@ -146,9 +145,15 @@ def pause(
 
 
 def _issue(
-    session: Session, one: str, many: str, options: dict[str, Any], *, question: str | None = None
+    session: Session,
+    one: str,
+    many: str,
+    options: dict[str, Any],
+    *,
+    question: str | None = None,
+    more: dict[str, Any] | None = None,
 ) -> None:
-    """Issue a command for one task, or a rollout for many."""
+    """Issue a command for one task, or a rollout for many; `more` has further fields of both."""
     issue_options = IssueOptions.pop(options)
     if options["task"] is None:
         if options["drain"]:
@@ -156,41 +161,22 @@ def _issue(
         body, subject, about = _many(session, many, **options)
         ask = f"{question} {subject}{about}?" if question else None
         with near_applications(session.client, options["application"]):
-            issue(session, body, issue_options, subject=subject, question=ask)
+            issue(session, body | (more or {}), issue_options, subject=subject, question=ask)
         return
     names = ("fingerprint", "application", "at_once", "observe")
     if any(options[name] not in (None, False) for name in names):
         raise InvalidInput(
             "TASK is not allowed together with --error, --all, --at-once and --observe"
         )
-    body, drain = {"kind": one}, options["drain"]
-    _issue_one(session, options["task"], body, issue_options, drain=drain, question=question)
-
-
-def _issue_one(
-    session: Session,
-    name: str,
-    body: dict[str, Any],
-    options: IssueOptions,
-    *,
-    drain: bool,
-    question: str | None,
-) -> None:
-    """Issue a command for the task with a name; with `drain`, wait for its held records."""
-    task = find_task(session.client, name)
-    printed = task_name(task)
-    ask = f"{question} {printed}, {task['status']} at position {task['position']}?"
-    if drain:
-        options = replace(options, wait=True)
-    issued = issue(
-        session,
-        body | {"task": task["id"]},
-        options,
-        subject=printed,
-        question=ask if question else None,
-    )
-    if issued and drain:
-        wait_until_drained(session, task["id"], printed, options.timeout)
+    task = find_task(session.client, options["task"])
+    name = task_name(task)
+    ask = f"{question} {name}, {task['status']} at position {task['position']}?"
+    if options["drain"]:
+        issue_options = replace(issue_options, wait=True)
+    body = {"kind": one, "task": task["id"]} | (more or {})
+    issued = issue(session, body, issue_options, subject=name, question=ask if question else None)
+    if issued and options["drain"]:
+        wait_until_drained(session, task["id"], name, issue_options.timeout)
 
 
 def _many(

@@ -114,6 +114,7 @@ def _request(command: CommandState, task: TaskId) -> CommandRequest:
         actor=command.actor,
         reason=command.reason,
         task=task,
+        patch=None if command.patch is UNSET else command.patch,
         part_of=command.id,
     )
 

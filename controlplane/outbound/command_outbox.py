@@ -113,6 +113,7 @@ def _as_received(state: CommandState) -> CommandIssued:
         task=None if state.task is None else state.task.key,
         position=state.position,
         target=state.target,
+        patch=None if state.patch is UNSET else state.patch,
         stage=state.stage,
         answer=state.answer,
         error=state.error,

@@ -19,6 +19,7 @@ from arrester.controlplane.views import live_checkpoints, row_mapping
 _STATUS = {
     CommandKind.RESUME_TASKS: "status = 'PAUSED'",
     CommandKind.SKIP_RECORDS: "status = 'PAUSED' AND fingerprint IS NOT NULL",
+    CommandKind.MEND_RECORDS: "status = 'PAUSED' AND fingerprint IS NOT NULL",
     CommandKind.RESTART_TASKS: "status = 'DEAD'",
 }
 _COMMANDS = """

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import access, actions, queries
-from arrester.controlplane.domain.commands.request import NEEDS_REASON, CommandRequest
+from arrester.controlplane.domain.commands.request import MENDS, NEEDS_REASON, CommandRequest
 from arrester.controlplane.domain.commands.rollout import (
     MAX_OBSERVE_SECONDS,
     MAX_TASKS_PER_MINUTE,
@@ -18,6 +18,7 @@ from arrester.controlplane.domain.commands.rollout import (
 )
 from arrester.controlplane.domain.errors import CommandForbidden, InvalidValue
 from arrester.controlplane.domain.events import CommandKind, Rollout
+from arrester.controlplane.domain.json_patch import MAX_CHARACTERS
 from arrester.dashboard.components import command_delivery, forms
 from arrester.dashboard.pages import commands
 from arrester.dashboard.permissions import Person, for_operators
@@ -44,6 +45,7 @@ def _dialog(request: HttpRequest, given: Any, *, invalid: str = "") -> HttpRespo
         "any": bool(some),
         "rollout": Rollout(tasks=0),
         "posted": request.POST,
+        "most_characters": MAX_CHARACTERS,
         "max_observe": MAX_OBSERVE_SECONDS,
         "max_rate": MAX_TASKS_PER_MINUTE,
         "recipients": command_delivery.recipients(live),
@@ -75,7 +77,7 @@ def _requested(request: HttpRequest, who: Person) -> CommandRequest:
         raise InvalidValue("kind", kind, ", ".join(TASK_KINDS))
     reason = forms.reason(request)
     if CommandKind(kind) in NEEDS_REASON and reason is None:
-        raise InvalidValue("reason", "", "a text: skipping records needs a reason")
+        raise InvalidValue("reason", "", "a text: skipping or changing records needs a reason")
     rollout = Rollout(
         fingerprint=request.POST.get("fingerprint") or None,
         tasks=0,
@@ -88,5 +90,6 @@ def _requested(request: HttpRequest, who: Person) -> CommandRequest:
         kind=CommandKind(kind),
         actor=who.name,
         reason=reason,
+        patch=request.POST.get("patch", "").strip() if CommandKind(kind) in MENDS else None,
         rollout=rollout,
     )

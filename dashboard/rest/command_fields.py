@@ -17,6 +17,7 @@ _OF_EVERY_KIND = {"id", "kind", "dry_run", "reason"}
 _MORE = {
     CommandKind.RESUME_AT: {"position"},
     CommandKind.MEND_RECORD: {"patch"},
+    CommandKind.MEND_RECORDS: {"patch"},
     CommandKind.PAUSE_TASK: {"until", "duration_seconds"},
     CommandKind.SET_POLICY: {"pipeline", "stage", "answer"},
     CommandKind.RESTART_PIPELINE: {"pipeline"},

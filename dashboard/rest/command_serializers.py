@@ -60,7 +60,7 @@ class CommandSerializer(serializers.Serializer[Any]):
         allow_null=True, help_text="RESUME_AT: the position at which the task resumes."
     )
     patch = serializers.SerializerMethodField(
-        help_text="MEND_RECORD: the JSON Patch of the record that stopped the task."
+        help_text="MEND_RECORD, MEND_RECORDS: the JSON Patch of the record that stopped each task."
     )
     pipeline = serializers.CharField(
         allow_null=True, help_text="SET_POLICY, RESTART_PIPELINE, redrives: the pipeline."
@@ -100,7 +100,7 @@ class CommandSerializer(serializers.Serializer[Any]):
 
     @extend_schema_field(serializers.CharField(allow_null=True))
     def get_patch(self, command: CommandState) -> str | None:
-        """Return the JSON Patch of a MEND_RECORD; None for others."""
+        """Return the JSON Patch of the record that stopped each task; None for others."""
         return None if command.patch is UNSET else command.patch
 
     @extend_schema_field(serializers.UUIDField(allow_null=True))

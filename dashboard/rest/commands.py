@@ -70,7 +70,9 @@ class NewCommandSerializer(serializers.Serializer[Any]):
         max_value=2**63 - 1,
         help_text="RESUME_AT: the position to resume at; held records before it are skipped.",
     )
-    patch = base.patch_field("of the record that stopped the task, for MEND_RECORD")
+    patch = base.patch_field(
+        "of the record that stopped each task, for MEND_RECORD and MEND_RECORDS"
+    )
     pipeline = serializers.CharField(
         required=False, help_text="SET_POLICY, RESTART_PIPELINE: the pipeline."
     )
@@ -223,6 +225,7 @@ def _requested(request: Request, given: dict[str, Any]) -> tuple[str, CommandReq
         reason=given.get("reason"),
         until=given.get("until"),
         duration=None if seconds is None else timedelta(seconds=seconds),
+        patch=None if given.get("patch") is None else json.dumps(given["patch"]),
         force=given.get("force", False),
     )
     if kind in TASK_COMMANDS:
@@ -230,8 +233,7 @@ def _requested(request: Request, given: dict[str, Any]) -> tuple[str, CommandReq
         target = None
         if kind is CommandKind.RESUME_AT:
             target = _required(given, "position", "the position that the task resumes at")
-        patch = None if given.get("patch") is None else json.dumps(given["patch"])
-        return task.application, replace(requested, task=task, target=target, patch=patch)
+        return task.application, replace(requested, task=task, target=target)
     application = _required(given, "application", f"the application of {kind}")
     about = {name: _required(given, name, f"the {name} of {kind}") for name in _NAMES[kind]}
     if kind is CommandKind.SET_POLICY:

@@ -112,6 +112,7 @@ KIND_WORDS = {
     "DISMISS_TASK": "Dismiss task",
     "RESUME_TASKS": "Resume tasks",
     "SKIP_RECORDS": "Skip records and resume tasks",
+    "MEND_RECORDS": "Edit records and resume tasks",
     "RESTART_TASKS": "Restart tasks",
     "REDRIVE": "Redrive dead letters",
     "REDRIVE_RECORDS": "Redrive records",

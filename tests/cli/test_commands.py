@@ -233,6 +233,12 @@ def test_wrong_values_are_one_line_and_change_nothing(
         ((*skip, "--yes"), 2, ["--reason is missing"]),
         ((*skip, "--reason", "x"), 2, ["Skip the failed record of flights/delays/JFK", "--yes"]),
         ((*skip, "-r", "x", "-y", "--token", viewer), 1, ["requires the role operator"]),
+        (("mend", "flights/delays/JFK", "--patch", "[", "-r", "x"), 2, ["--patch '['"]),
+        (
+            ("mend", "--error", TYPO.fingerprint, "--patch", "[]", "-r", "x", "-y"),
+            2,
+            ["JSON Patch"],
+        ),
         (("shutdown", "flihgts", "-r", "x", "-y"), 1, ["'flihgts'", "nearest names: flights"]),
         (("restart", "--pipeline", "flights", "-y"), 2, ["APPLICATION/PIPELINE"]),
         ((*skip, "-r", "x", "-y", "--token", reader), 1, ["'tests'", "the scope operate"]),

@@ -118,13 +118,15 @@ def test_the_loop(
     assert paused == "flights/departures/JFK: PAUSE_TASK APPLIED\n"
     eventually(lambda: stack.task("JFK")["status"] == "RUNNING", what="the pause has ended")
 
-    # Another task: its cause is repaired, and a rollout tries the record itself again.
+    # Another task: a rollout changes the record, which keeps its place.
     eventually(lambda: stack.is_paused("EWR"), what="EWR is PAUSED")
-    (stack.folder / "repaired").touch()
     page.goto(f"{stack.url}/applications/flights")
     page.get_by_role("button", name="Start rollout").click()
     dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Edit records and resume tasks").check()
+    dialog.get_by_label("JSON Patch").fill(on_time(rows, 8239))
     dialog.get_by_label("Seconds to observe").fill("0")
+    dialog.get_by_label("Reason").fill("a typo")
     dialog.get_by_role("button", name="Start rollout").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("APPLIED")
     expect(page.get_by_text("1 of 1 task applied the command").first).to_be_visible()
@@ -159,6 +161,18 @@ def causes_of(receiver: Receiver, kind: str) -> set[str]:
         if each["type"] == kind
         for alert in each["data"]["alerts"]
     }
+
+
+def on_time(rows: list[dict[str, Any]], position: int) -> str:
+    """Return the JSON Patch that corrects the delay of a flight."""
+    (text,) = (row["value"] for row in rows if row["position"] == position)
+    values = text.split(",")
+    values[5] = "5"
+    patch = [
+        {"op": "test", "path": "/value", "value": text},
+        {"op": "replace", "path": "/value", "value": ",".join(values)},
+    ]
+    return json.dumps(patch)
 
 
 def held_by_jfk(stack: Stack) -> None:

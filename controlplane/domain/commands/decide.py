@@ -54,6 +54,7 @@ def decide(
             | CommandKind.RESTART_TASK
             | CommandKind.RESUME_TASKS
             | CommandKind.SKIP_RECORDS
+            | CommandKind.MEND_RECORDS
             | CommandKind.RESTART_TASKS
             | CommandKind.SET_POLICY
             | CommandKind.RESTART_PIPELINE

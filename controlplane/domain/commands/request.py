@@ -35,12 +35,15 @@ NEEDS_REASON = (
     CommandKind.MEND_RECORD,
     CommandKind.DISMISS_TASK,
     CommandKind.SKIP_RECORDS,
+    CommandKind.MEND_RECORDS,
     CommandKind.SET_POLICY,
     CommandKind.RESTART_PIPELINE,
     CommandKind.SHUT_DOWN_APPLICATION,
     CommandKind.SHUT_DOWN_INSTANCE,
     CommandKind.REDRIVE,
 )
+#: The commands that change the record which stopped a task.
+MENDS = (CommandKind.MEND_RECORD, CommandKind.MEND_RECORDS)
 #: The commands that process dead letters once more.
 REDRIVES = (CommandKind.REDRIVE, CommandKind.REDRIVE_RECORDS)
 _OF_PIPELINES = (CommandKind.SET_POLICY, CommandKind.RESTART_PIPELINE, *REDRIVES)
@@ -62,7 +65,7 @@ class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
     task: TaskId | None = None
     #: For RESUME_AT: the position at which the task continues; held records before it are skipped.
     target: int | None = None
-    #: For MEND_RECORD: the JSON Patch that changes the record which stopped the task.
+    #: For MEND_RECORD and MEND_RECORDS: the JSON Patch of the record that stopped a task.
     patch: str | None = None
     #: For SET_POLICY, RESTART_PIPELINE and redrives.
     pipeline: str | None = None
@@ -123,10 +126,10 @@ def check(requested: CommandRequest, *, now: datetime) -> None:
 
 
 def _check_patch(requested: CommandRequest) -> None:
-    if requested.kind is CommandKind.MEND_RECORD:
+    if requested.kind in MENDS:
         JsonPatch(requested.patch or "")
     elif requested.patch is not None:
-        raise InvalidValue("kind", requested.kind, "MEND_RECORD, the only one with a patch")
+        raise InvalidValue("kind", requested.kind, f"with a patch only {' and '.join(MENDS)}")
 
 
 def _check_name(name: str, text: str | None, kind: CommandKind) -> None:

@@ -14,6 +14,7 @@ from arrester.controlplane.domain.events import CommandKind, Rollout
 TASK_KINDS = {
     CommandKind.RESUME_TASKS: CommandKind.RESUME_TASK,
     CommandKind.SKIP_RECORDS: CommandKind.SKIP_RECORD,
+    CommandKind.MEND_RECORDS: CommandKind.MEND_RECORD,
     CommandKind.RESTART_TASKS: CommandKind.RESTART_TASK,
 }
 #: The commands that the server carries out by further commands.

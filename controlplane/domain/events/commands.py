@@ -25,6 +25,7 @@ class CommandKind(StrEnum):
     #: The server issues them task by task: rollouts.
     RESUME_TASKS = "RESUME_TASKS"
     SKIP_RECORDS = "SKIP_RECORDS"
+    MEND_RECORDS = "MEND_RECORDS"
     RESTART_TASKS = "RESTART_TASKS"
     #: The server issues REDRIVE_RECORDS for some of its dead letters after the other.
     REDRIVE = "REDRIVE"
@@ -96,7 +97,7 @@ class CommandIssued(Data, frozen=True, kw_only=True, tag=True):
     position: Position | None = None
     #: For RESUME_AT: the position at which the task continues.
     target: Position | None = None
-    #: For MEND_RECORD: the JSON Patch.
+    #: For MEND_RECORD and MEND_RECORDS: the JSON Patch.
     patch: str | None = None
     #: For SET_POLICY: the answer to failures of the stage; None: the author's.
     stage: str | None = None

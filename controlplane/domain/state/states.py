@@ -288,7 +288,7 @@ class CommandState(State, frozen=True, kw_only=True):
     position: int | None = None
     #: For RESUME_AT: the position at which the task continues.
     target: int | None = None
-    #: For MEND_RECORD: the JSON Patch. Unset, it is not stored.
+    #: For MEND_RECORD and MEND_RECORDS: the JSON Patch. Unset, it is not stored.
     patch: str | msgspec.UnsetType = msgspec.UNSET
     #: For SET_POLICY, RESTART_PIPELINE and redrives: the pipeline; a stage of it, and the answer to
     #: its failures.

@@ -64,9 +64,10 @@ def start(
     *,
     id: UUID | None = None,
     reason: str | None = "a new release",
+    patch: str | None = None,
 ) -> CommandState:
     requested = CommandRequest(
-        command=id or uuid4(), kind=kind, actor="ana", reason=reason, rollout=rollout
+        command=id or uuid4(), kind=kind, actor="ana", reason=reason, rollout=rollout, patch=patch
     )
     return actions.start_rollout(APPLICATION, requested)
 
@@ -158,6 +159,16 @@ def test_records_are_skipped_at_once(paused: Redis) -> None:
     start(CommandKind.SKIP_RECORDS, at_once)
     kinds = {each.kind for each in relayed(paused)}
     assert (kinds, len(relayed(paused))) == ({CommandKind.SKIP_RECORD}, 30)
+
+
+def test_each_command_of_a_rollout_has_its_patch(paused: Redis) -> None:
+    with pytest.raises(InvalidValue, match="patch"):
+        start(CommandKind.MEND_RECORDS)
+    patch = '[{"op":"replace","path":"/dep_delay","value":null}]'
+    command = start(CommandKind.MEND_RECORDS, patch=patch)
+    assert command.patch == patch
+    [first] = relayed(paused)
+    assert (first.kind, first.patch) == (CommandKind.MEND_RECORD, patch)
 
 
 def test_a_rollout_whose_commands_are_not_applied_ends(paused: Redis) -> None:

@@ -284,7 +284,7 @@ def test_a_rollout_is_started_and_shows_its_progress(flights: Story, operator: C
         flights.pauses(key, held=3)
     asked = f"{reverse('rollout-dialog')}?application=flights&fingerprint={TYPO.fingerprint}"
     dialog = operator.get(asked).content.decode()
-    assert dialog.count("3 tasks") == 2 and "0 tasks" in dialog
+    assert dialog.count("3 tasks") == 3 and "0 tasks" in dialog
     form = {
         "application": "flights",
         "fingerprint": TYPO.fingerprint,
@@ -294,7 +294,10 @@ def test_a_rollout_is_started_and_shows_its_progress(flights: Story, operator: C
         "tasks_per_minute": "600",
     }
     status, page = press(operator, reverse("start-rollout"), **form)
-    assert status == 400 and "skipping records needs a reason" in page
+    assert status == 400 and "skipping or changing records needs a reason" in page
+    edit = form | {"kind": "MEND_RECORDS", "reason": "NA", "patch": "[{}]"}
+    status, page = press(operator, reverse("start-rollout"), **edit)
+    assert status == 400 and "an operation add, move" in page and ">[{}]</textarea>" in page
     wrong = form | {"observe_seconds": "4000", "reason": "a bad feed"}
     status, page = press(operator, reverse("start-rollout"), **wrong)
     assert status == 400 and "a whole number from 0 to 3,600" in page and "a bad feed" in page

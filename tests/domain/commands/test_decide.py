@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from arrester.controlplane.domain.commands.decide import COMMAND_EXPIRY, decide
 from arrester.controlplane.domain.commands.refusals import pending_command, refusal
-from arrester.controlplane.domain.commands.request import REDRIVES, TASK_COMMANDS, CommandRequest
+from arrester.controlplane.domain.commands.request import (
+    MENDS,
+    REDRIVES,
+    TASK_COMMANDS,
+    CommandRequest,
+)
 from arrester.controlplane.domain.commands.rollout import TASK_KINDS
 from arrester.controlplane.domain.commands.timeouts import timeout_events
 from arrester.controlplane.domain.errors import InvalidValue
@@ -64,7 +69,7 @@ def request(kind: CommandKind, task: TaskId | None) -> CommandRequest:
         reason="because",
         task=task,
         target=target,
-        patch='[{"op":"remove","path":"/x"}]' if kind is CommandKind.MEND_RECORD else None,
+        patch='[{"op":"remove","path":"/x"}]' if kind in MENDS else None,
         pipeline=about,
         stage=about,
         checkpoint=about if kind in REDRIVES else None,
