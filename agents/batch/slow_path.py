@@ -231,9 +231,12 @@ def _stored(
             )
             if failures is not None:
                 return _with_failures(evaluated, failures, len(failures.on_driver))
+        if not holds:
+            failed = row_count(block.where(f"{OUTCOME} >= {SOURCE}"))
+            return _with_failures_among(evaluated, rows=failed, are_records=True)
         marked_rows = row_count(block.where(f"{OUTCOME} IS NOT NULL"))
         evaluated = _with_failures_among(evaluated, rows=marked_rows)
-    return replace(evaluated, held=marked_rows - evaluated.failed) if holds else evaluated
+    return replace(evaluated, held=marked_rows - evaluated.failed)
 
 
 def _observed(
@@ -274,12 +277,20 @@ def _counters(holds: bool) -> tuple[Column, ...]:
     return (*counters, F.count_if(outcome == HELD).alias("held")) if holds else tuple(counters)
 
 
-def _with_failures_among(evaluated: Evaluated, *, rows: int) -> Evaluated:
-    """Return the batch with its failed records; they have at most `rows` rows."""
+def _with_failures_among(
+    evaluated: Evaluated, *, rows: int, are_records: bool = False
+) -> Evaluated:
+    """Return the batch with its failed records; they have at most `rows` rows.
+
+    `are_records`: each of these rows is a failed record.
+    """
     if not rows:
         return evaluated
     failures = FailureSet.of(evaluated.frame, failed=rows, record_hash=evaluated.record_hash)
-    failed = len(failures.on_driver) if fits_driver(rows) else failures.compact.count()
+    if fits_driver(rows):
+        failed = len(failures.on_driver)
+    else:
+        failed = rows if are_records else row_count(failures.rows.select(OUTCOME))
     return _with_failures(evaluated, failures, failed)
 
 

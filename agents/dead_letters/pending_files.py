@@ -70,6 +70,13 @@ class PendingDeadLetters:
         """Return the full path of the folder."""
         return f"{self.files.root}/{_folder(dead_letters)}"
 
+    def write(self, dead_letters: DeadLetters, rows: DataFrame) -> DataFrame:
+        """Write pending dead letters to their folder, and return them as stored there."""
+        path = self.path(dead_letters)
+        rows.write.mode("overwrite").parquet(path)
+        # With a schema, Spark needs no job that reads it from the files.
+        return self.spark.read.schema(rows.schema).parquet(path)
+
     def read(self, dead_letters: DeadLetters) -> DataFrame:
         """Return the pending dead letters."""
         return self.spark.read.parquet(self.path(dead_letters))

@@ -103,6 +103,8 @@ class DeadLetterQueue:
         self.apply_policies(rules.stages)
         #: Written in order; permanently rejected ones do not block those after them.
         self._pending: list[_Pending] = []
+        #: The dead letters of the last call of `store` as stored, by name.
+        self._stored: dict[str, DataFrame] = {}
         self._recover()
 
     def apply_policies(self, stages: Mapping[int, StagePolicy]) -> None:
@@ -146,8 +148,8 @@ class DeadLetterQueue:
         day = context.at.astimezone(UTC).date().isoformat()
         dead_letters = DeadLetters(name=context.name, day=day, folder=folder)
         rows = self._rows.dead_letters(frame, diagnosed, context, raw=self._destination.raw)
-        rows.write.mode("overwrite").parquet(self._files.path(dead_letters))
-        stored = self._files.read(dead_letters)
+        stored = self._files.write(dead_letters, rows)
+        self._stored = {dead_letters.name: stored}
         if few:
             # Within one partition, Spark ranks and groups without a shuffle.
             stored = stored.coalesce(1)
@@ -205,7 +207,7 @@ class DeadLetterQueue:
 
         Failed attempts before a successful one are returned too, with no pending dead letters.
         """
-        rows = self._files.read(dead_letters)
+        rows = self._stored.pop(dead_letters.name, None) or self._files.read(dead_letters)
         rows = rows.drop(*INDEX) if self._destination.raw else rows.select(*COLUMNS)
         started_ms, attempt = self._rules.now_ms(), 0
         rejected: list[RejectedDeadLetters] = []

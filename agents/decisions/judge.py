@@ -93,6 +93,7 @@ class Judge:
         examples, so that they are not counted twice.
         """
         self.rules.handler_faults.clear()
+        failures.rank(limit=self.examples_limit, in_full=reported)
         # Rows of recovered records, until a decision owns them.
         with releasing() as blocks:
             decision = self._decision(failures, reported, blocks)

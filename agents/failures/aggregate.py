@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
@@ -23,6 +23,9 @@ from arrester.controlplane.domain.error_policy.exception_identity import Cause
 
 #: The rank of a record in its cause; the number of a record that is not combined with others.
 _RANK, _SINGLE = "__arrester_rank", "__arrester_single"
+
+#: The column of the hash of each record; NULL if it is not needed.
+HASH: Final = "__arrester_hash"
 
 #: A task and a position in it.
 Coordinates = tuple[str | None, int | None]
@@ -49,7 +52,7 @@ class FailureSummary(NamedTuple):
     placed: bool = True
     first: int | None = None
     last: int | None = None
-    #: Of its source record, if it was collected.
+    #: Of the source record, if it was collected; of several, combined by XOR.
     record_hash: int | None = None
 
     @classmethod
@@ -86,6 +89,10 @@ class FailureSummary(NamedTuple):
     def counted_with(self) -> tuple[int, str | None, str | None, int]:
         """What failures must have in common to be counted together."""
         return self.number, self.exception_class, self.frame, self.attempts
+
+
+#: Records in order, each with its rank in its cause.
+Ranking = list[tuple[int, FailureSummary]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +157,7 @@ def report(
 
 def ranked_on_driver(
     rows: Iterable[FailureSummary], pause_offsets: Mapping[str, Cursor]
-) -> list[tuple[int, FailureSummary]]:
+) -> Ranking:
     """Return the rows in order, without held ones, each with its rank in its cause."""
     ranks: Counter[object] = Counter()
     ranked = []
@@ -168,7 +175,7 @@ def ranked_in_spark(
     limit: int,
     in_full: Collection[Coordinates],
     pause_offsets: Mapping[str, Cursor],
-) -> list[tuple[int, FailureSummary]]:
+) -> Ranking:
     """Return the same of many records, with one row for those that are counted only."""
     single = F.col(_RANK) <= limit
     if in_full:
@@ -191,7 +198,7 @@ def combined_in_spark(records: DataFrame) -> list[FailureSummary]:
     return [row for _, row in _combined(records.withColumns({_SINGLE: nothing, _RANK: nothing}))]
 
 
-def _combined(records: DataFrame) -> list[tuple[int, FailureSummary]]:
+def _combined(records: DataFrame) -> Ranking:
     """Return one row for all records of a task and cause with the same value of _SINGLE."""
     fields = ("kind", "exception_class", "frame", "names", "condition", "attempts")
     record = F.struct(ID, TASK, ENTRY, POSITION, OUTCOME, ERROR)
@@ -202,6 +209,7 @@ def _combined(records: DataFrame) -> list[tuple[int, FailureSummary]]:
         F.count(POSITION).alias("placed"),
         F.min(POSITION).alias("first"),
         F.max(POSITION).alias("last"),
+        F.bit_xor(HASH).alias("hash"),
     )
     return [
         (
@@ -211,6 +219,7 @@ def _combined(records: DataFrame) -> list[tuple[int, FailureSummary]]:
                 placed=row["placed"] == row["count"],
                 first=row["first"],
                 last=row["last"],
+                record_hash=row["hash"],
             ),
         )
         for row in rows.collect()

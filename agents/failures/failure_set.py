@@ -17,7 +17,13 @@ from pyspark.sql import functions as F
 
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures import aggregate
-from arrester.agents.failures.aggregate import Coordinates, FailureReport, FailureSummary
+from arrester.agents.failures.aggregate import (
+    HASH,
+    Coordinates,
+    FailureReport,
+    FailureSummary,
+    Ranking,
+)
 from arrester.agents.failures.failed_record import FailedRecord, diagnosed, fetched
 from arrester.agents.failures.pause_offsets import place
 from arrester.agents.failures.record_hash import RecordHash
@@ -45,8 +51,6 @@ DRIVER_LIMIT: Final = 20_000
 _SHORT: Final = 10
 #: Possibly long texts that decide nothing.
 _TEXTS = ("message", "stack")
-#: The column of the hash of each record; NULL if it is not needed.
-HASH: Final = "__arrester_hash"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +65,8 @@ class FailureSet:
     is_small: bool
     #: Rows that were collected together with others: at most one frame, and its numbers.
     _loaded: list[tuple[Set[int], DataFrame]] = field(default_factory=list, repr=False)
+    #: The ranking of many records, by the arguments of `rank`: at most one.
+    _ranked: dict[object, Ranking] = field(default_factory=dict, repr=False)
 
     @classmethod
     def collect(
@@ -91,7 +97,7 @@ class FailureSet:
         cls, frame: DataFrame, *, is_small: bool, record_hash: RecordHash | None = None
     ) -> FailureSet:
         """Return the failed records of a frame whose rows have IDs."""
-        compact = _compact(frame.where(has_failed()), record_hash if is_small else None)
+        compact = _compact(frame.where(has_failed()), record_hash)
         return cls(compact=compact, frame=frame, is_small=is_small)
 
     @cached_property
@@ -104,11 +110,9 @@ class FailureSet:
 
     @property
     def record_hashes(self) -> list[int] | None:
-        """The hashes of all records; None if they are many or were collected without."""
-        if not self.is_small:
-            return None
-        hashes = [each.record_hash for each in self.on_driver if each.record_hash is not None]
-        return hashes if len(hashes) == len(self.on_driver) else None
+        """The hashes of the summaries; None if the records were collected without."""
+        hashes = [each.record_hash for each in self.summaries if each.record_hash is not None]
+        return hashes if len(hashes) == len(self.summaries) else None
 
     @cached_property
     def records(self) -> DataFrame:
@@ -118,6 +122,14 @@ class FailureSet:
     def at_driver(self) -> FailureSet:
         """Return the records collected by one job, if they are few."""
         return replace(self, compact=self.records)
+
+    def rank(self, *, limit: int, in_full: Collection[Coordinates]) -> None:
+        """Rank many records by one job, which serves the summaries and a report without pauses."""
+        if not self.is_small:
+            ranked = aggregate.ranked_in_spark(
+                self.compact, limit=limit, in_full=in_full, pause_offsets={}
+            )
+            self._ranked[limit, frozenset(in_full)] = ranked
 
     @property
     def rows(self) -> DataFrame:
@@ -133,7 +145,11 @@ class FailureSet:
     @cached_property
     def summaries(self) -> Sequence[FailureSummary]:
         """Each record, or of many the sums by task and cause."""
-        return self.on_driver if self.is_small else aggregate.combined_in_spark(self.compact)
+        if self.is_small:
+            return self.on_driver
+        for ranked in self._ranked.values():
+            return [row for _, row in ranked]
+        return aggregate.combined_in_spark(self.compact)
 
     def groups(self, by_class: Collection[int]) -> list[FailureSummary]:
         """Return the records by task, step and kind; for steps in `by_class` also by cause."""
@@ -149,6 +165,8 @@ class FailureSet:
         """Return the report about the records that are not held; see `aggregate.report`."""
         if self.is_small:
             ranked = aggregate.ranked_on_driver(self.on_driver, pause_offsets)
+        elif not pause_offsets and (limit, frozenset(in_full)) in self._ranked:
+            ranked = self._ranked[limit, frozenset(in_full)]
         else:
             ranked = aggregate.ranked_in_spark(
                 self.compact, limit=limit, in_full=in_full, pause_offsets=pause_offsets
@@ -165,7 +183,7 @@ class FailureSet:
 
     def where(self, condition: Column) -> FailureSet:
         """Return the records for which the condition holds."""
-        return replace(self, compact=self.records.where(condition))
+        return replace(self, compact=self.records.where(condition), _ranked={})
 
     def load(self, pipeline: Pipeline, records: DataFrame) -> list[FailedRecord]:
         """Return a few of the records with their rows and problems, in the order of `records`."""
@@ -228,7 +246,7 @@ def is_in(name: str, numbers: Collection[int]) -> str:
 
 def _compact(frame: DataFrame, record_hash: RecordHash | None) -> DataFrame:
     """Return the numbered rows of an evaluated frame without long texts, each with its hash."""
-    hashed = F.lit(None) if record_hash is None else F.expr(record_hash.sql)
+    hashed = F.lit(None).cast("long") if record_hash is None else F.expr(record_hash.sql)
     columns = (ID, TASK, ENTRY, POSITION, OUTCOME, ORDINAL, _without_texts())
     return frame.select(*columns, hashed.alias(HASH))
 

@@ -48,9 +48,9 @@ class ReplayCheck:
         )
         return self._checksum(sums["count"], sums["checksum"] or 0)
 
-    def of_hashes(self, hashes: Sequence[int]) -> RecordsChecksum:
-        """Return count and checksum of records whose hashes are known, without a job."""
-        return self._checksum(len(hashes), reduce(xor, hashes, 0))
+    def of_hashes(self, hashes: Sequence[int], *, count: int) -> RecordsChecksum:
+        """Return count and checksum of records whose hashes are known, each or combined by XOR."""
+        return self._checksum(count, reduce(xor, hashes, 0))
 
     def _checksum(self, count: int, combined_hash: int) -> RecordsChecksum:
         columns = self.record_hash.columns_digest

@@ -156,7 +156,7 @@ class Committer:
         holds = evaluated.held or decision.pause_offsets
         hashes = None if holds else evaluated.failures.record_hashes
         if hashes is not None:
-            return self.replay_check.of_hashes(hashes)
+            return self.replay_check.of_hashes(hashes, count=evaluated.failed)
         return self.replay_check.of(evaluated.frame, held | has_failed())
 
     def _check_limits(self, saved: _UnwrittenRows) -> None:

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from arrester.agents.failures.aggregate import FailureSummary, skipped_coordinates
-from arrester.agents.failures.failure_set import HASH, FailureSet
+from arrester.agents.failures.aggregate import HASH, FailureSummary, skipped_coordinates
+from arrester.agents.failures.failure_set import FailureSet
 from arrester.agents.failures.pause_offsets import is_held, pause_offset_of
 from arrester.agents.journal.entries import Cursor
 from arrester.agents.spark.local_checkpoint import ID
@@ -79,6 +79,7 @@ RECORDS = st.lists(
     ),
     in_full=st.sets(st.tuples(st.none() | TASKS, st.none() | PLACES), max_size=2),
     limit=st.integers(1, 4),
+    is_ranked=st.booleans(),
 )
 def test_few_and_many_failed_records_are_aggregated_to_the_same_report(
     spark: SparkSession,
@@ -86,6 +87,7 @@ def test_few_and_many_failed_records_are_aggregated_to_the_same_report(
     pause_offsets: dict[str, tuple[int, int | None]],
     in_full: set[tuple[str | None, int | None]],
     limit: int,
+    is_ranked: bool,
 ) -> None:
     rows = [(n, *each[:4], 0, error(each[4]), None) for n, each in enumerate(records)]
     compact = spark.createDataFrame(rows, SCHEMA).coalesce(1)
@@ -96,6 +98,10 @@ def test_few_and_many_failed_records_are_aggregated_to_the_same_report(
     }
 
     assert groups(few) == groups(many)
+    if is_ranked:
+        many = FailureSet(compact=compact, frame=compact, is_small=False)
+        many.rank(limit=limit, in_full=in_full)
+        assert groups(few) == groups(many)
     on_driver, in_spark = (
         each.report(limit=limit, in_full=in_full, pause_offsets=cursors) for each in (few, many)
     )
