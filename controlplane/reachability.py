@@ -26,7 +26,8 @@ def check_redis(*, now: datetime) -> timedelta:
     """Record a check of Redis, and return for how long it has been reachable without a gap."""
     redis = redis_client.client()
     before = redis_client.decode_json(redis.get(redis_keys.WATCH), Watch)
-    since = before.since if before is not None and now - before.last <= GAP else now
+    # If the clock went back, the time before is ahead: the check begins again.
+    since = before.since if before is not None and abs(now - before.last) <= GAP else now
     redis.set(redis_keys.WATCH, msgspec.json.encode(Watch(since=since, last=now)))
     return now - since
 

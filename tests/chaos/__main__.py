@@ -19,15 +19,17 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
-from tests.chaos import faults
+from tests.chaos import clocks, faults
 from tests.chaos.operator import Operator
 from tests.chaos.product import Product
 from tests.chaos.records import APPLICATION, BAD, Records
 from tests.e2e.stack import eventually
+from tests.patience import PATIENCE_SECONDS
 
 #: The most files that wait: more would only make the end longer.
-_WAITING_FILES = 20
-_CALM_SECONDS = 900
+_WAITING_FILES, _SHORT_WAITING_FILES = 20, 6
+#: How long the records and the counts may take at the end: in general, and in the short form.
+_CALM_SECONDS, _SHORT_CALM_SECONDS = 900, PATIENCE_SECONDS
 
 
 def main(arguments: list[str]) -> int:
@@ -35,6 +37,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--faults", type=int, default=300, help="how many faults (300)")
     parser.add_argument("--seed", type=int, default=Random().randrange(10**6))
+    parser.add_argument("--short", action="store_true", help="some faults of different kinds")
     options = parser.parse_args(arguments)
     # So that the product is stopped, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
@@ -50,33 +53,39 @@ def main(arguments: list[str]) -> int:
         has_disk = faults.mount_small_disk(folder / "home")
         product = Product(folder=folder)
         try:
-            return _run(product, Random(options.seed), options.faults, has_disk=has_disk)
+            return _run(product, Random(options.seed), options, has_disk=has_disk)
         finally:
             product.stop()
             if has_disk:
                 faults.unmount(folder / "home")
 
 
-def _run(product: Product, chance: Random, most: int, *, has_disk: bool) -> int:
+def _run(product: Product, chance: Random, options: argparse.Namespace, *, has_disk: bool) -> int:
     kinds = dict(faults.FAULTS)
+    if clocks.is_available():
+        kinds |= faults.CLOCKS
     if has_disk:
         kinds[faults.FULL_DISK] = (faults.fill_disk, 2)
+    planned = [each for each in faults.SHORT if each in kinds] if options.short else []
     records = Records(folder=product.folder, chance=Random(chance.random()))
     operator = Operator(product=product, chance=Random(chance.random()))
     records.add()
     product.start()
     product.start_driver()
     ended = threading.Event()
-    feeder = threading.Thread(target=_feed, args=(records, ended))
+    waiting = _SHORT_WAITING_FILES if options.short else _WAITING_FILES
+    feeder = threading.Thread(target=_feed, args=(records, ended, waiting))
     feeder.start()
     injected: Counter[str] = Counter()
     #: The micro-batches at the last fault of the driver: it needs time for the next one.
     committed = -1
     try:
         eventually(lambda: records.written(), what="the first rows")
-        for number in range(most):
+        for number in range(len(planned) or options.faults):
             has_progress = records.committed > committed
             names = [each for each in kinds if has_progress or each not in faults.OF_DRIVER]
+            if planned:
+                names = [planned[number]]
             [kind] = chance.choices(names, [kinds[each][1] for each in names])
             kinds[kind][0](product, chance)
             injected[kind] += 1
@@ -84,29 +93,32 @@ def _run(product: Product, chance: Random, most: int, *, has_disk: bool) -> int:
                 committed = records.committed
             if not product.driver_is_running:
                 product.start_driver()
-            if chance.random() < 0.5:
+            if options.short or chance.random() < 0.5:
                 operator.act()
             print(
                 f"{number + 1} {kind}: {len(records.values)} records", file=sys.stderr, flush=True
             )
-            time.sleep(chance.uniform(0, 4))
+            time.sleep(chance.uniform(0, 1 if options.short else 4))
     finally:
         ended.set()
         feeder.join()
-    violations = _calm(product, records, operator)
+    seconds = _SHORT_CALM_SECONDS if options.short else _CALM_SECONDS
+    violations = _calm(product, records, operator, seconds=seconds)
     _print(injected, records, operator, violations)
     return 1 if violations else 0
 
 
-def _feed(records: Records, ended: threading.Event) -> None:
+def _feed(records: Records, ended: threading.Event, waiting: int) -> None:
     while not ended.wait(0.7):
-        if records.files - 2 * records.committed < _WAITING_FILES:
+        if records.files - 2 * records.committed < waiting:
             records.add()
 
 
-def _calm(product: Product, records: Records, operator: Operator) -> list[str]:
+def _calm(product: Product, records: Records, operator: Operator, *, seconds: float) -> list[str]:
     """Repair the cause, resume all tasks, and return what is violated when nothing moves."""
     (product.folder / "repaired").touch()
+    for name in ("driver", "server"):
+        product.clock(name).set(0)
 
     def is_calm() -> bool:
         if not product.driver_is_running:
@@ -115,13 +127,17 @@ def _calm(product: Product, records: Records, operator: Operator) -> list[str]:
 
     found = []
     try:
-        eventually(is_calm, what="all records are somewhere", seconds=_CALM_SECONDS, every=2)
+        eventually(is_calm, what="all records are somewhere", seconds=seconds, every=2)
     except AssertionError as exc:
         found.append(str(exc))
     found += records.violations()
     expected = sum(value == BAD for value in records.values.values())
     try:
-        eventually(lambda: len(set(_counts(product).values())) == 1, what="the counts agree")
+        eventually(
+            lambda: len(set(_counts(product).values())) == 1,
+            what="the counts agree",
+            seconds=seconds,
+        )
     except AssertionError:
         found.append(f"the counts differ: {_counts(product)}")
     failures = product.all_of("/api/failures")
@@ -133,7 +149,7 @@ def _calm(product: Product, records: Records, operator: Operator) -> list[str]:
     quarantined = product.all_of("/api/quarantine")
     if quarantined:
         found.append(f"{len(quarantined)} entries are quarantined: {quarantined[0]}")
-    found += operator.check()
+    found += operator.check(seconds=seconds)
     try:
         product.manage("rebuild", "--verify")
     except AssertionError as exc:

@@ -104,6 +104,17 @@ def fill_disk(product: Product, chance: Random) -> None:
     ballast.unlink()
 
 
+def jump_clock(name: str) -> Fault:
+    """Set a clock to a wrong time of up to five hours, or to the right one."""
+
+    def jump(product: Product, chance: Random) -> None:
+        clock = product.clock(name)
+        offset = int(10 ** chance.uniform(0.5, 4.25))
+        clock.set(chance.choice([offset, -offset] if clock.is_right else [offset, -offset, 0]))
+
+    return jump
+
+
 #: How often each kind occurs, in relation to the others.
 FAULTS: dict[str, tuple[Fault, int]] = {
     "driver killed": (kill_driver, 4),
@@ -117,6 +128,23 @@ FAULTS: dict[str, tuple[Fault, int]] = {
     "connection slow": (slow_connection, 3),
 }
 FULL_DISK = "disk full"
+#: They need libfaketime. The clock of the server is that of web, wake and workers.
+CLOCKS: dict[str, tuple[Fault, int]] = {
+    f"clock of the {name} jumps": (jump_clock(name), 4) for name in ("driver", "server")
+}
+#: Those of the short form, in this order.
+SHORT = (
+    "connection cut",
+    "clock of the server jumps",
+    "worker killed",
+    "batch delivered twice",
+    "Python worker of Spark killed",
+    "clock of the driver jumps",
+    "Redis killed, its file damaged",
+    "web killed",
+    "driver killed",
+    "PostgreSQL killed",
+)
 OF_DRIVER = ("driver killed", "driver suspended", "Python worker of Spark killed")
 
 

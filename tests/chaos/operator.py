@@ -72,7 +72,7 @@ class Operator:
                 if UUID(command["id"]) != UUID(body["id"]):
                     self.violations.append(f"command {body['id']} was answered as {command['id']}")
 
-    def check(self) -> list[str]:
+    def check(self, *, seconds: float) -> list[str]:
         """Return what is wrong with the accepted commands at the end."""
 
         def open_commands() -> list[str]:
@@ -80,7 +80,9 @@ class Operator:
             return [each["id"] for each in found if each["status"] not in _FINAL]
 
         try:
-            eventually(lambda: not open_commands(), what="all commands have an answer")
+            eventually(
+                lambda: not open_commands(), what="all commands have an answer", seconds=seconds
+            )
         except AssertionError:
             self.violations.append(f"commands without an answer: {open_commands()}")
         return self.violations

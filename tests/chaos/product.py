@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 import psutil
 
 from arrester.controlplane.embedded.home import Home
+from tests.chaos import clocks
+from tests.chaos.clocks import Clock
 from tests.chaos.redis_proxy import RedisProxy
 from tests.e2e.stack import Stack, eventually
 from tests.ports import free_port
@@ -48,7 +50,8 @@ class Product(Stack):
         """Start it, and create a token for the operator."""
         self.port, self.home = free_port(), Home(self.folder / "home")
         os.environ |= {"ARRESTER_HOME": str(self.home.path), "ARRESTER_PORT": str(self.port)}
-        self.run("up", [sys.executable, "manage.py", "up", "--no-demo"])
+        command = [sys.executable, "manage.py", "up", "--no-demo"]
+        self.run("up", command, **self.clock("server").variables())
         eventually(self._answers, what="the web process answers")
         urls = self.home.urls(self.home.known_credentials())
         os.environ |= {"DATABASE_URL": urls.database, "REDIS_URL": urls.redis}
@@ -61,7 +64,16 @@ class Product(Stack):
         """Start the driver, whose Redis is behind the proxy."""
         url = f"redis://{self.login}@127.0.0.1:{self.proxy.port}/0"
         command = [sys.executable, "-m", "tests.chaos.driver", str(self.folder)]
-        return self.run("driver", command, REDIS_URL=url)
+        return self.run("driver", command, REDIS_URL=url, **self.clock("driver").variables())
+
+    def clock(self, name: str) -> Clock:
+        """Return the clock of the driver, or of the Python processes of the server."""
+        return Clock(self.folder / f"{name}.clock")
+
+    def stop(self) -> None:
+        """End what still runs."""
+        Stack.stop(self)
+        clocks.clean()
 
     @property
     def driver_is_running(self) -> bool:

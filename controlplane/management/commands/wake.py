@@ -145,7 +145,8 @@ class Waker:
 
     def _request_housekeeping(self, last: datetime) -> None:
         """Request housekeeping if it is due. One that is requested twice does no harm."""
-        due = datetime.now(UTC) - last >= HOUSEKEEPING_INTERVAL
+        # A time far ahead is from a clock that was wrong: nothing is due at it.
+        due = abs(datetime.now(UTC) - last) >= HOUSEKEEPING_INTERVAL
         if due and time.monotonic() >= self.next_housekeeping:
             self.next_housekeeping = time.monotonic() + HOUSEKEEPING_REPEAT_SECONDS
             self._send(tasks.housekeeping, expires=HOUSEKEEPING_REPEAT_SECONDS)

@@ -132,6 +132,14 @@ def test_no_instance_is_lost_after_redis_was_unreachable(
     assert actions.watch(now=now) == 0
 
 
+def test_a_silent_instance_is_lost_after_the_clock_went_back(redis: Redis, now: datetime) -> None:
+    ahead = now + timedelta(hours=3)
+    watched_since(redis, ahead - timedelta(hours=1), last=ahead)
+    for seconds in range(0, 30, 5):
+        assert actions.watch(now=now + timedelta(seconds=seconds)) == 0
+    assert actions.watch(now=now + timedelta(seconds=30)) == 1
+
+
 def test_an_emptied_redis_proves_nothing_until_it_was_reachable_for_a_while(
     redis: Redis, now: datetime
 ) -> None:

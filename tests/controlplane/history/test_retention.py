@@ -188,6 +188,15 @@ def test_wake_requests_housekeeping_an_hour_after_the_last(redis: Redis) -> None
     assert redis.llen(HOUSEKEEPING) == 2
 
 
+def test_wake_requests_housekeeping_after_the_clock_went_back(redis: Redis) -> None:
+    waker = wake.Waker()
+    waker.next_audit = math.inf
+    ahead = datetime.now(UTC) + timedelta(hours=3)
+    models.Sighting.objects.create(name="housekeeper", at=ahead)
+    waker.poll()
+    assert redis.llen(HOUSEKEEPING) == 1
+
+
 def test_one_housekeeping_runs_at_a_time(forty_days: rebuild.Derived) -> None:
     with ThreadPoolExecutor(1) as elsewhere:
         holding = store.try_housekeeping_lock()

@@ -45,6 +45,14 @@ def test_a_process_without_a_sign_for_a_while_is_down(redis: Redis) -> None:
     assert not health.well
 
 
+def test_a_process_with_a_sign_far_ahead_is_down(redis: Redis) -> None:
+    """The clock of the server was ahead, and is right again."""
+    actions.record_running("wake", "worker")
+    models.Sighting.objects.filter(name="worker").update(at=datetime.now(UTC) + timedelta(hours=3))
+    health = queries.health()
+    assert (health.wake.up, health.worker.up) == (True, False)
+
+
 def test_missing_housekeeping_is_reported_after_some_hours(redis: Redis) -> None:
     actions.record_running("redis", "wake", "worker")
     # Before the first housekeeping, a new system counts from its first wake.
