@@ -88,11 +88,7 @@ class Command(BaseCommand):
             env = _child_environment(environment, servers)
             self.report("[2/4] tables and first users")
             self._migrate(environment, servers, env, with_demo=with_demo)
-            # This process read its settings before the servers had passwords.
-            connections["default"].settings_dict.update(
-                database_settings("DATABASE_URL", env["DATABASE_URL"])
-            )
-            settings.REDIS_URL = env["REDIS_URL"]
+            use_servers(env)
             if with_demo and (missing := demo.missing_requirement()):
                 self.report(f"      no demo pipeline: it needs {missing}")
                 with_demo = False
@@ -199,6 +195,18 @@ def _last_line(output: bytes) -> str:
     return output.decode(errors="replace").strip().rpartition("\n")[2].strip()
 
 
+def use_servers(env: dict[str, str]) -> None:
+    """Let this process use the servers of its children.
+
+    It read its settings before they had passwords, on a first start before there was a secret key.
+    """
+    settings.SECRET_KEY = env["ARRESTER_SECRET_KEY"]
+    settings.REDIS_URL = env["REDIS_URL"]
+    connections["default"].settings_dict.update(
+        database_settings("DATABASE_URL", env["DATABASE_URL"])
+    )
+
+
 def _child_environment(environment: Environment, servers: embedded.Servers) -> dict[str, str]:
     """Return the environment of the children; only migrations need MIGRATE_DATABASE_URL."""
     inherited = {key: value for key, value in os.environ.items() if key != "MIGRATE_DATABASE_URL"}
@@ -222,7 +230,7 @@ def _child_environment(environment: Environment, servers: embedded.Servers) -> d
     }
 
 
-def _demo_environment(env: dict[str, str], servers: embedded.Servers) -> dict[str, str]:
+def demo_environment(env: dict[str, str], *, password: str) -> dict[str, str]:
     """Return the environment of a driver: Redis as an agent, and no secret of the server.
 
     A Redis that refuses users for agents is used with the password of the server.
@@ -230,8 +238,12 @@ def _demo_environment(env: dict[str, str], servers: embedded.Servers) -> dict[st
     secrets = ("ARRESTER_SECRET_KEY", "ARRESTER_BROKER_URL", "DATABASE_URL")
     own = {name: value for name, value in env.items() if name not in secrets}
     if not agent_users.try_publish():
-        user, password = redis_keys.agent_user(demo.APPLICATION), servers.credentials.demo_agent
+        user = redis_keys.agent_user(demo.APPLICATION)
         own["REDIS_URL"] = redis_urls.with_login(env["REDIS_URL"], user, password)
+    # The default spool of agents is shared by all drivers of this machine.
+    own.setdefault(
+        "ARRESTER_SPOOL", str(Path(env["ARRESTER_HOME"]).resolve() / "flights" / "spool")
+    )
     return own | {SERVER_KEY: signing.public_key(env["ARRESTER_SECRET_KEY"])}
 
 
@@ -258,7 +270,7 @@ def _children(
             Child(
                 name="demo",
                 command=[sys.executable, "-m", demo.MODULE],
-                env=_demo_environment(env, servers),
+                env=demo_environment(env, password=servers.credentials.demo_agent),
                 folder=environment.home,
                 log=servers.home.logs / "demo.log",
                 stop_seconds=60,
