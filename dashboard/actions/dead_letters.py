@@ -59,6 +59,12 @@ def discard(request: HttpRequest, who: Person) -> HttpResponse:
     by_application: Mapping[str, list[str]] = _selected(selected) if selected else {}
     if reason is None:
         return _dialog(request, request.POST, invalid=forms.REASON_REQUIRED)
+    if wanted is not None:
+        number = queries.count_open_dead_letters(wanted, limit=actions.MAX_DISCARDED)
+        try:
+            filters.refuse_more_dead_letters(request.POST, number)
+        except InvalidValue as error:
+            return _dialog(request, request.POST, invalid=f"{error}.")
     act = partial(actions.discard_dead_letters, actor=who.name, reason=reason)
     if wanted is not None and wanted.application is not None:
         done = [act(wanted.application, wanted=wanted, id=id)]

@@ -80,6 +80,9 @@ def start(request: HttpRequest, who: Person) -> HttpResponse:
         return show_dialog(request, request.POST, invalid=forms.REASON_REQUIRED)
     try:
         chosen = _chosen(request.POST)
+        if chosen.ids is None:
+            records = actions.plan_redrive(chosen.application, chosen.wanted).records
+            filters.refuse_more_dead_letters(request.POST, records)
         command = actions.start_redrive(
             chosen.application,
             chosen.wanted,

@@ -106,6 +106,17 @@ def of_known_dead_letters(
     return wanted, {name: value for name, value in kept.items() if value}
 
 
+def refuse_more_dead_letters(form: Mapping[str, str], found: int) -> None:
+    """Raise InvalidValue if there are more dead letters than the dialog has shown.
+
+    Some that are older than the dialog were received after it opened.
+    """
+    shown = form.get("shown", "")
+    if shown.isdecimal() and found > int(shown):
+        allowed = f"{found:,}: more were received since then; check the number, and confirm again"
+        raise InvalidValue("number of dead letters", int(shown), allowed)
+
+
 def of_tasks(parameters: Mapping[str, str]) -> queries.TaskFilter:
     """Return the filter of tasks: by default those of live checkpoints."""
     given = _given(parameters, "application", "pipeline", "state", "key", "cause")

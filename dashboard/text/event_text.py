@@ -102,6 +102,8 @@ def _of_records(data: EventData) -> str:
             return f"{data.count:,} to {data.place}{_by(data.actor, data.reason)}"
         case RecordsRedriven() | DeadLettersDiscarded():
             span = f"{at(data.first_position)} to {at(data.last_position)}"
+            if data.count == 1:
+                return f"1 dead letter, {at(data.first_position)}{_by(data.actor, data.reason)}"
             return f"{data.count:,} dead letters, {span}{_by(data.actor, data.reason)}"
         case DeadLettersFailed():
             return f"{data.failures:,} failed writes to {data.place}, {data.waiting:,} waiting"

@@ -77,6 +77,8 @@ document.addEventListener("mouseout", (event) => {
 function showSelected() {
   for (const form of document.querySelectorAll("form[data-selection]")) {
     const boxes = [...document.querySelectorAll(`[data-select][form="${form.id}"]:enabled`)];
+    // A row that was discarded or redriven can no longer be selected.
+    for (const box of document.querySelectorAll(`[data-select][form="${form.id}"]:disabled`)) box.checked = false;
     const selected = boxes.filter((box) => box.checked).length;
     for (const button of form.querySelectorAll("button")) button.disabled = selected === 0;
     for (const word of form.querySelectorAll("[data-word]")) word.textContent = selected ? `${selected} selected` : "selected";

@@ -107,6 +107,16 @@ def test_records_after_the_dialog_opened_are_not_redriven(
     assert redrives() == [(30, False, None)]
 
 
+def test_more_records_than_the_dialog_showed_need_a_second_confirmation(
+    rows: list[DeadLetter], operator: Client
+) -> None:
+    assert 'name="shown" value="30"' in dialog(operator, application="flights")
+    _, text = start(operator, application="flights", shown="26")
+    assert "check the number, and confirm again" in text and redrives() == []
+    assert start(operator, application="flights", shown="30")[0] == 200
+    assert redrives() == [(30, False, None)]
+
+
 def test_selected_dead_letters_are_redriven_with_a_patch(
     rows: list[DeadLetter], operator: Client
 ) -> None:
