@@ -103,7 +103,7 @@ def _of_records(data: EventData) -> str:
         case RecordsRedriven() | DeadLettersDiscarded():
             span = f"{at(data.first_position)} to {at(data.last_position)}"
             if data.count == 1:
-                return f"1 dead letter, {at(data.first_position)}{_by(data.actor, data.reason)}"
+                return f"1 dead letter at {at(data.first_position)}{_by(data.actor, data.reason)}"
             return f"{data.count:,} dead letters, {span}{_by(data.actor, data.reason)}"
         case DeadLettersFailed():
             return f"{data.failures:,} failed writes to {data.place}, {data.waiting:,} waiting"

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from arrester.controlplane.domain.events import (
     Body,
     CommandKind,
+    DeadLetterIds,
+    DeadLettersDiscarded,
     Event,
     EventData,
     RecordsHeld,
@@ -39,7 +41,7 @@ from arrester.dashboard.components import chart, failure_rates
 from arrester.dashboard.components.state_timeline import strip
 from arrester.dashboard.templatetags.formats import large, relative
 from arrester.dashboard.templatetags.states import ICONS, KIND_WORDS, LOOKS, spark_ui, state
-from arrester.dashboard.text import invisible, record_text
+from arrester.dashboard.text import event_text, invisible, record_text
 from tests.dashboard.story import TYPO
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -335,3 +337,22 @@ def test_every_rule_of_the_stylesheet_is_used() -> None:
     # The last one is set by htmx.
     built = {*(f"bar-{number}" for number in range(1, chart.COLOURS + 1)), "htmx-request"}
     assert [name for name in sorted(classes - built) if name not in used] == []
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(1, "1 dead letter at 7 by ana: old"), (3, "3 dead letters, 7 to 9 by ana: old")],
+)
+def test_discarded_dead_letters_are_counted(count: int, text: str) -> None:
+    data = DeadLettersDiscarded(
+        pipeline="delays",
+        checkpoint="0",
+        task="JFK",
+        count=count,
+        first_position=7,
+        last_position=6 + count,
+        actor="ana",
+        reason="old",
+        records=DeadLetterIds(ids=bytes(16 * count)),
+    )
+    assert event_text.sentence(data) == text

@@ -460,6 +460,8 @@ def test_dead_letters_are_discarded_one_by_one_or_by_the_filter(
     until = re.findall(r'name="to" value="([^"]+)"', dialog)[0]
     flights.skips("JFK", 2)
     wanted = {"application": "flights", "stage": NA.stage, "to": until}
+    grown = press(operator, url, id=str(uuid4()), reason="old", shown="2", **wanted)[1]
+    assert "check the number, and confirm again" in grown
     page = press(operator, url, id=str(uuid4()), reason="old", **wanted)[1]
     # Those that were reported after the dialog was opened are not in its number.
     assert "3 dead letters discarded." in page
