@@ -96,7 +96,7 @@ fuzz: $(AUDIT)  ## random bytes for what reads events, heartbeats and commands (
 	@$(PY) -m tests.fuzz_wire_decoder -max_len=100000 -max_total_time=60 -artifact_prefix=build/ $(ARGS)
 
 docs: $(STAMP)  ## build the documentation site into build/site, with strict links
-	$(PY) -m mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 lint: docs  ## format, style, types, import contracts, missing migrations, language, documentation
 	.venv/bin/ruff format --check .

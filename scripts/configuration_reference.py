@@ -75,7 +75,9 @@ def _row(key: Key[object]) -> str:
     names = "<br>or ".join(
         f"`{each}`" for each in (key.name, key.connect_name, key.former_name) if each
     )
-    return f"| {names} | {_shown(key.default)} | {key.allowed} | {key.meaning} |\n"
+    # Brackets after brackets would be a link.
+    allowed = key.allowed.replace("[", "\\[")
+    return f"| {names} | {_shown(key.default)} | {allowed} | {key.meaning} |\n"
 
 
 def _shown(default: object) -> str:
