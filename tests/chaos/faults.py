@@ -138,10 +138,8 @@ SHORT = (
     "clock of the server jumps",
     "worker killed",
     "batch delivered twice",
-    "Python worker of Spark killed",
     "clock of the driver jumps",
     "Redis killed, its file damaged",
-    "web killed",
     "driver killed",
     "PostgreSQL killed",
 )
