@@ -15,7 +15,8 @@ from django.conf import settings
 from arrester.controlplane import access, store
 from arrester.controlplane.actions.transaction import advance, check_text, new_id
 from arrester.controlplane.domain.commands.decide import decide
-from arrester.controlplane.domain.commands.refusals import cancel_refusal, pending_command
+from arrester.controlplane.domain.commands.in_progress import cancel_refusal
+from arrester.controlplane.domain.commands.refusals import pending_command
 from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.errors import (
     CommandForbidden,

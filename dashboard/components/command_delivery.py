@@ -106,6 +106,4 @@ def _end(command: CommandState) -> CommandStep:
         look = "now" if command.status is CommandStatus.DELIVERED else ""
         return CommandStep("Applied", look, None, "waiting for an answer" if look else "")
     look = "bad" if command.status in _BAD else "done"
-    return CommandStep(
-        command.status.capitalize(), look, command.finished_at, command.outcome or ""
-    )
+    return CommandStep(command.status.capitalize(), look, command.finished_at)

@@ -11,7 +11,6 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
 from django.utils import timezone
 
 from arrester.controlplane.domain.errors import CommandForbidden, GroupActForbidden, InvalidValue
@@ -22,6 +21,7 @@ from arrester.dashboard.components import time_range
 from arrester.dashboard.components.command_delivery import expiry_minutes
 from arrester.dashboard.page_frame import Notice
 from arrester.dashboard.permissions import Person, note_positions
+from arrester.dashboard.text import command_links
 
 REASON_REQUIRED = "A reason is required."
 #: The reasons of refusals that a notice names.
@@ -64,10 +64,13 @@ def refusals(reasons: Counter[str]) -> str:
     """Return how many acts were refused, and the most frequent reasons; empty if none was."""
     if not reasons:
         return ""
-    named = "; ".join(each for each, _ in reasons.most_common(_NAMED_REASONS))
-    more = len(reasons) - _NAMED_REASONS
+    alike: Counter[str] = Counter()
+    for text, number in reasons.items():
+        alike[command_links.without_id(text)] += number
+    named = "; ".join(each for each, _ in alike.most_common(_NAMED_REASONS))
+    more = len(alike) - _NAMED_REASONS
     rest = f"; and {more} more" if more > 0 else ""
-    return f" {reasons.total():,} refused: {named}{rest}."
+    return f" {alike.total():,} refused: {named}{rest}."
 
 
 def dialog(request: HttpRequest, name: str, context: dict[str, Any]) -> HttpResponse:
@@ -130,12 +133,12 @@ def act_and_show(
 
 
 def _refused(refused: CommandForbidden | GroupActForbidden, link: str) -> Notice:
-    pending = refused.pending if isinstance(refused, CommandForbidden) else None
-    if pending is not None:
-        url, label = reverse("command", args=[pending.id]), "View pending command"
-    else:
-        url, label = link, "View command" if link else ""
-    return Notice(text=f"Refused: {refused}.", url=url, link=label, bad=True)
+    if isinstance(refused, CommandForbidden) and refused.pending is not None:
+        # The text names the command in progress, which matters more than the refused one.
+        return Notice(text=f"Refused: {refused}.", bad=True)
+    return Notice(
+        text=f"Refused: {refused}.", url=link, link="View command" if link else "", bad=True
+    )
 
 
 def _ended_before(command: CommandState, link: str) -> Notice:

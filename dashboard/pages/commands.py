@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST
 from msgspec import UNSET
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.commands.refusals import cancel_refusal
+from arrester.controlplane.domain.commands.in_progress import cancel_refusal
 from arrester.controlplane.domain.commands.rollout import wave_ends
 from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.identity.uuids import uuid7

@@ -15,11 +15,19 @@ from django.utils.text import slugify
 
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state.error_groups import PERIODS
-from arrester.dashboard.text import event_text, invisible, record_text, verdict_text
+from arrester.dashboard.text import (
+    command_links,
+    event_text,
+    invisible,
+    record_text,
+    verdict_text,
+)
 from arrester.dashboard.text.glossary import TERMS
 
 register = template.Library()
 register.filter("at", event_text.at)
+register.filter("linked", command_links.linked)
+register.filter("without_id", command_links.without_id)
 register.filter("pretty", record_text.pretty)
 register.filter("revealed", record_text.revealed)
 register.filter("short", event_text.short)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from arrester.controlplane.domain.commands.agent_versions import unknown_command
+from arrester.controlplane.domain.commands.in_progress import in_progress
 from arrester.controlplane.domain.commands.recipients import (
     open_commands,
     recipients,
@@ -25,7 +26,7 @@ def set_policy_refusal(requested: CommandRequest, state: StreamState) -> str | N
         return f"{state.application.name} is LATCHED; start the application first"
     for command in open_commands(state):
         if (command.pipeline, command.stage) == (pipeline, stage):
-            return f"{command.kind} by {command.actor} is already in progress for this stage"
+            return in_progress(command, "for this stage")
     return policy_refusal(runs(state, pipeline), pipeline, stage, requested.answer)
 
 
@@ -64,7 +65,5 @@ def _in_progress(requested: CommandRequest, state: StreamState) -> str | None:
         return f"{state.application.name} is LATCHED; start the application first"
     for command in open_commands(state):
         if (command.kind, command.pipeline) == (requested.kind, requested.pipeline):
-            return (
-                f"{command.kind} by {command.actor} is already in progress for {command.pipeline}"
-            )
+            return in_progress(command, f"for {command.pipeline}")
     return None

@@ -7,6 +7,7 @@ from dataclasses import replace
 from msgspec import UNSET
 
 from arrester.controlplane.domain.commands.agent_versions import unknown_command
+from arrester.controlplane.domain.commands.in_progress import in_progress
 from arrester.controlplane.domain.commands.pipeline_refusals import (
     redrive_refusal,
     restart_pipeline_refusal,
@@ -32,7 +33,6 @@ from arrester.controlplane.domain.state.live_runs import live
 from arrester.controlplane.domain.state.states import (
     ApplicationStatus,
     CommandState,
-    CommandStatus,
     TaskState,
     ThreadStatus,
 )
@@ -55,9 +55,9 @@ def _refusal_of_kind(requested: CommandRequest, state: StreamState) -> str | Non
         return application_refusal(requested, state)
     if requested.kind is CommandKind.SHUT_DOWN_INSTANCE:
         return instance_refusal(requested, state)
-    in_progress = application_in_progress(state)
-    if in_progress is not None:
-        return in_progress
+    being_shut_down = application_in_progress(state)
+    if being_shut_down is not None:
+        return being_shut_down
     if requested.kind is CommandKind.SET_POLICY:
         return set_policy_refusal(requested, state)
     if requested.kind is CommandKind.RESTART_PIPELINE:
@@ -77,7 +77,7 @@ def _rollout_refusal(rollout: Rollout, state: StreamState) -> str | None:
     for command in open_commands(state):
         other = command.rollout
         if other is not UNSET and _overlap(rollout, other):
-            return f"{command.kind} by {command.actor} is already in progress for these tasks"
+            return in_progress(command, "for these tasks")
     return None if rollout.tasks else "no stopped task of a live checkpoint can get this command"
 
 
@@ -106,17 +106,6 @@ def pending_command(
     return None
 
 
-def cancel_refusal(command: CommandState) -> str | None:
-    """Return why a command cannot be cancelled any more, or None."""
-    if command.kind is CommandKind.SHUT_DOWN_APPLICATION:
-        return f"{command.application} is LATCHED by it already; start the application instead"
-    if command.status is not CommandStatus.ISSUED:
-        return (
-            f"only a command that no instance has fetched can be cancelled; it is {command.status}"
-        )
-    return None
-
-
 def _refusal_for_task(requested: CommandRequest, id: TaskId, state: StreamState) -> str | None:
     forbidden = _task_refusal(requested, id, state)
     if forbidden is not None:
@@ -125,7 +114,7 @@ def _refusal_for_task(requested: CommandRequest, id: TaskId, state: StreamState)
         return f"{state.application.name} is LATCHED; start the application first"
     for command in open_commands(state):
         if command.task == id:
-            return f"{command.kind} by {command.actor} is already in progress for this task"
+            return in_progress(command, "for this task")
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from arrester.controlplane.domain.commands.in_progress import shutdown_in_progress
 from arrester.controlplane.domain.commands.recipients import (
     open_commands,
     receives_commands,
@@ -24,9 +25,9 @@ def application_refusal(requested: CommandRequest, state: StreamState) -> str | 
     A forced shutdown may follow another one that is not forced.
     """
     name = state.application.name
-    in_progress = application_in_progress(state, forced=requested.force)
-    if in_progress is not None:
-        return in_progress
+    being_shut_down = application_in_progress(state, forced=requested.force)
+    if being_shut_down is not None:
+        return being_shut_down
     if state.application.status is not ApplicationStatus.LATCHED:
         return None
     if requested.force and recipients(requested, state):
@@ -38,7 +39,7 @@ def application_in_progress(state: StreamState, *, forced: bool = False) -> str 
     """Return by whom the application is being shut down, or None; with `forced`, by force."""
     for command in open_commands(state):
         if command.kind is CommandKind.SHUT_DOWN_APPLICATION and (command.force or not forced):
-            return f"{state.application.name} is still being shut down by {command.actor}"
+            return shutdown_in_progress(command, state.application.name)
     return None
 
 
@@ -55,7 +56,7 @@ def instance_refusal(requested: CommandRequest, state: StreamState) -> str | Non
     for command in open_commands(state):
         may_follow = requested.force and not command.force
         if _waits_for(command, instance) and not may_follow:
-            return f"{named} is still being shut down by {command.actor}"
+            return shutdown_in_progress(command, named)
     if instance.status is not InstanceStatus.RUNNING and not requested.force:
         return f"{named} is ending already: {instance.status}"
     return None

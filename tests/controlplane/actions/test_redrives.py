@@ -223,9 +223,10 @@ def test_bad_requests_change_nothing(skipped: Redis) -> None:
 
 
 def test_one_redrive_of_a_pipeline_at_a_time(skipped: Redis) -> None:
-    start()
-    with pytest.raises(CommandForbidden, match="REDRIVE by ana is already in progress"):
+    first = start()
+    with pytest.raises(CommandForbidden, match="REDRIVE by ana is already in progress") as refused:
         start()
+    assert str(refused.value).endswith(f"wait until it ends, or stop it (command {first.id})")
     other = replace(RUN, checkpoint="c2")
     send(skipped, [replace(dead_lettered([1]), run=other)])
     with pytest.raises(InvalidValue, match="one pipeline and one checkpoint"):

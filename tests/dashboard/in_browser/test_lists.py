@@ -211,10 +211,13 @@ def test_a_narrow_header_truncates_the_name_and_then_the_lag(page: Page, story: 
     is_truncated = "each => each.scrollWidth > each.clientWidth"
     end = "each => Math.round(each.getBoundingClientRect().right)"
     position, lag = page.locator("#position"), page.locator("#feed .lag")
-    for word, text, lag_is_truncated in (
-        ("Polling", "queue 0 s · fold lag 0 s", False),
-        ("Unreachable", "queue 86400 s · fold lag 86400 s", True),
+    position.evaluate(write, "flights @ 12,345")
+    assert not position.evaluate(is_truncated) and not lag.evaluate(is_truncated)
+    for width, word, text, lag_is_truncated in (
+        (1280, "Polling", "queue 0 s · fold lag 0 s", False),
+        (1024, "Unreachable", "queue 86400 s · fold lag 86400 s", True),
     ):
+        page.set_viewport_size({"width": width, "height": 800})
         page.locator("[data-live-switch] [data-word]").evaluate(write, word)
         position.evaluate(write, "long-name " * 40)
         lag.evaluate(write, f" · {text}")

@@ -52,7 +52,7 @@ def test_a_double_click_is_one_command(flights: Story, operator: Client) -> None
     assert commands() == [("RESUME_TASK", "ISSUED")]
     status, page = press(operator, url)
     assert status == 409 and "RESUME_TASK by ana is already in progress" in page
-    assert f'<a href="{reverse("command", args=[command])}">View pending command</a>' in page
+    assert f'it (<a href="{reverse("command", args=[command])}">view command</a>).' in page
 
 
 def test_the_result_of_an_earlier_command_is_not_the_answer_to_a_click(

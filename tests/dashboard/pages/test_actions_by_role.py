@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from playwright.sync_api import Browser, expect
+from redis import Redis
 
 from arrester.controlplane import queries
 from arrester.controlplane.ingest import drain
@@ -66,6 +67,25 @@ def test_allowed_actions_are_performed_by_rest(flights: Story, role: Role) -> No
             before = done()
             assert ask(client, action) in (200, 201, 202), action
             assert done() > before, action
+
+
+@pytest.mark.parametrize(
+    ("page", "role", "invitation", "others"),
+    [
+        ("alert-settings", "admin", "Add a mail address or a URL", "An admin adds a mail address"),
+        ("commands", "operator", "To issue one, open a task", "Operators issue them"),
+        ("quarantine", "operator", "requeue them here", "Operators requeue them"),
+    ],
+)
+def test_only_who_may_act_is_invited_to(
+    db: None, redis: Redis, page: str, role: str, invitation: str, others: str
+) -> None:
+    for client, invited in (
+        (logged_in(make_user("zoe", role)), True),
+        (logged_in(make_user("ben", "viewer")), False),
+    ):
+        shown = client.get(reverse(page)).content.decode()
+        assert (invitation in shown, others in shown) == (invited, not invited)
 
 
 def test_other_accounts_cannot_act(flights: Story, client: Client) -> None:

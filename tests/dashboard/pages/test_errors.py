@@ -318,6 +318,7 @@ def test_a_rollout_is_started_and_shows_its_progress(flights: Story, operator: C
     assert operator.get(f"{reverse('commands')}?rollout=x").status_code == 400
     status, page = press(operator, reverse("start-rollout"), reason="again", **form)
     assert status == 400 and "already in progress for these tasks" in page
+    assert f'(<a href="{reverse("command", args=[rollout.id])}">view command</a>)' in page
 
 
 # ── exports ──────────────────────────────────────────────────────────────────────────────────

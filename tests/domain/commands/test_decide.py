@@ -26,6 +26,7 @@ from arrester.controlplane.domain.events import (
     ApplicationOpened,
     CommandApplied,
     CommandCancelled,
+    CommandDelivered,
     CommandExpired,
     CommandIssued,
     CommandKind,
@@ -211,7 +212,13 @@ def test_the_pending_command_is_the_reason_of_a_refusal() -> None:
 
 def test_one_command_at_a_time_for_a_task() -> None:
     why = Given(*PAUSED, issued()).refuses(CommandKind.SKIP_RECORD, task=JFK)
-    assert why == "RESUME_TASK by ben is already in progress for this task"
+    assert why == (
+        "RESUME_TASK by ben is already in progress for this task;"
+        f" wait until it ends, or cancel it (command {OTHER_ID})"
+    )
+    fetched = histories.event(CommandDelivered(command=OTHER_ID))
+    why = Given(*PAUSED, issued(), fetched).refuses(CommandKind.SKIP_RECORD, task=JFK)
+    assert why.endswith(f"for this task; wait until it ends (command {OTHER_ID})")
 
 
 def test_no_task_is_resumed_in_a_latched_application() -> None:
@@ -259,7 +266,7 @@ def test_a_task_without_a_run_can_be_dismissed() -> None:
     refused = Given(*histories.started()).refuses(CommandKind.DISMISS_TASK, task=JFK)
     assert refused == why.format("RUNNING")
     busy = Given(*PAUSED, gone, issued()).refuses(CommandKind.DISMISS_TASK, task=JFK)
-    assert busy == "RESUME_TASK by ben is already in progress for this task"
+    assert busy.startswith("RESUME_TASK by ben is already in progress for this task")
 
 
 def test_a_task_of_an_older_checkpoint_gets_no_command_but_its_dismissal() -> None:
@@ -314,7 +321,10 @@ def test_an_open_application_cannot_be_started_nor_a_latched_one_shut_down() -> 
 @pytest.mark.parametrize("kind", [CommandKind.START_APPLICATION, CommandKind.SHUT_DOWN_APPLICATION])
 def test_other_commands_are_refused_during_a_shutdown(kind: CommandKind) -> None:
     why = Given(*PAUSED, issued(CommandKind.SHUT_DOWN_APPLICATION), LATCHED).refuses(kind)
-    assert why == "flights is still being shut down by ben"
+    assert why == (
+        "flights is still being shut down by ben;"
+        f" wait until it ends, or force it (command {OTHER_ID})"
+    )
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,11 @@ def test_one_instance_is_shut_down_without_a_latch() -> None:
         ([of_instance(InstanceStopped(reason="done"))], "has ended already"),
         ([of_instance(InstanceLost(last_heard=NOON))], "is LOST: it fetches no commands"),
         ([of_instance(InstanceStopping(reason="done"))], "is ending already: PENDING_SHUTDOWN"),
-        (in_progress(ONE, INSTANCE), "is still being shut down by ben"),
+        (
+            in_progress(ONE, INSTANCE),
+            "is still being shut down by ben; wait until it ends, or cancel or force it"
+            f" (command {EARLIER})",
+        ),
         (in_progress(APP, INSTANCE, OTHER_INSTANCE), "is still being shut down by ben"),
     ],
     ids=["unknown", "ended", "lost", "ending", "in progress", "with its application"],
@@ -146,7 +150,8 @@ def test_a_latched_application_with_ending_instances_is_shut_down_by_force() -> 
 
 def test_a_forced_shutdown_is_not_forced_twice() -> None:
     forced = in_progress(APP, INSTANCE, force=True, latched=True)
-    assert refused(APP, *TWO, *forced, force=True) == "flights is still being shut down by ben"
+    why = f"flights is still being shut down by ben; wait until it ends (command {EARLIER})"
+    assert refused(APP, *TWO, *forced, force=True) == why
     forced = in_progress(ONE, INSTANCE, force=True)
     assert "is still being shut down by ben" in refused(ONE, *TWO, *forced, force=True)
 
