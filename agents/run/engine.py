@@ -18,16 +18,16 @@ from arrester.agents.journal.fencing import check_journal, claim
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.scratch import Scratch
 from arrester.agents.journal.storage import Storage, checkpoint_id, last_committed, last_planned
-from arrester.agents.run.command_handler import CommandHandler
+from arrester.agents.run.commands.dead_letters_of_skips import SkipDeadLetters
+from arrester.agents.run.commands.handler import CommandHandler
+from arrester.agents.run.commands.record_mender import RecordMender
+from arrester.agents.run.commands.redrive import DeadLetterRedriver
 from arrester.agents.run.folder_checks import check_folders
 from arrester.agents.run.kafka_checks import check_kafka
-from arrester.agents.run.mended_record import RecordMender
 from arrester.agents.run.policy_snapshot import describe_pipeline
 from arrester.agents.run.processor_factory import ProcessorFactory
 from arrester.agents.run.publisher import Publisher
 from arrester.agents.run.query import check_source, progress_of
-from arrester.agents.run.redrive import DeadLetterRedriver
-from arrester.agents.run.skip_dead_letters import SkipDeadLetters
 from arrester.agents.run.termination import death_of, ending_entry, superseded
 from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
 from arrester.agents.spark.jvm.hadoop_storage import storage

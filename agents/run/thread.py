@@ -17,10 +17,10 @@ from arrester.agents.definition.pipeline import Pipeline, Trigger
 from arrester.agents.journal.entries import Entry
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.ledger import CommandAnswer
+from arrester.agents.run.commands.find_dead_letters import find
+from arrester.agents.run.commands.redrive import SelectedDeadLetters, log_result
 from arrester.agents.run.engine import Engine
 from arrester.agents.run.query_loop import QueryLoop
-from arrester.agents.run.redrive import SelectedDeadLetters, log_result
-from arrester.agents.run.redrive_command import find
 from arrester.agents.run.run_lock import RunLock, refuse_inside
 from arrester.agents.run.source_retries import SourceRetries
 from arrester.agents.runtime.thread_protocol import (

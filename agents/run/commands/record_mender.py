@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from arrester.agents.arguments import first_line
 from arrester.agents.batch.record_columns import with_internal_columns, with_outcome
 from arrester.agents.dead_letters.row_json import (
     PARSED_ROW,
@@ -18,21 +17,20 @@ from arrester.agents.dead_letters.row_json import (
     with_parsed_rows,
 )
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.held.schema import HeldRowsMismatch
 from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.entries import HeldCount, MendedRecord
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.task_ledger import TaskLedger
 from arrester.agents.spark.job_description import JobDescription
 from arrester.agents.worker.columns import MENDED_BY, POSITION, ROW, TASK
-from arrester.controlplane.domain.errors import ArresterError, InvalidValue
-from arrester.controlplane.domain.json_patch import JsonPatch, PatchFailed
+from arrester.controlplane.domain.errors import ArresterError
+from arrester.controlplane.domain.json_patch import JsonPatch
 
 _TEXT = "__arrester_text"
 
 
 class RecordNotMended(ArresterError):
-    """The patch does not apply to the record, or its result does not fit; nothing is changed."""
+    """The record cannot be changed, or its changed rows do not fit; nothing is changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +55,7 @@ class RecordMender:
         """Save the rows of the record that stopped a task, each changed by the patch.
 
         Raises RecordNotMended, also if the changed record had another task or position: it could
-        not keep its place. Reading and writing may fail for any reason: that is the caller's.
+        not keep its place. Reading, changing and writing may raise any other exception.
         """
         if task.cursor is None or task.stopped_by is None or task.stopped_by.position is None:
             raise RecordNotMended("it has no record with a known position")
@@ -81,16 +79,10 @@ class RecordMender:
     def _changed(self, task: TaskLedger, patch: str) -> DataFrame:
         """Return the changed rows: TASK, POSITION, PARSED_ROW and PROBLEM."""
         chunk = self.held_store.first_record(self.journal.ledger, task.state.id.key)
-        try:
-            rows = self.held_store.rows(self.journal.ledger, [chunk])
-        except HeldRowsMismatch as exc:
-            raise RecordNotMended(str(exc)) from exc
+        rows = self.held_store.rows(self.journal.ledger, [chunk])
         found = rows.select(TASK, POSITION, F.expr(as_json(ROW)).alias(_TEXT)).collect()
-        try:
-            apply = JsonPatch(patch).apply
-            changed = [(row[TASK], row[POSITION], apply(row[_TEXT])) for row in found]
-        except (InvalidValue, PatchFailed, ValueError) as exc:
-            raise RecordNotMended(first_line(exc)) from exc
+        apply = JsonPatch(patch).apply
+        changed = [(row[TASK], row[POSITION], apply(row[_TEXT])) for row in found]
         frame = self.held_store.spark.createDataFrame(
             changed, f"{TASK} string, {POSITION} long, {_TEXT} string"
         )

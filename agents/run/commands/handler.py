@@ -23,15 +23,15 @@ from arrester.agents.journal.entries import (
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.journal.task_ledger import TaskLedger
-from arrester.agents.run.command_answers import (
+from arrester.agents.run.commands.answers import (
     policy_detail,
     resume_detail,
     resumed_event,
     task_command_refusal,
 )
-from arrester.agents.run.mended_record import RecordMender, SavedMend
+from arrester.agents.run.commands.dead_letters_of_skips import SkipDeadLetters
+from arrester.agents.run.commands.record_mender import RecordMender, SavedMend
 from arrester.agents.run.processor import Processor
-from arrester.agents.run.skip_dead_letters import SkipDeadLetters
 from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand
 from arrester.agents.spark.errors import Problem
 from arrester.controlplane.domain.events import (

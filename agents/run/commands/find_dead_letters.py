@@ -17,7 +17,7 @@ from arrester.agents.dead_letters.read_back import (
     StoredDeadLetters,
     UnreadableFile,
 )
-from arrester.agents.run.redrive import DeadLetterRedriver, SelectedDeadLetters
+from arrester.agents.run.commands.redrive import DeadLetterRedriver, SelectedDeadLetters
 from arrester.agents.runtime.thread_protocol import InvalidDeadLetter, RedriveCommand
 from arrester.agents.spark.local_checkpoint import releasing
 from arrester.controlplane.domain.errors import InvalidValue
