@@ -233,7 +233,7 @@ def _stored(
                 return _with_failures(evaluated, failures, len(failures.on_driver))
         if not holds:
             failed = row_count(block.where(f"{OUTCOME} >= {SOURCE}"))
-            return _with_failures_among(evaluated, rows=failed, are_records=True)
+            return replace(evaluated, failed=failed)
         marked_rows = row_count(block.where(f"{OUTCOME} IS NOT NULL"))
         evaluated = _with_failures_among(evaluated, rows=marked_rows)
     return replace(evaluated, held=marked_rows - evaluated.failed)
@@ -277,20 +277,15 @@ def _counters(holds: bool) -> tuple[Column, ...]:
     return (*counters, F.count_if(outcome == HELD).alias("held")) if holds else tuple(counters)
 
 
-def _with_failures_among(
-    evaluated: Evaluated, *, rows: int, are_records: bool = False
-) -> Evaluated:
-    """Return the batch with its failed records; they have at most `rows` rows.
-
-    `are_records`: each of these rows is a failed record.
-    """
+def _with_failures_among(evaluated: Evaluated, *, rows: int) -> Evaluated:
+    """Return the batch with its failed records; they have at most `rows` rows."""
     if not rows:
         return evaluated
     failures = FailureSet.of(evaluated.frame, failed=rows, record_hash=evaluated.record_hash)
     if fits_driver(rows):
         failed = len(failures.on_driver)
     else:
-        failed = rows if are_records else row_count(failures.rows.select(OUTCOME))
+        failed = row_count(failures.rows.select(OUTCOME))
     return _with_failures(evaluated, failures, failed)
 
 

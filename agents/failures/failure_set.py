@@ -53,7 +53,7 @@ _SHORT: Final = 10
 _TEXTS = ("message", "stack")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class FailureSet:
     """Failed records of an evaluated frame. Each has a number, ID, that identifies its row."""
 
@@ -65,8 +65,8 @@ class FailureSet:
     is_small: bool
     #: Rows that were collected together with others: at most one frame, and its numbers.
     _loaded: list[tuple[Set[int], DataFrame]] = field(default_factory=list, repr=False)
-    #: The ranking of many records, by the arguments of `rank`: at most one.
-    _ranked: dict[object, Ranking] = field(default_factory=dict, repr=False)
+    #: The arguments of `rank`, and the ranking of many records by these.
+    _ranked: tuple[object, Ranking] | None = field(default=None, repr=False)
 
     @classmethod
     def collect(
@@ -129,7 +129,7 @@ class FailureSet:
             ranked = aggregate.ranked_in_spark(
                 self.compact, limit=limit, in_full=in_full, pause_offsets={}
             )
-            self._ranked[limit, frozenset(in_full)] = ranked
+            self._ranked = (limit, frozenset(in_full)), ranked
 
     @property
     def rows(self) -> DataFrame:
@@ -147,8 +147,8 @@ class FailureSet:
         """Each record, or of many the sums by task and cause."""
         if self.is_small:
             return self.on_driver
-        for ranked in self._ranked.values():
-            return [row for _, row in ranked]
+        if self._ranked is not None:
+            return [row for _, row in self._ranked[1]]
         return aggregate.combined_in_spark(self.compact)
 
     def groups(self, by_class: Collection[int]) -> list[FailureSummary]:
@@ -165,8 +165,12 @@ class FailureSet:
         """Return the report about the records that are not held; see `aggregate.report`."""
         if self.is_small:
             ranked = aggregate.ranked_on_driver(self.on_driver, pause_offsets)
-        elif not pause_offsets and (limit, frozenset(in_full)) in self._ranked:
-            ranked = self._ranked[limit, frozenset(in_full)]
+        elif (
+            self._ranked is not None
+            and not pause_offsets
+            and self._ranked[0] == (limit, frozenset(in_full))
+        ):
+            ranked = self._ranked[1]
         else:
             ranked = aggregate.ranked_in_spark(
                 self.compact, limit=limit, in_full=in_full, pause_offsets=pause_offsets
@@ -183,7 +187,7 @@ class FailureSet:
 
     def where(self, condition: Column) -> FailureSet:
         """Return the records for which the condition holds."""
-        return replace(self, compact=self.records.where(condition), _ranked={})
+        return replace(self, compact=self.records.where(condition), _ranked=None)
 
     def load(self, pipeline: Pipeline, records: DataFrame) -> list[FailedRecord]:
         """Return a few of the records with their rows and problems, in the order of `records`."""

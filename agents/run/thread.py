@@ -1,4 +1,4 @@
-"""One run of a pipeline in this process: its status, its start and end, and its commands."""
+"""One run of a pipeline in this process: its status, its start and its end."""
 
 from __future__ import annotations
 
@@ -11,21 +11,16 @@ from uuid import UUID
 
 from pyspark.sql import DataFrame
 
-from arrester.agents.arguments import first_line
 from arrester.agents.config import AgentConfig
 from arrester.agents.definition.pipeline import Pipeline, Trigger
-from arrester.agents.journal.entries import Entry
-from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.ledger import CommandAnswer
-from arrester.agents.run.commands.find_dead_letters import find
-from arrester.agents.run.commands.redrive import SelectedDeadLetters, log_result
 from arrester.agents.run.engine import Engine
 from arrester.agents.run.query_loop import QueryLoop
-from arrester.agents.run.run_lock import RunLock, refuse_inside
+from arrester.agents.run.run_lock import RunLock
 from arrester.agents.run.source_retries import SourceRetries
+from arrester.agents.run.thread_commands import ThreadCommands
 from arrester.agents.runtime.thread_protocol import (
     Outbox,
-    RedriveCommand,
     Redriven,
     ThreadCommand,
     ThreadDeath,
@@ -35,8 +30,6 @@ from arrester.agents.spark.job_description import HELD_RECORDS
 from arrester.agents.spark.jvm.versions import require_supported
 from arrester.agents.stop_signal import StopRequested, StopSignal
 from arrester.controlplane.domain.error_policy.policy import StageKind
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import CommandApplied
 from arrester.controlplane.domain.state.states import TaskState, TaskStatus, ThreadStatus
 from arrester.controlplane.domain.state.transitions import Transition, thread_transition
 from arrester.controlplane.domain.wire.codec import InProgress
@@ -194,6 +187,13 @@ class PipelineThread:
             retries=SourceRetries(self._source_policy, self.pipeline.name),
             trigger=trigger,
         )
+        self._commands = ThreadCommands(
+            engine=self._engine,
+            query_loop=self._query_loop,
+            lock=self._lock,
+            stop_signal=self._stop_signal,
+            is_running=lambda: self.is_running,
+        )
         self._state = ThreadStatus.RUNNING
         try:
             self._engine.prepare(check=self._stop_signal.check, wait=self._stop_signal.wait)
@@ -262,122 +262,16 @@ class PipelineThread:
     # ── commands ─────────────────────────────────────────────────────────────────────────────
 
     def apply(self, command: ThreadCommand) -> CommandAnswer:
-        """Apply a command after the running micro-batch; held records of a resumed task run first.
+        """Apply or refuse a command after the running micro-batch.
 
         Raises Superseded if a newer run owns the checkpoint, which then answers; and InvalidValue
         inside a function of the pipeline, for which the command would wait.
         """
-        refuse_inside("a command for its tasks or policies")
-        if isinstance(command, RedriveCommand):
-            return self._apply_redrive(command)
-        with self._lock:
-            if not self._is_active:
-                return self._not_running()
-            try:
-                answer = self._engine.commands.apply(command)
-                self._query_loop.command_applied()
-                return answer
-            except Superseded as exc:
-                self._stop_signal.record(exc)
-                raise
-            except BaseException as exc:
-                self._stop_signal.record(exc)
-                return CommandAnswer(applied=False, reason=f"{self.pipeline.name} ends: {exc}")
-
-    def _apply_redrive(self, command: RedriveCommand) -> CommandAnswer:
-        """Apply a command to process dead letters once more, or refuse it.
-
-        What cannot be read or saved is the answer: the run continues.
-        """
-        earlier_answer = self.answer_to(command.command)
-        if earlier_answer is not None:
-            return earlier_answer
-        engine = self._engine
-        try:
-            with (
-                find(command, redriver=engine.redriver, destination=engine.destination) as found,
-                self._lock,
-            ):
-                if not self._is_active:
-                    return self._not_running()
-                if not found.redriven:
-                    return self._refuse(command, found.detail)
-                self._save_redriven(
-                    found.selected,
-                    actor=command.actor,
-                    reason=command.reason or "",
-                    redrive=command.redrive,
-                    answer=CommandApplied(command=command.command, detail=found.detail),
-                )
-                return CommandAnswer(applied=True, reason=found.detail)
-        except Superseded as exc:
-            self._stop_signal.record(exc)
-            raise
-        except Exception as exc:  # of a destination, which may have any
-            with self._lock:
-                if not self._is_active:
-                    return self._not_running()
-                return self._refuse(command, first_line(exc))
-
-    def _save_redriven(
-        self,
-        selected: SelectedDeadLetters,
-        *,
-        actor: str | None,
-        reason: str,
-        redrive: UUID | None = None,
-        answer: CommandApplied | None = None,
-    ) -> None:
-        """Hold the selected dead letters again; the caller holds the run lock.
-
-        What cannot be saved, on a full disk, is the caller's: the run continues.
-        """
-        entry = self._engine.redriver.save(
-            selected,
-            after=self._engine.processor.last_begun,
-            actor=actor,
-            reason=reason,
-            redrive=redrive,
-            answer=answer,
-        )
-        if entry is not None:
-            self._append(entry)
-            self._query_loop.command_applied()
-
-    def _refuse(self, command: RedriveCommand, reason: str) -> CommandAnswer:
-        """Record a refusal; the caller holds the run lock."""
-        try:
-            self._engine.journal.check_owned()
-            return self._engine.commands.refuse(command.command, reason)
-        except BaseException as exc:
-            self._stop_signal.record(exc)
-            raise
-
-    @property
-    def _is_active(self) -> bool:
-        signal = self._stop_signal
-        return self.is_running and not signal.is_requested and signal.exception is None
-
-    def _not_running(self) -> CommandAnswer:
-        return CommandAnswer(applied=False, reason=f"{self.pipeline.name} is not running")
+        return self._commands.apply(command)
 
     def redrive(self, dead_letters: DataFrame, *, actor: str | None, reason: str) -> Redriven:
         """Process dead letters once more; see `Agent.redrive`."""
-        refuse_inside("redrive()")
-        with self._engine.redriver.select(dead_letters) as selected, self._lock:
-            if not self._is_active:
-                raise InvalidValue("pipeline", self.pipeline_name, "a pipeline that is running")
-            self._save_redriven(selected, actor=actor, reason=reason)
-        log_result(self.pipeline_name, selected.result)
-        return selected.result
-
-    def _append(self, entry: Entry) -> None:
-        """Append an entry to the journal; if that raises, the run ends."""
-        try:
-            self._engine.journal.append(entry)
-        except BaseException as exc:
-            self._stop_signal.record(exc)
-            raise
+        return self._commands.redrive(dead_letters, actor=actor, reason=reason)
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────
 

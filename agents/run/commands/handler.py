@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from arrester.agents.arguments import first_line
 from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.definition.pipeline import Pipeline
@@ -13,13 +15,7 @@ from arrester.agents.failures.fingerprints import failure_at
 from arrester.agents.held.records_before import PositionNotHeld, records_before
 from arrester.agents.held.schema import HeldRowsMismatch, HeldRowsMissing
 from arrester.agents.held.store import HeldStore
-from arrester.agents.journal.entries import (
-    NO_BATCH,
-    Chunk,
-    Entry,
-    EntryKind,
-    UnstoredDeadLetters,
-)
+from arrester.agents.journal.entries import Chunk, Entry, EntryKind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.journal.task_ledger import TaskLedger
@@ -30,7 +26,7 @@ from arrester.agents.run.commands.answers import (
     task_command_refusal,
 )
 from arrester.agents.run.commands.dead_letters_of_skips import SkipDeadLetters
-from arrester.agents.run.commands.record_mender import RecordMender, SavedMend
+from arrester.agents.run.commands.record_mender import RecordMender
 from arrester.agents.run.processor import Processor
 from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand
 from arrester.agents.spark.errors import Problem
@@ -89,7 +85,8 @@ class CommandHandler:
             reason=requested.reason,
         )
         detail = policy_detail(self.pipeline, requested)
-        return self._record_applied(EntryKind.POLICY, at, requested, [changed], detail)
+        entry = Entry(kind=EntryKind.POLICY, at=at, epoch=self._epoch)
+        return self._record_applied(entry, requested, [changed], detail)
 
     def _apply_task_command(self, requested: TaskCommand, at: datetime) -> CommandAnswer:
         """Apply or refuse a command for a task."""
@@ -107,7 +104,8 @@ class CommandHandler:
     def refuse(self, command: UUID, reason: str) -> CommandAnswer:
         """Record a refusal, which is the answer to each repetition of the command."""
         refused = CommandRefused(command=command, reason=reason)
-        self._append(EntryKind.REFUSED, datetime.now(UTC), command, [refused])
+        entry = Entry(kind=EntryKind.REFUSED, at=datetime.now(UTC), epoch=self._epoch)
+        self._append(entry, [refused], command)
         return CommandAnswer(applied=False, reason=reason)
 
     def pause_mismatch(self, mismatch: HeldRowsMismatch, at: datetime) -> bool:
@@ -126,7 +124,7 @@ class CommandHandler:
         failure = failure_at("source", Problem(exception_class=name, message=str(mismatch)))
         position = self.held_store.first_position(ledger, key)
         paused = TaskPaused(task=key, position=position, failure=failure)
-        self._append(EntryKind.PAUSE, at, None, [paused])
+        self._append(Entry(kind=EntryKind.PAUSE, at=at, epoch=self._epoch), [paused], None)
         return True
 
     def _accept(self, task: TaskLedger, requested: TaskCommand, at: datetime) -> CommandAnswer:
@@ -138,12 +136,17 @@ class CommandHandler:
         resumed = resumed_event(task, requested, chunk)
         detail = resume_detail(task, requested, chunk)
         if chunk is None:
-            return self._record_applied(EntryKind.RESUME, at, requested, [resumed], detail)
+            entry = Entry(kind=EntryKind.RESUME, at=at, epoch=self._epoch)
+            return self._record_applied(entry, requested, [resumed], detail)
         held = RecordsHeld(task=requested.key, held=task.held - chunk.taken)
-        unstored = self.skip_dead_letters.of(task, chunk, requested, at)
-        return self._record_applied(
-            EntryKind.RESUME, at, requested, [held, resumed], detail, chunk=chunk, unstored=unstored
+        entry = Entry(
+            kind=EntryKind.RESUME,
+            at=at,
+            epoch=self._epoch,
+            chunk=chunk,
+            unstored=self.skip_dead_letters.of(task, chunk, requested, at),
         )
+        return self._record_applied(entry, requested, [held, resumed], detail)
 
     def _pause(self, requested: TaskCommand, at: datetime) -> CommandAnswer:
         paused = TaskPaused(
@@ -152,7 +155,8 @@ class CommandHandler:
         detail = "paused: later records are held"
         # A micro-batch that may already be written is not changed.
         after = self.processor.last_begun
-        return self._record_applied(EntryKind.PAUSE, at, requested, [paused], detail, after=after)
+        entry = Entry(kind=EntryKind.PAUSE, at=at, epoch=self._epoch, after=after)
+        return self._record_applied(entry, requested, [paused], detail)
 
     def _mend(
         self, task: TaskLedger, requested: TaskCommand, patch: str, at: datetime
@@ -166,7 +170,16 @@ class CommandHandler:
             return self._record_refused(requested, at, reason)
         resumed = resumed_event(task, requested, None)
         detail = f"resumed with the changed record at position {saved.mended.position}"
-        return self._record_applied(EntryKind.RESUME, at, requested, [resumed], detail, saved=saved)
+        entry = Entry(
+            kind=EntryKind.RESUME,
+            at=at,
+            epoch=self._epoch,
+            row_folder=saved.folder,
+            order=saved.mended.entry,
+            held=(saved.held,),
+            mended=saved.mended,
+        )
+        return self._record_applied(entry, requested, [resumed], detail)
 
     def _records_to_skip(self, task: TaskLedger, requested: TaskCommand) -> Chunk | None:
         """Return the held records that the command skips; None if there are none."""
@@ -187,57 +200,21 @@ class CommandHandler:
 
     def _record_applied(
         self,
-        kind: EntryKind,
-        at: datetime,
+        entry: Entry,
         requested: TaskCommand | PolicyCommand,
         events: list[EventData],
         detail: str,
-        *,
-        after: int = NO_BATCH,
-        chunk: Chunk | None = None,
-        unstored: UnstoredDeadLetters | None = None,
-        saved: SavedMend | None = None,
     ) -> CommandAnswer:
         if requested.command is not None:
             events = [*events, CommandApplied(command=requested.command, detail=detail)]
-        self._append(
-            kind,
-            at,
-            requested.command,
-            events,
-            after=after,
-            chunk=chunk,
-            unstored=unstored,
-            saved=saved,
-        )
+        self._append(entry, events, requested.command)
         return CommandAnswer(applied=True, reason=detail)
 
-    def _append(
-        self,
-        kind: EntryKind,
-        at: datetime,
-        command: UUID | None,
-        events: list[EventData],
-        *,
-        after: int = NO_BATCH,
-        chunk: Chunk | None = None,
-        unstored: UnstoredDeadLetters | None = None,
-        saved: SavedMend | None = None,
-    ) -> None:
-        self.journal.append(
-            Entry(
-                kind=kind,
-                at=at,
-                epoch=self.event_factory.run.epoch,
-                events=tuple(
-                    self.event_factory.event(data, at, caused_by=command) for data in events
-                ),
-                after=after,
-                chunk=chunk,
-                unstored=unstored,
-                row_folder=None if saved is None else saved.folder,
-                order=None if saved is None else saved.mended.entry,
-                held=() if saved is None else (saved.held,),
-                mended=None if saved is None else saved.mended,
-            )
-        )
+    @property
+    def _epoch(self) -> int:
+        return self.event_factory.run.epoch
+
+    def _append(self, entry: Entry, events: list[EventData], command: UUID | None) -> None:
+        """Append an entry with these events, which the command has caused."""
+        caused = (self.event_factory.event(each, entry.at, caused_by=command) for each in events)
+        self.journal.append(replace(entry, events=tuple(caused)))
