@@ -99,16 +99,16 @@ def test_too_many_failures_in_one_partition_are_not_collected(
     """Each partition may send its share, since the total is not known before."""
     monkeypatch.setattr(failing, "DRIVER_LIMIT", 6)
     source, pipeline = numbers(spark, [("a", n, "x" if n < 4 else "1") for n in range(8)])
-    found: list[Evaluated] = []
     one_partition = source.repartition(3, F.col("value")).localCheckpoint()
 
-    jobs = jobs_of(
-        spark, lambda: found.append(evaluate(one_partition, pipeline, expects_failures=True))
-    )
-    assert [each.failed for each in found] == [4]
+    def collect() -> None:
+        found = evaluate(one_partition, pipeline, expects_failures=True)
+        assert found.failed == len(found.failures.on_driver) == 4
+        found.release()
+
+    jobs = jobs_of(spark, collect)
     # Try to collect, count, collect.
     assert jobs == 3
-    found[0].release()
 
 
 def test_an_empty_micro_batch_when_failures_are_expected(spark: SparkSession) -> None:
