@@ -22,6 +22,7 @@ from arrester.agents.decisions.policies import StagePolicy, with_overrides
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures.aggregate import Coordinates
 from arrester.agents.failures.pause_offsets import held_after
+from arrester.agents.held.chunk_size import ChunkSize
 from arrester.agents.held.replay_check import PositionsChanged
 from arrester.agents.held.schema import HeldRowsMismatch
 from arrester.agents.held.store import HeldStore
@@ -41,8 +42,6 @@ from arrester.controlplane.domain.error_policy.policy import Policy
 #: Clean micro-batches on the slow path after a failure. Failures cluster, and a micro-batch that is
 #: done twice costs more than the slow path.
 SLOW_PATH_BATCHES = 8
-#: Chunks that take less time become larger, those that take more become smaller.
-_CHUNK_SECONDS_MIN, _CHUNK_SECONDS_MAX = 2.0, 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +91,7 @@ class Processor:
     stages: Mapping[int, StagePolicy]
     #: The policy of the executors.
     policy: Policy
-    #: The most held records of the next call of the sink; it follows the time that calls take.
-    chunk_records: int
+    chunk_size: ChunkSize
     jobs: JobDescription
     #: The jobs that a stop request may cancel.
     stoppable: JobTag
@@ -193,20 +191,13 @@ class Processor:
         self.journal.check_owned()
         with self.jobs.of_held_records(), self.stoppable.set():
             self.jobs.phase("read")
-            chunks = self.held_store.next_chunks(self._ledger, limit=self.chunk_records)
+            chunks = self.held_store.next_chunks(self._ledger, limit=self.chunk_size.records)
         began = time.monotonic()
         taken = self._run_chunks(tuple(replace(each, after=self.last_batch) for each in chunks))
         seconds = time.monotonic() - began
         self.drained_per_second = taken / seconds
-        self._adapt_chunk_size(taken, seconds=seconds)
+        self.chunk_size.adapt(taken, seconds=seconds)
         return True
-
-    def _adapt_chunk_size(self, taken: int, *, seconds: float) -> None:
-        """Change the records per call, so that one delays the next micro-batch by some seconds."""
-        if seconds > _CHUNK_SECONDS_MAX:
-            self.chunk_records = max(1, self.chunk_records // 2)
-        elif seconds < _CHUNK_SECONDS_MIN and taken > self.chunk_records // 2:
-            self.chunk_records *= 2
 
     def finish_open_chunks(self) -> bool:
         """Write the chunks for which the sink did not return, under their number; return False if

@@ -23,6 +23,7 @@ from arrester.agents.definition.sinks import Producer
 from arrester.agents.definition.stages import stages_of
 from arrester.agents.failures.payload import UnmatchedRules
 from arrester.agents.failures.record_hash import RecordHash
+from arrester.agents.held.chunk_size import ChunkSize
 from arrester.agents.held.limits import HeldLimits
 from arrester.agents.held.replay_check import ReplayCheck
 from arrester.agents.held.schema import RowSchemas
@@ -70,7 +71,7 @@ class ProcessorFactory:
             dead_letters=self._dead_letters,
             stages=self._stages,
             policy=policy,
-            chunk_records=errors.held_chunk_records,
+            chunk_size=ChunkSize(records=errors.held_chunk_records),
             jobs=JobDescription(self._spark, self.pipeline.name),
             stoppable=self._stoppable,
             check=self.check,

@@ -287,8 +287,8 @@ HELD_LIMIT_RESPONSE = _choice(
 )
 HELD_CHUNK_RECORDS = _count(
     "held.chunk.records",
-    "Held records of resumed tasks that the first chunk processes, about. Chunks that take less "
-    "than 2 s become larger, those above 5 s smaller.",
+    "Held records of resumed tasks that the first chunk processes, about. Chunks become larger if "
+    "their records take less than 2 s, and smaller above 5 s; the time of the jobs does not count.",
     10_000,
     1,
     1_000_000,
