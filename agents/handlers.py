@@ -27,6 +27,13 @@ _ON_RULE = (
     "each with CONTINUE, RETRY, PAUSE or FAIL"
 )
 
+#: The names of failures that Arrester finds itself, which pages show, and what answers them.
+OWN_FAILURES = {
+    "WrongType": "TypeError, the base class of WrongType",
+    "Unreadable": "ValueError, the base class of Unreadable",
+    "WorkerCrashed": "on_error= in place of on=: WorkerCrashed is no exception class",
+    "NotRepeated": "on_error= in place of on=: NotRepeated is no exception class",
+}
 _HANDLE_RULE = "a function handle(context, record, exception) that returns a Response"
 
 
@@ -196,7 +203,8 @@ def checked_answers(owner: str, on_error: Handler | None, on: OnClass | None) ->
     for key, given in (on or {}).items():
         name, answer = _full_name(key), as_answer(given)
         if name is None or answer is None:
-            raise InvalidValue(f"{owner}: on", {key: given}, _ON_RULE)
+            own = OWN_FAILURES.get(key) if isinstance(key, str) else None
+            raise InvalidValue(f"{owner}: on", {key: given}, own or _ON_RULE)
         answers[name] = answer
     return answers
 

@@ -19,7 +19,7 @@ import pytest
 import arrester.agents
 from arrester.agents.definition import delta_table, iceberg_table
 from arrester.agents.failures import failed_record, native_diagnosis
-from arrester.agents.handlers import CONTINUE, checked_answers
+from arrester.agents.handlers import CONTINUE, OWN_FAILURES, checked_answers
 from arrester.agents.schema_registry.errors import InvalidFrame, UnknownSchemaId
 from arrester.agents.spark.errors import WORKER_CRASHED
 from arrester.agents.worker.arrow_reader import Unreadable
@@ -86,8 +86,12 @@ def test_the_names_of_any_pipeline_are_all_that_the_agent_gives() -> None:
     )
     assert issubclass(WrongType, TypeError)
     assert issubclass(Unreadable, ValueError)
-    for name in (WORKER_CRASHED, native_diagnosis.NOT_REPEATED.exception_class):
-        with pytest.raises(InvalidValue):
+    without_class = (WORKER_CRASHED, native_diagnosis.NOT_REPEATED.exception_class)
+    own = dict.fromkeys(without_class, "on_error= in place of on=")
+    own |= {WrongType.__name__: "TypeError", Unreadable.__name__: "ValueError"}
+    assert set(own) == set(OWN_FAILURES)
+    for name, spelling in own.items():
+        with pytest.raises(InvalidValue, match=f"{spelling}.*{name}"):
             checked_answers("step", None, {name: CONTINUE})
 
 
