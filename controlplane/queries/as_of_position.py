@@ -37,6 +37,11 @@ class AsOf(msgspec.Struct, frozen=True, kw_only=True):
         return f"@{self.position}"
 
     @property
+    def printed(self) -> str:
+        """The point for people: a time to the second in UTC, or a position."""
+        return f"{self.moment:%Y-%m-%d %H:%M:%S} UTC" if self.moment else str(self)
+
+    @property
     def before_last_command(self) -> bool:
         """Whether it is the point before the newest command."""
         return self.moment is None and self.position is None

@@ -84,7 +84,7 @@ def task(digest: str, when: AsOf) -> TaskDetail:
     then = state_at_position.at(id.application, position(id.application, when))
     state = then.tasks.get(digest)
     if state is None:
-        raise NotFound(f"the task {id.printed!r} had no failure and no change as of {when}")
+        raise NotFound(f"the task {id.printed!r} had no failure and no change as of {when.printed}")
     about_it = [each for each in then.commands.values() if each.task == id]
     thread = then.threads.get((id.pipeline, id.checkpoint))
     instance = None if thread is None else thread.instance
@@ -146,7 +146,9 @@ def group(application: str, fingerprint: str, when: AsOf) -> GroupDetail:
     then = state_at_position.at(application, position(application, when))
     state = then.groups.get(fingerprint)
     if state is None:
-        raise NotFound(f"there was no error group {application} {fingerprint!r} as of {when}")
+        raise NotFound(
+            f"there was no error group {application} {fingerprint!r} as of {when.printed}"
+        )
     live_keys = _live(then)
     stopped = [
         each
@@ -180,7 +182,7 @@ def instance(application: str, id: UUID, when: AsOf) -> InstanceState:
     """Return an instance as of then."""
     then = state_at_position.at(application, position(application, when))
     if id not in then.instances:
-        raise NotFound(f"there was no instance {id} of {application} as of {when}")
+        raise NotFound(f"there was no instance {id} of {application} as of {when.printed}")
     return then.instances[id]
 
 
@@ -217,7 +219,7 @@ def _pipelines(then: StreamState, *, limit: int) -> tuple[GridPipeline, ...]:
 def _existing(name: str, when: AsOf) -> StreamState:
     state = state_at_position.at(name, position(name, when))
     if not state.application.sequence:
-        raise NotFound(f"there was no application {name!r} as of {when}")
+        raise NotFound(f"there was no application {name!r} as of {when.printed}")
     return state
 
 

@@ -6,8 +6,6 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import access, queries
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.json_patch import difference
 from arrester.dashboard.actions import redrives
 from arrester.dashboard.components import forms
 from arrester.dashboard.components.editable_records import editable
@@ -39,19 +37,9 @@ def review(request: HttpRequest, who: Person, application: str, id: str) -> Http
     """Show the dialog of the redrive with the changes; nothing is sent yet."""
     access.require(application)
     found = editable(queries.dead_letter(application, id))
-    if not found.text:
-        missing = "The record is read once more: review the changes in a few seconds."
-        return _dialog(request, application, id, invalid=found.reason or missing)
-    try:
-        patch = difference(found.text, request.POST.get("text", ""))
-    except InvalidValue as error:
-        return _dialog(request, application, id, invalid=f"{error}.")
-    if patch is None:
-        return _dialog(request, application, id, invalid="No column is changed.")
-    if lost := found.incomplete(patch.columns):
-        names = ", ".join(lost)
-        invalid = f"{names}: the page does not have the whole value. Change other columns."
-        return _dialog(request, application, id, invalid=invalid)
+    reviewed = found.review(request.POST.get("text", ""))
+    if reviewed.invalid:
+        return _dialog(request, application, id, invalid=reviewed.invalid)
     chosen = QueryDict(mutable=True)
     chosen["record"] = f"{application}/{id}"
-    return redrives.show_dialog(request, chosen, patch=patch.text)
+    return redrives.show_dialog(request, chosen, patch=reviewed.patch)

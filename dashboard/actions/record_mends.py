@@ -11,7 +11,7 @@ from django.views.decorators.http import require_GET, require_POST
 from arrester.controlplane import access, actions, queries
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import CommandKind
-from arrester.controlplane.domain.json_patch import JsonPatch, PatchFailed, difference
+from arrester.controlplane.domain.json_patch import JsonPatch, PatchFailed
 from arrester.dashboard.components import command_delivery, forms
 from arrester.dashboard.components.editable_records import of_failure
 from arrester.dashboard.pages import tasks
@@ -59,20 +59,8 @@ def review(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
     """Show what is changed; nothing is sent yet."""
     detail = queries.task(digest)
     access.require(detail.state.id.application)
-    found = of_failure(detail.failure)
-    if not found.text:
-        return _dialog(request, digest, invalid=found.reason)
-    try:
-        patch = difference(found.text, request.POST.get("text", ""))
-    except InvalidValue as error:
-        return _dialog(request, digest, invalid=f"{error}.")
-    if patch is None:
-        return _dialog(request, digest, invalid="No column is changed.")
-    if lost := found.incomplete(patch.columns):
-        names = ", ".join(lost)
-        invalid = f"{names}: the page does not have the whole value. Change other columns."
-        return _dialog(request, digest, invalid=invalid)
-    return _dialog(request, digest, patch=patch.text)
+    reviewed = of_failure(detail.failure).review(request.POST.get("text", ""))
+    return _dialog(request, digest, patch=reviewed.patch, invalid=reviewed.invalid)
 
 
 @require_POST

@@ -6,8 +6,17 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from arrester.controlplane import dead_letter_records, queries
+from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import Body, StoredEvent
+from arrester.controlplane.domain.json_patch import difference
 from arrester.dashboard.text import record_text
+
+
+class Reviewed(NamedTuple):
+    """The JSON Patch of an edited record, or why there is none."""
+
+    patch: str = ""
+    invalid: str = ""
 
 
 class Editable(NamedTuple):
@@ -26,6 +35,23 @@ class Editable(NamedTuple):
         """Return those of the columns that are cut or have a masked field: a new value would lose
         the rest."""
         return [name for name in sorted(columns) if name in self.cut or self._is_masked(name)]
+
+    def review(self, text: str) -> Reviewed:
+        """Return the patch that turns the record into the edited text."""
+        if not self.text:
+            missing = "The record is read once more: review the changes in a few seconds."
+            return Reviewed(invalid=self.reason or missing)
+        try:
+            patch = difference(self.text, text)
+        except InvalidValue as error:
+            return Reviewed(invalid=f"{error}.")
+        if patch is None:
+            return Reviewed(invalid="No column is changed.")
+        if lost := self.incomplete(patch.columns):
+            names = ", ".join(lost)
+            whole = f"{names}: the page does not have the whole value. Change other columns."
+            return Reviewed(invalid=whole)
+        return Reviewed(patch=patch.text)
 
     def _is_masked(self, column: str) -> bool:
         """Whether a part of a column is masked; of many masked fields only the first are named."""

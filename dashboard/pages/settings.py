@@ -49,6 +49,7 @@ def show(
     agent: actions.NewAgentCredential | None = None,
 ) -> HttpResponse:
     """Return the page, with a new password, token or credential if there is one."""
+    summaries = queries.applications()
     context = {
         "accounts": queries.accounts() if who.is_admin else (),
         "locks": queries.locks(timezone.now()) if who.is_admin else (),
@@ -58,7 +59,8 @@ def show(
         ]
         if who.is_any_admin
         else [],
-        "summaries": queries.applications(),
+        "summaries": summaries,
+        "known": {each.state.name for each in summaries},
         "server_key": signing.public_key(),
         "credentials": [
             each for each in queries.agent_credentials() if who.administers(each.application)

@@ -23,13 +23,6 @@ register.filter("event_title", event_text.title)
 register.filter("sentence", event_text.sentence)
 register.filter("steps", command_delivery.steps)
 register.simple_tag(queries.applied_times)
-_ACCOUNT_WORDS = {
-    "ROLE_CHANGED": "given the role",
-    "PASSWORD_RESET": "given a new password",
-    "PASSWORD_CHANGED": "changed its password",
-    "TOKEN_CREATED": "given a new token",
-    "TOKEN_REVOKED": "deprived of a token",
-}
 
 
 @register.filter
@@ -62,6 +55,5 @@ def about(stored: StoredEvent, causes: Mapping[tuple[str, str], GroupState]) -> 
 @register.filter
 def change_words(act: str) -> str:
     """Return an act on an account, on alerts or of a log-in: `Account created`, `Logged in`."""
-    if act.startswith(("ALERT_", "AGENT_", "RECORD_")) or act in list(LoginAct):
-        return act.replace("_", " ").capitalize()
-    return f"Account {_ACCOUNT_WORDS.get(act, act.lower())}"
+    words = act.replace("_", " ")
+    return words.capitalize() if "_" in act or act in list(LoginAct) else f"Account {words.lower()}"

@@ -351,6 +351,8 @@ def test_admins_of_an_application_manage_its_roles_and_agents(sides: tuple[Side,
     assert page.status_code == 302
     user = User.objects.get(username="new")
     assert access_of(user) == {SEEN: Role.VIEWER}
+    shown = client.get(reverse("settings")).content.decode()
+    assert f'<option value="{SEEN}">' in shown and "no events yet" not in shown
     assert client.post(reverse("grant-role"), form | {"application": HIDDEN}).status_code == 404
     assert client.post(reverse("create-account"), {"name": "x", "role": "none"}).status_code == 403
     assert client.post(reverse("withdraw-role"), form).status_code == 302

@@ -22,6 +22,7 @@ from django.urls import reverse
 from redis import Redis
 
 from arrester.controlplane import actions, models, queries, redis_client, tasks
+from arrester.controlplane.actions.accounts import AccountAct
 from arrester.controlplane.domain.errors import CommandForbidden
 from arrester.controlplane.domain.events import RecordsDeadLettered, ResumeHow, TaskResumed
 from arrester.controlplane.domain.identity import redis_keys
@@ -29,7 +30,9 @@ from arrester.controlplane.domain.state.error_groups import GroupAct, GroupReque
 from arrester.controlplane.domain.state.states import CommandStatus
 from arrester.controlplane.domain.wire import codec, dead_letter_columns
 from arrester.controlplane.ingest import drain
+from arrester.controlplane.login_attempts import LoginAct
 from arrester.controlplane.roles import Role
+from arrester.dashboard.templatetags.events import change_words
 from tests.dashboard.conftest import logged_in, make_superuser, make_user, token
 from tests.dashboard.story import NA, TYPO, Story
 
@@ -267,6 +270,19 @@ def test_the_audit_has_each_act_of_a_person_once(
             break
         cursor = some.next
     assert tuple(seen) == acts
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (AccountAct.CREATED, "Account created"),
+        (AccountAct.ROLE_CHANGED, "Role changed"),
+        (AccountAct.TOKEN_REVOKED, "Token revoked"),
+        (LoginAct.UNLOCKED, "Unlocked"),
+    ],
+)
+def test_the_audit_names_what_an_act_changed(act: str, words: str) -> None:
+    assert change_words(act) == words
 
 
 def test_the_audit_shows_the_status_of_each_command(flights: Story, operator: Client) -> None:

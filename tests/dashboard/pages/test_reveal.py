@@ -53,6 +53,7 @@ def test_an_admin_sees_the_fields_once_with_a_reason(failed: int, admin: Client)
     assert b"4711" not in page
     dialog = admin.get(url(failed, "reveal-dialog"))
     assert b"The audit records your name" in dialog.content
+    assert b"stored in the audit" in dialog.content
     refused = admin.post(url(failed), {"reason": " "})
     assert (refused.status_code, acts()) == (400, [])
     shown = admin.post(url(failed), {"reason": "a complaint"})
