@@ -14,12 +14,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.config import dotted_path
+from arrester.agents.dead_letters.diagnoses import diagnosis_sql
 from arrester.agents.dead_letters.message_source import HEADERS, source_sql
 from arrester.agents.dead_letters.row_json import as_json
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.stages import stages_of
 from arrester.agents.failures.failed_record import FailedRecord
-from arrester.agents.failures.failure_set import is_in
 from arrester.agents.failures.fingerprint_sql import fingerprint_sql
 from arrester.agents.failures.fingerprints import failure_of
 from arrester.agents.failures.payload import Redaction
@@ -46,11 +46,6 @@ INDEX = ("fingerprint", "size")
 BY_ROW = "(position IS NULL OR stage <=> 'source')"
 #: The driver's diagnosis of a native failure.
 _DIAGNOSIS = f"{PREFIX}diagnosis"
-_DIAGNOSIS_FIELDS = (
-    "struct<exception_class:string,condition:string,message:string,stack:string,fingerprint:string>"
-)
-#: A record's coordinates as text, as SQL; see `_record_key`.
-_RECORD_KEY = f"concat(coalesce('=' || {TASK}, ''), '/', coalesce(CAST({POSITION} AS STRING), ''))"
 #: In a frame of records that an operator skipped: who skipped each of them, why and when.
 SKIP, SKIP_TYPE = f"{PREFIX}skip", "struct<reason:string,actor:string,at:timestamp>"
 #: The redacted texts of a dead letter.
@@ -95,7 +90,7 @@ class DeadLetterRows:
 
         `raw`: with the additional columns for Kafka.
         """
-        frame = frame.withColumn(_DIAGNOSIS, F.expr(self._diagnosis(diagnosed)))
+        frame = frame.withColumn(_DIAGNOSIS, F.expr(diagnosis_sql(self.pipeline, diagnosed)))
         if SKIP not in frame.columns:
             frame = frame.withColumn(SKIP, F.expr(f"CAST(NULL AS {SKIP_TYPE})"))
         columns = [
@@ -226,34 +221,6 @@ class DeadLetterRows:
         kind = frame.select(value.alias(VALUE)).schema[0].dataType
         return value.cast("binary") if isinstance(kind, _TEXTUAL) else None
 
-    def _diagnosis(self, diagnosed: Sequence[FailedRecord]) -> str:
-        """Return, as SQL, the driver's diagnosis of a failure of a native step or the source.
-
-        The diagnoses are one literal, as JSON that Spark reads once.
-        """
-        diagnoses = {
-            _record_key(each): {
-                "exception_class": each.problem.exception_class,
-                "condition": each.problem.condition,
-                "message": each.problem.message,
-                "stack": each.problem.stack,
-                "fingerprint": failure_of(each).fingerprint,
-            }
-            for each in diagnosed
-            if self.pipeline.is_native(each.number) or each.number == SOURCE
-        }
-        if not diagnoses:
-            return f"CAST(NULL AS {_DIAGNOSIS_FIELDS})"
-        by_record = f"map<string,{_DIAGNOSIS_FIELDS}>"
-        literal = f"from_json({text_literal(json.dumps(diagnoses))}, '{by_record}')"
-        diagnosis = f"try_element_at({literal}, {_RECORD_KEY})"
-        # Spark searches a map from its beginning. Most records have another position.
-        positions = {each.position for each in diagnosed if each.position is not None}
-        is_listed = f"{POSITION} IS NULL"
-        if positions:
-            is_listed += f" OR {is_in(POSITION, positions)}"
-        return f"CASE WHEN {is_listed} THEN {diagnosis} END"
-
     def _executing_classes(self) -> list[str]:
         """Return for each stage the full name of its function, or its expression."""
         source = "org.apache.spark.sql.DataFrame"
@@ -283,12 +250,6 @@ def _text_of_step(texts: Sequence[str | None]) -> str:
     """Return, as SQL, the text for the step in which a record failed; `texts` has one per step."""
     cases = (f"WHEN {number} THEN {text_literal(text)}" for number, text in enumerate(texts))
     return f"CASE {OUTCOME} {' '.join(cases)} END"
-
-
-def _record_key(record: FailedRecord) -> str:
-    """Return a record's coordinates as text. A missing task differs from an empty one."""
-    task = "" if record.task is None else f"={record.task}"
-    return f"{task}/{'' if record.position is None else record.position}"
 
 
 def _has_headers(row: T.StructType) -> bool:

@@ -32,7 +32,8 @@ from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.scratch import Scratch
 from arrester.agents.journal.storage import Storage
 from arrester.agents.run.commit import Committer
-from arrester.agents.run.processor import SLOW_PATH_BATCHES, Processor, stopping_records
+from arrester.agents.run.processor import SLOW_PATH_BATCHES, Processor
+from arrester.agents.run.slow_path_writer import SlowPathWriter, stopping_records
 from arrester.agents.sink.batch_writer import BatchWriter
 from arrester.agents.sink.record_sender import RecordSender
 from arrester.agents.sink.stage import SinkStage
@@ -64,6 +65,7 @@ class ProcessorFactory:
     def processor(self) -> Processor:
         """Return the processor."""
         errors, policy = self.config.errors, self._executor_policy
+        committer, jobs = self._committer(), JobDescription(self._spark, self.pipeline.name)
         return Processor(
             pipeline=self.pipeline,
             journal=self.journal,
@@ -72,19 +74,29 @@ class ProcessorFactory:
             stages=self._stages,
             policy=policy,
             chunk_size=ChunkSize(records=errors.held_chunk_records),
-            jobs=JobDescription(self._spark, self.pipeline.name),
+            jobs=jobs,
             stoppable=self._stoppable,
             check=self.check,
-            judge=Judge(
-                rules=self._rules,
-                retries=HandlerRetries(rules=self._rules, policy=policy, wait=self.wait),
-                examples_limit=errors.examples_limit,
-                outage=errors.outage,
+            committer=committer,
+            slow_path=SlowPathWriter(
+                pipeline=self.pipeline,
+                journal=self.journal,
+                held_store=self._held_store,
+                judge=Judge(
+                    rules=self._rules,
+                    retries=HandlerRetries(rules=self._rules, policy=policy, wait=self.wait),
+                    examples_limit=errors.examples_limit,
+                    outage=errors.outage,
+                ),
+                committer=committer,
+                sink_stage=self._sink_stage(),
+                always_decides=errors.always_decisions,
+                policy=policy,
+                jobs=jobs,
+                stoppable=self._stoppable,
+                check=self.check,
             ),
-            sink_stage=self._sink_stage(),
-            committer=self._committer(),
             fast_path=FastPath.of(self.pipeline, policy),
-            always_decides=errors.always_decisions,
             # A record that killed a task is likely to fail again.
             slow_batches=SLOW_PATH_BATCHES if stopping_records(self.journal.ledger) else 0,
         )

@@ -30,12 +30,8 @@ from arrester.agents.execution.step_runner import unchanged
 from arrester.agents.failure_log import log_failure
 from arrester.agents.failures.aggregate import Coordinates
 from arrester.agents.failures.pause_offsets import held_after
-from arrester.agents.sink.probe import (
-    RejectedRecord,
-    SearchInterrupted,
-    SinkProbe,
-    rejected_rows,
-)
+from arrester.agents.sink.probe import SearchInterrupted, SinkProbe
+from arrester.agents.sink.rejected_record import RejectedRecord, rejected_rows
 from arrester.agents.sink.stage import (
     SinkStage,
     UndeliveredRows,

@@ -8,16 +8,13 @@ record is isolated only if the probe passes without any record and fails with th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from functools import partial, reduce
-from operator import itemgetter
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.decisions.end_reasons import reason_of
@@ -33,27 +30,22 @@ from arrester.agents.definition.table_constraints import (
 )
 from arrester.agents.execution.bisection import Bisection, FailingRecord, NoSingleRecord
 from arrester.agents.execution.transforms import transformed, with_barrier
-from arrester.agents.failures.pause_offsets import is_record
 from arrester.agents.journal.scratch import Scratch
 from arrester.agents.sink.refused_rows import RefusedRows
+from arrester.agents.sink.rejected_record import PLACE, RejectedRecord, record_at, records_at
 from arrester.agents.spark.column_names import with_columns_named
 from arrester.agents.spark.errors import (
     Problem,
     StepFailed,
-    error_row,
 )
 from arrester.agents.spark.job_attempts import AttemptFailed, run_job, with_row_counter
 from arrester.agents.spark.jvm.causes import java_exception_of
 from arrester.agents.spark.jvm.problems import problem_of, problem_of_job
-from arrester.agents.spark.jvm.stored_rows import to_driver
 from arrester.agents.spark.local_checkpoint import ID, numbered
 from arrester.agents.worker.columns import (
     ENTRY,
-    ERROR,
-    ERROR_TYPE,
     OUTCOME,
     POSITION,
-    RETRIES,
     TASK,
 )
 from arrester.controlplane.domain.error_policy.classify import Kind
@@ -63,13 +55,8 @@ from arrester.controlplane.domain.errors import ArresterError
 
 _log = logging.getLogger("arrester.thread")
 
-
 #: The most refused rows of one call that are found on the driver.
 _REFUSED_ROWS: Final = 20_000
-
-
-#: The row of a record, and the record.
-_PLACE: Final = (ID, TASK, ENTRY, POSITION)
 #: In place of the failure of a sink that was not called.
 _NOT_TRIED: Final = Problem(exception_class="", message="")
 
@@ -84,20 +71,6 @@ class SearchInterrupted(ArresterError):
     def __init__(self, raised: BaseException) -> None:
         super().__init__(str(raised))
         self.raised = raised
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RejectedRecord:
-    """A record that a sink rejects, and its problem."""
-
-    task: str | None
-    entry: int
-    position: int | None
-    problem: Problem
-
-    def is_at(self) -> Column:
-        """Return whether a row belongs to this record."""
-        return is_record(self.task, self.entry, self.position)
 
 
 class SinkProbe:
@@ -208,16 +181,16 @@ class SinkProbe:
         """Return the records that violate known constraints of the table, by one job."""
         if self._lakehouse is None or self._pipeline.final_transform is not None:
             return []
-        rows = with_columns_named(passed, [*_PLACE, *self._pipeline.columns])
+        rows = with_columns_named(passed, [*PLACE, *self._pipeline.columns])
         try:
-            refused = self._lakehouse.refused(rows).select(*_PLACE, *REASON)
+            refused = self._lakehouse.refused(rows).select(*PLACE, *REASON)
             found = refused.limit(_REFUSED_ROWS + 1).collect()
         except Exception as exc:  # of Spark, the table or its store: none of a record
             raise NoSingleRecord("the constraints of the table cannot be read", exc) from exc
         if len(found) > _REFUSED_ROWS:
             why = f"the table refuses more than {_REFUSED_ROWS:,} of its rows"
             raise NoSingleRecord(why, ArresterError(why))
-        return self._records_at(found, {row[ID]: _violation(row) for row in found}, problem)
+        return records_at(found, {row[ID]: _violation(row) for row in found}, problem)
 
     def _refused(self, passed: DataFrame, problem: Problem) -> list[RejectedRecord] | None:
         """Return the records that the table refuses; None if the database cannot find them.
@@ -244,19 +217,8 @@ class SinkProbe:
         self, passed: DataFrame, problems: Mapping[int, Problem], problem: Problem
     ) -> list[RejectedRecord]:
         """Return the records of rows with these ids, with the problems of the rows."""
-        rows = passed.where(F.col(ID).isin(list(problems))).select(*_PLACE)
-        return self._records_at(rows.collect(), problems, problem)
-
-    def _records_at(
-        self, rows: Sequence[Row], problems: Mapping[int, Problem], problem: Problem
-    ) -> list[RejectedRecord]:
-        """Return the records of rows, in their order, with the problems of the rows by ID."""
-        records: dict[tuple[object, ...], RejectedRecord] = {}
-        for row in sorted(rows, key=itemgetter(ID)):
-            record = self._record_at(row, problems[row[ID]], problem)
-            # Several rows of a record may be refused.
-            records.setdefault((record.task, record.entry, record.position), record)
-        return list(records.values())
+        rows = passed.where(F.col(ID).isin(list(problems))).select(*PLACE)
+        return records_at(rows.collect(), problems, problem)
 
     def _isolate(self, passed: DataFrame, problem: Problem) -> list[RejectedRecord]:
         """Isolate records until the probe passes without them."""
@@ -297,15 +259,7 @@ class SinkProbe:
         """Return the record of a failing row. Its problem has the sink's attempts and duration."""
         own_problem = self._check_cause(rows.sparkSession, failing.raised, problem)
         row = rows.where(F.col(ID) == failing.id).select(TASK, ENTRY, POSITION).collect()[0]
-        return self._record_at(row, own_problem, problem)
-
-    def _record_at(self, row: Row, own_problem: Problem, problem: Problem) -> RejectedRecord:
-        return RejectedRecord(
-            task=row[TASK],
-            entry=row[ENTRY],
-            position=row[POSITION],
-            problem=replace(own_problem, attempts=problem.attempts, took_ms=problem.took_ms),
-        )
+        return record_at(row, own_problem, problem)
 
     def _check_cause(self, spark: SparkSession, raised: Exception, problem: Problem) -> Problem:
         """Return the problem of a failed probe; raises NoSingleRecord if no record caused it."""
@@ -342,16 +296,3 @@ def _violation(row: Row) -> Problem:
     name, condition = row[EXCEPTION_CLASS], row[CONDITION]
     cause = Cause(names=(name,), condition=condition)
     return Problem(exception_class=name, message=row[MESSAGE], condition=condition, cause=cause)
-
-
-def rejected_rows(
-    spark: SparkSession, records: Sequence[RejectedRecord], policy: Policy
-) -> DataFrame:
-    """Return the coordinates and errors of the records as a frame to join with."""
-    schema = T.StructType().add(TASK, T.StringType()).add(ENTRY, T.IntegerType())
-    schema = schema.add(POSITION, T.LongType()).add(ERROR, ERROR_TYPE).add(RETRIES, T.LongType())
-    rows = [
-        (each.task, each.entry, each.position, error_row(each.problem, policy), 0)
-        for each in records
-    ]
-    return F.broadcast(to_driver(spark.createDataFrame(rows, schema)))

@@ -12,6 +12,7 @@ from arrester.agents.arguments import first_line
 from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures.fingerprints import failure_at
+from arrester.agents.held.next_chunks import first_position, first_record
 from arrester.agents.held.records_before import PositionNotHeld, records_before
 from arrester.agents.held.schema import HeldRowsMismatch, HeldRowsMissing
 from arrester.agents.held.store import HeldStore
@@ -122,7 +123,7 @@ class CommandHandler:
         key = first.state.id.key
         name = f"{type(mismatch).__module__}.{type(mismatch).__qualname__}"
         failure = failure_at("source", Problem(exception_class=name, message=str(mismatch)))
-        position = self.held_store.first_position(ledger, key)
+        position = first_position(self.held_store, ledger, key)
         paused = TaskPaused(task=key, position=position, failure=failure)
         self._append(Entry(kind=EntryKind.PAUSE, at=at, epoch=self._epoch), [paused], None)
         return True
@@ -185,7 +186,7 @@ class CommandHandler:
         """Return the held records that the command skips; None if there are none."""
         ledger = self.journal.ledger
         if requested.how is ResumeHow.SKIP and task.stopped_by is not None:
-            return self.held_store.first_record(ledger, requested.key)
+            return first_record(self.held_store, ledger, requested.key)
         if requested.target is None:
             return None
         chunk = records_before(self.held_store, ledger, requested.key, requested.target)

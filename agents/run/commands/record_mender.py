@@ -17,6 +17,7 @@ from arrester.agents.dead_letters.row_json import (
     with_parsed_rows,
 )
 from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.held.next_chunks import first_record
 from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.entries import HeldCount, MendedRecord
 from arrester.agents.journal.journal import Journal
@@ -78,7 +79,7 @@ class RecordMender:
 
     def _changed(self, task: TaskLedger, patch: str) -> DataFrame:
         """Return the changed rows: TASK, POSITION, PARSED_ROW and PROBLEM."""
-        chunk = self.held_store.first_record(self.journal.ledger, task.state.id.key)
+        chunk = first_record(self.held_store, self.journal.ledger, task.state.id.key)
         rows = self.held_store.rows(self.journal.ledger, [chunk])
         found = rows.select(TASK, POSITION, F.expr(as_json(ROW)).alias(_TEXT)).collect()
         apply = JsonPatch(patch).apply

@@ -10,11 +10,14 @@ import pytest
 from pyspark.sql import functions as F
 
 from arrester.agents.dead_letters.destinations import DeadLettersUnusable
+from arrester.agents.dead_letters.diagnoses import diagnosis_sql
 from arrester.agents.dead_letters.pending_files import FOLDER
+from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.fingerprint_sql import fingerprint_sql
 from arrester.agents.failures.fingerprints import failure_at
 from arrester.agents.handlers import LogAndContinue
 from arrester.agents.spark.errors import Problem
+from arrester.agents.worker.columns import POSITION, TASK
 from arrester.controlplane.domain.events import (
     DeadLettersFailed,
     FailuresCounted,
@@ -129,6 +132,35 @@ def test_events_have_the_ids_and_causes_of_all_dead_letters(bench: Bench) -> Non
         counted[more.failure.fingerprint] += more.count
     assert counted == Counter(fingerprint for *_, fingerprint, _ in reported)
     assert sorted(counted.values()) == [2, 10, 10, 12]
+
+
+def test_a_diagnosis_is_that_of_the_record_also_without_task_or_position(bench: Bench) -> None:
+    builder = bench.define().columns("number", n=F.expr("CAST(value AS INT)"))
+    pipeline = builder.write(sink_to(bench.folder / "out"))
+    places = [(task, at) for task in (None, "", "a") for at in (None, 0, 1)]
+    frame = bench.spark.createDataFrame(places, f"{TASK} string, {POSITION} long")
+    row = frame.collect()[0]
+    diagnosed = [
+        FailedRecord(
+            task=task,
+            position=position,
+            entry=0,
+            number=1,
+            stage="number",
+            problem=Problem(exception_class="X", message=f"{task} at {position}"),
+            row=row,
+            key=None,
+            value=None,
+        )
+        # The others were not diagnosed.
+        for task, position in places
+        if position != 1
+    ]
+    message = F.expr(diagnosis_sql(pipeline, diagnosed))["message"]
+    found = frame.select(TASK, POSITION, message).collect()
+    assert [each[2] for each in found] == [
+        f"{task} at {position}" if position != 1 else None for task, position in places
+    ]
 
 
 def test_the_fingerprint_in_spark_is_that_of_python(bench: Bench) -> None:

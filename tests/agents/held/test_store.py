@@ -21,9 +21,15 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.held.journal_counts import needed_by
+from arrester.agents.held.next_chunks import (
+    CHUNK_FOLDERS,
+    first_position,
+    first_record,
+    next_chunks,
+)
 from arrester.agents.held.records_before import PositionNotHeld, records_before
 from arrester.agents.held.schema import HeldRowsMissing, RowSchemas
-from arrester.agents.held.store import CHUNK_FOLDERS, HeldStore
+from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.entries import (
     Chunk,
     Cursor,
@@ -95,12 +101,12 @@ def test_a_chunk_has_a_bounded_number_of_folders_and_the_next_chunk_has_the_rest
     """A task was paused overnight: each micro-batch has held one row."""
     held_store, ledger = store_of(spark, tmp_path, [{"a": 1}] * FOLDERS)
 
-    [first] = held_store.next_chunks(ledger, limit=10_000)
+    [first] = next_chunks(held_store, ledger, limit=10_000)
     assert first.taken == CHUNK_FOLDERS
     assert held_store.rows(ledger, [first]).count() == CHUNK_FOLDERS
-    assert held_store.first_position(ledger, "a") == 0
+    assert first_position(held_store, ledger, "a") == 0
     drained(ledger, [first])
-    [rest] = held_store.next_chunks(ledger, limit=10_000)
+    [rest] = next_chunks(held_store, ledger, limit=10_000)
     assert rest.taken == FOLDERS - CHUNK_FOLDERS
 
 
@@ -109,7 +115,7 @@ def test_many_small_folders_are_listed_with_a_task_for_each_core(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     held_store, ledger = store_of(spark, tmp_path, [{"a": 1}] * 40)
-    chunks = held_store.next_chunks(ledger, limit=10_000)
+    chunks = next_chunks(held_store, ledger, limit=10_000)
     context, tracker = spark.sparkContext, spark.sparkContext.statusTracker()
     context.setJobGroup(str(tmp_path), "the folders of a chunk")
     try:
@@ -145,9 +151,9 @@ def test_chunks_of_any_size_divide_the_held_rows_in_their_order(
             if not tasks:
                 break
             if limit:
-                chunks = held_store.next_chunks(ledger, limit=limit)
+                chunks = next_chunks(held_store, ledger, limit=limit)
             else:
-                chunks = [held_store.first_record(ledger, tasks[-1].state.id.key)]
+                chunks = [first_record(held_store, ledger, tasks[-1].state.id.key)]
             rows = held_store.rows(ledger, chunks).select(TASK, ENTRY, POSITION).collect()
             assert len(rows) == sum(chunk.taken for chunk in chunks) <= max(limit, 1)
             for row in rows:
@@ -168,7 +174,7 @@ def test_chunks_of_several_tasks_end_where_each_of_them_stops(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     held_store, ledger = store_of(spark, tmp_path, [{"a": 2, "b": 2, "c": 2}, {"a": 1, "b": 1}])
-    chunks = held_store.next_chunks(ledger, limit=100)
+    chunks = next_chunks(held_store, ledger, limit=100)
     assert [(chunk.task, chunk.taken) for chunk in chunks] == [("a", 3), ("b", 3), ("c", 2)]
 
     ends = {0: Cursor(entry=2, position=0), 1: Cursor(entry=1, position=0)}
@@ -186,7 +192,7 @@ def test_the_records_before_a_position_are_found_in_the_journal(
     """A task holds the positions 10, 11, 20, 21, 22 and 30, and has a cursor after 10."""
     counts = [{"a": 2}, {"a": 3, "b": 1}, {"a": 1}]
     store, ledger = store_of(spark, tmp_path, counts, first=lambda number: 10 * number)
-    drained(ledger, [store.first_record(ledger, "a")])
+    drained(ledger, [first_record(store, ledger, "a")])
     earlier = msgspec.json.decode(msgspec.json.encode(ledger), type=Ledger)
     earlier.saved_rows = [
         replace(
@@ -250,7 +256,7 @@ def test_missing_rows_are_detected_before_their_chunk_is_written(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     held_store, ledger = store_of(spark, tmp_path, [{"a": 2, "b": 1}, {"a": 3}])
-    first, second = held_store.next_chunks(ledger, limit=10)
+    first, second = next_chunks(held_store, ledger, limit=10)
     for chunks in ([first], [first, second]):
         assert held_store.check_rows(ledger, chunks, lambda rows: F.col("value"))
     assert not held_store.check_rows(ledger, [first, second], lambda rows: F.lit("a"))
