@@ -26,6 +26,7 @@ from arrester.agents.handlers import Handler
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.run.run_lock import refuse_inside
 from arrester.agents.runtime.instance import Ending
+from arrester.agents.runtime.redrive_result import Redriven
 from arrester.agents.runtime.runtime import Runtime
 from arrester.agents.runtime.signals import exit_on_signals
 from arrester.agents.runtime.status import (
@@ -38,7 +39,6 @@ from arrester.agents.runtime.status import (
 )
 from arrester.agents.runtime.thread_protocol import (
     PolicyCommand,
-    Redriven,
     TaskCommand,
     Thread,
 )

@@ -10,8 +10,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as T
 
-from arrester.agents.arguments import check_mapping, check_text, first_line, nearest
+from arrester.agents.arguments import check_mapping, check_text, first_line
 from arrester.agents.definition.stored_numbers import check_last_number
+from arrester.agents.definition.table_columns import missing_columns
 from arrester.agents.definition.table_constraints import Constraint, refused_nulls, refused_rows
 from arrester.agents.spark.column_names import in_quotes
 from arrester.agents.spark.jvm.delta_log import last_version
@@ -105,19 +106,16 @@ class DeltaTable:
         return spark.sql(f"DESCRIBE DETAIL {self._identifier}").collect()[0]
 
     def _check_columns(self, table: T.StructType) -> None:
-        columns = {each.name.lower(): each for each in table}
         merges = {key.lower(): value.lower() for key, value in self.options.items()}
-        for given in self.schema:
-            column = columns.pop(given.name.lower(), None)
-            if column is None and merges.get(_MERGE) != "true":
-                hint = nearest(given.name, table.names) or f": {', '.join(table.names)}"
-                allowed = f'a column of the table{hint}; or options={{"mergeSchema": "true"}}'
-                raise InvalidValue("write_delta: column", given.name, allowed)
-            if column is not None and not _fits(given.dataType, column.dataType):
-                kind, wanted = given.dataType.simpleString(), column.dataType.simpleString()
-                allowed = f"{wanted}, the type in the table; cast it in .columns"
-                raise InvalidValue(f"write_delta: column {given.name}", kind, allowed)
-        for column in columns.values():
+        missing = missing_columns(
+            "write_delta",
+            self.schema,
+            table,
+            fits=_fits,
+            adds=merges.get(_MERGE) == "true",
+            otherwise='; or options={"mergeSchema": "true"}',
+        )
+        for column in missing:
             if not column.nullable and not any(each in column.metadata for each in _FILLED_IN):
                 allowed = "rows that have it: it is NOT NULL in the table"
                 raise InvalidValue("write_delta: column", column.name, allowed)

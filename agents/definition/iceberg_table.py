@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from arrester.agents.arguments import check_mapping, check_text, first_line, nearest
+from arrester.agents.arguments import check_mapping, check_text, first_line
 from arrester.agents.definition.stored_numbers import check_last_number
+from arrester.agents.definition.table_columns import missing_columns
 from arrester.agents.definition.table_constraints import Constraint, refused_nulls, refused_rows
 from arrester.agents.spark.column_names import in_quotes
 from arrester.agents.spark.jvm import iceberg
@@ -166,18 +168,8 @@ class IcebergTable:
         return InvalidValue("write_iceberg: table", self.table, allowed)
 
     def _check_columns(self, spark: SparkSession, table: T.StructType) -> None:
-        columns = {each.name.lower(): each for each in table}
-        for given in self.schema:
-            column = columns.pop(given.name.lower(), None)
-            if column is None:
-                hint = nearest(given.name, table.names) or f": {', '.join(table.names)}"
-                allowed = f"a column of the table{hint}"
-                raise InvalidValue("write_iceberg: column", given.name, allowed)
-            if not _fits(spark, given.dataType, column.dataType):
-                kind, wanted = given.dataType.simpleString(), column.dataType.simpleString()
-                allowed = f"{wanted}, the type in the table; cast it in .columns"
-                raise InvalidValue(f"write_iceberg: column {given.name}", kind, allowed)
-        for column in columns.values():
+        fits = partial(_fits, spark)
+        for column in missing_columns("write_iceberg", self.schema, table, fits=fits):
             if not any(each in column.metadata for each in _FILLED_IN):
                 allowed = "rows that have it: Spark writes all columns of an Iceberg table"
                 raise InvalidValue("write_iceberg: column", column.name, allowed)

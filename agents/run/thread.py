@@ -19,9 +19,9 @@ from arrester.agents.run.query_loop import QueryLoop
 from arrester.agents.run.run_lock import RunLock
 from arrester.agents.run.source_retries import SourceRetries
 from arrester.agents.run.thread_commands import ThreadCommands
+from arrester.agents.runtime.redrive_result import Redriven
 from arrester.agents.runtime.thread_protocol import (
     Outbox,
-    Redriven,
     ThreadCommand,
     ThreadDeath,
 )

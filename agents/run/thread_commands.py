@@ -16,7 +16,8 @@ from arrester.agents.run.commands.redrive import SelectedDeadLetters, log_result
 from arrester.agents.run.engine import Engine
 from arrester.agents.run.query_loop import QueryLoop
 from arrester.agents.run.run_lock import RunLock, refuse_inside
-from arrester.agents.runtime.thread_protocol import RedriveCommand, Redriven, ThreadCommand
+from arrester.agents.runtime.redrive_result import Redriven
+from arrester.agents.runtime.thread_protocol import RedriveCommand, ThreadCommand
 from arrester.agents.stop_signal import StopSignal
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import CommandApplied

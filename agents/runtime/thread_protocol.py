@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from arrester.agents.journal.ledger import CommandAnswer
+from arrester.agents.runtime.redrive_result import Redriven
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
     ChosenDeadLetters,
@@ -98,28 +99,6 @@ class ThreadDeath:
     superseded: bool = False
     #: The query finished (`availableNow`) without a failure.
     finished: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvalidDeadLetter:
-    """A dead letter that was not redriven, and why."""
-
-    id: str | None
-    problem: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Redriven:
-    """The result of a redrive."""
-
-    #: The records that are processed once more.
-    redriven: int
-    #: Dead letters that an earlier redrive has taken; they are not taken again.
-    taken_before: int
-    #: Dead letters whose row does not fit the source.
-    invalid: int
-    #: The first of these.
-    examples: tuple[InvalidDeadLetter, ...]
 
 
 class Outbox(Protocol):

@@ -9,11 +9,11 @@ from typing import Any
 from uuid import UUID
 
 from arrester.agents.journal.ledger import CommandAnswer
+from arrester.agents.runtime.redrive_result import Redriven
 from arrester.agents.runtime.thread_protocol import (
     Outbox,
     PolicyCommand,
     RedriveCommand,
-    Redriven,
     ThreadCommand,
     ThreadDeath,
 )

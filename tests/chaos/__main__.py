@@ -134,12 +134,12 @@ def _calm(product: Product, records: Records, operator: Operator, *, seconds: fl
     expected = sum(value == BAD for value in records.values.values())
     try:
         eventually(
-            lambda: len(set(_counts(product).values())) == 1,
+            lambda: len(set(product.failure_counts(APPLICATION).values())) == 1,
             what="the counts agree",
             seconds=seconds,
         )
     except AssertionError:
-        found.append(f"the counts differ: {_counts(product)}")
+        found.append(f"the counts differ: {product.failure_counts(APPLICATION)}")
     failures = product.all_of("/api/failures")
     bad = sum(
         each["count"] for each in failures if each["failure"]["stage"].startswith("deserialize")
@@ -155,15 +155,6 @@ def _calm(product: Product, records: Records, operator: Operator, *, seconds: fl
     except AssertionError as exc:
         found.append(f"the views differ from the log: {exc}")
     return found
-
-
-def _counts(product: Product) -> dict[str, int]:
-    return {
-        "application": product.get(f"/api/applications/{APPLICATION}")["failed"],
-        "groups": sum(group["count"] for group in product.all_of("/api/errors")),
-        "failures": sum(row["count"] for row in product.all_of("/api/failures")),
-        "tasks": sum(task["failed"] for task in product.all_of("/api/tasks")),
-    }
 
 
 def _print(

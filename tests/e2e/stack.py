@@ -204,6 +204,15 @@ class Stack:
                 return rows
             page = self.get(f"{path}?limit=500&cursor={quote(page['next'])}")
 
+    def failure_counts(self, application: str) -> dict[str, int]:
+        """Return how many records have failed, as each page counts them."""
+        return {
+            "application": self.get(f"/api/applications/{application}")["failed"],
+            "groups": sum(group["count"] for group in self.all_of("/api/errors")),
+            "failures": sum(row["count"] for row in self.all_of("/api/failures")),
+            "tasks": sum(task["failed"] for task in self.all_of("/api/tasks")),
+        }
+
     def task(self, key: str) -> dict[str, Any]:
         """Return a task as the API shows it; before its first failure it is RUNNING."""
         found = (task for task in self.all_of("/api/tasks") if task["key"] == key)

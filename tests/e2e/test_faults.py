@@ -44,17 +44,8 @@ def check_counts(stack: Stack, rows: list[dict[str, Any]]) -> None:
     failed = without_departure(rows) + IMPLAUSIBLE
     expected = dict.fromkeys(("application", "groups", "failures", "tasks"), failed)
     with contextlib.suppress(AssertionError):
-        eventually(lambda: _counts(stack) == expected, what="the counts agree")
-    assert _counts(stack) == expected
-
-
-def _counts(stack: Stack) -> dict[str, int]:
-    return {
-        "application": stack.get("/api/applications/flights")["failed"],
-        "groups": sum(group["count"] for group in stack.all_of("/api/errors")),
-        "failures": sum(row["count"] for row in stack.all_of("/api/failures")),
-        "tasks": sum(task["failed"] for task in stack.all_of("/api/tasks")),
-    }
+        eventually(lambda: stack.failure_counts("flights") == expected, what="the counts agree")
+    assert stack.failure_counts("flights") == expected
 
 
 def check_sink(stack: Stack, rows: list[dict[str, Any]], *, without: int = 0) -> None:

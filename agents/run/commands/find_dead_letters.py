@@ -18,7 +18,8 @@ from arrester.agents.dead_letters.read_back import (
     UnreadableFile,
 )
 from arrester.agents.run.commands.redrive import DeadLetterRedriver, SelectedDeadLetters
-from arrester.agents.runtime.thread_protocol import InvalidDeadLetter, RedriveCommand
+from arrester.agents.runtime.redrive_result import InvalidDeadLetter
+from arrester.agents.runtime.thread_protocol import RedriveCommand
 from arrester.agents.spark.local_checkpoint import releasing
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.identity.dead_letter_ids import split_ids

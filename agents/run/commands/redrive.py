@@ -30,7 +30,7 @@ from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.entries import Entry, EntryKind, HeldCount
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import Storage
-from arrester.agents.runtime.thread_protocol import InvalidDeadLetter, Redriven
+from arrester.agents.runtime.redrive_result import InvalidDeadLetter, Redriven
 from arrester.agents.spark.job_description import JobDescription
 from arrester.agents.spark.local_checkpoint import releasing
 from arrester.agents.worker.columns import POSITION, ROW, TASK

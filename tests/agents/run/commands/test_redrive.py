@@ -19,7 +19,8 @@ from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.ledger import CommandAnswer
-from arrester.agents.runtime.thread_protocol import RedriveCommand, Redriven, TaskCommand
+from arrester.agents.runtime.redrive_result import Redriven
+from arrester.agents.runtime.thread_protocol import RedriveCommand, TaskCommand
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
     ChosenDeadLetters,
