@@ -33,7 +33,7 @@ from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.jvm.problems import problem_of
 from arrester.controlplane.domain.error_policy import classify
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage
-from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter, next_attempt
+from arrester.controlplane.domain.error_policy.retry import Attempts, next_attempt
 from arrester.controlplane.domain.events import RecordsDeadLettered
 from arrester.controlplane.domain.python_versions import UTC
 
@@ -223,9 +223,7 @@ class DeadLetterQueue:
             rejected = all_rejected(rows, problem)
             attempts = Attempts(made=attempt, started_ms=started_ms, now_ms=self._rules.now_ms())
             retry = next_attempt(self._policy.retry, attempts, chance=random.randrange)
-            if self._kind(problem) is not classify.Kind.RETRIABLE or not isinstance(
-                retry, RetryAfter
-            ):
+            if self._kind(problem) is not classify.Kind.RETRIABLE or retry is None:
                 return rejected
             location = self._destination.location(dead_letters)
             write = f"dead letters for {location}, attempt {attempt}"

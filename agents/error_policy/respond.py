@@ -19,7 +19,6 @@ from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import Answer, Policy, StageKind
 from arrester.controlplane.domain.error_policy.retry import (
     Attempts,
-    BudgetExhausted,
     Chance,
     RetryAfter,
     next_attempt,
@@ -167,8 +166,7 @@ class _Case:
 
     def next_attempt(self) -> RetryAfter | None:
         """Return the next attempt if there is budget for one."""
-        attempt = next_attempt(self.policy.retry, self.failure.attempts, chance=self.chance)
-        return None if isinstance(attempt, BudgetExhausted) else attempt
+        return next_attempt(self.policy.retry, self.failure.attempts, chance=self.chance)
 
     def decide_without_handler(self) -> Decided:
         """Return the decision of a limit alone; without one, nothing is tolerated.

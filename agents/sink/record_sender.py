@@ -50,7 +50,7 @@ from arrester.agents.worker.columns import (
 from arrester.controlplane.domain.error_policy.classify import Kind
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter, next_attempt
+from arrester.controlplane.domain.error_policy.retry import Attempts, next_attempt
 from arrester.controlplane.domain.error_policy.tolerance import Tally, count
 
 _log = logging.getLogger("arrester.thread")
@@ -246,7 +246,7 @@ class RecordSender(SinkStage):
             attempts = Attempts(made=error["attempts"], started_ms=started_ms, now_ms=now_ms)
             outcome = next_attempt(retry_policy, attempts, chance=random.randrange)
             unsent.stops[task] = at
-            if error["kind"] == Kind.RETRIABLE and isinstance(outcome, RetryAfter):
+            if error["kind"] == Kind.RETRIABLE and outcome is not None:
                 due_ms = now_ms + outcome.wait_ms
                 unsent.retries[task] = _Retry(at=at, attempts=attempts, due_ms=due_ms)
                 record = f"task {task!r}, position {at.position}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 
 UNLIMITED = -1
 FIRST_WAIT_MS = 300
@@ -37,7 +36,7 @@ class RetryPolicy:
         """Return the wait after `made` failed attempts; None if no further one is allowed."""
         attempts = Attempts(made=made, started_ms=started_ms, now_ms=now_ms)
         decision = next_attempt(self, attempts, chance=chance)
-        return decision.wait_ms if isinstance(decision, RetryAfter) else None
+        return None if decision is None else decision.wait_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +50,6 @@ class Attempts:
     now_ms: int = 0
 
 
-class Budget(str, Enum):
-    """The retry budget that is used."""
-
-    RETRIES = "RETRIES"
-    TIME = "TIME"
-
-
 @dataclass(frozen=True, slots=True)
 class RetryAfter:
     """Wait, then try again. A stop request ends the wait and leaves the record undecided."""
@@ -65,31 +57,14 @@ class RetryAfter:
     wait_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetExhausted:
-    """There is no further attempt."""
-
-    budget: Budget
-
-
-def next_attempt(
-    policy: RetryPolicy, attempts: Attempts, *, chance: Chance
-) -> RetryAfter | BudgetExhausted:
-    """Return what follows the last failed attempt at an operation that may be retried."""
-    exhausted = exhausted_budget(policy, attempts)
-    if exhausted is not None:
-        return BudgetExhausted(exhausted)
-    return RetryAfter(wait_ms(policy, attempts, chance=chance))
-
-
-def exhausted_budget(policy: RetryPolicy, attempts: Attempts) -> Budget | None:
-    """Return the budget that allows no further attempt; None while there is one left."""
+def next_attempt(policy: RetryPolicy, attempts: Attempts, *, chance: Chance) -> RetryAfter | None:
+    """Return the wait before the next attempt; None if the retries or their time are used up."""
     if 0 <= policy.limit < attempts.made:
-        return Budget.RETRIES
+        return None
     deadline = deadline_ms(policy, attempts)
     if deadline is not None and attempts.now_ms >= deadline:
-        return Budget.TIME
-    return None
+        return None
+    return RetryAfter(wait_ms(policy, attempts, chance=chance))
 
 
 def deadline_ms(policy: RetryPolicy, attempts: Attempts) -> int | None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-K = TypeVar("K", bound="str")
 
 FLAG_RULE = "true or false"
 HANDLER_RULE = "a dotted path to a handler, or an object with handle(context, record, exception)"

@@ -68,12 +68,6 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     worker: Reach
     housekeeper: Reach
 
-    @property
-    def well(self) -> bool:
-        """Whether everything is reachable."""
-        parts = (self.postgres, self.redis, self.wake, self.worker, self.housekeeper)
-        return all(each.up for each in parts)
-
 
 #: The newest gaps that are shown.
 SHOWN_GAPS = 5

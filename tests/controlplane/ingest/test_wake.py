@@ -27,6 +27,7 @@ from arrester.controlplane.domain.state.states import CommandStatus
 from tests import histories, scratch
 from tests import services as running_services
 from tests.controlplane import streams
+from tests.controlplane.queries.test_health import parts_down
 from tests.histories import APPLICATION, JFK
 from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.services import REPOSITORY
@@ -114,7 +115,7 @@ def test_a_batch_becomes_a_row_and_a_command_is_answered(
     applied = CommandApplied(command=command.id)
     streams.send(redis, [histories.event(applied, run=None)])
     wait_until(lambda: queries.command(command.id).status is CommandStatus.APPLIED)
-    wait_until(lambda: queries.health().well)
+    wait_until(lambda: parts_down() == [])
     streams.assert_exact()
 
 
