@@ -41,6 +41,7 @@ from arrester.controlplane.domain.state.states import (
     CommandState,
     CommandStatus,
     TaskStatus,
+    if_set,
 )
 from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.views import row_mapping
@@ -53,12 +54,11 @@ _SUBJECT = attrgetter("kind", "task", "target", "pipeline", "stage", "answer")
 
 def _is_about_same(command: CommandState, requested: CommandRequest) -> bool:
     until = requested.paused_until(command.issued_at)
-    rollout = None if command.rollout is msgspec.UNSET else command.rollout
     instances = [part.instance for part in command.deliveries]
     return (
         _SUBJECT(command) == _SUBJECT(requested)
         and command.paused_until == until
-        and rollout == requested.rollout
+        and if_set(command.rollout) == requested.rollout
         and bool(command.force) is requested.force
         and requested.instance in (None, *instances)
     )

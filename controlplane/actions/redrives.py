@@ -30,7 +30,7 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.identity import uuids
 from arrester.controlplane.domain.json_patch import JsonPatch
-from arrester.controlplane.domain.state.states import CommandState
+from arrester.controlplane.domain.state.states import CommandState, if_set
 from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.views import projections, redrive_progress, row_mapping
 from arrester.controlplane.views.dead_letter_selection import (
@@ -148,7 +148,7 @@ def _issue(command: CommandState, part: RedriveSlice, *, number: int, now: datet
         actor=command.actor,
         reason=command.reason,
         pipeline=command.pipeline,
-        checkpoint=None if command.checkpoint is UNSET else command.checkpoint,
+        checkpoint=if_set(command.checkpoint),
         slice=part,
         part_of=command.id,
     )

@@ -30,7 +30,7 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.identity import uuids
 from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state.states import CommandState
+from arrester.controlplane.domain.state.states import CommandState, if_set
 from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.views import rollout_progress, row_mapping
 
@@ -114,7 +114,7 @@ def _request(command: CommandState, task: TaskId) -> CommandRequest:
         actor=command.actor,
         reason=command.reason,
         task=task,
-        patch=None if command.patch is UNSET else command.patch,
+        patch=if_set(command.patch),
         part_of=command.id,
     )
 

@@ -18,7 +18,7 @@ from arrester.controlplane import redis_client, signing
 from arrester.controlplane.domain.commands.rollout import BY_SERVER
 from arrester.controlplane.domain.events import CommandIssued
 from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state.states import CommandState
+from arrester.controlplane.domain.state.states import CommandState, if_set
 from arrester.controlplane.domain.wire import command_codec
 from arrester.controlplane.views import redrive_progress, row_mapping
 
@@ -102,25 +102,24 @@ def _open_commands(application: str) -> Sequence[CommandState]:
 
 def _as_received(state: CommandState) -> CommandIssued:
     """Return the command as it was issued, with its dead letters."""
-    checkpoint = None if state.checkpoint is UNSET else state.checkpoint
     return CommandIssued(
         command=state.id,
         kind=state.kind,
         actor=state.actor,
         reason=state.reason,
         pipeline=state.pipeline if state.task is None else state.task.pipeline,
-        checkpoint=checkpoint if state.task is None else state.task.checkpoint,
+        checkpoint=if_set(state.checkpoint) if state.task is None else state.task.checkpoint,
         task=None if state.task is None else state.task.key,
         position=state.position,
         target=state.target,
-        patch=None if state.patch is UNSET else state.patch,
+        patch=if_set(state.patch),
         stage=state.stage,
         answer=state.answer,
         error=state.error,
         force=bool(state.force),
-        slice=None if state.slice is UNSET else state.slice,
+        slice=if_set(state.slice),
         dead_letters=redrive_progress.chosen(state),
-        part_of=None if state.slice is UNSET or state.part_of is UNSET else state.part_of,
+        part_of=None if state.slice is UNSET else if_set(state.part_of),
         instances=tuple(part.instance for part in state.deliveries),
         expires_at=state.expires_at,
     )

@@ -8,7 +8,6 @@ from uuid import UUID
 
 from django.db import connection
 from django.db import models as fields
-from msgspec import UNSET
 from psycopg.pq import Format
 
 from arrester.controlplane import models
@@ -20,6 +19,7 @@ from arrester.controlplane.domain.state.states import (
     InstanceState,
     TaskState,
     ThreadState,
+    if_set,
 )
 from arrester.controlplane.store import prepared_statements
 from arrester.controlplane.store.column_values import ANY, fit, fit_or_none, saturated
@@ -140,7 +140,7 @@ def _command(state: CommandState) -> Row:
         "status": state.status.value,
         "open": not state.status.final,
         "issued_at": state.issued_at,
-        "part_of": None if state.part_of is UNSET else state.part_of,
+        "part_of": if_set(state.part_of),
     }
 
 

@@ -11,7 +11,7 @@ from rest_framework import serializers
 from arrester.controlplane import queries
 from arrester.controlplane.domain.commands.verdict import Outcome
 from arrester.controlplane.domain.events import CommandKind
-from arrester.controlplane.domain.state.states import CommandState, CommandStatus
+from arrester.controlplane.domain.state.states import CommandState, CommandStatus, if_set
 from arrester.dashboard.rest import base
 
 
@@ -101,7 +101,7 @@ class CommandSerializer(serializers.Serializer[Any]):
     @extend_schema_field(serializers.CharField(allow_null=True))
     def get_patch(self, command: CommandState) -> str | None:
         """Return the JSON Patch of the record that stopped each task; None for others."""
-        return None if command.patch is UNSET else command.patch
+        return if_set(command.patch)
 
     @extend_schema_field(serializers.UUIDField(allow_null=True))
     def get_part_of(self, command: CommandState) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
@@ -19,6 +20,13 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.python_versions import StrEnum
+
+T = TypeVar("T")
+
+
+def if_set(value: T | msgspec.UnsetType) -> T | None:
+    """Return the value of a field that may be unset; None if it is."""
+    return None if value is msgspec.UNSET else value
 
 
 class TaskStatus(StrEnum):
@@ -320,7 +328,7 @@ class CommandState(State, frozen=True, kw_only=True):
     @property
     def paused_until(self) -> datetime | None:
         """When the server resumes the task of a PAUSE_TASK; None: a person does."""
-        return None if self.until is msgspec.UNSET else self.until
+        return if_set(self.until)
 
 
 class Mute(msgspec.Struct, frozen=True, kw_only=True):
