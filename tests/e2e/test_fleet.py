@@ -73,7 +73,7 @@ def test_a_newer_driver_takes_a_checkpoint_over_and_one_failure_ends_them_all(
 
     # The older run ends by itself: no handler is called, no run replaces it, no state changes.
     end = fleet.ended("first")
-    assert (end["ending"], end["asked"]) == ("FINISHED", [])
+    assert (end["ending"], end["asked"]) == ("SUPERSEDED", [])
     newest = eventually(
         lambda: fleet.shared() if fleet.shared().get("epoch") == 2 else {},
         what="the newer run is known",

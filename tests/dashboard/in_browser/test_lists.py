@@ -198,8 +198,9 @@ def test_frequent_jobs_need_three_clicks_at_most(
         begin()
         page.get_by_text("More", exact=True).click()
         page.get_by_role("link", name="Settings").click()
+        page.get_by_label("Token name").fill("nightly")
         page.get_by_role("button", name="Create token").click()
-        expect(page.get_by_text("Token of ada")).to_be_visible()
+        expect(page.get_by_text("Token nightly")).to_be_visible()
         assert clicks() == 3
 
 
