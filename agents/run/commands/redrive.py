@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, NoReturn
 from uuid import UUID
 
 from pyspark.sql import DataFrame
@@ -85,19 +85,20 @@ class DeadLetterRedriver:
         self._check_columns(dead_letters)
         with self.lock, releasing() as checkpoints:
             newest = checkpoints.add(self._with_problems(self._newest(dead_letters)))
-            self._check_owner(newest)
+            is_own = F.col("checkpoint").eqNullSafe(self.journal.ledger.checkpoint)
+            is_foreign = ~is_own | F.col("id").isNull()
             is_new = ~F.coalesce(F.col("at") <= F.col(_SENT), F.lit(False))
             is_valid = is_new & F.col(PROBLEM).isNull()
-            redriven, before = newest.agg(F.count_if(is_valid), F.count_if(~is_new)).collect()[0]
-            invalid = newest.where(is_new & ~is_valid).select("id", PROBLEM)
-            examples = invalid.limit(_EXAMPLES).collect()
+            is_invalid = is_new & ~is_valid
+            counted = newest.agg(*map(F.count_if, (is_foreign, is_valid, ~is_new, is_invalid)))
+            [[foreign, redriven, before, invalid]] = counted.collect()
+            if foreign:
+                self._refuse_foreign(newest.where(is_foreign))
             result = Redriven(
                 redriven=redriven,
                 taken_before=before,
-                invalid=invalid.count() if examples else 0,
-                examples=tuple(
-                    InvalidDeadLetter(id=row["id"], problem=row[PROBLEM]) for row in examples
-                ),
+                invalid=invalid,
+                examples=_examples(newest.where(is_invalid)) if invalid else (),
             )
             rows = newest.where(is_valid).select(
                 *(F.col("task").alias(TASK), F.col("position").alias(POSITION)),
@@ -178,28 +179,26 @@ class DeadLetterRedriver:
         content = F.struct("checkpoint", "task", "position", "stage", "row")
         by_id = dead_letters.select(*columns).groupBy("id")
         newest = by_id.agg(F.max("at").alias("at"), F.max_by(content, "at").alias(_CONTENT))
-        sent = self._taken().groupBy("id").agg(F.max("at").alias(_SENT))
-        return newest.join(sent, "id", "left").select("id", "at", _SENT, f"{_CONTENT}.*")
+        return self._with_time_taken(newest).select("id", "at", _SENT, f"{_CONTENT}.*")
 
-    def _taken(self) -> DataFrame:
-        spark = self.held_store.spark
+    def _with_time_taken(self, dead_letters: DataFrame) -> DataFrame:
         paths = [f"{self.files.root}/{_FOLDER}/{name}" for name in self.journal.ledger.redriven]
         if not paths:
-            return spark.createDataFrame([], _IDS)
-        return spark.read.schema(_IDS).parquet(*paths)
+            return dead_letters.withColumn(_SENT, F.lit(None).cast("timestamp"))
+        taken = self.held_store.spark.read.schema(_IDS).parquet(*paths)
+        sent = taken.groupBy("id").agg(F.max("at").alias(_SENT))
+        return dead_letters.join(sent, "id", "left")
 
     def _with_problems(self, dead_letters: DataFrame) -> DataFrame:
         return with_parsed_rows(dead_letters, "row", self.pipeline.source.schema).drop("row")
 
-    def _check_owner(self, dead_letters: DataFrame) -> None:
-        """Raise InvalidValue for dead letters that are not of this checkpoint."""
+    def _refuse_foreign(self, dead_letters: DataFrame) -> NoReturn:
+        """Raise InvalidValue: some dead letters are not of this checkpoint, or have no id."""
+        counted = dead_letters.groupBy("checkpoint").count().limit(3).collect()
+        found = ", ".join(f"{row['count']} of {row['checkpoint']}" for row in counted)
         own = self.journal.ledger.checkpoint
-        others = dead_letters.where(~F.col("checkpoint").eqNullSafe(own) | F.col("id").isNull())
-        counted = others.groupBy("checkpoint").count().limit(3).collect()
-        if counted:
-            found = ", ".join(f"{row['count']} of {row['checkpoint']}" for row in counted)
-            allowed = f"dead letters with an id, of the checkpoint {own} of {self.pipeline.name!r}"
-            raise InvalidValue("dead_letters", found, allowed)
+        allowed = f"dead letters with an id, of the checkpoint {own} of {self.pipeline.name!r}"
+        raise InvalidValue("dead_letters", found, allowed)
 
     def _check_limits(self, name: str, counts: list[HeldCount]) -> None:
         try:
@@ -212,6 +211,11 @@ class DeadLetterRedriver:
         for each in counts:
             held = self.journal.ledger.task(each.task).held + each.count
             yield RecordsHeld(task=each.task, held=held)
+
+
+def _examples(invalid: DataFrame) -> tuple[InvalidDeadLetter, ...]:
+    rows = invalid.select("id", PROBLEM).limit(_EXAMPLES).collect()
+    return tuple(InvalidDeadLetter(id=row["id"], problem=row[PROBLEM]) for row in rows)
 
 
 def log_result(pipeline: str, result: Redriven) -> None:
