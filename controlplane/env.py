@@ -81,6 +81,8 @@ class Environment:
     log_level: str
     command_expiry_seconds: int
     retention_days: int
+    #: 0: only the age limits the log.
+    retention_gigabytes: int
     replay_days: int
     overload_seconds: int
     overload_batches: int
@@ -124,6 +126,7 @@ class Environment:
             log_level=_choice(variables, "ARRESTER_LOG_LEVEL", "INFO", LOG_LEVELS),
             command_expiry_seconds=_integer(variables, "ARRESTER_COMMAND_EXPIRY_SECONDS", 900),
             retention_days=_integer(variables, "ARRESTER_RETENTION_DAYS", 30),
+            retention_gigabytes=_integer(variables, "ARRESTER_RETENTION_GB", 0, minimum=0),
             replay_days=_integer(variables, "ARRESTER_REPLAY_DAYS", 30),
             overload_seconds=_integer(variables, "ARRESTER_OVERLOAD_SECONDS", 30),
             overload_batches=_integer(variables, "ARRESTER_OVERLOAD_BATCHES", 2000),

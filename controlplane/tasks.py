@@ -108,6 +108,11 @@ def housekeeping() -> None:
     with store.try_housekeeping_lock() as acquired:
         if acquired:
             SessionStore.clear_expired()
-            retention.retain(days=environment.retention_days, replay_days=environment.replay_days)
+            days = retention.days_to_keep(
+                days=environment.retention_days,
+                gigabytes=environment.retention_gigabytes,
+                today=datetime.now(UTC).date(),
+            )
+            retention.retain(days=days, replay_days=environment.replay_days)
             alerts.forget(now=datetime.now(UTC), days=environment.retention_days)
     actions.record_running("housekeeper")

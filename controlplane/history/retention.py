@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 BUCKETS = timedelta(days=400)
 #: The day of an id and of our clock may differ by their clocks.
 MARGIN = timedelta(days=2)
+#: The unit of ARRESTER_RETENTION_GB, in bytes.
+GIGABYTE = 10**9
 Report = Callable[[str], None]
 #: Shows the progress for an application, whose events are read up to a position.
 ShowProgress = Callable[[str, int], AbstractContextManager[rebuild.Progress]]
@@ -40,6 +42,22 @@ class Retained(msgspec.Struct, frozen=True, kw_only=True):
 def show_nothing(_application: str, _position: int) -> AbstractContextManager[rebuild.Progress]:
     """Show no progress."""
     return nullcontext(rebuild.silent)
+
+
+def days_to_keep(*, days: int, gigabytes: int, today: date) -> int:
+    """Return how many past days of events are kept: at most `days`, of at most `gigabytes`.
+
+    0 gigabytes: without limit. Today and yesterday are kept in any case.
+    """
+    if not gigabytes:
+        return days
+    size, oldest = 0, today
+    for day, of_day in store.bytes_by_day():
+        size += of_day
+        if size > gigabytes * GIGABYTE:
+            return max(1, min(days, (today - oldest).days))
+        oldest = day
+    return days
 
 
 def retain(

@@ -185,6 +185,18 @@ class Dropped(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
+def bytes_by_day() -> list[tuple[date, int]]:
+    """Return the stored size of the events of each day, newest first."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT to_date(substring(part.relname from '_(\\d{8})$'), 'YYYYMMDD') AS day,"
+            " pg_total_relation_size(part.oid)"
+            " FROM pg_inherits JOIN pg_class part ON part.oid = inhrelid"
+            " WHERE inhparent = 'event'::regclass AND part.relname ~ '_\\d{8}$' ORDER BY 1 DESC"
+        )
+        return [(day, int(size)) for day, size in cursor.fetchall()]
+
+
 def drop_days(before: date, *, batches_before: date) -> Dropped:
     """Drop events before one day and batch ids before another; bases must cover the events."""
     with connection.cursor() as cursor:

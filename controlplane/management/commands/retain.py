@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
@@ -19,12 +20,19 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--days", type=int, help="days to keep; default: ARRESTER_RETENTION_DAYS"
+            "--days",
+            type=int,
+            help="days to keep; default: ARRESTER_RETENTION_DAYS, ARRESTER_RETENTION_GB",
         )
 
     def handle(self, *_args: Any, days: int | None, **_options: Any) -> None:
         environment = settings.ENVIRONMENT
-        days = environment.retention_days if days is None else days
+        if days is None:
+            days = retention.days_to_keep(
+                days=environment.retention_days,
+                gigabytes=environment.retention_gigabytes,
+                today=datetime.now(UTC).date(),
+            )
         if days < 1:
             raise CommandError("--days must be at least 1: today is never dropped")
         try:

@@ -114,6 +114,8 @@ class StorageUsage(msgspec.Struct, frozen=True, kw_only=True):
     oldest: datetime | None
     #: How long events are kept.
     retention_days: int
+    #: The most gigabytes of events; 0: without limit.
+    retention_gigabytes: int
     command_expiry_seconds: int
     #: No day is dropped while there are any.
     refusals: tuple[Refusal, ...] = ()
@@ -222,6 +224,7 @@ def storage() -> StorageUsage:
         view_bytes=int(views or 0),
         oldest=None if oldest is None else datetime.strptime(oldest, "%Y%m%d").replace(tzinfo=UTC),
         retention_days=settings.ENVIRONMENT.retention_days,
+        retention_gigabytes=settings.ENVIRONMENT.retention_gigabytes,
         command_expiry_seconds=settings.ENVIRONMENT.command_expiry_seconds,
         refusals=refusals(),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import threading
 import time
@@ -684,3 +685,24 @@ def test_housekeeping_retains(forty_days: rebuild.Derived) -> None:
     assert "flights: the log begins at @45" in out.getvalue()
     with pytest.raises(CommandError, match="today is never dropped"):
         call_command("retain", "--days", "0")
+
+
+def test_retention_keeps_the_newest_days_that_fit(
+    forty_days: rebuild.Derived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    today = NOW.date()
+    sizes = dict(store.bytes_by_day())
+    ten_days = sum(size for day, size in sizes.items() if day >= today - timedelta(days=10))
+    monkeypatch.setattr(retention, "GIGABYTE", ten_days)
+
+    def kept(gigabytes: int, days: int = 30) -> int:
+        return retention.days_to_keep(days=days, gigabytes=gigabytes, today=today)
+
+    assert (kept(0), kept(1), kept(1, days=5), kept(1000)) == (30, 10, 5, 30)
+    limited = dataclasses.replace(settings.ENVIRONMENT, retention_gigabytes=1)
+    monkeypatch.setattr(settings, "ENVIRONMENT", limited)
+    tasks.housekeeping()
+    assert min(partitions("event")) == f"{today - timedelta(days=10):%Y%m%d}"
+    # Today and yesterday are always kept.
+    monkeypatch.setattr(retention, "GIGABYTE", 1)
+    assert kept(1) == 1

@@ -16,7 +16,7 @@ from arrester.controlplane.queries.operation.installation.finding import (
 _GIGABYTE = 10**9
 #: Less is an error; a smaller share is a warning.
 _LEAST_BYTES, _LEAST_SHARE = _GIGABYTE, 0.1
-_ADVICE = "Free space, or lower ARRESTER_RETENTION_DAYS."
+_ADVICE = "Free space, set ARRESTER_RETENTION_GB, or lower ARRESTER_RETENTION_DAYS."
 
 
 def is_local(host: str | None) -> bool:
