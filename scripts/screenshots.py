@@ -6,6 +6,7 @@ Spark does not run, so that the pictures are made in a minute and show the same 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -48,7 +49,7 @@ def main() -> None:
         django.setup()
         from tests.dashboard.browser import chromium, web
 
-        with chromium() as browser, web() as url:
+        with heartbeats(), chromium() as browser, web() as url:
             first_pages(browser, url)
             all_pages(browser, url, story())
 
@@ -67,6 +68,34 @@ def servers() -> Iterator[None]:
         services.make_template(urls)
         services.clone(urls)
         yield
+
+
+@contextmanager
+def heartbeats() -> Iterator[None]:
+    """Renew the heartbeats of all parts as if they ran: this process folds the events."""
+    from django.db import connections
+
+    from arrester.controlplane import models
+
+    ended = threading.Event()
+
+    def renew() -> None:
+        for name in ("redis", "wake", "worker", "housekeeper"):
+            models.Sighting.objects.update_or_create(name=name, defaults={"at": datetime.now(UTC)})
+
+    def keep_renewing() -> None:
+        while not ended.wait(1):
+            renew()
+        connections.close_all()
+
+    renew()
+    thread = threading.Thread(target=keep_renewing)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def story() -> str:
@@ -139,13 +168,8 @@ def alert() -> None:
 
 def first_pages(browser: Browser, url: str) -> None:
     """Take the pictures of a new installation."""
-    from arrester.controlplane import models
     from tests.dashboard.conftest import make_user
 
-    # As if all parts were running: the events are folded by this process.
-    soon = datetime.now(UTC) + timedelta(hours=1)
-    for name in ("redis", "wake", "worker", "housekeeper"):
-        models.Sighting.objects.update_or_create(name=name, defaults={"at": soon})
     make_user("ana", "operator", "admin")
     make_user("ben", "viewer")
     page = browser.new_page(base_url=url, viewport={"width": DESKTOP[0], "height": DESKTOP[1]})
@@ -205,8 +229,15 @@ def all_pages(browser: Browser, url: str, task: str) -> None:
     expect(page.get_by_text("Back to now")).to_be_visible()
     take_picture(page, "application-as-of")
     page.goto(f"/tasks/{task}")
-    page.get_by_role("button", name="Skip record and resume").click()
     dialog = page.get_by_role("dialog")
+    page.get_by_role("button", name="Edit record and resume").click()
+    record = dialog.get_by_label("Record")
+    record.fill(record.input_value().replace("1301", "130"))
+    dialog.get_by_role("button", name="Review changes").click()
+    expect(dialog.get_by_label("Reason")).to_be_visible()
+    take_picture(page, "mend")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Skip record and resume").click()
     dialog.get_by_label("Reason").fill("HA51 did leave 21 hours late; the row is right")
     take_picture(page, "resume-past")
     dialog.get_by_role("button", name="Skip record and resume").click()
@@ -214,6 +245,15 @@ def all_pages(browser: Browser, url: str, task: str) -> None:
     page.goto("/commands")
     page.get_by_role("link", name="Skip record and resume").first.click()
     take_picture(page, "command")
+    page.goto("/dead-letters")
+    for number in range(3):
+        page.locator("[data-select][name=record]").nth(number).check()
+    page.get_by_role("button", name="Redrive 3 selected").click()
+    dialog.get_by_label("Reason").fill("the build accepts these rows")
+    take_picture(page, "redrive")
+    dialog.get_by_role("button", name="Redrive 3 dead letters").click()
+    expect(page.locator("h1")).to_contain_text("Redrive dead letters")
+    take_picture(page, "redrive-progress")
     page.goto("/applications/orders")
     page.get_by_role("button", name="Shut down application").click()
     expect(page.get_by_role("dialog")).to_be_visible()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
-from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 from msgspec.structs import replace
@@ -18,7 +16,6 @@ from arrester.controlplane.domain.errors import CommandForbidden, InvalidValue
 from arrester.controlplane.domain.json_patch import MAX_CHARACTERS, JsonPatch, PatchFailed
 from arrester.dashboard.components import command_delivery, filters, forms
 from arrester.dashboard.components.editable_records import Editable, editable
-from arrester.dashboard.pages import commands
 from arrester.dashboard.permissions import Person, for_operators
 from arrester.dashboard.text.record_changes import changes
 
@@ -74,7 +71,7 @@ def show_dialog(
 @require_POST
 @for_operators
 def start(request: HttpRequest, who: Person) -> HttpResponse:
-    """Start the redrive of the dialog, and show its page."""
+    """Start the redrive of the dialog, and open its page."""
     reason = forms.reason(request)
     if reason is None:
         return show_dialog(request, request.POST, invalid=forms.REASON_REQUIRED)
@@ -95,11 +92,7 @@ def start(request: HttpRequest, who: Person) -> HttpResponse:
         )
     except (InvalidValue, CommandForbidden) as error:
         return show_dialog(request, request.POST, invalid=f"{error}.")
-    url = reverse("command", args=[command.id])
-    show = partial(commands.show, request, who, command.id)
-    response = forms.page_after(request, show, redirect_to=url)
-    response["HX-Push-Url"] = url
-    return response
+    return forms.to_command(request, command.id)
 
 
 @require_POST

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import access, actions, queries
@@ -20,7 +18,6 @@ from arrester.controlplane.domain.errors import CommandForbidden, InvalidValue
 from arrester.controlplane.domain.events import CommandKind, Rollout
 from arrester.controlplane.domain.json_patch import MAX_CHARACTERS
 from arrester.dashboard.components import command_delivery, forms
-from arrester.dashboard.pages import commands
 from arrester.dashboard.permissions import Person, for_operators
 
 
@@ -57,18 +54,14 @@ def _dialog(request: HttpRequest, given: Any, *, invalid: str = "") -> HttpRespo
 @require_POST
 @for_operators
 def start(request: HttpRequest, who: Person) -> HttpResponse:
-    """Start the rollout of the dialog, and show its page."""
+    """Start the rollout of the dialog, and open its page."""
     application = request.POST.get("application", "")
     try:
         requested = _requested(request, who)
         command = actions.start_rollout(application, requested)
     except (InvalidValue, CommandForbidden) as error:
         return _dialog(request, request.POST, invalid=f"{error}.")
-    url = reverse("command", args=[command.id])
-    show = partial(commands.show, request, who, command.id)
-    response = forms.page_after(request, show, redirect_to=url)
-    response["HX-Push-Url"] = url
-    return response
+    return forms.to_command(request, command.id)
 
 
 def _requested(request: HttpRequest, who: Person) -> CommandRequest:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 
 from arrester.controlplane.domain.errors import CommandForbidden, GroupActForbidden, InvalidValue
@@ -103,6 +104,14 @@ def page_after(
     response = show()
     response["HX-Trigger"] = "arrester:done"
     return response
+
+
+def to_command(request: HttpRequest, id: UUID) -> HttpResponse:
+    """Return the response to a form whose command has a page: the browser opens it."""
+    url = reverse("command", args=[id])
+    if "HX-Request" not in request.headers:
+        return redirect(url)
+    return HttpResponse(status=204, headers={"HX-Redirect": url})
 
 
 def act_and_show(

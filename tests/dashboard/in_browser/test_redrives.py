@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from unittest import mock
 
@@ -45,8 +46,9 @@ def test_selected_dead_letters_are_redriven(page: Page, story: Story) -> None:
     expect(dialog.get_by_role("heading")).to_have_text("Redrive 3 dead letters")
     dialog.get_by_label("Reason").fill("the build is fixed")
     dialog.get_by_role("button", name="Redrive 3 dead letters").click()
-    expect(dialog).to_be_hidden()
     expect(page.locator("h1")).to_contain_text("Redrive dead letters")
+    # A reload, and a copied link, are of this page.
+    expect(page).to_have_url(re.compile(reverse("command", args=[redrive().id])))
     assert (redrive().actor, redrive().reason) == ("ana", "the build is fixed")
     page.get_by_role("button", name="Stop redrive").click()
     expect(page.locator("h1 .state")).to_have_text("CANCELLED")

@@ -65,6 +65,8 @@ def dialog(client: Client, **parameters: object) -> str:
 def start(client: Client, **form: object) -> tuple[int, str]:
     fields = {"id": str(uuid4()), "reason": "the build is fixed", **form}
     response = client.post(reverse("start-redrive"), fields, headers=HTMX)
+    if "HX-Redirect" in response.headers:
+        response = client.get(response.headers["HX-Redirect"])
     return response.status_code, response.content.decode()
 
 
