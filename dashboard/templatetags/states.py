@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from django import template
@@ -14,7 +14,12 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from arrester.controlplane.access import Person
-from arrester.controlplane.domain.state.states import InstanceState, TaskState, ThreadState
+from arrester.controlplane.domain.state.states import (
+    GroupState,
+    InstanceState,
+    TaskState,
+    ThreadState,
+)
 from arrester.controlplane.queries import Checkpoints, Summary, pipeline_key
 from arrester.dashboard.components import attention
 from arrester.dashboard.text import event_text
@@ -231,6 +236,18 @@ def may_reveal(who: Person, application: str) -> bool:
 def may_act_on_each(who: Person, applications: Sequence[str]) -> bool:
     """Return whether the person may act on each of some applications; on all, if there is none."""
     return all(may_act_on(who, each) for each in applications or [""])
+
+
+@register.filter
+def may_act_on_some(who: Person, rows: Iterable[Any]) -> bool:
+    """Return whether the person may act on any row of a list of tasks, dead letters or groups."""
+    return any(who.may_act_on(_application(each)) for each in rows)
+
+
+def _application(row: Any) -> str:
+    if isinstance(row, tuple) and isinstance(row[0], GroupState):
+        row = row[0]
+    return str(row.id.application if isinstance(row, TaskState) else row.application)
 
 
 @register.simple_tag

@@ -343,6 +343,15 @@ def test_one_refused_application_refuses_the_whole_request(sides: tuple[Side, Si
     assert done() == before
 
 
+def test_a_list_has_no_selection_where_no_row_may_be_acted_on(sides: tuple[Side, Side]) -> None:
+    client = person("ana", "viewer", roles={SEEN: Role.OPERATOR})
+    for page in ("tasks", "errors", "dead-letters"):
+        for application, selectable in ((SEEN, True), (HIDDEN, False)):
+            shown = client.get(f"{reverse(page)}?application={application}").content.decode()
+            assert "row-link" in shown
+            assert ('id="selection"' in shown) == selectable, (page, application)
+
+
 def test_admins_of_an_application_manage_its_roles_and_agents(sides: tuple[Side, Side]) -> None:
     make_user("new")
     client = person("ada", roles={SEEN: Role.ADMIN})
