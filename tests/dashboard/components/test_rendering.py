@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from itertools import chain, pairwise
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
+from django.urls import reverse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,11 +39,12 @@ from arrester.controlplane.domain.state.states import (
     TaskStatus,
     ThreadStatus,
 )
-from arrester.dashboard.components import chart, failure_rates
+from arrester.dashboard.components import chart, failure_rates, forms
 from arrester.dashboard.components.state_timeline import strip
 from arrester.dashboard.templatetags.formats import large, relative
 from arrester.dashboard.templatetags.states import ICONS, KIND_WORDS, LOOKS, spark_ui, state
 from arrester.dashboard.text import event_text, invisible, record_text
+from arrester.dashboard.text.command_links import linked
 from tests.dashboard.story import TYPO
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -356,3 +359,14 @@ def test_discarded_dead_letters_are_counted(count: int, text: str) -> None:
         records=DeadLetterIds(ids=bytes(16 * count)),
     )
     assert event_text.sentence(data) == text
+
+
+def test_a_refusal_links_its_command_and_equal_ones_are_counted_together() -> None:
+    ids = [uuid4(), uuid4()]
+    texts = [f"<b>busy</b>; wait until it ends (command {id})" for id in ids]
+    url = reverse("command", args=[ids[0]])
+    assert linked(texts[0]) == (
+        f'&lt;b&gt;busy&lt;/b&gt;; wait until it ends (<a href="{url}">view command</a>)'
+    )
+    counted = forms.refusals(Counter(texts))
+    assert counted == " 2 refused: <b>busy</b>; wait until it ends."
