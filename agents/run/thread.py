@@ -74,8 +74,7 @@ class PipelineThread:
         self._on_death = on_death
         #: Whether it has ended and the agent has reacted.
         self.is_end_handled = False
-        #: None: not started.
-        self._state: ThreadStatus | None = None
+        self._state = ThreadStatus.DEAD
         self._lock = RunLock()
         self._stop_signal = StopSignal(pipeline.name)
         self._ended = threading.Event()
@@ -116,7 +115,7 @@ class PipelineThread:
     @property
     def state(self) -> ThreadStatus:
         """RUNNING from its start to its end, then DEAD."""
-        return self._state or ThreadStatus.DEAD
+        return self._state
 
     @property
     def is_running(self) -> bool:
@@ -292,9 +291,6 @@ class PipelineThread:
     def _write_end(self, exc: BaseException | None) -> ThreadDeath:
         with self._lock:
             death = self._engine.end(exc, stopped=self._stop_signal.is_requested)
-            if (
-                self._state is not None
-                and thread_transition(self._state, ThreadStatus.DEAD) is Transition.DONE
-            ):
+            if thread_transition(self._state, ThreadStatus.DEAD) is Transition.DONE:
                 self._state = ThreadStatus.DEAD
             return death

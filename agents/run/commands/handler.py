@@ -78,7 +78,7 @@ class CommandHandler:
         refusal = stage_refusal(self.pipeline.name, self.pipeline.stages, requested.stage)
         refusal = refusal or retry_refusal(requested.stage, requested.answer, retries=self.retries)
         if refusal is not None:
-            return self._record_refused(requested, at, refusal)
+            return self._record_refused(requested, refusal)
         changed = PolicyChanged(
             stage=requested.stage,
             answer=requested.answer,
@@ -100,7 +100,7 @@ class CommandHandler:
                 refusal = f"{task.state.id.printed} cannot continue at {requested.target}: {exc}"
             except HeldRowsMissing as exc:
                 refusal = f"{task.state.id.printed} cannot continue: {exc}"
-        return self._record_refused(requested, at, refusal)
+        return self._record_refused(requested, refusal)
 
     def refuse(self, command: UUID, reason: str) -> CommandAnswer:
         """Record a refusal, which is the answer to each repetition of the command."""
@@ -168,7 +168,7 @@ class CommandHandler:
             saved = self.mender.save(task, patch)
         except Exception as exc:  # of Spark, which may have any: the run continues
             reason = f"the record of {task.state.id.printed} is not changed: {first_line(exc)}"
-            return self._record_refused(requested, at, reason)
+            return self._record_refused(requested, reason)
         resumed = resumed_event(task, requested, None)
         detail = f"resumed with the changed record at position {saved.mended.position}"
         entry = Entry(
@@ -192,9 +192,7 @@ class CommandHandler:
         chunk = records_before(self.held_store, ledger, requested.key, requested.target)
         return chunk if chunk.taken else None
 
-    def _record_refused(
-        self, requested: TaskCommand | PolicyCommand, at: datetime, reason: str
-    ) -> CommandAnswer:
+    def _record_refused(self, requested: TaskCommand | PolicyCommand, reason: str) -> CommandAnswer:
         if requested.command is not None:
             return self.refuse(requested.command, reason)
         return CommandAnswer(applied=False, reason=reason)
