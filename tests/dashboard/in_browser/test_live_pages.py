@@ -46,7 +46,7 @@ def test_the_title_of_a_hidden_page_has_the_number_of_problems(page: Page, story
 def test_resume_from_the_click_to_running(page: Page, story: Story) -> None:
     task = story.pauses("JFK", held=5)
     open_live(page, reverse("task", args=[task.digest]))
-    expect(page.get_by_text("Applied by spark-driver-0")).to_be_visible()
+    expect(page.get_by_text("Commands are applied by spark-driver-0")).to_be_visible()
     page.get_by_role("button", name="Resume task", exact=True).click()
     expect(page.get_by_text("waiting for an instance")).to_be_visible()
     command = queries.commands().rows[0].id
@@ -98,7 +98,7 @@ def test_a_policy_is_set_on_its_tab_and_shown_with_user_and_time(page: Page, sto
     stage = page.locator(".policy tr", has_text="process:validate")
     stage.get_by_role("button", name="Set the answer of process:validate").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_text("Applied by spark-driver-0")).to_be_visible()
+    expect(dialog.get_by_text("Commands are applied by spark-driver-0")).to_be_visible()
     assert violations(page) == []
     dialog.get_by_label("PAUSE").check()
     dialog.get_by_label("Reason").fill("a new carrier")

@@ -363,7 +363,7 @@ def test_a_policy_is_set_for_a_stage_and_removed(flights: Story, operator: Clien
     own, url = reverse("application", args=["flights"]), reverse("set-policy", args=["flights"])
     ask = reverse("policy-dialog", args=["flights"])
     dialog = operator.get(ask, STAGE).content.decode()
-    assert "Applied by spark-driver-0" in dialog
+    assert "Commands are applied by spark-driver-0" in dialog
     assert 'value="PAUSE"' in dialog and 'value="RETRY"' not in dialog
     assert "As in the code" not in dialog
     assert 'value="RETRY"' in operator.get(ask, STAGE | {"stage": "deserialize"}).content.decode()

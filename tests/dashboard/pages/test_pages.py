@@ -318,7 +318,7 @@ def test_the_task_page_shows_the_cause_of_a_pause(flights: Story, operator: Clie
     assert "N384HA" in page and "redacted on the driver" in page
     assert '<span class="frame-own">  File &quot;/srv/flights/checks.py&quot;, line 41' in page
     assert '<span class="frame-other">  File &quot;/opt/spark/python/lib/pyspark.zip' in page
-    assert "Applied by spark-driver-0, pid 4242, last seen" in page
+    assert "Commands are applied by spark-driver-0, pid 4242, last seen" in page
 
 
 def test_a_resumed_task_shows_its_last_pause(flights: Story, operator: Client) -> None:
