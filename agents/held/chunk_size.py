@@ -41,6 +41,6 @@ class ChunkSize:
         if self._last is None:
             return
         size, before = self._last
-        if max(size, taken) >= _DIFFERENT * min(size, taken):
+        if size != taken and max(size, taken) >= _DIFFERENT * min(size, taken):
             per_record = max(0.0, (seconds - before) / (taken - size))
             self._of_jobs = max(0.0, seconds - per_record * taken)

@@ -44,3 +44,11 @@ def test_chunks_do_not_grow_if_fewer_records_are_held() -> None:
         size.adapt(3_000, seconds=0.1)
 
     assert size.records == 10_000
+
+
+def test_chunks_without_records_change_nothing() -> None:
+    size = ChunkSize(records=10_000)
+    for _ in range(3):
+        size.adapt(0, seconds=0.1)
+
+    assert size.records == 10_000
