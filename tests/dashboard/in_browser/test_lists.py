@@ -68,7 +68,7 @@ def test_all_tasks_of_an_error_are_resumed_with_three_clicks(page: Page, story: 
     page.get_by_role("link", name="ImplausibleDelay").click()
     page.get_by_role("button", name="Resume paused tasks").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_text("Applied between two micro-batches by")).to_be_visible()
+    expect(dialog.get_by_text("Commands are applied between two micro-batches by")).to_be_visible()
     dialog.get_by_role("button", name="Resume 3 tasks").click()
     expect(page.get_by_text("3 resume commands issued.")).to_be_visible()
     assert len(queries.open_commands("flights")) == 3

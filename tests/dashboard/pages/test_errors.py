@@ -264,7 +264,10 @@ def test_the_tasks_that_an_error_stopped_are_resumed_at_once(
     asked = f"{reverse('resume-many-dialog')}?application=flights&fingerprint={TYPO.fingerprint}"
     dialog = operator.get(asked).content.decode()
     assert "Resume 2 tasks" in dialog and "6 records are held" in dialog
-    assert "Applied between two micro-batches by spark-driver-0" in dialog and "EWR" not in dialog
+    assert (
+        "Commands are applied between two micro-batches by spark-driver-0" in dialog
+        and "EWR" not in dialog
+    )
     form = {"task": tasks, "application": "flights", "fingerprint": TYPO.fingerprint}
     assert press(viewer, reverse("resume-many"), **form)[0] == 403
     id = str(uuid4())
