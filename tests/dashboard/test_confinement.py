@@ -197,9 +197,9 @@ def test_a_confined_person_costs_one_statement(sides: tuple[Side, Side]) -> None
     confined, other = person("vic", roles={SEEN: Role.VIEWER}), person("gus", "viewer", roles={})
     names = ("applications", "tasks", "error?tab=why", "api-status")
     pages = {name: sides[0].urls[name] for name in names}
-    more = asked(confined, pages)
+    more = asked(confined, pages, sides[0].story)
     # Django's own connection is kept, so its reset is counted, too.
-    assert {name: count - 2 for name, count in more.items()} == asked(other, pages)
+    assert {name: count - 2 for name, count in more.items()} == asked(other, pages, sides[0].story)
 
 
 @pytest.mark.e2e
