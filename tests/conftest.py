@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +45,8 @@ scratch.use()
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark"))
 settings.SECRET_KEY = "only for tests " * 4
+# No test sees or changes the data of a product that runs in this checkout.
+settings.ENVIRONMENT = replace(settings.ENVIRONMENT, home=Path(scratch.FOLDER) / "no-arrester")
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from django.conf import settings
@@ -13,6 +14,17 @@ from redis import Redis
 from arrester.controlplane import alerts
 from arrester.controlplane.alerts import outbox
 from tests.controlplane.alerts import receivers
+
+
+@pytest.fixture(autouse=True)
+def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the product a folder on a disk with space, however full that of the tests is."""
+
+    class Usage:
+        used, free = 25, 75
+
+    monkeypatch.setattr(settings, "ENVIRONMENT", replace(settings.ENVIRONMENT, home=tmp_path))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Usage)
 
 
 @pytest.fixture

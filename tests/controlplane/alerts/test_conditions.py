@@ -170,7 +170,6 @@ def test_troubles_of_the_server(redis: Redis, monkeypatch: pytest.MonkeyPatch) -
         used, free = 95, 5
 
     monkeypatch.setattr("shutil.disk_usage", lambda _: Usage)
-    monkeypatch.setattr("pathlib.Path.is_dir", lambda _: True)
     assert found()["SERVER_STORAGE"].title.startswith("Disk of the data folder 95% full")
 
 

@@ -7,12 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
-from django.conf import settings
 from redis import Redis
 
 from arrester.controlplane import models
@@ -143,15 +140,10 @@ def test_incidents_of_pagerduty_are_resolved_with_their_key(
 
 
 def test_an_alert_of_opsgenie_is_closed_by_another_process(
-    redis: Redis,
-    clock: Clock,
-    receiver: Receiver,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    redis: Redis, clock: Clock, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from apprise.plugins import opsgenie
 
-    monkeypatch.setattr(settings, "ENVIRONMENT", replace(settings.ENVIRONMENT, home=tmp_path))
     monkeypatch.setattr(opsgenie, "OPSGENIE_API_LOOKUP", {"us": receiver.url})
     receiver.answer = b'{"requestId": "r-1"}'
     configuration.add_channel(f"opsgenie://{'a' * 36}", actor="adam")
