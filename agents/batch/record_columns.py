@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from arrester.agents.definition.coordinates import SourceCoordinates
 from arrester.agents.definition.pipeline import Pipeline
@@ -20,6 +21,7 @@ from arrester.agents.failures.pause_offsets import is_task_in
 from arrester.agents.spark.column_names import quoted, with_columns_named
 from arrester.agents.spark.errors import Problem, error_column, error_row
 from arrester.agents.spark.jvm.try_eval import VALUE, guarded
+from arrester.agents.spark.local_frame import local_frame
 from arrester.agents.spark.utf8 import is_valid_utf8
 from arrester.agents.worker.columns import (
     ENTRY,
@@ -101,8 +103,10 @@ def _with_blocked(
     """
     if len(blocked) <= _LISTED_TASKS:
         return frame, is_task_in(task, blocked)
-    keys = frame.sparkSession.createDataFrame(
-        [(key,) for key in blocked if key is not None], f"{_BLOCKED} string"
+    keys = local_frame(
+        frame.sparkSession,
+        [(key,) for key in blocked if key is not None],
+        T.StructType().add(_BLOCKED, T.StringType()),
     )
     joined = frame.join(F.broadcast(keys), task == F.col(_BLOCKED), "left")
     is_named = F.col(_BLOCKED).isNotNull()

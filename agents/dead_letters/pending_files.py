@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from arrester.agents.journal.entries import DeadLetters
 from arrester.agents.journal.storage import FileExists, Storage
+from arrester.agents.spark.local_frame import local_frame
 
 _log = logging.getLogger("arrester.thread")
 
@@ -23,6 +25,7 @@ FOLDER = "arrester/dead-letters"
 _WRITTEN = ".written"
 #: 0.2.0 replaced a folder by one with this suffix. If its run was killed, only this one is left.
 _REPLACEMENT = ".left"
+_IDS = T.StructType([T.StructField("id", T.StringType())])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +92,7 @@ class PendingDeadLetters:
         rows = self.read(dead_letters)
         if rows.count() == len(ids):
             return dead_letters
-        pending_ids = self.spark.createDataFrame([(id,) for id in ids], "id string")
+        pending_ids = local_frame(self.spark, [(id,) for id in ids], _IDS)
         pending = rows.join(F.broadcast(pending_ids), "id", "left_semi").select(*rows.columns)
         remaining = replace(dead_letters, folder=f"{dead_letters.name}.{uuid.uuid4().hex[:8]}")
         pending.coalesce(1).write.parquet(self.path(remaining))

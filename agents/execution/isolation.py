@@ -38,6 +38,7 @@ from arrester.agents.spark.local_checkpoint import (
     numbered,
     releasing,
 )
+from arrester.agents.spark.local_frame import local_frame
 from arrester.agents.spark.session_conf import FAULT_HANDLER, conf
 from arrester.agents.worker.columns import ERROR, ERROR_TYPE, OUTCOME
 from arrester.controlplane.domain.error_policy.classify import Kind
@@ -169,7 +170,8 @@ class Isolation:
             return self._marked_by_expressions()
         failure_type = T.StructType().add("outcome", T.IntegerType()).add("error", ERROR_TYPE)
         schema = T.StructType().add(ID, T.LongType()).add(_FAILURE, failure_type)
-        failures = self._rows.sparkSession.createDataFrame(
+        failures = local_frame(
+            self._rows.sparkSession,
             [
                 (each.id, {"outcome": each.number, "error": error_row(each.problem, self._policy)})
                 for each in self._isolated

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from arrester.agents.journal.entries import Chunk, Cursor
+from arrester.agents.spark.local_frame import local_frame
 from arrester.agents.worker.columns import ENTRY, MENDED_BY, POSITION, TASK
 
 #: The index of a row's chunk.
@@ -16,12 +18,25 @@ STOPPED_CHUNK = "__arrester_stopped_chunk"
 _CHUNK_TASK = "__arrester_chunk_task"
 _START_ENTRY, _START_POSITION = "__arrester_start_entry", "__arrester_start_position"
 _END_ENTRY, _END_POSITION = "__arrester_end_entry", "__arrester_end_position"
-_START = f"{_START_ENTRY} int, {_START_POSITION} long"
-_END = f"{_END_ENTRY} int, {_END_POSITION} long"
 _MENDED_ENTRY, _MENDED_POSITION = "__arrester_mended_entry", "__arrester_mended_position"
 _LAST_MENDED_BY = "__arrester_last_mended_by"
-_MENDED = f"{_MENDED_ENTRY} int, {_MENDED_POSITION} long, {_LAST_MENDED_BY} int"
-_BOUNDS = f"{CHUNK} int, {_CHUNK_TASK} string, {_START}, {_END}, {_MENDED}"
+_END = (
+    T.StructField(_END_ENTRY, T.IntegerType()),
+    T.StructField(_END_POSITION, T.LongType()),
+)
+_BOUNDS = T.StructType(
+    [
+        T.StructField(CHUNK, T.IntegerType()),
+        T.StructField(_CHUNK_TASK, T.StringType()),
+        T.StructField(_START_ENTRY, T.IntegerType()),
+        T.StructField(_START_POSITION, T.LongType()),
+        *_END,
+        T.StructField(_MENDED_ENTRY, T.IntegerType()),
+        T.StructField(_MENDED_POSITION, T.LongType()),
+        T.StructField(_LAST_MENDED_BY, T.IntegerType()),
+    ]
+)
+_ENDS = T.StructType([T.StructField(STOPPED_CHUNK, T.IntegerType()), *_END])
 
 
 def rows_in(chunks: Sequence[Chunk], rows: DataFrame) -> DataFrame:
@@ -37,7 +52,7 @@ def rows_in(chunks: Sequence[Chunk], rows: DataFrame) -> DataFrame:
         # A filter: a join would be one more job.
         index, *literals = [F.lit(value) for value in bounds[0]]
         return rows.where(_is_between(literals)).withColumn(CHUNK, index)
-    frame = F.broadcast(rows.sparkSession.createDataFrame(bounds, _BOUNDS))
+    frame = F.broadcast(local_frame(rows.sparkSession, bounds, _BOUNDS))
     is_in_chunk = _is_between([F.col(name) for name in frame.columns[1:]])
     return rows.join(frame, is_in_chunk).select(*rows.columns, CHUNK)
 
@@ -56,7 +71,7 @@ def _is_between(bounds: Sequence[Column]) -> Column:
 def ends_frame(spark: SparkSession, ends: Mapping[int, Cursor]) -> DataFrame:
     """Return a row for each new end of a chunk, given by the index of the chunk."""
     rows = [(index, *_fields(end)) for index, end in ends.items()]
-    return spark.createDataFrame(rows, f"{STOPPED_CHUNK} int, {_END}")
+    return local_frame(spark, rows, _ENDS)
 
 
 def is_before_end() -> Column:

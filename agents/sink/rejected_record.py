@@ -13,8 +13,8 @@ from pyspark.sql import types as T
 
 from arrester.agents.failures.pause_offsets import is_record
 from arrester.agents.spark.errors import Problem, error_row
-from arrester.agents.spark.jvm.stored_rows import to_driver
 from arrester.agents.spark.local_checkpoint import ID
+from arrester.agents.spark.local_frame import local_frame
 from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,
@@ -81,4 +81,4 @@ def rejected_rows(
         (each.task, each.entry, each.position, error_row(each.problem, policy), 0)
         for each in records
     ]
-    return F.broadcast(to_driver(spark.createDataFrame(rows, schema)))
+    return F.broadcast(local_frame(spark, rows, schema))

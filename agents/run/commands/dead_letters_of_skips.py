@@ -31,6 +31,7 @@ from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.task_ledger import TaskLedger
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.spark.job_description import JobDescription
+from arrester.agents.spark.local_frame import local_frame
 from arrester.agents.worker.columns import ERROR, ERROR_TYPE, OUTCOME, POSITION, ROW, TASK
 from arrester.controlplane.domain.python_versions import UTC
 
@@ -145,7 +146,8 @@ class SkipDeadLetters:
     def _with_skips(self, rows: DataFrame, skips: Sequence[UnstoredDeadLetters]) -> DataFrame:
         """Add to each row its skip, and to the record that had stopped its task the failure."""
         by_chunk = F.broadcast(
-            rows.sparkSession.createDataFrame(
+            local_frame(
+                rows.sparkSession,
                 [(index, *self._failure(each), _skip(each)) for index, each in enumerate(skips)],
                 _SKIPS,
             )
@@ -179,9 +181,9 @@ class SkipDeadLetters:
             "condition": failure.condition,
             "attempts": failure.attempts,
         }
-        values = tuple(error.get(name) for name in ERROR_TYPE.names)
-        return True, stopped_by.position, number, values
+        return True, stopped_by.position, number, error
 
 
-def _skip(skip: UnstoredDeadLetters) -> tuple[object, ...]:
-    return skip.reason, skip.actor, (skip.at - _EPOCH) // timedelta(microseconds=1)
+def _skip(skip: UnstoredDeadLetters) -> dict[str, object]:
+    micros = (skip.at - _EPOCH) // timedelta(microseconds=1)
+    return {"reason": skip.reason, "actor": skip.actor, "micros": micros}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from arrester.agents.batch.record_columns import with_internal_columns, with_outcome
 from arrester.agents.dead_letters.row_json import (
@@ -23,11 +24,19 @@ from arrester.agents.journal.entries import HeldCount, MendedRecord
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.task_ledger import TaskLedger
 from arrester.agents.spark.job_description import JobDescription
+from arrester.agents.spark.local_frame import local_frame
 from arrester.agents.worker.columns import MENDED_BY, POSITION, ROW, TASK
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.domain.json_patch import JsonPatch
 
 _TEXT = "__arrester_text"
+_CHANGED = T.StructType(
+    [
+        T.StructField(TASK, T.StringType()),
+        T.StructField(POSITION, T.LongType()),
+        T.StructField(_TEXT, T.StringType()),
+    ]
+)
 
 
 class RecordNotMended(ArresterError):
@@ -84,9 +93,7 @@ class RecordMender:
         found = rows.select(TASK, POSITION, F.expr(as_json(ROW)).alias(_TEXT)).collect()
         apply = JsonPatch(patch).apply
         changed = [(row[TASK], row[POSITION], apply(row[_TEXT])) for row in found]
-        frame = self.held_store.spark.createDataFrame(
-            changed, f"{TASK} string, {POSITION} long, {_TEXT} string"
-        )
+        frame = local_frame(self.held_store.spark, changed, _CHANGED)
         return with_parsed_rows(frame, _TEXT, self.pipeline.source.schema)
 
     def _check(self, task: TaskLedger, rows: DataFrame) -> None:
