@@ -8,6 +8,8 @@ from typing import Final
 #: How long the records of a chunk may delay the next micro-batch.
 SECONDS_MIN: Final = 2.0
 SECONDS_MAX: Final = 5.0
+#: A chunk is at most this many times larger than the last one.
+_GROWTH: Final = 8.0
 #: Two sizes whose times can be compared differ by this factor.
 _DIFFERENT: Final = 1.5
 
@@ -27,14 +29,16 @@ class ChunkSize:
     _of_jobs: float | None = field(default=None, repr=False)
 
     def adapt(self, taken: int, *, seconds: float) -> None:
-        """Halve or double the size after a chunk of `taken` records."""
+        """Halve the size after a slow chunk of `taken` records, or enlarge it after a fast one."""
         self._compare(taken, seconds)
         self._last = taken, seconds
         of_records = seconds - (self._of_jobs or 0.0)
         if of_records > SECONDS_MAX:
             self.records = max(1, self.records // 2)
         elif (of_records < SECONDS_MIN or self._of_jobs is None) and taken > self.records // 2:
-            self.records *= 2
+            growth = 2 * SECONDS_MIN / max(of_records, 2 * SECONDS_MIN / _GROWTH)
+            # At least twice: two sizes are to be compared.
+            self.records = int(self.records * max(2.0, growth))
 
     def _compare(self, taken: int, seconds: float) -> None:
         """Derive the time of the jobs from the last chunk, if that had another size."""

@@ -36,6 +36,7 @@ from arrester.agents.held.schema import (
 from arrester.agents.journal.entries import Chunk, Cursor, HeldCount
 from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.agents.journal.ledger import Ledger, SavedRows
+from arrester.agents.spark.local_frame import local_frame
 from arrester.agents.spark.session_conf import conf
 from arrester.agents.worker.columns import (
     DECIDED,
@@ -148,7 +149,7 @@ class HeldStore:
             for skipped in saved.skipped
             for position in skipped.positions
         ]
-        coordinates = self.spark.createDataFrame(in_journal, T.StructType(list(_COORDINATES)))
+        coordinates = local_frame(self.spark, in_journal, T.StructType(list(_COORDINATES)))
         if names := [saved.name for saved in saved_rows if saved.name is not None]:
             coordinates = coordinates.unionByName(self._coordinates(names))
         # A record that is held now had no entry in its micro-batch.
@@ -168,12 +169,17 @@ class HeldStore:
         return self._of_chunks(self._coordinates, ledger, chunks)
 
     def rows(self, ledger: Ledger, chunks: Sequence[Chunk]) -> DataFrame:
-        """Return the rows of some chunks, in order, with their entry and the source's columns.
+        """Return the rows of some chunks with their entry and the source's columns.
 
+        The rows of a task are in order: in one partition, if there are several tasks.
         Raises HeldRowsMismatch if rows of an earlier schema cannot be converted.
         """
         rows = self._of_chunks(self._converted, ledger, chunks)
-        return rows.orderBy(F.col(ENTRY), F.col(POSITION).asc_nulls_first())
+        order = F.col(ENTRY), F.col(POSITION).asc_nulls_first()
+        if len(chunks) == 1:
+            return rows.orderBy(*order)
+        # To sort all rows, Spark would read them once more, for a sample.
+        return rows.repartition(F.col(TASK)).sortWithinPartitions(*order)
 
     def skipped_rows(self, ledger: Ledger, chunks: Sequence[Chunk]) -> DataFrame:
         """Return the rows of skipped chunks, unconverted if the present schema does not fit.

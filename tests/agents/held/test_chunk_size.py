@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from arrester.agents.held.chunk_size import SECONDS_MAX, SECONDS_MIN, ChunkSize
@@ -52,3 +54,15 @@ def test_chunks_without_records_change_nothing() -> None:
         size.adapt(0, seconds=0.1)
 
     assert size.records == 10_000
+
+
+def test_a_million_fast_records_take_few_chunks() -> None:
+    size = ChunkSize(records=10_000)
+    left, chunks = 1_000_000, []
+    while left:
+        chunks.append(min(size.records, left))
+        left -= chunks[-1]
+        size.adapt(chunks[-1], seconds=1.0 + 1e-6 * chunks[-1])
+
+    assert len(chunks) <= 4
+    assert all(later <= 8 * one for one, later in pairwise(chunks))
