@@ -241,8 +241,9 @@ def cancel_command(
         late = cancel_refusal(current)
         if late is not None:
             raise CommandForbidden(late, state=current.status, sequence=current.sequence)
+        by = f"cancelled by {actor}"
         data = CommandCancelled(
-            command=command, reason=reason or f"cancelled by {actor}", actor=actor
+            command=command, reason=f"{by}: {reason}" if reason else by, actor=actor
         )
         return [Event(occurred_at=datetime.now(UTC), data=data)]
 

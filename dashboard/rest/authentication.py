@@ -17,7 +17,14 @@ from arrester.controlplane.roles import TokenScope
 
 
 class RestTokenAuthentication(TokenAuthentication):
-    """Authenticate the header `Authorization: Token …`."""
+    """Authenticate the header `Authorization: Token …`, or `Bearer …`."""
+
+    def authenticate(self, request: Request) -> tuple[User, Any] | None:
+        """Return the account and the token, None without a header; raise AuthenticationFailed."""
+        scheme = request.headers.get("Authorization", "").split(" ")[0]
+        if scheme.lower() == "bearer":
+            self.keyword = scheme
+        return super().authenticate(request)
 
     def authenticate_credentials(self, key: str) -> tuple[User, Any]:
         """Return the account and the token; raise AuthenticationFailed."""

@@ -147,7 +147,9 @@ def test_a_person_stops_it(skipped: Redis) -> None:
     assert apply(skipped) == 1  # What has begun ends.
     actions.watch()
     assert relayed(skipped) == []
-    assert queries.command(command.id).status is CommandStatus.CANCELLED
+    cancelled = queries.command(command.id)
+    assert cancelled.status is CommandStatus.CANCELLED
+    assert cancelled.outcome == "cancelled by bob: wrong patch"
 
 
 def test_a_refused_command_stops_it(skipped: Redis) -> None:

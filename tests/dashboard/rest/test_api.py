@@ -420,22 +420,24 @@ def test_viewers_read_and_do_not_act(flights: Story, viewer: Client) -> None:
 def test_an_account_without_a_role_and_a_client_without_login_are_refused(
     client: Client, db: None
 ) -> None:
-    wrong = {"Authorization": "Token made-up"}
-    for headers in ({}, wrong):
-        answer = client.get("/api/applications", headers=headers)
+    assert client.get("/api/applications").status_code == 401
+    for scheme in ("Token", "Bearer"):
+        wrong = {"Authorization": f"{scheme} made-up"}
+        answer = client.get("/api/applications", headers=wrong)
         assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Token")
     client.force_login(make_user("cleo"))
     assert client.get("/api/applications").status_code == 403
 
 
-def test_a_token_authenticates(flights: Story, client: Client) -> None:
+@pytest.mark.parametrize("scheme", ["Token", "Bearer", "bearer"])
+def test_a_token_authenticates(flights: Story, client: Client, scheme: str) -> None:
     make_user("robot", "operator")
     task = flights.pauses("JFK").digest
     response = client.post(
         "/api/commands",
         {"kind": "RESUME_TASK", "task": task},
         content_type=JSON,
-        headers={"Authorization": f"Token {token('robot')}"},
+        headers={"Authorization": f"{scheme} {token('robot')}"},
     )
     assert response.status_code == 202
     assert queries.commands().rows[0].actor == "robot"
