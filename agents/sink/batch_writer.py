@@ -292,14 +292,13 @@ class BatchWriter(SinkStage):
         outcome, never = failed.outcome, F.lit(False)
         policy = self.policy.without_retries()
         if not isinstance(outcome, Answer):
-            rows = rejected_rows(self.pipeline.source.sparkSession, outcome, policy.policy)
             splits = may_split_records(self.pipeline.steps)
+            evaluated, is_held, rules = call.evaluated, call.is_held, policy.policy
             if splits or any(each.position is None for each in outcome):
-                batch = with_failures(
-                    call.evaluated, call.is_held, rows, self.number, splits=splits
-                )
+                rows = rejected_rows(self.pipeline.source.sparkSession, outcome, rules)
+                batch = with_failures(evaluated, is_held, rows, self.number, splits=splits)
             else:
-                batch = with_few_failures(call.evaluated, call.is_held, rows, self.number)
+                batch = with_few_failures(evaluated, is_held, outcome, self.number, rules)
             # No rows are written under this number yet, so no later record precedes a failed one.
             progress = SinkProgress(stopped=F.lit(True), not_sent=never)
             return self.decide(batch, policy, reported, progress, raised=failed.raised)

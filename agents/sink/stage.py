@@ -23,6 +23,7 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures.aggregate import Coordinates
 from arrester.agents.failures.failure_set import FailureSet
 from arrester.agents.journal.scratch import Scratch
+from arrester.agents.sink.rejected_record import RejectedRecord, rejected_rows
 from arrester.agents.spark.errors import Problem, error_column, error_row
 from arrester.agents.spark.jvm.problems import problem_of_job
 from arrester.agents.spark.local_checkpoint import ID, checkpointed, numbered, releasing
@@ -30,6 +31,7 @@ from arrester.agents.worker.columns import (
     DECIDED,
     ENTRY,
     ERROR,
+    ERROR_TYPE,
     HELD,
     ORDINAL,
     OUTCOME,
@@ -39,10 +41,13 @@ from arrester.agents.worker.columns import (
     TASK,
 )
 from arrester.controlplane.domain.error_policy.classify import Kind
-from arrester.controlplane.domain.error_policy.policy import OutagePolicy
+from arrester.controlplane.domain.error_policy.policy import OutagePolicy, Policy
 
 #: The names under which columns of a sink's results are joined to the rows.
 _RESULT_NAMES: Final = {name: f"{name}_result" for name in (TASK, ENTRY, POSITION, ERROR, RETRIES)}
+
+#: Up to this many records are marked by an expression, without a join.
+_BY_EXPRESSIONS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,15 +153,8 @@ def with_all_failed(
 ) -> Evaluated:
     """Return the batch with all rows for the sink marked as failed at stage produce."""
     number = pipeline.produce_number
-    passed = F.col(OUTCOME).isNull() & ~is_held
     error = error_column(error_row(problem))
-    frame = evaluated.frame.withColumns(
-        {
-            OUTCOME: F.when(passed, F.lit(number)).otherwise(_as_decided(is_held)),
-            ERROR: F.when(passed, error).otherwise(F.col(ERROR)),
-            RETRIES: F.lit(0).cast("long"),
-        }
-    )
+    frame = _with_errors(evaluated.frame, is_held, error, _no_retries(), number)
     if may_split_records(pipeline.steps):
         # The row that represents the record may be none of the rows for the sink.
         frame = make_atomic(frame)
@@ -176,16 +174,29 @@ def with_failures(
 
 
 def with_few_failures(
-    evaluated: Evaluated, is_held: Column, results: DataFrame, number: int
+    evaluated: Evaluated,
+    is_held: Column,
+    rejected: Sequence[RejectedRecord],
+    number: int,
+    policy: Policy,
 ) -> Evaluated:
     """Return the batch like `with_failures`, without a further local checkpoint of its rows.
 
-    Each record is one row, and `results` has at most some thousand records.
+    Each record is one row, and at most some thousand records are `rejected`.
     """
     rows = evaluated.frame
     # A join may change the order of rows, so IDs precede it.
     rows = rows if ID in rows.columns else numbered(rows)
-    frame = _with_results(rows, is_held, results, number)
+    if len(rejected) <= _BY_EXPRESSIONS:
+        # A join would be one more job for each evaluation of the rows.
+        error = F.lit(None).cast(ERROR_TYPE)
+        for each in rejected:
+            own_error = error_column(error_row(each.problem, policy))
+            error = F.when(each.is_at(), own_error).otherwise(error)
+        frame = _with_errors(rows, is_held, error, _no_retries(), number)
+    else:
+        results = rejected_rows(rows.sparkSession, rejected, policy)
+        frame = _with_results(rows, is_held, results, number)
     failures = FailureSet.of_numbered(frame, is_small=True).at_driver()
     return Evaluated(
         rows=frame, failed=len(failures.on_driver), collected_failures=failures, blocks=()
@@ -198,18 +209,33 @@ def _with_results(frame: DataFrame, is_held: Column, results: DataFrame, number:
     is_same_record = [
         F.col(name).eqNullSafe(F.col(_RESULT_NAMES[name])) for name in (TASK, ENTRY, POSITION)
     ]
-    passed = F.col(OUTCOME).isNull() & ~is_held
-    error = F.col(_RESULT_NAMES[ERROR])
-    marked = frame.join(renamed, [*is_same_record, passed], "left").withColumns(
+    joined = frame.join(renamed, [*is_same_record, _is_for_sink(is_held)], "left")
+    error, retries = F.col(_RESULT_NAMES[ERROR]), F.col(_RESULT_NAMES[RETRIES])
+    marked = _with_errors(joined, is_held, error, F.coalesce(retries, _no_retries()), number)
+    return marked.drop(*_RESULT_NAMES.values())
+
+
+def _with_errors(
+    frame: DataFrame, is_held: Column, error: Column, retries: Column, number: int
+) -> DataFrame:
+    """Return the rows, in which rows for the sink with an error have failed at stage `number`."""
+    is_for_sink = _is_for_sink(is_held)
+    failed = F.when(is_for_sink & error.isNotNull(), F.lit(number))
+    return frame.withColumns(
         {
-            OUTCOME: F.when(passed & error.isNotNull(), F.lit(number)).otherwise(
-                _as_decided(is_held)
-            ),
-            ERROR: F.when(passed, error).otherwise(F.col(ERROR)),
-            RETRIES: F.coalesce(F.col(_RESULT_NAMES[RETRIES]), F.lit(0)),
+            OUTCOME: failed.otherwise(_as_decided(is_held)),
+            ERROR: F.when(is_for_sink, error).otherwise(F.col(ERROR)),
+            RETRIES: retries,
         }
     )
-    return marked.drop(*_RESULT_NAMES.values())
+
+
+def _no_retries() -> Column:
+    return F.lit(0).cast("long")
+
+
+def _is_for_sink(is_held: Column) -> Column:
+    return F.col(OUTCOME).isNull() & ~is_held
 
 
 def _as_decided(is_held: Column) -> Column:
