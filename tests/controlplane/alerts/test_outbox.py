@@ -20,6 +20,7 @@ from tests import services
 from tests.controlplane.alerts.conftest import Clock
 from tests.controlplane.alerts.receivers import Receiver
 from tests.controlplane.alerts.test_alerts import paused, resolve_error, resumed
+from tests.controlplane.lost_connections import wait_until_closed
 
 SHORT = timedelta(seconds=5)
 
@@ -37,6 +38,7 @@ def test_a_worker_killed_at_any_step_loses_no_message(
     worker = subprocess.run(command, cwd=services.REPOSITORY, env=os.environ, timeout=60)
     assert worker.returncode == -signal.SIGKILL
     assert len(receiver.requests) == messages
+    wait_until_closed()
 
     clock.now = datetime.now(UTC)
     clock.update()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -24,8 +23,8 @@ from arrester.controlplane.history import rebuild, retention, state_at_position
 from arrester.controlplane.ingest import drain
 from tests import histories
 from tests.controlplane import streams
+from tests.controlplane.lost_connections import wait_until_closed
 from tests.histories import APPLICATION
-from tests.patience import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.chaos, pytest.mark.usefixtures("fresh_database")]
 NOW = datetime.now(UTC)
@@ -59,7 +58,7 @@ def kills(work: Callable[[], object]) -> Iterator[int]:
         if child == 0:
             _die_behind(number, work)
         _, status = os.waitpid(child, 0)
-        _wait_until_alone()
+        wait_until_closed()
         if os.WIFEXITED(status):
             assert os.WEXITSTATUS(status) == 0
             return
@@ -91,23 +90,6 @@ def _die_behind(number: int, work: Callable[[], object]) -> None:
     except BaseException:
         os._exit(1)
     os._exit(0)
-
-
-def _wait_until_alone() -> None:
-    """Wait until PostgreSQL has closed the lost connections."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    others = (
-        "SELECT count(*) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        " AND backend_type = 'client backend'"
-    )
-    while True:
-        with connection.cursor() as cursor:
-            cursor.execute(others)
-            if cursor.fetchone() == (0,):
-                return
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.mark.long

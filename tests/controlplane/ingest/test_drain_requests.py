@@ -22,6 +22,7 @@ from arrester.controlplane.ingest import drain
 from arrester.controlplane.management.commands.wake import POLL_SECONDS, SWEEP_SECONDS, Waker
 from tests import histories
 from tests.controlplane import streams
+from tests.controlplane.lost_connections import wait_until_closed
 from tests.histories import APPLICATION
 from tests.patience import PATIENCE_SECONDS
 
@@ -83,6 +84,7 @@ def kill_the_fold(redis: Redis) -> None:
             patch.setattr(drain, "_relay_if_needed", die)
             drain.drain(APPLICATION)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    wait_until_closed()
     redis.delete(DRAINS)
     streams.send(redis, [histories.failed(2)])
 

@@ -27,6 +27,7 @@ from arrester.controlplane.ingest import drain
 from tests import histories
 from tests.controlplane import streams
 from tests.controlplane.ingest.test_wake import WAKE, WORKER, process
+from tests.controlplane.lost_connections import wait_until_closed
 from tests.histories import APPLICATION
 from tests.patience import PATIENCE_SECONDS, wait_until
 
@@ -116,6 +117,7 @@ def test_killed_workers_fold_exactly_once(redis: Redis, fresh_database: embedded
         in_flight += redis.xlen(redis_keys.events(APPLICATION)) > 0
     # Else it would prove nothing.
     assert in_flight > 0
+    wait_until_closed()
     drain.drain(APPLICATION, budget_seconds=PATIENCE_SECONDS)
     spool.drop_confirmed()
 
@@ -195,6 +197,7 @@ def test_emptying_redis_below_wake_and_celery_loses_and_doubles_nothing(
         wait_until(spool.is_over)
 
     assert in_flight > 0
+    wait_until_closed()
     assert_all_once_and_in_order(redis, spool)
 
 
