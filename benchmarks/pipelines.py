@@ -24,12 +24,11 @@ from arrester import Agent, LogAndContinue
 from arrester.agents.definition.builder import PipelineBuilder
 from arrester.examples import flights_data
 from arrester.examples.flights import MAXIMUM_DELAY_MINUTES, SCHEMA, plausible
+from benchmarks.lateness import DELAY, with_lateness
 
 INPUT = "position BIGINT, origin STRING, flight STRING, value STRING"
 #: Run to the end, with an output folder, a checkpoint, and a function to call after each sink call.
 Run = Callable[[Path, str, Callable[[], None]], None]
-#: The column of the departure's delay; flights that never left have no number there.
-DELAY = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,13 +303,7 @@ def _each_row(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _lateness(df: DataFrame) -> DataFrame:
-    return df.mapInArrow(_late, f"{INPUT}, late INT")
-
-
-def _late(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        late = [int(value.split(",")[DELAY]) for value in batch["value"].to_pylist()]
-        yield batch.append_column("late", pa.array(late, pa.int32()))
+    return df.mapInArrow(with_lateness, f"{INPUT}, late INT")
 
 
 def _parsing(builder: PipelineBuilder) -> PipelineBuilder:

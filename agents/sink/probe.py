@@ -96,8 +96,10 @@ class SinkProbe:
         final_transform = pipeline.final_transform
         function = sink.function
         self._files = function if isinstance(function, Files | LakehouseTable) else None
-        #: If not None, its constraints are known.
-        self._lakehouse = function if isinstance(function, LakehouseTable) else None
+        #: If not None, its constraints are known, and its rows are those of records.
+        self._lakehouse = (
+            function if isinstance(function, LakehouseTable) and final_transform is None else None
+        )
         self._finds_all_refused = sink.finds_all_refused
         self._action = self._write_files if self._files is not None else sink.probe
         #: If not None, the database itself finds the rows that its table refuses.
@@ -150,6 +152,8 @@ class SinkProbe:
 
         Empty if the table has none that are known, or if they cannot be read.
         """
+        if self._lakehouse is None:
+            return []
         try:
             with self._cancelled_on_stop():
                 records = self._violating(_passed(evaluated, is_held), _NOT_TRIED)
@@ -179,7 +183,7 @@ class SinkProbe:
 
     def _violating(self, passed: DataFrame, problem: Problem) -> list[RejectedRecord]:
         """Return the records that violate known constraints of the table, by one job."""
-        if self._lakehouse is None or self._pipeline.final_transform is not None:
+        if self._lakehouse is None:
             return []
         rows = with_columns_named(passed, [*PLACE, *self._pipeline.columns])
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -13,6 +14,8 @@ from arrester.agents.spark.ship_worker_code import shipped
 
 #: Characters with a meaning in unquoted names, by which PySpark's mapInArrow refers to columns.
 _SPECIAL_CHARACTERS = (".", "`", "*")
+#: The number of names whose Columns are cached.
+_CACHED_NAMES = 1024
 
 
 def in_quotes(name: str) -> str:
@@ -25,6 +28,8 @@ def text_literal(text: str | None) -> str:
     return "CAST(NULL AS STRING)" if text is None else f"CAST(X'{text.encode().hex()}' AS STRING)"
 
 
+# Cached: making a Column takes many calls to the JVM.
+@lru_cache(maxsize=_CACHED_NAMES)
 def quoted(name: str) -> Column:
     """Return the column of exactly this name, dots included."""
     return F.col(in_quotes(name))
