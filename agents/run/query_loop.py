@@ -181,13 +181,19 @@ class QueryLoop:
         exception = self.query.exception()
         if exception is not None:
             raise exception
-        while self._tick():
+        while self._works():
             # A waiting command gets the lock.
             self._stop_signal.sleep(_PAUSE_SECONDS)
             self._stop_signal.check()
         self.source_done = not self._engine.pipeline.source.isStreaming
         while self._waits_for_commands() and not self._stop_signal.sleep(_TICK_SECONDS):
             self._tick()
+
+    def _works(self) -> bool:
+        """Run some held records; return whether there may be more, also of a beginning redrive."""
+        # Looked up first: what a redrive that ends meanwhile has saved is for the next tick.
+        is_redriving = self._engine.redriver.is_selecting
+        return self._tick() or is_redriving
 
     def _waits_for_commands(self) -> bool:
         """Whether a static source is done and the rest is held; a command may have failed."""

@@ -75,6 +75,11 @@ class DeadLetterRedriver:
     #: One redrive at a time: the next one must know what this one has taken.
     lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @property
+    def is_selecting(self) -> bool:
+        """Whether a redrive is being read, and may still be saved."""
+        return self.lock.locked()
+
     @contextmanager
     def select(self, dead_letters: DataFrame) -> Iterator[SelectedDeadLetters]:
         """Yield what is taken, without the run lock: micro-batches continue.

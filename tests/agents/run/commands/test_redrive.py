@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -388,3 +390,32 @@ def test_the_code_of_the_how_to(
         (1, 2),
         (2, None),
     ]
+
+
+def test_a_run_without_other_work_waits_for_a_beginning_redrive(
+    bench: Bench, repaired: Path
+) -> None:
+    skipped(bench, repaired)
+    bench.stop()
+    go_on = bench.folder / "go on"
+
+    def wait(row: str) -> str:
+        while not go_on.exists():
+            time.sleep(0.05)
+        return row
+
+    frame = mended(dead_letters(bench)).withColumn("row", F.udf(lambda row: wait(row))("row"))
+    thread = bench.thread(bench.checking(refusing_bad(repaired), LogAndContinue()))
+    thread.start(bench.checkpoint, trigger={"availableNow": True})
+    with ThreadPoolExecutor() as pool:
+        redriven = pool.submit(redrive, thread, frame)
+        wait_until(lambda: not bench.spark.streams.active, what="the end of the query")
+        # Several looks of a run that has nothing else to do.
+        time.sleep(0.5)
+        assert thread.is_running
+        go_on.touch()
+        assert redriven.result().redriven == 3
+    wait_until(lambda: not thread.is_running, what="the end of the run")
+    assert bench.positions("a") == [0, 3, 1, 2]
+    assert bench.positions("b") == [0]
+    assert [death.finished for death in bench.deaths] == [True]
