@@ -55,7 +55,7 @@ from arrester.agents.definition.steps import (
     UserFunction,
 )
 from arrester.agents.handlers import Handler, OnClass, check_handler, checked_answers
-from arrester.agents.schema_registry.registry import FramedAvro
+from arrester.agents.schema_registry.framed_values import FramedValues
 from arrester.agents.spark.jvm.failfast import names_in
 from arrester.agents.spark.jvm.prepared_expressions import PreparedExpressions
 from arrester.agents.spark.jvm.versions import require_supported
@@ -76,14 +76,14 @@ class PipelineBuilder(Definition):
     def deserialize(
         self,
         name: str,
-        expr: Column | FramedAvro,
+        expr: Column | FramedValues,
         *,
         on_error: Handler | None = None,
         on: OnClass | None = None,
     ) -> PipelineBuilder:
         """Add the column `name`, a native expression over the columns so far.
 
-        `SchemaRegistry.avro` gives the expression of values that a schema registry frames.
+        `SchemaRegistry` gives the expression of values that a schema registry frames.
 
         It stays in the JVM. `from_csv`, `from_json` and `from_xml` are set to FAILFAST. Another
         explicit mode, Python functions, aggregates and generators are refused. `on` maps exception
@@ -91,7 +91,7 @@ class PipelineBuilder(Definition):
         an expression that raised raises again.
         """
         answers = self._checked_answers(name, on_error, on, native=True)
-        if isinstance(expr, FramedAvro):
+        if isinstance(expr, FramedValues):
             framed = framed_expression(name, expr, self.shape)
             shape = dry_run_native(self.shape, f"deserialize {name!r}", {name: framed.column})
             framed.prepare()

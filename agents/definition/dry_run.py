@@ -14,7 +14,7 @@ from arrester.agents.definition.checks import check_columns, empty_frame
 from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.schema_registry.errors import SchemaRegistryUnavailable
 from arrester.agents.schema_registry.framed_expression import FramedExpression
-from arrester.agents.schema_registry.registry import FramedAvro
+from arrester.agents.schema_registry.framed_values import FramedValues
 from arrester.agents.spark.column_names import column_of_text
 from arrester.agents.spark.jvm.failfast import failfast
 from arrester.agents.spark.jvm.transform_analysis import passes_column, why_not_row_by_row
@@ -49,7 +49,7 @@ def dry_run_native(shape: DataFrame, step: str, expressions: Mapping[str, Any]) 
         raise PipelineInvalid(f"{step}: {first_line(exc)}") from exc
 
 
-def framed_expression(name: str, framed: FramedAvro, shape: DataFrame) -> FramedExpression:
+def framed_expression(name: str, framed: FramedValues, shape: DataFrame) -> FramedExpression:
     """Return the expression of framed values; raises PipelineInvalid without values or schemas."""
     try:
         return FramedExpression(name, framed, shape)

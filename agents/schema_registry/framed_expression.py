@@ -1,4 +1,4 @@
-"""The native expression of framed Avro values, which follows the versions of the registry."""
+"""The native expression of framed values, which follows the versions of the registry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.avro.functions import from_avro
 
 from arrester.agents.schema_registry.errors import (
     InvalidFrame,
@@ -17,7 +16,7 @@ from arrester.agents.schema_registry.errors import (
     UnknownSchemaId,
     raised,
 )
-from arrester.agents.schema_registry.registry import FramedAvro
+from arrester.agents.schema_registry.framed_values import FramedValues
 from arrester.agents.spark.jvm.prepared_expressions import PreparedExpressions
 
 _log = logging.getLogger("arrester.thread")
@@ -31,7 +30,7 @@ _ASK_AGAIN_SECONDS: Final = 10.0
 class FramedExpression:
     """The expression of a step; `refresh` replaces it when the registry has further versions."""
 
-    def __init__(self, name: str, framed: FramedAvro, shape: DataFrame) -> None:
+    def __init__(self, name: str, framed: FramedValues, shape: DataFrame) -> None:
         """Ask for the schemas.
 
         Raises SchemaRegistryUnavailable; LookupError if there are none; TypeError for a column of
@@ -47,9 +46,9 @@ class FramedExpression:
         self._shape = shape
         self._known = dict(framed.look_up())
         if not self._known:
-            raise LookupError(f"{framed.origin} has no Avro schema")
-        #: Of the result; it stays the same until the pipeline is defined again.
-        self._schema = framed.schema or list(self._known.values())[-1]
+            raise LookupError(f"{framed.origin} has no {framed.format} schema")
+        #: At the start; it stays the same until the pipeline is defined again.
+        self._newest = list(self._known.values())[-1]
         #: Why the last question was not answered.
         self.unavailable: SchemaRegistryUnavailable | None = None
         self._ask_at = 0.0
@@ -94,7 +93,7 @@ class FramedExpression:
     def _column(self) -> Column:
         value = self._framed.value
         header = F.substring(value, 1, _HEADER_BYTES)
-        record = value.substr(F.lit(_HEADER_BYTES + 1), F.length(value))
+        content = value.substr(F.lit(_HEADER_BYTES + 1), F.length(value))
         size = F.length(value).cast("string")
         no_frame = raised(
             InvalidFrame,
@@ -115,6 +114,6 @@ class FramedExpression:
         for id, text in self._known.items():
             by_schema.setdefault(text, []).append(f"{id:010X}")
         for text, headers in by_schema.items():
-            parsed = from_avro(record, text, {"mode": "FAILFAST", "avroSchema": self._schema})
+            parsed = self._framed.parsed(content, text, newest=self._newest)
             cases = cases.when(F.hex(header).isin(*headers), parsed)
         return cases.otherwise(unknown)

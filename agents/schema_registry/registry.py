@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,31 +14,17 @@ from pyspark.sql import functions as F
 
 from arrester.agents.arguments import check_mapping
 from arrester.agents.schema_registry.errors import SchemaRegistryUnavailable
+from arrester.agents.schema_registry.framed_values import (
+    FIRST_MESSAGE,
+    FramedAvro,
+    FramedProtobuf,
+    checked_message,
+)
 from arrester.controlplane.domain.errors import InvalidValue
-
-#: Returns the texts of schemas by id, the newest last; raises SchemaRegistryUnavailable.
-LookUp = Callable[[], Mapping[int, str]]
 
 #: A registry that hangs delays a micro-batch by so much at most.
 _TIMEOUT_SECONDS: Final = 5
 _NOT_FOUND: Final = 404
-_AVRO: Final = "AVRO"
-_SUFFIX: Final = ".avsc"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FramedAvro:
-    """Framed Avro values, for `deserialize`: what `SchemaRegistry.avro` returns."""
-
-    value: Column
-    #: The schema of the result; None: the newest one at the start.
-    schema: str | None
-    look_up: LookUp
-    #: Where the schemas come from, for messages.
-    origin: str
-
-    def __str__(self) -> str:
-        return f"framed Avro in {self.value}, with the schemas of {self.origin}"
 
 
 class SchemaRegistry:
@@ -58,8 +44,8 @@ class SchemaRegistry:
         self._url = _without_user(given.get("url"))
         self._client = _client({"timeout": _TIMEOUT_SECONDS, "max.retries": 0, **given})
         weakref.finalize(self, self._client.close)
-        #: A version never changes: its schema id and text, None if it is no Avro schema.
-        self._versions: dict[tuple[str, int], tuple[int, str] | None] = {}
+        #: A version never changes: its schema id, and its schema.
+        self._versions: dict[tuple[str, int], tuple[int, Any]] = {}
 
     def avro(
         self,
@@ -76,43 +62,64 @@ class SchemaRegistry:
         resolved to it by Avro's rules. The registry is asked before each micro-batch, so a version
         that is registered later is known. Other schema ids fail as UnknownSchemaId.
         """
-        subjects = [subject] if isinstance(subject, str) else list(subject)
-        if not subjects or not all(subjects):
-            raise InvalidValue("avro: subject", subject, "the name of a subject, or several names")
-
-        def look_up() -> Mapping[int, str]:
-            found: dict[int, str] = {}
-            for each in reversed(subjects):
-                for id, text in self._avro_versions(each):
-                    # Subjects may share a schema: it counts where it comes last.
-                    found.pop(id, None)
-                    found[id] = text
-            return found
-
+        subjects = _checked_subjects("avro", subject)
         return FramedAvro(
-            value=F.col(value) if isinstance(value, str) else value,
+            value=_column(value),
             schema=schema,
-            look_up=look_up,
-            origin=f"the registry {self._url} under {', '.join(subjects)}",
+            look_up=partial(self._look_up, FramedAvro.format, subjects),
+            origin=self._origin(subjects),
         )
 
-    def _avro_versions(self, subject: str) -> list[tuple[int, str]]:
-        """Return schema id and text of all versions of a subject, also deleted ones; none for an
+    def protobuf(
+        self,
+        value: str | Column = "value",
+        *,
+        subject: str | Sequence[str],
+        message: Sequence[int] = FIRST_MESSAGE,
+    ) -> FramedProtobuf:
+        """Return the framed Protobuf messages in the column `value`, for `.deserialize(name, …)`.
+
+        `subject` is that of `avro`. The result is the message as bytes, for `from_protobuf` or a
+        Python step. `message` is its place in the file of the schema: the index of the message,
+        followed by those of messages within it. A value with another place fails as InvalidFrame.
+        """
+        subjects = _checked_subjects("protobuf", subject)
+        return FramedProtobuf(
+            value=_column(value),
+            message=checked_message(message),
+            look_up=partial(self._look_up, FramedProtobuf.format, subjects),
+            origin=self._origin(subjects),
+        )
+
+    def _origin(self, subjects: Sequence[str]) -> str:
+        return f"the registry {self._url} under {', '.join(subjects)}"
+
+    def _look_up(self, format: str, subjects: Sequence[str]) -> Mapping[int, str]:
+        found: dict[int, str] = {}
+        for subject in reversed(subjects):
+            for id, schema in self._schemas(subject):
+                if schema.schema_type == format.upper():
+                    # Subjects may share a schema: it counts where it comes last.
+                    found.pop(id, None)
+                    found[id] = schema.schema_str
+        return found
+
+    def _schemas(self, subject: str) -> list[tuple[int, Any]]:
+        """Return id and schema of all versions of a subject, also deleted ones; none for an
         unknown subject."""
         try:
             numbers = self._client.get_versions(subject, deleted=True)
             for number in numbers:
                 if (subject, number) not in self._versions:
                     version = self._client.get_version(subject, number, deleted=True)
-                    self._versions[subject, number] = _avro(version)
+                    self._versions[subject, number] = version.schema_id, version.schema
         except Exception as exc:  # errors of HTTP, TLS and OAuth libraries
             if getattr(exc, "http_status_code", None) == _NOT_FOUND:
                 return []
             raise SchemaRegistryUnavailable(
                 f"the schema registry {self._url} does not answer: {exc}"
             ) from exc
-        known = (self._versions[subject, number] for number in numbers)
-        return [version for version in known if version is not None]
+        return [self._versions[subject, number] for number in numbers]
 
 
 def _client(configuration: dict[str, Any]) -> Any:
@@ -133,18 +140,28 @@ def _without_user(url: object) -> str:
     return re.sub(r"//[^/@]*@", "//", str(url))
 
 
-def _avro(version: Any) -> tuple[int, str] | None:
-    schema = version.schema
-    return (version.schema_id, schema.schema_str) if schema.schema_type == _AVRO else None
+def _checked_subjects(method: str, subject: str | Sequence[str]) -> list[str]:
+    subjects = [subject] if isinstance(subject, str) else list(subject)
+    if not subjects or not all(subjects):
+        allowed = "the name of a subject, or several names"
+        raise InvalidValue(f"{method}: subject", subject, allowed)
+    return subjects
+
+
+def _column(value: str | Column) -> Column:
+    return F.col(value) if isinstance(value, str) else value
 
 
 class SchemaFolder:
-    """Schemas in a folder on the driver, one file per schema id: `17.avsc` is Avro schema 17."""
+    """Schemas in a folder on the driver, one file per schema id.
+
+    `17.avsc` is the Avro schema with the id 17, `18.proto` the Protobuf schema with the id 18.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
         #: A schema id always means the same schema.
-        self._texts: dict[int, str] = {}
+        self._texts: dict[Path, str] = {}
         if not self._path.is_dir():
             raise InvalidValue("SchemaFolder", str(path), "an existing folder")
 
@@ -155,19 +172,39 @@ class SchemaFolder:
         added later is found before the next micro-batch.
         """
         return FramedAvro(
-            value=F.col(value) if isinstance(value, str) else value,
+            value=_column(value),
             schema=schema,
-            look_up=self._look_up,
-            origin=f"the folder {self._path}",
+            look_up=partial(self._look_up, ".avsc"),
+            origin=self._origin,
         )
 
-    def _look_up(self) -> Mapping[int, str]:
+    def protobuf(
+        self, value: str | Column = "value", *, message: Sequence[int] = FIRST_MESSAGE
+    ) -> FramedProtobuf:
+        """Return the framed Protobuf messages in the column `value`, for `.deserialize(name, …)`.
+
+        As `SchemaRegistry.protobuf`, with the schema ids of the files.
+        """
+        return FramedProtobuf(
+            value=_column(value),
+            message=checked_message(message),
+            look_up=partial(self._look_up, ".proto"),
+            origin=self._origin,
+        )
+
+    @property
+    def _origin(self) -> str:
+        return f"the folder {self._path}"
+
+    def _look_up(self, suffix: str) -> Mapping[int, str]:
         files = {
-            int(file.stem): file for file in self._path.glob(f"*{_SUFFIX}") if file.stem.isdecimal()
+            int(file.stem): file for file in self._path.glob(f"*{suffix}") if file.stem.isdecimal()
         }
-        for id in sorted(files.keys() - self._texts.keys()):
+        for file in files.values():
+            if file in self._texts:
+                continue
             try:
-                self._texts[id] = files[id].read_text("utf-8")
+                self._texts[file] = file.read_text("utf-8")
             except (OSError, UnicodeDecodeError) as exc:
-                raise SchemaRegistryUnavailable(f"{files[id]} cannot be read: {exc}") from exc
-        return dict(sorted(self._texts.items()))
+                raise SchemaRegistryUnavailable(f"{file} cannot be read: {exc}") from exc
+        return {id: self._texts[file] for id, file in sorted(files.items())}
