@@ -78,7 +78,7 @@ ROWS = tuple(
         ),
         ("one failed record: parse, atomic sink", "≤ 2.0", one_fails(PARSE)),
         ("one failed record: native transform, atomic sink", "≤ 2.5", one_fails(NATIVE_TRANSFORM)),
-        ("one failed record: Python transform, atomic sink", "≤ 4", one_fails(PYTHON_TRANSFORM)),
+        ("one failed record: Python transform, atomic sink", "≤ 3", one_fails(PYTHON_TRANSFORM)),
         ("1% of records fail, CONTINUE: parse, atomic sink", "≤ 1.5", one_percent_fails),
     )
 )
