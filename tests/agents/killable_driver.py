@@ -104,9 +104,15 @@ def die_in_transaction(point: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def dying_execute(self: JdbcConnection, sql: str, *parameters: object) -> int:
-        if point == "in-insert" and sql.startswith("INSERT INTO public.lines"):
-            threading.Timer(1, os.kill, (os.getpid(), signal.SIGKILL)).start()
-        return execute(self, sql, *parameters)
+        if point != "in-insert" or not sql.startswith("INSERT INTO public.lines"):
+            return execute(self, sql, *parameters)
+        # The check at the start inserts nothing, at once.
+        killing = threading.Timer(1, os.kill, (os.getpid(), signal.SIGKILL))
+        killing.start()
+        try:
+            return execute(self, sql, *parameters)
+        finally:
+            killing.cancel()
 
     JdbcConnection.commit = dying_commit  # type: ignore[method-assign]
     JdbcConnection.execute = dying_execute  # type: ignore[method-assign]
