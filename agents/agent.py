@@ -479,7 +479,7 @@ class Agent:
         call changes nothing. A row that lacks a column of the source, has another one, or a value
         of another type, is not taken; the result has their number and the first ones.
 
-        A run that would end otherwise waits for it.
+        A run that would end meanwhile waits for it.
 
         Raises InvalidValue if the pipeline does not run here, for a frame without these columns or
         with dead letters of another checkpoint, and above `held.records.limit`.

@@ -106,7 +106,7 @@ def die_in_transaction(point: str) -> None:
     def dying_execute(self: JdbcConnection, sql: str, *parameters: object) -> int:
         if point != "in-insert" or not sql.startswith("INSERT INTO public.lines"):
             return execute(self, sql, *parameters)
-        # The check at the start inserts nothing, at once.
+        # The check at the start inserts no rows, which takes less.
         killing = threading.Timer(1, os.kill, (os.getpid(), signal.SIGKILL))
         killing.start()
         try:
