@@ -139,6 +139,7 @@ def discard(
 @_FILTERS
 @click.option("--patch", metavar="JSON", help="A JSON Patch (RFC 6902) of each record, or @FILE.")
 @click.option("--at-once", is_flag=True, help="Without waves.")
+@click.option("--records-per-minute", type=click.IntRange(min=1), help="The most in a minute.")
 @issue_options
 @with_session
 def redrive(
@@ -149,6 +150,7 @@ def redrive(
     task: str | None,
     patch: str | None,
     at_once: bool,
+    records_per_minute: int | None,
     **options: Any,
 ) -> None:
     """Process dead letters of APPLICATION that wait once more: IDS, or all that match the filters.
@@ -164,6 +166,8 @@ def redrive(
         raise InvalidInput("redrive needs --reason")
     if patch is not None:
         body["patch"] = json_patch(patch)
+    if records_per_minute is not None:
+        body["records_per_minute"] = records_per_minute
     body |= {"application": application, "waves": not at_once}
     what = f"{len(ids)} dead letters" if ids else "all dead letters of the filter that wait"
     with near_applications(session.client, application):

@@ -64,7 +64,7 @@ def plan_redrive(
     """Return what a redrive would do, and change nothing. Raises what `start_redrive` raises."""
     access.require(application)
     selected, more = _select(application, wanted, ids)
-    requested = _request(selected, id=new_id(), actor="", reason=None, patch=patch, waves=True)
+    requested = _request(selected, Redrive(records=0, patch=patch), actor="", reason=None)
     state = projections.current_states(application, pipelines=[selected[0].pipeline])
     return RedrivePlan(
         pipeline=selected[0].pipeline,
@@ -84,16 +84,15 @@ def start_redrive(
     actor: str,
     reason: str | None,
     ids: Collection[str] | None = None,
-    patch: str | None = None,
-    waves: bool = True,
+    redrive: Redrive = Redrive(records=0),  # noqa: B008 (frozen)
     command: UUID | None = None,
 ) -> CommandState:
     """Process the dead letters that match and wait once more; with `ids`, only these.
 
-    They are of one pipeline and one checkpoint. `patch` is a JSON Patch for each record. A
-    repetition with the same id changes nothing. Raises InvalidValue if none waits, if they are of
-    several pipelines or checkpoints, or for an invalid patch; CommandForbidden if no live instance
-    runs the pipeline, or if another redrive of it is in progress.
+    They are of one pipeline and one checkpoint. `redrive` is how they are processed; their number
+    follows. A repetition with the same id changes nothing. Raises InvalidValue if none waits, if
+    they are of several pipelines or checkpoints, or for an invalid patch or rate; CommandForbidden
+    if no live instance runs the pipeline, or if another redrive of it is in progress.
     """
     id = command or new_id()
     for known in row_mapping.COMMANDS.load("id = %s", [id]):
@@ -101,7 +100,7 @@ def start_redrive(
             raise InvalidValue("id", str(id), "an id that no other command has")
         return known
     selected, _ = _select(application, wanted, ids)
-    requested = _request(selected, id=id, actor=actor, reason=reason, patch=patch, waves=waves)
+    requested = _request(selected, redrive, id=id, actor=actor, reason=reason)
     check(requested, now=datetime.now(UTC))
     redrive_progress.keep(application, id, selected)
     issued = issue_command(application, requested)
@@ -129,7 +128,7 @@ def advance_redrive(command: CommandState, *, now: datetime) -> None:
     if command.status.final or command.redrive is UNSET:
         return
     progress = redrive_progress.progress_of(command)
-    match next_redrive_step(command.redrive, progress):
+    match next_redrive_step(command.redrive, progress, now):
         case Wait():
             return
         case Issue(number=count):
@@ -188,20 +187,19 @@ def _select(
 
 def _request(
     selected: Sequence[OpenDeadLetter],
+    redrive: Redrive,
     *,
-    id: UUID,
     actor: str,
     reason: str | None,
-    patch: str | None,
-    waves: bool,
+    id: UUID | None = None,
 ) -> CommandRequest:
-    text = None if patch is None else JsonPatch(patch).text
+    patch = None if redrive.patch is None else JsonPatch(redrive.patch).text
     return CommandRequest(
-        command=id,
+        command=id or new_id(),
         kind=CommandKind.REDRIVE,
         actor=actor,
         reason=reason,
         pipeline=selected[0].pipeline,
         checkpoint=selected[0].checkpoint,
-        redrive=Redrive(records=len(selected), waves=waves, patch=text),
+        redrive=replace(redrive, records=len(selected), patch=patch),
     )

@@ -86,13 +86,16 @@ def progress_of(command: CommandState) -> RedriveProgress:
         if each.slice is not UNSET:
             slices.setdefault(each.slice, []).append(each)
     counts = redrive_totals(command.application, command.id)
-    issued = opened = 0
-    not_applied = None
+    issued = opened = last_issued = 0
+    issued_at = not_applied = None
     for part, same in slices.items():
         statuses = {each.status: each.outcome for each in same}
         if statuses.keys() == {CommandStatus.EXPIRED}:
             continue
         issued += part.count
+        first_at = min(each.issued_at for each in same)
+        if issued_at is None or first_at > issued_at:
+            issued_at, last_issued = first_at, part.count
         if not all(status.final for status in statuses):
             opened += part.count
         elif CommandStatus.APPLIED not in statuses:
@@ -101,6 +104,8 @@ def progress_of(command: CommandState) -> RedriveProgress:
     return RedriveProgress(
         commands=len(commands),
         issued=issued,
+        last_issued=last_issued,
+        issued_at=issued_at,
         open=opened,
         not_applied=not_applied,
         redriven=counts[DeadLetterStatus.REDRIVEN],

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from arrester.controlplane import access, actions, queries
 from arrester.controlplane.domain.commands.redrive import MAX_REDRIVEN
 from arrester.controlplane.domain.errors import CommandForbidden, InvalidValue
+from arrester.controlplane.domain.events import Redrive
 from arrester.controlplane.domain.json_patch import MAX_CHARACTERS, JsonPatch, PatchFailed
 from arrester.dashboard.components import command_delivery, filters, forms
 from arrester.dashboard.components.editable_records import Editable, editable
@@ -59,6 +60,7 @@ def show_dialog(
         "sample": sample,
         "patch": patch or given.get("patch", ""),
         "waves": "waves" in given or request.method == "GET" or bool(patch),
+        "records_per_minute": given.get("records_per_minute", ""),
         "most": MAX_REDRIVEN,
         "most_characters": MAX_CHARACTERS,
         "recipients": _recipients(application, plan.pipeline) if plan else [],
@@ -84,8 +86,7 @@ def start(request: HttpRequest, who: Person) -> HttpResponse:
             chosen.application,
             chosen.wanted,
             ids=chosen.ids,
-            patch=request.POST.get("patch", "").strip() or None,
-            waves="waves" in request.POST,
+            redrive=_redrive(request.POST),
             actor=who.name,
             reason=reason,
             command=forms.act_id(request),
@@ -93,6 +94,17 @@ def start(request: HttpRequest, who: Person) -> HttpResponse:
     except (InvalidValue, CommandForbidden) as error:
         return show_dialog(request, request.POST, invalid=f"{error}.")
     return forms.to_command(request, command.id)
+
+
+def _redrive(given: QueryDict) -> Redrive:
+    """Return how the dead letters are processed; their number follows."""
+    has_rate = bool(given.get("records_per_minute", "").strip())
+    return Redrive(
+        records=0,
+        waves="waves" in given,
+        records_per_minute=forms.whole_number("records_per_minute", given) if has_rate else None,
+        patch=given.get("patch", "").strip() or None,
+    )
 
 
 @require_POST

@@ -40,6 +40,7 @@ class RedriveSerializer(serializers.Serializer[Any]):
 
     records = serializers.IntegerField(help_text="How many were chosen.")
     waves = serializers.BooleanField()
+    records_per_minute = serializers.IntegerField(allow_null=True)
     patch = serializers.CharField(allow_null=True, help_text="The JSON Patch of each record.")
 
 

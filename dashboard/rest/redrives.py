@@ -11,6 +11,7 @@ from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.commands.redrive import MAX_REDRIVEN
+from arrester.controlplane.domain.events import Redrive
 from arrester.dashboard.rest import base
 from arrester.dashboard.rest.command_serializers import CommandSerializer
 from arrester.dashboard.rest.dead_letters import DeadLetterQuerySerializer
@@ -41,6 +42,11 @@ class NewRedriveSerializer(DeadLetterQuerySerializer):
     patch = base.patch_field("of each record")
     waves = serializers.BooleanField(
         default=True, help_text="1 record, 10%, then the rest; false: all at once."
+    )
+    records_per_minute = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        help_text="The most records in a minute; without: as fast as the pipeline processes them.",
     )
     dry_run = serializers.BooleanField(
         default=False, help_text="Return what the redrive would do, and issue nothing."
@@ -90,8 +96,12 @@ class RedriveView(base.RestView):
             application,
             wanted,
             ids=ids,
-            patch=patch,
-            waves=given["waves"],
+            redrive=Redrive(
+                records=0,
+                waves=given["waves"],
+                records_per_minute=given.get("records_per_minute"),
+                patch=patch,
+            ),
             actor=request.user.get_username(),
             reason=given.get("reason"),
             command=base.act_id(request, given),

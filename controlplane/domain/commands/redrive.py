@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
-from arrester.controlplane.domain.commands.rollout import Finish, Issue, Stop, Wait, wave_ends
+from arrester.controlplane.domain.commands.rollout import (
+    ROLLOUT_EXPIRY,
+    Finish,
+    Issue,
+    Stop,
+    Wait,
+    wave_ends,
+)
+from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import Redrive
 from arrester.controlplane.domain.wire.dead_letter_columns import MAX_RECORDS
 
@@ -21,6 +31,9 @@ class RedriveProgress(msgspec.Struct, frozen=True, kw_only=True):
     commands: int = 0
     #: Those that commands were issued for. An expired command does not count: it is repeated.
     issued: int = 0
+    #: The number of the last command, and when it was issued first; None: none was.
+    last_issued: int = 0
+    issued_at: datetime | None = None
     #: The command that waits for an answer has these.
     open: int = 0
     #: Why a command was refused or cancelled; None: none was.
@@ -38,7 +51,19 @@ class RedriveProgress(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.issued - self.open - taken, 0)
 
 
-def next_redrive_step(redrive: Redrive, progress: RedriveProgress) -> Issue | Wait | Finish | Stop:
+def check_redrive(redrive: Redrive) -> None:
+    """Raise InvalidValue for a rate outside its limits: the redrive would expire before its end."""
+    rate = redrive.records_per_minute
+    least = max(1, math.ceil(redrive.records / (ROLLOUT_EXPIRY / timedelta(minutes=1))))
+    if rate is not None and not least <= rate <= MAX_REDRIVEN:
+        hours = ROLLOUT_EXPIRY // timedelta(hours=1)
+        allowed = f"from {least:,} to {MAX_REDRIVEN:,}: a redrive ends within {hours} hours"
+        raise InvalidValue("records_per_minute", rate, allowed)
+
+
+def next_redrive_step(
+    redrive: Redrive, progress: RedriveProgress, now: datetime
+) -> Issue | Wait | Finish | Stop:
     """Return what a redrive does next. It depends on stored states alone, so it may be repeated.
 
     A slice begins when all records before it are processed or have failed again.
@@ -53,8 +78,19 @@ def next_redrive_step(redrive: Redrive, progress: RedriveProgress) -> Issue | Wa
     if left:
         ends = wave_ends(redrive.records, waves=redrive.waves)
         end = next(end for end in ends if end > progress.issued)
-        return Issue(min(end - progress.issued, MAX_RECORDS))
+        number = min(end - progress.issued, MAX_RECORDS)
+        rate = redrive.records_per_minute
+        if rate is None:
+            return Issue(number)
+        return Issue(min(number, rate)) if _is_due(rate, progress, now) else Wait()
     return Finish(_result(progress))
+
+
+def _is_due(rate: int, progress: RedriveProgress, now: datetime) -> bool:
+    """Whether the rate allows the next command: each has at most the records of a minute."""
+    if progress.issued_at is None:
+        return True
+    return now - progress.issued_at >= timedelta(minutes=progress.last_issued / rate)
 
 
 def _result(progress: RedriveProgress) -> str:

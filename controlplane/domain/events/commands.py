@@ -57,6 +57,8 @@ class Redrive(Data, frozen=True, kw_only=True):
     records: Count
     #: One record, 10 % of them and the rest, each wave after the one before; else all at once.
     waves: bool = True
+    #: The most records in a minute; None: as fast as the pipeline processes them.
+    records_per_minute: Count | None = None
     #: The JSON Patch that changes each record; None: unchanged.
     patch: str | None = None
 

@@ -19,6 +19,7 @@ from arrester.controlplane.domain.events import (
     CommandRefused,
     Event,
     InstanceStopped,
+    Redrive,
 )
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.identity.dead_letter_ids import dead_letter_ids, split_ids
@@ -51,7 +52,11 @@ def send(redis: Redis, events: list[Event]) -> None:
 
 def start(wanted: DeadLetterFilter = ALL, **values: object) -> CommandState:
     more = {"actor": "ana", "reason": "mended"} | values
-    return actions.start_redrive(APPLICATION, wanted, **more)  # type: ignore[arg-type]  # by name
+    of_redrive = {
+        name: more.pop(name) for name in ("patch", "waves", "records_per_minute") if name in more
+    }
+    redrive = Redrive(records=0, **of_redrive)  # type: ignore[arg-type]  # by name
+    return actions.start_redrive(APPLICATION, wanted, redrive=redrive, **more)  # type: ignore[arg-type]
 
 
 def relayed(redis: Redis) -> list[CommandIssued]:
@@ -87,7 +92,7 @@ def apply(redis: Redis, *, failing: tuple[int, ...] = (), missing: tuple[int, ..
 def progress(command: CommandState) -> RedriveProgress:
     found = queries.redrive_progress(queries.command(command.id))
     assert found is not None
-    return found
+    return replace(found, last_issued=0, issued_at=None)
 
 
 def test_dead_letters_are_redriven_in_waves(skipped: Redis) -> None:
@@ -112,6 +117,20 @@ def test_dead_letters_are_redriven_in_waves(skipped: Redis) -> None:
     assert actions.plan_redrive(APPLICATION, ALL).records == 3
     actions.watch(now=datetime.now(UTC) + timedelta(hours=2))
     assert not models.RedriveSelection.objects.exists()
+
+
+def test_a_rate_delays_the_next_records(skipped: Redis) -> None:
+    """Of 6 records a minute: 1 at once, 2 after ten seconds, 6 after twenty more."""
+    command = start(records_per_minute=6)
+    begin = queries.command(command.id).issued_at
+    sizes = [apply(skipped)]
+    for seconds in (5, 11, 12, 25, 33):
+        actions.watch(now=begin + timedelta(seconds=seconds))
+        sizes += [apply(skipped)] if relayed(skipped) else [0]
+    assert sizes == [1, 0, 2, 0, 0, 6]
+    assert queries.command(command.id).status is CommandStatus.ISSUED
+    with pytest.raises(InvalidValue, match=r"records_per_minute.*from 1 to 100,000"):
+        start(records_per_minute=0)
 
 
 def test_one_that_is_discarded_meanwhile_is_not_redriven(skipped: Redis) -> None:

@@ -99,6 +99,19 @@ def test_all_dead_letters_of_a_filter_are_redriven_in_waves(
     assert f'href="{reverse("command", args=[canary.id])}"' in page and "ISSUED" in page
 
 
+def test_a_rate_limits_the_records_of_a_minute(rows: list[DeadLetter], operator: Client) -> None:
+    assert 'name="records_per_minute"' in dialog(operator, application="flights")
+    fields = {"application": "flights", "waves": "on"}
+    for wrong in ("none", "0"):
+        _, text = start(operator, **fields, records_per_minute=wrong)
+        assert "records_per_minute" in text and redrives() == []
+        assert f'value="{wrong}"' in text
+    status, page = start(operator, **fields, records_per_minute="10")
+    assert status == 200, page
+    assert redrives() == [(30, True, None)]
+    assert "10 records per minute at most" in page
+
+
 def test_records_after_the_dialog_opened_are_not_redriven(
     flights: Story, rows: list[DeadLetter], operator: Client
 ) -> None:

@@ -577,7 +577,10 @@ def test_dead_letters_are_discarded_by_a_filter_or_by_ids(
 def test_dead_letters_are_redriven_by_a_command(flights: Story, operator: Client) -> None:
     flights.skips("EWR", 3)
     patch = [{"op": "replace", "path": "/dep_delay", "value": None}]
-    body = {"application": "flights", "pipeline": "delays", "patch": patch, "reason": "mended"}
+    body = {
+        **{"application": "flights", "pipeline": "delays", "patch": patch, "reason": "mended"},
+        "records_per_minute": 60,
+    }
     url = "/api/dead-letters/redrive"
 
     plan = operator.post(url, body | {"dry_run": True}, content_type="application/json")
@@ -588,12 +591,14 @@ def test_dead_letters_are_redriven_by_a_command(flights: Story, operator: Client
     assert found.status_code == 202
     command = read(operator, f"commands/{found.json()['id']}")
     assert (command["kind"], command["redrive"]["records"]) == ("REDRIVE", 3)
+    assert command["redrive"]["records_per_minute"] == 60
     assert json.loads(command["redrive"]["patch"]) == patch
     assert command["redrive_progress"]["issued"] == 1
     (part,) = read(operator, "commands", rollout=command["id"])["results"]
     assert (part["kind"], part["part_of"]) == ("REDRIVE_RECORDS", command["id"])
     for wrong, field in (
         ({"patch": [{"op": "copy", "from": "/a", "path": "/b"}]}, "patch"),
+        ({"records_per_minute": 0}, "records_per_minute"),
         ({"reason": ""}, "reason"),
         ({"ids": ["x"]}, "id"),
         ({"pipeline": "other"}, "dead_letters"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,13 +12,16 @@ from msgspec.structs import replace
 from arrester.controlplane.domain.commands.redrive import (
     MAX_REDRIVEN,
     RedriveProgress,
+    check_redrive,
     next_redrive_step,
 )
 from arrester.controlplane.domain.commands.rollout import Finish, Issue, Stop, Wait
+from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import Redrive
 from arrester.controlplane.domain.wire.dead_letter_columns import MAX_RECORDS
 
 REDRIVE = Redrive(records=100)
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -42,19 +47,55 @@ REDRIVE = Redrive(records=100)
     ],
 )
 def test_the_next_step(progress: RedriveProgress, step: object) -> None:
-    assert next_redrive_step(REDRIVE, progress) == step
+    assert next_redrive_step(REDRIVE, progress, NOW) == step
 
 
-@given(st.integers(1, MAX_REDRIVEN), st.booleans())
-def test_each_record_is_issued_once(records: int, waves: bool) -> None:
-    redrive, progress, issued = Redrive(records=records, waves=waves), RedriveProgress(), 0
-    for _ in range(100):
-        step = next_redrive_step(redrive, progress)
-        if not isinstance(step, Issue):
+@pytest.mark.parametrize(
+    ("waited", "step"),
+    [(0, Wait()), (9, Wait()), (10, Issue(30)), (3_600, Issue(30))],
+)
+def test_a_rate_delays_and_limits_each_command(waited: int, step: object) -> None:
+    """Of 30 records a minute, 5 take ten seconds; time in which none was issued is lost."""
+    slow = replace(REDRIVE, records_per_minute=30)
+    issued = RedriveProgress(
+        issued=11, processed=11, last_issued=5, issued_at=NOW - timedelta(seconds=waited)
+    )
+    assert next_redrive_step(slow, issued, NOW) == step
+    assert next_redrive_step(slow, RedriveProgress(), NOW) == Issue(1)
+
+
+def test_a_rate_has_limits() -> None:
+    for rate in (0, MAX_REDRIVEN + 1):
+        with pytest.raises(InvalidValue, match=f"records_per_minute.*{rate}.*from 1 to 100,000"):
+            check_redrive(replace(REDRIVE, records_per_minute=rate))
+    # 1,440 minutes a day.
+    check_redrive(Redrive(records=14_400, records_per_minute=10))
+    with pytest.raises(InvalidValue, match="from 11 to 100,000: a redrive ends within 24 hours"):
+        check_redrive(Redrive(records=14_401, records_per_minute=10))
+
+
+@given(
+    st.integers(1, MAX_REDRIVEN),
+    st.booleans(),
+    st.none() | st.integers(MAX_REDRIVEN // 50, MAX_REDRIVEN),
+)
+def test_each_record_is_issued_once(records: int, waves: bool, rate: int | None) -> None:
+    redrive = Redrive(records=records, waves=waves, records_per_minute=rate)
+    progress, issued, now = RedriveProgress(), 0, NOW
+    for _ in range(200):
+        step = next_redrive_step(redrive, progress, now)
+        if isinstance(step, Finish):
             break
-        assert 1 <= step.number <= MAX_RECORDS
+        if isinstance(step, Wait):
+            assert rate is not None
+            now += timedelta(seconds=30)
+            continue
+        assert isinstance(step, Issue)
+        assert 1 <= step.number <= min(MAX_RECORDS, rate or MAX_RECORDS)
         assert not waves or issued or step.number == 1
         issued += step.number
-        progress = replace(progress, issued=issued, processed=issued)
+        progress = replace(
+            progress, issued=issued, processed=issued, last_issued=step.number, issued_at=now
+        )
     assert step == Finish(f"{records:,} processed, 0 failed again")
     assert issued == records
