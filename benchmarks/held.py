@@ -1,4 +1,4 @@
-"""Held records: how soon a skip is applied, how fast they drain, and a redrive of dead letters."""
+"""Held records: how soon a skip is applied, how fast they drain, what a pause costs; redrives."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -24,6 +25,9 @@ _TICK_SECONDS = 0.01
 _TIMEOUT_SECONDS = 1_800.0
 #: The micro-batches in which the held records arrived.
 _FILES = 10
+#: The micro-batches of a run with a stopped task, and the last of them, which are measured: for
+#: eight of them after a failed record, each takes the slow path.
+_BATCHES, _MEASURED = 14, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +56,7 @@ def figures(folder: Path, *, rows: int) -> list[Figure]:
         cases = [Case(rows=part, tasks=1) for part in (rows // 100, rows // 10, rows)]
         many = Case(rows=rows // 10, tasks=min(1_000, rows // 100))
         held = [each for case in [*cases, many] for each in _figures(world, case)]
-        return [*held, *_redriven(world, rows // 10)]
+        return [*held, *_redriven(world, rows // 10), *_while_paused(world, rows // 5)]
     finally:
         spark.stop()
 
@@ -104,6 +108,37 @@ def _redriven(world: World, rows: int) -> Iterator[Figure]:
     ):
         print(f"{each.name}: {each.value:,.3g}", file=sys.stderr, flush=True)
         yield each
+
+
+def _while_paused(world: World, rows: int) -> Iterator[Figure]:
+    """Yield how much a stopped task slows micro-batches of `rows` records of other tasks."""
+    clean = Flights(rows=rows * _BATCHES, files=_BATCHES)
+    dirty = Flights(rows=rows * _BATCHES, files=_BATCHES, dirty_at=0)
+    for kind, atomic in (("atomic", True), ("other", False)):
+        pairs = [[_batch_seconds(world, each, atomic) for each in (dirty, clean)] for _ in range(3)]
+        name = f"micro-batches of {rows:,} rows with one PAUSED task ÷ without, {kind} sink"
+        figure = Figure(name=name, value=median(one / two for one, two in pairs), goal="≤ 1.1")
+        print(f"{figure.name}: {figure.value:,.3g}", file=sys.stderr, flush=True)
+        yield figure
+
+
+def _batch_seconds(world: World, flights: Flights, atomic: bool) -> float:
+    """Return the median time of the last micro-batches, long after a failed record."""
+    output, checkpoint = world.folder / "output", world.folder / "held"
+    for folder in (output, checkpoint):
+        shutil.rmtree(folder, ignore_errors=True)
+    ends: list[float] = []
+    agent = Agent(world.spark, application="benchmarks")
+    source = world.source(flights)
+    with agent:
+        (
+            agent.pipeline("departures", source, task="flight", position="position")
+            .deserialize("departure", F.from_csv("value", SCHEMA), on_error=LogAndPause())
+            .write(file_sink(output, at=lambda: ends.append(time.perf_counter())), atomic=atomic)
+            .start(str(checkpoint), trigger={"availableNow": True})
+        )
+        agent.await_termination()
+    return median(after - before for before, after in pairwise(ends[-_MEASURED - 1 :]))
 
 
 def _skip(agent: Agent, task: TaskState) -> float:

@@ -209,6 +209,8 @@ def fetch(url: str) -> str:
         return str(response.read().decode())
 
 
+# `make smoke` runs other tests on this version of Spark.
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_tutorial_runs_on_the_oldest_python_and_spark(
     distributions: tuple[Path, Path], tmp_path: Path

@@ -86,11 +86,10 @@ def with_outcome(
     coordinates = pipeline.source_coordinates
     if coordinates is None or marks is not None:
         return _with_guarded_coordinates(source, pipeline, blocked, marks)
-    if not blocked:
-        return source.select(_outcome(coordinates), "*")
+    if len(blocked) <= _LISTED_TASKS:
+        return source.select(_outcome(coordinates, tuple(blocked)), "*")
     frame, is_blocked = _with_blocked(source, task_key(coordinates.key(quoted)), blocked)
-    has_no_position = quoted(coordinates.position).isNull()
-    outcome = F.when(is_blocked, F.lit(HELD)).when(has_no_position, F.lit(SOURCE))
+    outcome = F.when(is_blocked, F.lit(HELD)).otherwise(_outcome(coordinates, ()))
     return frame.select(outcome.alias(OUTCOME), "*").drop(_BLOCKED)
 
 
@@ -115,8 +114,12 @@ def _with_blocked(
 
 # Cached: making a Column takes many calls to the JVM.
 @lru_cache(maxsize=_CACHED_PIPELINES)
-def _outcome(coordinates: SourceCoordinates) -> Column:
-    return F.when(quoted(coordinates.position).isNull(), F.lit(SOURCE)).alias(OUTCOME)
+def _outcome(coordinates: SourceCoordinates, blocked: tuple[str | None, ...]) -> Column:
+    has_no_position, source = quoted(coordinates.position).isNull(), F.lit(SOURCE)
+    if not blocked:
+        return F.when(has_no_position, source).alias(OUTCOME)
+    is_blocked = is_task_in(task_key(coordinates.key(quoted)), blocked)
+    return F.when(is_blocked, F.lit(HELD)).when(has_no_position, source).alias(OUTCOME)
 
 
 def present_task(rows: DataFrame, pipeline: Pipeline) -> Column:

@@ -224,19 +224,16 @@ def _stored(
         record_hash=record_hash,
     )
     with releasing_on_error(evaluated.blocks):
-        # Held records are counted, not collected.
+        # Records that may be held are counted, not collected.
         if expects_failures and not holds:
             failures = FailureSet.collect(
                 evaluated.frame, partitions=partitions_of(block), record_hash=record_hash
             )
             if failures is not None:
                 return _with_failures(evaluated, failures, len(failures.on_driver))
-        if not holds:
-            failed = row_count(block.where(f"{OUTCOME} >= {SOURCE}"))
-            return replace(evaluated, failed=failed)
-        marked_rows = row_count(block.where(f"{OUTCOME} IS NOT NULL"))
-        evaluated = _with_failures_among(evaluated, rows=marked_rows)
-    return replace(evaluated, held=marked_rows - evaluated.failed)
+        failed = row_count(block.where(f"{OUTCOME} >= {SOURCE}"))
+        held = row_count(block.where(f"{OUTCOME} = {HELD}")) if holds else 0
+    return replace(evaluated, failed=failed, held=held)
 
 
 def _observed(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from operator import xor
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -40,13 +41,18 @@ class ReplayCheck:
 
     def of(self, frame: DataFrame, is_decided: Column) -> RecordsChecksum:
         """Return count and checksum of the decided records of an evaluated frame."""
-        sums = (
-            frame.where(f"{ORDINAL} = 0")
-            .where(is_decided)
-            .selectExpr("count(1) AS count", f"bit_xor({self.record_hash.sql}) AS checksum")
-            .collect()[0]
-        )
-        return self._checksum(sums["count"], sums["checksum"] or 0)
+        rows = frame.where(f"{ORDINAL} = 0").where(is_decided)
+        return self.of_values(rows.select(*self.aggregates).collect()[0].asDict())
+
+    @cached_property
+    def aggregates(self) -> tuple[Column, ...]:
+        """Count and checksum of decided records, as aggregates over them."""
+        checksum = F.expr(f"bit_xor({self.record_hash.sql})")
+        return F.count(F.lit(1)).alias("count"), checksum.alias("checksum")
+
+    def of_values(self, values: Mapping[str, Any]) -> RecordsChecksum:
+        """Return count and checksum from the values of `aggregates`."""
+        return self._checksum(values["count"], values["checksum"] or 0)
 
     def of_hashes(self, hashes: Sequence[int], *, count: int) -> RecordsChecksum:
         """Return count and checksum of records whose hashes are known, each or combined by XOR."""

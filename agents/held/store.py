@@ -8,10 +8,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
+from typing import Any
 
 from msgspec.structs import replace
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -51,6 +52,7 @@ from arrester.agents.worker.columns import (
 )
 
 _HOLD = "__arrester_hold"
+_STOPS = "__arrester_stops"
 _IS_SAME = "__arrester_is_same"
 _COORDINATES = (
     T.StructField(TASK, T.StringType()),
@@ -75,21 +77,37 @@ class HeldStore:
     schemas: RowSchemas
 
     def save(
-        self, frame: DataFrame, pause_offsets: Mapping[str, Cursor], *, order: int
-    ) -> tuple[str, list[HeldCount]]:
+        self,
+        frame: DataFrame,
+        pause_offsets: Mapping[str, Cursor],
+        *,
+        order: int,
+        aggregates: Sequence[Column],
+    ) -> tuple[str, list[HeldCount], Mapping[str, Any]]:
         """Write the rows that do not go to the sink; return the folder's name and the held counts.
 
         Rows from a pause offset on are held, under the entry number `order`. Of other failed rows
-        the coordinates are written, so that a replay skips exactly these.
+        the coordinates are written, so that a replay skips exactly these. The last result has the
+        values of `aggregates` over all these rows.
         """
         offset = pause_offset_of(pause_offsets)
         held = is_held(offset)
         rows = frame.where((F.col(ORDINAL) == 0) & (held | (F.col(OUTCOME) >= SOURCE)))
-        row = F.when(held, F.col(ROW)).alias(ROW)
         entry = F.when(held, F.lit(order)).otherwise(F.col(ENTRY)).alias(ENTRY)
-        name = self._write(rows.select(TASK, POSITION, held.alias(_HOLD), row, entry), order)
-        stops = offset.isNotNull() & F.col(POSITION).eqNullSafe(offset["position"])
-        return name, self._held_counts(name, stops)
+        stops = _is_at(offset).alias(_STOPS)
+        rows = rows.select(TASK, POSITION, held.alias(_HOLD), stops, ROW, entry)
+        observation = Observation()
+        rows = rows.observe(observation, *aggregates, *_aggregates())
+        row = F.when(F.col(_HOLD), F.col(ROW)).alias(ROW)
+        name = self._write(rows.select(TASK, POSITION, _HOLD, row, ENTRY), order)
+        observed = observation.get
+        is_one_task = observed["first_task"] == observed["last_task"]
+        if is_one_task and observed["tasks"] in (0, observed["held"]):
+            # Usually one task has stopped.
+            counts = [_held_count(observed["first_task"], observed)] if observed["held"] else []
+        else:
+            counts = self._held_counts(name, offset)
+        return name, counts, observed
 
     def save_again(self, rows: DataFrame, *, order: int) -> tuple[str, list[HeldCount]]:
         """Write rows that are to be processed again; return the folder's name and the counts.
@@ -98,36 +116,17 @@ class HeldStore:
         """
         entry = F.lit(order).alias(ENTRY)
         name = self._write(rows.select("*", F.lit(True).alias(_HOLD), entry), order)
-        return name, self._held_counts(name, F.lit(False))
+        return name, self._held_counts(name, pause_offset_of({}))
 
     def saved(self, name: str) -> DataFrame:
         """Return the rows of a folder, with all their columns."""
         return self.spark.read.parquet(self._path(name))
 
-    def _held_counts(self, name: str, stops: Column) -> list[HeldCount]:
-        """Return the held rows of a folder by task; `stops` marks those that stop it."""
-        counts = (
-            self._coordinates([name])
-            .where(F.col(_HOLD))
-            .groupBy(TASK)
-            .agg(
-                F.count("*").alias("count"),
-                F.count_if(stops).alias("stopping"),
-                # Without positions, the order within the entry is unknown.
-                F.when(F.count(POSITION) == F.count("*"), F.min(POSITION)).alias("first"),
-                F.when(F.count(POSITION) == F.count("*"), F.max(POSITION)).alias("last"),
-            )
-        )
-        return [
-            HeldCount(
-                task=row[TASK],
-                count=row["count"],
-                stopping=row["stopping"] or None,
-                first=row["first"],
-                last=row["last"],
-            )
-            for row in counts.collect()
-        ]
+    def _held_counts(self, name: str, pause_offset: Column) -> list[HeldCount]:
+        """Return the held rows of a folder by task."""
+        held = self._coordinates([name]).where(_HOLD).withColumn(_STOPS, _is_at(pause_offset))
+        counts = held.groupBy(TASK).agg(*_aggregates()).collect()
+        return [_held_count(row[TASK], row.asDict()) for row in counts]
 
     def save_skipped(self, failed: DataFrame, *, order: int) -> str:
         """Write the coordinates of failed records. Held rows of a chunk stay in their folder."""
@@ -287,3 +286,36 @@ class HeldStore:
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{ROWS_FOLDER}/{name}"
+
+
+def _is_at(pause_offset: Column) -> Column:
+    """Return whether a row is of the record that stops its task."""
+    is_position = F.col(POSITION).eqNullSafe(pause_offset["position"])
+    return pause_offset.isNotNull() & is_position
+
+
+# Cached: making a Column takes many calls to the JVM.
+@cache
+def _aggregates() -> tuple[Column, ...]:
+    """Return the parts of a `HeldCount`, as aggregates over rows of which some are held."""
+    held = F.col(_HOLD)
+    position, task = F.when(held, F.col(POSITION)), F.when(held, F.col(TASK))
+    return (
+        F.count_if(held).alias("held"),
+        F.count_if(held & F.col(_STOPS)).alias("stopping"),
+        *(F.count(position).alias("positions"), F.count(task).alias("tasks")),
+        *(F.min(position).alias("first"), F.max(position).alias("last")),
+        *(F.min(task).alias("first_task"), F.max(task).alias("last_task")),
+    )
+
+
+def _held_count(task: str | None, values: Mapping[str, Any]) -> HeldCount:
+    # Without positions, the order within the entry is unknown.
+    has_positions = values["positions"] == values["held"]
+    return HeldCount(
+        task=task,
+        count=values["held"],
+        stopping=values["stopping"] or None,
+        first=values["first"] if has_positions else None,
+        last=values["last"] if has_positions else None,
+    )

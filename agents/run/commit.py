@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 
 from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.dead_letters.queue import DeadLetterQueue
@@ -24,6 +24,7 @@ from arrester.agents.held.replay_check import ReplayCheck
 from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.entries import (
     Chunk,
+    Cursor,
     DeadLetters,
     Entry,
     EntryKind,
@@ -46,6 +47,8 @@ class _UnwrittenRows:
     name: str | None = None
     held: tuple[HeldCount, ...] = ()
     skipped: tuple[SkippedRecords, ...] = ()
+    #: Of a micro-batch: what a replay is checked by.
+    checksum: RecordsChecksum | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +78,8 @@ class Committer:
         A decision about a micro-batch made after its sink failed is added to the earlier ones.
         """
         at = self.clock()
-        order = None if batch is None else self._order(batch)
         held = is_held(pause_offset_of(decision.pause_offsets))
-        saved = self._save(evaluated, decision, held, order=order)
-        self._check_limits(saved)
+        saved = self._save(evaluated, decision, held, batch=batch)
         dead_letters, dead_letter_events = self._dead_letters(evaluated, decision, held, at)
         counts: list[EventData] = [
             *dead_letter_events,
@@ -92,11 +93,11 @@ class Committer:
                 epoch=self.event_factory.run.epoch,
                 events=self._events(decision, counts, at),
                 batch=batch,
-                order=order,
+                order=None if batch is None else self._order(batch),
                 row_folder=saved.name,
                 held=saved.held,
                 skipped=saved.skipped,
-                checksum=None if batch is None else self._checksum(evaluated, decision, held),
+                checksum=saved.checksum,
                 chunks=chunks,
                 dead_letters=dead_letters,
             )
@@ -127,37 +128,41 @@ class Committer:
         return earlier[0].entry if earlier else self.journal.next_number
 
     def _save(
-        self, evaluated: Evaluated, decision: Decision, held: Column, *, order: int | None
+        self, evaluated: Evaluated, decision: Decision, held: Column, *, batch: int | None
     ) -> _UnwrittenRows:
-        """Save the rows that are not written; `order` is None for held records."""
+        """Save the rows that are not written; `batch` is None for held records."""
         if evaluated.clean:
             return _UnwrittenRows()
-        if order is not None and (decision.pause_offsets or evaluated.held):
-            name, counts = self.held_store.save(
-                evaluated.frame, decision.pause_offsets, order=order
-            )
-            return _UnwrittenRows(name=name, held=tuple(counts))
+        if batch is not None and (decision.pause_offsets or evaluated.held):
+            return self._save_held(evaluated.frame, decision.pause_offsets, batch=batch)
         failures = evaluated.failures
+        checksum = None if batch is None else self._checksum(evaluated)
         if failures.is_small and evaluated.failed <= IN_ENTRY:
-            return _UnwrittenRows(
-                skipped=skipped_coordinates(failures.on_driver, decision.pause_offsets)
-            )
-        number = self.journal.next_number if order is None else order
-        skipped = failures.records.where(~held)
-        return _UnwrittenRows(name=self.held_store.save_skipped(skipped, order=number))
+            skipped = skipped_coordinates(failures.on_driver, decision.pause_offsets)
+            return _UnwrittenRows(skipped=skipped, checksum=checksum)
+        order = self.journal.next_number if batch is None else self._order(batch)
+        name = self.held_store.save_skipped(failures.records.where(~held), order=order)
+        return _UnwrittenRows(name=name, checksum=checksum)
 
-    def _checksum(
-        self, evaluated: Evaluated, decision: Decision, held: Column
-    ) -> RecordsChecksum | None:
-        """Return what a replay is checked by, None if no record is held or skipped."""
-        if evaluated.clean:
-            return None
-        # Held records that did not fail were not collected.
-        holds = evaluated.held or decision.pause_offsets
-        hashes = None if holds else evaluated.failures.record_hashes
+    def _save_held(
+        self, frame: DataFrame, pause_offsets: Mapping[str, Cursor], *, batch: int
+    ) -> _UnwrittenRows:
+        """Save the held and the skipped records of a micro-batch."""
+        check = self.replay_check
+        name, held, values = self.held_store.save(
+            frame, pause_offsets, order=self._order(batch), aggregates=check.aggregates
+        )
+        checksum = check.of_values(values)
+        saved = _UnwrittenRows(name=name, held=tuple(held), checksum=checksum)
+        self._check_limits(saved)
+        return saved
+
+    def _checksum(self, evaluated: Evaluated) -> RecordsChecksum:
+        """Return what a replay without held records is checked by."""
+        hashes = evaluated.failures.record_hashes
         if hashes is not None:
             return self.replay_check.of_hashes(hashes, count=evaluated.failed)
-        return self.replay_check.of(evaluated.frame, held | has_failed())
+        return self.replay_check.of(evaluated.frame, has_failed())
 
     def _check_limits(self, saved: _UnwrittenRows) -> None:
         try:

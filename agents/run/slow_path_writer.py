@@ -70,7 +70,7 @@ class SlowPathWriter:
     check: Callable[[], None]
 
     def write(self, rows: DataFrame, input: Input) -> bool:
-        """Evaluate, decide, commit, write; return whether no record failed.
+        """Evaluate, decide, commit, write; return whether no record failed or was retried.
 
         A pause in a chunk ends it before that record.
         """
@@ -85,8 +85,8 @@ class SlowPathWriter:
             if self.always_decides and input.is_replayed:
                 check_replay(evaluated, decision)
             chunks = self._shortened(input.chunks, decision)
-            clean = evaluated.clean and not evaluated.retries
-            if input.needs_entry or not clean:
+            clean = not (evaluated.failed or evaluated.retries)
+            if input.needs_entry or not clean or evaluated.held:
                 self.jobs.phase("store decision")
                 self.committer.commit(evaluated, decision, batch=input.batch, chunks=chunks)
             if chunks and not any(each.taken for each in chunks):

@@ -42,7 +42,7 @@ from arrester.agents.journal.entries import (
 from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.agents.journal.ledger import Ledger
 from arrester.agents.journal.storage import LocalStorage
-from arrester.agents.worker.columns import ENTRY, POSITION, ROW, TASK
+from arrester.agents.worker.columns import ENTRY, HELD, ORDINAL, OUTCOME, POSITION, ROW, TASK
 from tests.agents.batch.test_job_counts import jobs_of
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -92,6 +92,52 @@ def drained(ledger: Ledger, chunks: Sequence[Chunk]) -> None:
     for kind, of_entry in ((EntryKind.DRAIN, tuple(chunks)), (EntryKind.DRAINED, ())):
         number = ledger.number + 1
         ledger.apply(Entry(kind=kind, at=NOW, epoch=1, number=number, chunks=of_entry))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "counts",
+    [
+        [("a", 3, 1, 4, 6)],
+        [("a", 2, None, None, None)],
+        [(None, 1, None, 0, 0)],
+        [("a", 2, 1, 4, 5), ("b", 1, None, 7, 7)],
+        [("a", 1, 1, 4, 4), (None, 1, None, 0, 0)],
+        [],
+    ],
+    ids=["one task", "no position", "no task", "two tasks", "a task and none", "none"],
+)
+def test_the_held_records_of_a_micro_batch_are_counted_by_task(
+    spark: SparkSession,
+    tmp_path: Path,
+    counts: list[tuple[str | None, int, int | None, int | None, int | None]],
+) -> None:
+    """A skipped record and one that passed are beside them."""
+    store, _ = store_of(spark, tmp_path, [])
+    offsets = {"a": Cursor(entry=0, position=4)}
+    rows: list[tuple[str | None, int | None, int | None]] = [("b", 1, 2), ("b", 2, None)]
+    for task, count, _, first, _ in counts:
+        outcome = None if task == "a" and first is not None else HELD
+        rows += [(task, None if first is None else first + n, outcome) for n in range(count)]
+    schema = f"{TASK} STRING, {POSITION} BIGINT, {OUTCOME} INT"
+    frame = spark.createDataFrame(rows, schema).selectExpr(
+        "*", f"0 AS {ENTRY}", f"0 AS {ORDINAL}", f"struct({TASK} AS value) AS {ROW}"
+    )
+
+    name, found, values = store.save(
+        frame, offsets, order=9, aggregates=[F.count(F.lit(1)).alias("rows")]
+    )
+
+    expected = [
+        HeldCount(task=task, count=count, stopping=stopping, first=first, last=last)
+        for task, count, stopping, first, last in counts
+    ]
+    assert sorted(found, key=repr) == sorted(expected, key=repr)
+    number = sum(each.count for each in expected)
+    assert values["rows"] == number + 1
+    saved = store.saved(name).where("__arrester_hold").select(ENTRY, f"{ROW}.value", TASK).collect()
+    assert len(saved) == number
+    assert all(row[ENTRY] == 9 and row["value"] == row[TASK] for row in saved)
 
 
 @pytest.mark.spark
