@@ -116,9 +116,11 @@ def redriven_events(
     """Return events of redriven dead letters, by task; it has their columns."""
     chunks = _in_chunks(redriven, "task", "position", "id", order="id")
     records = chunks.agg(F.expr("array_sort(collect_list(struct(rank, position, id))) AS records"))
+    # Ids are texts of 32 characters, and most follow from the positions.
+    columns = ("records.position AS positions", "if(by_row, records.id, array()) AS ids")
     events = []
-    for row in records.toLocalIterator():
-        positions = [each["position"] for each in row["records"]]
+    for row in records.selectExpr("task", "by_row", *columns).toLocalIterator():
+        positions = row["positions"]
         events.append(
             RecordsRedriven(
                 task=row["task"],
@@ -129,8 +131,7 @@ def redriven_events(
                 reason=reason,
                 redrive=redrive,
                 records=dead_letter_columns.pack_ids(
-                    positions=None if row["by_row"] else positions,
-                    ids=[each["id"] for each in row["records"]],
+                    positions=None if row["by_row"] else positions, ids=row["ids"]
                 ),
             )
         )
