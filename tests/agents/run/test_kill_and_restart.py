@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import LiteralString
+from uuid import uuid4
 
 import pytest
 from pyspark.sql import SparkSession
@@ -365,12 +366,14 @@ def test_a_driver_killed_around_a_commit_leaves_each_row_once_in_its_iceberg_tab
         driver.start(f"at-file:{point}")
         driver.dies()
     driver.start()
-    for name, value in iceberg.catalog("killed", driver.folder / "lake").items():
+    # A session keeps the folder of a catalog that it has opened.
+    catalog = f"killed_{uuid4().hex}"
+    for name, value in iceberg.catalog(catalog, driver.folder / "lake").items():
         spark.conf.set(name, value)
 
     def written() -> list[tuple[str, int]]:
-        spark.sql("REFRESH TABLE killed.db.lines")
-        rows = spark.table("killed.db.lines").select("task", "position").collect()
+        spark.sql(f"REFRESH TABLE {catalog}.db.lines")
+        rows = spark.table(f"{catalog}.db.lines").select("task", "position").collect()
         return sorted((row["task"], row["position"]) for row in rows)
 
     wait_until(lambda: len(written()) >= 9, what="the rows")
