@@ -194,7 +194,8 @@ class TestStream:
                     opened.append(streams.enter_context(closing(connected(url, cookie))))
                 # The listener, and one that waits for the next request.
                 assert settled(most=1 + SIZE) <= 1 + SIZE
-                assert settled(most=1, like="LISTEN%") == 1
+                # It connects after the first stream has begun.
+                assert settled(least=1, most=1, like="LISTEN%") == 1
             # That user's limit: the next window polls.
             assert status(url, cookie) == 429
             for each in opened:
@@ -318,9 +319,9 @@ def _requested(url: str, cookie: str) -> http.client.HTTPConnection:
     return connection
 
 
-def settled(*, most: int, like: str = "%") -> int:
-    """Return how many connections the web process has whose last statement is like that, once there
-    are at most so many."""
+def settled(*, least: int = 0, most: int, like: str = "%") -> int:
+    """Return how many connections the web process has whose last statement is like that, once they
+    are as many as expected."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         with connections["default"].cursor() as cursor:
@@ -331,7 +332,7 @@ def settled(*, most: int, like: str = "%") -> int:
                 [like],
             )
             found = int(cursor.fetchone()[0])
-        if found <= most or time.monotonic() > deadline:
+        if least <= found <= most or time.monotonic() > deadline:
             return found
         time.sleep(0.1)
 
