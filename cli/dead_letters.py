@@ -139,7 +139,9 @@ def discard(
 @_FILTERS
 @click.option("--patch", metavar="JSON", help="A JSON Patch (RFC 6902) of each record, or @FILE.")
 @click.option("--at-once", is_flag=True, help="Without waves.")
-@click.option("--records-per-minute", type=click.IntRange(min=1), help="The most in a minute.")
+@click.option(
+    "--records-per-minute", type=click.IntRange(min=1), help="The most records in a minute."
+)
 @issue_options
 @with_session
 def redrive(

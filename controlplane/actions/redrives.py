@@ -15,7 +15,11 @@ from arrester.controlplane.actions.commands import issue_command
 from arrester.controlplane.actions.rollouts import end, part_events
 from arrester.controlplane.actions.transaction import advance, new_id
 from arrester.controlplane.domain.commands.recipients import recipients
-from arrester.controlplane.domain.commands.redrive import MAX_REDRIVEN, next_redrive_step
+from arrester.controlplane.domain.commands.redrive import (
+    MAX_REDRIVEN,
+    check_redrive,
+    next_redrive_step,
+)
 from arrester.controlplane.domain.commands.refusals import refusal
 from arrester.controlplane.domain.commands.request import CommandRequest, check
 from arrester.controlplane.domain.commands.rollout import Finish, Issue, Stop, Wait
@@ -59,12 +63,12 @@ def plan_redrive(
     wanted: DeadLetterFilter,
     *,
     ids: Collection[str] | None = None,
-    patch: str | None = None,
+    redrive: Redrive = Redrive(records=0),  # noqa: B008 (frozen)
 ) -> RedrivePlan:
     """Return what a redrive would do, and change nothing. Raises what `start_redrive` raises."""
     access.require(application)
     selected, more = _select(application, wanted, ids)
-    requested = _request(selected, Redrive(records=0, patch=patch), actor="", reason=None)
+    requested = _request(selected, redrive, actor="", reason=None)
     state = projections.current_states(application, pipelines=[selected[0].pipeline])
     return RedrivePlan(
         pipeline=selected[0].pipeline,
@@ -194,6 +198,8 @@ def _request(
     id: UUID | None = None,
 ) -> CommandRequest:
     patch = None if redrive.patch is None else JsonPatch(redrive.patch).text
+    redrive = replace(redrive, records=len(selected), patch=patch)
+    check_redrive(redrive)
     return CommandRequest(
         command=id or new_id(),
         kind=CommandKind.REDRIVE,
@@ -201,5 +207,5 @@ def _request(
         reason=reason,
         pipeline=selected[0].pipeline,
         checkpoint=selected[0].checkpoint,
-        redrive=replace(redrive, records=len(selected), patch=patch),
+        redrive=redrive,
     )

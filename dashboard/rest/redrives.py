@@ -87,21 +87,21 @@ class RedriveView(base.RestView):
         wanted = queries.DeadLetterFilter(
             **{name: given[name] for name in _FILTER if name in given}
         )
-        patch = None if given.get("patch") is None else json.dumps(given["patch"])
+        redrive = Redrive(
+            records=0,
+            waves=given["waves"],
+            records_per_minute=given.get("records_per_minute"),
+            patch=None if given.get("patch") is None else json.dumps(given["patch"]),
+        )
         application, ids = given["application"], given.get("ids")
         if given["dry_run"]:
-            plan = actions.plan_redrive(application, wanted, ids=ids, patch=patch)
+            plan = actions.plan_redrive(application, wanted, ids=ids, redrive=redrive)
             return Response(RedrivePlanSerializer(plan).data)
         state = actions.start_redrive(
             application,
             wanted,
             ids=ids,
-            redrive=Redrive(
-                records=0,
-                waves=given["waves"],
-                records_per_minute=given.get("records_per_minute"),
-                patch=patch,
-            ),
+            redrive=redrive,
             actor=request.user.get_username(),
             reason=given.get("reason"),
             command=base.act_id(request, given),

@@ -7,7 +7,6 @@ from uuid import UUID
 
 import msgspec
 
-from arrester.controlplane.domain.commands.redrive import check_redrive
 from arrester.controlplane.domain.commands.rollout import TASK_KINDS, check_rollout
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
@@ -110,8 +109,8 @@ def check(requested: CommandRequest, *, now: datetime) -> None:
         _check_rollout(requested.rollout)
     if requested.kind in REDRIVES:
         _check_name("checkpoint", requested.checkpoint, requested.kind)
-    if requested.kind is CommandKind.REDRIVE:
-        _check_redrive(requested.redrive)
+    if requested.kind is CommandKind.REDRIVE and requested.redrive is None:
+        raise InvalidValue("redrive", None, f"the dead letters of {requested.kind}")
     if requested.kind is CommandKind.REDRIVE_RECORDS and requested.slice is None:
         raise InvalidValue("slice", None, f"the dead letters of {requested.kind}")
     if requested.kind is CommandKind.SHUT_DOWN_INSTANCE and requested.instance is None:
@@ -136,12 +135,6 @@ def _check_patch(requested: CommandRequest) -> None:
 def _check_name(name: str, text: str | None, kind: CommandKind) -> None:
     if not text or len(text) > TEXT_MAX or not is_text(text):
         raise InvalidValue(name, (text or "")[:50], f"the {name} of {kind}")
-
-
-def _check_redrive(redrive: Redrive | None) -> None:
-    if redrive is None:
-        raise InvalidValue("redrive", None, "the dead letters of REDRIVE")
-    check_redrive(redrive)
 
 
 def _check_rollout(rollout: Rollout | None) -> None:

@@ -221,7 +221,9 @@ def test_some_are_chosen_by_id_or_filter(skipped: Redis) -> None:
     assert queries.command(id).outcome == "2 processed, 0 failed again"
     with pytest.raises(InvalidValue, match="none that waits"):
         start(ids=chosen)
-    plan = actions.plan_redrive(APPLICATION, DeadLetterFilter(task=JFK.digest), patch=PATCH)
+    plan = actions.plan_redrive(
+        APPLICATION, DeadLetterFilter(task=JFK.digest), redrive=Redrive(records=0, patch=PATCH)
+    )
     assert (plan.records, plan.tasks, plan.more, plan.refused) == (18, 1, False, None)
 
 

@@ -599,6 +599,7 @@ def test_dead_letters_are_redriven_by_a_command(flights: Story, operator: Client
     for wrong, field in (
         ({"patch": [{"op": "copy", "from": "/a", "path": "/b"}]}, "patch"),
         ({"records_per_minute": 0}, "records_per_minute"),
+        ({"records_per_minute": 0, "dry_run": True}, "records_per_minute"),
         ({"reason": ""}, "reason"),
         ({"ids": ["x"]}, "id"),
         ({"pipeline": "other"}, "dead_letters"),
