@@ -30,11 +30,11 @@ def stored_events(
 ) -> list[RecordsDeadLettered]:
     """Return events of all dead letters, by task. The first ones also have IDs as text.
 
-    Unless they are few, the driver reads one partition at a time.
+    Unless they are few, the driver reads one partition at a time, and Spark computes the next one.
     """
     chunks = _chunks(stored)
     events, remaining = [], _LISTED
-    for row in chunks.collect() if few else chunks.toLocalIterator():
+    for row in chunks.collect() if few else chunks.toLocalIterator(prefetchPartitions=True):
         ids = row["ids"]
         # The positions of the others, or their ids, are in the columns.
         listed = tuple(ids[: min(remaining, _LISTED_PER_TASK)]) if row["chunk"] == 0 else ()
@@ -79,7 +79,7 @@ def _chunks(stored: DataFrame) -> DataFrame:
             F.expr("first(reason) AS reason"),
             F.expr("collect_set(fingerprint) AS fingerprints"),
             F.expr(
-                "array_sort(collect_list(struct(rank, position, id, fingerprint, size))) AS records"
+                "sort_array(collect_list(struct(rank, position, id, fingerprint, size))) AS records"
             ),
         )
         .select(
@@ -115,11 +115,13 @@ def redriven_events(
 ) -> list[RecordsRedriven]:
     """Return events of redriven dead letters, by task; it has their columns."""
     chunks = _in_chunks(redriven, "task", "position", "id", order="id")
-    records = chunks.agg(F.expr("array_sort(collect_list(struct(rank, position, id))) AS records"))
+    records = chunks.agg(F.expr("sort_array(collect_list(struct(rank, position, id))) AS records"))
     # Ids are texts of 32 characters, and most follow from the positions.
     columns = ("records.position AS positions", "if(by_row, records.id, array()) AS ids")
     events = []
-    for row in records.selectExpr("task", "by_row", *columns).toLocalIterator():
+    for row in records.selectExpr("task", "by_row", *columns).toLocalIterator(
+        prefetchPartitions=True
+    ):
         positions = row["positions"]
         events.append(
             RecordsRedriven(

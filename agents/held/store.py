@@ -109,18 +109,12 @@ class HeldStore:
             counts = self._held_counts(name, offset)
         return name, counts, observed
 
-    def save_again(self, rows: DataFrame, *, order: int) -> tuple[str, list[HeldCount]]:
-        """Write rows that are to be processed again; return the folder's name and the counts.
-
-        `rows` has the columns TASK, POSITION and ROW, and may have more, which `saved` reads.
-        """
-        entry = F.lit(order).alias(ENTRY)
-        name = self._write(rows.select("*", F.lit(True).alias(_HOLD), entry), order)
-        return name, self._held_counts(name, pause_offset_of({}))
-
-    def saved(self, name: str) -> DataFrame:
-        """Return the rows of a folder, with all their columns."""
-        return self.spark.read.parquet(self._path(name))
+    def save_again(self, rows: DataFrame, *, order: int) -> str:
+        """Write rows that are to be processed again, with TASK, POSITION and ROW; return the
+        folder's name."""
+        return self._write(
+            rows.select("*", F.lit(True).alias(_HOLD), F.lit(order).alias(ENTRY)), order
+        )
 
     def _held_counts(self, name: str, pause_offset: Column) -> list[HeldCount]:
         """Return the held rows of a folder by task."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from msgspec.structs import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -75,15 +74,13 @@ class RecordMender:
         with self.jobs.of_held_records():
             rows = self._changed(task, patch)
             self._check(task, rows)
-            name, counts = self.held_store.save_again(
-                rows.select(TASK, POSITION, F.col(PARSED_ROW).alias(ROW)).withColumn(
-                    MENDED_BY, F.lit(number)
-                ),
-                order=entry,
-            )
+            row, by = F.col(PARSED_ROW).alias(ROW), F.lit(number).alias(MENDED_BY)
+            changed = rows.select(TASK, POSITION, row, by)
+            name = self.held_store.save_again(changed, order=entry)
+        position = task.stopped_by.position
         # The rows that they replace are counted.
-        held = replace(counts[0], count=0)
-        mended = MendedRecord(entry=entry, position=task.stopped_by.position, by=number)
+        held = HeldCount(task=task.state.id.key, count=0, first=position, last=position)
+        mended = MendedRecord(entry=entry, position=position, by=number)
         return SavedMend(mended=mended, folder=name, held=held)
 
     def _changed(self, task: TaskLedger, patch: str) -> DataFrame:

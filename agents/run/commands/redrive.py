@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -32,10 +33,15 @@ from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import Storage
 from arrester.agents.runtime.redrive_result import InvalidDeadLetter, Redriven
 from arrester.agents.spark.job_description import JobDescription
-from arrester.agents.spark.local_checkpoint import releasing
+from arrester.agents.spark.local_checkpoint import ID, lazy_checkpoint, numbered, releasing
 from arrester.agents.worker.columns import POSITION, ROW, TASK
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import CommandApplied, EventData, RecordsHeld
+from arrester.controlplane.domain.events import (
+    CommandApplied,
+    EventData,
+    RecordsHeld,
+    RecordsRedriven,
+)
 from arrester.controlplane.domain.python_versions import UTC
 
 _log = logging.getLogger("arrester.thread")
@@ -45,7 +51,10 @@ _FOLDER: Final = "arrester/redriven"
 _IDS: Final = "id string, at timestamp"
 #: The invalid dead letters that are named.
 _EXAMPLES: Final = 10
-_SENT, _CONTENT = "__arrester_sent", "__arrester_content"
+#: Of the newest dead letter of a record: whether it is of this checkpoint and fits the source, the
+#: number of dead letters of the record, and until when an earlier redrive has taken them.
+_NEWEST, _IS_OWN, _IS_VALID = "__arrester_newest", "__arrester_is_own", "__arrester_is_valid"
+_ROWS, _SENT = "__arrester_rows", "__arrester_sent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,24 +97,30 @@ class DeadLetterRedriver:
         another checkpoint, and for a source whose rows cannot be read from JSON.
         """
         self._check_columns(dead_letters)
+        columns = [F.col(name).cast(kind).alias(name) for name, kind in TYPES.items()]
         with self.lock, releasing() as checkpoints:
-            newest = checkpoints.add(self._with_problems(self._newest(dead_letters)))
-            is_own = F.col("checkpoint").eqNullSafe(self.journal.ledger.checkpoint)
-            is_foreign = ~is_own | F.col("id").isNull()
+            parsed = self._with_problems(dead_letters.select(*columns))
+            # The first job, which counts the newest, fills it.
+            checkpoints.append(lazy_checkpoint(parsed, columnar=True))
+            rows = numbered(checkpoints[0])
+            newest = self._newest(rows)
+            is_valid = F.col(_IS_VALID)
+            is_foreign = ~F.coalesce(_IS_OWN, F.lit(False)) | F.col("id").isNull()
             is_new = ~F.coalesce(F.col("at") <= F.col(_SENT), F.lit(False))
-            is_valid = is_new & F.col(PROBLEM).isNull()
-            is_invalid = is_new & ~is_valid
-            counted = newest.agg(*map(F.count_if, (is_foreign, is_valid, ~is_new, is_invalid)))
-            [[foreign, redriven, before, invalid]] = counted.collect()
+            cases = (is_foreign, is_new & is_valid, ~is_new, is_new & ~is_valid)
+            counted = newest.agg(F.sum(_ROWS), *map(F.count_if, cases))
+            [[found, foreign, redriven, before, invalid]] = counted.collect()
             if foreign:
-                self._refuse_foreign(newest.where(is_foreign))
+                self._refuse_foreign(_in(rows, newest.where(is_foreign)))
             result = Redriven(
                 redriven=redriven,
                 taken_before=before,
                 invalid=invalid,
-                examples=_examples(newest.where(is_invalid)) if invalid else (),
+                examples=_examples(_in(rows, newest.where(is_new & ~is_valid))) if invalid else (),
             )
-            rows = newest.where(is_valid).select(
+            if redriven != found:
+                rows = _in(rows, newest.where(is_new & is_valid))
+            rows = rows.select(
                 *(F.col("task").alias(TASK), F.col("position").alias(POSITION)),
                 *(F.col(PARSED_ROW).alias(ROW), "id", "stage", "at"),
             )
@@ -134,18 +149,20 @@ class DeadLetterRedriver:
         self._delete_unnamed()
         at, order = datetime.now(UTC), self.journal.next_number
         with self.jobs.of_held_records():
-            name, counts = self.held_store.save_again(selected.rows, order=order)
-            self._check_limits(name, counts)
+            name = self.held_store.save_again(
+                selected.rows.select(TASK, POSITION, ROW), order=order
+            )
             folder = f"{order:020d}-{uuid.uuid4().hex[:8]}"
-            saved = self.held_store.saved(name)
-            ids = saved.select("id", "at").coalesce(1)
+            ids = selected.rows.select("id", "at").coalesce(1)
             ids.write.parquet(f"{self.files.root}/{_FOLDER}/{folder}")
             redriven = redriven_events(
-                saved.select(F.col(TASK).alias("task"), F.col(POSITION).alias("position"), "*"),
+                selected.rows.withColumnsRenamed({TASK: "task", POSITION: "position"}),
                 actor=actor,
                 reason=reason,
                 redrive=redrive,
             )
+            counts = _held_counts(redriven)
+            self._check_limits(name, counts)
         events: list[EventData] = [*redriven, *self._held(counts)]
         cause = None if answer is None else answer.command
         if answer is not None:
@@ -178,13 +195,17 @@ class DeadLetterRedriver:
             allowed = "columns without maps whose keys are no texts: these cannot be read from JSON"
             raise InvalidValue("source", ", ".join(wrong), allowed)
 
-    def _newest(self, dead_letters: DataFrame) -> DataFrame:
-        """Return the newest dead letter of each record, with the time until which it was taken."""
-        columns = [F.col(name).cast(kind).alias(name) for name, kind in TYPES.items()]
-        content = F.struct("checkpoint", "task", "position", "stage", "row")
-        by_id = dead_letters.select(*columns).groupBy("id")
-        newest = by_id.agg(F.max("at").alias("at"), F.max_by(content, "at").alias(_CONTENT))
-        return self._with_time_taken(newest).select("id", "at", _SENT, f"{_CONTENT}.*")
+    def _newest(self, rows: DataFrame) -> DataFrame:
+        """Return the number of the newest dead letter of each record, and what is known of it."""
+        is_own = F.col("checkpoint").eqNullSafe(self.journal.ledger.checkpoint)
+        is_valid = F.col(PROBLEM).isNull()
+        known = F.struct(ID, is_own.alias(_IS_OWN), is_valid.alias(_IS_VALID))
+        newest = rows.groupBy("id").agg(
+            F.count("*").alias(_ROWS),
+            F.max("at").alias("at"),
+            F.max_by(known, "at").alias(_NEWEST),
+        )
+        return self._with_time_taken(newest.select("id", "at", _ROWS, f"{_NEWEST}.*"))
 
     def _with_time_taken(self, dead_letters: DataFrame) -> DataFrame:
         paths = [f"{self.files.root}/{_FOLDER}/{name}" for name in self.journal.ledger.redriven]
@@ -216,6 +237,32 @@ class DeadLetterRedriver:
         for each in counts:
             held = self.journal.ledger.task(each.task).held + each.count
             yield RecordsHeld(task=each.task, held=held)
+
+
+def _in(rows: DataFrame, chosen: DataFrame) -> DataFrame:
+    """Return those of some numbered rows whose numbers are in another frame."""
+    return rows.join(chosen.select(ID), ID, "left_semi")
+
+
+def _held_counts(redriven: Sequence[RecordsRedriven]) -> list[HeldCount]:
+    """Return the held records by task."""
+    of_task: defaultdict[str | None, list[RecordsRedriven]] = defaultdict(list)
+    for each in redriven:
+        of_task[each.task].append(each)
+    return [_held_count(task, events) for task, events in of_task.items()]
+
+
+def _held_count(task: str | None, events: Sequence[RecordsRedriven]) -> HeldCount:
+    first = [each.first_position for each in events if each.first_position is not None]
+    last = [each.last_position for each in events if each.last_position is not None]
+    # Without positions, the order within the entry is unknown.
+    has_positions = len(first) == len(events)
+    return HeldCount(
+        task=task,
+        count=sum(each.count for each in events),
+        first=min(first) if has_positions else None,
+        last=max(last) if has_positions else None,
+    )
 
 
 def _examples(invalid: DataFrame) -> tuple[InvalidDeadLetter, ...]:

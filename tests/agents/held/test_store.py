@@ -135,9 +135,10 @@ def test_the_held_records_of_a_micro_batch_are_counted_by_task(
     assert sorted(found, key=repr) == sorted(expected, key=repr)
     number = sum(each.count for each in expected)
     assert values["rows"] == number + 1
-    saved = store.saved(name).where("__arrester_hold").select(ENTRY, f"{ROW}.value", TASK).collect()
-    assert len(saved) == number
-    assert all(row[ENTRY] == 9 and row["value"] == row[TASK] for row in saved)
+    saved = spark.read.parquet(str(tmp_path / "arrester" / "held" / name)).where("__arrester_hold")
+    held = saved.select(ENTRY, f"{ROW}.value", TASK).collect()
+    assert len(held) == number
+    assert all(row[ENTRY] == 9 and row["value"] == row[TASK] for row in held)
 
 
 @pytest.mark.spark
