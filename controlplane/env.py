@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.identity.names import check_name
+from arrester.controlplane.object_stores import is_plain, store_address
 from arrester.controlplane.roles import Role
 
 POSTGRES_SCHEMES = ("postgresql", "postgres")
@@ -163,12 +163,18 @@ def _list(variables: Mapping[str, str], name: str, default: str) -> list[str]:
 
 
 def _folders(variables: Mapping[str, str], name: str) -> list[str]:
+    allowed = (
+        "absolute paths of folders, or addresses in object stores such as s3a://bucket/folder,"
+        " separated by commas"
+    )
     folders = []
     for text in _list(variables, name, ""):
-        folder = text.rstrip("/")
-        if not text.startswith("/") or os.path.normpath(folder or "/") != folder:
-            raise InvalidSetting(name, text, "absolute paths of folders, separated by commas")
-        folders.append(folder)
+        place, _, options = text.partition("?")
+        folder, address = place.rstrip("/"), store_address(place.rstrip("/"))
+        is_path = folder.startswith("/") and not options
+        if not is_plain(folder) or not (is_path or address):
+            raise InvalidSetting(name, text, allowed)
+        folders.append("?".join(part for part in (address or folder, options) if part))
     return folders
 
 

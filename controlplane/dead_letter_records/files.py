@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from arrester.controlplane.domain.errors import ArresterError
+from arrester.controlplane.object_stores import SCHEMES, is_plain, store_address
 
 FORMATS: Final = ("parquet", "orc", "json")
 #: Spark creates this file after all others of a folder.
@@ -25,6 +26,24 @@ NO_ROOTS: Final = (
 
 class RecordUnavailable(ArresterError):
     """The record cannot be read. The message has the reason, and what to do."""
+
+
+class _Folder(NamedTuple):
+    """A permitted folder."""
+
+    #: A path, or the address in an object store.
+    name: str
+    #: The options of the object store, as a query; None for a path.
+    options: str | None
+
+    def opened(self) -> tuple[Any, str]:
+        """Return its file system of pyarrow, and its path there."""
+        from pyarrow.fs import FileSystem, LocalFileSystem
+
+        if self.options is None:
+            return LocalFileSystem(), self.name
+        files, path = FileSystem.from_uri(f"{self.name}?{self.options}")
+        return files, path
 
 
 def read_row(place: str, format: str, *, application: str, id: str, roots: Sequence[str]) -> str:
@@ -42,8 +61,9 @@ def read_row(place: str, format: str, *, application: str, id: str, roots: Seque
             "The server has no pyarrow: install arrester[files] where the worker runs."
         ) from None
     try:
-        for file in _files(folder):
-            row = _ROWS[format](file, application, id)
+        files, path = folder.opened()
+        for file in _data_files(files, path, folder.name):
+            row = _ROWS[format](files, file, application, id)
             if row is not None:
                 return row
     except (OSError, ValueError) as exc:
@@ -58,60 +78,71 @@ def read_row(place: str, format: str, *, application: str, id: str, roots: Seque
     )
 
 
-def _permitted(place: str, roots: Sequence[str]) -> str:
+def _permitted(place: str, roots: Sequence[str]) -> _Folder:
     """Return the folder if it is below a root, and no link leads there."""
     if not roots:
         raise RecordUnavailable(NO_ROOTS)
     folder = place.removeprefix("file://") if place.startswith("file:///") else place
     folder = folder.removeprefix("file:") if folder.startswith("file:/") else folder
-    if not folder.startswith("/"):
+    address = store_address(place)
+    folder = address or folder
+    if address is None and not folder.startswith("/"):
         raise RecordUnavailable(
-            f"The server reads local and mounted folders only, not {place}. Read the record at the"
+            "The server reads local and mounted folders, and object stores"
+            f" ({', '.join(f'{each}://' for each in SCHEMES)}), not {place}. Read the record at the"
             " destination by its id."
         )
     for root in roots:
-        if os.path.normpath(folder) == folder and _is_below(folder, root):
-            real = os.path.realpath(root) + folder[len(root) :]
-            if os.path.realpath(folder) != real:
-                raise RecordUnavailable(f"{place} has a link, which the server does not follow.")
-            return folder
+        name, _, options = root.partition("?")
+        if not is_plain(folder) or not folder.startswith(f"{name}/"):
+            continue
+        if address is not None:
+            return _Folder(folder, options)
+        if os.path.realpath(folder) != os.path.realpath(name) + folder[len(name) :]:
+            raise RecordUnavailable(f"{place} has a link, which the server does not follow.")
+        return _Folder(folder, None)
     raise RecordUnavailable(
         f"{place} is not below a folder in ARRESTER_DEAD_LETTERS_ROOTS. Add its folder there, or"
         " read the record at the destination by its id."
     )
 
 
-def _is_below(folder: str, root: str) -> bool:
-    return folder.startswith(f"{root}/")
-
-
-def _files(folder: str) -> list[str]:
+def _data_files(files: Any, path: str, name: str) -> list[str]:
     """Return the data files of a complete folder; raise RecordUnavailable."""
+    from pyarrow.fs import FileSelector, FileType
+
     try:
-        entries = list(os.scandir(folder))
+        entries = files.get_file_info(FileSelector(path))
     except FileNotFoundError:
+        if not name.startswith("/"):
+            raise RecordUnavailable(f"{name} does not exist: it may have been moved.") from None
         raise RecordUnavailable(
-            f"{folder} does not exist on the server. Mount the folder there, or read the record at"
+            f"{name} does not exist on the server. Mount the folder there, or read the record at"
             " the destination by its id."
         ) from None
     except PermissionError:
         raise RecordUnavailable(
-            f"The server may not read {folder}: permit it to the user of the worker."
+            f"The server may not read {name}: permit it to the user of the worker."
         ) from None
-    if _SUCCESS not in {each.name for each in entries}:
+    if _SUCCESS not in {each.base_name for each in entries}:
         raise RecordUnavailable(
-            f"{folder} is not complete: it is being written. Read it again after the run has"
+            f"{name} is not complete: it is being written. Read it again after the run has"
             " written it."
         )
-    is_data = (each for each in entries if each.is_file(follow_symlinks=False))
-    return sorted(each.path for each in is_data if each.name.startswith("part-"))
+    is_data = (
+        each.path
+        for each in entries
+        if each.type is FileType.File and each.base_name.startswith("part-")
+    )
+    is_local = name.startswith("/")
+    return sorted(each for each in is_data if not (is_local and os.path.islink(each)))
 
 
-def _of_parquet(file: str, application: str, id: str) -> str | None:
+def _of_parquet(files: Any, path: str, application: str, id: str) -> str | None:
     """Read the ids of each row group first: they are a small part of it."""
     import pyarrow.parquet as parquet
 
-    with parquet.ParquetFile(file) as opened:
+    with files.open_input_file(path) as file, parquet.ParquetFile(file) as opened:
         for number in range(opened.num_row_groups):
             at = _index(opened.read_row_group(number, columns=_KEY), application, id)
             if at is not None:
@@ -120,14 +151,15 @@ def _of_parquet(file: str, application: str, id: str) -> str | None:
     return None
 
 
-def _of_orc(file: str, application: str, id: str) -> str | None:
+def _of_orc(files: Any, path: str, application: str, id: str) -> str | None:
     import pyarrow.orc as orc
 
-    opened = orc.ORCFile(file)
-    for number in range(opened.nstripes):
-        at = _index(opened.read_stripe(number, columns=_KEY), application, id)
-        if at is not None:
-            return str(opened.read_stripe(number, columns=["row"]).column("row")[at].as_py())
+    with files.open_input_file(path) as file:
+        opened = orc.ORCFile(file)
+        for number in range(opened.nstripes):
+            at = _index(opened.read_stripe(number, columns=_KEY), application, id)
+            if at is not None:
+                return str(opened.read_stripe(number, columns=["row"]).column("row")[at].as_py())
     return None
 
 
@@ -142,25 +174,24 @@ def _index(keys: Any, application: str, id: str) -> int | None:
     return None if at < 0 else int(at)
 
 
-def _of_json(file: str, application: str, id: str) -> str | None:
-    for line in _lines(file):
-        if id.encode() in line:
-            found = json.loads(line)
-            if (found.get("id"), found.get("application")) == (id, application):
-                return str(found.get("row"))
+def _of_json(files: Any, path: str, application: str, id: str) -> str | None:
+    # The file may be compressed.
+    with files.open_input_stream(path, compression="detect") as stream:
+        for line in _lines(stream):
+            if id.encode() in line:
+                found = json.loads(line)
+                if (found.get("id"), found.get("application")) == (id, application):
+                    return str(found.get("row"))
     return None
 
 
-def _lines(file: str) -> Iterator[bytes]:
-    """Yield the lines of a file, which may be compressed."""
-    import pyarrow as arrow
-
-    with arrow.input_stream(file, compression="detect") as stream:
-        rest = b""
-        while block := stream.read(1 << 20):
-            *lines, rest = (rest + block).split(b"\n")
-            yield from lines
-        yield rest
+def _lines(stream: Any) -> Iterator[bytes]:
+    """Yield the lines of a stream."""
+    rest = b""
+    while block := stream.read(1 << 20):
+        *lines, rest = (rest + block).split(b"\n")
+        yield from lines
+    yield rest
 
 
 _ROWS = {"parquet": _of_parquet, "orc": _of_orc, "json": _of_json}

@@ -83,8 +83,9 @@ def test_a_record_is_found_in_files_of_each_format(tmp_path: Path, format: str) 
         ("{root}/incomplete", "is not complete"),
         ("{root}/others", "No file in {root}/others has a dead letter of flights with this id"),
         ("{root}/damaged", "cannot be read"),
-        ("s3a://bucket/dlq/1", "local and mounted folders only"),
-        ("topic flights", "local and mounted folders only"),
+        ("s3a://bucket/dlq/1", "is not below a folder"),
+        ("hdfs://name/dlq/1", "not hdfs://name/dlq/1"),
+        ("topic flights", "local and mounted folders, and object stores"),
     ],
 )
 def test_a_record_that_may_not_or_cannot_be_read_has_a_reason(

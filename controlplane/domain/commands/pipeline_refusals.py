@@ -50,7 +50,10 @@ def redrive_refusal(requested: CommandRequest, state: StreamState) -> str | None
         return forbidden
     runs_there = replace(requested, kind=CommandKind.REDRIVE_RECORDS)
     if not recipients(runs_there, state):
-        return f"no live instance runs {requested.pipeline} on the checkpoint of these dead letters"
+        return (
+            f"no live instance runs {requested.pipeline} on the checkpoint of these dead letters;"
+            " start it, or call agent.redrive in its next run"
+        )
     older = unknown_command(runs_there, state)
     if older is not None:
         return older
