@@ -155,9 +155,10 @@ def _unpacked(packed: bytes, count: int) -> array[int]:
     size = count * _NUMBER_BYTES
     try:
         unpacked = inflate.decompress(packed, size)
+        is_complete = len(unpacked) == size and _ends(inflate)
     except zlib.error as exc:
         raise ValueError(f"not a packed column: {exc}") from exc
-    if len(unpacked) != size or not _ends(inflate):
+    if not is_complete:
         raise ValueError(f"a column does not have the numbers of {count} dead letters")
     numbers = array("Q")
     numbers.frombytes(unpacked)

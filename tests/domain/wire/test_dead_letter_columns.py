@@ -77,6 +77,8 @@ def test_five_thousand_take_some_kilobytes() -> None:
         ({"sizes": packed([1, 2, 3])}, "does not have the numbers of 2 dead letters"),
         ({"sizes": packed([1, 2**31])}, "a record of 2,147,483,648 bytes"),
         ({"sizes": b"no column"}, "not a packed column"),
+        # Damaged after its numbers: one bit of `packed([1, 2])`.
+        ({"sizes": bytes.fromhex("78016364800226280d0000300004")}, "not a packed column"),
         ({"positions": packed([2**64 - 1, 1])}, "position 9223372036854775808 is too large"),
         ({"positions": None}, "0 bytes of ids for 2 dead letters"),
         ({"positions": None, "ids": b"short"}, "5 bytes of ids for 2 dead letters"),
