@@ -22,6 +22,8 @@ from arrester.agents.spark.jvm.classes import jvm_class
 from arrester.agents.spark.jvm.hadoop import hadoop_conf, qualified_path
 
 _HADOOP = "org.apache.hadoop.fs"
+#: The encoding in which each byte is a character.
+_ANY_BYTE = "ISO-8859-1"
 #: Schemes whose file systems rename in one step, and never onto an existing file.
 _RENAMING = ("hdfs", "abfs", "abfss")
 #: Option of Hadoop's `createFile`, from 3.4.2. The file appears on close, unless it exists then.
@@ -82,7 +84,8 @@ class HadoopStorage:
         try:
             stream = self._files.open(self._at(path))
             try:
-                return bytes(self._streams.toByteArray(stream))
+                # As text: py4j reads bytes one at a time.
+                return str(self._streams.toString(stream, _ANY_BYTE)).encode(_ANY_BYTE)
             finally:
                 stream.close()
         except Py4JJavaError as exc:

@@ -6,6 +6,7 @@ them in one call, without a jar of ours. Their results return pickled.
 
 from __future__ import annotations
 
+import base64
 import pickle
 from collections.abc import Sequence
 from functools import lru_cache
@@ -72,6 +73,7 @@ class JavaInspector:
         sql_exception = self.class_named("java.sql.SQLException")
         state = self.method(sql_exception, "getSQLState", text)
         self._sql_state = self._if_instance(sql_exception, state)
+        self._pickled = self._pickling()
 
     def class_named(self, name: str) -> Any:
         """Return the object of a class, from the class loader of Spark's threads."""
@@ -132,11 +134,27 @@ class JavaInspector:
         return jvm_class(self._jvm, "java.util.Arrays").stream(objects).map(function).toArray()
 
     def _strings(self, objects: Any, function: Any) -> Sequence[str | None]:
-        pickler = jvm_class(self._jvm, "net.razorvine.pickle.Pickler")()
+        pickled = base64.b64decode(self._pickled.apply(self.map(objects, function)))
         # Of this driver's own JVM.
-        pickled = pickler.dumps(self.map(objects, function))
         strings: Sequence[str | None] = pickle.loads(pickled)  # nosec B301
         return strings
+
+    def _pickling(self) -> Any:
+        """Return a Java function that pickles an object, as Base64.
+
+        Bytes would be read by py4j one at a time.
+        """
+        pickler, byte_array = map(self.class_named, ("net.razorvine.pickle.Pickler", "[B"))
+        encoder = jvm_class(self._jvm, "java.util.Base64").getEncoder()
+        text = self.class_named("java.lang.String")
+        encode = self.lookup.bind(encoder, "encodeToString", self._type(text, byte_array))
+        dump = self.lookup.findVirtual(pickler, "dumps", self._type(byte_array, self._object))
+        nothing = jvm_class(self._jvm, "java.lang.Void").TYPE
+        # A pickler has a state, so each call has its own.
+        create = self.lookup.findConstructor(pickler, self._type(nothing))
+        return self.function(
+            self.handles.filterReturnValue(self.handles.foldArguments(dump, create), encode)
+        )
 
     def _if_instance(self, kind: Any, handle: Any) -> Any:
         """Return a function that calls the handle for objects of a class, else returns null."""

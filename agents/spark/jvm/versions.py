@@ -34,7 +34,7 @@ _EXPRESSIONS = f"{_SQL}.catalyst.expressions"
 #: The classes of the JVM that modules of this package use, with the methods called on them.
 _JVM: Final[Mapping[str, tuple[str, ...]]] = {
     "net.razorvine.pickle.Pickler": ("dumps",),
-    "org.apache.commons.io.IOUtils": ("toByteArray",),
+    "org.apache.commons.io.IOUtils": ("toString",),
     "org.apache.spark.SparkStatusTracker": ("getActiveJobIds", "getJobIdsForTag", "getJobInfo"),
     "org.apache.spark.SparkThrowable": ("getCondition",),
     "org.apache.spark.api.python.PythonUtils": ("toScalaMap", "toSeq"),

@@ -568,10 +568,11 @@ def test_files_are_created_completely_or_not_at_all(files: LocalStorage) -> None
 
 def check_storage(files: Storage) -> None:
     """Check the promises of the storage protocol."""
-    files.create("a/b/one", b"first")
+    first = bytes(range(256)) + b"\r\n\\n"
+    files.create("a/b/one", first)
     with pytest.raises(FileExists):
         files.create("a/b/one", b"second")
-    assert files.read("a/b/one") == b"first"
+    assert files.read("a/b/one") == first
     assert files.names("a/b") == ["one"]
     drafts = [files.draft("a/b/two", content) for content in (b"first", b"second")]
     assert (files.exists("a/b/two"), files.read("a/b/two")) == (False, None)
