@@ -19,6 +19,7 @@ from arrester.cli.session import Session, with_options, with_session
 from arrester.cli.token import confirm
 from arrester.cli.values import json_patch
 from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.plural import plural
 from arrester.controlplane.domain.python_versions import UTC
 
 
@@ -125,7 +126,7 @@ def discard(
     body = {name: value for name, value in wanted.items() if value is not None}
     if not body:
         raise InvalidInput("discard needs IDS or a filter, such as --pipeline or --error")
-    what = f"{len(ids)} dead letters" if ids else "all dead letters of the filter that wait"
+    what = plural(len(ids), "dead letter") if ids else "all dead letters of the filter that wait"
     confirm(f"Discard {what} of {application}?", yes)
     body |= {"application": application, "reason": reason, "id": str(uuid7(datetime.now(UTC)))}
     with near_applications(session.client, application):
@@ -171,7 +172,7 @@ def redrive(
     if records_per_minute is not None:
         body["records_per_minute"] = records_per_minute
     body |= {"application": application, "waves": not at_once}
-    what = f"{len(ids)} dead letters" if ids else "all dead letters of the filter that wait"
+    what = plural(len(ids), "dead letter") if ids else "all dead letters of the filter that wait"
     with near_applications(session.client, application):
         issue(
             session,

@@ -35,6 +35,7 @@ from arrester.controlplane.domain.error_policy import classify
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.retry import Attempts, next_attempt
 from arrester.controlplane.domain.events import RecordsDeadLettered
+from arrester.controlplane.domain.plural import plural
 from arrester.controlplane.domain.python_versions import UTC
 
 #: Seconds between attempts after a permanent rejection: the first and the longest wait.
@@ -249,7 +250,7 @@ class DeadLetterQueue:
         pending, problem = sum(each.pending for each in rejected), rejected[0].problem
         log_failure(
             LogMessage.DEAD_LETTER_FAILED,
-            f"{failures} writes of dead letters to {location} failed, {pending} wait: "
+            f"{plural(failures, 'write')} of dead letters to {location} failed, {pending:,} wait: "
             f"{problem.exception_class}: {problem.message}",
         )
         events = rejected_events(rejected, place=location, format=self._destination.format)

@@ -11,6 +11,7 @@ from arrester.agents.failures.payload import Redaction, location_of
 from arrester.agents.spark.jvm.problems import java_class_and_message
 from arrester.agents.worker.errors import class_name
 from arrester.controlplane.domain.errors import ArresterError
+from arrester.controlplane.domain.plural import plural
 
 _CHARACTERS = 500
 
@@ -53,7 +54,7 @@ def check_replay(evaluated: Evaluated, decision: Decision) -> None:
     records = [*decision.examples, *decision.stopping]
     at = [f", the first at task {each.task!r}, position {each.position}" for each in records[:1]]
     raise DecisionBroken(
-        f"{evaluated.failed} records fail that had passed when it was decided about them"
+        f"{plural(evaluated.failed, 'record')} failed after a decision that they pass"
         f"{''.join(at)}: a step is not deterministic"
     )
 

@@ -25,6 +25,7 @@ from arrester.agents.stop_signal import StopRequested
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import OutagePolicy
 from arrester.controlplane.domain.events import Response
+from arrester.controlplane.domain.plural import plural
 
 #: Failed records that are loaded at a time when a handler must be called.
 _PAGE = 200
@@ -277,9 +278,8 @@ def _log(decision: Decision, rules: FailureRules) -> None:
         if counts:
             records, tasks = sum(n for _, n in counts), len({task for task, _ in counts})
             cause = _most_frequent(decision, rules.pipeline, is_output=is_output)
-            log_failure(
-                line, f"{name}: {records} failed records of {tasks} tasks are skipped{cause}"
-            )
+            what = f"{plural(records, 'failed record')} of {plural(tasks, 'task')} skipped"
+            log_failure(line, f"{name}: {what}{cause}")
     for each in decision.stopping:
         died = each.task in decision.dead
         line = LogMessage.TASK_KILLED if died else LogMessage.TASK_PAUSED
@@ -288,4 +288,5 @@ def _log(decision: Decision, rules: FailureRules) -> None:
     paused = len(decision.stopped_tasks) - dead
     for line, more in ((LogMessage.TASK_PAUSED, paused), (LogMessage.TASK_KILLED, dead)):
         if more:
-            log_failure(line, f"{name}: {more} more failed records, each of another task")
+            stopped = plural(more, "more failed record")
+            log_failure(line, f"{name}: {stopped}, each of another task")

@@ -14,6 +14,7 @@ from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.agents.journal.ledger import Ledger
 from arrester.agents.spark.jvm.hadoop import folder_bytes
 from arrester.controlplane.domain.errors import ArresterError
+from arrester.controlplane.domain.plural import plural
 
 _log = logging.getLogger("arrester.held")
 
@@ -56,7 +57,7 @@ class HeldLimits:
             self._check("held.bytes.limit", self._bytes(ledger, folder), bytes_limit)
         if records >= WARN_RECORDS and not self._warned:
             self._warned = True
-            _log.warning("%s records are held in %s", f"{records:,}", self._root)
+            _log.warning("%s held in %s", plural(records, "record"), self._root)
 
     def _check(self, name: str, held: int, limit: int | None) -> None:
         if limit is not None and 0 <= limit < held:

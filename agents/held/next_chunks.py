@@ -12,6 +12,7 @@ from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.entries import Chunk, Cursor
 from arrester.agents.journal.ledger import Ledger
 from arrester.agents.worker.columns import POSITION
+from arrester.controlplane.domain.plural import plural
 
 #: At most this many folders for each call of the sink: a micro-batch may have left one row in each.
 CHUNK_FOLDERS = 256
@@ -80,7 +81,9 @@ def _first_rows(store: HeldStore, ledger: Ledger, key: str | None, *, limit: int
     ordered = remaining.orderBy(F.col(POSITION).asc_nulls_first()).limit(limit)
     last = ordered.agg(F.max(place()).alias("place")).collect()[0]["place"]
     if last is None:
-        raise HeldRowsMissing(f"{task.held} rows of task {key!r} are not in {store.root}")
+        raise HeldRowsMissing(
+            f"{plural(task.held, 'row')} of task {key!r} not found in {store.root}"
+        )
     end = cursor_after(last["entry"], last["position"])
     taken = remaining.where(~is_from(F.lit(end.entry), F.lit(end.position))).count()
     return task.chunk(end, taken)

@@ -17,6 +17,7 @@ from arrester.agents.journal.entries import RecordsChecksum
 from arrester.agents.journal.ledger import SavedRows
 from arrester.agents.worker.columns import DECIDED, ORDINAL, OUTCOME, POSITION, TASK
 from arrester.controlplane.domain.errors import ArresterError
+from arrester.controlplane.domain.plural import plural
 
 _log = logging.getLogger("arrester.thread")
 _HASH, _STORED_HASH = "__arrester_hash", "__arrester_stored_hash"
@@ -83,13 +84,13 @@ class ReplayCheck:
                 reason = "other records than were held in it are at their"
             else:
                 _log.warning(
-                    "micro-batch %s is repeated without %s records that were held or skipped in "
-                    "it: the source no longer has them; held ones are kept",
-                    *(batch, count - present.count),
+                    "micro-batch %s is repeated without %s held or skipped in it: the source no "
+                    "longer has them; held ones are kept",
+                    *(batch, plural(count - present.count, "record")),
                 )
         elif present.count != count:
             reason = (
-                f"{count} records were held or skipped in it, and {present.count} are found at "
+                f"of {plural(count, 'record')} held or skipped in it, {present.count} are found at "
                 "their"
             )
         elif is_same_type:

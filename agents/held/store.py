@@ -50,6 +50,7 @@ from arrester.agents.worker.columns import (
     SOURCE,
     TASK,
 )
+from arrester.controlplane.domain.plural import plural
 
 _HOLD = "__arrester_hold"
 _STOPS = "__arrester_stops"
@@ -220,8 +221,8 @@ class HeldStore:
         taken = sum(chunk.taken for chunk in chunks)
         if found != taken:
             tasks = f"task {chunks[0].task!r}" if len(chunks) == 1 else f"{len(chunks)} tasks"
-            missing = taken - found
-            raise HeldRowsMissing(f"{missing} of {taken} rows of {tasks} are not in {self.root}")
+            rows_missing = f"{taken - found:,} of {plural(taken, 'row')}"
+            raise HeldRowsMissing(f"{rows_missing} of {tasks} not found in {self.root}")
         return bool(same == found)
 
     def shorten(

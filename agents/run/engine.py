@@ -34,6 +34,7 @@ from arrester.agents.spark.jvm.hadoop_storage import storage
 from arrester.agents.spark.ship_worker_code import ship
 from arrester.controlplane.domain.events import Run, ThreadDied
 from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.plural import plural
 from arrester.controlplane.domain.python_versions import UTC
 from arrester.controlplane.domain.state import drift
 from arrester.controlplane.domain.state.states import TaskState
@@ -153,9 +154,9 @@ class Engine:
         held = [each.held for each in self.journal.ledger.tasks.values() if each.held]
         if held:
             _log.info(
-                "pipeline %r: %s records of %s tasks are held; when their task runs they pass the "
-                "present steps, under the task that held them, with the source's present columns",
-                *(self.pipeline.name, sum(held), len(held)),
+                "pipeline %r: %s of %s held; when their task runs they pass the present steps, "
+                "under the task that held them, with the source's present columns",
+                *(self.pipeline.name, plural(sum(held), "record"), plural(len(held), "task")),
             )
 
     def _delete_orphans(self) -> None:

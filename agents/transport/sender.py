@@ -17,6 +17,7 @@ from arrester.agents.transport.redis_client import (
 from arrester.agents.transport.spool import Spool
 from arrester.controlplane.domain.errors import RedisUnavailable
 from arrester.controlplane.domain.identity.redis_keys import HEARTBEAT_SECONDS
+from arrester.controlplane.domain.plural import plural
 
 log = logging.getLogger("arrester.sender")
 
@@ -112,7 +113,8 @@ class Sender:
                 self._wait_after(None)
             else:
                 if self.reachable is False:
-                    log.info("Redis answers again; %s events wait to be sent", self._spool.events)
+                    waiting = plural(self._spool.events, "event")
+                    log.info("Redis answers again; %s to send", waiting)
                 self.reachable = True
                 self._back_off = BACK_OFF_SECONDS[0]
                 self._spool.wake.wait(pause)

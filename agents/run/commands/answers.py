@@ -13,6 +13,7 @@ from arrester.controlplane.domain.commands.task_refusals import (
     target_refusal,
 )
 from arrester.controlplane.domain.events import ResumeHow, TaskRestarted, TaskResumed
+from arrester.controlplane.domain.plural import plural
 
 
 def policy_detail(pipeline: Pipeline, requested: PolicyCommand) -> str:
@@ -29,7 +30,7 @@ def resume_detail(task: TaskLedger, requested: TaskCommand, skipped: Chunk | Non
     """Return where an applied resume or restart has let the task continue."""
     if requested.target is not None:
         count = 0 if skipped is None else skipped.taken
-        return f"resumed at position {requested.target}, {count} records skipped"
+        return f"resumed at position {requested.target}, {plural(count, 'record')} skipped"
     done = "restarted" if requested.how is ResumeHow.RESTART else "resumed"
     return f"{done} {'past' if skipped else 'from'} position {task.state.position}"
 

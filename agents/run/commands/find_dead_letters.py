@@ -98,14 +98,14 @@ def _detail(
     """Return the answer to the command, in one line."""
     result = selected.result
     invalid = result.invalid + len(failed)
-    parts = [f"{result.redriven:,} of {requested:,} are processed once more"]
+    parts = [f"{result.redriven:,} of {requested:,} redriven"]
     if result.taken_before:
-        parts.append(f"{result.taken_before:,} were taken by an earlier redrive")
+        parts.append(f"{result.taken_before:,} taken by an earlier redrive")
     if invalid:
         first = (*failed, *result.examples)[0]
-        parts.append(f"{invalid:,} do not fit, such as {first.id}: {first.problem}")
+        parts.append(f"{invalid:,} invalid, such as {first.id}: {first.problem}")
     if missing := requested - result.redriven - result.taken_before - invalid:
-        parts.append(f"{missing:,} were not found at their destination")
+        parts.append(f"{missing:,} not found at the destination")
     parts += map(_unreadable, stored.unreadable[:3])
     return "; ".join(parts)
 

@@ -42,6 +42,7 @@ from arrester.controlplane.domain.events import (
     RecordsHeld,
     RecordsRedriven,
 )
+from arrester.controlplane.domain.plural import plural
 from arrester.controlplane.domain.python_versions import UTC
 
 _log = logging.getLogger("arrester.thread")
@@ -96,9 +97,9 @@ class DeadLetterRedriver:
         Raises InvalidValue for a frame without the columns of dead letters, or with dead letters of
         another checkpoint, and for a source whose rows cannot be read from JSON.
         """
-        self._check_columns(dead_letters)
-        columns = [F.col(name).cast(kind).alias(name) for name, kind in TYPES.items()]
         with self.lock, releasing() as checkpoints:
+            self._check_columns(dead_letters)
+            columns = [F.col(name).cast(kind).alias(name) for name, kind in TYPES.items()]
             parsed = self._with_problems(dead_letters.select(*columns))
             # The first job, which counts the newest, fills it.
             checkpoints.append(lazy_checkpoint(parsed, columnar=True))
@@ -273,13 +274,12 @@ def _examples(invalid: DataFrame) -> tuple[InvalidDeadLetter, ...]:
 def log_result(pipeline: str, result: Redriven) -> None:
     """Log what was redriven, and an example of what was not."""
     _log.info(
-        "pipeline %r: %s dead letters are processed once more; an earlier redrive has taken %s",
-        *(pipeline, result.redriven, result.taken_before),
+        "pipeline %r: %s redriven; an earlier redrive has taken %s",
+        *(pipeline, plural(result.redriven, "dead letter"), result.taken_before),
     )
     if result.invalid:
         first = result.examples[0]
         _log.warning(
-            "pipeline %r: %s dead letters do not fit the source and were not redriven, such as %s: "
-            "%s",
-            *(pipeline, result.invalid, first.id, first.problem),
+            "pipeline %r: %s not redriven because the row does not fit the source, such as %s: %s",
+            *(pipeline, plural(result.invalid, "dead letter"), first.id, first.problem),
         )

@@ -9,6 +9,7 @@ import msgspec
 
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import CommandKind, Rollout
+from arrester.controlplane.domain.plural import plural
 
 #: The command of each task, by the kind of the rollout.
 TASK_KINDS = {
@@ -97,7 +98,7 @@ def next_step(rollout: Rollout, progress: Progress, now: datetime) -> Issue | Wa
     if progress.stopped_again:
         return Stop(_recurrence(progress))
     if progress.not_applied > progress.applied:
-        missing = f"{progress.not_applied:,} of {_tasks(progress.issued)}"
+        missing = f"{progress.not_applied:,} of {plural(progress.issued, 'task')}"
         return Stop(f"{missing} did not apply the command")
     ends = wave_ends(rollout.tasks, waves=rollout.waves)
     between_waves = progress.issued in ends or not progress.waiting
@@ -129,16 +130,12 @@ def _allowed(rollout: Rollout, progress: Progress, now: datetime) -> int:
 
 
 def _recurrence(progress: Progress) -> str:
-    again = f"{progress.stopped_again:,} of {_tasks(progress.applied)} stopped again"
+    again = f"{progress.stopped_again:,} of {plural(progress.applied, 'task')} stopped again"
     if not progress.waiting:
         return again
-    return f"{again}; {_tasks(progress.waiting)} got no command"
+    return f"{again}; {plural(progress.waiting, 'task')} got no command"
 
 
 def _result(rollout: Rollout, progress: Progress) -> str:
-    applied = f"{progress.applied:,} of {_tasks(progress.issued)} applied the command"
+    applied = f"{progress.applied:,} of {plural(progress.issued, 'task')} applied the command"
     return f"{applied}; none stopped again within {rollout.observe_seconds} s"
-
-
-def _tasks(number: int) -> str:
-    return "1 task" if number == 1 else f"{number:,} tasks"

@@ -266,7 +266,7 @@ def test_temporary_failures_of_a_table_are_retried(
     assert bench.deaths == []
     reader = bench.spark.read.format("jdbc").option("url", url).option("dbtable", "letters")
     assert sorted(row["position"] for row in reader.load().collect()) == [0, 1]
-    assert set(levels_of("writes of dead letters to", caplog)) == {"ERROR"}
+    assert set(levels_of(" of dead letters to", caplog)) == {"ERROR"}
     [failed] = bench.outbox.of(DeadLettersFailed)
     assert (failed.task, failed.waiting) == ("a", 0)
     assert failed.failures >= 1

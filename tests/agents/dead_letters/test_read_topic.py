@@ -145,7 +145,7 @@ def test_dead_letters_of_a_topic_are_redriven_exactly(
     )
     answer = thread.apply(command)
     assert answer.applied
-    assert "1 of 2 are processed once more; 1 were not found" in str(answer.reason)
+    assert "1 of 2 redriven; 1 not found" in str(answer.reason)
     wait_until(lambda: len(written(bench)) == 1, what="the redriven record")
 
     # By the author, who reads the topic with Spark.

@@ -194,7 +194,7 @@ def test_the_log_of_skipped_records_has_the_most_frequent_cause(
     bench.wait_for_input()
     wait_until(lambda: len(bench.outbox.of(RecordFailed)) == 2)
 
-    line = "3 failed records of 2 tasks are skipped, most of them at process:check: "
+    line = "3 failed records of 2 tasks skipped, most of them at process:check: "
     assert levels_of(f"{line}ValueError: frequent", caplog) == ["WARNING"]
     assert "and more" not in caplog.text
 

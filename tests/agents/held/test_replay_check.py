@@ -76,7 +76,7 @@ def test_a_decision_that_finds_no_record_ends_the_run(bench: Bench, handler: Han
     first, second = [(0, "x"), (1, "bad")], [(0, "x"), (5, "bad")]
     replayed(bench, rows(bench, first), rows(bench, second), handler)
     assert isinstance(bench.deaths[-1].exception, PositionsChanged)
-    assert "but 1 records were held or skipped in it, and 0 are found" in bench.deaths[-1].reason
+    assert "but of 1 record held or skipped in it, 0 are found" in bench.deaths[-1].reason
     assert bench.written() == []
 
 

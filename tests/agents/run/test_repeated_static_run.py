@@ -142,7 +142,7 @@ def test_a_finished_checkpoint_is_reported_and_refuses_new_input(
             endings.append(len(levels_of(message, caplog)))
     assert endings == [Ending.FINISHED, 0, Ending.ALREADY_FINISHED, 1]
     assert levels_of(message, caplog) == ["WARNING"]
-    assert levels_of("'lines': 1 records of 1 tasks are held; when their task runs", caplog)
+    assert levels_of("'lines': 1 record of 1 task held; when their task runs", caplog)
     with Agent(bench.spark, application="tests") as agent:
         tomorrow = over(bench, rows(bench, "x", "bad", "new"), runner=agent)
         with pytest.raises(CheckpointUnusable, match="finished over another source: it had 2 rows"):

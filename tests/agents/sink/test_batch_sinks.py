@@ -114,7 +114,7 @@ def test_records_are_sent_in_order_and_failed_ones_are_skipped(
         (each["task"], each["position"], each["stage"]) for each in bench.dead_letters()
     }
     assert dead_letters == {("a", 4, "produce"), ("b", 3, "produce")}
-    assert levels_of("2 failed records of 2 tasks are skipped", caplog) == ["DEBUG"]
+    assert levels_of("2 failed records of 2 tasks skipped", caplog) == ["DEBUG"]
     assert levels_of("skipped", caplog) == ["DEBUG"]
 
 
@@ -152,7 +152,7 @@ def test_a_handler_is_called_before_its_task_continues(
     bench.wait_for_input()
     assert (post.of("a"), post.of("b")) == ([0, 3], [0])
     assert handler.handler_calls == [("produce", "a", 1, 1), ("produce", "a", 2, 1)]
-    assert levels_of("1 failed records of 1 tasks are skipped", caplog) == ["DEBUG"] * 2
+    assert levels_of("1 failed record of 1 task skipped", caplog) == ["DEBUG"] * 2
     assert levels_of("skipped", caplog) == ["DEBUG"] * 2
 
     # A class that affects every record: no handler is called, nothing of the task follows.
@@ -311,8 +311,8 @@ def test_a_rejected_batch_is_retried_under_one_number_and_then_skipped(
     states = server_state(bench.outbox.events).tasks.values()
     assert {task.id.key: task.counters.records_skipped for task in states} == {"a": 2, "b": 1}
     # First the failures of its step, then the rejections of the sink.
-    assert levels_of("1 failed records of 1 tasks are skipped", caplog) == ["WARNING"]
-    assert levels_of("2 failed records of 2 tasks are skipped", caplog) == ["DEBUG"]
+    assert levels_of("1 failed record of 1 task skipped", caplog) == ["WARNING"]
+    assert levels_of("2 failed records of 2 tasks skipped", caplog) == ["DEBUG"]
     assert levels_of("at number 0, attempt", caplog) == ["ERROR"] * 2
     assert levels_of("lines waits 300 ms before another attempt", caplog) == ["DEBUG"]
 

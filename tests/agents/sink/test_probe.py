@@ -150,7 +150,7 @@ def test_records_that_a_format_rejects_are_skipped_and_the_others_written_once(
     }
     assert dead_letters == {(7, NUL), (8, NUL)}
     assert scratch(bench) == []
-    assert levels_of("2 failed records of 2 tasks are skipped", caplog) == ["DEBUG"]
+    assert levels_of("2 failed records of 2 tasks skipped", caplog) == ["DEBUG"]
 
 
 def test_a_pause_holds_records_after_a_rejected_one_and_held_records_are_probed(

@@ -118,20 +118,20 @@ def test_a_command_redrives_dead_letters_from_their_destination(
     answer: CommandAnswer = thread.apply(wanted)
 
     assert answer.applied
-    assert answer.reason.startswith("1 of 4 are processed once more; 2 do not fit, such as ")
-    assert answer.reason.endswith("; 1 were not found at their destination")
+    assert answer.reason.startswith("1 of 4 redriven; 2 invalid, such as ")
+    assert answer.reason.endswith("; 1 not found at the destination")
     wait_until(lambda: bench.positions("a") == [0, 3, 1], what="the redriven record")
     assert thread.apply(wanted) == answer
 
     answer = thread.apply(command(bench, patch=mend()))
 
-    assert answer.reason == "2 of 3 are processed once more; 1 were taken by an earlier redrive"
+    assert answer.reason == "2 of 3 redriven; 1 taken by an earlier redrive"
     wait_until(lambda: len(bench.written()) == 5, what="all records")
     assert bench.positions("a") == [0, 3, 1, 2]
     refused = thread.apply(command(bench))
     assert (refused.applied, refused.reason) == (
         False,
-        "0 of 3 are processed once more; 3 were taken by an earlier redrive",
+        "0 of 3 redriven; 3 taken by an earlier redrive",
     )
     bench.stop()
     assert [each.redrive for each in bench.outbox.of(RecordsRedriven)] == [REDRIVE] * 3
@@ -148,14 +148,14 @@ def test_a_command_that_cannot_be_carried_out_is_refused(bench: Bench, repaired:
     gone = thread.apply(wanted)
     none = thread.apply(replace(wanted, dead_letters=None, command=uuid4()))
 
-    assert gone.reason == "0 of 3 are processed once more; 3 were not found at their destination"
+    assert gone.reason == "0 of 3 redriven; 3 not found at the destination"
     assert "those of a redrive in progress" in none.reason
     hidden.rename(folder)
     for file in folder.glob("day=*/*/part-*"):
         file.write_bytes(b"damaged")
     damaged = thread.apply(replace(wanted, command=uuid4()))
     assert not damaged.applied
-    assert "3 were not found at their destination; " in damaged.reason
+    assert "3 not found at the destination; " in damaged.reason
     assert "cannot be read: " in damaged.reason
     assert thread.is_running
     bench.stop()
