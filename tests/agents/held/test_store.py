@@ -310,5 +310,5 @@ def test_missing_rows_are_detected_before_their_chunk_is_written(
     [part] = tmp_path.glob(f"{ROWS_FOLDER}/{1:020d}*/part-0.parquet")
     pq.write_table(pq.read_table(part).slice(1), part)
     for chunks, tasks in (([first], "5 rows of task 'a'"), ([first, second], "6 rows of 2 tasks")):
-        with pytest.raises(HeldRowsMissing, match=f"1 of {tasks} are not in"):
+        with pytest.raises(HeldRowsMissing, match=f"1 of {tasks} not found in"):
             held_store.check_rows(ledger, chunks, lambda rows: F.col("value"))
