@@ -33,7 +33,13 @@ from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import Storage
 from arrester.agents.runtime.redrive_result import InvalidDeadLetter, Redriven
 from arrester.agents.spark.job_description import JobDescription
-from arrester.agents.spark.local_checkpoint import ID, lazy_checkpoint, numbered, releasing
+from arrester.agents.spark.local_checkpoint import (
+    AS_BYTES,
+    ID,
+    lazy_checkpoint,
+    numbered,
+    releasing,
+)
 from arrester.agents.worker.columns import POSITION, ROW, TASK
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
@@ -119,8 +125,9 @@ class DeadLetterRedriver:
                 invalid=invalid,
                 examples=_examples(_in(rows, newest.where(is_new & ~is_valid))) if invalid else (),
             )
-            if redriven != found:
-                rows = _in(rows, newest.where(is_new & is_valid))
+            if redriven not in (0, found):
+                chosen = _in(rows, newest.where(is_new & is_valid))
+                rows = checkpoints.add(chosen, level=AS_BYTES)
             rows = rows.select(
                 *(F.col("task").alias(TASK), F.col("position").alias(POSITION)),
                 *(F.col(PARSED_ROW).alias(ROW), "id", "stage", "at"),
@@ -153,9 +160,6 @@ class DeadLetterRedriver:
             name = self.held_store.save_again(
                 selected.rows.select(TASK, POSITION, ROW), order=order
             )
-            folder = f"{order:020d}-{uuid.uuid4().hex[:8]}"
-            ids = selected.rows.select("id", "at").coalesce(1)
-            ids.write.parquet(f"{self.files.root}/{_FOLDER}/{folder}")
             redriven = redriven_events(
                 selected.rows.withColumnsRenamed({TASK: "task", POSITION: "position"}),
                 actor=actor,
@@ -164,6 +168,9 @@ class DeadLetterRedriver:
             )
             counts = _held_counts(redriven)
             self._check_limits(name, counts)
+            folder = f"{order:020d}-{uuid.uuid4().hex[:8]}"
+            ids = selected.rows.select("id", "at").coalesce(1)
+            ids.write.parquet(f"{self.files.root}/{_FOLDER}/{folder}")
         events: list[EventData] = [*redriven, *self._held(counts)]
         cause = None if answer is None else answer.command
         if answer is not None:
