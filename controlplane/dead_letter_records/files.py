@@ -33,17 +33,18 @@ class _Folder(NamedTuple):
 
     #: A path, or the address in an object store.
     name: str
-    #: The options of the object store, as a query; None for a path.
-    options: str | None
+    #: The root in an object store that permits it, with its options; None for a path.
+    root: str | None
 
     def opened(self) -> tuple[Any, str]:
         """Return its file system of pyarrow, and its path there."""
         from pyarrow.fs import FileSystem, LocalFileSystem
 
-        if self.options is None:
+        if self.root is None:
             return LocalFileSystem(), self.name
-        files, path = FileSystem.from_uri(f"{self.name}?{self.options}")
-        return files, path
+        # Only the root is parsed as an address: an agent has reported the rest.
+        files, path = FileSystem.from_uri(self.root)
+        return files, path + self.name.removeprefix(self.root.partition("?")[0])
 
 
 def read_row(place: str, format: str, *, application: str, id: str, roots: Sequence[str]) -> str:
@@ -93,11 +94,11 @@ def _permitted(place: str, roots: Sequence[str]) -> _Folder:
             " destination by its id."
         )
     for root in roots:
-        name, _, options = root.partition("?")
+        name = root.partition("?")[0]
         if not is_plain(folder) or not folder.startswith(f"{name}/"):
             continue
         if address is not None:
-            return _Folder(folder, options)
+            return _Folder(folder, root)
         if os.path.realpath(folder) != os.path.realpath(name) + folder[len(name) :]:
             raise RecordUnavailable(f"{place} has a link, which the server does not follow.")
         return _Folder(folder, None)

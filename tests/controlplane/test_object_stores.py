@@ -50,7 +50,7 @@ def read(place: str, format: str, root: str) -> str:
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_record_is_found_in_an_object_store(options: str, tmp_path: Path, format: str) -> None:
     """Spark writes by the scheme s3a."""
-    folder = f"dlq/day=2026-11-27/{format}"
+    folder = f"dlq/day=2026-11-27/{format} of 100%"
     write(tmp_path / "1", format, rows())
     upload(tmp_path / "1", options, folder)
 
@@ -67,6 +67,8 @@ def test_a_record_is_found_in_an_object_store(options: str, tmp_path: Path, form
         ("s3a://{bucket}/dlq/../other/1", "is not below a folder"),
         ("s3a://{bucket}/dlq/1?endpoint_override=example.org", "is not below a folder"),
         ("gs://{bucket}/dlq/1", "is not below a folder"),
+        ("s3a://{bucket}/dlq/%2e%2e/other/1", "does not exist"),
+        ("s3a://{bucket}/dlq%2f..%2fother/1", "is not below a folder"),
         ("s3a://{bucket}/dlq/none", "does not exist"),
         ("s3a://{bucket}/dlq/incomplete", "is not complete"),
         ("s3a://{bucket}/dlq/damaged", "cannot be read"),

@@ -227,11 +227,14 @@ class DeadLetterRedriver:
         return with_parsed_rows(dead_letters, "row", self.pipeline.source.schema).drop("row")
 
     def _refuse_foreign(self, dead_letters: DataFrame) -> NoReturn:
-        """Raise InvalidValue: some dead letters are not of this checkpoint, or have no id."""
+        """Raise InvalidValue: some are not of this checkpoint, or have no id or no time."""
         counted = dead_letters.groupBy("checkpoint").count().limit(3).collect()
         found = ", ".join(f"{row['count']} of {row['checkpoint']}" for row in counted)
+        found = found or "some without a time"
         own = self.journal.ledger.checkpoint
-        allowed = f"dead letters with an id, of the checkpoint {own} of {self.pipeline.name!r}"
+        allowed = (
+            f"dead letters with an id and a time, of the checkpoint {own} of {self.pipeline.name!r}"
+        )
         raise InvalidValue("dead_letters", found, allowed)
 
     def _check_limits(self, name: str, counts: list[HeldCount]) -> None:

@@ -274,6 +274,7 @@ def test_other_frames_are_refused(bench: Bench, repaired: Path) -> None:
         (frame.drop("row"), "without row"),
         (frame.withColumn("checkpoint", F.lit("another")), "3 of another"),
         (frame.withColumn("id", F.lit(None)), "with an id"),
+        (frame.withColumn("at", F.lit(None)), "some without a time"),
     ):
         with pytest.raises(InvalidValue, match=message):
             redrive(thread, other)
