@@ -11,7 +11,9 @@ from pyspark.sql import types as T
 from arrester.agents.arguments import check_mapping, check_text, nearest, wrong_type
 from arrester.agents.definition.jdbc_table import JdbcTable
 from arrester.agents.spark import postgresql
+from arrester.agents.spark.jvm.causes import cause_of
 from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection, java_message, sql_state
+from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind
 from arrester.controlplane.domain.errors import InvalidValue
 
 DRIVER: Final = "org.postgresql.Driver"
@@ -168,6 +170,9 @@ def _refused(table: JdbcTable, exc: Exception) -> InvalidValue:
             "a table that this user may write, in a schema where it may create tables: GRANT "
             f"CREATE ON its schema, GRANT INSERT, SELECT, UPDATE ON the table ({message})"
         )
+        return InvalidValue("write_jdbc: table", table.table, allowed)
+    if DEFAULT_TABLE.classify(cause_of(exc)).kind is Kind.RETRIABLE:
+        allowed = f"a table that is not locked, in a database that is not busy ({message})"
         return InvalidValue("write_jdbc: table", table.table, allowed)
     allowed = f"a table that accepts rows of these columns ({message})"
     return InvalidValue("write_jdbc: table", table.table, allowed)

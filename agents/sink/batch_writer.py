@@ -44,6 +44,7 @@ from arrester.agents.spark.jvm.problems import problem_of
 from arrester.agents.spark.local_checkpoint import ID, numbered
 from arrester.agents.spark.rows_read import RowsUnread
 from arrester.agents.worker.columns import FILTERED, OUTCOME
+from arrester.controlplane.domain.error_policy.classify import of_row
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
@@ -226,7 +227,9 @@ class BatchWriter(SinkStage):
         Here one failure represents all records. Afterwards each is counted in its task.
         """
         failure = self._attempt(problem.cause, attempts)
-        if self._is_answered(failure):
+        may_be_of_row = self._may_be_of_row(problem)
+        searched = self._attempt(of_row(problem.cause), attempts) if may_be_of_row else failure
+        if self._is_answered(searched):
             # The probe comes first: if it passes without some records, these are bad, and there is
             # no outage.
             try:
@@ -240,12 +243,24 @@ class BatchWriter(SinkStage):
             self.check()
             if rejected:
                 return rejected
-            if self._is_outage(call):
-                # As for all outages, the final answer is decided with the records.
-                return Answer.PAUSE
-            if self._sink.finds_all_refused:
-                # The database failed, not its records.
-                raise SinkFailed(raised) from raised
+            if not may_be_of_row:
+                if self._is_outage(call):
+                    # As for all outages, the final answer is decided with the records.
+                    return Answer.PAUSE
+                if self._sink.finds_all_refused:
+                    # The database failed, not its records.
+                    raise SinkFailed(raised) from raised
+        return self._answer(failure, problem, raised)
+
+    def _may_be_of_row(self, problem: Problem) -> bool:
+        """Whether a failure that is fatal otherwise may be of rows, which are searched first."""
+        is_database = isinstance(self._sink.function, JdbcTable)
+        return is_database and self.policy.policy.table.may_be_of_row(problem.cause)
+
+    def _answer(
+        self, failure: FailedAttempt, problem: Problem, raised: BaseException
+    ) -> Answer | RetryAfter:
+        """Return one answer for all records; raises SinkFailed if it is FAIL."""
         try:
             outcome = self.rules.decide(self.number, failure, problem)
         except SelfHealing as exc:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Final
 
@@ -40,6 +41,7 @@ from arrester.agents.spark.errors import (
 )
 from arrester.agents.spark.job_attempts import AttemptFailed, run_job, with_row_counter
 from arrester.agents.spark.jvm.causes import java_exception_of
+from arrester.agents.spark.jvm.jdbc_connection import is_refusal_of_row
 from arrester.agents.spark.jvm.problems import problem_of, problem_of_job
 from arrester.agents.spark.local_checkpoint import ID, numbered
 from arrester.agents.worker.columns import (
@@ -48,7 +50,7 @@ from arrester.agents.worker.columns import (
     POSITION,
     TASK,
 )
-from arrester.controlplane.domain.error_policy.classify import Kind
+from arrester.controlplane.domain.error_policy.classify import Kind, of_row
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
 from arrester.controlplane.domain.error_policy.policy import Policy
 from arrester.controlplane.domain.errors import ArresterError
@@ -104,6 +106,7 @@ class SinkProbe:
         self._action = self._write_files if self._files is not None else sink.probe
         #: If not None, the database itself finds the rows that its table refuses.
         self._table = table
+        self._is_database = isinstance(function, JdbcTable)
         if isinstance(function, JdbcTable):
             self._action = function.probe
         if final_transform is not None and final_transform.stateful:
@@ -208,13 +211,18 @@ class SinkProbe:
             with self._table.staged_rows() as staged:
                 if staged is None:
                     return None
-                check = partial(self._check_cause, spark, problem=problem)
-                refused = RefusedRows(staged, check).find()
+                check = partial(self._check_cause, spark, problem=problem, accepts_others=True)
+                search = RefusedRows(staged, check)
+                refused = search.find()
         except (NoSingleRecord, SelfHealing):
             raise
         except Exception as exc:  # of the JDBC driver: none of a record
             raise NoSingleRecord("the database does not find its rows", exc) from exc
-        problems = {id: self._check_cause(spark, raised, problem) for id, raised in refused.items()}
+        others = not search.are_all
+        problems = {
+            id: self._check_cause(spark, raised, problem, accepts_others=others)
+            for id, raised in refused.items()
+        }
         return self._records_of(passed, problems, problem)
 
     def _records_of(
@@ -265,14 +273,32 @@ class SinkProbe:
         row = rows.where(F.col(ID) == failing.id).select(TASK, ENTRY, POSITION).collect()[0]
         return record_at(row, own_problem, problem)
 
-    def _check_cause(self, spark: SparkSession, raised: Exception, problem: Problem) -> Problem:
-        """Return the problem of a failed probe; raises NoSingleRecord if no record caused it."""
+    def _check_cause(
+        self,
+        spark: SparkSession,
+        raised: Exception,
+        problem: Problem,
+        *,
+        accepts_others: bool = False,
+    ) -> Problem:
+        """Return the problem of a failed probe; raises NoSingleRecord if no record caused it.
+
+        `accepts_others`: other rows of the same call may pass, so a fatal state may be of this row.
+        """
         probe_problem, kind = self._classify(spark, raised)
+        if self._is_refused_row(raised, probe_problem, accepts_others=accepts_others):
+            return replace(probe_problem, cause=of_row(probe_problem.cause))
         # If the sink's failure was not retriable, this one is another, such as a lost connection.
         is_temporary = kind is Kind.RETRIABLE and kind is not self._kind(problem)
         if kind is Kind.FATAL or is_temporary:
             raise NoSingleRecord(f"the probe fails with {probe_problem.exception_class}", raised)
         return probe_problem
+
+    def _is_refused_row(self, raised: Exception, problem: Problem, *, accepts_others: bool) -> bool:
+        """Whether a database refuses a row with a SQLSTATE that is fatal otherwise."""
+        if not self._is_database or not self._policy.table.may_be_of_row(problem.cause):
+            return False
+        return accepts_others or is_refusal_of_row(raised)
 
     def _classify(self, spark: SparkSession, raised: BaseException) -> tuple[Problem, Kind]:
         """Return the problem of a failed probe and its kind; raises SelfHealing."""

@@ -32,13 +32,19 @@ class RefusedRows:
         self._inserts_left = INSERTS
         self._checked: set[str | None] = set()
         self._refused: dict[int, Exception] = {}
+        self._rows = 0
+
+    @property
+    def are_all(self) -> bool:
+        """Whether the target has accepted none of the rows."""
+        return len(self._refused) == self._rows
 
     def find(self) -> dict[int, Exception]:
         """Return the refused rows; raises NoSingleRecord, and exceptions of the connection."""
         connection, staging = self._connection, self._statements.staging
         connection.begin()
         connection.execute(self._statements.index)
-        rows = int(connection.value(f"SELECT count(*) FROM {staging}") or 0)
+        self._rows = rows = int(connection.value(f"SELECT count(*) FROM {staging}") or 0)
         if not rows:
             return {}
         # Deferred constraints are checked by each insert, as at the end of a commit.

@@ -10,7 +10,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from arrester.agents.worker.columns import ERROR_TYPE
-from arrester.controlplane.domain.error_policy.exception_identity import Cause, known_as
+from arrester.controlplane.domain.error_policy.classify import Kind
+from arrester.controlplane.domain.error_policy.exception_identity import Cause
 from arrester.controlplane.domain.error_policy.policy import Policy
 from arrester.controlplane.domain.errors import ArresterError
 
@@ -65,8 +66,7 @@ class StepFailed(ArresterError):
 
 def error_row(problem: Problem, policy: Policy | None = None) -> dict[str, Any]:
     """Return a problem as the error of a failed row. The policy's table gives its kind."""
-    rulings = {} if policy is None else policy.table.classifications
-    name = known_as(problem.cause, rulings)
+    kind = Kind.OTHER if policy is None else policy.table.classify(problem.cause).kind
     return {
         "exception_class": problem.exception_class,
         "message": problem.message,
@@ -74,7 +74,7 @@ def error_row(problem: Problem, policy: Policy | None = None) -> dict[str, Any]:
         "frame": problem.frame,
         "names": list(problem.cause.names),
         "condition": problem.condition,
-        "kind": None if name is None else rulings[name].kind.value,
+        "kind": None if kind is Kind.OTHER else kind.value,
         "attempts": problem.attempts,
         "took_ms": problem.took_ms,
     }

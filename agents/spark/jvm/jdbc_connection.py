@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark.sql import SparkSession
 
 from arrester.agents.spark.jvm.causes import java_chain, java_condition
@@ -15,6 +15,9 @@ from arrester.agents.spark.jvm.classes import jvm_class
 _OPTIONS = "org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions"
 _DIALECTS = "org.apache.spark.sql.jdbc.JdbcDialects"
 _PYTHON_UTILS = "org.apache.spark.api.python.PythonUtils"
+#: Where PostgreSQL reports the refusal of a row: RAISE of a trigger, and row-level security. Other
+#: functions report missing rights and tables, for each row that needs them.
+_REFUSING_ROUTINES = ("exec_stmt_raise", "ExecWithCheckOptions")
 #: Spark's number for a connection that is not of a partition.
 _OF_DRIVER = -1
 
@@ -93,6 +96,19 @@ def sql_state(exc: BaseException) -> str | None:
         return None
     states = (java_condition(link) for link in java_chain(exc.java_exception))
     return next((state for state in states if state is not None), None)
+
+
+def is_refusal_of_row(exc: BaseException) -> bool:
+    """Whether a rule of the database, not one of its rights, refuses a row with this exception."""
+    if not isinstance(exc, Py4JJavaError):
+        return False
+    for link in java_chain(exc.java_exception):
+        try:
+            error = link.getServerErrorMessage()
+        except Py4JError:  # it has no such method
+            continue
+        return error is not None and error.getRoutine() in _REFUSING_ROUTINES
+    return False
 
 
 def java_message(exc: Exception) -> str:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
-from arrester.controlplane.domain.error_policy import exception_identity, failure_classes
+from arrester.controlplane.domain.error_policy import (
+    exception_identity,
+    failure_classes,
+    sqlstates,
+)
 from arrester.controlplane.domain.error_policy.exception_identity import Cause, known_as
 from arrester.controlplane.domain.python_versions import StrEnum
 
@@ -34,6 +39,17 @@ class Classification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 OTHER = Classification(kind=Kind.OTHER, reason="one record's failure")
+#: The name of a cause whose SQLSTATE is fatal, and which depends on the row: see `of_row`.
+_REFUSED_ROW = "arrester.RefusedRow"
+_CONFIGURED = "configured"
+
+
+def of_row(cause: Cause) -> Cause:
+    """Return the cause of a row that a database refuses while it accepts others.
+
+    A SQLSTATE that is fatal by default, such as that of a missing right, is not fatal then.
+    """
+    return replace(cause, names=tuple(dict.fromkeys((*cause.names, _REFUSED_ROW))))
 
 
 class ClassificationTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,16 +63,27 @@ class ClassificationTable(msgspec.Struct, frozen=True, kw_only=True):
         if name is None:
             return OTHER
         classification = self.classifications[name]
+        if _REFUSED_ROW in cause.names and _may_be_of_row(name, classification):
+            return OTHER
         if immediate and classification.immediate is not None:
             return Classification(kind=classification.immediate, reason=failure_classes.FULL_BUFFER)
         return classification
 
+    def may_be_of_row(self, cause: Cause) -> bool:
+        """Whether the cause is fatal unless a row is found that it depends on."""
+        name = known_as(cause, self.classifications)
+        return name is not None and _may_be_of_row(name, self.classifications[name])
+
     def extended(self, kind: Kind, names: tuple[str, ...]) -> ClassificationTable:
         """Return the table with `names` classified as `kind`, replacing earlier rulings."""
-        classification = Classification(kind=kind, reason="configured")
+        classification = Classification(kind=kind, reason=_CONFIGURED)
         return ClassificationTable(
             classifications={**self.classifications, **dict.fromkeys(names, classification)}
         )
+
+
+def _may_be_of_row(name: str, classification: Classification) -> bool:
+    return name in sqlstates.FATAL and classification.reason != _CONFIGURED
 
 
 def _default_table() -> ClassificationTable:

@@ -7,6 +7,7 @@ error codes of confluent_kafka. A subclass is found by its nearest base.
 
 from __future__ import annotations
 
+from arrester.controlplane.domain.error_policy import sqlstates
 from arrester.controlplane.domain.error_policy.exception_identity import CONFLUENT
 
 KAFKA = "org.apache.kafka.common.errors."
@@ -65,7 +66,7 @@ FATAL: dict[str, tuple[str, ...]] = {
         "javax.security.auth.login.LoginException",
         "psycopg.errors.InvalidAuthorizationSpecification",
         "psycopg.errors.InvalidPassword",
-        "28",
+        *sqlstates.FATAL_LOGIN,
         "redis.exceptions.AuthenticationError",
         "botocore.exceptions.NoCredentialsError",
     ),
@@ -86,7 +87,7 @@ FATAL: dict[str, tuple[str, ...]] = {
         "java.lang.SecurityException",
         "builtins.PermissionError",
         "psycopg.errors.InsufficientPrivilege",
-        "42501",
+        *sqlstates.FATAL_RIGHT,
     ),
     "security disabled": (
         KAFKA + "SecurityDisabledException",
@@ -102,8 +103,8 @@ FATAL: dict[str, tuple[str, ...]] = {
         "CATALOG_NOT_FOUND",
         "DATA_SOURCE_NOT_FOUND",
         "psycopg.errors.UndefinedTable",
-        "3D000",
-        "42P01",
+        "psycopg.errors.DatabaseDropped",
+        *sqlstates.FATAL_MISSING,
         "arrester.agents.definition.iceberg_table.TableReplaced",
     ),
     "unknown server error": (
@@ -187,7 +188,6 @@ RETRIABLE: dict[str, tuple[str, ...]] = {
         "psycopg.OperationalError",
         "java.sql.SQLRecoverableException",
         "java.sql.SQLNonTransientConnectionException",
-        "08",
     ),
     "busy, or moving": (
         KAFKA + "RetriableException",
@@ -209,10 +209,12 @@ RETRIABLE: dict[str, tuple[str, ...]] = {
         "psycopg.errors.SerializationFailure",
         "psycopg.errors.DeadlockDetected",
         "java.sql.SQLTransientException",
-        # Serialization failure and deadlock, resources, a server that ends, a standby, a lock.
-        *("40", "53", "57P01", "57P02", "57P03", "58", "25006", "55P03"),
+        "psycopg.errors.ReadOnlySqlTransaction",
+        "psycopg.errors.IdleInTransactionSessionTimeout",
+        "psycopg.errors.TransactionTimeout",
         "arrester.agents.definition.jdbc_table.StagedRowsDiffer",
     ),
+    "database busy, or away": tuple(sqlstates.RETRIABLE),
 }
 
 #: They carry another exception, which decides.

@@ -361,3 +361,102 @@ def test_a_staging_table_that_is_lost_between_writes_is_filled_again(
         call.write(rows, 0)
     assert positions(postgres) == [0, 2]
     assert postgres.rows(_LEFT) == []
+
+
+def test_a_cancelled_statement_is_retried_and_never_a_failure_of_a_record(
+    bench: Bench, postgres: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    postgres.execute("INSERT INTO flights (task, position, id) VALUES ('b', 0, 1)")
+    url = f"{postgres.url}?options=-c%20statement_timeout=300"
+    add(bench, ("a", 0, {"id": 1, "delay": 1}), ("a", 1, {"id": 2, "delay": 100}))
+    keys: dict[str, Any] = {"errors_retry_timeout": -1, "errors_retries_delay_max_ms": 1}
+    with postgres.connect() as other, other.transaction():
+        other.execute("UPDATE flights SET value = 'theirs' WHERE id = 1")
+        bench.start(sink(bench, postgres, LogAndContinue(), url=url, key="id"), **keys)
+        wait_until(lambda: "attempt 2" in caplog.text)
+    bench.wait_for_input()
+    bench.stop()
+    assert bench.deaths == []
+    [failed] = bench.outbox.of(RecordFailed)
+    assert (failed.position, failed.failure.condition) == (1, "23514")
+    assert postgres.rows("SELECT id, delay, value FROM flights") == [(1, 1, None)]
+
+    postgres.execute("ALTER TABLE flights RENAME TO renamed", *_TABLE[3:4])
+    with postgres.connect() as other, other.transaction():
+        other.execute("LOCK TABLE flights")
+        bench.checkpoint += "-2"
+        with pytest.raises(InvalidValue, match=r"that is not locked.*statement timeout"):
+            bench.start(sink(bench, postgres, url=url))
+
+
+def tenant(postgres: PostgresServer, *statements: LiteralString) -> dict[str, Any]:
+    """Make a role that may write rows of its own; return its login."""
+    if postgres.rows("SELECT 1 FROM pg_roles WHERE rolname = 'tenant'"):
+        postgres.execute("DROP OWNED BY tenant", "DROP ROLE tenant")
+    postgres.execute(
+        "CREATE ROLE tenant LOGIN PASSWORD 'tenant'",
+        "GRANT USAGE, CREATE ON SCHEMA public TO tenant",
+        "GRANT SELECT, INSERT, UPDATE ON flights TO tenant",
+        "ALTER TABLE flights ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY tenant ON flights USING (true) WITH CHECK (value = 'mine')",
+        *statements,
+    )
+    return {"options": {"user": "tenant", "password": "tenant"}}
+
+
+@pytest.mark.parametrize("key", [(), ("task", "position")])
+def test_a_row_that_a_policy_or_trigger_refuses_is_the_failure_of_its_record(
+    bench: Bench, postgres: PostgresServer, key: tuple[str, ...]
+) -> None:
+    login = tenant(
+        postgres,
+        "CREATE TABLE secret (position bigint)",
+        """CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            INSERT INTO secret VALUES (NEW.position); RETURN NEW; END $$""",
+        """CREATE TRIGGER note BEFORE INSERT ON flights FOR EACH ROW WHEN (NEW.delay = 14)
+            EXECUTE FUNCTION note()""",
+        "ALTER TABLE flights ALTER code TYPE text, DROP CONSTRAINT flights_code_fkey",
+        """CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            RAISE EXCEPTION 'refused' USING ERRCODE = NEW.code; END $$""",
+    )
+    states = {4: "28000", 5: "3D000", 6: "42501", 7: "42P01", 8: "42703"}
+    pipeline = sink(bench, postgres, LogAndContinue(), key=key, **login)
+    # Alone in its micro-batch, too.
+    add(bench, ("z", 0, {"value": "theirs"}))
+    mine = {"value": "mine"}
+    add(
+        bench,
+        *(("a", n, mine) for n in range(1, 3)),
+        ("a", 3, {"value": "theirs"}),
+        *(("a", n, mine | {"delay": 13, "code": state}) for n, state in states.items()),
+        ("a", 9, mine | {"delay": 14}),
+        ("a", 10, mine),
+    )
+    bench.start(pipeline)
+    bench.wait_for_input()
+    bench.stop()
+    assert bench.deaths == []
+    assert positions(postgres) == [1, 2, 10]
+    failed = {each.position: each.failure for each in bench.outbox.of(RecordFailed)}
+    assert {n: failure.condition for n, failure in failed.items()} == {
+        **states,
+        **dict.fromkeys((0, 3, 9), "42501"),
+    }
+    assert "row-level security" in failed[3].message
+    assert "permission denied for table secret" in failed[9].message
+
+
+def test_a_missing_right_that_only_rows_need_ends_the_run(
+    bench: Bench, postgres: PostgresServer
+) -> None:
+    login = tenant(
+        postgres,
+        "CREATE SEQUENCE numbers",
+        "ALTER TABLE flights ADD number bigint DEFAULT nextval('numbers')",
+    )
+    add(bench, *(("a", n, {"value": "mine"}) for n in range(3)))
+    bench.start(sink(bench, postgres, LogAndContinue(), **login))
+    wait_until(lambda: bool(bench.deaths))
+    assert "permission denied for sequence numbers" in bench.deaths[0].reason
+    assert "\n" not in bench.deaths[0].reason
+    assert bench.outbox.of(RecordFailed) == []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 from arrester.controlplane.domain.error_policy import failure_classes
@@ -7,6 +8,7 @@ from arrester.controlplane.domain.error_policy.classify import (
     DEFAULT_TABLE,
     Kind,
     describe,
+    of_row,
     unwrapped,
 )
 from arrester.controlplane.domain.error_policy.exception_identity import CHAIN_LIMIT, Cause, linked
@@ -53,6 +55,37 @@ def test_a_class_is_found_by_its_nearest_base(exception: BaseException, expected
 def test_a_condition_covers_its_sub_conditions(condition: str, expected: Kind) -> None:
     cause = Cause(names=("pyspark.errors.Any",), condition=condition)
     assert DEFAULT_TABLE.classify(cause).kind is expected
+
+
+def test_sqlstates_of_no_row_are_known_and_all_others_are_of_rows() -> None:
+    kinds = {
+        state: DEFAULT_TABLE.classify(Cause(names=("java.sql.SQLException",), condition=state)).kind
+        for state in psycopg.errors._sqlcodes
+        if len(state) == len("42501")
+    }
+    fatal = {state for state, kind in kinds.items() if kind is Kind.FATAL}
+    assert fatal == {"28000", "28P01", "3D000", "42501", "42P01", "57P04"}
+    retriable = {state for state, kind in kinds.items() if kind is Kind.RETRIABLE}
+    alone = {"25006", "25P03", "25P04", "55P03"}
+    assert alone | {"40001", "40P01", "53300", "57014", "57P01", "57P05", "58030"} <= retriable
+    assert {state[:2] for state in retriable - alone} == {"08", "40", "53", "57", "58"}
+    assert {"25P02", "42703", "54000", "55000", "P0001"} <= kinds.keys() - fatal - retriable
+    for state in retriable:
+        error = psycopg.errors.lookup(state)("")
+        assert kind(error) is Kind.RETRIABLE, state
+
+
+def test_a_fatal_sqlstate_of_a_refused_row_is_its_failure_unless_it_is_configured() -> None:
+    right = Cause(names=("java.sql.SQLException",), condition="42501")
+    lost = Cause(names=("java.sql.SQLException",), condition="08006")
+    denied = Cause(names=("java.lang.SecurityException",))
+    configured = DEFAULT_TABLE.extended(Kind.FATAL, ("42501",))
+    assert DEFAULT_TABLE.may_be_of_row(right)
+    assert DEFAULT_TABLE.classify(of_row(right)).kind is Kind.OTHER
+    assert configured.classify(of_row(right)).kind is Kind.FATAL
+    assert not configured.may_be_of_row(right)
+    assert DEFAULT_TABLE.classify(of_row(lost)).kind is Kind.RETRIABLE
+    assert DEFAULT_TABLE.classify(of_row(denied)).kind is Kind.FATAL
 
 
 def test_the_error_condition_of_pyspark_is_read_under_both_names() -> None:
