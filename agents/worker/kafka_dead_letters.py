@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from .errors import RETRIABLE, SELF_HEALING, Failed, Rules, failure_from, now_ms, sleep, text
 from .kafka_headers import DeadLetter, has_large_headers, message_headers
+from .kafka_refusals import may_be_of_another, reason
 from .redactor import RedactRow
 
 #: The columns of the result, which has a row for each task with refused dead letters.
@@ -117,16 +118,16 @@ class DeadLetterSender:
     ) -> list[tuple[DeadLetter, Failed]]:
         """Send all of them and wait for the broker; return those that it refused.
 
-        A broker refuses a batch that is too large as a whole (KIP-126): its dead letters are sent
-        again in halves, so that only those are refused that are too large alone.
+        A broker refuses a batch as a whole: its dead letters are sent again in halves, so that only
+        those are refused that are refused alone.
         """
         refused = self._send_together(producer, dead_letters)
         if len(dead_letters) == 1:
             return refused
-        large = [each for each, failed in refused if failed.cause.names[0] == _TOO_LARGE]
-        refused = [each for each in refused if each[1].cause.names[0] != _TOO_LARGE]
-        middle = len(large) // 2
-        for half in filter(None, (large[:middle], large[middle:])):
+        again = [each for each, failed in refused if may_be_of_another(failed)]
+        refused = [each for each in refused if not may_be_of_another(each[1])]
+        middle = len(again) // 2
+        for half in filter(None, (again[:middle], again[middle:])):
             refused += self._attempt(producer, half)
         return refused
 
@@ -231,14 +232,16 @@ class _Tally:
 
     def message(self, redacting: RedactRow | None) -> str:
         """Return the text of the failure, without redacted values."""
-        message = "" if self.last is None else text(self.last.error)
-        if redacting is None:
-            return message
-        try:
-            row: bytes = self.dead_letter["row"]
-            return redacting(row.decode(), message, None)[1] or ""
-        except Exception:  # the row is not text, so its values in the message are unknown
-            return "(not shown: the row cannot be read)"
+        if self.last is None:
+            return ""
+        message, explained = text(self.last.error), reason(self.last)
+        if redacting is not None:
+            try:
+                row: bytes = self.dead_letter["row"]
+                message = redacting(row.decode(), message, None)[1] or ""
+            except Exception:  # the row is not text, so its values in the message are unknown
+                message = "(not shown: the row cannot be read)"
+        return f"{message}: {explained}" if explained else message
 
 
 def _report(tallies: Mapping[str | None, _Tally], redacting: RedactRow | None) -> pa.RecordBatch:

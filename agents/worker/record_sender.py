@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -15,6 +15,7 @@ import pyarrow as pa
 from .arrow_reader import Row, Unreadable
 from .columns import ENTRY, ERROR, POSITION, RANK, RETRIES, STOPPED, TASK
 from .errors import RETRIABLE, SELF_HEALING, Failed, Rules, error_row, failure_from, now_ms
+from .kafka_refusals import may_be_of_another
 from .placed_rows import Place, PlacedRow, placed_rows, result_schema
 from .progress import NO_RANK, Progress, open_progress
 from .type_check import refuse_awaitable
@@ -196,6 +197,27 @@ class _PartitionSender:
         self._record_progress(record)
         try:
             future.result()
+        except BaseException as exc:
+            if self._may_be_of_another(exc):
+                self._send_alone(record, state)
+            else:
+                self._fail(record, state, exc, immediate=False)
+
+    def _may_be_of_another(self, exc: BaseException) -> bool:
+        """Whether a record of another task, sent at the same time, may be the cause."""
+        is_alone = len(self._states) == 1 or self._settings.one_by_one
+        return not is_alone and may_be_of_another(failure_from(exc, self._settings.rules))
+
+    def _send_alone(self, record: PlacedRow, state: _TaskState) -> None:
+        """Send a row again while nothing else is in progress, so that its failure is its own."""
+        for other in self._in_flight.values():
+            # Its failure is handled when it is awaited itself.
+            with suppress(BaseException):
+                other.future.result()
+        try:
+            returned = self.send(record.row)
+            if callable(getattr(returned, "result", None)):
+                returned.result()
         except BaseException as exc:
             self._fail(record, state, exc, immediate=False)
 

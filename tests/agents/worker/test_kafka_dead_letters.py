@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -23,8 +26,17 @@ from tests.agents.kafka_cluster import (
     headers_of,
     kafka,
 )
+from tests.kafka_broker import KafkaBroker
 
 TOPIC = "letters"
+TOPIC_AUTHORIZATION = 29
+RULES = Rules(
+    wait_after=RetryPolicy().wait_after,
+    describe=exception_identity.describe,
+    known_as=exception_identity.known_as,
+    kinds={name: ruling.kind.value for name, ruling in DEFAULT_TABLE.classifications.items()},
+    retries=False,
+)
 DEAD_LETTER: dict[str, Any] = {
     "id": "0123",
     "checkpoint": "0190",
@@ -72,13 +84,8 @@ def sender(cluster: KafkaCluster, *, retries: int = 0, **more: Any) -> DeadLette
     configuration = {"bootstrap.servers": cluster.servers, "message.timeout.ms": 2_000}
     # The retries of the client itself are not under test.
     configuration["retries"] = 0
-    rules = Rules(
-        wait_after=RetryPolicy(limit=retries, delay_max_ms=1).wait_after,
-        describe=exception_identity.describe,
-        known_as=exception_identity.known_as,
-        kinds={name: ruling.kind.value for name, ruling in DEFAULT_TABLE.classifications.items()},
-        retries=retries > 0,
-    )
+    wait_after = RetryPolicy(limit=retries, delay_max_ms=1).wait_after
+    rules = replace(RULES, wait_after=wait_after, retries=retries > 0)
     given = {"context_headers": True, "include_messages": False, **more}
     return DeadLetterSender(topic=TOPIC, configuration=configuration, rules=rules, **given)
 
@@ -230,6 +237,54 @@ def test_the_message_of_a_failed_converter_is_redacted(cluster: KafkaCluster) ->
     [reported] = send(sender(cluster, converter=convert, redacting=hiding), {"row": row})
     assert "hunter22" not in reported["message"]
     assert reported["message"].endswith("at Berlin")
+
+
+def test_a_broker_refuses_single_dead_letters_of_a_batch(kafka_broker: KafkaBroker) -> None:
+    now_ms, day_ms = int(time.time() * 1_000), 86_400_000
+    ahead = {"timestamp": now_ms + 3 * day_ms, "id": "ahead", "task": "1"}
+    cases: list[tuple[str, dict[str, str], list[dict[str, Any]], str, str]] = [
+        ("dated", {}, [ahead], "INVALID_TIMESTAMP", "message.timestamp.after.max.ms"),
+        ("two", {}, [ahead] * 2, "INVALID_TIMESTAMP", "message.timestamp.after.max.ms"),
+        (
+            *("keyed", {"cleanup.policy": "compact"}, [{"key": None, "id": "none", "task": "1"}]),
+            *("INVALID_RECORD", "cleanup.policy=compact"),
+        ),
+    ]
+    for name, settings, bad, code, named in cases:
+        topic = f"{name}-{uuid4().hex[:8]}"
+        kafka_broker.make(topic)
+        for setting, value in settings.items():
+            kafka_broker.configure(topic, setting, value)
+        to_broker = DeadLetterSender(
+            topic=topic,
+            configuration=kafka_broker.secured_client,
+            rules=RULES,
+            context_headers=True,
+            include_messages=False,
+        )
+        good = [{"timestamp": now_ms, "value": value} for value in (b"a", b"b", b"c")]
+        given = [good[0], *({"timestamp": now_ms, **each} for each in bad), *good[1:]]
+        [reported] = send(to_broker, *given)
+        assert (reported["task"], reported["waiting"]) == ("1", len(bad))
+        assert set(reported["ids"]) == {bad[0]["id"]}
+        assert reported["names"][0] == f"confluent_kafka.KafkaError.{code}"
+        assert named in reported["message"]
+        sent = sorted(message.value() or b"" for message in kafka_broker.messages(topic))
+        assert sent == [b"a", b"b", b"c"]
+
+
+def test_each_refusal_of_a_batch_that_has_no_kind_is_repeated_in_halves(
+    cluster: KafkaCluster,
+) -> None:
+    policy_violation, invalid_record, corrupt = 44, 87, 2
+    for error in (TOO_LARGE, policy_violation, invalid_record, corrupt):
+        cluster.refuse(error)
+        assert send(sender(cluster), *({"id": str(n)} for n in range(4))) == []
+    assert len(cluster.messages(TOPIC)) == 4 * 4
+    # A fatal one is not.
+    cluster.refuse(TOPIC_AUTHORIZATION)
+    [reported] = send(sender(cluster), {}, {})
+    assert (reported["kind"], reported["waiting"]) == ("FATAL", 2)
 
 
 def test_dead_letters_wait_while_brokers_are_unreachable(cluster: KafkaCluster) -> None:

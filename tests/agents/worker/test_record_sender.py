@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from arrester.agents.worker.columns import ENTRY, ERROR, ORDINAL, POSITION, RETRIES, STOPPED, TASK
 from arrester.agents.worker.errors import Rules
@@ -15,6 +17,7 @@ from arrester.agents.worker.record_sender import FULL_BUFFER, SendRecords
 from arrester.controlplane.domain.error_policy import exception_identity
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE
 from arrester.controlplane.domain.error_policy.retry import RetryPolicy
+from tests.kafka_broker import KafkaBroker
 
 Row = dict[str, Any]
 Sent = list[tuple[str | None, int]]
@@ -152,6 +155,47 @@ def test_a_row_waits_for_the_future_of_its_own_task_only() -> None:
     assert [line for line in log if line.startswith("sent a")] == ["sent a0", "sent a1"]
     assert log[-1] == "arrived b3"
     assert (reported[TASK], reported[POSITION], reported[STOPPED]) == ("a", 1, True)
+
+
+def test_a_record_whose_batch_a_broker_refuses_for_another_one_arrives(
+    kafka_broker: KafkaBroker,
+) -> None:
+    topic = f"keyed-{uuid4().hex[:8]}"
+    kafka_broker.make(topic)
+    kafka_broker.configure(topic, "cleanup.policy", "compact")
+    producer = Producer({**kafka_broker.secured_client, "linger.ms": 50})
+    sent: list[str] = []
+
+    class Delivery(Future[None]):
+        def result(self, timeout: float | None = None) -> None:
+            producer.flush()
+            super().result(timeout)
+
+    def send(row: Row) -> Future[None]:
+        future, place = Delivery(), f"{row['task']}{row['position']}"
+        sent.append(place)
+
+        def delivered(error: KafkaError | None, _: object) -> None:
+            future.set_result(None) if error is None else future.set_exception(
+                KafkaException(error)
+            )
+
+        key = None if place == "b1" else place.encode()
+        producer.produce(topic, place.encode(), key, on_delivery=delivered)
+        return future
+
+    rows = [(task, n) for n in range(3) for task in "abcd"]
+    [reported] = run(send, *rows, tolerated_kinds=CONTINUE, tolerated=1)
+    assert (reported[TASK], reported[POSITION]) == ("b", 1)
+    assert "INVALID_RECORD" in reported[ERROR]["message"]
+    arrived = [(each.value() or b"").decode() for each in kafka_broker.messages(topic)]
+    assert sorted(arrived) == sorted({f"{task}{n}" for task, n in rows} - {"b1"})
+    for task in "abcd":
+        assert [each for each in arrived if each[0] == task] == sorted(
+            each for each in arrived if each[0] == task
+        )
+    # Only records of the refused batch were sent again, each once.
+    assert max(map(sent.count, sent)) == 2
 
 
 def test_retries_of_earlier_rounds_are_reported_with_their_record() -> None:
