@@ -97,7 +97,7 @@ def _is_decided() -> Column:
 
 @lru_cache(maxsize=_CACHED_STEPS)
 def _attempt_selections(expressions: PreparedExpressions) -> list[list[Column]]:
-    return expressions.selections(_ATTEMPT, unless=_is_decided())
+    return expressions.isolated_selections(_ATTEMPT, unless=_is_decided())
 
 
 @lru_cache(maxsize=_CACHED_STEPS)

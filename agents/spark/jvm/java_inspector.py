@@ -92,19 +92,6 @@ class JavaInspector:
         proxies = jvm_class(self._jvm, "java.lang.invoke.MethodHandleProxies")
         return proxies.asInterfaceInstance(function, typed)
 
-    def catching(self, handle: Any, parameter: Any) -> Any:
-        """Return a handle whose result is that of another handle, or the exception that it throws.
-
-        `parameter` is the class of its parameter.
-        """
-        throwable = self.class_named("java.lang.Throwable")
-        identity = self.handles.identity(self._object)
-        return self.handles.catchException(
-            handle.asType(self._type(self._object, parameter)),
-            throwable,
-            identity.asType(self._type(self._object, throwable)),
-        )
-
     def exceptions(self, objects: Any) -> list[JavaException | None]:
         """Return the exceptions in a Java array, None for any other object."""
         stacks = self._strings(objects, self._stack)

@@ -7,15 +7,15 @@ from threading import Lock
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.jvm.catalyst import as_column, node_name
 from arrester.agents.spark.jvm.classes import jvm_class
 from arrester.agents.spark.jvm.failfast import failfast
-from arrester.agents.spark.jvm.java_inspector import JavaInspector, java_inspector
+from arrester.agents.spark.jvm.isolated_evaluation import isolated_function
+from arrester.agents.spark.jvm.java_inspector import java_inspector
 from arrester.agents.spark.jvm.problems import problems_of_java
-
-_PROJECTION = "org.apache.spark.sql.catalyst.expressions.InterpretedMutableProjection"
 
 
 class NativeEvaluator:
@@ -26,9 +26,11 @@ class NativeEvaluator:
 
     def __init__(self, frame: DataFrame, steps: Sequence[Mapping[str, Column]]) -> None:
         self._spark = frame.sparkSession
+        # The optimizer would evaluate a constant that is in no condition, and raise.
+        is_row = F.spark_partition_id() >= 0
         for step in steps:
             values = {
-                name: as_column(self._spark, failfast(frame, expression))
+                name: F.when(is_row, as_column(self._spark, failfast(frame, expression)))
                 for name, expression in step.items()
             }
             last = frame.select(*[value.alias(name) for name, value in values.items()])
@@ -39,10 +41,8 @@ class NativeEvaluator:
             projects.insert(0, plan)
             plan = plan.child()
         self._inspector = java_inspector(self._spark)
-        self._evaluate = _evaluation(
-            self._inspector,
-            self._spark._jvm,
-            [(project.projectList(), project.child().output()) for project in projects],
+        self._evaluate = isolated_function(
+            self._spark, [(project.projectList(), project.child().output()) for project in projects]
         )
         #: A projection writes each row into the same object, and each pipeline has its own thread.
         self._lock = Lock()
@@ -57,23 +57,3 @@ class NativeEvaluator:
         """Return the exception of the step for each of some rows, None if it succeeds."""
         jvm: Any = self._spark._jvm
         return self.problems(jvm_class(jvm, "java.util.ArrayList")(list(rows)).toArray())
-
-
-def _evaluation(inspector: JavaInspector, jvm: Any, projections: Sequence[tuple[Any, Any]]) -> Any:
-    """Return a Java function whose result is a row after the projections, or their exception.
-
-    If it raised into Python, py4j would query each exception dozens of times.
-    """
-    row = inspector.class_named("org.apache.spark.sql.catalyst.InternalRow")
-    row_to_row = jvm_class(jvm, "java.lang.invoke.MethodType").methodType(row, row)
-    evaluation = inspector.handles.identity(row)
-    for expressions, input_columns in projections:
-        projection = jvm_class(jvm, _PROJECTION)(expressions, input_columns)
-        projection.initialize(0)
-        apply = inspector.lookup.bind(projection, "apply", row_to_row)
-        # The projection writes the next row into the same object.
-        copy = inspector.method(row, "copy", row)
-        evaluation = inspector.handles.filterReturnValue(
-            evaluation, inspector.handles.filterReturnValue(apply, copy)
-        )
-    return inspector.function(inspector.catching(evaluation, row))

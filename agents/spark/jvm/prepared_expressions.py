@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
@@ -27,7 +27,7 @@ from arrester.agents.spark.jvm.catalyst import (
 )
 from arrester.agents.spark.jvm.classes import jvm_class
 from arrester.agents.spark.jvm.failfast import failfast
-from arrester.agents.spark.jvm.try_eval import by_name, try_eval
+from arrester.agents.spark.jvm.try_eval import attempted, by_name, isolated_if_needed, try_eval
 
 _log = logging.getLogger("arrester.thread")
 
@@ -49,6 +49,8 @@ class PreparedExpressions:
     expressions: Mapping[str, Column]
     #: Their shared parts, by field name in the column SHARED.
     shared: Mapping[str, Column] = field(default_factory=dict)
+    #: The isolated attempt of all expressions; None if `try_eval` does the same.
+    isolated: Column | None = None
 
     @classmethod
     def of(cls, shape: DataFrame, expressions: Mapping[str, Column]) -> PreparedExpressions | None:
@@ -70,6 +72,10 @@ class PreparedExpressions:
                 expressions=_columns_by_name(spark, rest),
                 shared=_columns_by_name(spark, shared),
             )
+            isolated = isolated_if_needed(spark, originals)
+            if isolated is not None:
+                by_names = as_column(spark, by_name(spark, isolated))
+                prepared = replace(prepared, isolated=by_names)
             for columns in prepared.selections(_ATTEMPT, unless=F.lit(False)):
                 shape = shape.select(*columns)
         except (PySparkException, Py4JJavaError):
@@ -81,7 +87,7 @@ class PreparedExpressions:
         """Return the successive selections: all columns, and a struct `name` of all expressions.
 
         The struct is NULL if one of them raised. Rows where `unless` holds are not evaluated; their
-        struct is NULL too.
+        struct is NULL too. The plan has to end at the first failed row.
         """
         spark = self.spark
         columns = F.col("*")
@@ -93,6 +99,12 @@ class PreparedExpressions:
             unless = raised if unless is None else unless | raised
         values = try_eval(spark, self.expressions, unless=unless).alias(name)
         return [*selections, [columns, values]]
+
+    def isolated_selections(self, name: str, *, unless: Column) -> list[list[Column]]:
+        """Return selections as above, for a plan that goes on after failed rows."""
+        if self.isolated is None:
+            return self.selections(name, unless=unless)
+        return [[F.col("*"), attempted(self.isolated, unless=unless).alias(name)]]
 
 
 def _columns_by_name(spark: SparkSession, expressions: Mapping[str, Any]) -> dict[str, Column]:

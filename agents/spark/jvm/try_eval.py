@@ -1,4 +1,8 @@
-"""The guard around native expressions: its result is NULL exactly if the evaluation raised."""
+"""The guard around native expressions: its result is NULL exactly if the evaluation raised.
+
+It has two forms. `try_eval` is for plans that end at the first failed row. `guarded` and
+`isolated_attempt` are for plans that go on with the next row.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from pyspark.sql import functions as F
 from arrester.agents.spark.jvm.catalyst import as_column, as_expression, node_name, transform_up
 from arrester.agents.spark.jvm.classes import jvm_class
 from arrester.agents.spark.jvm.failfast import failfast
+from arrester.agents.spark.jvm.isolated_evaluation import isolated_attempt, may_keep_state
 
 #: The field of the struct that carries a guarded value.
 VALUE = "v"
@@ -34,11 +39,19 @@ def guarded_struct(
     One guard for all: a shared subexpression is computed once.
     """
     spark = source.sparkSession
-    values = {
-        name: as_column(spark, failfast(source, expression))
-        for name, expression in expressions.items()
-    }
+    analysed = {name: failfast(source, each) for name, each in expressions.items()}
+    isolated = isolated_if_needed(source.sparkSession, analysed)
+    if isolated is not None:
+        return attempted(as_column(spark, isolated), unless=unless)
+    values = {name: as_column(spark, each) for name, each in analysed.items()}
     return try_eval(spark, values, unless=unless)
+
+
+def isolated_if_needed(spark: SparkSession, expressions: Mapping[str, Any]) -> Any | None:
+    """Return the isolated attempt of analysed expressions, None if `try_eval` does the same."""
+    if not any(may_keep_state(expression) for expression in expressions.values()):
+        return None
+    return isolated_attempt(spark, expressions)
 
 
 def try_eval(
@@ -46,15 +59,23 @@ def try_eval(
 ) -> Column:
     """Return a struct of `values`, which are FAILFAST already, NULL if one of them raised.
 
-    TryEval alone is not enough. In the branch of a condition, Spark does not move a shared
-    subexpression out of TryEval. The condition is not deterministic, so filters do not take it.
+    After a failed row, the values of the next rows may be wrong (`isolated_evaluation`).
     """
     jvm: Any = spark._jvm
     struct = F.struct(*[value.alias(name) for name, value in values.items()])
     attempt = jvm_class(jvm, _TRY_EVAL)(as_expression(spark, struct))
+    return attempted(as_column(spark, attempt), unless=unless)
+
+
+def attempted(attempt: Column, *, unless: Column | None) -> Column:
+    """Return an attempt that is evaluated once for each row where `unless` does not hold.
+
+    In the branch of a condition, Spark does not move a shared subexpression out of TryEval. The
+    condition is not deterministic, so filters do not take it.
+    """
     always = F.spark_partition_id() >= 0
     condition = always if unless is None else always & ~unless
-    return F.when(condition, as_column(spark, attempt))
+    return F.when(condition, attempt)
 
 
 def reusable(source: DataFrame, expression: Column) -> Column:

@@ -117,7 +117,10 @@ FATAL: dict[str, tuple[str, ...]] = {
         # A schema that does not fit, or an upgrade that changed an answer: not the fault of one
         # record.
         "java.lang.ClassCastException",
-        "java.lang.Error",
+        # Of the JVM, not of one record; any other Error, such as AssertionError, is of its record.
+        "java.lang.LinkageError",
+        "java.lang.ThreadDeath",
+        "java.lang.VirtualMachineError",
         "org.apache.spark.SparkUpgradeException",
         "INCONSISTENT_BEHAVIOR_CROSS_VERSION",
         "INTERNAL_ERROR",
