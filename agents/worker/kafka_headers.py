@@ -24,7 +24,7 @@ _CUT_MARK = "…[cut]".encode()
 
 
 def message_headers(dead_letter: DeadLetter, *, context: bool, row: bool) -> list[Header]:
-    """Return the record's own headers, then ours: of two with a name, readers take the last one.
+    """Return the record's own headers, then ours. Readers ignore what precedes our record ID.
 
     Args:
         context: Whether the headers of Kafka Connect and Kafka Streams are added.
@@ -47,6 +47,7 @@ def has_large_headers(dead_letter: DeadLetter, *, context: bool, row: bool) -> b
 
 
 def _added_headers(dead_letter: DeadLetter, *, context: bool, row: bool) -> list[Header]:
+    # The first of our own: a reader ignores headers of an earlier dead letter before it.
     added: list[tuple[str, object]] = [(f"{_OURS}record.id", dead_letter["id"])]
     if context:
         added = [*_connect_headers(dead_letter), *_streams_headers(dead_letter), *added]

@@ -50,10 +50,13 @@ class Message:
 def dead_letter_of(
     key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]
 ) -> Message:
-    """Return the dead letter in a message; of several headers with a name, the last one counts."""
-    texts = {name: _text(content) for name, content in headers if name.startswith(PREFIX)}
-    ours = {name.removeprefix(PREFIX): text for name, text in texts.items()}
-    id, application = texts.get(ID), ours.get("application")
+    """Return the dead letter in a message.
+
+    The record's own headers come first. Those from the last `ID` on are of this dead letter: a
+    record that was a dead letter before has the headers of the earlier one too.
+    """
+    ours = _own_headers(headers)
+    id, application = ours.get(ID.removeprefix(PREFIX)), ours.get("application")
     if id is None:
         return Message(problem=f"is no dead letter: it has no header {ID}")
     for name in _NEEDED:
@@ -85,6 +88,13 @@ def dead_letter_of(
         row=row,
         at=at,
     )
+
+
+def _own_headers(headers: Sequence[tuple[str, bytes | None]]) -> dict[str, str | None]:
+    """Return the headers of the dead letter by name, without those of its record."""
+    first = max((index for index, (name, _) in enumerate(headers) if name == ID), default=0)
+    ours = (each for each in headers[first:] if each[0].startswith(PREFIX))
+    return {name.removeprefix(PREFIX): _text(content) for name, content in ours}
 
 
 def _row(

@@ -59,6 +59,25 @@ def test_texts_stay_texts_and_a_row_may_be_the_value_or_a_header() -> None:
     assert (whole.task, whole.position) == (None, None)
 
 
+def test_headers_of_an_earlier_dead_letter_are_ignored() -> None:
+    earlier = headers(row=b'{"a":0}', position=b"3", cut=b"true", configs=b"{}")
+    later = headers(record_id=b"4567", position=b"", source=b'"value"')
+    for foreign in ([], [("__arrester.row", b"\xff no row")], earlier):
+        found = dead_letter_of(None, b'{"a":1}', [*foreign, *later])
+        assert (found.id, found.problem, found.row) == ("4567", None, '{"a":1}')
+        assert found.position is None
+    counted = headers(source=json.dumps({"value": "string", "headers": len(earlier)}).encode())
+    row = json.loads(dead_letter_of(None, b"x", [*earlier, *counted]).row or "")
+    assert [each["key"] for each in row["headers"]] == [name for name, _ in earlier]
+
+
+def test_an_earlier_dead_letter_gives_no_context_to_one_without() -> None:
+    earlier, later = headers(source=b'"value"'), [("__arrester.record.id", b"4567")]
+    found = dead_letter_of(None, b"{}", [*earlier, *later])
+    assert (found.id, found.application) == ("4567", None)
+    assert (found.problem or "").startswith("has no header __arrester.checkpoint")
+
+
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
