@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 from arrester.agents.journal.entries import DeadLetters
 from arrester.agents.journal.storage import FileExists, Storage
 from arrester.agents.spark.local_frame import local_frame
+from arrester.agents.spark.session_conf import exact_parquet
 
 _log = logging.getLogger("arrester.thread")
 
@@ -76,7 +77,8 @@ class PendingDeadLetters:
     def write(self, dead_letters: DeadLetters, rows: DataFrame) -> DataFrame:
         """Write pending dead letters to their folder, and return them as stored there."""
         path = self.path(dead_letters)
-        rows.write.mode("overwrite").parquet(path)
+        with exact_parquet(rows.sparkSession):
+            rows.write.mode("overwrite").parquet(path)
         # With a schema, Spark needs no job that reads it from the files.
         return self.spark.read.schema(rows.schema).parquet(path)
 
@@ -95,7 +97,8 @@ class PendingDeadLetters:
         pending_ids = local_frame(self.spark, [(id,) for id in ids], _IDS)
         pending = rows.join(F.broadcast(pending_ids), "id", "left_semi").select(*rows.columns)
         remaining = replace(dead_letters, folder=f"{dead_letters.name}.{uuid.uuid4().hex[:8]}")
-        pending.coalesce(1).write.parquet(self.path(remaining))
+        with exact_parquet(pending.sparkSession):
+            pending.coalesce(1).write.parquet(self.path(remaining))
         return remaining
 
     def delete(self, dead_letters: DeadLetters) -> None:

@@ -14,7 +14,18 @@ _TIME_FORMATS: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-_OPTIONS: Final = {"ignoreNullFields": "false", **_TIME_FORMATS}
+#: In UTC, no offset has seconds, which the format does not print: that of Shanghai in 1900 has.
+_OPTIONS: Final = {"ignoreNullFields": "false", "timeZone": "UTC", **_TIME_FORMATS}
+#: The types without parts whose values Spark reads from JSON as it wrote them, by their names:
+#: not all versions of Spark have all of them. NULL is the only value of `void`.
+_EXACT: Final = frozenset(
+    {
+        *("binary", "boolean", "char", "string", "varchar", "void"),
+        *("byte", "short", "integer", "long", "float", "double", "decimal"),
+        *("date", "time", "timestamp", "timestamp_ntz"),
+        *("daytimeinterval", "yearmonthinterval", "interval"),
+    }
+)
 #: The columns of `with_parsed_rows`: the row, and why it does not fit the source; NULL if it fits.
 PARSED_ROW, PROBLEM = "__arrester_parsed_row", "__arrester_problem"
 #: The members of the JSON object, and the struct that was read. Each text is parsed twice only.
@@ -35,22 +46,27 @@ def _quoted(value: str) -> str:
 
 
 def unsupported_columns(schema: T.StructType) -> list[str]:
-    """Return the columns that Spark writes as JSON and cannot read back: maps without text keys."""
+    """Return the columns that Spark does not read from JSON as they were.
+
+    Examples are maps without text keys, and VARIANT: a date in it becomes a text.
+    """
     return [
         f"{field.name} {field.dataType.simpleString()}"
         for field in schema.fields
-        if _has_other_keys(field.dataType)
+        if not _is_exact(field.dataType)
     ]
 
 
-def _has_other_keys(kind: T.DataType) -> bool:
+def _is_exact(kind: T.DataType) -> bool:
     if isinstance(kind, T.StructType):
-        return any(_has_other_keys(field.dataType) for field in kind.fields)
+        return all(_is_exact(field.dataType) for field in kind.fields)
     if isinstance(kind, T.ArrayType):
-        return _has_other_keys(kind.elementType)
+        return _is_exact(kind.elementType)
     if isinstance(kind, T.MapType):
-        return not isinstance(kind.keyType, T.StringType) or _has_other_keys(kind.valueType)
-    return False
+        return isinstance(kind.keyType, T.StringType) and _is_exact(kind.valueType)
+    if isinstance(kind, T.UserDefinedType):
+        return _is_exact(kind.sqlType())
+    return kind.typeName() in _EXACT
 
 
 def with_parsed_rows(frame: DataFrame, text: str, schema: T.StructType) -> DataFrame:

@@ -38,7 +38,7 @@ from arrester.agents.journal.entries import Chunk, Cursor, HeldCount
 from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.agents.journal.ledger import Ledger, SavedRows
 from arrester.agents.spark.local_frame import local_frame
-from arrester.agents.spark.session_conf import conf
+from arrester.agents.spark.session_conf import conf, exact_parquet
 from arrester.agents.worker.columns import (
     DECIDED,
     ENTRY,
@@ -132,7 +132,8 @@ class HeldStore:
     def _write(self, rows: DataFrame, order: int) -> str:
         # The name is unique: a superseded run may still write under the same entry number.
         name = f"{order:020d}-{uuid.uuid4().hex[:8]}-{self.schemas.save(self.schema)}"
-        rows.write.parquet(self._path(name))
+        with exact_parquet(rows.sparkSession):
+            rows.write.parquet(self._path(name))
         return name
 
     def decision_marks(self, saved_rows: Sequence[SavedRows]) -> DataFrame:

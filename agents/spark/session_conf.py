@@ -20,6 +20,10 @@ _ARROW_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 #: The batch size for functions whose rows are pickled.
 _PICKLED_BATCH_ROWS = "spark.sql.execution.python.udf.maxRecordsPerBatch"
 _DEFAULT_BATCH_ROWS = 10_000
+_EXACT_PARQUET: Final = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+}
 
 
 @dataclass(slots=True)
@@ -79,4 +83,19 @@ def batch_rows(spark: SparkSession) -> int:
 def small_batches(spark: SparkSession) -> Iterator[None]:
     """Pass small batches to Python in all plans made inside the block."""
     with conf(spark, {_ARROW_BATCH_ROWS: str(SMALL), _PICKLED_BATCH_ROWS: str(SMALL)}):
+        yield
+
+
+@contextmanager
+def exact_parquet(spark: SparkSession) -> Iterator[None]:
+    """Write all times to Parquet as they are inside the block.
+
+    A session may cut them to milliseconds, or move or refuse those before 1900: 3.5 refuses them.
+    """
+    changed = {
+        name: value
+        for name, value in _EXACT_PARQUET.items()
+        if str(spark.conf.get(name)).upper() != value
+    }
+    with conf(spark, changed):
         yield

@@ -69,7 +69,7 @@ class RecordMender:
         if task.cursor is None or task.stopped_by is None or task.stopped_by.position is None:
             raise RecordNotMended("it has no record with a known position")
         if wrong := unsupported_columns(self.pipeline.source.schema):
-            raise RecordNotMended(f"{', '.join(wrong)} cannot be read from JSON")
+            raise RecordNotMended(f"{', '.join(wrong)} cannot be read from JSON as it was")
         entry, number = task.cursor.entry, self.journal.next_number
         with self.jobs.of_held_records():
             rows = self._changed(task, patch)

@@ -40,6 +40,7 @@ from arrester.agents.spark.local_checkpoint import (
     numbered,
     releasing,
 )
+from arrester.agents.spark.session_conf import exact_parquet
 from arrester.agents.worker.columns import POSITION, ROW, TASK
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
@@ -170,7 +171,8 @@ class DeadLetterRedriver:
             self._check_limits(name, counts)
             folder = f"{order:020d}-{uuid.uuid4().hex[:8]}"
             ids = selected.rows.select("id", "at").coalesce(1)
-            ids.write.parquet(f"{self.files.root}/{_FOLDER}/{folder}")
+            with exact_parquet(ids.sparkSession):
+                ids.write.parquet(f"{self.files.root}/{_FOLDER}/{folder}")
         events: list[EventData] = [*redriven, *self._held(counts)]
         cause = None if answer is None else answer.command
         if answer is not None:
@@ -200,7 +202,7 @@ class DeadLetterRedriver:
             raise InvalidValue("dead_letters", f"without {', '.join(missing)}", allowed)
         wrong = unsupported_columns(self.pipeline.source.schema)
         if wrong:
-            allowed = "columns without maps whose keys are no texts: these cannot be read from JSON"
+            allowed = "columns that are read from JSON as they were: no VARIANT, text keys in maps"
             raise InvalidValue("source", ", ".join(wrong), allowed)
 
     def _newest(self, rows: DataFrame) -> DataFrame:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -14,6 +16,7 @@ from arrester.agents.dead_letters.row_json import (
     unsupported_columns,
     with_parsed_rows,
 )
+from arrester.agents.spark.session_conf import conf
 
 pytestmark = pytest.mark.spark
 
@@ -38,7 +41,15 @@ VALUES = {
     "array": "array(1, NULL)",
     "struct": "named_struct('x', 1, 'y', CAST(NULL AS string), 'z', "
     "array(named_struct('q', timestamp'2024-01-01 00:00:00.000001')))",
-    "interval": "INTERVAL '1 02:03:04.000005' DAY TO SECOND",
+    "interval": "INTERVAL '-1 02:03:04.000005' DAY TO SECOND",
+    "hours": "INTERVAL '26' HOUR",
+    "months": "INTERVAL '-1-2' YEAR TO MONTH",
+    "negative_zero": "-double(0)",
+    "void": "NULL",
+    "no_bytes": "X''",
+    "no_fields": "named_struct()",
+    "no_struct": "CAST(NULL AS struct<x: int>)",
+    "names": r"named_struct('a.b', 1, 'c d', 2, 'q\"', 3)",
 }
 
 
@@ -59,6 +70,58 @@ def test_every_value_is_read_back_as_it_was(spark: SparkSession) -> None:
     assert found["problem"] is None
     was, now = ({name: found[f"{name}_{suffix}"] for name in VALUES} for suffix in ("was", "is"))
     assert now == was
+
+
+#: In seconds: the years -9999 and 0001, the end of the Julian calendar, offsets with seconds until
+#: 1883 and 1900, hours that are not there or are there twice, the years 9999 and 294246.
+SECONDS = (
+    *(-377_705_116_800, -62_135_596_801, -62_135_596_800, -12_219_292_801, -12_219_292_800),
+    *(-2_717_668_236, -2_717_650_801, -2_208_988_800, -2_177_452_801, -1_000_000_000, -1, 0),
+    *(1_710_054_000, 1_730_615_400, 1_325_203_200, 253_402_300_799, 253_402_300_800),
+    9_223_286_400_000,
+)
+ZONES = (
+    *("UTC", "Asia/Shanghai", "Africa/Monrovia", "Europe/Amsterdam", "America/New_York"),
+    *("Pacific/Apia", "Asia/Kolkata", "Australia/Lord_Howe", "+05:45"),
+)
+TIMES = (
+    "named_struct('at', at, 'local', CAST(at AS timestamp_ntz), 'day', CAST(at AS date), "
+    "'nested', array(map('key', named_struct('at', at))))"
+)
+
+
+@pytest.mark.smoke
+def test_times_of_any_zone_and_year_are_read_back_exactly(spark: SparkSession) -> None:
+    micros = [(second * 1_000_000 + part,) for second in SECONDS for part in (0, 1, 999_999)]
+    moments = spark.createDataFrame(micros, "micros long").coalesce(1)
+    rows = moments.withColumn("at", F.timestamp_micros("micros")).select(F.expr(TIMES).alias("row"))
+    kind = rows.schema["row"].dataType
+    assert isinstance(kind, T.StructType)
+    text, was, read = F.expr(as_json("row")), F.col("row"), F.col(PARSED_ROW)
+    is_same = [was[name].eqNullSafe(read[name]) for name in ("at", "local", "day")]
+    nested = was["nested"][0]["key"]["at"] == read["nested"][0]["key"]["at"]
+    for zone in ZONES:
+        with conf(spark, {"spark.sql.session.timeZone": zone}):
+            parsed = with_parsed_rows(rows.withColumn("json", text), "json", kind)
+            is_wrong = ~reduce(Column.__and__, [*is_same, nested, F.col(PROBLEM).isNull()])
+            wrong = [row["json"] for row in parsed.where(is_wrong).select("json").collect()]
+        assert (zone, wrong) == (zone, [])
+
+
+def test_times_that_an_earlier_release_has_written_are_read(spark: SparkSession) -> None:
+    texts = [
+        ("2024-01-02T05:04:05.000001+02:00",),
+        ("1900-01-01T00:00:00.000000+08:05",),
+        ("2024-01-02T03:04:05.000001Z",),
+    ]
+    rows = spark.createDataFrame(texts, "at string").select(F.to_json(F.struct("at")).alias("json"))
+    schema = T.StructType([T.StructField("at", T.TimestampType())])
+    read = with_parsed_rows(rows, "json", schema).select(PROBLEM, F.unix_micros(PARSED_ROW + ".at"))
+    assert [tuple(row) for row in read.collect()] == [
+        (None, 1_704_164_645_000_001),
+        (None, -2_209_017_900_000_000),
+        (None, 1_704_164_645_000_001),
+    ]
 
 
 COLUMNS = (
@@ -98,7 +161,20 @@ def test_a_wrong_field_is_named(spark: SparkSession) -> None:
     assert [(row["json"], row[PROBLEM]) for row in found] == PROBLEMS
 
 
-def test_maps_without_text_keys_are_unsupported(spark: SparkSession) -> None:
+def test_columns_that_json_changes_are_unsupported(spark: SparkSession) -> None:
     columns = "a INT, m MAP<INT, STRING>, s STRUCT<n: ARRAY<MAP<DATE, INT>>>"
     schema = spark.createDataFrame([], columns).schema
     assert [each.partition(" ")[0] for each in unsupported_columns(schema)] == ["m", "s"]
+    for kind, *arguments in (("VariantType",), ("GeometryType", 4326), ("GeographyType", 4326)):
+        if not hasattr(T, kind):  # new in 4.0 and in 4.1
+            continue
+        value = getattr(T, kind)(*arguments)
+        nested = [
+            value,
+            T.ArrayType(value),
+            T.MapType(T.StringType(), value),
+            T.StructType().add("v", value),
+        ]
+        for each in nested:
+            schema = T.StructType().add("v", each).add("n", T.IntegerType())
+            assert [name.partition(" ")[0] for name in unsupported_columns(schema)] == ["v"]

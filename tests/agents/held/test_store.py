@@ -40,8 +40,9 @@ from arrester.agents.journal.entries import (
     UnstoredDeadLetters,
 )
 from arrester.agents.journal.journal import ROWS_FOLDER
-from arrester.agents.journal.ledger import Ledger
+from arrester.agents.journal.ledger import Ledger, SavedRows
 from arrester.agents.journal.storage import LocalStorage
+from arrester.agents.spark.session_conf import conf
 from arrester.agents.worker.columns import ENTRY, HELD, ORDINAL, OUTCOME, POSITION, ROW, TASK
 from tests.agents.batch.test_job_counts import jobs_of
 
@@ -312,3 +313,31 @@ def test_missing_rows_are_detected_before_their_chunk_is_written(
     for chunks, tasks in (([first], "5 rows of task 'a'"), ([first, second], "6 rows of 2 tasks")):
         with pytest.raises(HeldRowsMissing, match=f"1 of {tasks} not found in"):
             held_store.check_rows(ledger, chunks, lambda rows: F.col("value"))
+
+
+@pytest.mark.smoke
+def test_times_of_any_year_are_held_exactly_with_any_settings(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    settings = {
+        "spark.sql.session.timeZone": "Asia/Shanghai",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS",
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
+    }
+    seconds = (-62_135_596_800, -12_219_500_000, -2_208_988_800, 0, 253_402_300_800)
+    micros = [(number, second * 1_000_000 + 1) for number, second in enumerate(seconds)]
+    with conf(spark, settings):
+        made = spark.createDataFrame(micros, f"{POSITION} long, micros long").coalesce(1)
+        at = F.timestamp_micros("micros")
+        row = F.struct(at.alias("at"), at.cast("date").alias("day")).alias(ROW)
+        rows = made.select(F.lit("a").alias(TASK), POSITION, row)
+        schema = rows.schema[ROW].dataType
+        assert isinstance(schema, T.StructType)
+        schemas = RowSchemas(LocalStorage(str(tmp_path)))
+        store = HeldStore(spark=spark, root=str(tmp_path), schema=schema, schemas=schemas)
+        held = HeldCount(task="a", count=len(micros), first=0, last=len(micros) - 1)
+        saved = SavedRows(entry=1, batch=None, name=store.save_again(rows, order=1), held=(held,))
+        columns = (POSITION, F.unix_micros(f"{ROW}.at"), F.unix_date(f"{ROW}.day"))
+        found = store.held_rows([saved]).select(*columns).orderBy(POSITION).collect()
+        assert found == rows.select(*columns).orderBy(POSITION).collect()
+    assert [(row[0], row[1]) for row in found] == micros
