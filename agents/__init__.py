@@ -20,6 +20,7 @@ from arrester.agents.handlers import (
 from arrester.agents.runtime.instance import Ending
 from arrester.agents.schema_registry.errors import (
     InvalidFrame,
+    LogicalTypeMismatch,
     SchemaRegistryUnavailable,
     UnknownSchemaId,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "LogAndContinue",
     "LogAndFail",
     "LogAndPause",
+    "LogicalTypeMismatch",
     "Record",
     "RecordError",
     "Response",

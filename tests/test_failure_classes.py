@@ -20,7 +20,11 @@ import arrester.agents
 from arrester.agents.definition import delta_table, iceberg_table
 from arrester.agents.failures import failed_record, native_diagnosis
 from arrester.agents.handlers import CONTINUE, OWN_FAILURES, checked_answers
-from arrester.agents.schema_registry.errors import InvalidFrame, UnknownSchemaId
+from arrester.agents.schema_registry.errors import (
+    InvalidFrame,
+    LogicalTypeMismatch,
+    UnknownSchemaId,
+)
 from arrester.agents.spark.errors import WORKER_CRASHED
 from arrester.agents.worker.arrow_reader import Unreadable
 from arrester.agents.worker.columns import POSITION_RAISED, TASK_RAISED
@@ -30,6 +34,7 @@ from arrester.controlplane.domain.error_policy.failure_classes import KAFKA
 from arrester.controlplane.domain.errors import ArresterError, InvalidValue
 from tests.services import REPOSITORY
 
+_FRAMED = (InvalidFrame, UnknownSchemaId, LogicalTypeMismatch)
 PAGE = REPOSITORY / "docs" / "reference" / "failure-classes.md"
 
 
@@ -97,7 +102,7 @@ def test_the_names_of_any_pipeline_are_all_that_the_agent_gives() -> None:
 
 def test_the_names_of_native_steps_exist_in_spark() -> None:
     heading = "Failed records of native steps"
-    own = {f"{each.__module__}.{each.__name__}" for each in (InvalidFrame, UnknownSchemaId)}
+    own = {f"{each.__module__}.{each.__name__}" for each in _FRAMED}
     for name in names(heading):
         assert in_full(heading, name) & (classes_of_spark() | own), name
     assert {name.rpartition(".")[2] for name in own} <= set(names(heading))

@@ -21,11 +21,17 @@ class UnknownSchemaId(LookupError):
     """The registry has no schema with the id of the value under the subject."""
 
 
+class LogicalTypeMismatch(TypeError):
+    """A field was written with another logical type than the result has, such as another scale."""
+
+
 class SchemaRegistryUnavailable(ConnectionError):
     """The registry did not answer. It is retried like the source, and no record has failed."""
 
 
-_FAILURES: Final = {each.__name__: each for each in (InvalidFrame, UnknownSchemaId)}
+_FAILURES: Final = {
+    each.__name__: each for each in (InvalidFrame, UnknownSchemaId, LogicalTypeMismatch)
+}
 _MARK: Final = "arrester.schema_registry."
 #: Spark writes its condition before the message, and the SQLSTATE after it.
 _MESSAGE = re.compile(rf"{re.escape(_MARK)}(\w+): (.*?)(?: SQLSTATE: \w+)?$", re.DOTALL)

@@ -11,7 +11,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from arrester.agents.schema_registry.errors import InvalidFrame, raised
+from arrester.agents.schema_registry.errors import InvalidFrame, LogicalTypeMismatch, raised
+from arrester.agents.spark.avro_logical_types import resolution
 from arrester.controlplane.domain.errors import InvalidValue
 
 #: Returns the texts of schemas by id, the newest last; raises SchemaRegistryUnavailable.
@@ -54,8 +55,18 @@ class FramedAvro(FramedValues):
     schema: str | None
 
     def parsed(self, content: Column, schema: str, *, newest: str) -> Column:
-        """Return the record, resolved to the schema of the result."""
-        return from_avro(content, schema, {"mode": "FAILFAST", "avroSchema": self.schema or newest})
+        """Return the record, resolved to the schema of the result.
+
+        It fails if fields have logical types that would be misread.
+        """
+        resolved = resolution(schema, self.schema or newest)
+        options = {"mode": "FAILFAST", "avroSchema": resolved.schema}
+        if not resolved.differences:
+            return from_avro(content, schema, options)
+        text = "; ".join(map(str, resolved.differences))
+        # Only for the type of the expression: the bytes are not NULL.
+        typed = from_avro(content, resolved.schema, options)
+        return F.when(content.isNull(), typed).otherwise(raised(LogicalTypeMismatch, F.lit(text)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

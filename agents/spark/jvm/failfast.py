@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 
+from arrester.agents.spark.avro_logical_types import resolution
 from arrester.agents.spark.jvm.catalyst import (
     analysed_plan,
     has_python_function,
@@ -15,12 +17,15 @@ from arrester.agents.spark.jvm.catalyst import (
 )
 from arrester.controlplane.domain.errors import InvalidValue
 
+_AVRO: Final = "AvroDataToCatalyst"
 #: Parsers that return NULL for bad input by default. They get the mode FAILFAST.
 _PERMISSIVE_PARSERS: Final = ("CsvToStructs", "JsonToStructs", "XmlToStructs")
 #: Parsers that raise by default.
-_FAILFAST_PARSERS: Final = ("AvroDataToCatalyst", "ProtobufDataToCatalyst")
+_FAILFAST_PARSERS: Final = (_AVRO, "ProtobufDataToCatalyst")
 #: The functions of Spark 4, which its optimizer replaces with these parsers.
 _PARSER_FUNCTIONS: Final = ("FromAvro", "FromProtobuf")
+#: The option of from_avro with the schema of its result.
+_READER_SCHEMA: Final = "avroSchema"
 _NAME = "v"
 
 
@@ -79,6 +84,8 @@ def _with_failfast_parser(node: Any) -> Any:
             mode,
             "FAILFAST (or none): other modes hide bad records as NULL",
         )
+    if name == _AVRO:
+        return _with_logical_types(node)
     if mode is not None or name in _FAILFAST_PARSERS:
         return node
     options = node.options().updated("mode", "FAILFAST")
@@ -86,10 +93,31 @@ def _with_failfast_parser(node: Any) -> Any:
     return node.copy(schema, options, *rest)
 
 
+def _with_logical_types(node: Any) -> Any:
+    """Return an Avro parser that reads the units of its writer; raises InvalidValue if another
+    logical type would be misread."""
+    options = node.options()
+    key = next((key for key in _keys(options) if key.lower() == _READER_SCHEMA.lower()), None)
+    if key is None:
+        return node
+    read = str(options.apply(key))
+    resolved = resolution(str(node.jsonFormatSchema()), read)
+    if resolved.differences:
+        allowed = "a schema with the logical types of the writer; cast the result"
+        value = "; ".join(map(str, resolved.differences))
+        raise InvalidValue(f"{_READER_SCHEMA} of {node.prettyName()}", value, allowed)
+    if resolved.schema == read:
+        return node
+    options = options.updated(key, resolved.schema)
+    return node.copy(node.child(), node.jsonFormatSchema(), options)
+
+
 def _parse_mode(options: Any) -> str | None:
+    found = next((name for name in _keys(options) if name.lower() == "mode"), None)
+    return None if found is None else str(options.apply(found)).upper()
+
+
+def _keys(options: Any) -> Iterator[str]:
     names = options.keysIterator()
     while names.hasNext():
-        name = names.next()
-        if name.lower() == "mode":
-            return str(options.apply(name)).upper()
-    return None
+        yield str(names.next())

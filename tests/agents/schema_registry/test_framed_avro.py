@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,9 +22,9 @@ from pyspark.sql.avro.functions import from_avro
 
 from arrester.agents.definition.builder import PipelineBuilder, define
 from arrester.agents.definition.pipeline import Pipeline, PipelineInvalid
-from arrester.agents.handlers import PAUSE, LogAndContinue, LogAndFail
+from arrester.agents.handlers import CONTINUE, PAUSE, LogAndContinue, LogAndFail
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.agents.schema_registry.errors import UnknownSchemaId
+from arrester.agents.schema_registry.errors import LogicalTypeMismatch, UnknownSchemaId
 from arrester.agents.schema_registry.registry import SchemaFolder, SchemaRegistry
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import RecordFailed, ResumeHow
@@ -148,6 +150,79 @@ def test_versions_are_resolved_and_each_bad_value_has_its_class(bench: Bench, fo
     assert failures[6][1].endswith("this has 17 bytes and begins with 7B226F7269")
     assert failures[7][1].endswith("this has 3 bytes and begins with 000000")
     assert len(bench.dead_letters()) == 6
+
+
+def logical(base: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": base, "logicalType": name, **more}
+
+
+def test_logical_types_are_read_as_written_or_their_record_fails(
+    bench: Bench, folder: Path
+) -> None:
+    def version(id: int, *types: Any) -> Fields:
+        fields = [
+            {"name": "at", "type": types[0]},
+            {"name": "legs", "type": {"type": "array", "items": ["null", types[1]]}},
+        ]
+        (folder / f"{id}.avsc").write_text(schema(fields))
+        return fields
+
+    def decimal(precision: int, scale: int) -> dict[str, Any]:
+        return logical("bytes", "decimal", precision=precision, scale=scale)
+
+    millis, micros = logical("long", "timestamp-millis"), logical("long", "timestamp-micros")
+    at, price = datetime(2026, 1, 2, tzinfo=UTC), Decimal("1.25")
+    scaled = version(20, millis, decimal(10, 4))
+    older = version(21, millis, decimal(8, 2))
+    untyped = version(22, "long", decimal(10, 2))
+    newest = version(30, micros, decimal(10, 2))
+    good: dict[str, Any] = {"at": at, "legs": [None, price]}
+    values = [
+        framed(20, scaled, **good),
+        framed(21, older, **good),
+        framed(22, untyped, **good | {"at": 1_767_312_000}),
+        framed(30, newest, **good),
+    ]
+    add(bench, *values)
+    avro = SchemaFolder(folder).avro("framed")
+    parsed = defined(bench).deserialize(
+        "flight", avro, on={LogicalTypeMismatch: CONTINUE}, on_error=LogAndFail()
+    )
+    seconds = F.col("flight.at").cast("double")
+    flight = F.struct(seconds.alias("at"), F.col("flight.legs").cast("string").alias("legs"))
+    bench.start(finished(bench, parsed.columns("texts", flight=flight)))
+    bench.wait_for_input()
+    bench.stop()
+    assert bench.deaths == []
+    expected = {"at": at.timestamp(), "legs": "[null, 1.25]"}
+    assert flights(bench) == {2: expected, 4: expected}
+    assert {at: (name.rpartition(".")[2], text) for at, (name, text) in failed(bench).items()} == {
+        1: (
+            "LogicalTypeMismatch",
+            "legs.element was written as decimal(10,4), and is read as decimal(10,2)",
+        ),
+        3: ("LogicalTypeMismatch", "at was written as long, and is read as timestamp-micros"),
+    }
+
+
+def test_plain_avro_is_read_by_the_logical_types_of_its_writer(bench: Bench) -> None:
+    millis, micros = (
+        schema([{"name": "at", "type": logical("long", f"timestamp-{unit}")}])
+        for unit in ("millis", "micros")
+    )
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    add(bench, framed(1, json.loads(millis)["fields"], at=at)[5:])
+    plain = from_avro("framed", millis, {"avroSchema": micros})
+    parsed = defined(bench).deserialize("flight", plain, on_error=LogAndFail())
+    bench.start(finished(bench, parsed.columns("s", flight=F.col("flight.at").cast("double"))))
+    bench.wait_for_input()
+    bench.stop()
+    assert flights(bench) == {1: at.timestamp()}
+
+    untyped = schema([{"name": "at", "type": "long"}])
+    with pytest.raises(InvalidValue, match="at was written as long, and is read as") as raised:
+        defined(bench).deserialize("flight", from_avro("framed", untyped, {"avroSchema": micros}))
+    assert "\n" not in str(raised.value)
 
 
 def test_plain_avro_is_guarded_and_no_mode_hides_a_bad_record(bench: Bench) -> None:
