@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -17,9 +17,13 @@ from arrester.agents.schema_registry.framed_expression import FramedExpression
 from arrester.agents.schema_registry.framed_values import FramedValues
 from arrester.agents.spark.column_names import column_of_text
 from arrester.agents.spark.jvm.failfast import failfast
+from arrester.agents.spark.jvm.problems import SPARK_EXCEPTIONS, java_class_and_message
 from arrester.agents.spark.jvm.transform_analysis import passes_column, why_not_row_by_row
 from arrester.agents.worker.columns import LINK
 from arrester.controlplane.domain.errors import InvalidValue
+
+#: In Spark's messages about timestamps that are more precise than microseconds.
+_NANOSECONDS: Final = re.compile(r"timestamp_[ln]tz\([789]\)|timestampNanosTypes")
 
 
 def dry_run_column(source: DataFrame, kind: str, given: object) -> Column | None:
@@ -31,8 +35,8 @@ def dry_run_column(source: DataFrame, kind: str, given: object) -> Column | None
     column = column_of_text(source, given) if isinstance(given, str) else given
     try:
         failfast(source, column)
-    except PySparkException as exc:
-        raise InvalidValue(kind, given, f"a column of the source ({first_line(exc)})") from exc
+    except SPARK_EXCEPTIONS as exc:
+        raise InvalidValue(kind, given, f"a column of the source ({_refusal(exc)})") from exc
     return column
 
 
@@ -44,9 +48,24 @@ def dry_run_native(shape: DataFrame, step: str, expressions: Mapping[str, Any]) 
                 allowed = "a Column, such as F.col(...) or F.from_json(...)"
                 raise wrong_type(f"{step}: {name}", expression, allowed)
             failfast(shape, expression, named=f"{step}: {name}")
-        return shape.withColumns(dict(expressions))
-    except PySparkException as exc:
-        raise PipelineInvalid(f"{step}: {first_line(exc)}") from exc
+        result = shape.withColumns(dict(expressions))
+        # PySpark cannot read the names of some types of Spark.
+        _ = result.schema
+    except SPARK_EXCEPTIONS as exc:
+        raise PipelineInvalid(f"{step}: {_refusal(exc)}") from exc
+    return result
+
+
+def _refusal(exc: Exception) -> str:
+    """Return in one line why Spark refuses an expression, and the way out if it is known."""
+    java = java_class_and_message(exc)
+    line = first_line(exc) if java is None else java[1]
+    if _NANOSECONDS.search(line) is None:
+        return line
+    return (
+        "PySpark has no type for timestamps in nanoseconds: give a schema in which the field is a "
+        f"long without timestamp-nanos, and convert its value ({line})"
+    )
 
 
 def framed_expression(name: str, framed: FramedValues, shape: DataFrame) -> FramedExpression:
@@ -55,8 +74,8 @@ def framed_expression(name: str, framed: FramedValues, shape: DataFrame) -> Fram
         return FramedExpression(name, framed, shape)
     except (SchemaRegistryUnavailable, LookupError, TypeError) as exc:
         raise PipelineInvalid(f"deserialize {name!r}: {exc}") from exc
-    except PySparkException as exc:
-        raise PipelineInvalid(f"deserialize {name!r}: {first_line(exc)}") from exc
+    except SPARK_EXCEPTIONS as exc:
+        raise PipelineInvalid(f"deserialize {name!r}: {_refusal(exc)}") from exc
 
 
 def dry_run_transform(

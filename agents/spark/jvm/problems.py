@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from arrester.agents.spark.errors import Problem
@@ -31,6 +32,8 @@ from arrester.controlplane.domain.error_policy.classify import describe, unwrapp
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
 from arrester.controlplane.domain.error_policy.failure_classes import WRAPPERS
 
+#: What Spark raises on the driver. Only some of its Java exceptions get a class of PySpark.
+SPARK_EXCEPTIONS: Final = (PySparkException, Py4JJavaError)
 #: The condition of an exception that only names the file being written. Its cause has the reason.
 _WRITE_FAILED: Final = "TASK_WRITE_FAILED"
 #: The folder of `agents.spark`: its frames are left out of stack traces.

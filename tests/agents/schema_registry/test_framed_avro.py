@@ -225,6 +225,27 @@ def test_plain_avro_is_read_by_the_logical_types_of_its_writer(bench: Bench) -> 
     assert "\n" not in str(raised.value)
 
 
+def test_timestamps_in_nanoseconds_are_refused_in_one_line(bench: Bench, folder: Path) -> None:
+    """Spark before 4.3 reads them as numbers."""
+    has_nanoseconds = bench.spark.version >= "4.3"
+    nanos = schema([{"name": "at", "type": ["null", logical("long", "timestamp-nanos")]}])
+    number = schema([{"name": "at", "type": ["null", "long"]}])
+    (folder / "30.avsc").write_text(nanos)
+    as_number = SchemaFolder(folder).avro("framed", schema=number)
+    at = defined(bench).deserialize("flight", as_number).shape.schema["flight"].dataType
+    assert at.simpleString() == "struct<at:bigint>"
+    for given in (from_avro("framed", nanos), SchemaFolder(folder).avro("framed")):
+        if not has_nanoseconds:
+            defined(bench).deserialize("flight", given)
+            continue
+        with pytest.raises(
+            PipelineInvalid, match=r"^deserialize 'flight': PySpark has no"
+        ) as raised:
+            defined(bench).deserialize("flight", given)
+        assert "a long without timestamp-nanos" in str(raised.value)
+        assert "\n" not in str(raised.value)
+
+
 def test_plain_avro_is_guarded_and_no_mode_hides_a_bad_record(bench: Bench) -> None:
     add(bench, framed(1, ORIGIN, origin="EWR")[5:], b"\x80", None)
     plain = from_avro("framed", schema(ORIGIN))
