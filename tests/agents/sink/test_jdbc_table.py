@@ -446,6 +446,23 @@ def test_a_row_that_a_policy_or_trigger_refuses_is_the_failure_of_its_record(
     assert "permission denied for table secret" in failed[9].message
 
 
+@pytest.mark.long
+def test_a_row_of_a_transform_that_a_policy_refuses_is_found_by_jobs(
+    bench: Bench, postgres: PostgresServer
+) -> None:
+    login = tenant(postgres)
+    pipeline = bench.define().transform("all", lambda df: df)
+    bench.add(*[("a", n, "theirs" if n == 1 else "mine") for n in range(3)])
+    bench.start(
+        pipeline.write_jdbc("flights", url=postgres.url, on_error=LogAndContinue(), **login)
+    )
+    bench.wait_for_input()
+    bench.stop()
+    assert (bench.deaths, positions(postgres)) == ([], [0, 2])
+    [failed] = bench.outbox.of(RecordFailed)
+    assert (failed.position, failed.failure.condition) == (1, "42501")
+
+
 def test_a_missing_right_that_only_rows_need_ends_the_run(
     bench: Bench, postgres: PostgresServer
 ) -> None:
