@@ -25,6 +25,7 @@ from arrester.agents.execution.step_runner import segments
 from arrester.agents.spark.column_names import map_in_arrow, quoted
 from arrester.agents.spark.jvm.log_filter import LogFilter, abort_mark
 from arrester.agents.spark.jvm.prepared_expressions import PreparedExpressions
+from arrester.agents.spark.jvm.session_zone import python_zone
 from arrester.agents.spark.jvm.try_eval import VALUE, reusable, try_eval
 from arrester.agents.spark.rows_read import RowsUnread
 from arrester.agents.spark.ship_worker_code import shipped, shipped_rules
@@ -184,7 +185,7 @@ class _PlanBuilder:
         schema = python_schema(numbered_steps)
         steps = shipped("map_in_arrow").FastPathSteps(
             python_steps(numbered_steps),
-            timezone=self._shape.sparkSession.conf.get("spark.sql.session.timeZone"),
+            timezone=python_zone(self._shape.sparkSession),
             rules=shipped_rules(policy),
             abort_message=self._abort_message,
         )

@@ -152,9 +152,10 @@ class PipelineBuilder(Definition):
         """
         answers = self._checked_answers(name, on_error, on)
         check_function(f"process {name!r}: fn", fn, "a function of one row, a dict", arguments=1)
-        require_shippable(self.source.sparkSession, f"process {name!r}: fn", fn)
+        spark = self.source.sparkSession
+        require_shippable(spark, f"process {name!r}: fn", fn)
         returned = self.shape.schema if schema is None else parsed_schema(name, schema)
-        require_arrow(f"process {name!r}", self.shape.schema, returned)
+        require_arrow(spark, f"process {name!r}", self.shape.schema, returned)
         step = Process(name=name, function=fn, schema=returned, on_error=on_error, on=answers)
         return self._with_step(step, self._empty_frame(returned))
 
@@ -398,7 +399,7 @@ class PipelineBuilder(Definition):
                 "within their record; use .columns and .process before it, or .write"
             )
         answers = checked_answers("produce", on_error, on)
-        require_arrow("produce", self.shape.schema)
+        require_arrow(self.source.sparkSession, "produce", self.shape.schema)
         producer = Producer(send=send, connect=connect, on_error=on_error, on=answers)
         return self._finished(producer)
 

@@ -17,6 +17,7 @@ from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.spark.arrow_support import can_carry, require_packages
 from arrester.agents.spark.ddl import parse_ddl
 from arrester.agents.spark.jvm.determinism import non_deterministic_part
+from arrester.agents.spark.jvm.session_zone import python_zone
 from arrester.agents.spark.ship_worker_code import pickle_error
 from arrester.agents.worker.columns import PREFIX
 from arrester.controlplane.domain.error_policy.redaction_rules import RULE, fields_parser
@@ -153,14 +154,15 @@ def parsed_schema(name: str, schema: object) -> T.StructType:
     return parsed
 
 
-def require_arrow(step: str, *schemas: T.StructType) -> None:
+def require_arrow(spark: SparkSession, step: str, *schemas: T.StructType) -> None:
     """Raise PipelineInvalid if a Python step cannot run: packages are missing on the driver, or
-    Arrow cannot carry a column's type."""
+    Arrow cannot carry a column's type. Raises InvalidValue for a time zone that Python lacks."""
     try:
         require_packages()
     except ImportError as exc:
         needs = "PySpark runs Python steps only with pandas and pyarrow on the driver"
         raise PipelineInvalid(f"{step}: {first_line(exc)} ({needs})") from exc
+    python_zone(spark)
     for field in (field for schema in schemas for field in schema.fields):
         if not can_carry(field.dataType):
             kind = field.dataType.simpleString()

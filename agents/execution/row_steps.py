@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 from arrester.agents.definition.steps import Native, Process, Step
 from arrester.agents.spark.column_names import map_in_arrow, quoted
 from arrester.agents.spark.jvm.prepared_expressions import SHARED, PreparedExpressions
+from arrester.agents.spark.jvm.session_zone import python_zone
 from arrester.agents.spark.jvm.try_eval import guarded_struct
 from arrester.agents.spark.ship_worker_code import shipped, shipped_rules
 from arrester.agents.worker.columns import ERROR, ERROR_TYPE, ORDINAL, OUTCOME, PREFIX, RETRIES
@@ -121,7 +122,7 @@ def _after_python(
     carried += [(name, name) for name in sorted(internal)]
     guarded_steps = shipped("map_in_arrow").GuardedSteps(
         python_steps(numbered_steps),
-        timezone=frame.sparkSession.conf.get("spark.sql.session.timeZone"),
+        timezone=python_zone(frame.sparkSession),
         rules=shipped_rules(policy),
         carried=carried,
     )

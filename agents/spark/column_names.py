@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from arrester.agents.spark.jvm.session_zone import python_zone, session_zone
 from arrester.agents.spark.ship_worker_code import shipped
 
 #: Characters with a meaning in unquoted names, by which PySpark's mapInArrow refers to columns.
@@ -52,8 +53,10 @@ def column_of_text(frame: DataFrame, text: str) -> Column:
 def map_in_arrow(
     frame: DataFrame, function: Callable[..., Any], schema: T.StructType | str
 ) -> DataFrame:
-    """Return `frame.mapInArrow(function, schema)` for columns of any name."""
-    names = frame.columns
+    """Return `frame.mapInArrow(function, schema)` for columns of any name, in any time zone."""
+    names, zone = frame.columns, python_zone(frame.sparkSession)
+    if zone != session_zone(frame.sparkSession):
+        function = shipped("arrow_zones").InZone(function, zone)
     if any(character in name for name in names for character in _SPECIAL_CHARACTERS):
         frame = frame.toDF(*[f"_{number}" for number in range(len(names))])
         function = shipped("map_in_arrow").WithColumnNames(function, names)

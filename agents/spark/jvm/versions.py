@@ -52,6 +52,7 @@ _JVM: Final[Mapping[str, tuple[str, ...]]] = {
     f"{_SQL}.catalyst.InternalRow": ("copy",),
     f"{_SQL}.catalyst.analysis.UnresolvedAttribute": ("quoted",),
     f"{_SQL}.catalyst.analysis.UnresolvedStar": (),
+    f"{_SQL}.catalyst.util.DateTimeUtils": ("getZoneId",),
     f"{_SQL}.catalyst.plans.QueryPlan": ("expressions", "inputSet", "outputSet"),
     f"{_SQL}.catalyst.plans.logical.Filter": ("condition",),
     f"{_SQL}.catalyst.plans.logical.LocalRelation": ("data",),

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pyspark.sql import Row as SparkRow
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
+from arrester.agents.batch.fast_path import FastPath
 from arrester.agents.batch.slow_path import evaluate
 from arrester.agents.failures.payload import Redaction
+from arrester.agents.spark.session_conf import conf
+from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.controlplane.domain.errors import InvalidValue
 from tests.agents.batch.static_batches import by_function, discard, failures, lines, pipeline_of
 
 pytestmark = pytest.mark.spark
@@ -46,6 +52,50 @@ def test_a_spark_row_instead_of_a_dict_is_refused_with_advice(spark: SparkSessio
     [failed] = by_function(spark, typed, "x").values()
 
     assert str(failed.problem.message).endswith(": row.asDict(recursive=True) is one")
+
+
+@pytest.mark.parametrize(
+    ("zone", "hour"), [("UTC+01:00", 13), ("GMT+2", 14), ("Z", 12), ("PST", 4), ("-09:30", 2)]
+)
+def test_a_step_gets_right_times_in_any_zone_of_java(
+    spark: SparkSession, zone: str, hour: int
+) -> None:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+    def hours(row: Row) -> Row:
+        times = [row["at"], row["nested"]["times"][0], dict(row["nested"]["by_name"])["a"]]
+        return {
+            "hours": [time.hour for time in times],
+            "at": row["at"],
+            "same": set(times) == {noon},
+        }
+
+    with conf(spark, {"spark.sql.session.timeZone": zone}):
+        at = F.timestamp_micros(F.lit(int(noon.timestamp()) * 1_000_000))
+        nested = F.struct(F.array(at).alias("times"), F.create_map(F.lit("a"), at).alias("by_name"))
+        source = lines(spark, "x").withColumns({"at": at, "nested": nested})
+        pipeline = (
+            pipeline_of(source)
+            .process("hours", hours, schema="hours ARRAY<INT>, at TIMESTAMP, same BOOLEAN")
+            .write_files("nowhere")
+        )
+        fast_path = FastPath.of(pipeline, Policy())
+        assert fast_path is not None
+        evaluated = evaluate(source, pipeline)
+        for frame in (fast_path.frame(source), evaluated.passed(pipeline)):
+            [row] = frame.select("hours", "same", F.unix_seconds("at").alias("at")).collect()
+            assert row.asDict() == {"hours": [hour] * 3, "same": True, "at": noon.timestamp()}
+        evaluated.release()
+
+
+def test_a_zone_that_python_lacks_is_refused_by_its_setting(spark: SparkSession) -> None:
+    with (
+        conf(spark, {"spark.sql.session.timeZone": "+01:02:03"}),
+        pytest.raises(
+            InvalidValue, match=r"spark.sql.session.timeZone: '\+01:02:03' is not allowed"
+        ),
+    ):
+        pipeline_of(lines(spark, "x")).process("same", lambda row: row)
 
 
 def test_any_exception_of_a_step_fails_its_record_only(spark: SparkSession) -> None:
