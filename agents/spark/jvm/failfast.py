@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
@@ -10,11 +11,13 @@ from pyspark.sql import Column, DataFrame
 from arrester.agents.spark.avro_logical_types import resolution
 from arrester.agents.spark.jvm.catalyst import (
     analysed_plan,
+    as_column,
     has_python_function,
     node_name,
     nodes,
     transform_up,
 )
+from arrester.agents.spark.jvm.timestamp_casts import with_date
 from arrester.controlplane.domain.errors import InvalidValue
 
 _AVRO: Final = "AvroDataToCatalyst"
@@ -32,9 +35,20 @@ _NAME = "v"
 def failfast(source: DataFrame, expression: Column, *, named: str = "expr") -> Any:
     """Return `expression` analysed over `source`, with its parsers set to FAILFAST.
 
+    Its casts to TIMESTAMP do not depend on the day.
+
     Raises InvalidValue for an expression that a guard cannot hold: a Python function, which Spark
     runs before the guard; an aggregate, window or generator; another parse mode than FAILFAST.
     """
+    spark = source.sparkSession
+    parsed = transform_up(spark, _analysed(source, expression, named), _with_failfast_parser)
+    dated = transform_up(spark, parsed, partial(with_date, spark))
+    # Spark has to analyse the functions that were added.
+    return parsed if dated is parsed else _analysed(source, as_column(spark, dated), named)
+
+
+def _analysed(source: DataFrame, expression: Column, named: str) -> Any:
+    """Return an expression analysed over `source`. Raises InvalidValue if no guard can hold it."""
     plan = analysed_plan(source.select(expression.alias(_NAME)))
     spark = source.sparkSession
     row_by_row = node_name(plan) == "Project" and plan.child().fastEquals(analysed_plan(source))
@@ -46,14 +60,16 @@ def failfast(source: DataFrame, expression: Column, *, named: str = "expr") -> A
     if has_python_function(spark, analysed_expression):
         allowed = "no Python function inside; use .process(name, fn) for those"
         raise InvalidValue(named, str(analysed_expression.sql()), allowed)
-    return transform_up(spark, analysed_expression, _with_failfast_parser)
+    return analysed_expression
 
 
 def names_in(shape: DataFrame, expression: Column | None) -> tuple[str, ...]:
     """Return the columns, fields and string literals in an expression over `shape`."""
     if expression is None:
         return ()
-    names = map(_name_in, nodes(failfast(shape, expression)))
+    analysed_expression = _analysed(shape, expression, "expr")
+    parsed = transform_up(shape.sparkSession, analysed_expression, _with_failfast_parser)
+    names = map(_name_in, nodes(parsed))
     return tuple(name for name in names if name is not None)
 
 

@@ -49,6 +49,7 @@ _STATELESS: Final = frozenset(
         *("CreateNamedStruct", "CreateArray", "GetStructField", "GetArrayItem", "ElementAt"),
         *("GetArrayStructFields", "Size", "KnownNotNull", "RaiseError", "SparkPartitionID"),
         *("Cast", "Upper", "Lower", "StringTrim", "Substring", "Length", "OctetLength", "Concat"),
+        "StringInstr",
         *("ParseToDate", "ParseToTimestamp", "GetTimestamp", "DateAdd", "DateDiff", "Hex"),
         *("Sha2", "AvroDataToCatalyst", "CsvToStructs", "JsonToStructs", "XmlToStructs"),
     }
