@@ -112,6 +112,20 @@ def failed(bench: Bench) -> dict[int | None, tuple[str, str]]:
     }
 
 
+def test_a_record_after_a_damaged_one_has_its_own_values(bench: Bench, folder: Path) -> None:
+    good = [framed(12, DELAY, origin=f"A{n}", delay=n) for n in range(4)]
+    bad = framed(12, DELAY, origin="a longer name", delay=7)[:-3]
+    add(bench, good[0], bad, good[1], bad, bad, good[2], good[3])
+    avro = SchemaFolder(folder).avro("framed", schema=schema(DELAY))
+    builder = defined(bench).deserialize("flight", avro, on_error=LogAndContinue())
+
+    bench.start(finished(bench, builder))
+    bench.wait_for_input()
+
+    right = {1: 0, 3: 1, 6: 2, 7: 3}
+    assert flights(bench) == {at: {"origin": f"A{n}", "delay": n} for at, n in right.items()}
+
+
 def test_versions_are_resolved_and_each_bad_value_has_its_class(bench: Bench, folder: Path) -> None:
     (folder / "3.avsc").write_text(schema(INCOMPATIBLE))
     values = [
