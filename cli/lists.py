@@ -42,7 +42,7 @@ TASK_COLUMNS: tuple[Column, ...] = (
     ("HELD", "held"),
     ("FAILED", "failed"),
     ("CAUSE", lambda row: _cause(row)),
-    ("MESSAGE", lambda row: output.message(row["failure"]["message"]) if row["failure"] else None),
+    ("MESSAGE", lambda row: _message(row["failure"])),
 )
 APPLICATION_COLUMNS: tuple[Column, ...] = (
     ("APPLICATION", "name"),
@@ -130,7 +130,7 @@ def failures(
         ("RESPONSE", "response"),
         ("STAGE", lambda row: row["failure"]["stage"]),
         ("CLASS", lambda row: short(row["failure"]["exception_class"])),
-        ("MESSAGE", lambda row: output.message(row["failure"]["message"])),
+        ("MESSAGE", lambda row: _message(row["failure"])),
     )
     filters["task"] = task_id(session, task)
     print_list(
@@ -209,6 +209,10 @@ def task_id(session: Session, name: str | None) -> str | None:
 
 def _cause(row: Row) -> str | None:
     return None if row["failure"] is None else short(row["failure"]["exception_class"])
+
+
+def _message(failure: Row | None) -> str | None:
+    return output.message(failure["message"]) if failure and failure["message"] else None
 
 
 def short(exception_class: str) -> str:

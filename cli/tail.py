@@ -94,7 +94,9 @@ def _fields(data: dict[str, Any]) -> str:
     for name, value in data.items():
         if name == "failure" and isinstance(value, dict):
             exception = str(value.get("exception_class", "")).rpartition(".")[2]
-            texts.append(f"{exception}: {output.message(str(value.get('message', '')))}")
+            # The message of counted failures is that of another record.
+            message = "" if "first_position" in data else str(value.get("message", ""))
+            texts.append(f"{exception}: {output.message(message)}" if message else exception)
         elif isinstance(value, str | int | float):
             texts.append(f"{name}={value}")
     return output.message(" ".join(texts))

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from arrester.agents.decisions.judge import Decision
 from arrester.agents.decisions.outage import Outage
 from arrester.agents.definition.pipeline import Pipeline
@@ -88,7 +90,9 @@ class EventFactory:
             events.append(self.record_failed(each, response, at, recurrences.take(each)))
             events += self._task_stopped(each, failure_of(each), response, at, stopped)
         for summary in decision.stopped_tasks:
-            failure, response = causes.most_common(summary), decision.response_to(summary.task)
+            # Its cause is known, its message is not: the examples are other records.
+            failure = replace(causes.most_common(summary), message="")
+            response = decision.response_to(summary.task)
             failed = RecordFailed(
                 task=summary.task,
                 position=summary.position,

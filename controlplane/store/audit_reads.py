@@ -79,6 +79,20 @@ def read_examples(task: UUID, *, around: int, limit: int) -> list[StoredEvent]:
     )
 
 
+def read_examples_before(wanted: Sequence[tuple[UUID, int]], *, limit: int) -> list[StoredEvent]:
+    """Return the last failed records of each task before a position, up to `limit` of each."""
+    if not wanted:
+        return []
+    tasks, sequences = zip(*wanted, strict=True)
+    return fetch(
+        "SELECT found.* FROM unnest(%s::uuid[], %s::bigint[]) AS wanted (task, before)"
+        f" CROSS JOIN LATERAL (SELECT {PLACE} FROM event WHERE event.task = wanted.task"
+        " AND event.type = %s AND event.sequence < wanted.before"
+        " ORDER BY event.sequence DESC LIMIT %s) AS found",
+        [list(tasks), list(sequences), type_of(RecordFailed), limit],
+    )
+
+
 def read_of_task(task: UUID, of_type: type[Data]) -> Iterator[StoredEvent]:
     """Yield all events of a type of a task, newest first, without bodies."""
     before = MAX_BIGINT

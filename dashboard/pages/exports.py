@@ -157,6 +157,7 @@ EXPORTS = {
             "stage": "group.stage",
             "exception_class": "group.exception_class",
             "fingerprint": "group.fingerprint",
+            "message": "message",
         },
     ),
     "commands": Export(

@@ -32,11 +32,16 @@ class DeadLetterQuerySerializer(CauseQuerySerializer):
 
 
 class DeadLetterCauseSerializer(serializers.Serializer[Any]):
-    """The error group of dead letters."""
+    """The error group of a dead letter."""
 
     fingerprint = serializers.CharField()
     stage = serializers.CharField()
     exception_class = serializers.CharField()
+
+
+class TotalCauseSerializer(DeadLetterCauseSerializer):
+    """The error group of several dead letters."""
+
     message = serializers.CharField(help_text="Of the newest example of the group.")
 
 
@@ -71,6 +76,10 @@ class DeadLetterSerializer(serializers.Serializer[Any]):
     cause = DeadLetterCauseSerializer(
         source="group", allow_null=True, help_text="Null: it did not fail, or it is not known."
     )
+    message = serializers.CharField(
+        allow_null=True,
+        help_text="Of the record's own failure; null: it did not fail, or it was counted only.",
+    )
     place = serializers.CharField(help_text="The destination.")
     format = serializers.CharField()
     actor = serializers.CharField(allow_null=True, help_text="Null: skipped by a handler.")
@@ -83,7 +92,7 @@ class DeadLetterTotalSerializer(serializers.Serializer[Any]):
     application = serializers.CharField()
     count = serializers.IntegerField()
     waiting = serializers.IntegerField(help_text="Those that are WAITING or FAILED_AGAIN.")
-    cause = DeadLetterCauseSerializer(
+    cause = TotalCauseSerializer(
         source="group", allow_null=True, help_text="Null: by task, or without a known cause."
     )
     pipeline = serializers.SerializerMethodField(help_text="Null: by group.")

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.domain.events import FailuresCounted, RecordFailed, StoredEvent
 from arrester.controlplane.domain.identity.names import task_id
 from arrester.dashboard.rest import base
 
@@ -38,6 +38,19 @@ class FailureQuerySerializer(CauseQuerySerializer):
     until = base.MomentField(required=False)
 
 
+class RowFailureSerializer(base.FailureFieldSerializer):
+    """The cause of a row of failures."""
+
+    message = serializers.CharField(
+        allow_null=True, help_text="Of the failed record; null: the records were only counted."
+    )
+
+    def to_representation(self, data: RecordFailed | FailuresCounted) -> dict[str, Any]:
+        """Return the failure; counted ones have the message of an example, which is left out."""
+        shown = super().to_representation(data.failure)
+        return shown | {"message": None} if isinstance(data, FailuresCounted) else shown
+
+
 class FailureSerializer(serializers.Serializer[Any]):
     """One failed record reported in full, or several that were only counted.
 
@@ -61,7 +74,7 @@ class FailureSerializer(serializers.Serializer[Any]):
     first_position = serializers.SerializerMethodField()
     last_position = serializers.SerializerMethodField()
     response = serializers.CharField(source="event.data.response.value")
-    failure = base.FailureFieldSerializer(source="event.data.failure")
+    failure = RowFailureSerializer(source="event.data")
 
     def get_task(self, stored: StoredEvent) -> str:
         """Return the digest of the run's task."""

@@ -91,7 +91,9 @@ def _of_records(data: EventData) -> str:
         case FailuresCounted(failure=failure):
             about = "about " if data.estimated else ""
             span = f"{at(data.first_position)} to {at(data.last_position)}"
-            return f"{about}{data.count:,} more, {span} → {data.response}: {cause(failure)}"
+            # The message of a counted failure is that of another record.
+            kind = short(failure.exception_class)
+            return f"{about}{data.count:,} more, {span} → {data.response}: {kind}"
         case RetriesCounted():
             return f"{data.retries:,} successful retries"
         case OutageFound():

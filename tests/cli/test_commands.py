@@ -182,6 +182,20 @@ def test_a_list_is_the_json_of_rest_from_all_pages(
     assert completed(["resume"], "f") == []
 
 
+def test_no_row_of_a_record_has_the_message_of_another_one(
+    arrester: Arrester, story: Story
+) -> None:
+    story.skips("EWR", 4)
+    lines = {name: arrester(*name.split()).out for name in ("dead-letters list", "failures")}
+    for text in lines.values():
+        # One of the four was reported in full.
+        assert text.count("CAST_INVALID_INPUT") == 1, text
+    rows = json.loads(arrester("dead-letters", "list", "--json").out)["results"]
+    shown = [arrester("dead-letters", "show", "flights", row["id"]).out for row in rows]
+    assert ["CAST_INVALID_INPUT" in text for text in shown] == [False] * 3 + [True]
+    assert arrester("tail", "-n", "3").out.count("CAST_INVALID_INPUT") == 1
+
+
 def completed(words: list[str], begun: str) -> list[str]:
     completion = ShellComplete(main.arrester, {}, "arrester", "_ARRESTER_COMPLETE")
     return [each.value for each in completion.get_completions(words, begun)]

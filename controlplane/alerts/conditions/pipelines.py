@@ -133,7 +133,10 @@ def _stopped(
     name = f"task {task.id.printed}" if alone else plural(stop.tasks, "task")
     error = "" if group is None else f": {group.exception_class}"
     where = "" if not alone or task.position is None else f" at position {task.position:,}"
-    message = "" if group is None else f" {group.stage}: {group.message}"
+    if alone and task.failure is not None:
+        message = f" {task.failure.stage}: {task.failure.message}"
+    else:
+        message = "" if group is None else f" {group.stage}, for example: {group.message}"
     return Condition(
         cause=cause,
         application=stop.application,

@@ -178,7 +178,8 @@ class GroupSums:
         """Add the failures of one event, with the message of one that was reported in full."""
         self._sequence = sequence
         if message is not None:
-            self._message, self._example_sequence = message, sequence
+            # A record that only stopped its task has no message of its own.
+            self._message, self._example_sequence = message or self._message, sequence
         self._count += count
         if self._first_seen is None or occurred_at < self._first_seen:
             self._first_seen = occurred_at

@@ -20,6 +20,8 @@ from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state.states import GroupState
 from arrester.controlplane.models import NO_CAUSE, OPEN, DeadLetterStatus
 from arrester.controlplane.queries import paging, sql
+from arrester.controlplane.queries.failure_history import dead_letter_messages
+from arrester.controlplane.queries.failure_history.dead_letter_messages import Reported
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.store.column_values import MAX_BIGINT
 from arrester.controlplane.views import row_mapping
@@ -83,6 +85,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     redrives: int
     #: None: the record did not fail, or its cause is not known.
     group: GroupState | None
+    #: Of the record's own failure; None: it did not fail, or it was counted only.
+    message: str | None
     place: str
     format: str
     #: None: skipped by a handler.
@@ -266,6 +270,9 @@ def _filled(rows: Sequence[tuple[Any, ...]]) -> list[DeadLetter]:
     events = {
         (each.application, each.sequence): each.event.data for each in store.read_positions(keys)
     }
+    messages = dead_letter_messages.messages(
+        [Reported(row[2], row[4], row[7]) for row in rows if row[4] is not None]
+    )
     found = []
     for stream, id, task, cause, position, size, at, sequence, _, status, *more in rows:
         first_sequence, redrive, redrives = more
@@ -288,6 +295,7 @@ def _filled(rows: Sequence[tuple[Any, ...]]) -> list[DeadLetter]:
                 redrive=redrive,
                 redrives=redrives,
                 group=groups.get((name, fingerprints.get((stream, cause), ""))),
+                message=messages.get(Reported(task, position, sequence)),
                 place=event.place,
                 format=event.format,
                 actor=event.actor,

@@ -74,6 +74,11 @@ def test_all_stopped_tasks_are_reported_and_some_records_in_full() -> None:
     ]
     [died] = [event.data for event in events if isinstance(event.data, TaskDied)]
     assert (died.task, died.alone) == ("t9", True)
+    # The message of a record is never that of another one.
+    assert {each.failure.message for each in paused[3:] if each.failure} == {""}
+    assert died.failure.message == ""
+    messages = [each.data.failure.message for each in failed]  # type: ignore[union-attr]
+    assert messages == [PROBLEM.message] * 3 + [""] * 7
 
 
 def test_the_end_reason_of_a_failed_step_quotes_no_record() -> None:

@@ -17,6 +17,7 @@ from arrester.controlplane.domain.events import (
     CommandApplied,
     Event,
     InstanceLost,
+    RecordFailed,
     ResumeHow,
     TaskDied,
     TaskPaused,
@@ -56,6 +57,25 @@ def test_stopped_tasks_are_alerts_and_muted_or_hand_paused_ones_are_not(redis: R
     assert stop.path == f"/errors/flights/{FAILURE.fingerprint}"
     models.ErrorGroup.objects.update(status="MUTED")
     assert found().keys() == set()
+
+
+def test_an_alert_about_one_task_has_the_message_of_its_record(redis: Redis) -> None:
+    of_other = histories.failed(9, key="EWR")
+    assert isinstance(of_other.data, RecordFailed)
+    newest = replace(FAILURE, message="of another customer")
+    fold(
+        redis,
+        [
+            *histories.started(),
+            *histories.paused(),
+            replace(of_other, data=replace(of_other.data, failure=newest)),
+        ],
+    )
+    stop = found()["TASKS_PAUSED"]
+    assert stop.detail == f"3 records held. {FAILURE.stage}: {FAILURE.message}"
+    fold(redis, histories.paused(9, key="BOS"))
+    stop = found()["TASKS_PAUSED"]
+    assert stop.detail == f"6 records held. {FAILURE.stage}, for example: {FAILURE.message}"
 
 
 def test_a_dead_run_is_one_alert(redis: Redis) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue, NotFound
+from arrester.controlplane.domain.events import Event, RecordFailed
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.queries import DeadLetterFilter
 from arrester.controlplane.views.dead_letter_selection import open_dead_letters
@@ -151,6 +153,49 @@ def test_one_that_failed_again_has_its_first_and_its_newest_failure(redis: Redis
     first, newest = queries.first_failure_of_dead_letter(one), queries.failure_of_dead_letter(one)
     assert first is not None and newest is not None
     assert (first.sequence, newest.sequence, one.sequence) == (3, 8, 9)
+
+
+def failed_with(message: str, position: int, *, key: str | None = "JFK") -> Event:
+    """Return a failed record of the error group with a message of its own."""
+    one = failed(position, key=key)
+    assert isinstance(one.data, RecordFailed)
+    return replace(one, data=replace(one.data, failure=replace(FAILURE, message=message)))
+
+
+def messages(**wanted: object) -> dict[tuple[str | None, int | None], str | None]:
+    found = queries.dead_letters(DeadLetterFilter(**wanted))  # type: ignore[arg-type]  # by name
+    return {(each.task.key, each.position): each.message for each in found.rows}
+
+
+def test_each_has_its_own_message_or_none(redis: Redis) -> None:
+    events = [
+        *(failed_with(f"ann-{n}@x.org", n) for n in range(101, 106)),
+        dead_lettered([101, 102, 103, 104, 105, 106], minute=1),
+        failed_with("of bob", 101, key="BOS"),
+        dead_lettered([101], key="BOS", minute=1),
+        # The newest example of the group is of a record that is no dead letter.
+        failed_with("of carl", 107),
+    ]
+    streams.send(redis, events)
+    drain.drain(APPLICATION)
+    assert messages(application=APPLICATION, since=NOON + timedelta(seconds=1)) == {
+        ("BOS", 101): "of bob",
+        ("JFK", 106): None,
+        **{("JFK", n): f"ann-{n}@x.org" for n in range(101, 106)},
+    }
+    of_all = messages(application=APPLICATION)
+    # Reported by the events of the fixture: one failure in full.
+    assert of_all["JFK", 3] == FAILURE.message
+    assert (of_all["JFK", 5], of_all["EWR", 5], of_all[None, 1]) == (None, None, None)
+    for each in queries.dead_letters(DeadLetterFilter(application=APPLICATION)).rows:
+        assert queries.dead_letter(APPLICATION, each.id) == each
+
+
+def test_one_that_failed_again_has_its_newest_message(redis: Redis) -> None:
+    again = [redriven([3]), failed_with("second", 3), dead_lettered([3], minute=1)]
+    streams.send(redis, [*again, failed_with("a later attempt", 3)])
+    drain.drain(APPLICATION)
+    assert messages(task=JFK.digest)["JFK", 3] == "second"
 
 
 def test_a_redriven_dead_letter_no_longer_waits(redis: Redis) -> None:

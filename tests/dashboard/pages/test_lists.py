@@ -19,6 +19,7 @@ from django.contrib.auth.models import User
 from django.db import DatabaseError, transaction
 from django.test import Client
 from django.urls import reverse
+from django.utils.html import escape
 from redis import Redis
 
 from arrester.controlplane import actions, models, queries, redis_client, tasks
@@ -72,6 +73,8 @@ def test_dead_letters_show_stored_records_or_the_destination(
     flights.skips("EWR", 12)
     page = text(viewer, reverse("dead-letters"))
     assert "delays_EWR" in page and ">flights <" in page and "a handler" in page
+    # The message is that of one record; the others were counted only.
+    assert page.count(escape(NA.message)) == 1 and page.count("counted only") == 11
     rows = queries.dead_letters(queries.DeadLetterFilter()).rows
     assert [row.position for row in rows] == [*range(900_011, 899_999, -1)]
     event = text(viewer, reverse("dead-letter-event", args=["flights", rows[0].sequence]))
@@ -81,6 +84,7 @@ def test_dead_letters_show_stored_records_or_the_destination(
     assert "UA1545" in one and "2013,1,1,NA,630,NA" in one and "/data/dlq/flights" in one
     one = text(viewer, reverse("dead-letter", args=["flights", rows[0].id]))
     assert "Record not on the server" in one and NA.exception_class in one
+    assert escape(NA.message) not in one
     text(viewer, reverse("dead-letter", args=["flights", "0" * 32]), status=404)
     flights.report(
         RecordsDeadLettered(

@@ -524,7 +524,13 @@ def test_dead_letters_are_listed_one_by_one_with_totals(flights: Story, viewer: 
     rows = read(viewer, "dead-letters", pipeline="delays", stage=NA.stage, limit=2)
     assert [row["position"] for row in rows["results"]] == [900_002, 900_001]
     (last,) = read(viewer, "dead-letters", cursor=rows["next"])["results"]
-    assert last["cause"]["fingerprint"] == NA.fingerprint
+    assert last["cause"]["fingerprint"] == NA.fingerprint and "message" not in last["cause"]
+    # One was reported in full; the others were counted only.
+    assert last["message"] == NA.message
+    assert [row["message"] for row in rows["results"]] == [None, None]
+    counted, in_full = read(viewer, "failures", pipeline="delays")["results"]
+    assert (counted["count"], counted["failure"]["message"]) == (2, None)
+    assert (in_full["count"], in_full["failure"]["message"]) == (1, NA.message)
     assert (last["key"], last["place"], last["size"]) == ("EWR", "/data/dlq/flights", 100)
     assert read(viewer, f"dead-letters/flights/{last['id']}") == last
     (group,) = read(viewer, "dead-letters/totals", application="flights")["results"]

@@ -59,6 +59,14 @@ def more(count: int, *, minute: int = 0) -> Event:
     return histories.event(data, minute=minute)
 
 
+def test_a_record_without_a_message_of_its_own_keeps_that_of_the_group() -> None:
+    silent = histories.failed(2)
+    assert isinstance(silent.data, RecordFailed)
+    without = replace(silent.data, failure=replace(FAILURE, message=""))
+    found = group(histories.failed(1), replace(silent, data=without))
+    assert (found.message, found.example_sequence) == (FAILURE.message, 2)
+
+
 def came_in(*classes: str, condition: str | None = "CAST_INVALID_INPUT") -> list[Event]:
     """Return a failure of each class, with one fingerprint."""
     failures = [replace(FAILURE, condition=condition, exception_class=each) for each in classes]
