@@ -228,7 +228,7 @@ class DeadLetterQueue:
                 return rejected
             location = self._destination.location(dead_letters)
             write = f"dead letters for {location}, attempt {attempt}"
-            log_failure(LogMessage.SINK_RETRYING, f"{write}: {problem.exception_class}")
+            log_failure(LogMessage.SINK_RETRYING, f"{write} failed: {problem.line}")
             rejected = [replace(each, pending=0) for each in rejected]
             self._wait(retry.wait_ms)
 

@@ -170,7 +170,10 @@ class EventFactory:
         """Log each reported failure once (errors.log.enable)."""
         if not self.log:
             return
-        cause = f"{data.failure.exception_class}: {first_line(data.failure.message)}"
+        first = first_line(data.failure.message)
+        cause = (
+            f"{data.failure.exception_class}: {first}" if first else data.failure.exception_class
+        )
         line = f"{self.pipeline.name}: {data.failure.stage} failed at {place}"
         attempts = f" (attempt {data.failure.attempts})" if data.failure.attempts > 1 else ""
         config = self._configuration(data.failure.stage) if self.log_configs else ""

@@ -239,9 +239,11 @@ class FailureRules:
                 log_failure(line, self.log_line(each))
 
     def log_line(self, each: FailedRecord) -> str:
-        """Return a failed record in one line for the log (KIP-990): coordinates and class."""
-        place, error = location_of(each, self.redaction), each.problem.exception_class
-        return f"{self.pipeline.name}: {each.stage} failed at {place}: {error}"
+        """Return a failed record in one line for the log (KIP-990): coordinates and exception."""
+        place, problem = location_of(each, self.redaction), each.problem
+        [message] = self.redaction.texts(each.row.asDict(), problem.message)
+        line = evolved(problem, message=message or "").line
+        return f"{self.pipeline.name}: {each.stage} failed at {place}: {line}"
 
     def with_handler_fault(self, each: FailedRecord) -> FailedRecord:
         """Return a record whose message also has the fault of its handler's answer."""

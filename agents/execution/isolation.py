@@ -5,6 +5,7 @@ Only failed micro-batches are isolated: a healthy one runs all steps at once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -45,6 +46,8 @@ from arrester.controlplane.domain.error_policy.classify import Kind
 from arrester.controlplane.domain.error_policy.policy import Policy
 
 _FAILURE = "__arrester_failure"
+#: Python's message about a module that it does not find. It has no value of a record.
+_NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 #: Up to this many isolated records are marked by expressions, without a join.
 _MARKED_BY_EXPRESSIONS = 8
 
@@ -146,7 +149,7 @@ class Isolation:
         if self._is_self_healing(problem):
             raise raised
         if self._policy.table.classify(problem.cause).kind is Kind.FATAL:
-            raise self._step_failed(problem, raised, "a class that hits every record")
+            raise self._step_failed(problem, raised, _why_fatal(problem))
         if self._segment.crashes_only and not problem.is_crash:
             raise raised
         if self._segment.stateful:
@@ -214,3 +217,14 @@ def _failed_step(record: DataFrame, segment: Segment, raised: Exception) -> tupl
             except Exception as exc:  # the failure of the record
                 return number, problem_of_job(spark, exc)
     return last[0], problem_of_job(spark, raised)
+
+
+def _why_fatal(problem: Problem) -> str:
+    """Return why a failure ends the run, without a message that may quote records."""
+    module = _NO_MODULE.search(problem.message)
+    if module is None:
+        return "a class that hits every record"
+    return (
+        f"executors have no module {module[1]!r}: add it with spark.sparkContext.addPyFile or "
+        "spark.submit.pyFiles, or install it in their Python"
+    )

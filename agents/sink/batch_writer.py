@@ -336,4 +336,4 @@ class BatchWriter(SinkStage):
         )
 
     def _log_line(self, problem: Problem, at: str = "") -> str:
-        return f"the sink of {self.pipeline.name} failed{at}: {problem.exception_class}"
+        return f"the sink of {self.pipeline.name} failed{at}: {problem.line}"

@@ -250,7 +250,10 @@ class RecordSender(SinkStage):
                 due_ms = now_ms + outcome.wait_ms
                 unsent.retries[task] = _Retry(at=at, attempts=attempts, due_ms=due_ms)
                 record = f"task {task!r}, position {at.position}"
-                log_failure(LogMessage.RETRYING, f"{self.pipeline.name}: produce at {record}")
+                # The message may quote the record, which is not on the driver to redact it.
+                kind = error["exception_class"]
+                line = f"{self.pipeline.name}: produce failed at {record}: {kind}"
+                log_failure(LogMessage.RETRYING, line)
             else:
                 starts[task] = cursor_after(at.entry, at.position)
         return unsent

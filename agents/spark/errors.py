@@ -17,6 +17,8 @@ from arrester.controlplane.domain.errors import ArresterError
 
 #: The reported class when a Python worker crashed without a message.
 WORKER_CRASHED: Final = "WorkerCrashed"
+#: More characters of a message's first line are not logged.
+_LINE_CHARACTERS: Final = 500
 #: The cause of an exception that no table contains.
 UNKNOWN_CAUSE: Final = Cause(names=())
 
@@ -35,6 +37,14 @@ class Problem:
     attempts: int = 1
     #: From the start of the first attempt to the end of the last; None: not measured.
     took_ms: int | None = None
+
+    @property
+    def line(self) -> str:
+        """The exception in one line: its class, condition and the first line of its message."""
+        first = self.message.strip().partition("\n")[0][:_LINE_CHARACTERS]
+        is_known = self.condition is None or self.condition in first
+        name = self.exception_class if is_known else f"{self.exception_class} ({self.condition})"
+        return f"{name}: {first}" if first else name
 
     @property
     def is_crash(self) -> bool:

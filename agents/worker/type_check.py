@@ -169,7 +169,8 @@ def _timestamp_check(kind: T.DataType) -> Check:
     aware = isinstance(kind, T.TimestampType)
 
     def check(value: Any, path: str) -> None:
-        if not isinstance(value, datetime.datetime):
+        # NaT is a datetime, too.
+        if not isinstance(value, datetime.datetime) or _is_missing(value):
             raise _wrong_type(path, kind.simpleString(), value)
         if (value.tzinfo is not None) != aware:
             has = "has no time zone" if aware else "has a time zone"
@@ -217,7 +218,20 @@ def _has_duplicates(keys: list[Any]) -> bool:
 
 def _wrong_type(path: str, wanted: str, value: Any) -> WrongType:
     text = "nan" if isinstance(value, float) and math.isnan(value) else preview(value)
-    return WrongType(f"field {path} is {wanted}; got {type(value).__name__} {text}")
+    kind = type(value)
+    name, advice = kind.__name__, ""
+    if _is_missing(value):
+        advice = "; a missing value is None"
+    elif kind.__module__ == "numpy":
+        # NumPy 1 and 2 have other names for one class.
+        name = f"numpy.{name.rstrip('_')}"
+        advice = "; convert it with bool(value)" if wanted == "boolean" else ""
+    return WrongType(f"field {path} is {wanted}; got {name} {text}{advice}")
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a value is pandas' NaT or NA."""
+    return type(value).__name__ in ("NaTType", "NAType")
 
 
 def preview(value: object) -> str:

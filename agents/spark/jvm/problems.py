@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +21,7 @@ from arrester.agents.spark.jvm.causes import (
     link_cause,
 )
 from arrester.agents.spark.jvm.classes import jvm_class
-from arrester.agents.spark.jvm.java_inspector import JavaException, java_inspector
+from arrester.agents.spark.jvm.java_inspector import ExceptionLink, JavaException, java_inspector
 from arrester.agents.spark.worker_tracebacks import (
     MESSAGE_CHARACTERS,
     STACK_CHARACTERS,
@@ -36,6 +38,11 @@ from arrester.controlplane.domain.error_policy.failure_classes import WRAPPERS
 SPARK_EXCEPTIONS: Final = (PySparkException, Py4JJavaError)
 #: The condition of an exception that only names the file being written. Its cause has the reason.
 _WRITE_FAILED: Final = "TASK_WRITE_FAILED"
+#: Spark's advice about malformed records.
+_ADVICE: Final = re.compile(
+    " *To process malformed records as null result,"
+    r" try setting the option 'mode' as 'PERMISSIVE'\."
+)
 #: The folder of `agents.spark`: its frames are left out of stack traces.
 _SPARK_FOLDER = str(Path(__file__).parents[1])
 
@@ -114,14 +121,26 @@ def problems_of_java(spark: SparkSession, objects: Any) -> list[Problem | None]:
 
 def _problem(exception: JavaException) -> Problem:
     chain = exception.chain
-    causes = [f"caused by {link.names[0]}: {link.message}" for link in chain[1:]]
     return Problem(
         exception_class=chain[0].names[0],
-        message="\n".join([chain[0].message, *causes])[:MESSAGE_CHARACTERS],
+        message=_message(chain)[:MESSAGE_CHARACTERS],
         condition=chain[0].condition,
         stack=exception.stack[:STACK_CHARACTERS],
         cause=unwrapped([link_cause(link.names, link.condition, link.message) for link in chain]),
     )
+
+
+def _message(chain: Sequence[ExceptionLink]) -> str:
+    """Return the messages of a chain of causes.
+
+    Spark's message about a malformed record has no reason, and advises a mode that guards refuse:
+    the innermost cause comes first, without the advice.
+    """
+    first, advised = _ADVICE.subn("", chain[0].message)
+    lines = [first, *(f"caused by {link.names[0]}: {link.message}" for link in chain[1:])]
+    if advised and len(chain) > 1:
+        lines = [lines[-1].removeprefix("caused by ").removesuffix(": "), *lines[:-1]]
+    return "\n".join(lines)
 
 
 def java_class_and_message(exc: BaseException) -> tuple[str, str] | None:

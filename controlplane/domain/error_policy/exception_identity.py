@@ -100,7 +100,10 @@ def _kafka_codes(exception: BaseException) -> Iterator[str]:
 
 def _condition(exception: BaseException) -> str | None:
     """Return the error condition of a PySpark exception; 3.5 calls it error class."""
-    return _result_of(exception, "getCondition") or _result_of(exception, "getErrorClass")
+    # From 4.0 on, the old method warns.
+    return _result_of(
+        exception, "getCondition" if hasattr(exception, "getCondition") else "getErrorClass"
+    )
 
 
 def _result_of(thing: object, method: str) -> str | None:

@@ -15,12 +15,14 @@ from arrester.agents.decisions.policies import StagePolicy
 from arrester.agents.decisions.rules import FailureRules, SelfHealing
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.error_policy.respond import Decided, DecisionReason
+from arrester.agents.failure_log import log_failure
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.handlers import ErrorContext, LogAndContinue, Record, RecordError
 from arrester.agents.spark.errors import Problem
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind
 from arrester.controlplane.domain.error_policy.exception_identity import Cause
+from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.policy import Answer, Policy, StageKind
 from arrester.controlplane.domain.events import RecordFailed
 from tests.agents.pipeline_bench import Bench, levels_of
@@ -224,3 +226,23 @@ def test_a_log_line_has_the_location_of_a_record_without_its_values(
     place = f"process:check failed at task 'a', position 8{coordinates}: ValueError"
     assert named.log_line(failed(row)) == f"flights: {place}"
     assert str(RecordFatal(failed(row), redaction=redaction)) == f"{place}: card 4711"
+
+
+def test_a_log_line_has_the_exception_of_the_record_without_masked_values(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    each = failed({"value": "x", "card": "4711-0815"}, "builtins.ValueError")
+    message = "no card 4711-0815\nand more"
+    each = replace(each, problem=replace(each.problem, message=message))
+    own = rules(Reading())
+    own.redaction = Redaction(drop=("card",))
+    log_failure(LogMessage.TASK_PAUSED, own.log_line(each))
+    kind = each.problem.exception_class
+    assert levels_of(f": {kind}: no card …[redacted]; its task is PAUSED", caplog) == ["WARNING"]
+    assert "and more" not in caplog.text
+
+    of_database = Problem(exception_class="PSQLException", message="ERROR: late", condition="57014")
+    assert of_database.line == "PSQLException (57014): ERROR: late"
+    of_spark = Problem(exception_class="SparkException", message="[A.B] no", condition="A.B")
+    assert of_spark.line == "SparkException: [A.B] no"
+    assert Problem(exception_class="KeyError", message="").line == "KeyError"

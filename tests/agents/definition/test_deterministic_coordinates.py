@@ -13,8 +13,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from arrester.agents.definition.builder import define
-from arrester.agents.handlers import LogAndPause
+from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import RecordFailed
 from tests.agents.pipeline_bench import Bench, Row, sink_to
 from tests.patience import wait_until
 from tests.services import REPOSITORY
@@ -157,3 +158,25 @@ def test_a_recipe_gives_each_record_of_a_file_its_position_again(
     assert [position for _, position in bench.written()] == written
     [task] = again.paused_tasks()
     assert (task.position, task.held) == (paused_at, held)
+
+
+def test_a_line_of_a_csv_file_with_another_header_fails(bench: Bench) -> None:
+    folder = bench.folder / "files"
+    folder.mkdir()
+    (folder / "a.csv").write_text("id,amount\n1,7.5\n2,8.5\n")
+    (folder / "b.csv").write_text("amount,id\n7.5,1\n")
+    codes = re.findall(r"```python\n(.*?)```", PAGE.read_text().partition("## CSV with")[2], re.S)
+    given: dict[str, Any] = {"spark": bench.spark, "F": F, "data": str(folder)}
+    for code in codes[:2]:
+        exec(compile(code, str(PAGE), "exec"), given)
+    builder = define("lines", given["source"], task="file", position="position", value="value")
+    pipeline = builder.deserialize("row", given["row"], on_error=LogAndContinue()).write(
+        sink_to(bench.folder / "out")
+    )
+    bench.start(pipeline)
+    wait_until(lambda: bench.committed() >= 0)
+    rows = bench.spark.read.json(str(bench.folder / "out" / "*")).select("position", "row.*")
+    assert sorted(map(tuple, rows.collect())) == [(1, 7.5, 1), (2, 8.5, 2)]
+    [failed] = bench.outbox.of(RecordFailed)
+    assert (failed.position, failed.failure.stage) == (1, "deserialize")
+    assert "unknown header: amount,id" in failed.failure.message

@@ -249,6 +249,26 @@ def test_a_failure_without_records_isolates_none(spark: SparkSession) -> None:
     assert caught.value.reported.exception_class == "RuntimeError"
 
 
+def test_a_missing_module_ends_the_run_with_its_name_and_the_way_out(spark: SparkSession) -> None:
+    def importing(frames: Iterator[Any]) -> Iterator[Any]:
+        import tidy_names  # type: ignore[import-not-found]  # noqa: F401
+
+        yield from frames
+
+    source = lines(spark, "1", "2")
+    pipeline = pipeline_of(source).transform(
+        "tidy", lambda df: df.mapInPandas(importing, df.schema)
+    )
+
+    with pytest.raises(StepFailed) as caught:
+        evaluate(source, pipeline.write(discard))
+    assert caught.value.reason == (
+        "process:tidy: ModuleNotFoundError (executors have no module 'tidy_names': add it with"
+        " spark.sparkContext.addPyFile or spark.submit.pyFiles, or install it in their Python)"
+    )
+    assert "'tidy_names'" in caught.value.reported.message
+
+
 def test_records_fail_even_if_a_transform_drops_their_rows(bench: Bench) -> None:
     """An atomic sink has a fast path, but not after a transform that may read only a part."""
     bench.add((None, 0, "x"), (None, 1, "bad"), (None, 2, "x"))

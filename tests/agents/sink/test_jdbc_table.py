@@ -25,7 +25,7 @@ from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Ki
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import RecordFailed
 from tests import postgres_server
-from tests.agents.pipeline_bench import Bench, blocks
+from tests.agents.pipeline_bench import Bench, blocks, levels_of
 from tests.patience import wait_until
 from tests.postgres_server import PostgresServer
 
@@ -253,7 +253,7 @@ def test_a_character_that_no_text_can_have_is_found_by_jobs(
 
 
 def test_a_conflict_is_retried_and_never_a_failure_of_a_record(
-    bench: Bench, postgres: PostgresServer
+    bench: Bench, postgres: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     # A rollback does not take back the numbers of a sequence.
     postgres.execute(
@@ -274,6 +274,8 @@ def test_a_conflict_is_retried_and_never_a_failure_of_a_record(
     assert (bench.deaths, positions(postgres)) == ([], [0])
     assert [each.position for each in bench.outbox.of(RecordFailed)] == [1]
     assert postgres.rows("SELECT last_value > 8 FROM calls") == [(True,)]
+    retried = ": org.postgresql.util.PSQLException (40001): ERROR: conflict; tried again"
+    assert set(levels_of(retried, caplog)) == {"ERROR"}
 
     # Without a budget the run ends.
     postgres.execute("ALTER SEQUENCE calls RESTART")

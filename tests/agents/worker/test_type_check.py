@@ -7,6 +7,8 @@ import decimal
 import math
 from typing import Any
 
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]  # pandas has no types
 import pytest
 from pyspark.sql import types as T
 
@@ -56,6 +58,20 @@ BAD = [
     (T.DoubleType(), 2**53 + 1, "field x: 9007199254740993 is not exact as double"),
     (T.FloatType(), -1e39, "field x: -1e+39 does not fit float"),
     (T.BooleanType(), 1, "field x is boolean; got int 1"),
+    (
+        T.BooleanType(),
+        np.True_,
+        "field x is boolean; got numpy.bool np.True_; convert it with bool(value)",
+    ),
+    (T.StringType(), np.int64(7), "field x is string; got numpy.int64 np.int64(7)"),
+    (T.TimestampType(), pd.NaT, "field x is timestamp; got NaTType NaT; a missing value is None"),
+    (
+        T.TimestampNTZType(),
+        pd.NaT,
+        "field x is timestamp_ntz; got NaTType NaT; a missing value is None",
+    ),
+    (T.DateType(), pd.NaT, "field x is date; got NaTType NaT; a missing value is None"),
+    (T.LongType(), pd.NA, "field x is bigint; got NAType <NA>; a missing value is None"),
     (T.StringType(), b"bytes", "field x is string; got bytes b'bytes'"),
     (T.BinaryType(), "text", "field x is binary; got str 'text'"),
     (T.DateType(), NOW, "field x is date; got datetime"),

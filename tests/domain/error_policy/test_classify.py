@@ -101,7 +101,12 @@ def test_the_error_condition_of_pyspark_is_read_under_both_names() -> None:
         def getCondition(self) -> None:
             return None
 
+        def getErrorClass(self) -> None:
+            deprecated.append(self)
+
+    deprecated: list[Exception] = []
     assert [kind(cls()) for cls in (New, Old, Unknown)] == [Kind.FATAL, Kind.FATAL, Kind.OTHER]
+    assert deprecated == []
 
 
 def test_a_kafka_exception_is_classified_by_its_code() -> None:
