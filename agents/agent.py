@@ -361,7 +361,8 @@ class Agent:
     ) -> bool:
         """Resume a PAUSED task after the failed record; return True only from PAUSED.
 
-        If dead letters are enabled, the record becomes one, with `reason` and `actor`.
+        If dead letters are enabled (`errors.dlq.enable`), the record becomes one, with `reason` and
+        `actor`; otherwise it is lost.
         """
         check_text("reason", reason, _REASON_RULE)
         return self._apply(task, ResumeHow.SKIP, actor=actor, reason=reason)
@@ -409,7 +410,7 @@ class Agent:
 
         The position must not be before the failed record, nor beyond the one after the last held
         record; otherwise nothing happens and the result is False. Held records before it become
-        dead letters, if enabled, with `reason` and `actor`.
+        dead letters, if enabled, with `reason` and `actor`; otherwise they are lost.
         """
         check_text("reason", reason, _REASON_RULE)
         if isinstance(position, bool) or not isinstance(position, int):

@@ -22,6 +22,7 @@ from arrester.cli.waiting import Waiting
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.python_versions import UTC
 
+_SKIPS = ("SKIP_RECORD", "SKIP_RECORDS")
 FINAL = ("APPLIED", "REFUSED", "EXPIRED", "CANCELLED")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -83,7 +84,7 @@ def issue(
         _show_dry_run(session, body, path)
         return False
     if question is not None and not options.yes:
-        _confirm(question)
+        _confirm(question + _loss(session, body, path))
     id = options.id or uuid7(datetime.now(UTC))
     try:
         command = session.client.post(path, body | {"id": str(id)})
@@ -101,6 +102,18 @@ def issue(
     return True
 
 
+def _loss(session: Session, body: dict[str, Any], path: str) -> str:
+    """Return a warning for the question, if the command skips records that nothing stores."""
+    if body.get("kind") not in _SKIPS:
+        return ""
+    # A server of an older version does not have it.
+    skipped = session.client.post(path, body | {"dry_run": True}).get("skipped")
+    return {
+        "STORED": "",
+        "LOST": " It is LOST: the pipeline stores no dead letters (errors.dlq.enable).",
+    }.get(skipped, " It is lost unless the pipeline stores dead letters.")
+
+
 def _show_dry_run(session: Session, body: dict[str, Any], path: str) -> None:
     found, kind = session.client.post(path, body | {"dry_run": True}), body.get("kind", "REDRIVE")
     session.print(found, lambda found: output.print_details(_dry_run(kind, found)))
@@ -115,6 +128,8 @@ def _dry_run(kind: str, found: Json) -> list[tuple[str, object]]:
     else:
         about = [("tasks", found["total"]), ("instances", len(found["instances"]))]
     dry_run = ("dry run", f"{kind}; nothing was issued")
+    if found.get("skipped"):
+        about.append(("skipped records", found["skipped"]))
     return [dry_run, *about, ("refused", found["refused"])]
 
 

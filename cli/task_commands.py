@@ -59,7 +59,10 @@ def resume(session: Session, **options: Any) -> None:
 @issue_options
 @with_session
 def skip(session: Session, **options: Any) -> None:
-    """Skip the failed record of a PAUSED task: it becomes a dead letter.
+    """Skip the failed record of a PAUSED task.
+
+    It becomes a dead letter if the pipeline stores dead letters (errors.dlq.enable), else it is
+    lost: --dry-run shows which.
 
     TASK is APPLICATION/PIPELINE/KEY, or the id of a task. It needs --reason.
     """

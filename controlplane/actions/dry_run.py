@@ -19,7 +19,9 @@ from arrester.controlplane.views import (
     projections,
     rollout_progress,
     row_mapping,
+    skipped_records,
 )
+from arrester.controlplane.views.skipped_records import SkippedRecords
 
 
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +34,8 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     instances: tuple[UUID, ...]
     #: Why the state forbids the command; None: it does not.
     refused: str | None
+    #: What becomes of skipped records; None: the command skips none.
+    skipped: SkippedRecords | None
 
 
 def dry_run(application: str, requested: CommandRequest) -> DryRun:
@@ -57,6 +61,9 @@ def dry_run(application: str, requested: CommandRequest) -> DryRun:
         total=total,
         instances=tuple(sorted(instances, key=str)),
         refused=reasons[0] if reasons else None,
+        skipped=skipped_records.of_tasks(application, tasks)
+        if requested.kind in skipped_records.SKIPS
+        else None,
     )
 
 

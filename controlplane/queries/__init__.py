@@ -166,6 +166,9 @@ from arrester.controlplane.views.live_checkpoints import (
     checkpoints,
     pipeline_key,
 )
+from arrester.controlplane.views.skipped_records import SkippedRecords
+from arrester.controlplane.views.skipped_records import of_rollout as skipped_in_rollout
+from arrester.controlplane.views.skipped_records import of_tasks as skipped_of_tasks
 
 __all__ = [
     "ACT_KINDS", "DEAD_LETTER_STATUSES", "LATEST_STOP", "NEWEST", "SKEW_LIMIT", "SORTS",
@@ -173,8 +176,9 @@ __all__ = [
     "AuditFilter", "Checkpoints", "DeadLetter", "DeadLetterFilter", "DeadLetterTotal", "Drain",
     "FailureFilter", "Finding", "Gauge", "GridPipeline", "GroupDetail", "GroupFilter", "Health",
     "Lag", "LastHeartbeat", "Level", "Lock", "MetricValues", "Overview", "Page", "PipelineKey",
-    "PipelinePolicy", "QuarantinedEntry", "SearchResult", "Stop", "Summary", "TaskDetail",
-    "TaskFilter", "accounts", "affected", "agent_credentials", "application", "application_page",
+    "PipelinePolicy", "QuarantinedEntry", "SearchResult", "SkippedRecords", "Stop", "Summary",
+    "TaskDetail", "TaskFilter", "accounts", "affected", "agent_credentials", "application",
+    "application_page",
     "application_roles", "applications", "applied_times", "as_of", "as_of_state", "audit",
     "audit_check", "check_class", "check_group", "check_known", "checkpoints", "command",
     "commands", "count_dead_letters", "count_open_dead_letters", "dead_letter",
@@ -187,7 +191,8 @@ __all__ = [
     "overview", "paused", "paused_of", "people", "pipeline_key", "pipelines", "policies",
     "position", "positions", "progress", "quarantine", "quarantined", "quiet_groups",
     "redrive_progress", "restartable", "resumed_by", "rollout_tasks",
-    "run_gauges", "runs", "search", "stages", "state_changes", "stopped_by_group", "storage",
+    "run_gauges", "runs", "search", "skipped_in_rollout", "skipped_of_tasks", "stages",
+    "state_changes", "stopped_by_group", "storage",
     "task", "task_gauges", "task_history", "task_state_changes", "tasks", "threads", "tokens",
     "top_causes", "verdict", "verdicts", "without_run",
 ]  # fmt: skip

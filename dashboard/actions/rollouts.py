@@ -46,6 +46,9 @@ def _dialog(request: HttpRequest, given: Any, *, invalid: str = "") -> HttpRespo
         "max_observe": MAX_OBSERVE_SECONDS,
         "max_rate": MAX_TASKS_PER_MINUTE,
         "recipients": command_delivery.recipients(live),
+        "skipped": queries.skipped_in_rollout(
+            application, Rollout(fingerprint=cause or None, tasks=0)
+        ),
         "invalid": invalid,
     }
     return forms.dialog(request, "rollout", context)
@@ -58,10 +61,21 @@ def start(request: HttpRequest, who: Person) -> HttpResponse:
     application = request.POST.get("application", "")
     try:
         requested = _requested(request, who)
+        if _loses_unconfirmed(request, application, requested):
+            return _dialog(request, request.POST, invalid=forms.LOSS_UNCONFIRMED)
         command = actions.start_rollout(application, requested)
     except (InvalidValue, CommandForbidden) as error:
         return _dialog(request, request.POST, invalid=f"{error}.")
     return forms.to_command(request, command.id)
+
+
+def _loses_unconfirmed(request: HttpRequest, application: str, requested: CommandRequest) -> bool:
+    """Whether records would be lost, and the form does not confirm it."""
+    rollout = requested.rollout
+    if rollout is None or requested.kind is not CommandKind.SKIP_RECORDS:
+        return False
+    access.require(application)
+    return forms.must_confirm_loss(request, queries.skipped_in_rollout(application, rollout))
 
 
 def _requested(request: HttpRequest, who: Person) -> CommandRequest:

@@ -12,6 +12,7 @@ from arrester.controlplane import access, actions, queries
 from arrester.controlplane.domain.commands.request import NEEDS_REASON
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import CommandKind
+from arrester.controlplane.domain.state.states import TaskState
 from arrester.dashboard.components import command_delivery, forms
 from arrester.dashboard.pages import tasks
 from arrester.dashboard.permissions import Person, for_operators
@@ -46,9 +47,15 @@ def _dialog(
         "posted": request.POST,
         "pauses": [(value, label) for value, (label, _) in forms.PAUSES.items()],
         "recipient": command_delivery.recipient(detail.thread, live),
+        "skipped": _skipped(detail.state),
         "invalid": invalid,
     }
     return forms.dialog(request, DIALOGS[kind], context)
+
+
+def _skipped(task: TaskState) -> queries.SkippedRecords:
+    """Return what becomes of skipped records of a task."""
+    return queries.skipped_of_tasks(task.id.application, [task.id])
 
 
 @require_POST
@@ -62,6 +69,9 @@ def issue(request: HttpRequest, who: Person, digest: str, kind: CommandKind) -> 
             return _dialog(request, digest, kind, invalid="A position is a whole number.")
     if kind in NEEDS_REASON and reason is None:
         return _dialog(request, digest, kind, invalid=forms.REASON_REQUIRED)
+    skips = kind in (CommandKind.SKIP_RECORD, CommandKind.RESUME_AT)
+    if skips and forms.must_confirm_loss(request, _skipped(queries.task(digest).state)):
+        return _dialog(request, digest, kind, invalid=forms.LOSS_UNCONFIRMED)
     if kind is not CommandKind.PAUSE_TASK:
         return _issue(request, who, digest, kind, target=target)
     try:

@@ -18,6 +18,7 @@ from arrester.controlplane.domain.errors import CommandForbidden, GroupActForbid
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.error_groups import PERIODS, GroupAct, GroupRequest
 from arrester.controlplane.domain.state.states import CommandState
+from arrester.controlplane.queries import SkippedRecords
 from arrester.dashboard.components import time_range
 from arrester.dashboard.components.command_delivery import expiry_minutes
 from arrester.dashboard.page_frame import Notice
@@ -25,6 +26,7 @@ from arrester.dashboard.permissions import Person, note_positions
 from arrester.dashboard.text import command_links
 
 REASON_REQUIRED = "A reason is required."
+LOSS_UNCONFIRMED = "Confirm that skipped records may be lost."
 #: The reasons of refusals that a notice names.
 _NAMED_REASONS = 3
 #: The durations of the form with their names.
@@ -40,6 +42,11 @@ PAUSES = {
     "1h": ("1 hour", timedelta(hours=1)),
     "8h": ("8 hours", timedelta(hours=8)),
 }
+
+
+def must_confirm_loss(request: HttpRequest, skipped: SkippedRecords) -> bool:
+    """Whether skipped records would be lost, and the form does not confirm it."""
+    return skipped is SkippedRecords.LOST and "lost" not in request.POST
 
 
 def act_id(request: HttpRequest) -> UUID:

@@ -138,6 +138,12 @@ class DryRunSerializer(serializers.Serializer[Any]):
     refused = serializers.CharField(
         allow_null=True, help_text="Why the state forbids the command; null: it does not."
     )
+    skipped = serializers.ChoiceField(
+        base.choices(queries.SkippedRecords),
+        allow_null=True,
+        help_text="What becomes of skipped records. STORED: dead letters; LOST: a pipeline stores"
+        " none; UNKNOWN: not reported; null: the command skips none.",
+    )
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_tasks(self, found: actions.DryRun) -> list[str]:

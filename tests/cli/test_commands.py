@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 import requests
 from click.shell_completion import ShellComplete
+from msgspec.structs import replace
 
 from arrester.cli import client, draining, issue, main, tail
 from arrester.cli.connection import connection
@@ -20,7 +21,7 @@ from arrester.controlplane.domain.events import RecordsHeld
 from arrester.controlplane.roles import TokenScope
 from tests.cli.conftest import Arrester, Output
 from tests.dashboard.conftest import token
-from tests.dashboard.story import TYPO, Story
+from tests.dashboard.story import POLICY, TYPO, Story
 from tests.ports import free_port
 from tests.terminal import terminal
 
@@ -194,6 +195,18 @@ def test_no_row_of_a_record_has_the_message_of_another_one(
     shown = [arrester("dead-letters", "show", "flights", row["id"]).out for row in rows]
     assert ["CAST_INVALID_INPUT" in text for text in shown] == [False] * 3 + [True]
     assert arrester("tail", "-n", "3").out.count("CAST_INVALID_INPUT") == 1
+
+
+def test_a_skip_asks_about_a_record_that_nothing_stores(arrester: Arrester, story: Story) -> None:
+    skip = ("skip", "flights/delays/JFK", "--reason", "a typo")
+    story.pauses("JFK")
+    assert "LOST" not in arrester(*skip).err
+    stores_none = replace(POLICY, dead_letter_format=None, dead_letter_place=None)
+    story.starts(policy=stores_none)
+    done = arrester(*skip)
+    assert done.code == 2 and "It is LOST: the pipeline stores no dead letters" in done.err
+    assert "skipped records  LOST" in arrester(*skip, "--dry-run").out
+    assert queries.commands().rows == ()
 
 
 def completed(words: list[str], begun: str) -> list[str]:
