@@ -13,17 +13,18 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.spark.jvm.catalyst import (
+    analysed_plan,
     as_column,
-    as_expression,
     children,
     has_classic,
     node_name,
     nodes,
+    to_list,
     to_seq,
     transform_up,
 )
@@ -35,6 +36,8 @@ _CODE: Final = f"{_EXPRESSIONS}.codegen.CodeAndComment"
 _FUNCTION: Final = "scala.Function1"
 _REFERENCE: Final = "java.util.concurrent.atomic.AtomicReference"
 _INPUT: Final = "__arrester_input_"
+#: It is a part of its own expression, as in `nullif`, which Spark computes once.
+_REFERENCE_IN_EXPRESSION: Final = "CommonExpressionRef"
 
 #: Expressions that keep nothing from one row for the next, so none of them needs a copy. A copy
 #: costs about 0.1 ms for each failed row. Any other expression gets copies: a missing name costs
@@ -119,14 +122,24 @@ def isolated_attempt(spark: SparkSession, expressions: Mapping[str, Any]) -> Any
     Errors of Java that are no failure of the JVM, such as AssertionError, count as raised.
     """
     inputs: list[Any] = []
+    for node in [node for expression in expressions.values() for node in nodes(expression)]:
+        if _is_input(spark, node) and not any(each.equals(node) for each in inputs):
+            inputs.append(node)
+    frame = _empty_frame(spark, inputs)
+    columns = to_list(analysed_plan(frame).output())
+
+    def with_columns(node: Any) -> Any:
+        pairs = zip(inputs, columns, strict=True) if _is_input(spark, node) else ()
+        return next((column for each, column in pairs if each.equals(node)), node)
+
     values = [
-        _with_inputs(spark, expression, inputs).alias(name)
+        as_column(spark, transform_up(spark, expression, with_columns)).alias(name)
         for name, expression in expressions.items()
     ]
     # The optimizer does not evaluate a condition's branch, which could raise.
     is_row = F.spark_partition_id() >= 0
     struct = F.when(is_row, F.struct(*values)).alias(_INPUT)
-    project = _empty_frame(spark, inputs).select(struct)._jdf.queryExecution().optimizedPlan()
+    project = frame.select(struct)._jdf.queryExecution().optimizedPlan()
     branch = project.projectList().apply(0).child().branches().apply(0)
     optimized = branch._2()
     if node_name(optimized) == "Literal":
@@ -145,28 +158,16 @@ def isolated_function(spark: SparkSession, projections: list[tuple[Any, Any]]) -
     return generated.generate(_references(spark, _serialized(spark, projections), True, None))
 
 
-def _with_inputs(spark: SparkSession, expression: Any, inputs: list[Any]) -> Column:
-    """Return an expression over the columns `_INPUT…`, and add their expressions to `inputs`.
-
-    A new copy of the expression must continue, not begin again, what counts rows or draws numbers,
-    and has no values that Spark sets per query, such as the time. So these are inputs.
-    """
-
-    def replace(node: Any) -> Any:
-        if not _is_input(spark, node):
-            return node
-        number = next((n for n, each in enumerate(inputs) if each.semanticEquals(node)), None)
-        if number is None:
-            number = len(inputs)
-            inputs.append(node)
-        return as_expression(spark, F.col(f"{_INPUT}{number}"))
-
-    return as_column(spark, transform_up(spark, expression, replace))
-
-
 def _is_input(spark: SparkSession, node: Any) -> bool:
+    """Whether a node is evaluated before, for all copies of the expression.
+
+    A new copy must continue, not begin again, what counts rows or draws numbers. What Spark sets
+    per query, such as the time, cannot be evaluated in a copy.
+    """
     if node_name(node) == "AttributeReference":
         return True
+    if node_name(node) == _REFERENCE_IN_EXPRESSION:
+        return False
     below = children(node)
     is_leaf = all(child.foldable() for child in below)
     is_unevaluable = not below and _is_instance(spark, node, f"{_EXPRESSIONS}.Unevaluable")

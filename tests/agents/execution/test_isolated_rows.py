@@ -75,6 +75,16 @@ def results(
             {name: {"1": "x", "2": "y"} for name in ("a", "c")},
             id="transform_keys",
         ),
+        pytest.param(
+            "map('1', nullif(value, 'x'), if(value between 'b' and 'c', '1', '2'), 'y')",
+            ("a", "b", "x", "c", "d"),
+            {
+                "a": {"1": "a", "2": "y"},
+                "x": {"1": None, "2": "y"},
+                "d": {"1": "d", "2": "y"},
+            },
+            id="parts that are computed once",
+        ),
     ],
 )
 def test_a_record_after_a_failed_one_has_its_own_values(
