@@ -76,7 +76,7 @@ def test_a_failed_record_and_a_command_enter_the_modules_of_the_docs(
             assert "minutes late" in operator.get("/errors").content.decode()
             assert operator.get(f"/tasks/{task.id.digest}").status_code == 200
 
-        form = {"reason": "a typo", "id": str(uuid4())}
+        form = {"reason": "a typo", "id": str(uuid4()), "lost": "on"}
         with commanded.counting():
             page = operator.post(f"/tasks/{task.id.digest}/skip", form)
             assert page.status_code < 400, page.content

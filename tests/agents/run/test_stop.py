@@ -172,7 +172,7 @@ def test_an_answer_fail_during_a_stop_kills_no_task(
     assert stopped.result()
 
     assert (bench.deaths, bench.outbox.of(TaskDied), bench.committed()) == ([], [], -1)
-    assert levels_of("while the run stops: undecided", caplog) == ["WARNING"]
+    assert levels_of("; the run stops: undecided", caplog) == ["WARNING"]
     assert levels_of("its task is DEAD", caplog) == []
 
 
