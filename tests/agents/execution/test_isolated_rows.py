@@ -47,7 +47,6 @@ def results(
     return passed, failures(source, pipeline)
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("expression", "values", "right"),
     [
@@ -56,6 +55,7 @@ def results(
             ("a=1,a=2", "b=5", "c=1,c=2", "c=9", "d=7"),
             {"b=5": {"b": "5"}, "c=9": {"c": "9"}, "d=7": {"d": "7"}},
             id="str_to_map",
+            marks=pytest.mark.smoke,
         ),
         pytest.param(
             "map('id', 'x', value, 'y')",
