@@ -155,7 +155,7 @@ def isolated_function(spark: SparkSession, projections: list[tuple[Any, Any]]) -
     """
     code_generator = jvm_class(spark._jvm, _CODE_GENERATOR)
     generated = code_generator.compile(_code(spark))._1()
-    return generated.generate(_references(spark, _serialized(spark, projections), True, None))
+    return generated.generate(_array(spark, [_serialized(spark, projections), True, None]))
 
 
 def _is_input(spark: SparkSession, node: Any) -> bool:
@@ -209,28 +209,22 @@ def _call(spark: SparkSession, steps: Any, row: Any, kind: Any) -> Any:
     nothing = to_seq(jvm, [])
     reference = jvm_class(jvm, _REFERENCE)()
 
-    def invoke(target: Any, name: str, result: Any, arguments: Any, propagates_null: bool) -> Any:
+    def invoke(target: Any, name: str, result: Any, *arguments: Any) -> Any:
+        given = to_seq(jvm, list(arguments))
         return jvm_class(jvm, f"{_EXPRESSIONS}.objects.Invoke")(
-            *(target, name, result, arguments, nothing, propagates_null, True, False)
+            *(target, name, result, given, nothing, False, True, False)
         )
 
-    existing = invoke(
-        _object(jvm, reference, _REFERENCE), "get", _object_type(jvm, _FUNCTION), nothing, False
-    )
+    function = _object_type(jvm, _FUNCTION)
+    existing = invoke(_object(jvm, reference, _REFERENCE), "get", function)
     compiled = _static_invoke(
         jvm, _CODE_GENERATOR, "compile", _object(jvm, _code(spark), _CODE), "scala.Tuple2"
     )
     generated_class = _object_type(jvm, f"{_EXPRESSIONS}.codegen.GeneratedClass")
-    references = _object(jvm, _references(spark, steps, False, reference), "[Ljava.lang.Object;")
-    created = invoke(
-        invoke(compiled, "_1", generated_class, nothing, False),
-        "generate",
-        _object_type(jvm, _FUNCTION),
-        to_seq(jvm, [references]),
-        False,
-    )
+    references = _object(jvm, _array(spark, [steps, False, reference]), "[Ljava.lang.Object;")
+    created = invoke(invoke(compiled, "_1", generated_class), "generate", function, references)
     evaluation = jvm_class(jvm, f"{_EXPRESSIONS}.Coalesce")(to_seq(jvm, [existing, created]))
-    return invoke(evaluation, "apply", kind, to_seq(jvm, [row]), False)
+    return invoke(evaluation, "apply", kind, row)
 
 
 def _static_invoke(jvm: Any, owner: str, name: str, argument: Any, result: str) -> Any:
@@ -242,10 +236,6 @@ def _static_invoke(jvm: Any, owner: str, name: str, argument: Any, result: str) 
         # In Spark 4: the function of a catalog that it is an implementation of.
         parameters.append(jvm_class(jvm, "scala.Option").empty())
     return jvm_class(jvm, static_invoke)(*parameters)
-
-
-def _references(spark: SparkSession, steps: Any, returns_exceptions: bool, reference: Any) -> Any:
-    return _array(spark, [steps, returns_exceptions, reference])
 
 
 def _serialized(spark: SparkSession, projections: list[tuple[Any, Any]]) -> Any:
