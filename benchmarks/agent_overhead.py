@@ -15,6 +15,7 @@ from benchmarks.pipelines import (
     PARSE,
     PYTHON,
     PYTHON_TRANSFORM,
+    STRICT_JSON,
     Flights,
     Pair,
     Stage,
@@ -63,6 +64,7 @@ ROWS = tuple(
     for name, goal, measure in (
         ("native parse, atomic sink", "≤ 1.06", healthy(PARSE, atomic=True)),
         ("native casts, atomic sink", "≤ 1.06", healthy(CASTS, atomic=True)),
+        ("strict JSON, atomic sink", "≤ 1.10", healthy(STRICT_JSON, atomic=True)),
         ("Python step, atomic sink", "≤ 1.06", healthy(PYTHON, atomic=True)),
         ("native parse, other sink", "≤ 1.25", healthy(PARSE, atomic=False)),
         ("native casts, other sink", "≤ 1.25", healthy(CASTS, atomic=False)),

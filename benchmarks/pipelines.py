@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from arrester import Agent, LogAndContinue
@@ -285,6 +285,16 @@ def _parsed(df: DataFrame) -> DataFrame:
     return df.withColumn("departure", F.from_csv("value", SCHEMA, {"mode": "FAILFAST"}))
 
 
+def _json() -> Column:
+    """Return the columns of a flight as a JSON text, parsed."""
+    text = F.to_json(F.struct(*(column.split()[0] for column in INPUT.split(", "))))
+    return F.from_json(text, INPUT, {"mode": "FAILFAST"})
+
+
+def _parsed_json(df: DataFrame) -> DataFrame:
+    return df.withColumn("departure", _json())
+
+
 def _cast(df: DataFrame) -> DataFrame:
     fields = F.split("value", ",")
     return df.withColumns({"late": fields[DELAY].cast("int"), "flown": fields[15].cast("int")})
@@ -319,6 +329,10 @@ def _casting(builder: PipelineBuilder) -> PipelineBuilder:
 
 PARSE = Stage(plain=_parsed, guarded=_parsing)
 CASTS = Stage(plain=_cast, guarded=_casting)
+STRICT_JSON = Stage(
+    plain=_parsed_json,
+    guarded=lambda builder: builder.deserialize("departure", _json(), strict=True),
+)
 PYTHON = Stage(
     plain=_checked,
     guarded=lambda builder: _parsing(builder).process("plausible", plausible),

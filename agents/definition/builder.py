@@ -58,6 +58,7 @@ from arrester.agents.handlers import Handler, OnClass, check_handler, checked_an
 from arrester.agents.schema_registry.framed_values import FramedValues
 from arrester.agents.spark.jvm.failfast import names_in
 from arrester.agents.spark.jvm.prepared_expressions import PreparedExpressions
+from arrester.agents.spark.jvm.strict_json import strict_json
 from arrester.agents.spark.jvm.versions import require_supported
 from arrester.agents.spark.kafka_source import COORDINATES, default_task
 from arrester.agents.worker.columns import PREFIX
@@ -78,6 +79,7 @@ class PipelineBuilder(Definition):
         name: str,
         expr: Column | FramedValues,
         *,
+        strict: bool = False,
         on_error: Handler | None = None,
         on: OnClass | None = None,
     ) -> PipelineBuilder:
@@ -89,9 +91,16 @@ class PipelineBuilder(Definition):
         explicit mode, Python functions, aggregates and generators are refused. `on` maps exception
         classes or error conditions to responses, before `on_error` is called. RETRY is not allowed:
         an expression that raised raises again.
+
+        With `strict`, a record fails too if the text of `from_json` is not exactly one JSON
+        document, has no value in a field that the schema declares NOT NULL, or has a number in the
+        text of a date.
         """
         answers = self._checked_answers(name, on_error, on, native=True)
+        check_flag("strict", strict)
         if isinstance(expr, FramedValues):
+            if strict:
+                raise PipelineInvalid(f"deserialize {name!r}: strict=True is for from_json")
             framed = framed_expression(name, expr, self.shape)
             shape = dry_run_native(self.shape, f"deserialize {name!r}", {name: framed.column})
             framed.prepare()
@@ -100,6 +109,8 @@ class PipelineBuilder(Definition):
             )
             return self._with_step(step, shape)
         shape = dry_run_native(self.shape, f"deserialize {name!r}", {name: expr})
+        if strict:
+            expr = strict_json(self.shape, expr, named=f"deserialize {name!r}")
         prepared = PreparedExpressions.of(self.shape, {name: expr})
         step = Deserialize(
             name=name, expression=expr, on_error=on_error, on=answers, prepared=prepared

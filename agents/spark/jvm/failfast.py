@@ -41,13 +41,13 @@ def failfast(source: DataFrame, expression: Column, *, named: str = "expr") -> A
     runs before the guard; an aggregate, window or generator; another parse mode than FAILFAST.
     """
     spark = source.sparkSession
-    parsed = transform_up(spark, _analysed(source, expression, named), _with_failfast_parser)
+    parsed = transform_up(spark, analysed(source, expression, named), _with_failfast_parser)
     dated = transform_up(spark, parsed, partial(with_date, spark))
     # Spark has to analyse the functions that were added.
-    return parsed if dated is parsed else _analysed(source, as_column(spark, dated), named)
+    return parsed if dated is parsed else analysed(source, as_column(spark, dated), named)
 
 
-def _analysed(source: DataFrame, expression: Column, named: str) -> Any:
+def analysed(source: DataFrame, expression: Column, named: str) -> Any:
     """Return an expression analysed over `source`. Raises InvalidValue if no guard can hold it."""
     plan = analysed_plan(source.select(expression.alias(_NAME)))
     spark = source.sparkSession
@@ -67,7 +67,7 @@ def names_in(shape: DataFrame, expression: Column | None) -> tuple[str, ...]:
     """Return the columns, fields and string literals in an expression over `shape`."""
     if expression is None:
         return ()
-    analysed_expression = _analysed(shape, expression, "expr")
+    analysed_expression = analysed(shape, expression, "expr")
     parsed = transform_up(shape.sparkSession, analysed_expression, _with_failfast_parser)
     names = map(_name_in, nodes(parsed))
     return tuple(name for name in names if name is not None)
@@ -113,7 +113,9 @@ def _with_logical_types(node: Any) -> Any:
     """Return an Avro parser that reads the units of its writer; raises InvalidValue if another
     logical type would be misread."""
     options = node.options()
-    key = next((key for key in _keys(options) if key.lower() == _READER_SCHEMA.lower()), None)
+    key = next(
+        (key for key in option_names(options) if key.lower() == _READER_SCHEMA.lower()), None
+    )
     if key is None:
         return node
     read = str(options.apply(key))
@@ -129,11 +131,12 @@ def _with_logical_types(node: Any) -> Any:
 
 
 def _parse_mode(options: Any) -> str | None:
-    found = next((name for name in _keys(options) if name.lower() == "mode"), None)
+    found = next((name for name in option_names(options) if name.lower() == "mode"), None)
     return None if found is None else str(options.apply(found)).upper()
 
 
-def _keys(options: Any) -> Iterator[str]:
+def option_names(options: Any) -> Iterator[str]:
+    """Yield the names of the options of a parser's node."""
     names = options.keysIterator()
     while names.hasNext():
         yield str(names.next())

@@ -52,6 +52,7 @@ _STATELESS: Final = frozenset(
         *("CreateNamedStruct", "CreateArray", "GetStructField", "GetArrayItem", "ElementAt"),
         *("GetArrayStructFields", "Size", "KnownNotNull", "RaiseError", "SparkPartitionID"),
         *("Cast", "Upper", "Lower", "StringTrim", "Substring", "Length", "OctetLength", "Concat"),
+        *("ArrayTransform", "ArrayFilter", "LambdaFunction", "NamedLambdaVariable", "MapValues"),
         "StringInstr",
         *("ParseToDate", "ParseToTimestamp", "GetTimestamp", "DateAdd", "DateDiff", "Hex"),
         *("Sha2", "AvroDataToCatalyst", "CsvToStructs", "JsonToStructs", "XmlToStructs"),
