@@ -36,6 +36,8 @@ from tests.schema_registry_process import spark_avro
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytest_plugins = ["tests.durations"]
+
 # No test fails because the machine is busy.
 properties.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 properties.load_profile("patient")
