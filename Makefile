@@ -23,7 +23,7 @@ export PYTHONUNBUFFERED := 1
 # Spark's Python workers are to be the same Python as the driver.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
-.PHONY: help up demo test test-long test-parts test-cluster trips conformance smoke matrix mutants chaos chaos-fold truth audit fuzz docs lint check bench screenshots requirements clean
+.PHONY: help up demo test test-long test-parts test-cluster trips conformance smoke matrix mutants chaos chaos-fold truth audit fuzz findings docs lint check bench screenshots requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +94,10 @@ audit: $(AUDIT)  ## known vulnerabilities of the dependencies, and unsafe code
 
 fuzz: $(AUDIT)  ## random bytes for what reads events, heartbeats and commands (ARGS=-max_total_time=600)
 	@$(PY) -m tests.fuzz_wire_decoder -max_len=100000 -max_total_time=60 -artifact_prefix=build/ $(ARGS)
+
+findings: $(STAMP)  ## surprises of public libraries, each without the product (ARGS=spark-decimal-comma: one)
+	@code=0; for each in $(or $(ARGS),$(filter-out environment,$(basename $(notdir $(wildcard findings/*.sh))))); do \
+		findings/$$each.sh || code=1; done; exit $$code
 
 docs: $(STAMP)  ## build the documentation site into build/site, with strict links
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict

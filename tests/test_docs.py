@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -108,6 +109,17 @@ def test_files_that_the_pages_name_exist() -> None:
         )
     }
     assert {path for path in named if not (REPOSITORY / path).exists()} == set()
+
+
+def test_each_finding_is_listed_in_its_folder_and_can_be_run() -> None:
+    folder = REPOSITORY / "findings"
+    listed = re.findall(r"^- `(.+?)`: ", (folder / "README.md").read_text(), re.MULTILINE)
+    scripts = sorted(folder.glob("*.sh"))
+    assert listed == [path.stem for path in scripts if path.stem != "environment"]
+    for path in scripts:
+        runnable = os.access(path, os.X_OK)
+        assert runnable == (path.stem in listed), path
+        assert len(path.read_text().splitlines()) <= 80, path
 
 
 def test_the_configuration_reference_is_what_the_code_gives() -> None:
