@@ -13,6 +13,9 @@ CHAIN_LIMIT = 20
 #: Conditions of Spark are longer.
 _SQLSTATE_LENGTH = 5
 CONFLUENT = "confluent_kafka.KafkaError."
+#: Spark's condition of a text that a parser cannot read. Its cause may be an INTERNAL_ERROR, or any
+#: exception of the parser's library.
+_MALFORMED_RECORD = "MALFORMED_RECORD_IN_PARSING"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +73,16 @@ def unwrapped(chain: Sequence[Cause], wrappers: Container[str]) -> Cause:
     The wrapped exception decides; the wrapper's own condition and class are used if it is unknown.
     """
     opened = 1
-    while opened < len(chain) and chain[opened - 1].names[0] in wrappers:
+    while opened < len(chain) and _is_wrapper(chain[opened - 1], wrappers):
         opened += 1
     inner = chain[:opened][::-1]
     names = dict.fromkeys(name for cause in inner for name in cause.names)
     conditions = [cause.condition for cause in inner if cause.condition is not None]
     return Cause(names=tuple(names), condition=conditions[0] if conditions else None)
+
+
+def _is_wrapper(cause: Cause, wrappers: Container[str]) -> bool:
+    return cause.names[0] in wrappers and _MALFORMED_RECORD not in _conditions(cause.condition)
 
 
 def _names(exception: BaseException) -> Iterator[str]:

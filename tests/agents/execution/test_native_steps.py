@@ -49,6 +49,22 @@ def test_the_columns_of_a_step_pass_or_fail_together(spark: SparkSession) -> Non
     assert list(builder.write(discard).columns) == [*source.columns, "half", "next", "share"]
 
 
+@pytest.mark.parametrize("name", ["csv", "json", "xml"])
+def test_a_text_that_a_parser_refuses_by_an_internal_error_fails_its_record(
+    spark: SparkSession, name: str
+) -> None:
+    if not hasattr(F, f"from_{name}"):
+        pytest.skip("this version of Spark has no such parser")
+    text = {"csv": "{}", "json": '{{"n":"{}"}}', "xml": "<r><n>{}</n></r>"}[name]
+    source = lines(spark, *map(text.format, ("2026-01-02T00:00:00", "2026-01-02T00:00:00Z")))
+    parsed = F.expr(f"from_{name}(value, 'n TIMESTAMP_NTZ')")
+
+    failed = failures(source, pipeline_of(source).deserialize("parsed", parsed).write(discard))
+
+    assert list(failed) == [1]
+    assert str(failed[1].problem.condition).startswith("MALFORMED_RECORD_IN_PARSING")
+
+
 def test_expressions_read_the_columns_before_the_step_and_may_replace_them(
     spark: SparkSession,
 ) -> None:

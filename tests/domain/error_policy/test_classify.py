@@ -148,6 +148,17 @@ def test_only_wrappers_are_unwrapped() -> None:
         assert kind(error) is Kind.OTHER
 
 
+def test_a_malformed_record_is_not_fatal_by_the_exception_of_its_parser() -> None:
+    spark = ("org.apache.spark.SparkException",)
+    malformed = Cause(names=spark, condition="MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION")
+    for cause in (
+        Cause(names=spark, condition="INTERNAL_ERROR"),
+        Cause(names=("java.lang.ClassCastException",)),
+    ):
+        assert DEFAULT_TABLE.classify(cause).kind is Kind.FATAL
+        assert DEFAULT_TABLE.classify(unwrapped([malformed, cause])).kind is Kind.OTHER
+
+
 def test_a_cyclic_chain_of_causes_ends() -> None:
     error = ValueError()
     error.__cause__ = KeyError()
