@@ -9,6 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from arrester.agents.spark.column_names import in_quotes, text_literal
+
 #: Spark's default formats cut times to milliseconds.
 _TIME_FORMATS: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -33,6 +35,59 @@ _MEMBERS, _READ = "__arrester_members", "__arrester_read"
 _CORRUPT: Final = "__arrester_corrupt"
 #: At most this many wrong fields are named.
 _NAMED: Final = 3
+#: A member of a row's JSON: its columns with bytes that are no UTF-8, which JSON cannot hold.
+_NOT_UTF8: Final = "__arrester_not_utf8"
+#: What Spark writes in place of such bytes.
+_REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
+
+
+def row_as_json(row: str, kind: T.StructType) -> str:
+    """Return, as SQL, the JSON of a row, which names columns that it does not hold exactly."""
+    text = as_json(row)
+    wrong = {
+        field.name: sql
+        for field in kind.fields
+        if (sql := _not_utf8(f"{row}.{in_quotes(field.name)}", field.dataType)) is not None
+    }
+    if not wrong:
+        return text
+    names = ", ".join(f"if({sql}, {text_literal(name)}, NULL)" for name, sql in wrong.items())
+    member = f"to_json(named_struct('{_NOT_UTF8}', concat_ws(', ', {names})))"
+    # Only rows with the replacement are checked further.
+    return (
+        f"CASE WHEN instr({text}, '{_REPLACEMENT}') > 0 AND ({' OR '.join(wrong.values())}) "
+        f"THEN concat(rtrim('}}', {member}), ',', substr({text}, 2)) ELSE {text} END"
+    )
+
+
+def _not_utf8(value: str, kind: T.DataType, depth: int = 0) -> str | None:
+    """Return, as SQL, whether a value has text that is no UTF-8; None if it has no text."""
+    if isinstance(kind, T.StringType):
+        # Java's text has the replacement.
+        exact = f"decode(encode({value}, 'UTF-16BE'), 'UTF-16BE')"
+        return f"CAST({exact} AS BINARY) <> CAST({value} AS BINARY)"
+    if isinstance(kind, T.StructType):
+        parts = [
+            _not_utf8(f"{value}.{in_quotes(field.name)}", field.dataType, depth)
+            for field in kind.fields
+        ]
+    elif isinstance(kind, T.ArrayType):
+        parts = [_any_not_utf8(value, kind.elementType, depth)]
+    elif isinstance(kind, T.MapType):
+        parts = [
+            _any_not_utf8(f"map_keys({value})", kind.keyType, depth),
+            _any_not_utf8(f"map_values({value})", kind.valueType, depth),
+        ]
+    else:
+        return None
+    found = [part for part in parts if part is not None]
+    return f"({' OR '.join(found)})" if found else None
+
+
+def _any_not_utf8(values: str, kind: T.DataType, depth: int) -> str | None:
+    item = f"item{depth}"
+    inner = _not_utf8(item, kind, depth + 1)
+    return None if inner is None else f"exists({values}, {item} -> {inner})"
 
 
 def as_json(row: str) -> str:
@@ -85,9 +140,11 @@ def with_parsed_rows(frame: DataFrame, text: str, schema: T.StructType) -> DataF
         # Spark interprets the expression for the names: without it, a row takes half of the time.
         names = F.array(*[F.lit(name) for name in sorted(schema.names)])
         is_wrong = F.sort_array(F.array_distinct(F.map_keys(members))) != names
+    not_utf8 = f" is not UTF-8; give it another value, without the member {_NOT_UTF8}"
     problem = (
         F.when(F.col(text).isNull(), "the row is NULL")
         .when(members.isNull(), "the row is not a JSON object")
+        .when(members[_NOT_UTF8].isNotNull(), F.concat(members[_NOT_UTF8], F.lit(not_utf8)))
         .when(is_wrong, F.array_join(F.slice(wrong, 1, _NAMED), ", "))
         .when(read[_CORRUPT].isNotNull(), _unread(members, read, schema))
     )

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from arrester.agents.config import dotted_path
 from arrester.agents.dead_letters.diagnoses import diagnosis_sql
 from arrester.agents.dead_letters.message_source import HEADERS, source_sql
-from arrester.agents.dead_letters.row_json import as_json
+from arrester.agents.dead_letters.row_json import row_as_json
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.stages import stages_of
 from arrester.agents.failures.failed_record import FailedRecord
@@ -137,7 +137,7 @@ class DeadLetterRows:
             "condition": f"coalesce({ERROR}.condition, {_DIAGNOSIS}.condition)",
             "message": f"coalesce({ERROR}.message, {_DIAGNOSIS}.message)",
             "stack": f"coalesce({ERROR}.stack, {_DIAGNOSIS}.stack)",
-            "row": as_json(ROW),
+            "row": row_as_json(ROW, self.pipeline.source.schema),
             "reason": f"{SKIP}.reason",
             "actor": f"{SKIP}.actor",
             "at": f"coalesce({SKIP}.at, {at})",

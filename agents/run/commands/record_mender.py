@@ -12,7 +12,7 @@ from arrester.agents.batch.record_columns import with_internal_columns, with_out
 from arrester.agents.dead_letters.row_json import (
     PARSED_ROW,
     PROBLEM,
-    as_json,
+    row_as_json,
     unsupported_columns,
     with_parsed_rows,
 )
@@ -87,7 +87,8 @@ class RecordMender:
         """Return the changed rows: TASK, POSITION, PARSED_ROW and PROBLEM."""
         chunk = first_record(self.held_store, self.journal.ledger, task.state.id.key)
         rows = self.held_store.rows(self.journal.ledger, [chunk])
-        found = rows.select(TASK, POSITION, F.expr(as_json(ROW)).alias(_TEXT)).collect()
+        text = F.expr(row_as_json(ROW, self.pipeline.source.schema)).alias(_TEXT)
+        found = rows.select(TASK, POSITION, text).collect()
         apply = JsonPatch(patch).apply
         changed = [(row[TASK], row[POSITION], apply(row[_TEXT])) for row in found]
         frame = local_frame(self.held_store.spark, changed, _CHANGED)

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 from arrester.agents.dead_letters.row_json import (
     PARSED_ROW,
     PROBLEM,
-    as_json,
+    row_as_json,
     unsupported_columns,
     with_parsed_rows,
 )
@@ -59,7 +59,7 @@ def test_every_value_is_read_back_as_it_was(spark: SparkSession) -> None:
     rows = spark.sql(f"SELECT struct(*) AS row FROM (SELECT {columns})")
     kind = rows.schema["row"].dataType
     assert isinstance(kind, T.StructType)
-    texts = rows.select("row", F.expr(as_json("row")).alias("json"))
+    texts = rows.select("row", F.expr(row_as_json("row", kind)).alias("json"))
     read = with_parsed_rows(texts, "json", kind)
     # As text: Python has no NaN that equals itself, and no microseconds before 1970.
     [found] = read.select(
@@ -97,7 +97,7 @@ def test_times_of_any_zone_and_year_are_read_back_exactly(spark: SparkSession) -
     rows = moments.withColumn("at", F.timestamp_micros("micros")).select(F.expr(TIMES).alias("row"))
     kind = rows.schema["row"].dataType
     assert isinstance(kind, T.StructType)
-    text, was, read = F.expr(as_json("row")), F.col("row"), F.col(PARSED_ROW)
+    text, was, read = F.expr(row_as_json("row", kind)), F.col("row"), F.col(PARSED_ROW)
     is_same = [was[name].eqNullSafe(read[name]) for name in ("at", "local", "day")]
     nested = was["nested"][0]["key"]["at"] == read["nested"][0]["key"]["at"]
     for zone in ZONES:
@@ -122,6 +122,42 @@ def test_times_that_an_earlier_release_has_written_are_read(spark: SparkSession)
         (None, -2_209_017_900_000_000),
         (None, 1_704_164_645_000_001),
     ]
+
+
+#: Bytes as text, by position, and whether they are UTF-8.
+BYTES = (
+    *((b"Gr\xc3\xb6\xc3\x9fe", True), ("a\ufffdb".encode(), True), (b"", True), (None, True)),
+    *((b"Gr\xf6\xdfe", False), (b"a\xffb", False), (b"\xed\xa0\x80", False), (b"\xc3", False)),
+    *((b"\xc0\x80", False), (b"\xf0\x9f\x98", False), ("\ufffd".encode() + b"\xff", False)),
+)
+TEXTS = {
+    "text": "text",
+    "in a list": "array('x', text)",
+    "in a `struct`": "named_struct('a.b', named_struct('c', text))",
+    "in a map": "map('x', array(text))",
+    "a key": "map(coalesce(text, 'x'), 1)",
+    "in a list of lists": "array(array('x'), array('y', text))",
+}
+
+
+@pytest.mark.smoke
+def test_text_that_is_no_utf8_is_named_and_not_read_back_as_other_text(
+    spark: SparkSession,
+) -> None:
+    rows = spark.createDataFrame(
+        [(position, text) for position, (text, _) in enumerate(BYTES)], "position INT, text BINARY"
+    ).withColumn("text", F.col("text").cast("string"))
+    for name, sql in TEXTS.items():
+        named = rows.select("position", F.struct("position", F.expr(sql).alias(name)).alias("row"))
+        kind = named.schema["row"].dataType
+        assert isinstance(kind, T.StructType)
+        texts = named.withColumn("json", F.expr(row_as_json("row", kind)))
+        problem = with_parsed_rows(texts, "json", kind).select("position", "json", PROBLEM)
+        problems = {row["position"]: row[PROBLEM] for row in problem.collect()}
+        wanted = f"{name} is not UTF-8; give it another value, without the member"
+        for position, (_, is_utf8) in enumerate(BYTES):
+            found = problems[position]
+            assert (found is None) if is_utf8 else found.startswith(wanted), (name, position, found)
 
 
 COLUMNS = (

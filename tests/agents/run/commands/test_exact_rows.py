@@ -17,7 +17,7 @@ from arrester.agents.spark.session_conf import conf
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import ResumeHow
 from tests.agents.pipeline_bench import Bench, read_sink, sink_to
-from tests.agents.run.commands.test_redrive import command, dead_letters, redrive
+from tests.agents.run.commands.test_redrive import command, dead_letters, mended, redrive
 from tests.agents.run.test_pause_and_resume import refusing_bad
 from tests.patience import wait_until
 
@@ -95,3 +95,35 @@ def test_a_variant_is_held_exactly_and_never_taken_from_json(bench: Bench) -> No
     bench.stop()
     rows = [row for _, row in read_sink(bench.folder / "out")]
     assert [row.get("kind") for row in rows] == [None, "VOID", "OBJECT<day: DATE>"]
+
+
+def test_text_that_is_no_utf8_is_held_exactly_and_never_taken_from_json(bench: Bench) -> None:
+    text = F.expr("CAST(X'4772F6DF65' AS STRING)")
+    write = sink_to(bench.folder / "out")
+    pipeline = (
+        define("lines", bench.source().withColumn("text", text), task="task", position="position")
+        .columns("numbers", number=F.col("value").cast("int"), on_error=LogAndPause())
+        .write(lambda df, number: write(df.withColumn("text", F.hex("text")), number))
+    )
+    thread = bench.start(pipeline)
+    bench.add(("a", 0, "bad"), ("a", 1, "1"), ("b", 0, "bad"))
+    bench.wait_for_input()
+    value = [{"op": "replace", "path": "/value", "value": "0"}]
+    mend = thread.apply(TaskCommand("a", how=ResumeHow.MEND, patch=json.dumps(value)))
+    assert not mend.applied
+    assert "text is not UTF-8" in mend.reason
+    thread.apply(TaskCommand("b", how=ResumeHow.SKIP, actor="ana", reason="later"))
+    wait_until(lambda: len(bench.dead_letters()) == 1, what="the dead letter")
+    result = redrive(thread, mended(dead_letters(bench), "0"))
+    assert (result.redriven, result.invalid) == (0, 1)
+    assert result.examples[0].problem.startswith("text is not UTF-8")
+    repair = [
+        {"op": "remove", "path": "/__arrester_not_utf8"},
+        {"op": "replace", "path": "/text", "value": "Größe"},
+    ]
+    patch = json.dumps([*value, *repair])
+    assert thread.apply(TaskCommand("a", how=ResumeHow.MEND, patch=patch)).applied
+    wait_until(lambda: bench.positions("a") == [0, 1], what="held rows")
+    bench.stop()
+    texts = [row["text"] for _, row in read_sink(bench.folder / "out")]
+    assert texts == ["4772C3B6C39F65", "4772F6DF65"]

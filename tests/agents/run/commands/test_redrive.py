@@ -76,8 +76,8 @@ def redrive(thread: Any, frame: DataFrame) -> Redriven:
     return result
 
 
-def mended(frame: DataFrame) -> DataFrame:
-    return frame.withColumn("row", F.regexp_replace("row", '"bad"', '"good"'))
+def mended(frame: DataFrame, value: str = "good") -> DataFrame:
+    return frame.withColumn("row", F.regexp_replace("row", '"bad"', f'"{value}"'))
 
 
 REDRIVE = UUID(int=9)
