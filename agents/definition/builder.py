@@ -31,6 +31,7 @@ from arrester.agents.definition.dry_run import (
     dry_run_native,
     dry_run_transform,
     framed_expression,
+    strict_column,
 )
 from arrester.agents.definition.iceberg_table import checked_iceberg_table
 from arrester.agents.definition.jdbc_checks import checked_jdbc_table
@@ -58,7 +59,6 @@ from arrester.agents.handlers import Handler, OnClass, check_handler, checked_an
 from arrester.agents.schema_registry.framed_values import FramedValues
 from arrester.agents.spark.jvm.failfast import names_in
 from arrester.agents.spark.jvm.prepared_expressions import PreparedExpressions
-from arrester.agents.spark.jvm.strict_json import strict_json
 from arrester.agents.spark.jvm.versions import require_supported
 from arrester.agents.spark.kafka_source import COORDINATES, default_task
 from arrester.agents.worker.columns import PREFIX
@@ -110,7 +110,7 @@ class PipelineBuilder(Definition):
             return self._with_step(step, shape)
         shape = dry_run_native(self.shape, f"deserialize {name!r}", {name: expr})
         if strict:
-            expr = strict_json(self.shape, expr, named=f"deserialize {name!r}")
+            expr = strict_column(self.shape, f"deserialize {name!r}", expr)
         prepared = PreparedExpressions.of(self.shape, {name: expr})
         step = Deserialize(
             name=name, expression=expr, on_error=on_error, on=answers, prepared=prepared

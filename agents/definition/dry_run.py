@@ -18,6 +18,7 @@ from arrester.agents.schema_registry.framed_values import FramedValues
 from arrester.agents.spark.column_names import column_of_text
 from arrester.agents.spark.jvm.failfast import failfast
 from arrester.agents.spark.jvm.problems import SPARK_EXCEPTIONS, java_class_and_message
+from arrester.agents.spark.jvm.strict_json import strict_json
 from arrester.agents.spark.jvm.transform_analysis import passes_column, why_not_row_by_row
 from arrester.agents.worker.columns import LINK
 from arrester.controlplane.domain.errors import InvalidValue
@@ -54,6 +55,14 @@ def dry_run_native(shape: DataFrame, step: str, expressions: Mapping[str, Any]) 
     except SPARK_EXCEPTIONS as exc:
         raise PipelineInvalid(f"{step}: {_refusal(exc)}") from exc
     return result
+
+
+def strict_column(shape: DataFrame, step: str, expression: Column) -> Column:
+    """Return an expression whose `from_json` is strict; raises for an invalid one."""
+    try:
+        return strict_json(shape, expression, named=step)
+    except SPARK_EXCEPTIONS as exc:
+        raise PipelineInvalid(f"{step}: {_refusal(exc)}") from exc
 
 
 def _refusal(exc: Exception) -> str:

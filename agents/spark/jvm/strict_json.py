@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from typing import Any, Final
+from uuid import uuid4
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -19,13 +20,19 @@ from arrester.agents.spark.jvm.try_eval import by_name
 from arrester.controlplane.domain.errors import InvalidValue
 
 _PARSER: Final = "JsonToStructs"
-#: By default, a date or time that does not fit its format is read in the way of Spark 1.5: a number
-#: is a count of days.
-_FALLBACK: Final = "enableDateTimeParsingFallback"
-#: The text becomes the first of two items of a list. Text that follows its document breaks the
-#: list, or adds an item, or hides the second one. The new line ends a comment.
-_BEFORE, _AFTER = "[", "\n,null]"
-_ITEMS: Final = 2
+#: Options, with names in lower case. Without them, a number in the text of a date is a count of
+#: days, text after a date is dropped, and a time without a date is one of today.
+_FORMATS: Final = {
+    "dateformat": "yyyy-MM-dd",
+    "timestampformat": "yyyy-MM-dd['T'][' ']HH:mm[:ss][.SSSSSSSSS][XXX][XX]",
+    "timestampntzformat": "yyyy-MM-dd['T'][' ']HH:mm[:ss][.SSSSSSSSS]",
+    "enabledatetimeparsingfallback": "false",
+}
+#: The text becomes the first of two members of an object. Text that follows its document breaks the
+#: object, adds a member, or hides the second one, whose name is random so that no text contains it.
+#: The new line ends a comment.
+_NAMES: Final = ("document", uuid4().hex)
+_BEFORE, _AFTER = f'{{"{_NAMES[0]}":', f'\n,"{_NAMES[1]}":null}}'
 _ONE: Final = "from_json, strict: the text is not exactly one JSON document"
 _REQUIRED: Final = ("from_json, strict: required field ", " has no value")
 
@@ -58,27 +65,30 @@ def _strict_parser(spark: SparkSession, node: Any) -> Any:
     """Return the expression that parses and checks the text of a parser's node."""
     _, options, text, *rest = [node.productElement(index) for index in range(node.productArity())]
     kind = _type(node.schema())
-    items = spark._jsparkSession.parseDataType(T.ArrayType(kind).json()).asNullable()
-    if _FALLBACK.lower() not in map(str.lower, option_names(options)):
-        options = options.updated(_FALLBACK, "false")
-    listed = F.concat(F.lit(_BEFORE), as_column(spark, text), F.lit(_AFTER))
-    parsed = as_column(spark, node.copy(items, options, as_expression(spark, listed), *rest))
-    # The lambda function gets the items without parsing the text again.
-    checked = F.transform(F.array(parsed), lambda items: _checked(items, kind)).getItem(0)
+    members = spark._jsparkSession.parseDataType(T.MapType(T.StringType(), kind).json())
+    given = {name.lower() for name in option_names(options)}
+    if "enabledatetimeparsingfallback" not in given:
+        for name in _FORMATS.keys() - given:
+            options = options.updated(name, _FORMATS[name])
+    wrapped = as_expression(spark, F.concat(F.lit(_BEFORE), as_column(spark, text), F.lit(_AFTER)))
+    parsed = as_column(spark, node.copy(members.asNullable(), options, wrapped, *rest))
+    # The lambda function gets the members without parsing the text again.
+    checked = F.transform(F.array(parsed), lambda members: _checked(members, kind)).getItem(0)
     return as_expression(spark, checked)
 
 
-def _checked(items: Column, kind: T.DataType) -> Column:
-    """Return the first item, or raise."""
-    document = items.getItem(0)
-    is_one = (F.size(items) == _ITEMS) & document.isNotNull()
+def _checked(members: Column, kind: T.DataType) -> Column:
+    """Return the first member, or raise."""
+    document = F.map_values(members).getItem(0)
+    names = F.array(*map(F.lit, _NAMES))
+    is_one = (F.map_keys(members) == names) & document.isNotNull()
     missing = _missing(document, kind, "")
     result = document
     if missing is not None:
         before, after = map(F.lit, _REQUIRED)
         raised = F.raise_error(F.concat(before, missing, after))
         result = F.when(missing.isNotNull(), raised).otherwise(document)
-    return F.when(items.isNotNull(), F.when(is_one, result).otherwise(F.raise_error(F.lit(_ONE))))
+    return F.when(members.isNotNull(), F.when(is_one, result).otherwise(F.raise_error(F.lit(_ONE))))
 
 
 def _missing(value: Column, kind: T.DataType, path: str) -> Column | None:

@@ -22,6 +22,7 @@ SCHEMA = (
     .add("a", "integer", nullable=False)
     .add("day", "date")
     .add("time", "timestamp")
+    .add("local", "timestamp_ntz")
     .add("s.t", T.StructType().add("b", "integer", nullable=False))
     .add("list", T.ArrayType(T.IntegerType(), containsNull=False))
     .add("map", T.MapType(T.StringType(), T.StructType().add("b", "integer", nullable=False)))
@@ -29,13 +30,17 @@ SCHEMA = (
 #: Texts, with the failure's condition and a part of its message.
 ONE_DOCUMENT = {
     '{"a":1} {"a":2}': "MALFORMED_RECORD_IN_PARSING",
-    '{"a":1},{"a":2}': "exactly one JSON document",
+    '{"a":1},{"a":2}': "MALFORMED_RECORD_IN_PARSING",
+    '{"a":1},null]{"a":2}': "MALFORMED_RECORD_IN_PARSING",
+    '{"a":1},"x":{}': "exactly one JSON document",
+    '{"a":1},"x":null} {"a":2}': "exactly one JSON document",
     '{"a":1}\n{"a":2}': "MALFORMED_RECORD_IN_PARSING",
     '{"a":1} x': "MALFORMED_RECORD_IN_PARSING",
     '{"a":1},': "MALFORMED_RECORD_IN_PARSING",
-    '{"a":1}]': "exactly one JSON document",
-    '{"a":1}]}': "exactly one JSON document",
-    '{"a":1}}': "MALFORMED_RECORD_IN_PARSING",
+    '{"a":1}]': "MALFORMED_RECORD_IN_PARSING",
+    '{"a":1}]}': "MALFORMED_RECORD_IN_PARSING",
+    '{"a":1}}': "exactly one JSON document",
+    '{"a":1}} x': "exactly one JSON document",
     "": "MALFORMED_RECORD_IN_PARSING",
     " ": "MALFORMED_RECORD_IN_PARSING",
     "null": "exactly one JSON document",
@@ -48,7 +53,15 @@ REQUIRED = {
     '{"a":1,"list":[1,null]}': "list[]",
     '{"a":1,"map":{"x":{"b":1},"y":{}}}': "map{}.b",
 }
-NUMBERS = ('{"a":1,"day":"20260101"}', '{"a":1,"time":"20260101"}')
+TIMES = tuple(
+    f'{{"a":1,"{name}":"{text}"}}'
+    for name, texts in {
+        "day": ("20260101", "2026-01-02 abc", "2026-01-02T00:00:00", "2026"),
+        "time": ("20260101", "12:30", "2026", "2026-01-02", "2026-01-02T03:04:05Z abc"),
+        "local": ("2026-01-02T03:04:05Z", "12:30"),
+    }.items()
+    for text in texts
+)
 RIGHT = {
     '{"a":1}': {"a": 1},
     ' {"a":1}\n': {"a": 1},
@@ -60,13 +73,23 @@ RIGHT = {
         "map": {"x": {"b": 3}},
     },
     '{"a":1,"day":"2026-01-02"}': {"a": 1, "day": "2026-01-02"},
-    '{"a":1,"time":"2026-01-02T03:04:05Z"}': {"a": 1, "time": "2026-01-02T03:04:05.000Z"},
+    **{
+        f'{{"a":1,"time":"{text}"}}': {"a": 1, "time": "2026-01-02T03:04:05.000Z"}
+        for text in (
+            "2026-01-02T03:04:05Z",
+            "2026-01-02T04:04:05.000+01:00",
+            "2026-01-02 04:04:05.000000+0100",
+            "2026-01-02 03:04:05.000000000",
+        )
+    },
+    '{"a":1,"time":"2026-01-02T03:04Z"}': {"a": 1, "time": "2026-01-02T03:04:00.000Z"},
+    '{"a":1,"local":"2026-01-02T03:04:05.5"}': {"a": 1, "local": "2026-01-02T03:04:05.500"},
 }
 
 
 @pytest.mark.smoke
 def test_the_text_is_one_document_with_its_required_fields(spark: SparkSession) -> None:
-    failing = [*ONE_DOCUMENT, *REQUIRED, *NUMBERS]
+    failing = [*ONE_DOCUMENT, *REQUIRED, *TIMES]
     source = in_order(spark, *failing, *RIGHT)
     builder = pipeline_of(source).deserialize("v", F.from_json("value", SCHEMA), strict=True)
 
@@ -110,6 +133,12 @@ def test_null_stays_null(spark: SparkSession) -> None:
             id="part of an expression",
         ),
         pytest.param(
+            "from_json(value, 'day DATE', map('enableDateTimeParsingFallback', 'false'))",
+            '{"day":"2026-1-2"}',
+            '{"day":"20260101"}',
+            id="lenient times",
+        ),
+        pytest.param(
             "from_json(value, 'day DATE', map('dateFormat', 'yyyyMMdd'))",
             '{"day":"20260101"}',
             '{"day":"2026-01-01"}',
@@ -134,5 +163,7 @@ def test_other_expressions_are_refused(spark: SparkSession, tmp_path: Path) -> N
         builder.deserialize("v", F.from_csv("value", "a INT"), strict=True)
     with pytest.raises(PipelineInvalid, match=r"deserialize 'v': strict=True is for from_json"):
         builder.deserialize("v", SchemaFolder(tmp_path).avro("value"), strict=True)
+    with pytest.raises(PipelineInvalid, match=r"deserialize 'v': .*AMBIGUOUS_REFERENCE"):
+        builder.deserialize("v", F.from_json("value", "a INT NOT NULL, A INT"), strict=True)
     with pytest.raises(InvalidValue, match="strict"):
         builder.deserialize("v", F.from_json("value", "a INT"), strict="yes")  # type: ignore[arg-type]

@@ -417,6 +417,10 @@ def test_a_row_that_a_policy_or_trigger_refuses_is_the_failure_of_its_record(
             INSERT INTO secret VALUES (NEW.position); RETURN NEW; END $$""",
         """CREATE TRIGGER note BEFORE INSERT ON flights FOR EACH ROW WHEN (NEW.delay = 14)
             EXECUTE FUNCTION note()""",
+        """CREATE FUNCTION look_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            PERFORM 1 FROM nowhere; RETURN NEW; END $$""",
+        """CREATE TRIGGER look_up BEFORE INSERT ON flights FOR EACH ROW WHEN (NEW.delay = 15)
+            EXECUTE FUNCTION look_up()""",
         "ALTER TABLE flights ALTER code TYPE text, DROP CONSTRAINT flights_code_fkey",
         """CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
             RAISE EXCEPTION 'refused' USING ERRCODE = NEW.code; END $$""",
@@ -433,6 +437,7 @@ def test_a_row_that_a_policy_or_trigger_refuses_is_the_failure_of_its_record(
         *(("a", n, mine | {"delay": 13, "code": state}) for n, state in states.items()),
         ("a", 9, mine | {"delay": 14}),
         ("a", 10, mine),
+        ("a", 11, mine | {"delay": 15}),
     )
     bench.start(pipeline)
     bench.wait_for_input()
@@ -443,6 +448,7 @@ def test_a_row_that_a_policy_or_trigger_refuses_is_the_failure_of_its_record(
     assert {n: failure.condition for n, failure in failed.items()} == {
         **states,
         **dict.fromkeys((0, 3, 9), "42501"),
+        11: "42P01",
     }
     assert "row-level security" in failed[3].message
     assert "permission denied for table secret" in failed[9].message
