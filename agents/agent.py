@@ -494,7 +494,7 @@ class Agent:
         ]
         if len(threads) != 1:
             names = [each.pipeline_name for each in self._runtime.registry.running()]
-            allowed = "a pipeline that is running in this instance"
+            allowed = "a pipeline that is running in this instance, whose run has not ended"
             raise InvalidValue("pipeline", pipeline, allowed + nearest(pipeline, names))
         return threads[0].redrive(dead_letters, actor=actor, reason=reason)
 
