@@ -21,7 +21,7 @@ PAGE: Final = REPOSITORY / "docs" / "reference" / "versions.md"
 
 def rows() -> list[tuple[Any, str, str, str]]:
     """Return the rows of the page: the returned value, the declared type, both results."""
-    table = PAGE.read_text().partition("\n## UDFs\n")[2]
+    table = PAGE.read_text().partition("\n## UDFs\n")[2].partition("\n## ")[0]
     lines = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("|")][2:]
     assert lines
     cells = [[cell.strip().strip("`") for cell in line] for line in lines]
