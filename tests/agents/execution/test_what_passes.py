@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
 
 from arrester.agents.batch.slow_path import evaluate
+from arrester.agents.spark.jvm.strict_json import strict_json
 from arrester.agents.spark.jvm.try_eval import guarded
 from tests.agents.batch.static_batches import discard, failures, lines, pipeline_of
 from tests.schema_registry_process import spark_avro
@@ -91,8 +92,10 @@ class Row:
     result: str | None
     check: str
     #: The step with the option of the check.
-    strict_step: str
+    checked_step: str
     needs: str
+    #: strict=True of `.deserialize` is a check too.
+    is_strict: bool
 
 
 def table(heading: str) -> list[list[str]]:
@@ -117,6 +120,7 @@ def rows(heading: str) -> list[Row]:
             valid=_as_sql(heading, VALID[step]),
             step=step,
             result=_lines(code(result)[0]) if code(result) else None,
+            is_strict=found[-1].is_strict if check == SAME else check.startswith(STRICT),
             **_check(step, check.removeprefix(STRICT), found),
         )
         if row.input.startswith("'") and not row.valid.startswith("'"):
@@ -138,12 +142,12 @@ def _check(step: str, cell: str, before: list[Row]) -> dict[str, str]:
     """Return the check of a cell: a condition, or an option of the parser."""
     needs = "4.0" if "from Spark 4.0" in cell else "3.5"
     if cell == SAME:
-        return {"check": before[-1].check, "strict_step": step, "needs": before[-1].needs}
+        return {"check": before[-1].check, "checked_step": step, "needs": before[-1].needs}
     names = code(cell)
     if cell.startswith("the option"):
         option = f"map('{names[0]}', '{names[1]}')"
-        return {"check": "true", "strict_step": f"{step[:-1]}, {option})", "needs": needs}
-    return {"check": names[0], "strict_step": step, "needs": needs}
+        return {"check": "true", "checked_step": f"{step[:-1]}, {option})", "needs": needs}
+    return {"check": names[0], "checked_step": step, "needs": needs}
 
 
 def over(number: int, expression: str) -> Column:
@@ -197,8 +201,8 @@ def test_spark_accepts_the_record_and_the_check_fails_it(spark: SparkSession, he
         pytest.skip("Spark 3.5 has no from_xml")
     found = [row for row in rows(heading) if known >= (4, 0) or row.needs == "3.5"]
     bad = [(row.input, row.step, row.check) for row in found]
-    good = [(row.valid, row.strict_step, row.check) for row in found]
-    with_option = [(row.input, row.strict_step, "true") for row in found if row.check == "true"]
+    good = [(row.valid, row.checked_step, row.check) for row in found]
+    with_option = [(row.input, row.checked_step, "true") for row in found if row.check == "true"]
     given = outcomes(spark, bad + good + with_option)
     options = iter(given[2 * len(found) :])
     seen, wanted = [], []
@@ -208,6 +212,21 @@ def test_spark_accepts_the_record_and_the_check_fails_it(spark: SparkSession, he
         seen.append((row, before.accepted, before.result, after.passed, valid.passed))
         wanted.append((row, True, result, False, True))
     assert seen == wanted
+
+
+def test_strict_fails_the_records_of_its_rows(spark: SparkSession) -> None:
+    found = [row for row in rows("JSON") if row.is_strict]
+    assert len(found) > 5
+    steps: dict[str, set[str]] = {}
+    for row in found:
+        steps.setdefault(row.step, set()).add(row.input)
+    for step, bad in steps.items():
+        inputs = [F.lit(VALID[step]), *map(F.expr, sorted(bad))]
+        frame = spark.range(1).select(F.explode(F.array(*inputs)).alias("value"))
+        strict = strict_json(frame, F.expr(step), named="strict")
+        made = frame.select(guarded(frame, strict, unless=F.lit(False)).alias("made"))
+        passed = [row.made is not None for row in made.collect()]
+        assert (step, passed) == (step, [True, *[False] * len(bad)])
 
 
 @pytest.mark.smoke
