@@ -95,6 +95,7 @@ def _default_table() -> ClassificationTable:
     ):
         for reason, names in rows.items():
             classifications |= dict.fromkeys(names, Classification(kind=kind, reason=reason))
+    classifications |= dict.fromkeys(failure_classes.OF_RECORD, OTHER)
     timeout = Classification(kind=Kind.RETRIABLE, reason="time-out", immediate=Kind.FATAL)
     return ClassificationTable(
         classifications=classifications | dict.fromkeys(failure_classes.TIMEOUTS_OF_SEND, timeout)

@@ -100,6 +100,8 @@ def test_the_text_is_one_document_with_its_required_fields(spark: SparkSession) 
     problems = {failing[position]: each.problem for position, each in failed.items()}
     for text, part in ONE_DOCUMENT.items():
         assert part in f"{problems[text].condition} {problems[text].message}", text
+    for text in TIMES:
+        assert str(problems[text].condition).startswith("MALFORMED_RECORD_IN_PARSING"), text
     for text, path in REQUIRED.items():
         assert problems[text].message.count(f"required field {path} has no value"), text
 

@@ -42,7 +42,8 @@ def test_a_class_is_found_by_its_nearest_base(exception: BaseException, expected
     ("condition", "expected"),
     [
         ("INTERNAL_ERROR", Kind.FATAL),
-        ("INCONSISTENT_BEHAVIOR_CROSS_VERSION.PARSE_DATETIME_BY_NEW_PARSER", Kind.FATAL),
+        ("INCONSISTENT_BEHAVIOR_CROSS_VERSION.READ_ANCIENT_DATETIME", Kind.FATAL),
+        ("INCONSISTENT_BEHAVIOR_CROSS_VERSION.PARSE_DATETIME_BY_NEW_PARSER", Kind.OTHER),
         ("CONCURRENT_STREAM_LOG_UPDATE", Kind.SELF_HEALING),
         ("CAST_INVALID_INPUT", Kind.OTHER),
         ("INTERNAL_ERROR_OF_ANOTHER_NAME", Kind.OTHER),
