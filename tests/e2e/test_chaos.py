@@ -16,6 +16,7 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.spark,
     pytest.mark.chaos,
+    pytest.mark.long,
     # Its own waits are shorter, and they report what is missing.
     pytest.mark.timeout(4 * PATIENCE_SECONDS),
 ]

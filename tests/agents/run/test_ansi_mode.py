@@ -109,7 +109,13 @@ def results_of_run(bench: Bench, values: list[str]) -> dict[tuple[str, str], dic
     return results
 
 
-@pytest.mark.parametrize("source", ["static", pytest.param("stream", marks=pytest.mark.smoke)])
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param("static", marks=pytest.mark.long),
+        pytest.param("stream", marks=pytest.mark.smoke),
+    ],
+)
 def test_a_record_fails_exactly_where_plain_spark_fails(
     bench: Bench, ansi: bool, source: str
 ) -> None:

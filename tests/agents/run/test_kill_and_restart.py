@@ -301,29 +301,23 @@ def check_all(
     assert all((task.status, task.held) == (TaskStatus.RUNNING, 0) for task in tasks)
 
 
-@pytest.mark.parametrize(
-    "points",
-    [
-        ("after-commit",),
-        pytest.param(("before-commit", "after-commit", "in-insert"), marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
 def test_a_driver_killed_around_a_commit_leaves_each_row_once_in_its_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, points: Sequence[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    points = ("before-commit", "after-commit", "in-insert")
     for number, task in enumerate("abc"):
         rows = [{"task": task, "position": position, "value": task} for position in range(3)]
         write_batch(tmp_path / "in", number, rows)
     with postgres_server.running() as postgres:
         postgres.execute("CREATE TABLE lines (task text, position bigint, value text)")
-        if "in-insert" in points:
-            # A killed driver's statement goes on while the next driver repeats its write.
-            postgres.execute(
-                """CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-                    PERFORM pg_sleep(12) FROM arrester_numbers WHERE number = 1;
-                    RETURN NULL; END $$""",
-                "CREATE TRIGGER wait AFTER INSERT ON lines EXECUTE FUNCTION wait()",
-            )
+        # A killed driver's statement goes on while the next driver repeats its write.
+        postgres.execute(
+            """CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                PERFORM pg_sleep(12) FROM arrester_numbers WHERE number = 1;
+                RETURN NULL; END $$""",
+            "CREATE TRIGGER wait AFTER INSERT ON lines EXECUTE FUNCTION wait()",
+        )
         login = (postgres.url, postgres.options["user"], postgres.options["password"])
         monkeypatch.setenv("JDBC_URL", " ".join(login))
         driver = Driver(tmp_path)
