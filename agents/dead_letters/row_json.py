@@ -53,11 +53,12 @@ def row_as_json(row: str, kind: T.StructType) -> str:
         return text
     names = ", ".join(f"if({sql}, {text_literal(name)}, NULL)" for name, sql in wrong.items())
     member = f"to_json(named_struct('{_NOT_UTF8}', concat_ws(', ', {names})))"
-    # Only rows with the replacement are checked further.
-    return (
-        f"CASE WHEN instr({text}, '{_REPLACEMENT}') > 0 AND ({' OR '.join(wrong.values())}) "
-        f"THEN concat(rtrim('}}', {member}), ',', substr({text}, 2)) ELSE {text} END"
+    # Only rows with the replacement are checked further. The lambda function gets the JSON once.
+    checked = (
+        f"CASE WHEN contains(json, '{_REPLACEMENT}') AND ({' OR '.join(wrong.values())}) "
+        f"THEN concat(rtrim('}}', {member}), ',', substr(json, 2)) ELSE json END"
     )
+    return f"transform(array({text}), json -> {checked})[0]"
 
 
 def _not_utf8(value: str, kind: T.DataType, depth: int = 0) -> str | None:
