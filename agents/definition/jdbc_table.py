@@ -221,6 +221,7 @@ class JdbcCall:
         if postgresql.ROW_NUMBER not in df.columns:
             number = F.monotonically_increasing_id().alias(postgresql.ROW_NUMBER)
             df = df.select(number, *[quoted(name) for name in df.columns])
+        df = df.select(*map(postgresql.as_staged, df.schema.fields))
         counter = RowCounter(df.sparkSession, name=None, counts_failed_tasks=False)
         writer = counter.counted(df).write.format("jdbc").mode("append")
         writer.options(**self.table.options, url=self.table.url, dbtable=staging).save()

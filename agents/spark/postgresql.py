@@ -13,7 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
+
+from arrester.agents.spark.column_names import quoted as quoted_column
 
 #: The column of a staging table that numbers its rows.
 ROW_NUMBER: Final = "__arrester_id"
@@ -34,10 +38,11 @@ _TYPES: Final = {
     T.CharType: "text",
     T.DateType: "date",
     T.TimestampType: "timestamp with time zone",
-    T.TimestampNTZType: "timestamp",
+    T.TimestampNTZType: "text",
 }
-_TEMPORAL: Final = (T.DateType, T.TimestampType, T.TimestampNTZType)
-_TEXTS: Final = (T.StringType, T.VarcharType, T.CharType)
+_TEMPORAL: Final = (T.DateType, T.TimestampType)
+#: Types whose values are staged as text: see `as_staged`.
+_TEXTS: Final = (T.StringType, T.VarcharType, T.CharType, T.TimestampNTZType)
 #: Categories of PostgreSQL's types.
 _STRINGS, _DATES_AND_TIMES = "S", "D"
 
@@ -228,6 +233,24 @@ def staging_type(kind: T.DataType) -> str | None:
         element = None if is_nested else staging_type(kind.elementType)
         return None if element is None else f"{element}[]"
     return _TYPES.get(type(kind))
+
+
+def as_staged(field: T.StructField) -> Column:
+    """Return a column of a DataFrame as it is staged: a time without a zone as text.
+
+    Spark gives it to JDBC as an instant in the zone of the JVM, in which the time may not exist.
+    """
+    column, kind = quoted_column(field.name), field.dataType
+    if isinstance(kind, T.TimestampNTZType):
+        return _without_plus(column).alias(field.name)
+    if isinstance(kind, T.ArrayType) and isinstance(kind.elementType, T.TimestampNTZType):
+        return F.transform(column, _without_plus).alias(field.name)
+    return column
+
+
+def _without_plus(time: Column) -> Column:
+    """Return a time as text; PostgreSQL does not read the sign of a year after 9999."""
+    return F.regexp_replace(time.cast("string"), "^[+]", "")
 
 
 def staging_prefix(checkpoint: str) -> str:

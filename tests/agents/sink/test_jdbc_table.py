@@ -151,6 +151,40 @@ def test_each_kind_of_refused_record_is_found_and_the_others_are_written_once(
     assert blocks(spark) <= before
 
 
+#: Local times of an hour that Berlin skips, of one with an offset in seconds, and of a later year.
+LOCAL_TIMES = ("2026-03-29 02:30:00", "1890-01-01 00:00:00.000001", "10000-01-01 00:00:00")
+
+
+def test_a_time_without_a_zone_does_not_depend_on_the_zone_of_the_jvm(
+    bench: Bench, postgres: PostgresServer
+) -> None:
+    postgres.execute(
+        """CREATE TABLE times (task text, position bigint, value text, at timestamp PRIMARY KEY,
+            times timestamp[], text text)"""
+    )
+    at = F.col("value").cast("timestamp_ntz")
+    pipeline = (
+        bench.define()
+        .columns("times", at=at, times=F.array(at), text=at)
+        .write_jdbc("times", url=postgres.url, options=postgres.options, key="at")
+    )
+    bench.add(*(("a", position, text) for position, text in enumerate(LOCAL_TIMES)))
+    jvm: Any = bench.spark._jvm
+    zones = jvm.java.util.TimeZone
+    before = zones.getDefault()
+    zones.setDefault(zones.getTimeZone("Europe/Berlin"))
+    try:
+        bench.start(pipeline)
+        bench.wait_for_input()
+        bench.stop()
+    finally:
+        zones.setDefault(before)
+    found = postgres.rows("SELECT at::text, times[1]::text, text FROM times ORDER BY position")
+    assert [tuple(each.lstrip("+") for each in row) for row in found] == [
+        (text, text, text) for text in LOCAL_TIMES
+    ]
+
+
 def test_rows_of_a_key_are_replaced_and_a_repeated_call_writes_nothing(
     bench: Bench, postgres: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
