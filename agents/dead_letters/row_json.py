@@ -18,6 +18,13 @@ _TIME_FORMATS: Final = {
 }
 #: In UTC, no offset has seconds, which the format does not print: that of Shanghai in 1900 has.
 _OPTIONS: Final = {"ignoreNullFields": "false", "timeZone": "UTC", **_TIME_FORMATS}
+#: By this setting, Spark may read times in JSON with the parser of Spark 2, which takes
+#: microseconds for milliseconds. No text fits this format: then Spark casts the text.
+_PARSER_POLICY: Final = "spark.sql.legacy.timeParserPolicy"
+_CASTING_OPTIONS: Final = {
+    "timestampFormat": "'cast'",
+    "enableDateTimeParsingFallback": "true",
+}
 #: The types without parts whose values Spark reads from JSON as it wrote them, by their names:
 #: not all versions of Spark have all of them. NULL is the only value of `void`.
 _EXACT: Final = frozenset(
@@ -134,6 +141,8 @@ def with_parsed_rows(frame: DataFrame, text: str, schema: T.StructType) -> DataF
     """
     fields = T.StructType([*schema.fields, T.StructField(_CORRUPT, T.StringType())])
     options = {"columnNameOfCorruptRecord": _CORRUPT}
+    if str(frame.sparkSession.conf.get(_PARSER_POLICY)).upper() == "LEGACY":
+        options |= _CASTING_OPTIONS
     members, read = F.col(_MEMBERS), F.col(_READ)
     wrong = _wrong_members(members, schema, "")
     is_wrong = F.size(wrong) > 0

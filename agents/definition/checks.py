@@ -72,8 +72,10 @@ def require_frame(source: object) -> None:
 def check_source(source: DataFrame) -> None:
     """Raise InvalidValue for columns with which a record could not be held or shown."""
     check_columns("source", source.columns)
+    is_case_sensitive = source.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
     for field in source.schema.fields:
-        if (unstorable := _unstorable_part(field.dataType)) is not None:
+        unstorable = _unstorable_part(field.dataType, is_case_sensitive=is_case_sensitive)
+        if unstorable is not None:
             allowed = (
                 f"columns that can be held in files; {field.name} has the type "
                 f"{unstorable.simpleString()}: drop it, or cast it to STRING"
@@ -81,12 +83,15 @@ def check_source(source: DataFrame) -> None:
             raise InvalidValue("source", field.name, allowed)
 
 
-def _unstorable_part(kind: T.DataType) -> T.DataType | None:
+def _unstorable_part(kind: T.DataType, *, is_case_sensitive: bool) -> T.DataType | None:
     """Return the part of a type that Parquet cannot store: held records are Parquet files."""
     for part in _parts(kind):
         # Spark reads and writes no file with an empty struct.
         is_empty = isinstance(part, T.StructType) and not part.fields
-        if is_empty or type(part).__name__ in _UNSTORABLE:
+        names = [name.lower() for name in part.names] if isinstance(part, T.StructType) else []
+        # Spark writes such a file, and does not read it.
+        is_ambiguous = not is_case_sensitive and len(set(names)) < len(names)
+        if is_empty or is_ambiguous or type(part).__name__ in _UNSTORABLE:
             return part
     return None
 

@@ -225,6 +225,6 @@ def _why_fatal(problem: Problem) -> str:
     if module is None:
         return "a class that hits every record"
     return (
-        f"executors have no module {module[1]!r}: add it with spark.sparkContext.addPyFile or "
-        "spark.submit.pyFiles, or install it in their Python"
+        f"executors have no module {module[1]!r}: install it in their Python, or add it with "
+        "spark.sparkContext.addPyFile or spark.submit.pyFiles if it is Python only"
     )

@@ -12,6 +12,7 @@ from .columns import PREFIX
 from .errors import text
 
 Row = dict[str, Any]
+_EPOCH = datetime.datetime(1970, 1, 1)
 
 
 class Unreadable(ValueError):
@@ -100,7 +101,25 @@ def _in_zone(values: list[Any], name: str | None) -> list[Any]:
     zone, utc = pa.lib.string_to_tzinfo(name), datetime.timezone.utc
     if name == "UTC":
         return [value and value.replace(tzinfo=zone) for value in values]
-    return [value and value.replace(tzinfo=utc).astimezone(zone) for value in values]
+    try:
+        return [value and value.replace(tzinfo=utc).astimezone(zone) for value in values]
+    except AttributeError:
+        return [_local(value, zone) for value in values]
+
+
+def _local(value: Any, zone: datetime.tzinfo) -> datetime.datetime | None:
+    """Return a time in a zone; raises OverflowError if Python cannot represent it.
+
+    A number is one, in microseconds, whose time in UTC is before the year 1 or after 9999: its time
+    in the zone may not be.
+    """
+    if value is None:
+        return None
+    if isinstance(value, datetime.datetime):
+        return value.replace(tzinfo=datetime.timezone.utc).astimezone(zone)
+    offset = zone.utcoffset(datetime.datetime.min if value < 0 else datetime.datetime.max)
+    shift = offset or datetime.timedelta(0)
+    return (_EPOCH + (datetime.timedelta(microseconds=value) + shift)).replace(tzinfo=zone)
 
 
 def _dicts(names: list[str], columns: list[list[Any]]) -> list[Any]:
@@ -120,7 +139,7 @@ def _records_one_by_one(authors: Any) -> Records:
         row: Row = {}
         for name, column in zip(authors.schema.names, authors.slice(number, 1), strict=True):
             try:
-                [row[name]] = column.to_pylist()
+                [row[name]] = _values(column)
             except Exception as exc:
                 message = f"column {name} ({column.type}) cannot be read: {text(exc)}"
                 unreadable.setdefault(number, Unreadable(message))

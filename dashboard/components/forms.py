@@ -26,7 +26,7 @@ from arrester.dashboard.permissions import Person, note_positions
 from arrester.dashboard.text import command_links
 
 REASON_REQUIRED = "A reason is required."
-LOSS_UNCONFIRMED = "Confirm that skipped records may be lost."
+LOSS_UNCONFIRMED = "Confirm the loss of skipped records."
 #: The reasons of refusals that a notice names.
 _NAMED_REASONS = 3
 #: The durations of the form with their names.

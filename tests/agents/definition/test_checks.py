@@ -97,6 +97,7 @@ def test_the_definition_is_checked_as_a_whole(spark: SparkSession) -> None:
         ("array(named_struct('a', make_interval(1)))", "interval"),
         ("map('a', make_interval(1))", "interval"),
         ("array(struct())", "struct<>"),
+        ("named_struct('a', 1, 'A', 2)", "struct<a:int,A:int>"),
         ("time'12:00:00'", r"time\(6\)"),
     ],
 )

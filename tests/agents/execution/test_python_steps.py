@@ -55,6 +55,31 @@ def test_a_spark_row_instead_of_a_dict_is_refused_with_advice(spark: SparkSessio
 
 
 @pytest.mark.parametrize(
+    ("zone", "first", "last"),
+    [("Europe/Berlin", -62_135_600_008, 253_402_297_199), ("-05:00", None, 253_402_318_799)],
+)
+def test_a_step_gets_the_first_and_the_last_time_of_python(
+    spark: SparkSession, zone: str, first: int | None, last: int
+) -> None:
+    """The year 0 and the year 10000 in UTC are the years 1 and 9999 in the zone."""
+
+    def seen(row: Row) -> Row:
+        return {"at": row["at"], "text": row["at"] and str(row["at"].replace(tzinfo=None))}
+
+    with conf(spark, {"spark.sql.session.timeZone": zone}):
+        at = F.timestamp_seconds(F.when(F.col("position") == 0, first).otherwise(last))
+        source = lines(spark, "first", "last").withColumn("at", at)
+        step = pipeline_of(source).process("seen", seen, schema="at TIMESTAMP, text STRING")
+        pipeline = step.write_files("nowhere")
+        evaluated = evaluate(source, pipeline)
+        frame = evaluated.passed(pipeline).select("text", F.unix_seconds("at").alias("at"))
+        found = {(row.text, row.at) for row in frame.collect()}
+        evaluated.release()
+    of_first = "0001-01-01 00:00:00" if first else None
+    assert found == {(of_first, first), ("9999-12-31 23:59:59", last)}
+
+
+@pytest.mark.parametrize(
     ("zone", "hour"), [("UTC+01:00", 13), ("GMT+2", 14), ("Z", 12), ("PST", 4), ("-09:30", 2)]
 )
 def test_a_step_gets_right_times_in_any_zone_of_java(

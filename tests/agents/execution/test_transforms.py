@@ -263,8 +263,9 @@ def test_a_missing_module_ends_the_run_with_its_name_and_the_way_out(spark: Spar
     with pytest.raises(StepFailed) as caught:
         evaluate(source, pipeline.write(discard))
     assert caught.value.reason == (
-        "process:tidy: ModuleNotFoundError (executors have no module 'tidy_names': add it with"
-        " spark.sparkContext.addPyFile or spark.submit.pyFiles, or install it in their Python)"
+        "process:tidy: ModuleNotFoundError (executors have no module 'tidy_names': install it in"
+        " their Python, or add it with spark.sparkContext.addPyFile or spark.submit.pyFiles if it"
+        " is Python only)"
     )
     assert "'tidy_names'" in caught.value.reported.message
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from arrester.agents.decisions.rules import SelfHealing
@@ -197,6 +198,22 @@ def test_executors_lost_with_one_task_end_the_run_at_stage_unknown(
     death = death_of(Py4JJavaError("An error occurred", other), stopped=False)
     assert death.failure is not None
     assert death.failure.stage == "source"
+
+
+def test_the_reason_of_an_end_by_a_worker_is_its_exception() -> None:
+    text = (
+        "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
+        '  File "worker.py", line 9, in main\n'
+        "pyspark.errors.exceptions.base.PySparkRuntimeException: [PYTHON_VERSION_MISMATCH] Python "
+        "in worker has different version: 3.12 than that in driver: 3.11.\n"
+    )
+    death = death_of(PythonException(text), stopped=False)
+    assert death.reason == (
+        "pyspark.errors.exceptions.base.PySparkRuntimeException: [PYTHON_VERSION_MISMATCH] Python "
+        "in worker has different version: 3.12 than that in driver: 3.11."
+    )
+    assert death.failure is not None
+    assert death.failure.stage == "unknown"
 
 
 @pytest.mark.spark

@@ -434,7 +434,7 @@ def test_a_skip_promises_no_dead_letter_that_the_pipeline_does_not_store(
         form = {"reason": "a typo", "position": 151_974}
         if skipped == "LOST":
             _, again = press(operator, reverse(name, args=[task]), **form)
-            assert "Confirm that skipped records may be lost." in again
+            assert "Confirm the loss of skipped records." in again
         assert len(commands()) == list(tasks).index(name)
         press(operator, reverse(name, args=[task]), **form | {"lost": "on"})
     assert sorted(kind for kind, _ in commands()) == ["RESUME_AT", "SKIP_RECORD"]
@@ -456,7 +456,7 @@ def test_a_rollout_names_the_loss_of_skipped_records(
     }  # fmt: skip
     if skipped == "LOST":
         _, again = press(operator, reverse("start-rollout"), **form)
-        assert "Confirm that skipped records may be lost." in again and commands() == []
+        assert "Confirm the loss of skipped records." in again and commands() == []
     press(operator, reverse("start-rollout"), **form | {"lost": "on"})
     assert ("SKIP_RECORDS", "ISSUED") in commands()
 
