@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pyspark.errors import PythonException
-
 from arrester.agents.dead_letters.rejection import DeadLettersNotWritten
 from arrester.agents.decisions.end_reasons import (
     RecordFatal,
@@ -85,8 +83,7 @@ def _failure(exc: BaseException) -> Failure:
     raised = exc.raised if isinstance(exc, SinkFailed) else exc
     name, message = class_and_message(raised)
     stage = "produce" if isinstance(exc, SinkFailed) else "source"
-    is_of_worker = isinstance(raised, PythonException)
-    if stage == "source" and (is_of_worker or _EXECUTORS_LOST in message):
-        # A source and its steps run in one job: which of them failed is unknown.
+    if stage == "source" and _EXECUTORS_LOST in message:
+        # A source and its native steps run in one job: which of them failed is unknown.
         stage = "unknown"
     return failure_at(stage, Problem(exception_class=name, message=message[:4_000]))

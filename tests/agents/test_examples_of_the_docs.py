@@ -113,7 +113,7 @@ def test_the_cell_of_the_notebook_page(bench: Bench, spark: SparkSession) -> Non
 
 
 def test_the_examples_of_the_guide(bench: Bench, spark: SparkSession) -> None:
-    pipeline, connect, table, answers, probe = examples("docs/how-to/guard-a-pipeline.md")
+    pipeline, strict, connect, table, answers, probe = examples("docs/how-to/guard-a-pipeline.md")
     folder, dead_letters = bench.folder / "flights", bench.folder / "dlq" / "flights"
     folder.mkdir()
     row = {"origin": "JFK", "position": 0, "flight": "UA 1", "value": "no csv"}
@@ -148,7 +148,7 @@ def test_the_examples_of_the_guide(bench: Bench, spark: SparkSession) -> None:
         "number": F.col("value").cast("int"),
     }
     exec("from arrester import LogAndContinue, LogAndPause", names)
-    for example in (connect, table, answers, probe):
+    for example in (strict, connect, table, answers, probe):
         exec(example, names)
 
 

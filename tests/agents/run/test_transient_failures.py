@@ -212,8 +212,6 @@ def test_the_reason_of_an_end_by_a_worker_is_its_exception() -> None:
         "pyspark.errors.exceptions.base.PySparkRuntimeException: [PYTHON_VERSION_MISMATCH] Python "
         "in worker has different version: 3.12 than that in driver: 3.11."
     )
-    assert death.failure is not None
-    assert death.failure.stage == "unknown"
 
 
 @pytest.mark.spark
