@@ -116,7 +116,6 @@ def test_null_stays_null(spark: SparkSession) -> None:
     assert failed == {}
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("expression", "good", "bad"),
     [
