@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pyspark.errors import PythonException
-
 from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.decisions.event_factory import first_line
 from arrester.agents.decisions.judge import Decision
@@ -11,7 +9,6 @@ from arrester.agents.decisions.outage import Outage
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction, location_of
 from arrester.agents.spark.jvm.problems import java_class_and_message
-from arrester.agents.spark.worker_tracebacks import exception_traced_in
 from arrester.agents.worker.errors import class_name
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.domain.plural import plural
@@ -66,21 +63,13 @@ def reason_of(exc: BaseException) -> str:
     """Return the message of an exception; of a Java exception, class and message of its cause."""
     if isinstance(exc, SinkFailed):
         raised = exc.raised
-        has_name = (java_class_and_message(raised) or _of_worker(raised)) is not None
-        name = "" if has_name else f"{type(raised).__name__}: "
+        of_java = java_class_and_message(raised) is not None
+        name = "" if of_java else f"{type(raised).__name__}: "
         return f"the sink raised {name}{reason_of(raised)}"[:_CHARACTERS] + exc.why
-    named = java_class_and_message(exc) or _of_worker(exc)
-    return first_line(str(exc)) if named is None else ": ".join(named)[:_CHARACTERS]
+    java = java_class_and_message(exc)
+    return first_line(str(exc)) if java is None else ": ".join(java)[:_CHARACTERS]
 
 
 def class_and_message(exc: BaseException) -> tuple[str, str]:
     """Return class and message of an exception; of a Java exception, those of its cause."""
-    return java_class_and_message(exc) or _of_worker(exc) or (class_name(exc), str(exc))
-
-
-def _of_worker(exc: BaseException) -> tuple[str, str] | None:
-    """Return class and first line of the exception of a Python worker, None for any other."""
-    if not isinstance(exc, PythonException):
-        return None
-    problem = exception_traced_in(str(exc))
-    return None if problem is None else (problem.exception_class, first_line(problem.message))
+    return java_class_and_message(exc) or (class_name(exc), str(exc))

@@ -93,8 +93,8 @@ class PipelineBuilder(Definition):
         an expression that raised raises again.
 
         With `strict`, a record fails too if the text of `from_json` is not exactly one JSON
-        document, has no value in a field that the schema declares NOT NULL, or has a number in the
-        text of a date.
+        document, has no value in a field that the schema declares NOT NULL, or has a date or time
+        in another format.
         """
         answers = self._checked_answers(name, on_error, on, native=True)
         check_flag("strict", strict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -119,6 +120,12 @@ def _cast(spark: SparkSession) -> Any:
 
 def _java_types(spark: SparkSession, *types: T.DataType) -> list[Any]:
     return [spark._jsparkSession.parseDataType(kind.json()) for kind in types]
+
+
+def python_type(java_type: Any) -> T.DataType:
+    """Return a type of the JVM as PySpark's."""
+    field = {"name": "v", "type": json.loads(java_type.json()), "nullable": True, "metadata": {}}
+    return T.StructField.fromJson(field).dataType
 
 
 def nodes(plan: Any) -> list[Any]:

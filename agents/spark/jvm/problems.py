@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
 from arrester.agents.spark.errors import Problem
@@ -144,7 +144,11 @@ def _message(chain: Sequence[ExceptionLink]) -> str:
 
 
 def java_class_and_message(exc: BaseException) -> tuple[str, str] | None:
-    """Return class and first line of the cause of a py4j error; None for any other exception."""
+    """Return class and first line of the cause of an exception from the JVM or a Python worker;
+    None for any other exception."""
+    if isinstance(exc, PythonException):
+        of_worker = exception_in(str(exc))
+        return None if of_worker is None else _class_and_line(of_worker)
     if not isinstance(exc, Py4JJavaError):
         return None
     try:
@@ -157,6 +161,10 @@ def java_class_and_message(exc: BaseException) -> tuple[str, str] | None:
     for _, message in links:
         python = exception_in(message)
         if python is not None:
-            return python.exception_class, python.message.partition("\n")[0]
+            return _class_and_line(python)
     name, message = next((link for link in links if link[0] not in WRAPPERS), links[-1])
     return name, message.strip().partition("\n")[0]
+
+
+def _class_and_line(problem: Problem) -> tuple[str, str]:
+    return problem.exception_class, problem.message.partition("\n")[0]

@@ -6,7 +6,6 @@ NOT NULL is NULL if the document lacks it. Both are silent, also in mode FAILFAS
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 from uuid import uuid4
 
@@ -14,7 +13,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from arrester.agents.spark.jvm.catalyst import as_column, as_expression, node_name, transform_up
+from arrester.agents.spark.jvm.catalyst import (
+    as_column,
+    as_expression,
+    node_name,
+    python_type,
+    transform_up,
+)
 from arrester.agents.spark.jvm.failfast import analysed, option_names
 from arrester.agents.spark.jvm.try_eval import by_name
 from arrester.controlplane.domain.errors import InvalidValue
@@ -64,7 +69,7 @@ def strict_json(shape: DataFrame, expression: Column, *, named: str) -> Column:
 def _strict_parser(spark: SparkSession, node: Any) -> Any:
     """Return the expression that parses and checks the text of a parser's node."""
     _, options, text, *rest = [node.productElement(index) for index in range(node.productArity())]
-    kind = _type(node.schema())
+    kind = python_type(node.schema())
     members = spark._jsparkSession.parseDataType(T.MapType(T.StringType(), kind).json())
     given = {name.lower() for name in option_names(options)}
     if "enabledatetimeparsingfallback" not in given:
@@ -129,8 +134,3 @@ def _missing_item(items: Column, kind: T.DataType, path: str, *, nullable: bool)
         return None
     found = F.filter(F.transform(items, missing), lambda each: each.isNotNull())
     return F.try_element_at(found, F.lit(1))
-
-
-def _type(java_type: Any) -> T.DataType:
-    field = {"name": "v", "type": json.loads(java_type.json()), "nullable": True, "metadata": {}}
-    return T.StructField.fromJson(field).dataType

@@ -6,14 +6,20 @@ was held until the next day would have another value.
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from arrester.agents.spark.jvm.catalyst import as_column, as_expression, children, node_name, to_seq
+from arrester.agents.spark.jvm.catalyst import (
+    as_column,
+    as_expression,
+    children,
+    node_name,
+    python_type,
+    to_seq,
+)
 from arrester.controlplane.domain.errors import InvalidValue
 
 #: The second one is `to_timestamp`. Other functions of times have a cast around a text.
@@ -48,7 +54,7 @@ def with_date(spark: SparkSession, node: Any) -> Any:
 
 
 def _check_nested(cast: Any, child: Any) -> None:
-    if _has_text_for_timestamp(_type(child), _type(cast)):
+    if _has_text_for_timestamp(python_type(child.dataType()), python_type(cast.dataType())):
         raise InvalidValue(
             "cast",
             str(cast.sql()),
@@ -66,11 +72,6 @@ def _has_text_for_timestamp(given: T.DataType, wanted: T.DataType) -> bool:
         is_key = _has_text_for_timestamp(given.keyType, wanted.keyType)
         return is_key or _has_text_for_timestamp(given.valueType, wanted.valueType)
     return isinstance(given, T.StringType) and isinstance(wanted, T.TimestampType)
-
-
-def _type(expression: Any) -> T.DataType:
-    field = {"name": "v", "type": json.loads(expression.dataType().json()), "nullable": True}
-    return T.StructField.fromJson({**field, "metadata": {}}).dataType
 
 
 def _type_name(expression: Any) -> str:
