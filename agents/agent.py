@@ -43,6 +43,8 @@ from arrester.agents.runtime.thread_protocol import (
     Thread,
 )
 from arrester.agents.runtime.uncaught_handler import UncaughtHandler
+from arrester.controlplane.domain.commands import agent_versions
+from arrester.controlplane.domain.commands.kinds import TaskAct
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import Response, ResumeHow, StageAnswer
@@ -53,7 +55,6 @@ from arrester.controlplane.domain.state.states import (
     TaskState,
     TaskStatus,
 )
-from arrester.controlplane.domain.wire import command_codec
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -71,6 +72,7 @@ _METHODS = {
     ResumeHow.SKIP: "skip",
     ResumeHow.AT: "resume_at",
     ResumeHow.RESTART: "restart",
+    TaskAct.PAUSE: "pause",
 }
 
 
@@ -424,7 +426,7 @@ class Agent:
 
         It stays PAUSED in later runs and instances. A global task cannot be paused.
         """
-        return self._apply(task, None, actor=actor, reason=reason)
+        return self._apply(task, TaskAct.PAUSE, actor=actor, reason=reason)
 
     def set_policy(
         self,
@@ -501,7 +503,7 @@ class Agent:
     def _apply(
         self,
         task: TaskState | TaskId | str,
-        how: ResumeHow | None,
+        how: ResumeHow | TaskAct,
         *,
         target: int | None = None,
         patch: str | None = None,
@@ -517,8 +519,7 @@ class Agent:
             for thread in self._runtime.registry.running()
             if (thread.pipeline_name, thread.checkpoint_id) == (id.pipeline, id.checkpoint)
         ]
-        method = "pause" if how is None else _METHODS[how]
-        return _apply_in_threads(method, id.pipeline, command, threads)
+        return _apply_in_threads(_METHODS[how], id.pipeline, command, threads)
 
     def _task_id(self, task: TaskState | TaskId | str) -> TaskId:
         """Return the identity of a task that may be given by its key."""
@@ -568,7 +569,7 @@ def _versions(spark: SparkSession) -> dict[str, str]:
     versions = {
         "python": platform.python_version(),
         "spark": spark.version,
-        command_codec.REPORTED_AS: str(command_codec.VERSION),
+        agent_versions.REPORTED_AS: str(agent_versions.VERSION),
     }
     try:
         return {"agent": version("arrester"), **versions}

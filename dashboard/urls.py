@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from django.urls import URLPattern, include, path, register_converter
 
-from arrester.controlplane.domain.events import CommandKind
+from arrester.controlplane.domain.commands.kinds import KINDS, TASK_KINDS, Kind, Subject
 from arrester.dashboard import health_probes, metrics
 from arrester.dashboard.actions import alerts as alert_actions
 from arrester.dashboard.actions import (
@@ -75,13 +76,18 @@ register_converter(Verb, "verb")
 register_converter(AnyText, "text")
 
 
-def _with_dialog(prefix: str, name: str, actions: Any, kind: CommandKind) -> list[URLPattern]:
-    """Return the URLs of a command and of its dialog."""
-    given = {"kind": kind}
-    return [
-        path(f"{prefix}/{name}", actions.issue, given, name=name),
-        path(f"{prefix}/{name}/ask", actions.dialog, given, name=f"{name}-dialog"),
-    ]
+def _of_commands(prefix: str, actions: Any, rows: Iterable[Kind]) -> Iterator[URLPattern]:
+    """Yield the URLs of commands and of their dialogs."""
+    for row in rows:
+        given, name = {"kind": row.kind}, row.slug
+        yield path(f"{prefix}/{name}", actions.issue, given, name=name)
+        if row.has_dialog:
+            yield path(f"{prefix}/{name}/ask", actions.dialog, given, name=f"{name}-dialog")
+
+
+#: The form of a patch has views of its own.
+_TASK_ROWS = [row for row in TASK_KINDS.values() if "patch" not in row.fields]
+_APPLICATION_ROWS = [row for row in KINDS.values() if row.subject is Subject.APPLICATION]
 
 
 urlpatterns = [
@@ -90,15 +96,7 @@ urlpatterns = [
     path("problems", overview.problems, name="problems"),
     path("applications", applications.applications, name="applications"),
     path("applications/<str:name>", applications.application, name="application"),
-    *_with_dialog(
-        "applications/<str:name>",
-        "shut-down",
-        application_commands,
-        CommandKind.SHUT_DOWN_APPLICATION,
-    ),
-    *_with_dialog(
-        "applications/<str:name>", "start", application_commands, CommandKind.START_APPLICATION
-    ),
+    *_of_commands("applications/<str:name>", application_commands, _APPLICATION_ROWS),
     path("applications/<str:name>/policy", application_commands.set_policy, name="set-policy"),
     path(
         "applications/<str:name>/policy/ask",
@@ -129,20 +127,10 @@ urlpatterns = [
     path("tasks/<digest:digest>", tasks.task, name="task"),
     path("tasks/<digest:digest>/history", tasks.history, name="task-history"),
     path("tasks/<digest:digest>/note", task_commands.note, name="note-on-task"),
-    *_with_dialog("tasks/<digest:digest>", "skip", task_commands, CommandKind.SKIP_RECORD),
-    *_with_dialog("tasks/<digest:digest>", "resume-at", task_commands, CommandKind.RESUME_AT),
+    *_of_commands("tasks/<digest:digest>", task_commands, _TASK_ROWS),
     path("tasks/<digest:digest>/mend", record_mends.issue, name="mend"),
     path("tasks/<digest:digest>/mend/ask", record_mends.dialog, name="mend-dialog"),
     path("tasks/<digest:digest>/mend/review", record_mends.review, name="review-mend"),
-    *_with_dialog("tasks/<digest:digest>", "pause", task_commands, CommandKind.PAUSE_TASK),
-    *_with_dialog("tasks/<digest:digest>", "dismiss-task", task_commands, CommandKind.DISMISS_TASK),
-    *(
-        path(f"tasks/<digest:digest>/{name}", task_commands.issue, {"kind": kind}, name=name)
-        for name, kind in (
-            ("resume", CommandKind.RESUME_TASK),
-            ("restart", CommandKind.RESTART_TASK),
-        )
-    ),
     path("errors", errors.errors, name="errors"),
     path("errors/<str:application>/<text:fingerprint>", errors.error, name="error"),
     path("error-groups", error_groups.bulk_act, name="act-on-groups"),

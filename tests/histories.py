@@ -10,6 +10,7 @@ from uuid import UUID
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from arrester.controlplane.domain.commands import agent_versions
 from arrester.controlplane.domain.events import (
     ApplicationLatched,
     ApplicationOpened,
@@ -71,7 +72,7 @@ from arrester.controlplane.domain.events import (
     ThreadStarted,
 )
 from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.wire import command_codec, dead_letter_columns
+from arrester.controlplane.domain.wire import dead_letter_columns
 from arrester.controlplane.domain.wire.failure_columns import (
     MIN_EVENTS,
     FailedRecords,
@@ -104,7 +105,7 @@ def event(data: EventData, *, minute: int = 0, run: Run | None = RUN, **envelope
 
 def started() -> list[Event]:
     """Return the first events of an agent."""
-    versions = {"python": "3.11", command_codec.REPORTED_AS: str(command_codec.VERSION)}
+    versions = {"python": "3.11", agent_versions.REPORTED_AS: str(agent_versions.VERSION)}
     return [
         event(InstanceStarted(host="driver", pid=7, versions=versions), run=None),
         event(ThreadStarted()),

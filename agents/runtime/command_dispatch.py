@@ -21,6 +21,7 @@ from arrester.agents.runtime.thread_protocol import (
     Thread,
     ThreadCommand,
 )
+from arrester.controlplane.domain.commands.kinds import KINDS, AppliedBy, Subject
 from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandDelivered,
@@ -28,7 +29,6 @@ from arrester.controlplane.domain.events import (
     CommandIssued,
     CommandKind,
     CommandRefused,
-    ResumeHow,
 )
 from arrester.controlplane.domain.python_versions import UTC
 
@@ -38,22 +38,10 @@ EXPIRED = "expired before it was fetched"
 EXPIRED_HERE = "expired while it waited for its turn"
 #: The most commands kept for tasks that no thread here runs; others are for other instances.
 MAX_UNCLAIMED = 1000
-#: How a command lets its task continue; None pauses it.
-_HOW_BY_KIND: dict[CommandKind, ResumeHow | None] = {
-    CommandKind.RESUME_TASK: ResumeHow.RETRY,
-    CommandKind.SKIP_RECORD: ResumeHow.SKIP,
-    CommandKind.RESUME_AT: ResumeHow.AT,
-    CommandKind.MEND_RECORD: ResumeHow.MEND,
-    CommandKind.PAUSE_TASK: None,
-    CommandKind.RESTART_TASK: ResumeHow.RESTART,
-}
-
-
-#: Commands for one thread, which may be in another instance by now.
-_OF_ONE_THREAD = (*_HOW_BY_KIND, CommandKind.REDRIVE_RECORDS)
-_SHUTDOWNS = (CommandKind.SHUT_DOWN_APPLICATION, CommandKind.SHUT_DOWN_INSTANCE)
-#: Commands for all threads of a pipeline in the instances that the command names.
-_OF_PIPELINES = (CommandKind.SET_POLICY, CommandKind.RESTART_PIPELINE)
+#: Subjects in one thread, which may be in another instance by now.
+_OF_ONE_THREAD = (Subject.TASK, Subject.DEAD_LETTERS)
+#: Subjects in all threads of a pipeline, in the instances that the command names.
+_OF_PIPELINES = (Subject.STAGE, Subject.PIPELINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +101,11 @@ class CommandDispatcher:
                 return
             self._delivered.add(command.command)
         self._answer(command, CommandDelivered(command=command.command))
-        if command.kind in _OF_ONE_THREAD or command.kind in _OF_PIPELINES:
+        if _is_for(command, *_OF_ONE_THREAD, *_OF_PIPELINES):
             self._enqueue(fetched)
         elif fetched.expired:
             self._refuse(command, EXPIRED)
-        elif command.kind in _SHUTDOWNS:
+        elif KINDS[command.kind].is_shutdown:
             self._shut_down(command)
         else:
             self._refuse(command, f"{command.kind} is not for an instance")
@@ -134,10 +122,10 @@ class CommandDispatcher:
         if self._instance.id in command.instances:
             return True
         # A policy is for the instances that the command names: it waits for their answers.
-        return command.kind in _OF_ONE_THREAD and bool(self._threads_for(command))
+        return _is_for(command, *_OF_ONE_THREAD) and bool(self._threads_for(command))
 
     def _keep_unclaimed(self, fetched: _FetchedCommand) -> None:
-        if fetched.command.kind not in _OF_ONE_THREAD:
+        if not _is_for(fetched.command, *_OF_ONE_THREAD):
             return
         if len(self._unclaimed) >= MAX_UNCLAIMED:
             # An expired one is kept below the limit: an earlier instance may have applied it.
@@ -232,7 +220,7 @@ class CommandDispatcher:
         self._refuse(command, f"it failed here: {type(exc).__name__}: {exc}")
 
     def _threads_for(self, command: CommandIssued) -> list[Thread]:
-        any_checkpoint = command.kind is CommandKind.SET_POLICY
+        any_checkpoint = KINDS[command.kind].subject is Subject.STAGE
         return [
             thread
             for thread in self._threads()
@@ -247,30 +235,44 @@ class CommandDispatcher:
         self._instance.emit(data, caused_by=command.command)
 
 
+def _is_for(command: CommandIssued, *subjects: Subject) -> bool:
+    """Whether agents apply the command, and it is about one of these subjects."""
+    row = KINDS[command.kind]
+    return row.applied_by is AppliedBy.AGENT and row.subject in subjects
+
+
 def _is_expired(command: CommandIssued, ahead: timedelta) -> bool:
     return datetime.now(UTC) + ahead >= command.expires_at
 
 
 def _for_thread(command: CommandIssued) -> ThreadCommand:
-    if command.kind is CommandKind.SET_POLICY:
-        return PolicyCommand(
-            command.stage or "",
-            command.answer,
-            command=command.command,
-            actor=command.actor,
-            reason=command.reason,
-        )
-    if command.kind is CommandKind.REDRIVE_RECORDS:
-        return RedriveCommand(
-            dead_letters=command.dead_letters,
-            redrive=command.part_of,
-            command=command.command,
-            actor=command.actor,
-            reason=command.reason,
-        )
+    match command.kind:
+        case CommandKind.SET_POLICY:
+            return PolicyCommand(
+                command.stage or "",
+                command.answer,
+                command=command.command,
+                actor=command.actor,
+                reason=command.reason,
+            )
+        case CommandKind.REDRIVE_RECORDS:
+            return RedriveCommand(
+                dead_letters=command.dead_letters,
+                redrive=command.part_of,
+                command=command.command,
+                actor=command.actor,
+                reason=command.reason,
+            )
+        case _:
+            return _task_command(command)
+
+
+def _task_command(command: CommandIssued) -> TaskCommand:
+    how = KINDS[command.kind].how
+    assert how is not None, f"{command.kind} is not for a task"
     return TaskCommand(
         command.task,
-        how=_HOW_BY_KIND[command.kind],
+        how=how,
         position=command.position,
         target=command.target,
         patch=command.patch,

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.runtime.redrive_result import Redriven
+from arrester.controlplane.domain.commands.kinds import TaskAct
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
     ChosenDeadLetters,
@@ -31,14 +32,13 @@ class TaskCommand:
 
     `how` is RETRY (a PAUSED task continues at the failed record), MEND (the same, and `patch`
     changes the record), SKIP (after it: the record becomes a dead letter with `actor` and
-    `reason`), AT (at `target`: held records before it
-    become dead letters), RESTART (a DEAD task continues at the failed record), or None: a RUNNING
-    task is paused.
+    `reason`), AT (at `target`: held records before it become dead letters), RESTART (a DEAD task
+    continues at the failed record), or PAUSE (a RUNNING task is paused).
     """
 
     key: str | None
     _: KW_ONLY
-    how: ResumeHow | None
+    how: ResumeHow | TaskAct
     #: The position at which the requester saw the task stopped; None: any.
     position: int | None = None
     target: int | None = None

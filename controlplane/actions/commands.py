@@ -85,11 +85,7 @@ def command_task(
     patch: str | None = None,
     command: UUID | None = None,
 ) -> CommandState:
-    """Issue a command of any kind for a task.
-
-    `target` is the position of RESUME_AT; `until` or `duration` the end of PAUSE_TASK; `patch` the
-    JSON Patch of MEND_RECORD.
-    """
+    """Issue a command of any kind for a task, with the fields of `CommandRequest`."""
     task = task_id(digest)
     requested = CommandRequest(
         command=command or new_id(),
@@ -203,6 +199,7 @@ def _result(task: TaskId, command: CommandState) -> TaskResult:
 
 
 resume_tasks = partial(command_tasks, CommandKind.RESUME_TASK)
+dismiss_tasks = partial(command_tasks, CommandKind.DISMISS_TASK)
 
 
 def _tasks(digests: Sequence[str]) -> list[TaskId]:

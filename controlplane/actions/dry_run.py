@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from arrester.controlplane import access
 from arrester.controlplane.actions.commands import MAX_TASKS
 from arrester.controlplane.domain.commands.decide import decide
+from arrester.controlplane.domain.commands.kinds import skips_records
 from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.events import CommandIssued, CommandRefused
 from arrester.controlplane.domain.identity.names import TaskId
@@ -62,7 +63,7 @@ def dry_run(application: str, requested: CommandRequest) -> DryRun:
         instances=tuple(sorted(instances, key=str)),
         refused=reasons[0] if reasons else None,
         skipped=skipped_records.of_tasks(application, tasks)
-        if requested.kind in skipped_records.SKIPS
+        if skips_records(requested.kind)
         else None,
     )
 

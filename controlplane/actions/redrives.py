@@ -14,14 +14,15 @@ from arrester.controlplane import access
 from arrester.controlplane.actions.commands import issue_command
 from arrester.controlplane.actions.rollouts import end, part_events
 from arrester.controlplane.actions.transaction import advance, new_id
-from arrester.controlplane.domain.commands.recipients import recipients
+from arrester.controlplane.domain.commands.recipients import instance_of_run
 from arrester.controlplane.domain.commands.redrive import (
     MAX_REDRIVEN,
     check_redrive,
     next_redrive_step,
 )
 from arrester.controlplane.domain.commands.refusals import refusal
-from arrester.controlplane.domain.commands.request import CommandRequest, check
+from arrester.controlplane.domain.commands.request import CommandRequest
+from arrester.controlplane.domain.commands.request_checks import check
 from arrester.controlplane.domain.commands.rollout import Finish, Issue, Stop, Wait
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
@@ -160,7 +161,7 @@ def _issue(command: CommandState, part: RedriveSlice, *, number: int, now: datet
         # Under the lock of the stream. Another process may have issued it meanwhile.
         if state.commands[command.id].status.final or requested.command in state.commands:
             return []
-        if not recipients(requested, state):
+        if not instance_of_run(requested, state):
             return []  # It goes on when an instance runs the pipeline again.
         return part_events(command, requested, state, now=now)
 

@@ -12,15 +12,9 @@ from msgspec.structs import replace
 from arrester.controlplane.actions.commands import issue_command
 from arrester.controlplane.actions.transaction import advance
 from arrester.controlplane.domain.commands.decide import decide
+from arrester.controlplane.domain.commands.kinds import ROLLOUTS
 from arrester.controlplane.domain.commands.request import CommandRequest
-from arrester.controlplane.domain.commands.rollout import (
-    TASK_KINDS,
-    Finish,
-    Issue,
-    Stop,
-    Wait,
-    next_step,
-)
+from arrester.controlplane.domain.commands.rollout import Finish, Issue, Stop, Wait, next_step
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
     CommandApplied,
@@ -42,8 +36,8 @@ def start_rollout(application: str, requested: CommandRequest) -> CommandState:
     same id changes nothing. Raises CommandForbidden if there is no such task, or if a rollout for
     them is in progress; InvalidValue for values outside their limits.
     """
-    if requested.kind not in TASK_KINDS or requested.rollout is None:
-        raise InvalidValue("kind", requested.kind, ", ".join(TASK_KINDS))
+    if requested.kind not in ROLLOUTS or requested.rollout is None:
+        raise InvalidValue("kind", requested.kind, ", ".join(ROLLOUTS))
     tasks = rollout_progress.count_waiting(application, requested.kind, requested.rollout)
     for earlier in row_mapping.COMMANDS.load("id = %s", [requested.command]):
         tasks = tasks if earlier.rollout is UNSET else earlier.rollout.tasks
@@ -56,7 +50,7 @@ def start_rollout(application: str, requested: CommandRequest) -> CommandState:
 def advance_rollouts(application: str, *, now: datetime) -> None:
     """Advance the rollouts of an application that are in progress, each by one step."""
     for command in row_mapping.COMMANDS.load(
-        "application = %s AND open AND kind = ANY(%s)", [application, list(TASK_KINDS)]
+        "application = %s AND open AND kind = ANY(%s)", [application, list(ROLLOUTS)]
     ):
         advance_rollout(command, now=now)
 
@@ -110,7 +104,7 @@ def _issue(command: CommandState, tasks: Sequence[TaskId], now: datetime, *, aft
 def _request(command: CommandState, task: TaskId) -> CommandRequest:
     return CommandRequest(
         command=uuids.part_of(command.id, task.digest),
-        kind=TASK_KINDS[command.kind],
+        kind=ROLLOUTS[command.kind],
         actor=command.actor,
         reason=command.reason,
         task=task,

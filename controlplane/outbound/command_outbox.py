@@ -15,7 +15,7 @@ from django.db import OperationalError
 from msgspec import UNSET
 
 from arrester.controlplane import redis_client, signing
-from arrester.controlplane.domain.commands.rollout import BY_SERVER
+from arrester.controlplane.domain.commands.kinds import IN_PARTS
 from arrester.controlplane.domain.events import CommandIssued
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import CommandState, if_set
@@ -95,7 +95,7 @@ def _open_commands(application: str) -> Sequence[CommandState]:
     dead letters any more: they expire.
     """
     commands = row_mapping.COMMANDS.load(
-        "application = %s AND open AND kind <> ALL(%s)", [application, list(BY_SERVER)]
+        "application = %s AND open AND kind <> ALL(%s)", [application, list(IN_PARTS)]
     )
     return sorted(commands, key=lambda each: (each.issued_at, str(each.id)))
 

@@ -8,20 +8,15 @@ from uuid import UUID
 
 from django.db import connection
 
+from arrester.controlplane.domain.commands.kinds import KINDS, ROLLOUTS
 from arrester.controlplane.domain.commands.rollout import Progress
-from arrester.controlplane.domain.events import CommandKind, Rollout
+from arrester.controlplane.domain.commands.task_refusals import NEEDS_FAILED_RECORD
+from arrester.controlplane.domain.events import CommandKind, ResumeHow, Rollout
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state.states import CommandState, TaskStatus
 from arrester.controlplane.store import batches
 from arrester.controlplane.views import live_checkpoints, row_mapping
 
-#: The tasks that a rollout is for; PAUSED ones without a failed record can only be resumed.
-_STATUS = {
-    CommandKind.RESUME_TASKS: "status = 'PAUSED'",
-    CommandKind.SKIP_RECORDS: "status = 'PAUSED' AND fingerprint IS NOT NULL",
-    CommandKind.MEND_RECORDS: "status = 'PAUSED' AND fingerprint IS NOT NULL",
-    CommandKind.RESTART_TASKS: "status = 'DEAD'",
-}
 _COMMANDS = """
 SELECT count(*), count(*) FILTER (WHERE open), count(*) FILTER (WHERE status = 'APPLIED'),
     max(issued_at), max(sequence) FILTER (WHERE NOT open)
@@ -86,12 +81,22 @@ def _waiting(
 ) -> tuple[str, list[Any]]:
     threads = row_mapping.THREADS.load("application = %s", [application])
     where = (
-        f"application = %s AND {live_checkpoints.OF_THREADS} AND {_STATUS[kind]}"
+        f"application = %s AND {live_checkpoints.OF_THREADS} AND {_status(kind)}"
         " AND (%s::text IS NULL OR fingerprint = %s) AND NOT EXISTS (SELECT FROM command"
         " WHERE command.task = task.digest AND (command.open OR command.part_of = %s))"
     )
     cause = rollout.fingerprint
     return where, [application, *live_checkpoints.columns(threads), cause, cause, id]
+
+
+def _status(kind: CommandKind) -> str:
+    """Return the condition of the tasks that a rollout is for."""
+    how = KINDS[ROLLOUTS[kind]].how
+    status = TaskStatus.DEAD if how is ResumeHow.RESTART else TaskStatus.PAUSED
+    # A task that was paused by hand has no failed record: it can only be resumed.
+    return f"status = '{status}'" + (
+        " AND fingerprint IS NOT NULL" if how in NEEDS_FAILED_RECORD else ""
+    )
 
 
 def _rows(statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:

@@ -11,8 +11,6 @@ from arrester.controlplane.domain.state.live_runs import live
 from arrester.controlplane.domain.state.states import ThreadState
 from arrester.controlplane.views import rollout_progress, row_mapping
 
-#: The commands that skip records.
-SKIPS = (CommandKind.SKIP_RECORD, CommandKind.RESUME_AT, CommandKind.SKIP_RECORDS)
 #: The first tasks of a rollout, whose pipelines are considered.
 _MOST_TASKS = 500
 

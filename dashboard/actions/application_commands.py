@@ -10,17 +10,13 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import actions, queries
+from arrester.controlplane.domain.commands.kinds import KINDS
 from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.events import CommandKind, StageAnswer
 from arrester.dashboard.components import command_delivery, forms
 from arrester.dashboard.pages import applications
 from arrester.dashboard.permissions import Person, for_operators
 from arrester.dashboard.text import policy_text
-
-DIALOGS = {
-    CommandKind.SHUT_DOWN_APPLICATION: "shut_down",
-    CommandKind.START_APPLICATION: "start",
-}
 
 
 @require_GET
@@ -40,20 +36,20 @@ def _dialog(
         "force": forms.is_forced(request),
         "invalid": invalid,
     }
-    return forms.dialog(request, DIALOGS[kind], context)
+    return forms.dialog(request, KINDS[kind].slug.replace("-", "_"), context)
 
 
 @require_POST
 @for_operators
 def issue(request: HttpRequest, who: Person, name: str, kind: CommandKind) -> HttpResponse:
     """Shut an application down after its name was typed, or open it again."""
-    if kind is CommandKind.SHUT_DOWN_APPLICATION:
-        if request.POST.get("name", "") != name:
-            return _dialog(request, name, kind, invalid=f"Type {name} to confirm.")
-        if forms.reason(request) is None:
-            return _dialog(request, name, kind, invalid=forms.REASON_REQUIRED)
-        return _issue(request, who, name, kind, force=forms.is_forced(request))
-    return _issue(request, who, name, kind)
+    row = KINDS[kind]
+    if row.is_shutdown and request.POST.get("name", "") != name:
+        return _dialog(request, name, kind, invalid=f"Type {name} to confirm.")
+    if row.needs_reason and forms.reason(request) is None:
+        return _dialog(request, name, kind, invalid=forms.REASON_REQUIRED)
+    force = "force" in row.fields and forms.is_forced(request)
+    return _issue(request, who, name, kind, force=force)
 
 
 @require_GET

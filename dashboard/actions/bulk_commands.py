@@ -10,7 +10,6 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import access, actions, queries
-from arrester.controlplane.domain.events import CommandKind
 from arrester.dashboard.components import command_delivery, forms
 from arrester.dashboard.page_frame import Notice
 from arrester.dashboard.pages import applications, errors, tasks
@@ -95,9 +94,7 @@ def dismiss(request: HttpRequest, who: Person) -> HttpResponse:
     if reason is None:
         return _dismiss_dialog(request, selected, invalid=forms.REASON_REQUIRED)
     id = forms.act_id(request)
-    done = actions.command_tasks(
-        CommandKind.DISMISS_TASK, selected, actor=who.name, reason=reason, id=id
-    )
+    done = actions.dismiss_tasks(selected, actor=who.name, reason=reason, id=id)
     show = partial(tasks.show_all, request, who, notice=_notice(done, "", word="dismiss"))
     return forms.page_after(request, show, redirect_to=reverse("commands"))
 

@@ -8,11 +8,11 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import access, actions, queries
-from arrester.controlplane.domain.commands.request import MENDS, NEEDS_REASON, CommandRequest
+from arrester.controlplane.domain.commands.kinds import KINDS, ROLLOUTS, skips_records
+from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.commands.rollout import (
     MAX_OBSERVE_SECONDS,
     MAX_TASKS_PER_MINUTE,
-    TASK_KINDS,
 )
 from arrester.controlplane.domain.errors import CommandForbidden, InvalidValue
 from arrester.controlplane.domain.events import CommandKind, Rollout
@@ -72,7 +72,7 @@ def start(request: HttpRequest, who: Person) -> HttpResponse:
 def _loses_unconfirmed(request: HttpRequest, application: str, requested: CommandRequest) -> bool:
     """Whether records would be lost, and the form does not confirm it."""
     rollout = requested.rollout
-    if rollout is None or requested.kind is not CommandKind.SKIP_RECORDS:
+    if rollout is None or not skips_records(requested.kind):
         return False
     access.require(application)
     return forms.must_confirm_loss(request, queries.skipped_in_rollout(application, rollout))
@@ -80,10 +80,11 @@ def _loses_unconfirmed(request: HttpRequest, application: str, requested: Comman
 
 def _requested(request: HttpRequest, who: Person) -> CommandRequest:
     kind = request.POST.get("kind", "")
-    if kind not in list(TASK_KINDS):
-        raise InvalidValue("kind", kind, ", ".join(TASK_KINDS))
+    if kind not in list(ROLLOUTS):
+        raise InvalidValue("kind", kind, ", ".join(ROLLOUTS))
+    row = KINDS[CommandKind(kind)]
     reason = forms.reason(request)
-    if CommandKind(kind) in NEEDS_REASON and reason is None:
+    if row.needs_reason and reason is None:
         raise InvalidValue("reason", "", "a text: skipping or changing records needs a reason")
     rollout = Rollout(
         fingerprint=request.POST.get("fingerprint") or None,
@@ -94,9 +95,9 @@ def _requested(request: HttpRequest, who: Person) -> CommandRequest:
     )
     return CommandRequest(
         command=forms.act_id(request),
-        kind=CommandKind(kind),
+        kind=row.kind,
         actor=who.name,
         reason=reason,
-        patch=request.POST.get("patch", "").strip() if CommandKind(kind) in MENDS else None,
+        patch=request.POST.get("patch", "").strip() if "patch" in row.fields else None,
         rollout=rollout,
     )

@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import access, actions, queries
-from arrester.controlplane.domain.commands.request import NEEDS_REASON
+from arrester.controlplane.domain.commands.kinds import TASK_KINDS, skips_records
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.state.states import TaskState
@@ -17,14 +17,6 @@ from arrester.dashboard.components import command_delivery, forms
 from arrester.dashboard.pages import tasks
 from arrester.dashboard.permissions import Person, for_operators
 from arrester.dashboard.text import record_text
-
-#: The templates of commands that have a dialog.
-DIALOGS = {
-    CommandKind.SKIP_RECORD: "skip",
-    CommandKind.RESUME_AT: "resume_at",
-    CommandKind.PAUSE_TASK: "pause",
-    CommandKind.DISMISS_TASK: "dismiss_task",
-}
 
 
 @require_GET
@@ -50,7 +42,7 @@ def _dialog(
         "skipped": _skipped(detail.state),
         "invalid": invalid,
     }
-    return forms.dialog(request, DIALOGS[kind], context)
+    return forms.dialog(request, TASK_KINDS[kind].slug.replace("-", "_"), context)
 
 
 def _skipped(task: TaskState) -> queries.SkippedRecords:
@@ -62,17 +54,18 @@ def _skipped(task: TaskState) -> queries.SkippedRecords:
 @for_operators
 def issue(request: HttpRequest, who: Person, digest: str, kind: CommandKind) -> HttpResponse:
     """Issue a command for a task with the id of the form."""
-    reason, target = forms.reason(request), None
-    if kind is CommandKind.RESUME_AT:
+    row, reason, target = TASK_KINDS[kind], forms.reason(request), None
+    if "target" in row.fields:
         target = _whole_number(request.POST.get("position", ""))
         if target is None:
             return _dialog(request, digest, kind, invalid="A position is a whole number.")
-    if kind in NEEDS_REASON and reason is None:
+    if row.needs_reason and reason is None:
         return _dialog(request, digest, kind, invalid=forms.REASON_REQUIRED)
-    skips = kind in (CommandKind.SKIP_RECORD, CommandKind.RESUME_AT)
-    if skips and forms.must_confirm_loss(request, _skipped(queries.task(digest).state)):
+    if skips_records(kind) and forms.must_confirm_loss(
+        request, _skipped(queries.task(digest).state)
+    ):
         return _dialog(request, digest, kind, invalid=forms.LOSS_UNCONFIRMED)
-    if kind is not CommandKind.PAUSE_TASK:
+    if "until" not in row.fields:
         return _issue(request, who, digest, kind, target=target)
     try:
         return _issue(request, who, digest, kind)
@@ -83,7 +76,8 @@ def issue(request: HttpRequest, who: Person, digest: str, kind: CommandKind) -> 
 def _issue(
     request: HttpRequest, who: Person, digest: str, kind: CommandKind, *, target: int | None = None
 ) -> HttpResponse:
-    until, duration = forms.pause_end(request) if kind is CommandKind.PAUSE_TASK else (None, None)
+    ends = "until" in TASK_KINDS[kind].fields
+    until, duration = forms.pause_end(request) if ends else (None, None)
     id = forms.act_id(request)
     url = reverse("command", args=[id])
     return forms.act_and_show(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from arrester.controlplane.domain.commands.kinds import KINDS
 from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandDelivered,
     CommandIssued,
-    CommandKind,
     EventData,
     ResumeHow,
     StoredEvent,
@@ -101,7 +101,7 @@ def _belongs_to_attempt(data: EventData) -> bool:
         case TaskResumed(how=how):
             return how in (ResumeHow.RETRY, ResumeHow.RESTART)
         case CommandIssued(kind=kind):
-            return kind in (CommandKind.RESUME_TASK, CommandKind.RESTART_TASK)
+            return KINDS[kind].how in (ResumeHow.RETRY, ResumeHow.RESTART)
         case _:
             return isinstance(data, TaskRestarted | CommandDelivered | CommandApplied)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID, uuid5
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.commands import refusals, request
-from arrester.controlplane.domain.events import CommandKind
+from arrester.controlplane.domain.commands.kinds import TASK_KINDS, TaskKind
+from arrester.controlplane.domain.events import CommandKind, ResumeHow
 from arrester.controlplane.domain.state import error_groups
 from arrester.controlplane.domain.state.error_groups import GroupAct
 from arrester.controlplane.domain.state.states import (
@@ -34,6 +35,19 @@ class Button(NamedTuple):
     id: UUID | None = None
 
 
+class TaskButton(NamedTuple):
+    """The button of a command for a task, disabled if there is a reason."""
+
+    row: TaskKind
+    disabled: str
+    primary: bool
+
+    @property
+    def dialog(self) -> str:
+        """The name of the URL of its dialog; empty: it has none."""
+        return f"{self.row.slug}-dialog" if self.row.has_dialog else ""
+
+
 class BulkButton(NamedTuple):
     """A button for the selected groups of a list, and the past participle of its act."""
 
@@ -55,7 +69,9 @@ BULK = {
 }
 
 
-def for_task(who: Person, detail: TaskDetail, application: ApplicationState) -> dict[str, Button]:
+def for_task(
+    who: Person, detail: TaskDetail, application: ApplicationState
+) -> dict[str, TaskButton]:
     """Return the buttons of a task's page, by kind of command."""
     state = StreamState(application=application)
     state.tasks[detail.state.id.digest] = detail.state
@@ -66,7 +82,20 @@ def for_task(who: Person, detail: TaskDetail, application: ApplicationState) -> 
         state.instances[detail.instance.id] = detail.instance
     if detail.open_command is not None:
         state.commands[detail.open_command.id] = detail.open_command
-    return {kind.value: _button(who, kind, state, detail) for kind in request.TASK_COMMANDS}
+    retried = detail.state.retried
+    primary: Mapping[object, bool] = {
+        ResumeHow.RETRY: not retried,
+        ResumeHow.SKIP: retried,
+        ResumeHow.RESTART: True,
+    }
+    return {
+        kind.value: TaskButton(
+            row,
+            disabled=_button(who, kind, state, detail).disabled,
+            primary=primary.get(row.how, False),
+        )
+        for kind, row in TASK_KINDS.items()
+    }
 
 
 def state_of(

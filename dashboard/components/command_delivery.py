@@ -10,8 +10,8 @@ from django.conf import settings
 from django.utils import timezone
 
 from arrester.controlplane import queries
+from arrester.controlplane.domain.commands.kinds import IN_PARTS
 from arrester.controlplane.domain.commands.recipients import receives_commands
-from arrester.controlplane.domain.commands.rollout import BY_SERVER
 from arrester.controlplane.domain.state.states import (
     CommandState,
     CommandStatus,
@@ -85,7 +85,7 @@ class CommandStep(NamedTuple):
 def steps(command: CommandState) -> list[CommandStep]:
     """Return the completed steps of the command and the one that it waits for."""
     issued = CommandStep("Issued", "done", command.issued_at, f"by {command.actor}")
-    if command.kind in BY_SERVER and not command.status.final:
+    if command.kind in IN_PARTS and not command.status.final:
         return [issued, CommandStep("Applied", "now", None, "in progress")]
     return [issued, *_delivered(command), _end(command)]
 

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.commands.rollout import BY_SERVER
+from arrester.controlplane.domain.commands.kinds import IN_PARTS
 from arrester.controlplane.domain.state.states import ApplicationStatus
 from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.dashboard.components import buttons, command_delivery, failure_rates, task_grid
@@ -74,9 +74,9 @@ def show(
         "rollout_disabled": "" if who.may_act_on(name) else NOT_AN_OPERATOR,
         "resume_disabled": _resume_disabled(who, summary),
         "commands_in_progress": [
-            each for each in open_commands if each.task is None and each.kind not in BY_SERVER
+            each for each in open_commands if each.task is None and each.kind not in IN_PARTS
         ],
-        "rollouts": [each for each in open_commands if each.kind in BY_SERVER],
+        "rollouts": [each for each in open_commands if each.kind in IN_PARTS],
         "log_gaps": queries.log_gaps(name),
         "spark": failure_rates.sparks_of_applications(now=now, application=name).get(name),
         "tabs": TABS.items(),

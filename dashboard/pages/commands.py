@@ -14,8 +14,8 @@ from msgspec import UNSET
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.commands.in_progress import cancel_refusal
+from arrester.controlplane.domain.commands.kinds import KINDS, Subject
 from arrester.controlplane.domain.commands.rollout import wave_ends
-from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.states import CommandState, CommandStatus
 from arrester.dashboard.components import command_delivery, filters, forms
@@ -114,14 +114,15 @@ def _redrive(command: CommandState) -> dict[str, Any]:
 
 def _force_dialog(who: Person, command: CommandState) -> str:
     """Return the URL of the dialog that forces a shutdown in progress; empty for any other."""
+    row = KINDS[command.kind]
     if command.status.final or command.force or not who.may_act_on(command.application):
         return ""
-    if command.kind is CommandKind.SHUT_DOWN_APPLICATION:
+    if not row.is_shutdown:
+        return ""
+    if row.subject is Subject.APPLICATION:
         return f"{reverse('shut-down-dialog', args=[command.application])}?force=1"
-    if command.kind is CommandKind.SHUT_DOWN_INSTANCE:
-        about = [command.application, command.deliveries[0].instance]
-        return f"{reverse('shut-down-instance-dialog', args=about)}?force=1"
-    return ""
+    about = [command.application, command.deliveries[0].instance]
+    return f"{reverse('shut-down-instance-dialog', args=about)}?force=1"
 
 
 @require_POST

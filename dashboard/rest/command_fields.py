@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from arrester.controlplane.domain.commands.request import SHUTDOWNS, TASK_COMMANDS
-from arrester.controlplane.domain.commands.rollout import TASK_KINDS
+from arrester.controlplane.domain.commands.kinds import KINDS, Subject
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import CommandKind
 
@@ -14,29 +13,41 @@ from arrester.controlplane.domain.events import CommandKind
 ROLLOUT_FIELDS = ("fingerprint", "waves", "observe_seconds", "tasks_per_minute")
 
 _OF_EVERY_KIND = {"id", "kind", "dry_run", "reason"}
-_MORE = {
-    CommandKind.RESUME_AT: {"position"},
-    CommandKind.MEND_RECORD: {"patch"},
-    CommandKind.MEND_RECORDS: {"patch"},
-    CommandKind.PAUSE_TASK: {"until", "duration_seconds"},
-    CommandKind.SET_POLICY: {"pipeline", "stage", "answer"},
-    CommandKind.RESTART_PIPELINE: {"pipeline"},
-    CommandKind.SHUT_DOWN_INSTANCE: {"instance"},
-}
+#: The fields that have another name in a request of the domain.
+_NAMES = {"target": "position", "duration": "duration_seconds"}
+
+
+def names_of(subject: Subject) -> tuple[str, ...]:
+    """Return the fields that a command needs to name its subject."""
+    match subject:
+        case Subject.TASK:
+            return ("task",)
+        case Subject.STAGE:
+            return ("application", "pipeline", "stage")
+        case Subject.PIPELINE:
+            return ("application", "pipeline")
+        case Subject.INSTANCE:
+            return ("application", "instance")
+        case Subject.TASKS | Subject.DEAD_LETTERS | Subject.APPLICATION:
+            return ("application",)
 
 
 def fields_of(kind: CommandKind) -> set[str]:
     """Return the names of the fields that a kind of command has."""
-    about = {"task"} if kind in TASK_COMMANDS else {"application"}
-    fields = _OF_EVERY_KIND | about | _MORE.get(kind, set())
-    if kind in TASK_KINDS:
+    row = KINDS[kind]
+    fields = {_NAMES.get(name, name) for name in row.fields}
+    if row.subject is Subject.TASKS:
         fields |= set(ROLLOUT_FIELDS)
-    return fields | {"force"} if kind in SHUTDOWNS else fields
+    return _OF_EVERY_KIND | set(names_of(row.subject)) | fields
+
+
+def kinds_with(name: str, *, separator: str = ", ") -> str:
+    """Return the kinds of commands that have a field, for its documentation."""
+    return separator.join(kind.value for kind in CommandKind if name in fields_of(kind))
 
 
 def check_fields(kind: CommandKind, given: Mapping[str, Any]) -> None:
     """Raise InvalidValue for a field, other than null, that the kind of command does not have."""
     for name, value in given.items():
         if value is not None and name not in fields_of(kind):
-            kinds = [each.value for each in CommandKind if name in fields_of(each)]
-            raise InvalidValue(name, value, f"no value for {kind}, only for {', '.join(kinds)}")
+            raise InvalidValue(name, value, f"no value for {kind}, only for {kinds_with(name)}")

@@ -13,6 +13,7 @@ from arrester.controlplane.domain.commands.verdict import Outcome
 from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.state.states import CommandState, CommandStatus, if_set
 from arrester.dashboard.rest import base
+from arrester.dashboard.rest.command_fields import kinds_with
 
 
 class DeliverySerializer(serializers.Serializer[Any]):
@@ -58,22 +59,24 @@ class CommandSerializer(serializers.Serializer[Any]):
         allow_null=True, help_text="The position at which the task was held."
     )
     target = serializers.IntegerField(
-        allow_null=True, help_text="RESUME_AT: the position at which the task resumes."
+        allow_null=True,
+        help_text=f"{kinds_with('position')}: the position at which the task resumes.",
     )
     patch = serializers.SerializerMethodField(
-        help_text="MEND_RECORD, MEND_RECORDS: the JSON Patch of the record that stopped each task."
+        help_text=f"{kinds_with('patch')}: the JSON Patch of the record that stopped each task."
     )
     pipeline = serializers.CharField(
-        allow_null=True, help_text="SET_POLICY, RESTART_PIPELINE, redrives: the pipeline."
+        allow_null=True, help_text=f"{kinds_with('pipeline')}, redrives: the pipeline."
     )
-    stage = serializers.CharField(allow_null=True, help_text="SET_POLICY: the stage.")
+    stage = serializers.CharField(allow_null=True, help_text=f"{kinds_with('stage')}: the stage.")
     answer = serializers.CharField(
-        allow_null=True, help_text="SET_POLICY: the answer to failures; null: as in the code."
+        allow_null=True,
+        help_text=f"{kinds_with('answer')}: the answer to failures; null: as in the code.",
     )
     until = serializers.DateTimeField(
         source="paused_until",
         allow_null=True,
-        help_text="PAUSE_TASK: when the server resumes the task; null: a person does.",
+        help_text=f"{kinds_with('until')}: when the server resumes the task; null: a person does.",
     )
     rollout = serializers.SerializerMethodField()
     redrive = serializers.SerializerMethodField()
@@ -96,7 +99,7 @@ class CommandSerializer(serializers.Serializer[Any]):
 
     @extend_schema_field(RedriveSerializer(allow_null=True))
     def get_redrive(self, command: CommandState) -> Any:
-        """Return the dead letters of a REDRIVE; None for others."""
+        """Return the dead letters of a redrive; None for others."""
         return None if command.redrive is UNSET else RedriveSerializer(command.redrive).data
 
     @extend_schema_field(serializers.CharField(allow_null=True))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, get_args
 from uuid import UUID
@@ -16,35 +15,29 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.commands.request import (
-    LONGEST_PAUSE,
-    NEEDS_REASON,
-    REDRIVES,
-    TASK_COMMANDS,
-    CommandRequest,
-)
-from arrester.controlplane.domain.commands.rollout import TASK_KINDS
+from arrester.controlplane.domain.commands.kinds import KINDS, Subject
+from arrester.controlplane.domain.commands.request import CommandRequest
+from arrester.controlplane.domain.commands.request_checks import LONGEST_PAUSE
 from arrester.controlplane.domain.commands.verdict import Verdict
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import CommandKind, Rollout, StageAnswer
 from arrester.controlplane.domain.state.states import CommandState
 from arrester.dashboard.rest import base
-from arrester.dashboard.rest.command_fields import ROLLOUT_FIELDS, check_fields
+from arrester.dashboard.rest.command_fields import (
+    ROLLOUT_FIELDS,
+    check_fields,
+    kinds_with,
+    names_of,
+)
 from arrester.dashboard.rest.command_serializers import (
     CommandSerializer,
     ListedCommandSerializer,
     OneCommandSerializer,
 )
 
-#: The names that a command for a part of an application needs.
-_NAMES: Mapping[CommandKind, Sequence[str]] = defaultdict(
-    tuple,
-    {
-        CommandKind.SET_POLICY: ("pipeline", "stage"),
-        CommandKind.RESTART_PIPELINE: ("pipeline",),
-        CommandKind.SHUT_DOWN_INSTANCE: ("instance",),
-    },
-)
+#: A redrive needs dead letters: see `redrives`.
+_KINDS = [kind for kind in CommandKind if KINDS[kind].subject is not Subject.DEAD_LETTERS]
+_NEED_REASON = [row.kind.value for row in KINDS.values() if row.needs_reason]
 
 
 class CommandQuerySerializer(base.ApplicationQuerySerializer):
@@ -60,47 +53,49 @@ class NewCommandSerializer(serializers.Serializer[Any]):
     """The fields of a new command: `task` for a command to a task, else `application`."""
 
     id = serializers.UUIDField(required=False, help_text=base.AN_ID)
-    # A redrive needs dead letters: see `redrives`.
-    kind = base.ListedChoiceField([each.value for each in CommandKind if each not in REDRIVES])
+    kind = base.ListedChoiceField([each.value for each in _KINDS])
     application = serializers.CharField(required=False)
     task = serializers.CharField(required=False, help_text="The id of the task.")
     position = serializers.IntegerField(
         required=False,
         min_value=-(2**63),
         max_value=2**63 - 1,
-        help_text="RESUME_AT: the position to resume at; held records before it are skipped.",
+        help_text=f"{kinds_with('position')}: the position to resume at; held records before it are"
+        " skipped.",
     )
     patch = base.patch_field(
-        "of the record that stopped each task, for MEND_RECORD and MEND_RECORDS"
+        f"of the record that stopped each task, for {kinds_with('patch', separator=' and ')}"
     )
     pipeline = serializers.CharField(
-        required=False, help_text="SET_POLICY, RESTART_PIPELINE: the pipeline."
+        required=False, help_text=f"{kinds_with('pipeline')}: the pipeline."
     )
     stage = serializers.CharField(
         required=False,
-        help_text="SET_POLICY: source, deserialize, process:<name> or produce.",
+        help_text=f"{kinds_with('stage')}: source, deserialize, process:<name> or produce.",
     )
     answer = base.ListedChoiceField(
         get_args(StageAnswer),
         required=False,
         allow_null=True,
-        help_text="SET_POLICY: the answer to all failures of the stage; null: as in the code.",
+        help_text=f"{kinds_with('answer')}: the answer to all failures of the stage; null: as in"
+        " the code.",
     )
     instance = serializers.UUIDField(
-        required=False, help_text="SHUT_DOWN_INSTANCE: the id of the instance."
+        required=False, help_text=f"{kinds_with('instance')}: the id of the instance."
     )
     force = serializers.BooleanField(
         required=False,
         help_text="A shutdown: cancel Spark jobs in progress. It may follow one without force.",
     )
     until = base.MomentField(
-        required=False, help_text="PAUSE_TASK: when the server resumes the task."
+        required=False, help_text=f"{kinds_with('until')}: when the server resumes the task."
     )
     duration_seconds = serializers.IntegerField(
         required=False,
         min_value=1,
         max_value=int(LONGEST_PAUSE.total_seconds()),
-        help_text="PAUSE_TASK: after how many seconds the server resumes the task.",
+        help_text=f"{kinds_with('duration_seconds')}: after how many seconds the server resumes the"
+        " task.",
     )
     fingerprint = serializers.CharField(
         required=False,
@@ -123,7 +118,7 @@ class NewCommandSerializer(serializers.Serializer[Any]):
         required=False,
         allow_null=True,
         max_length=1000,
-        help_text=f"Required for {', '.join(NEEDS_REASON)}.",
+        help_text=f"Required for {', '.join(_NEED_REASON)}.",
     )
 
 
@@ -234,20 +229,23 @@ def _requested(request: Request, given: dict[str, Any]) -> tuple[str, CommandReq
         patch=None if given.get("patch") is None else json.dumps(given["patch"]),
         force=given.get("force", False),
     )
-    if kind in TASK_COMMANDS:
+    row = KINDS[kind]
+    if row.subject is Subject.TASK:
         task = actions.task_id(_required(given, "task", f"the task of {kind}"))
         target = None
-        if kind is CommandKind.RESUME_AT:
+        if "target" in row.fields:
             target = _required(given, "position", "the position that the task resumes at")
         return task.application, replace(requested, task=task, target=target)
-    application = _required(given, "application", f"the application of {kind}")
-    about = {name: _required(given, name, f"the {name} of {kind}") for name in _NAMES[kind]}
-    if kind is CommandKind.SET_POLICY:
+    about = {
+        name: _required(given, name, f"the {name} of {kind}") for name in names_of(row.subject)
+    }
+    application = about.pop("application")
+    if "answer" in row.fields:
         if "answer" not in given:
             allowed = "CONTINUE, RETRY, PAUSE, FAIL, or null: as in the code"
             raise InvalidValue("answer", None, allowed)
         about["answer"] = given["answer"]
-    if kind in TASK_KINDS:
+    if row.subject is Subject.TASKS:
         values = {name: given[name] for name in ROLLOUT_FIELDS if name in given}
         about["rollout"] = Rollout(tasks=0, **values)
     return application, replace(requested, **about)

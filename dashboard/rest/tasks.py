@@ -14,7 +14,6 @@ from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.state.states import TaskState, TaskStatus
 from arrester.dashboard.rest import base
 from arrester.dashboard.rest.checkpoints import (
@@ -247,8 +246,7 @@ class DismissManyView(base.RestView):
         A repetition with the same id changes nothing.
         """
         given = base.values(NewDismissalSerializer, request.data)
-        done = actions.command_tasks(
-            CommandKind.DISMISS_TASK,
+        done = actions.dismiss_tasks(
             given["tasks"],
             actor=request.user.get_username(),
             reason=given["reason"],

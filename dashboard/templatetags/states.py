@@ -14,6 +14,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from arrester.controlplane.access import Person
+from arrester.controlplane.domain.commands.kinds import KINDS
+from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.state.states import (
     GroupState,
     InstanceState,
@@ -107,26 +109,6 @@ LOOKS = {
     "AS_IN_THE_CODE": Look("is-quiet", "check", "AS IN THE CODE"),
     "HANDLER": Look("is-quiet", "question"),
 }
-KIND_WORDS = {
-    "RESUME_TASK": "Resume task",
-    "SKIP_RECORD": "Skip record and resume",
-    "RESUME_AT": "Resume at position",
-    "MEND_RECORD": "Edit record and resume",
-    "PAUSE_TASK": "Pause task",
-    "RESTART_TASK": "Restart task",
-    "DISMISS_TASK": "Dismiss task",
-    "RESUME_TASKS": "Resume tasks",
-    "SKIP_RECORDS": "Skip records and resume tasks",
-    "MEND_RECORDS": "Edit records and resume tasks",
-    "RESTART_TASKS": "Restart tasks",
-    "REDRIVE": "Redrive dead letters",
-    "REDRIVE_RECORDS": "Redrive records",
-    "SET_POLICY": "Set policy",
-    "RESTART_PIPELINE": "Restart pipeline",
-    "SHUT_DOWN_APPLICATION": "Shut down application",
-    "SHUT_DOWN_INSTANCE": "Shut down instance",
-    "START_APPLICATION": "Start application",
-}
 
 
 @register.simple_tag
@@ -216,7 +198,7 @@ def colour(status: str) -> str:
 @register.filter
 def kind(value: str) -> str:
     """Return the display name of a kind of command."""
-    return KIND_WORDS[str(value)]
+    return KINDS[CommandKind(value)].label
 
 
 @register.filter

@@ -8,6 +8,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from arrester.controlplane import queries
+from arrester.controlplane.domain.commands.kinds import KINDS, Subject
 from arrester.controlplane.domain.events import (
     CommandIssued,
     CommandKind,
@@ -93,7 +94,7 @@ def about(stored: StoredEvent) -> str:
     """Return the subject of an act: a task, an error, a command, or the application."""
     data, run = stored.event.data, stored.event.run
     if isinstance(data, CommandIssued) and data.checkpoint is None:
-        if data.kind is CommandKind.SHUT_DOWN_INSTANCE:
+        if KINDS[data.kind].subject is Subject.INSTANCE:
             return f"instance {data.instances[0]}"
         return data.pipeline or stored.application
     pipeline: str | None = getattr(data, "pipeline", None) or (

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from arrester.controlplane.domain.commands.kinds import KINDS, Subject
 from arrester.controlplane.domain.events import (
     ApplicationShutdownRequested,
     CommandApplied,
@@ -160,7 +161,7 @@ def _of_command(data: EventData) -> str:
 def requested(command: CommandIssued) -> str:
     """Return what a command requests: `pause task until 2026-11-20 13:00:00 UTC`."""
     kind = command.kind.replace("_", " ").lower()
-    if command.kind is CommandKind.RESTART_PIPELINE:
+    if KINDS[command.kind].subject is Subject.PIPELINE:
         return f"{kind} {command.pipeline}"
     if command.redrive is not None:
         changed = " with a patch" if command.redrive.patch else ""

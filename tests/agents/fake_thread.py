@@ -17,6 +17,7 @@ from arrester.agents.runtime.thread_protocol import (
     ThreadCommand,
     ThreadDeath,
 )
+from arrester.controlplane.domain.commands.kinds import TaskAct
 from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandRefused,
@@ -60,7 +61,7 @@ class FakeThread:
     paused: set[str | None] = field(default_factory=lambda: {"JFK"})
     journal: dict[UUID, CommandAnswer] = field(default_factory=dict)
     redrives: list[RedriveCommand] = field(default_factory=list)
-    resumes: list[tuple[str | None, ResumeHow | None, int | None]] = field(default_factory=list)
+    resumes: list[tuple[str | None, ResumeHow | TaskAct, int | None]] = field(default_factory=list)
     #: The exception of `apply`, if any.
     broken: Exception | None = None
     #: Whether a refusal is neither recorded nor reported, as when the thread is ending.
@@ -138,7 +139,7 @@ class FakeThread:
         key, how = command.key, command.how
         at = command.position if command.target is None else command.target
         self.resumes.append((key, how, at))
-        if how is None:
+        if not isinstance(how, ResumeHow):
             return self._answered(command.command, self._paused_by_hand(key, command.command))
         if key not in self.paused:
             return self._answered(command.command, refused(f"{key} is RUNNING"))

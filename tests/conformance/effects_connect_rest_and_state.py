@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from arrester.agents.definition.builder import define
 from arrester.agents.handlers import LogAndContinue, LogAndFail
 from arrester.agents.runtime.thread_protocol import TaskCommand
+from arrester.controlplane.domain.commands.kinds import TaskAct
 from arrester.controlplane.domain.events import RecordFailed, Response, TaskDied
 from arrester.controlplane.domain.state.states import TaskStatus, ThreadStatus
 from tests.agents.pipeline_bench import Bench, server_state, sink_to
@@ -95,7 +96,7 @@ def check_ignores_pause(case: Case, bench: Bench) -> None:
     thread = bench.start(bench.checking(failing(), LogAndFail()), **keys)
     bench.wait_for_input()
     assert (case.given["task"], case.given["request"]) == ("FAILED", "pause")
-    refused = thread.apply(TaskCommand("0_0", how=None))
+    refused = thread.apply(TaskCommand("0_0", how=TaskAct.PAUSE))
     assert not refused.applied
     assert case.expect["task_state"] == "FAILED until restarted"
     assert [task.status for task in thread.tasks()] == [TaskStatus.DEAD]

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 from arrester.controlplane import actions, queries, redis_client
+from arrester.controlplane.domain.commands import agent_versions
 from arrester.controlplane.domain.events import (
     Body,
     CommandApplied,
@@ -36,7 +37,7 @@ from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.identity.dead_letter_ids import dead_letter_ids
 from arrester.controlplane.domain.identity.fingerprint import fingerprint
 from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.wire import codec, command_codec, dead_letter_columns
+from arrester.controlplane.domain.wire import codec, dead_letter_columns
 from arrester.controlplane.ingest import drain
 
 STACK = """Traceback (most recent call last):
@@ -87,7 +88,7 @@ TYPO = failure(
 )
 
 #: An instance of now: it knows all commands.
-VERSIONS = {"spark": "4.3.0", command_codec.REPORTED_AS: str(command_codec.VERSION)}
+VERSIONS = {"spark": "4.3.0", agent_versions.REPORTED_AS: str(agent_versions.VERSION)}
 POLICY = PipelineDescribed(
     stages=(
         StageDescribed(name="source", kind="Source", answer="FAIL", origin="default"),

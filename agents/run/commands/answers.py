@@ -6,14 +6,13 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.journal.entries import Chunk
 from arrester.agents.journal.task_ledger import TaskLedger
 from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand
-from arrester.controlplane.domain.commands.task_refusals import (
-    pause_refusal,
-    restart_refusal,
-    resume_refusal,
-    target_refusal,
-)
+from arrester.controlplane.domain.commands.kinds import TASK_KINDS
+from arrester.controlplane.domain.commands.task_refusals import NEEDS_FAILED_RECORD, target_refusal
 from arrester.controlplane.domain.events import ResumeHow, TaskRestarted, TaskResumed
 from arrester.controlplane.domain.plural import plural
+
+#: Why the state of a task forbids what an agent is to do with it: the rules of the server.
+_REFUSALS = {each.how: each.refusal for each in TASK_KINDS.values()}
 
 
 def policy_detail(pipeline: Pipeline, requested: PolicyCommand) -> str:
@@ -44,7 +43,7 @@ def resumed_event(
         return TaskRestarted(
             task=requested.key, position=position, actor=requested.actor, reason=requested.reason
         )
-    assert requested.how is not None
+    assert isinstance(requested.how, ResumeHow)
     has_target = requested.target is not None
     return TaskResumed(
         task=requested.key,
@@ -59,11 +58,8 @@ def resumed_event(
 def task_command_refusal(task: TaskLedger, requested: TaskCommand) -> str | None:
     """Return why the task's state forbids the command; None if it does not."""
     state = task.state
-    if requested.how is None:
-        return pause_refusal(state)
-    is_restart = requested.how is ResumeHow.RESTART
-    forbidden = restart_refusal(state) if is_restart else resume_refusal(state)
-    if forbidden is not None:
+    forbidden = _REFUSALS[requested.how](state)
+    if forbidden is not None or not isinstance(requested.how, ResumeHow):
         return forbidden
     if requested.position is not None and requested.position != state.position:
         held_at = f"{state.id.printed} is held at position {state.position}"
@@ -71,7 +67,7 @@ def task_command_refusal(task: TaskLedger, requested: TaskCommand) -> str | None
     forbidden = target_refusal(state, requested.target)
     if forbidden is not None:
         return forbidden
-    verb = {ResumeHow.SKIP: "skip", ResumeHow.MEND: "change"}.get(requested.how)
+    verb = NEEDS_FAILED_RECORD.get(requested.how)
     if verb is not None and task.stopped_by is None:
         return f"{state.id.printed} was not paused by a failed record; there is none to {verb}"
     return None

@@ -31,6 +31,7 @@ from arrester.agents.run.commands.record_mender import RecordMender
 from arrester.agents.run.processor import Processor
 from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand
 from arrester.agents.spark.errors import Problem
+from arrester.controlplane.domain.commands.kinds import TaskAct
 from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandRefused,
@@ -129,10 +130,15 @@ class CommandHandler:
         return True
 
     def _accept(self, task: TaskLedger, requested: TaskCommand, at: datetime) -> CommandAnswer:
-        if requested.how is None:
-            return self._pause(requested, at)
-        if requested.patch is not None:
-            return self._mend(task, requested, requested.patch, at)
+        match requested.how:
+            case TaskAct.PAUSE:
+                return self._pause(requested, at)
+            case ResumeHow.MEND:
+                return self._mend(task, requested, requested.patch or "", at)
+            case ResumeHow.RETRY | ResumeHow.SKIP | ResumeHow.AT | ResumeHow.RESTART:
+                return self._resume(task, requested, at)
+
+    def _resume(self, task: TaskLedger, requested: TaskCommand, at: datetime) -> CommandAnswer:
         chunk = self._records_to_skip(task, requested)
         resumed = resumed_event(task, requested, chunk)
         detail = resume_detail(task, requested, chunk)

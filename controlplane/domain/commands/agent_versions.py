@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from arrester.controlplane.domain.commands.recipients import recipients
+from arrester.controlplane.domain.commands.kinds import KINDS
 from arrester.controlplane.domain.commands.request import CommandRequest
-from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.state.states import InstanceState
 from arrester.controlplane.domain.state.stream_state import StreamState
-from arrester.controlplane.domain.wire.command_codec import REPORTED_AS
 
-#: The version that brought a kind of command, if it is not 1.
-_SINCE = {
-    CommandKind.RESTART_PIPELINE: 2,
-    CommandKind.SHUT_DOWN_INSTANCE: 2,
-    CommandKind.REDRIVE_RECORDS: 3,
-    CommandKind.MEND_RECORD: 4,
-}
+#: The version that brought forced shutdowns.
 _FORCE_SINCE = 2
+#: The version of the commands that an agent knows, and its name in the versions of an instance.
+#: Agents of 0.2.0 do not report it: they have version 1. An agent counts commands that it does not
+#: know as invalid entries.
+VERSION = max(_FORCE_SINCE, *(each.since for each in KINDS.values()))
+REPORTED_AS = "commands"
 
 
 def unknown_command(requested: CommandRequest, state: StreamState) -> str | None:
@@ -24,8 +21,9 @@ def unknown_command(requested: CommandRequest, state: StreamState) -> str | None
 
     An instance that has not reported its versions may know it.
     """
-    since = max(_SINCE.get(requested.kind, 1), _FORCE_SINCE if requested.force else 1)
-    for id in recipients(requested, state):
+    row = KINDS[requested.kind]
+    since = max(row.since, _FORCE_SINCE) if requested.force else row.since
+    for id in row.recipients(requested, state):
         instance = state.instances.get(id)
         if instance is not None and _is_older(instance, since):
             what = f"a forced {requested.kind}" if requested.force else requested.kind

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from arrester.controlplane.domain.commands.recipients import open_commands, recipients
+from arrester.controlplane.domain.commands.kinds import IN_PARTS, KINDS
+from arrester.controlplane.domain.commands.recipients import open_commands
 from arrester.controlplane.domain.commands.refusals import refusal
-from arrester.controlplane.domain.commands.request import SHUTDOWNS, CommandRequest, check
-from arrester.controlplane.domain.commands.rollout import BY_SERVER, ROLLOUT_EXPIRY
+from arrester.controlplane.domain.commands.request import CommandRequest
+from arrester.controlplane.domain.commands.request_checks import check
+from arrester.controlplane.domain.commands.rollout import ROLLOUT_EXPIRY
 from arrester.controlplane.domain.events import (
     ApplicationLatched,
     ApplicationOpened,
@@ -39,44 +41,33 @@ def decide(
     Raises InvalidValue for an invalid request: without a task, or without a required reason.
     """
     check(requested, now=now)
-    expires_at = now + (ROLLOUT_EXPIRY if requested.kind in BY_SERVER else expiry)
+    expires_at = now + (ROLLOUT_EXPIRY if requested.kind in IN_PARTS else expiry)
     issued = _issued(requested, state, now=now, expires_at=expires_at)
     forbidden = refusal(requested, state)
     if forbidden is not None:
         return [issued, CommandRefused(command=requested.command, reason=forbidden)]
-    match requested.kind:
-        case (
-            CommandKind.RESUME_TASK
-            | CommandKind.SKIP_RECORD
-            | CommandKind.RESUME_AT
-            | CommandKind.MEND_RECORD
-            | CommandKind.PAUSE_TASK
-            | CommandKind.RESTART_TASK
-            | CommandKind.RESUME_TASKS
-            | CommandKind.SKIP_RECORDS
-            | CommandKind.MEND_RECORDS
-            | CommandKind.RESTART_TASKS
-            | CommandKind.SET_POLICY
-            | CommandKind.RESTART_PIPELINE
-            | CommandKind.REDRIVE
-            | CommandKind.REDRIVE_RECORDS
-        ):
-            return [issued]
+    return [issued, *_effects(issued, state)]
+
+
+def _effects(issued: CommandIssued, state: StreamState) -> list[EventData]:
+    """Return what the server does when it issues a command; most are applied later."""
+    match issued.kind:
         case CommandKind.DISMISS_TASK:
             dismissed = TaskDismissed(
                 task=issued.task, actor=issued.actor, reason=issued.reason or ""
             )
-            return [issued, dismissed, CommandApplied(command=issued.command)]
+            return [dismissed, CommandApplied(command=issued.command)]
         case CommandKind.SHUT_DOWN_APPLICATION:
-            return [issued, *shut_down(issued, state)]
+            return shut_down(issued, state)
         case CommandKind.SHUT_DOWN_INSTANCE:
-            return [issued, *_superseded(issued, state)]
+            return [*_superseded(issued, state)]
         case CommandKind.START_APPLICATION:
             return [
-                issued,
-                ApplicationOpened(reason=requested.reason, actor=requested.actor),
-                CommandApplied(command=requested.command, detail="instances may run again"),
+                ApplicationOpened(reason=issued.reason, actor=issued.actor),
+                CommandApplied(command=issued.command, detail="instances may run again"),
             ]
+        case _:
+            return []
 
 
 def _issued(
@@ -103,7 +94,7 @@ def _issued(
         slice=requested.slice,
         part_of=requested.part_of,
         force=requested.force,
-        instances=tuple(sorted(recipients(requested, state), key=str)),
+        instances=tuple(sorted(KINDS[requested.kind].recipients(requested, state), key=str)),
         expires_at=expires_at,
     )
 
@@ -132,6 +123,6 @@ def _superseded(issued: CommandIssued, state: StreamState) -> list[CommandCancel
 
 def _cancelled(command: CommandState, issued: CommandIssued) -> CommandCancelled:
     reason = "the application was shut down"
-    if command.kind in SHUTDOWNS and issued.force:
+    if KINDS[command.kind].is_shutdown and issued.force:
         reason = f"superseded by a forced shutdown by {issued.actor}"
     return CommandCancelled(command=command.id, actor=issued.actor, reason=reason)

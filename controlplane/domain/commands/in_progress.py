@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arrester.controlplane.domain.commands.request import SHUTDOWNS
+from arrester.controlplane.domain.commands.kinds import KINDS
 from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.state.states import CommandState, CommandStatus
 
@@ -34,7 +34,7 @@ def _next_step(command: CommandState) -> str:
     verbs = []
     if cancel_refusal(command) is None:
         verbs.append("stop" if command.kind is CommandKind.REDRIVE else "cancel")
-    if command.kind in SHUTDOWNS and not command.force:
+    if KINDS[command.kind].is_shutdown and not command.force:
         verbs.append("force")
     may = f", or {' or '.join(verbs)} it" if verbs else ""
     return f"wait until it ends{may} (command {command.id})"

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from arrester.controlplane.domain.commands.agent_versions import unknown_command
 from arrester.controlplane.domain.commands.in_progress import in_progress
 from arrester.controlplane.domain.commands.recipients import (
+    instance_of_run,
     open_commands,
-    recipients,
     restartable,
     runs,
 )
@@ -49,7 +49,7 @@ def redrive_refusal(requested: CommandRequest, state: StreamState) -> str | None
     if forbidden is not None:
         return forbidden
     runs_there = replace(requested, kind=CommandKind.REDRIVE_RECORDS)
-    if not recipients(runs_there, state):
+    if not instance_of_run(requested, state):
         return (
             f"no live instance runs {requested.pipeline} on the checkpoint of these dead letters;"
             " start it, or call agent.redrive in its next run"

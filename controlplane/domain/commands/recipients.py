@@ -5,7 +5,6 @@ from __future__ import annotations
 from uuid import UUID
 
 from arrester.controlplane.domain.commands.request import CommandRequest
-from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.state.live_runs import live
 from arrester.controlplane.domain.state.states import (
     CommandState,
@@ -16,23 +15,38 @@ from arrester.controlplane.domain.state.states import (
 from arrester.controlplane.domain.state.stream_state import StreamState
 
 
-def recipients(requested: CommandRequest, state: StreamState) -> list[UUID]:
-    """Return the instances that have to answer: those that run the command's subject."""
-    alive = [each.id for each in state.instances.values() if receives_commands(each)]
-    if requested.kind is CommandKind.SHUT_DOWN_APPLICATION:
-        return alive
-    if requested.instance is not None:
-        return [requested.instance]
-    if requested.kind is CommandKind.SET_POLICY:
-        return sorted({each.instance for each in runs(state, requested.pipeline) if each.instance})
-    if requested.kind is CommandKind.RESTART_PIPELINE:
-        threads = restartable(state, requested.pipeline)
-        return sorted({each.instance for each in threads if each.instance})
-    if requested.kind is CommandKind.REDRIVE:
-        return []
+def no_instance(_requested: CommandRequest, _state: StreamState) -> list[UUID]:
+    """Return the recipients of a command that the server applies: none."""
+    return []
+
+
+def live_instances(_requested: CommandRequest, state: StreamState) -> list[UUID]:
+    """Return all instances that receive commands."""
+    return [each.id for each in state.instances.values() if receives_commands(each)]
+
+
+def named_instance(requested: CommandRequest, _state: StreamState) -> list[UUID]:
+    """Return the instance that the request names."""
+    return [] if requested.instance is None else [requested.instance]
+
+
+def instance_of_run(requested: CommandRequest, state: StreamState) -> list[UUID]:
+    """Return the instance that runs the checkpoint of the task or of the dead letters."""
     place = requested.task or requested
     thread = run_at(state, place.pipeline, place.checkpoint)
+    alive = live_instances(requested, state)
     return [id for id in alive if thread is not None and id == thread.instance]
+
+
+def instances_with_runs(requested: CommandRequest, state: StreamState) -> list[UUID]:
+    """Return the instances that run the pipeline, on any checkpoint."""
+    return sorted({each.instance for each in runs(state, requested.pipeline) if each.instance})
+
+
+def instances_that_can_restart(requested: CommandRequest, state: StreamState) -> list[UUID]:
+    """Return the instances that run the pipeline, or if none does, that ran it last."""
+    threads = restartable(state, requested.pipeline)
+    return sorted({each.instance for each in threads if each.instance})
 
 
 def run_at(state: StreamState, pipeline: str | None, checkpoint: str | None) -> ThreadState | None:

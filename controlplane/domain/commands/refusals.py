@@ -8,26 +8,24 @@ from msgspec import UNSET
 
 from arrester.controlplane.domain.commands.agent_versions import unknown_command
 from arrester.controlplane.domain.commands.in_progress import in_progress
+from arrester.controlplane.domain.commands.kinds import TASK_KINDS
 from arrester.controlplane.domain.commands.pipeline_refusals import (
     redrive_refusal,
     restart_pipeline_refusal,
     set_policy_refusal,
 )
-from arrester.controlplane.domain.commands.recipients import open_commands, recipients
-from arrester.controlplane.domain.commands.request import REDRIVES, CommandRequest
+from arrester.controlplane.domain.commands.recipients import instance_of_run, open_commands
+from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.commands.shutdown_refusals import (
     application_in_progress,
     application_refusal,
     instance_refusal,
 )
 from arrester.controlplane.domain.commands.task_refusals import (
-    dismiss_refusal,
-    pause_refusal,
-    restart_refusal,
-    resume_refusal,
+    NEEDS_FAILED_RECORD,
     target_refusal,
 )
-from arrester.controlplane.domain.events import CommandKind, Rollout
+from arrester.controlplane.domain.events import CommandKind, ResumeHow, Rollout
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state.live_runs import live
 from arrester.controlplane.domain.state.states import (
@@ -37,9 +35,6 @@ from arrester.controlplane.domain.state.states import (
     ThreadStatus,
 )
 from arrester.controlplane.domain.state.stream_state import StreamState
-
-#: What these commands do with the record that stopped the task.
-_NEEDS_FAILED_RECORD = {CommandKind.SKIP_RECORD: "skip", CommandKind.MEND_RECORD: "change"}
 
 
 def refusal(requested: CommandRequest, state: StreamState) -> str | None:
@@ -51,24 +46,35 @@ def refusal(requested: CommandRequest, state: StreamState) -> str | None:
 
 
 def _refusal_of_kind(requested: CommandRequest, state: StreamState) -> str | None:
-    if requested.kind is CommandKind.SHUT_DOWN_APPLICATION:
-        return application_refusal(requested, state)
-    if requested.kind is CommandKind.SHUT_DOWN_INSTANCE:
-        return instance_refusal(requested, state)
-    being_shut_down = application_in_progress(state)
-    if being_shut_down is not None:
-        return being_shut_down
-    if requested.kind is CommandKind.SET_POLICY:
-        return set_policy_refusal(requested, state)
-    if requested.kind is CommandKind.RESTART_PIPELINE:
-        return restart_pipeline_refusal(requested, state)
-    if requested.kind in REDRIVES:
-        return redrive_refusal(requested, state)
-    if requested.rollout is not None:
-        return _rollout_refusal(requested.rollout, state)
-    if not _is_latched(state):
-        return f"only a LATCHED application can be started; {state.application.name} is OPEN"
-    return None
+    match requested.kind:
+        case CommandKind.SHUT_DOWN_APPLICATION:
+            return application_refusal(requested, state)
+        case CommandKind.SHUT_DOWN_INSTANCE:
+            return instance_refusal(requested, state)
+        case _:
+            return application_in_progress(state) or _refusal_while_up(requested, state)
+
+
+def _refusal_while_up(requested: CommandRequest, state: StreamState) -> str | None:
+    """Return why a command is forbidden, if no shutdown of the application is in progress."""
+    match requested.kind:
+        case CommandKind.SET_POLICY:
+            return set_policy_refusal(requested, state)
+        case CommandKind.RESTART_PIPELINE:
+            return restart_pipeline_refusal(requested, state)
+        case CommandKind.REDRIVE | CommandKind.REDRIVE_RECORDS:
+            return redrive_refusal(requested, state)
+        case CommandKind.START_APPLICATION:
+            return _start_refusal(state)
+        case _:
+            assert requested.rollout is not None, f"{requested.kind} has no refusal"
+            return _rollout_refusal(requested.rollout, state)
+
+
+def _start_refusal(state: StreamState) -> str | None:
+    if _is_latched(state):
+        return None
+    return f"only a LATCHED application can be started; {state.application.name} is OPEN"
 
 
 def _rollout_refusal(rollout: Rollout, state: StreamState) -> str | None:
@@ -121,25 +127,23 @@ def _refusal_for_task(requested: CommandRequest, id: TaskId, state: StreamState)
 def _task_refusal(requested: CommandRequest, id: TaskId, state: StreamState) -> str | None:
     """Return why the task's own state forbids the command, or None."""
     task = state.tasks.get(id.digest) or TaskState(id=id)
-    match requested.kind:
-        case CommandKind.DISMISS_TASK:
-            return dismiss_refusal(task) or _has_instance(requested, id, state)
-        case CommandKind.PAUSE_TASK:
-            return pause_refusal(task) or _older_checkpoint(id, state)
-        case CommandKind.RESTART_TASK:
-            forbidden = restart_refusal(task) or _older_checkpoint(id, state)
-            return forbidden or _ended(id, state)
-    forbidden = resume_refusal(task) or _older_checkpoint(id, state)
+    row = TASK_KINDS[requested.kind]
+    forbidden = row.refusal(task)
+    if requested.kind is CommandKind.DISMISS_TASK:
+        return forbidden or _has_instance(requested, id, state)
+    forbidden = forbidden or _older_checkpoint(id, state)
     if forbidden is not None:
         return forbidden
-    verb = _NEEDS_FAILED_RECORD.get(requested.kind)
+    if row.how is ResumeHow.RESTART:
+        return _ended(id, state)
+    verb = NEEDS_FAILED_RECORD.get(row.how)
     if verb is not None and task.failure is None:
         return f"{id.printed} was paused by hand; there is no failed record to {verb}"
     return target_refusal(task, requested.target)
 
 
 def _has_instance(requested: CommandRequest, id: TaskId, state: StreamState) -> str | None:
-    for instance in recipients(requested, state):
+    for instance in instance_of_run(requested, state):
         return (
             f"instance {state.instances[instance].host} runs {id.pipeline} on this checkpoint; only"
             " a task without a run can be dismissed"

@@ -8,18 +8,9 @@ from datetime import datetime, timedelta
 import msgspec
 
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import CommandKind, Rollout
+from arrester.controlplane.domain.events import Rollout
 from arrester.controlplane.domain.plural import plural
 
-#: The command of each task, by the kind of the rollout.
-TASK_KINDS = {
-    CommandKind.RESUME_TASKS: CommandKind.RESUME_TASK,
-    CommandKind.SKIP_RECORDS: CommandKind.SKIP_RECORD,
-    CommandKind.MEND_RECORDS: CommandKind.MEND_RECORD,
-    CommandKind.RESTART_TASKS: CommandKind.RESTART_TASK,
-}
-#: The commands that the server carries out by further commands.
-BY_SERVER = (*TASK_KINDS, CommandKind.REDRIVE)
 #: One that has not ended by then expires.
 ROLLOUT_EXPIRY = timedelta(hours=24)
 #: The part of the tasks in the second wave; the first has one task.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from arrester.controlplane.domain.commands.in_progress import shutdown_in_progress
+from arrester.controlplane.domain.commands.kinds import KINDS
 from arrester.controlplane.domain.commands.recipients import (
+    live_instances,
     open_commands,
     receives_commands,
-    recipients,
 )
-from arrester.controlplane.domain.commands.request import SHUTDOWNS, CommandRequest
+from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.state.states import (
     ApplicationStatus,
@@ -30,7 +31,7 @@ def application_refusal(requested: CommandRequest, state: StreamState) -> str | 
         return being_shut_down
     if state.application.status is not ApplicationStatus.LATCHED:
         return None
-    if requested.force and recipients(requested, state):
+    if requested.force and live_instances(requested, state):
         return None
     return f"{name} is LATCHED already" + (", and no instance runs" if requested.force else "")
 
@@ -65,4 +66,4 @@ def instance_refusal(requested: CommandRequest, state: StreamState) -> str | Non
 def _waits_for(command: CommandState, instance: InstanceState) -> bool:
     """Whether a shutdown still waits for the end of the instance."""
     waiting = [part.instance for part in command.deliveries if not part.status.final]
-    return command.kind in SHUTDOWNS and instance.id in waiting
+    return KINDS[command.kind].is_shutdown and instance.id in waiting

@@ -6,7 +6,13 @@ when it applies the command.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from arrester.controlplane.domain.events import ResumeHow
 from arrester.controlplane.domain.state.states import TaskState, TaskStatus
+
+#: What these do with the record that stopped the task.
+NEEDS_FAILED_RECORD: Mapping[object, str] = {ResumeHow.SKIP: "skip", ResumeHow.MEND: "change"}
 
 
 def pause_refusal(task: TaskState) -> str | None:

@@ -8,7 +8,7 @@ from uuid import UUID, uuid5
 import msgspec
 
 from arrester.controlplane.domain.commands.decide import decide
-from arrester.controlplane.domain.commands.recipients import recipients
+from arrester.controlplane.domain.commands.recipients import instance_of_run
 from arrester.controlplane.domain.commands.refusals import refusal
 from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.events import CommandKind, Event
@@ -48,7 +48,7 @@ def ended_pauses(state: StreamState, *, now: datetime, expiry: timedelta) -> lis
         if refusal(requested, state) is not None:
             continue
         expired = task.paused_until is not None and now - task.paused_until >= expiry
-        if expired and not recipients(requested, state):
+        if expired and not instance_of_run(requested, state):
             continue
         decided = decide(requested, state, now=now, expiry=expiry)
         events += [Event(occurred_at=now, data=data) for data in decided]

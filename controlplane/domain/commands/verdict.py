@@ -6,18 +6,10 @@ from datetime import datetime
 
 import msgspec
 
-from arrester.controlplane.domain.events import CommandKind
+from arrester.controlplane.domain.commands.kinds import KINDS
+from arrester.controlplane.domain.events import ResumeHow
 from arrester.controlplane.domain.python_versions import StrEnum
 from arrester.controlplane.domain.state.states import CommandState, CommandStatus, TaskState
-
-#: The commands that let a task continue.
-_CONTINUE = (
-    CommandKind.RESUME_TASK,
-    CommandKind.SKIP_RECORD,
-    CommandKind.RESUME_AT,
-    CommandKind.MEND_RECORD,
-    CommandKind.RESTART_TASK,
-)
 
 
 class Outcome(StrEnum):
@@ -52,7 +44,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 def has_verdict(command: CommandState) -> bool:
     """Whether the command is applied and let a task continue."""
-    return command.status is CommandStatus.APPLIED and command.kind in _CONTINUE
+    return command.status is CommandStatus.APPLIED and isinstance(
+        KINDS[command.kind].how, ResumeHow
+    )
 
 
 def verdict_of(command: CommandState, task: TaskState, stop: NextStop | None) -> Verdict:
@@ -60,7 +54,7 @@ def verdict_of(command: CommandState, task: TaskState, stop: NextStop | None) ->
     if stop is None:
         return Verdict(outcome=Outcome.NO_STOP, held=task.held)
     # A skipped record cannot fail again; without a position, records are indistinguishable.
-    is_same = command.kind in (CommandKind.RESUME_TASK, CommandKind.RESTART_TASK)
+    is_same = KINDS[command.kind].how in (ResumeHow.RETRY, ResumeHow.RESTART)
     is_same = is_same and stop.position is not None and stop.position == command.position
     outcome = Outcome.FAILED_AGAIN if is_same else Outcome.STOPPED_LATER
     return Verdict(outcome=outcome, stop=stop)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from arrester.controlplane.domain.events import CommandKind
+from arrester.controlplane.domain.commands.kinds import KINDS, AppliedBy, Subject
 from arrester.controlplane.queries import sql
 
 #: The commands that an agent applies between two micro-batches.
-_BETWEEN_BATCHES = (
-    CommandKind.RESUME_TASK,
-    CommandKind.SKIP_RECORD,
-    CommandKind.RESUME_AT,
-    CommandKind.MEND_RECORD,
-    CommandKind.PAUSE_TASK,
-    CommandKind.RESTART_TASK,
-    CommandKind.SET_POLICY,
-)
+_BETWEEN_BATCHES = [
+    each.kind.value
+    for each in KINDS.values()
+    if each.applied_by is AppliedBy.AGENT and each.subject in (Subject.TASK, Subject.STAGE)
+]
 #: The newest commands that are searched for applied ones, and how many of these are measured.
 _NEWEST, _MEASURED = 100, 20
 
@@ -43,6 +39,6 @@ def applied_times(application: str) -> AppliedTimes | None:
         " WHERE stream = (SELECT id FROM stream WHERE application = %s)"
         " AND sequence <= recent.sequence AND day >= (recent.issued_at AT TIME ZONE 'UTC')::date"
         " ORDER BY sequence DESC LIMIT 1) AS answer",
-        [application, [kind.value for kind in _BETWEEN_BATCHES], application],
+        [application, _BETWEEN_BATCHES, application],
     )[0]
     return AppliedTimes(commands=count, median_seconds=float(median)) if count else None

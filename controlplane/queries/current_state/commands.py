@@ -9,8 +9,9 @@ from uuid import UUID
 from msgspec import UNSET
 
 from arrester.controlplane import store
+from arrester.controlplane.domain.commands.kinds import ROLLOUTS
 from arrester.controlplane.domain.commands.redrive import RedriveProgress
-from arrester.controlplane.domain.commands.rollout import TASK_KINDS, Progress
+from arrester.controlplane.domain.commands.rollout import Progress
 from arrester.controlplane.domain.commands.verdict import NextStop, Verdict, has_verdict, verdict_of
 from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.domain.events import (
@@ -114,7 +115,7 @@ def rollout_tasks(application: str, *, fingerprint: str | None = None) -> dict[C
     """
     store.read_stream(application)
     rollout = Rollout(fingerprint=fingerprint, tasks=0)
-    return {kind: rollout_progress.count_waiting(application, kind, rollout) for kind in TASK_KINDS}
+    return {kind: rollout_progress.count_waiting(application, kind, rollout) for kind in ROLLOUTS}
 
 
 def open_commands(application: str) -> tuple[CommandState, ...]:

@@ -18,6 +18,7 @@ from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.agents.transport import command_poller
 from arrester.agents.transport.redis_client import RedisClient
 from arrester.controlplane import signing
+from arrester.controlplane.domain.commands.kinds import TaskAct
 from arrester.controlplane.domain.errors import StartRefused
 from arrester.controlplane.domain.events import (
     ChosenDeadLetters,
@@ -238,7 +239,7 @@ def test_a_pause_and_a_position_reach_their_task(runtime: Runtime, operator: Ope
     operator.answered(operator.requested(CommandKind.RESUME_AT, target=9))
     operator.answered(operator.requested(CommandKind.MEND_RECORD, patch="[]"))
     assert thread.resumes == [
-        *(("EWR", None, 7), ("EWR", None, 7)),
+        *(("EWR", TaskAct.PAUSE, 7), ("EWR", TaskAct.PAUSE, 7)),
         *(("JFK", ResumeHow.AT, 9), ("JFK", ResumeHow.MEND, 7)),
     ]
 

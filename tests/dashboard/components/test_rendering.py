@@ -16,6 +16,7 @@ from django.urls import reverse
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arrester.controlplane.domain.commands.kinds import KINDS, TASK_KINDS
 from arrester.controlplane.domain.events import (
     Body,
     CommandKind,
@@ -42,7 +43,7 @@ from arrester.controlplane.domain.state.states import (
 from arrester.dashboard.components import chart, failure_rates, forms
 from arrester.dashboard.components.state_timeline import strip
 from arrester.dashboard.templatetags.formats import large, relative
-from arrester.dashboard.templatetags.states import ICONS, KIND_WORDS, LOOKS, spark_ui, state
+from arrester.dashboard.templatetags.states import ICONS, LOOKS, kind, spark_ui, state
 from arrester.dashboard.text import event_text, invisible, record_text
 from arrester.dashboard.text.command_links import linked
 from tests.dashboard.story import TYPO
@@ -84,8 +85,9 @@ def test_no_other_address_is_a_link(address: str | None, status: InstanceStatus)
     assert spark_ui(other) == ""
 
 
-def test_every_kind_of_command_has_a_name() -> None:
-    assert KIND_WORDS.keys() == {kind.value for kind in CommandKind}
+def test_every_kind_of_command_has_a_name_and_an_icon() -> None:
+    assert [kind(each.value) for each in CommandKind] == [KINDS[each].label for each in CommandKind]
+    assert {each.icon for each in TASK_KINDS.values()} <= ICONS.keys()
 
 
 @pytest.mark.parametrize(

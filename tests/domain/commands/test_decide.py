@@ -11,14 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arrester.controlplane.domain.commands.decide import COMMAND_EXPIRY, decide
+from arrester.controlplane.domain.commands.kinds import KINDS, ROLLOUTS, TASK_KINDS, Subject
 from arrester.controlplane.domain.commands.refusals import pending_command, refusal
-from arrester.controlplane.domain.commands.request import (
-    MENDS,
-    REDRIVES,
-    TASK_COMMANDS,
-    CommandRequest,
-)
-from arrester.controlplane.domain.commands.rollout import TASK_KINDS
+from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.commands.timeouts import timeout_events
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
@@ -61,8 +56,8 @@ PAUSED = [*histories.started(), *histories.paused()]
 
 def request(kind: CommandKind, task: TaskId | None) -> CommandRequest:
     target = 9 if kind is CommandKind.RESUME_AT else None
-    of_pipeline = (CommandKind.SET_POLICY, CommandKind.RESTART_PIPELINE, *REDRIVES)
-    about = "x" if kind in of_pipeline else None
+    of_pipeline = (Subject.STAGE, Subject.PIPELINE, Subject.DEAD_LETTERS)
+    about = "x" if KINDS[kind].subject in of_pipeline else None
     return CommandRequest(
         command=ID,
         kind=kind,
@@ -70,13 +65,13 @@ def request(kind: CommandKind, task: TaskId | None) -> CommandRequest:
         reason="because",
         task=task,
         target=target,
-        patch='[{"op":"remove","path":"/x"}]' if kind in MENDS else None,
+        patch='[{"op":"remove","path":"/x"}]' if "patch" in KINDS[kind].fields else None,
         pipeline=about,
         stage=about,
-        checkpoint=about if kind in REDRIVES else None,
+        checkpoint=about if KINDS[kind].subject is Subject.DEAD_LETTERS else None,
         redrive=Redrive(records=1) if kind is CommandKind.REDRIVE else None,
         slice=RedriveSlice(first=0, count=1) if kind is CommandKind.REDRIVE_RECORDS else None,
-        rollout=Rollout(tasks=1) if kind in TASK_KINDS else None,
+        rollout=Rollout(tasks=1) if kind in ROLLOUTS else None,
         instance=INSTANCE if kind is CommandKind.SHUT_DOWN_INSTANCE else None,
     )
 
@@ -361,7 +356,7 @@ def test_an_incomplete_request_is_invalid(requested: CommandRequest) -> None:
 
 @given(histories.histories, st.sampled_from(CommandKind))
 def test_every_request_begins_with_its_command(events: list[Event], kind: CommandKind) -> None:
-    task = JFK if kind in TASK_COMMANDS else None
+    task = JFK if kind in TASK_KINDS else None
     decided = Given(*events).when(kind, task=task)
     assert isinstance(decided[0], CommandIssued)
     assert not any(isinstance(each, CommandIssued) for each in decided[1:])

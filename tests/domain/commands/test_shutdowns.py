@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from arrester.controlplane.domain.commands import agent_versions
 from arrester.controlplane.domain.commands.decide import COMMAND_EXPIRY, decide
 from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.errors import InvalidValue
@@ -24,13 +25,12 @@ from arrester.controlplane.domain.events import (
     InstanceStopping,
 )
 from arrester.controlplane.domain.state.stream_state import empty
-from arrester.controlplane.domain.wire import command_codec
 from tests import histories
 from tests.histories import APPLICATION, INSTANCE, NOON, OTHER_INSTANCE
 
 ID, EARLIER = UUID(int=1), UUID(int=2)
 APP, ONE = CommandKind.SHUT_DOWN_APPLICATION, CommandKind.SHUT_DOWN_INSTANCE
-NEW = {"agent": "0.2.0", command_codec.REPORTED_AS: str(command_codec.VERSION)}
+NEW = {"agent": "0.2.0", agent_versions.REPORTED_AS: str(agent_versions.VERSION)}
 
 
 def server(data: EventData) -> Event:

@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from arrester import __version__
 from arrester.controlplane import heartbeats, models
-from arrester.controlplane.domain.wire.command_codec import REPORTED_AS, VERSION
+from arrester.controlplane.domain.commands.agent_versions import REPORTED_AS, VERSION
 from arrester.controlplane.queries.current_state.instances import RunningInstance, instance_page
 from arrester.controlplane.queries.operation import health
 from arrester.controlplane.queries.operation.installation.clock import ADVICE

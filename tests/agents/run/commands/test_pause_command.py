@@ -14,6 +14,7 @@ from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.run.processor import Processor
 from arrester.agents.run.thread import PipelineThread
 from arrester.agents.runtime.thread_protocol import TaskCommand
+from arrester.controlplane.domain.commands.kinds import TaskAct
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import ResumeHow, StateReported, TaskPaused, TaskResumed
@@ -99,11 +100,11 @@ def test_a_pause_by_hand_holds_new_records_and_outlives_the_instance(bench: Benc
     bench.add(("a", 0, "x"), ("b", 0, "x"))
     thread = bench.start(bench.checking(failing_on("bad")))
     bench.wait_for_input()
-    assert thread.apply(TaskCommand("a", how=None, actor="ana", reason="an audit")).applied
+    assert thread.apply(TaskCommand("a", how=TaskAct.PAUSE, actor="ana", reason="an audit")).applied
     bench.add(("a", 1, "x"), ("b", 1, "x"))
     bench.wait_for_input()
     assert (bench.positions("a"), bench.positions("b")) == ([0], [0, 1])
-    assert not thread.apply(TaskCommand("a", how=None)).applied
+    assert not thread.apply(TaskCommand("a", how=TaskAct.PAUSE)).applied
     assert not thread.apply(TaskCommand("a", how=ResumeHow.SKIP, reason="x")).applied
     wait_until(lambda: thread.task_weight() == drift.weight(thread.tasks()) != 0)
     thread.report()
@@ -128,7 +129,7 @@ def test_a_global_or_dead_task_is_not_paused_by_hand(bench: Bench) -> None:
     whole = define("whole", bench.source(), position="position")
     thread = bench.start(whole.write(sink_to(bench.folder / "out")))
     bench.wait_for_input()
-    refused = thread.apply(TaskCommand(None, how=None))
+    refused = thread.apply(TaskCommand(None, how=TaskAct.PAUSE))
     assert not refused.applied
     assert "only a task with a key" in refused.reason
     bench.stop()
@@ -139,7 +140,7 @@ def test_a_global_or_dead_task_is_not_paused_by_hand(bench: Bench) -> None:
     scope: dict[str, Any] = {"errors_failure_scope": "task"}
     thread = bench.start(alone, **scope)
     wait_until(lambda: any(task.status is TaskStatus.DEAD for task in thread.tasks()))
-    refused = thread.apply(TaskCommand("b", how=None))
+    refused = thread.apply(TaskCommand("b", how=TaskAct.PAUSE))
     assert refused.reason == "only a RUNNING task can be paused; lines_b is DEAD"
     assert [task.status for task in thread.tasks()] == [TaskStatus.DEAD]
 
@@ -161,7 +162,9 @@ def test_a_pause_by_hand_leaves_a_micro_batch_that_may_be_written(
 
     def pausing(self: Processor, frame: DataFrame, batch: int) -> None:
         if calls and not requests:
-            requests.append(bench.threads[-1]._engine.commands.apply(TaskCommand("a", how=None)))
+            requests.append(
+                bench.threads[-1]._engine.commands.apply(TaskCommand("a", how=TaskAct.PAUSE))
+            )
         process(self, frame, batch)
 
     monkeypatch.setattr(Processor, "process", pausing)
@@ -189,7 +192,7 @@ def test_commands_of_a_handler_or_sink_to_their_own_agent_are_refused(
 
     def ask() -> None:
         try:
-            runs[0].apply(TaskCommand("b", how=None))
+            runs[0].apply(TaskCommand("b", how=TaskAct.PAUSE))
         except InvalidValue as exc:
             refused.append(str(exc))
 
@@ -214,4 +217,4 @@ def test_commands_of_a_handler_or_sink_to_their_own_agent_are_refused(
     assert len(refused) == 2
     assert "from another Python thread" in refused[0]
     # From here on it is accepted.
-    assert runs[0].apply(TaskCommand("b", how=None)).applied
+    assert runs[0].apply(TaskCommand("b", how=TaskAct.PAUSE)).applied

@@ -23,6 +23,7 @@ from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.runtime.redrive_result import Redriven
 from arrester.agents.runtime.thread_protocol import RedriveCommand, TaskCommand
+from arrester.controlplane.domain.commands.kinds import TaskAct
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
     ChosenDeadLetters,
@@ -240,7 +241,7 @@ def test_a_redriven_record_may_stop_its_task(bench: Bench, repaired: Path) -> No
 
 def test_redriven_records_of_a_paused_task_wait(bench: Bench, repaired: Path) -> None:
     thread = skipped(bench, repaired)
-    assert thread.apply(TaskCommand("a", how=None, actor="ana")).applied
+    assert thread.apply(TaskCommand("a", how=TaskAct.PAUSE, actor="ana")).applied
     bench.add(("a", 4, "x"))
     bench.wait_for_input()
 
@@ -346,7 +347,7 @@ def test_a_repeated_micro_batch_is_not_held_by_a_later_redrive(
     thread = skipped(bench, repaired)
     bench.add(("a", 4, "x"), ("b", 1, "x"))
     bench.wait_for_input()
-    assert thread.apply(TaskCommand("b", how=None, actor="ana")).applied
+    assert thread.apply(TaskCommand("b", how=TaskAct.PAUSE, actor="ana")).applied
     assert redrive(thread, mended(dead_letters(bench))).redriven == 3
     bench.stop()
     # As after a kill between the sink and Spark's commit: the redrive came in between.
