@@ -58,22 +58,31 @@ def make_template(urls: embedded.Urls) -> None:
 
 def clone(urls: embedded.Urls, name: str = DATABASE, *, source: str = TEMPLATE) -> None:
     """Create database `name` again as a copy of `source`; its connections are closed."""
-    drop(urls, name)
-    _execute(urls, "CREATE DATABASE {} TEMPLATE {} OWNER arrester_owner", name, source)
-    # As the embedded start does it: privileges on a database are not part of its template.
-    _execute(urls, "REVOKE ALL ON DATABASE {} FROM PUBLIC", name)
-    _execute(urls, "GRANT CONNECT ON DATABASE {} TO arrester_app", name)
+    # A copy of the files costs half of a copy by the log, which is the default.
+    template = sql.SQL("TEMPLATE {} STRATEGY file_copy").format(sql.Identifier(source))
+    _create_again(urls, name, template)
 
 
 def create(urls: embedded.Urls, name: str) -> None:
     """Make database `name`, empty."""
-    _execute(urls, "CREATE DATABASE {} OWNER arrester_owner", name)
-    _execute(urls, "REVOKE ALL ON DATABASE {} FROM PUBLIC", name)
-    _execute(urls, "GRANT CONNECT ON DATABASE {} TO arrester_app", name)
+    _create_again(urls, name, sql.SQL(""))
 
 
 def drop(urls: embedded.Urls, name: str) -> None:
     _execute(urls, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+
+
+def _create_again(urls: embedded.Urls, name: str, template: sql.Composable) -> None:
+    with psycopg.connect(urls.admin_database, autocommit=True) as connection:
+        for statement in (
+            "DROP DATABASE IF EXISTS {name} WITH (FORCE)",
+            "CREATE DATABASE {name} OWNER arrester_owner {template}",
+            # As the embedded start does it: privileges on a database are not part of its template.
+            "REVOKE ALL ON DATABASE {name} FROM PUBLIC",
+            "GRANT CONNECT ON DATABASE {name} TO arrester_app",
+        ):
+            names = {"name": sql.Identifier(name), "template": template}
+            connection.execute(sql.SQL(statement).format(**names))
 
 
 def _execute(urls: embedded.Urls, statement: LiteralString, *names: str) -> None:
