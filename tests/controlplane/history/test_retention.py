@@ -6,6 +6,7 @@ import dataclasses
 import math
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from io import StringIO
@@ -29,6 +30,7 @@ from arrester.controlplane.history import rebuild, retention, state_at_position
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.management.commands import wake
 from tests import histories
+from tests import services as running_services
 from tests.controlplane import streams
 from tests.dashboard.conftest import logged_in, make_user
 from tests.histories import APPLICATION, JFK
@@ -46,9 +48,31 @@ def today() -> None:
     NOW = datetime.now(UTC)
 
 
+@pytest.fixture(scope="module")
+def filled(services: embedded.Urls) -> Iterator[set[str]]:
+    """Return the names of databases with events, from which tests clone theirs."""
+    names: set[str] = set()
+    yield names
+    for name in names:
+        running_services.drop(services, name)
+
+
 @pytest.fixture
-def forty_days() -> rebuild.Derived:
-    """Append events on each of forty days; return the rows of the views."""
+def forty_days(fresh_database: embedded.Urls, filled: set[str]) -> rebuild.Derived:
+    """Have events on each of forty days; return the rows of the views."""
+    name = "arrester_forty_days"
+    if name in filled:
+        connections.close_all()
+        running_services.clone(fresh_database, source=name)
+    else:
+        _append_forty_days()
+        connections.close_all()
+        running_services.clone(fresh_database, name, source=running_services.DATABASE)
+        filled.add(name)
+    return rebuild.live_rows(APPLICATION)
+
+
+def _append_forty_days() -> None:
     first = (NOW - timedelta(days=40)).date()
     store.ensure_partitions(first, days=40)
     for number in range(40):
@@ -57,7 +81,6 @@ def forty_days() -> rebuild.Derived:
             events = [*histories.started(), *histories.paused(1, key="LGA"), *events]
         streams.append(events, received_at=NOW - timedelta(days=40 - number))
     streams.assert_exact()
-    return rebuild.live_rows(APPLICATION)
 
 
 def retain(days: int = 30) -> retention.Retained:
