@@ -441,6 +441,7 @@ def test_a_driver_that_exits_ends_its_instance(
     assert_ended_in_order(folding)
 
 
+@pytest.mark.long
 @pytest.mark.chaos
 def test_kill_9_loses_no_event_and_sigterm_is_graceful(
     world: World, redis_server: Server, folding: FoldingSide

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.state.states import InstanceStatus
 from arrester.controlplane.domain.wire import codec
 from tests.agents.fake_thread import FakeThread
+from tests.agents.redis_server import FoldingSide, Server
 from tests.agents.sample_events import NOW, failure
 from tests.patience import PATIENCE_SECONDS
 
@@ -33,8 +36,9 @@ def runtime(tmp_path: Path) -> Runtime:
     return alone(tmp_path)
 
 
-def alone(folder: Path, errors: dict[str, object] | None = None) -> Runtime:
-    config = AgentConfig.read("flights", errors or {}, environment={"ARRESTER_SPOOL": str(folder)})
+def alone(folder: Path, errors: dict[str, object] | None = None, **more: str) -> Runtime:
+    environment = {"ARRESTER_SPOOL": str(folder), **more}
+    config = AgentConfig.read("flights", errors or {}, environment=environment)
     return Runtime(config, versions={})
 
 
@@ -202,6 +206,60 @@ def test_a_process_that_exits_ends_its_instance(tmp_path: Path) -> None:
         "ThreadDied",
         "InstanceStopped",
     ]
+
+
+@contextmanager
+def running_process(folder: Path, server: Server) -> Iterator[subprocess.Popen[str]]:
+    """Run an instance with a thread in a process of its own, which waits for its end."""
+    code = """
+        import sys
+        from pathlib import Path
+        from arrester.agents.runtime.instance import Ending
+        from arrester.agents.runtime.signals import exit_on_signals
+        from tests.agents.runtime.test_runtime import alone, begin
+
+        runtime = alone(Path(sys.argv[1]), REDIS_URL=sys.argv[2])
+        begin(runtime)
+        try:
+            with exit_on_signals():
+                print("started", flush=True)
+                runtime.termination.wait(None)
+        finally:
+            runtime.end(Ending.STOPPED, "the block ended")
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(folder), server.url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        yield process
+
+
+@pytest.mark.chaos
+def test_kill_9_loses_no_event_and_sigterm_ends_the_next_instance_in_order(
+    tmp_path: Path, redis_server: Server, folding: FoldingSide
+) -> None:
+    redis_server.stop()
+    with running_process(tmp_path, redis_server) as process:
+        process.kill()
+    redis_server.start()
+    with running_process(tmp_path, redis_server) as process:
+        process.terminate()
+        assert process.wait(PATIENCE_SECONDS) == 128 + signal.SIGTERM
+    folding.confirm()
+    assert [event.type for event in folding.events] == [
+        "InstanceStarted",
+        "ThreadStarted",
+        "InstanceStarted",
+        "ThreadStarted",
+        "InstanceStopping",
+        "ThreadDied",
+        "InstanceStopped",
+    ]
+    first, *second = (
+        event.instance for event in folding.events if event.type.startswith("Instance")
+    )
+    assert second == second[:1] * 3 != [first] * 3
+    assert {entry.spool for entry in folding.folded} == {folding.folded[0].spool}
 
 
 def test_an_end_does_not_wait_for_a_blocked_start(runtime: Runtime) -> None:

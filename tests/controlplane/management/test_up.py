@@ -157,6 +157,7 @@ def _processes(home: Path) -> Iterator[tuple[str, str]]:
             continue
 
 
+@pytest.mark.long
 @pytest.mark.chaos
 @pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux signals children when their parent dies"
