@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
+from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.agents.spark import ship_worker_code
+from arrester.controlplane.domain.events import RecordFailed
+from tests.agents.pipeline_bench import Bench, Row, sink_to
 from tests.patience import PATIENCE_SECONDS
 from tests.services import REPOSITORY
 
@@ -84,6 +88,8 @@ spark.stop()
 """
 
 
+# `make test-cluster` runs pipelines on a standalone cluster.
+@pytest.mark.long
 def test_executors_need_nothing_installed(tmp_path: Path) -> None:
     from tests.agents.pipeline_bench import read_sink, write_batch
 
@@ -113,6 +119,48 @@ def test_executors_need_nothing_installed(tmp_path: Path) -> None:
     assert report["hosts"] == 2  # an executor and the driver
     written = sorted((row["task"], row["position"]) for _, row in read_sink(tmp_path / "out"))
     assert written == [("a", 0), ("b", 0)]
+
+
+def test_python_workers_import_the_archive_and_nothing_else_of_ours(
+    bench: Bench, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Functions of other tests import modules of ours: this one has Python workers of its own."""
+    monkeypatch.setitem(spark.sparkContext.environment, "ARRESTER_TEST", "archive")
+
+    def check(row: Row) -> Row:
+        import sys
+
+        if row["value"] == "9,9":
+            found = {name.partition(".")[0] for name in sys.modules}
+            raise ValueError(sorted(found & {"_arrester_worker", "arrester", "msgspec"}))
+        return row
+
+    rows = [("a", 0, "1,2"), ("a", 1, "NA,3"), ("a", 2, "9,9"), ("a", 3, "4,5"), ("b", 0, "6,7")]
+    bench.add(*rows)
+    pipeline = (
+        bench.define()
+        .deserialize("pair", F.from_csv("value", "x INT, y INT"), on_error=LogAndContinue())
+        .process("check", check, on_error=LogAndPause())
+        .write(sink_to(bench.folder / "out"))
+    )
+    bench.start(pipeline)
+    bench.wait_for_input()
+    bench.stop()
+    assert bench.written() == [("a", 0), ("b", 0)]
+    messages = [each.failure.message for each in bench.outbox.of(RecordFailed)]
+    assert "['_arrester_worker']" in messages
+
+
+def test_all_of_the_archive_can_be_imported_alone(spark: SparkSession) -> None:
+    archive = ship_worker_code._write_archive(spark.sparkContext)
+    names = [Path(name).stem for name in ship_worker_code._sources()]
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from _arrester_worker import *"
+    # Isolated: without the working directory and PYTHONPATH.
+    subprocess.run(
+        [sys.executable, "-I", "-c", code.replace("*", ", ".join(names)), str(archive)],
+        check=True,
+        timeout=PATIENCE_SECONDS,
+    )
 
 
 def test_the_archive_is_the_same_at_any_time(
