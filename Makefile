@@ -16,8 +16,8 @@ files_with = $(shell grep -lrwE --include='test_*.py' '$(1)' tests/agents)
 PARTS = $(call files_with,kafka_broker|schema_registry_process|postgres_server)
 LAKES = $(call files_with,delta_lake|iceberg)
 k ?=
-# The suite waits more than it computes: four processes, each with servers and a Spark of its own.
-SIDE_BY_SIDE := --numprocesses 4 --dist loadfile --no-loadscope-reorder --durations 40
+# Four processes, each with servers of its own; two of them with a Spark.
+SIDE_BY_SIDE := --numprocesses 4 -p tests.side_by_side --dist loadfile --no-loadscope-reorder --durations 40
 
 export PYTHONUNBUFFERED := 1
 # Spark's Python workers are to be the same Python as the driver.

@@ -32,6 +32,7 @@ from tests import kafka_broker as broker_process
 from tests import services as running_services
 from tests.postgres_server import jdbc_driver
 from tests.schema_registry_process import spark_avro
+from tests.spark import py4j_lookups
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,7 +132,9 @@ def spark() -> Iterator[SparkSession]:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
-    yield session
+    with pytest.MonkeyPatch.context() as patch:
+        py4j_lookups.keep(patch)
+        yield session
     session.stop()
 
 

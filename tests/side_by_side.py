@@ -1,0 +1,45 @@
+"""The distribution of test files to processes: half of them run Spark, the others none."""
+
+from __future__ import annotations
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+#: Each process that runs one of their files starts a JVM, which is slow at first.
+WITH_SPARK = ("tests/agents/", "tests/conformance/")
+
+
+class SparkInHalf(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """Gives the files with Spark to every other process, and all others to the rest."""
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        fitting = self._next_for(node)
+        if fitting is not None:
+            self.workqueue.move_to_end(fitting, last=False)
+        super()._assign_work_unit(node)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        if self.workqueue and self._next_for(node) is None and not node.shutting_down:
+            node.shutdown()
+        else:
+            super()._reschedule(node)
+
+    def _next_for(self, node: WorkerController) -> str | None:
+        """Return the file that this process runs next; None: those that are left fit another."""
+        files: list[str] = list(self.workqueue)
+        for file in files:
+            if file.startswith(WITH_SPARK) is _runs_spark(node):
+                return file
+        others = (each for each in self.nodes if _runs_spark(each) is not _runs_spark(node))
+        is_left = any(not each.shutting_down for each in others)
+        return None if is_left else files[0]
+
+
+def _runs_spark(node: WorkerController) -> bool:
+    return int(node.gateway.id.removeprefix("gw")) % 2 == 0
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SparkInHalf:
+    return SparkInHalf(config, log)
