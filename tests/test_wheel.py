@@ -105,7 +105,7 @@ def environment(folder: Path, wheel: Path, extras: str, python: Path, pins: Path
     run(UV, "venv", "--no-config", "--python", python, folder)
     install: list[str | Path] = [
         UV, "pip", "install", "--no-config", "--python", folder / "bin" / "python",
-        "--constraint", pins,
+        "--constraint", pins, "--link-mode", "symlink",
         f"arrester[{extras}] @ {wheel.as_uri()}",
     ]  # fmt: skip
     # The cache usually has every package, since `make` has installed them.
