@@ -172,6 +172,7 @@ def main(folder: Path, point: str, end: str) -> None:
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.python.daemon.module", "tests.spark.daemon")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.jars", ",".join(map(str, jars)))
         .config(map=iceberg.catalog("lake", folder / "lake"))

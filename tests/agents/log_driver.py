@@ -310,6 +310,7 @@ def main(folder: Path, names: Sequence[str]) -> None:
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.python.daemon.module", "tests.spark.daemon")
         .getOrCreate()
     )
     for name in names:

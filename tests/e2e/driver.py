@@ -27,16 +27,18 @@ PIPELINE = "departures"
 
 def main(folder: Path) -> None:
     """Run the pipeline over `folder`/input until it is requested to stop."""
+    master = os.environ.get("SPARK_MASTER")
     spark = (
         SparkSession.builder.appName(APPLICATION)
-        .master(os.environ.get("SPARK_MASTER", "local[2]"))
+        .master(master or "local[2]")
+        # The executors of a cluster have nothing of ours.
+        .config("spark.python.daemon.module", "pyspark.daemon" if master else "tests.spark.daemon")
         .config("spark.driver.host", os.environ.get("SPARK_DRIVER_HOST", "127.0.0.1"))
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    # The executors of a cluster have nothing of ours.
     cloudpickle.register_pickle_by_value(flights)  # type: ignore[no-untyped-call]
     source = (
         spark.readStream.schema("position BIGINT, origin STRING, flight STRING, value STRING")

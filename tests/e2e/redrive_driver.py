@@ -29,6 +29,7 @@ def main(folder: Path, errors: dict[str, Any], jars: str) -> None:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.python.daemon.module", "tests.spark.daemon")
     )
     spark = (builder.config("spark.jars", jars) if jars else builder).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
