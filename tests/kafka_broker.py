@@ -36,7 +36,10 @@ _CLUSTER = "arrester-tests-------w"
 _STOP_SECONDS = 30.0
 _REQUEST_SECONDS = 30.0
 #: As for Spark in the tests: most of it runs once.
-_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-Dlog4j2.level=WARN")
+_JVM = (
+    *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-Dlog4j2.level=WARN"),
+    *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
+)
 #: Retention counts from a record's timestamp, and those of the tests are old.
 _PROPERTIES = """\
 process.roles=broker,controller

@@ -22,7 +22,10 @@ from tests.services import REPOSITORY
 
 _STOP_SECONDS = 30.0
 #: As for Spark in the tests: most of it runs once.
-_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
+_JVM = (
+    *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"),
+    *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
