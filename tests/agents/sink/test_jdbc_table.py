@@ -440,7 +440,7 @@ def tenant(postgres: PostgresServer, *statements: LiteralString) -> dict[str, An
     return {"options": {"user": "tenant", "password": "tenant"}}
 
 
-@pytest.mark.parametrize("key", [(), ("task", "position")])
+@pytest.mark.parametrize("key", [(), pytest.param(("task", "position"), marks=pytest.mark.long)])
 def test_a_row_that_a_policy_or_trigger_refuses_is_the_failure_of_its_record(
     bench: Bench, postgres: PostgresServer, key: tuple[str, ...]
 ) -> None:
