@@ -7,7 +7,9 @@ AUDIT := .venv/.audit-stamp
 PRODUCT := agents arrester cli controlplane dashboard examples migrations manage.py
 ARGS ?=
 SMOKE := 3.5 4.0
-SMOKE_OPTIONS := --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15
+# At the end of a run: what ran and how long, and what was skipped and why.
+REPORT := -rs --durations 20
+SMOKE_OPTIONS := --numprocesses 2 --dist loadfile --no-loadscope-reorder $(REPORT)
 # Java archives for the tests: a Kafka broker, a schema registry, the driver of PostgreSQL, and what Spark
 # needs for them.
 JARS := kafka-server kafka-4.0 kafka-4.3 schema-registry avro-4.0 avro-4.3 postgresql delta-4.0 iceberg-4.0
@@ -17,7 +19,7 @@ PARTS = $(call files_with,kafka_broker|schema_registry_process|postgres_server)
 LAKES = $(call files_with,delta_lake|iceberg)
 k ?=
 # Four processes, each with servers of its own; two of them with a Spark.
-SIDE_BY_SIDE := --numprocesses 4 -p tests.side_by_side --dist loadfile --no-loadscope-reorder --durations 40
+SIDE_BY_SIDE := --numprocesses 4 -p tests.side_by_side --dist loadfile --no-loadscope-reorder -rs --durations 40
 
 export PYTHONUNBUFFERED := 1
 # Spark's Python workers are to be the same Python as the driver.
@@ -47,12 +49,12 @@ test-long: $(STAMP)  ## the tests that the suite leaves out because they take mi
 
 test-parts: $(STAMP)  ## the tests with Kafka, a registry, PostgreSQL by JDBC, Delta and Iceberg, each on its Spark
 	@scripts/spark-venv 4.0 && scripts/jars $(JARS) >/dev/null
-	@java=$$(scripts/java) && JAVA_HOME=$$java $(PY) -m pytest -m "not cluster" $(PARTS) $(ARGS)
+	@java=$$(scripts/java) && JAVA_HOME=$$java $(PY) -m pytest -m "not cluster" $(REPORT) $(PARTS) $(ARGS)
 	@java=$$(scripts/java) && python=$(CURDIR)/build/spark-4.0/bin/python && \
-		JAVA_HOME=$$java PYSPARK_PYTHON=$$python $$python -m pytest -m "not cluster" $(LAKES) $(ARGS)
+		JAVA_HOME=$$java PYSPARK_PYTHON=$$python $$python -m pytest -m "not cluster" $(REPORT) $(LAKES) $(ARGS)
 
 test-cluster: $(STAMP)  ## a standalone cluster whose executors, worker and driver are killed
-	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest -m cluster tests/e2e $(ARGS)
+	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest -m cluster $(REPORT) tests/e2e $(ARGS)
 
 trips: $(STAMP)  ## the modules that three acts pass through, and the calls between them
 	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest -s -q tests/dashboard/test_trips.py

@@ -1,4 +1,4 @@
-"""The durations of a run: a table of all tests under build/, and sums by folder on the terminal."""
+"""What a run with `--durations` ran: sums by folder on the terminal, and a table of the suite."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ SUITE = 1_000
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
-    """Write the table of a run of the suite: seconds and name of each test, the slowest first."""
+    """Print the sums; write seconds and name of each test of the suite, the slowest first."""
     seconds: dict[str, float] = defaultdict(float)
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
                 seconds[report.nodeid] += report.duration
-    if len(seconds) < SUITE:
+    if terminalreporter.config.option.durations is None:
         return
-    TABLE.parent.mkdir(exist_ok=True)
-    lines = [f"{duration:.2f}\t{name}\n" for name, duration in _longest(seconds)]
-    TABLE.write_text("".join(lines))
+    if len(seconds) >= SUITE:
+        TABLE.parent.mkdir(exist_ok=True)
+        lines = [f"{duration:.2f}\t{name}\n" for name, duration in _longest(seconds)]
+        TABLE.write_text("".join(lines))
     folders: dict[str, float] = defaultdict(float)
     counts: Counter[str] = Counter()
     for name, duration in seconds.items():
         folder = str(Path(name.partition("::")[0]).parent)
         folders[folder] += duration
         counts[folder] += 1
-    terminalreporter.section(f"seconds by folder; of each test: {TABLE}")
+    terminalreporter.section("seconds and tests by folder")
     for folder, duration in _longest(folders):
         terminalreporter.write_line(f"{duration:8.0f} {counts[folder]:5} {folder}")
 
