@@ -168,7 +168,7 @@ def alert() -> None:
 
 def first_pages(browser: Browser, url: str) -> None:
     """Take the pictures of a new installation."""
-    from tests.dashboard.conftest import make_user
+    from tests.dashboard.accounts import make_user
 
     make_user("ana", "operator", "admin")
     make_user("ben", "viewer")
@@ -276,7 +276,8 @@ def signed_in(
     )
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
-    log_in(page, "ana")
+    log_in(page, "ana", url)
+    page.goto("/")
     return page
 
 

@@ -11,7 +11,8 @@ from redis import Redis
 
 from arrester.cli.main import run
 from arrester.controlplane import embedded
-from tests.dashboard.conftest import make_user, server, token
+from tests.dashboard.accounts import make_user, token
+from tests.dashboard.conftest import server
 from tests.dashboard.story import Story
 
 __all__ = ["server"]

@@ -20,7 +20,7 @@ from arrester.controlplane import queries
 from arrester.controlplane.domain.events import RecordsHeld
 from arrester.controlplane.roles import TokenScope
 from tests.cli.conftest import Arrester, Output
-from tests.dashboard.conftest import token
+from tests.dashboard.accounts import token
 from tests.dashboard.story import POLICY, TYPO, Story
 from tests.ports import free_port
 from tests.terminal import terminal

@@ -17,7 +17,7 @@ from tests import services
 from tests.cli.answering_agent import answering
 from tests.cli.conftest import Arrester
 from tests.cli.examples import ADDRESS, PAGE, comparable, examples, recorded, transcript
-from tests.dashboard.conftest import token
+from tests.dashboard.accounts import token
 from tests.dashboard.story import NA, Story
 from tests.services import REPOSITORY
 

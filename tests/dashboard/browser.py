@@ -10,10 +10,9 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from django.conf import settings
 from django.db import connections
 from django.test import Client
@@ -23,7 +22,6 @@ from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
 from tests.ports import free_port
 from tests.services import REPOSITORY
 
-PASSWORD = "a password for tests"
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
 #: Headless in a container, without network requests of its own.
 FLAGS = [
@@ -77,47 +75,77 @@ def _wait_for(url: str) -> None:
             time.sleep(0.1)
 
 
-@contextmanager
-def window(
-    browser: Browser,
-    url: str,
-    name: str,
-    *,
-    size: tuple[int, int] = (1280, 800),
-    scheme: Literal["light", "dark"] = "light",
-) -> Iterator[Page]:
-    """Open a window, log in, and check at the end that the console is empty."""
-    console: list[str] = []
-    width, height = size
-    context = browser.new_context(
-        base_url=url, viewport={"width": width, "height": height}, color_scheme=scheme
-    )
+class Windows:
+    """Windows of one browser on one server, one after the other.
+
+    They share a page: a new context costs as much as ten page loads.
+    """
+
+    def __init__(self, browser: Browser, url: str) -> None:
+        self._browser = browser
+        self._url = url
+        self._unused: Page | None = None
+        self._console: list[str] = []
+
+    @contextmanager
+    def open(
+        self,
+        name: str,
+        *,
+        size: tuple[int, int] = (1280, 800),
+        scheme: Literal["light", "dark"] = "light",
+        checks_console: bool = True,
+    ) -> Iterator[Page]:
+        """Return a window of a user; check at the end that the console is empty."""
+        page, self._unused = self._unused or self._new_page(), None
+        width, height = size
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(media="null", color_scheme=scheme, reduced_motion="null")
+        log_in(page, name, self._url)
+        self._console.clear()
+        try:
+            yield page
+        except BaseException:
+            page.context.close()
+            raise
+        console = [*self._console]
+        self._clean(page)
+        self._unused = page
+        assert not checks_console or console == [], console
+
+    def _new_page(self) -> Page:
+        page = new_page(self._browser, self._url)
+        page.on("console", lambda line: self._console.append(line.text))
+        page.on("pageerror", lambda error: self._console.append(str(error)))
+        return page
+
+    def _clean(self, page: Page) -> None:
+        """End the requests of a page, and remove all that the next one would see."""
+        page.unroute_all()
+        page.mouse.move(0, 0)
+        # A text of the same server: the browser keeps the process of the page.
+        page.goto("/healthz")
+        page.evaluate("localStorage.clear(); sessionStorage.clear()")
+        page.context.clear_cookies()
+        page.context.clear_permissions()
+
+
+def new_page(browser: Browser, url: str, **options: Any) -> Page:
+    """Open a page in a context of its own."""
+    context = browser.new_context(base_url=url, **options)
     context.set_default_timeout(PATIENCE_MS)
     expect.set_options(timeout=PATIENCE_MS)
-    page = context.new_page()
-    page.on("console", lambda line: console.append(line.text))
-    page.on("pageerror", lambda error: console.append(str(error)))
-    try:
-        log_in(page, name)
-        yield page
-    finally:
-        context.close()
-    assert console == [], console
+    return context.new_page()
 
 
-def log_in(page: Page, name: str) -> None:
+def log_in(page: Page, name: str, url: str) -> None:
     """Log in by a session, without the form: a password check is slow on purpose."""
     from django.contrib.auth.models import User
 
     client = Client()
     client.force_login(User.objects.get(username=name))
     session = client.cookies[settings.SESSION_COOKIE_NAME].value
-    page.goto("/login")
-    page.context.add_cookies(
-        [{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": page.url}]
-    )
-    page.goto("/")
-    expect(page.get_by_role("heading", name="Overview")).to_be_attached()
+    page.context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": url}])
 
 
 def open_live(page: Page, url: str) -> None:
@@ -141,24 +169,3 @@ def open_dialog(page: Page, clicked: Sequence[str]) -> None:
 
 def expect_no_reload(page: Page) -> None:
     assert page.evaluate("window.mark") == "not reloaded"
-
-
-def violations(page: Page, *, only: Sequence[str] = ()) -> list[str]:
-    """Return the violated rules of accessibility (WCAG 2.2 A and AA, good practice).
-
-    All rules, or only those that are named.
-    """
-    if not page.evaluate("'axe' in window"):
-        page.evaluate(Axe().axe_script)
-    # A past state is greyed on purpose; a label has the same information.
-    context = {"exclude": [[".removed"]]}
-    options = {"resultTypes": ["violations"]} | ({"runOnly": [*only]} if only else {})
-    found = page.evaluate(
-        "([context, options]) => axe.run(context, options).then((result) => result.violations)",
-        [context, options],
-    )
-    return [
-        f"{rule['id']}: {node['html'][:160]} {node['failureSummary']}"
-        for rule in found
-        for node in rule["nodes"][:2]
-    ]

@@ -11,7 +11,7 @@ from unittest import mock
 from urllib.parse import urlencode
 from uuid import uuid4
 
-from django.test import RequestFactory
+from django.test import Client, RequestFactory
 from django.urls import reverse
 from django.utils import timezone
 from playwright.sync_api import Page
@@ -51,6 +51,16 @@ class UserAction(NamedTuple):
     #: The endpoint and its body; None: pages only.
     rest: tuple[str, dict[str, Any]] | None
     least: Role = Role.OPERATOR
+
+    def is_allowed(self, role: Role) -> bool:
+        """Return whether a role may perform it."""
+        return list(Role).index(role) >= list(Role).index(self.least)
+
+    def ask(self, client: Client) -> int:
+        """Perform it by REST; return the status."""
+        assert self.rest is not None
+        path, body = self.rest
+        return client.post(path, body, content_type="application/json").status_code
 
     def press(self, page: Page) -> None:
         """Perform it with the mouse."""
@@ -598,6 +608,11 @@ def _of_agents() -> list[UserAction]:
     url, row = reverse("remove-agent", args=[known]), f"#credential-{known}"
     remove: list[Step] = [("click", f"{row} summary"), ("click", f"{row} .danger")]
     return [added, UserAction("remove-agent", page, url, url, {}, remove, None, admin)]
+
+
+def done() -> int:
+    """Return the number of performed actions: each leaves an entry of the audit."""
+    return models.AuditEntry.objects.count()
 
 
 class Offered(HTMLParser):

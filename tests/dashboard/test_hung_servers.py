@@ -23,7 +23,7 @@ from redis import Redis
 
 from arrester.controlplane import embedded, queries
 from arrester.controlplane.web import hang
-from tests.dashboard.conftest import logged_in, make_user, token
+from tests.dashboard.accounts import logged_in, make_user, token
 from tests.dashboard.story import Story
 
 LIMIT_SECONDS = 2.0

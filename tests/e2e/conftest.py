@@ -11,7 +11,7 @@ from django.contrib.auth.models import Group, User
 from redis import Redis
 
 from arrester.controlplane import actions, embedded
-from tests.dashboard.conftest import token
+from tests.dashboard.accounts import token
 from tests.e2e.driver import APPLICATION
 from tests.e2e.stack import Stack, make_input
 

@@ -32,7 +32,7 @@ from arrester.controlplane.management.commands import wake
 from tests import histories
 from tests import services as running_services
 from tests.controlplane import streams
-from tests.dashboard.conftest import logged_in, make_user
+from tests.dashboard.accounts import logged_in, make_user
 from tests.histories import APPLICATION, JFK
 from tests.patience import PATIENCE_SECONDS
 from tests.terminal import terminal

@@ -22,7 +22,7 @@ from arrester.controlplane.ingest import drain
 from arrester.controlplane.store import copy_rows
 from tests import histories
 from tests.controlplane import streams
-from tests.dashboard.conftest import logged_in, make_user
+from tests.dashboard.accounts import logged_in, make_user
 from tests.histories import APPLICATION
 
 pytestmark = pytest.mark.usefixtures("fresh_database")

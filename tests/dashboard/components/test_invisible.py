@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from arrester.dashboard.pages import exports
 from arrester.dashboard.text.invisible import visible_html
-from tests.dashboard.pages.test_errors import exported
+from tests.dashboard.exported_files import exported
 from tests.dashboard.story import Story, failure
 
 

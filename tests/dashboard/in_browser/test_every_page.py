@@ -6,18 +6,21 @@ the Content-Security-Policy. The long form leaves pictures of each page in `buil
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import pytest
 from django.urls import URLPattern, resolve
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from arrester.dashboard import urls
 from tests.dashboard import every_page
-from tests.dashboard.browser import open_dialog, violations, window
-from tests.dashboard.every_action import only_posts
+from tests.dashboard.accessibility import OF_COLOUR, Inspection, axe_script
+from tests.dashboard.accounts import make_user
+from tests.dashboard.browser import Windows, open_dialog
+from tests.dashboard.every_action import done, only_posts
+from tests.dashboard.every_page import Scene
 from tests.dashboard.story import Story
 from tests.services import REPOSITORY
 
@@ -57,8 +60,16 @@ ALL_VIEWS = [View(*each) for each in product(SIZES, GROUNDS)]
 WIDE, PHONE = View("wide", "light"), View("phone", "dark")
 #: Each size and each theme once for the role that sees everything; the others miss buttons only.
 VIEWS = {"viewer": [PHONE], "admin": [WIDE, PHONE]}
-#: Rules that depend on the theme.
-OF_COLOUR = ["color-contrast", "link-in-text-block"]
+
+
+@pytest.fixture(scope="module")
+def scene(shared_data: None, browser: Browser) -> Scene:
+    """Build what all pages show, once for all tests."""
+    for role, name in PEOPLE.items():
+        make_user(name, role)
+    story = Story()
+    story.starts()
+    return every_page.build(story)
 
 
 @pytest.mark.parametrize(
@@ -70,62 +81,91 @@ OF_COLOUR = ["color-contrast", "link-in-text-block"]
     ids=[*(f"{role}-some" for role in VIEWS), *(f"{role}-all" for role in PEOPLE)],
 )
 def test_every_page_is_accessible_for_each_role_size_and_theme(
-    role: str, views: list[View], browser: Browser, server: str, story: Story
+    role: str, views: list[View], windows: Windows, scene: Scene
 ) -> None:
-    scene = every_page.build(story)
-    folder = PICTURES / role
-    folder.mkdir(parents=True, exist_ok=True)
-    with window(browser, server, PEOPLE[role]) as page:
+    pages, look = every_page.pages(scene), Look(role, views)
+    with windows.open(PEOPLE[role]) as page, page.add_init_script(look.script):
         wrong = [
-            f"{name}: {each}"
-            for name, url in every_page.pages(scene).items()
-            for each in _look_at(page, url, folder / name, views, axe=role == "admin")
+            f"{name}: {each}" for name, url in pages.items() for each in look.at(page, url, name)
         ]
-        if role == "admin":
-            for name, (url, clicked) in every_page.dialogs(scene).items():
-                page.goto(url)
-                open_dialog(page, clicked)
-                wrong += [f"{name}: {each}" for each in _seen(page, folder / name, views, axe=True)]
     assert wrong == []
 
 
-def _look_at(page: Page, url: str, picture: Path, views: list[View], *, axe: bool) -> list[str]:
-    response = page.goto(url)
-    assert response is not None
-    assert response.status == 200, url
-    policy = response.headers["content-security-policy"]
-    wrong = [policy] if "unsafe" in policy or "default-src 'self'" not in policy else []
-    if len(response.body()) > MOST_BYTES:
-        wrong.append(f"{len(response.body()):,} bytes")
-    return wrong + _seen(page, picture, views, axe=axe)
+@pytest.mark.parametrize(
+    "views", [VIEWS["admin"], pytest.param(ALL_VIEWS, marks=pytest.mark.long)], ids=["some", "all"]
+)
+def test_every_dialog_is_accessible_and_does_not_act_when_it_is_closed_or_on_enter(
+    views: list[View], windows: Windows, scene: Scene
+) -> None:
+    before, wrong, look = done(), [], Look("admin", views)
+    with windows.open("ada") as page, page.add_init_script(look.script):
+        for name, (url, clicked) in every_page.dialogs(scene).items():
+            dialog = page.get_by_role("dialog")
+            page.goto(url)
+            open_dialog(page, clicked)
+            wrong += [f"{name}: {each}" for each in look.seen(page, name, within="dialog[open]")]
+            page.keyboard.press("Escape")
+            expect(dialog, name).to_be_hidden()
+            open_dialog(page, clicked)
+            for field in dialog.locator("input:visible").all():
+                field.focus()
+                page.keyboard.press("Enter")
+            expect(dialog, name).to_be_visible()
+            dialog.locator("[data-close]").click()
+            expect(dialog, name).to_be_hidden()
+    assert (wrong, done()) == ([], before)
 
 
-def _seen(page: Page, picture: Path, views: list[View], *, axe: bool) -> list[str]:
-    """Return the faults of the current page in each view."""
-    wrong = []
-    for view in views:
-        width, height = SIZES[view.size]
-        page.set_viewport_size({"width": width, "height": height})
-        page.emulate_media(color_scheme=view.theme, reduced_motion="reduce")
-        over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        if over > 0:
-            wrong.append(f"{over} px too wide at {width}")
-        if cut := page.locator("dd").evaluate_all(CUT):
-            wrong.append(f"cut at {width}: {cut}")
-        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        if ground != GROUNDS[view.theme]:
-            wrong.append(f"{ground} in {view.theme}")
-        if axe:
-            rules = OF_COLOUR if view.theme == "dark" else []
-            wrong += [f"{view.size} {view.theme} {each}" for each in violations(page, only=rules)]
-        if views == ALL_VIEWS:
-            name = f"{picture}-{view.size}-{view.theme}.jpg"
-            page.screenshot(path=name, type="jpeg", quality=70, full_page=True)
-    return wrong
+class Look:
+    """Looks at pages in some views; at those of an admin also with axe."""
+
+    def __init__(self, role: str, views: Sequence[View]) -> None:
+        self._views = views
+        self._folder = PICTURES / role
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._inspections = {theme: Inspection() for theme in GROUNDS} if role == "admin" else {}
+        #: Live pages are checked elsewhere; a stream for each page costs more than the page.
+        self.script = "localStorage['arrester-live'] = 'off';"
+        self.script += axe_script() if role == "admin" else ""
+
+    def at(self, page: Page, url: str, name: str) -> list[str]:
+        """Open a page; return its faults."""
+        response = page.goto(url)
+        assert response is not None
+        assert response.status == 200, url
+        policy = response.headers["content-security-policy"]
+        wrong = [policy] if "unsafe" in policy or "default-src 'self'" not in policy else []
+        if len(response.body()) > MOST_BYTES:
+            wrong.append(f"{len(response.body()):,} bytes")
+        return wrong + self.seen(page, name)
+
+    def seen(self, page: Page, name: str, *, within: str | None = None) -> list[str]:
+        """Return the faults of the current page, or of a part of it, in each view."""
+        wrong = []
+        for view in self._views:
+            width, height = SIZES[view.size]
+            page.set_viewport_size({"width": width, "height": height})
+            page.emulate_media(color_scheme=view.theme, reduced_motion="reduce")
+            over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            if over > 0:
+                wrong.append(f"{over} px too wide at {width}")
+            if cut := page.locator("dd").evaluate_all(CUT):
+                wrong.append(f"cut at {width}: {cut}")
+            ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+            if ground != GROUNDS[view.theme]:
+                wrong.append(f"{ground} in {view.theme}")
+            if view.theme in self._inspections:
+                rules = OF_COLOUR if view.theme == "dark" else ()
+                found = self._inspections[view.theme].violations(page, only=rules, within=within)
+                wrong += [f"{view.size} {view.theme} {each}" for each in found]
+            if self._views == ALL_VIEWS:
+                path = self._folder / f"{name}-{view.size}-{view.theme}.jpg"
+                page.screenshot(path=path, type="jpeg", quality=70, full_page=True)
+        return wrong
 
 
-def test_the_sweep_covers_every_page(story: Story) -> None:
-    paths = [url.partition("?")[0] for url in every_page.pages(every_page.build(story)).values()]
+def test_the_sweep_covers_every_page(scene: Scene) -> None:
+    paths = [url.partition("?")[0] for url in every_page.pages(scene).values()]
     patterns = [each for each in urls.urlpatterns if isinstance(each, URLPattern)]
     forms = {each.name for each in patterns if only_posts(each.callback)}
     shown = {resolve(path).url_name for path in paths}

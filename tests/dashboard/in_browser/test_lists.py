@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from django.urls import reverse
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.state.states import CommandStatus, GroupStatus
 from arrester.controlplane.ingest import drain
-from tests.dashboard.browser import expect_no_reload, open_live, window
+from tests.dashboard.browser import Windows, expect_no_reload, open_live
 from tests.dashboard.story import TYPO, Story, failure
 
 pytestmark = pytest.mark.e2e
 ERROR = ["flights", TYPO.fingerprint]
-
-
-@pytest.fixture
-def page(browser: Browser, server: str, story: Story) -> Iterator[Page]:
-    """Open a window of the operator."""
-    with window(browser, server, "ana") as page:
-        yield page
+COUNT_CLICKS = """addEventListener("click", ({ detail }) => {
+    if (detail) sessionStorage.clicks = Number(sessionStorage.clicks ?? 0) + 1;
+}, true)"""
 
 
 def state() -> GroupStatus:
@@ -90,10 +84,8 @@ def test_a_test_error_appears_without_reload(page: Page, story: Story) -> None:
     expect(page.get_by_role("link", name="TestError")).to_be_visible()
 
 
-def test_an_account_is_made_and_its_password_shown_once(
-    browser: Browser, server: str, story: Story
-) -> None:
-    with window(browser, server, "ada") as page:
+def test_an_account_is_made_and_its_password_shown_once(windows: Windows, story: Story) -> None:
+    with windows.open("ada") as page:
         page.goto(reverse("settings"))
         page.get_by_label("New account").fill("eve")
         page.get_by_role("button", name="Create account").click()
@@ -106,17 +98,12 @@ def test_an_account_is_made_and_its_password_shown_once(
 
 
 @pytest.mark.long
-def test_frequent_jobs_need_three_clicks_at_most(
-    browser: Browser, server: str, story: Story
-) -> None:
+def test_frequent_jobs_need_three_clicks_at_most(windows: Windows, story: Story) -> None:
     """Each begins on the overview; typing, also Enter, is no click."""
     for key in ("JFK", "LGA"):
         story.pauses(key, cause=failure(f"process:{key}", f"app.{key}", "so it is"))
-    with window(browser, server, "ada") as page:
+    with windows.open("ada") as page, page.add_init_script(COUNT_CLICKS):
         dialog = page.get_by_role("dialog")
-        page.add_init_script("""addEventListener("click", ({ detail }) => {
-            if (detail) sessionStorage.clicks = Number(sessionStorage.clicks ?? 0) + 1;
-        }, true)""")
 
         def begin() -> None:
             page.goto("/")

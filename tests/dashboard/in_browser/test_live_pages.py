@@ -10,7 +10,14 @@ from playwright.sync_api import Browser, Page, expect
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.state.states import CommandStatus
-from tests.dashboard.browser import expect_no_reload, log_in, open_live, violations
+from tests.dashboard.accessibility import violations
+from tests.dashboard.browser import (
+    Windows,
+    expect_no_reload,
+    log_in,
+    new_page,
+    open_live,
+)
 from tests.dashboard.story import NA, Story
 from tests.patience import PATIENCE_MS
 
@@ -139,14 +146,15 @@ def test_an_application_is_shut_down_by_its_name_and_started_again(
     expect_no_reload(page)
 
 
-def test_a_viewer_sees_why_buttons_are_disabled(viewers_page: Page, story: Story) -> None:
+def test_a_viewer_sees_why_buttons_are_disabled(windows: Windows, story: Story) -> None:
     task = story.pauses("JFK")
-    open_live(viewers_page, reverse("task", args=[task.digest]))
-    for name in ("Resume task", "Skip record and resume…"):
-        button = viewers_page.get_by_role("button", name=name, exact=True)
-        expect(button).to_be_disabled()
-        expect(button).to_have_attribute("title", "requires the role operator")
-    expect(viewers_page.get_by_text("Not now: requires the role operator")).to_be_visible()
+    with windows.open("ben") as page:
+        open_live(page, reverse("task", args=[task.digest]))
+        for name in ("Resume task", "Skip record and resume…"):
+            button = page.get_by_role("button", name=name, exact=True)
+            expect(button).to_be_disabled()
+            expect(button).to_have_attribute("title", "requires the role operator")
+        expect(page.get_by_text("Not now: requires the role operator")).to_be_visible()
 
 
 def test_opened_details_and_typed_text_survive_a_refresh(page: Page, story: Story) -> None:
@@ -182,31 +190,26 @@ def test_the_live_switch_stops_and_catches_up(page: Page, story: Story) -> None:
 
 
 def test_without_the_stream_the_page_polls(browser: Browser, server: str, story: Story) -> None:
-    context = browser.new_context(base_url=server)
+    page = new_page(browser, server)
     # Playwright intercepts the requests of a page's own worker, and not those of a shared one.
-    context.add_init_script("delete window.SharedWorker")
-    page = context.new_page()
+    page.add_init_script("delete window.SharedWorker")
     page.route("**/live?*", lambda route: route.abort())
-    log_in(page, "ana")
+    log_in(page, "ana", server)
+    page.goto("/")
     switch = page.locator("[data-live-switch]")
     expect(switch).to_have_attribute("data-state", "polling", timeout=PATIENCE_MS)
     expect(switch).to_have_attribute("title", re.compile("updated every 5 s"))
     story.pauses("JFK")
     expect(page.locator("#needs").get_by_text("delays_JFK")).to_be_visible(timeout=PATIENCE_MS)
-    context.close()
+    page.context.close()
 
 
-def test_a_session_that_ends_leads_to_the_login(
-    browser: Browser, server: str, story: Story
-) -> None:
-    context = browser.new_context(base_url=server)
-    page = context.new_page()
-    log_in(page, "ana")
-    open_live(page, "/")
-    context.clear_cookies()
-    story.pauses("JFK")
-    page.wait_for_url("**/login*")
-    context.close()
+def test_a_session_that_ends_leads_to_the_login(windows: Windows, story: Story) -> None:
+    with windows.open("ana", checks_console=False) as page:
+        open_live(page, "/")
+        page.context.clear_cookies()
+        story.pauses("JFK")
+        page.wait_for_url("**/login*")
 
 
 def test_the_theme_switch_is_remembered(page: Page) -> None:

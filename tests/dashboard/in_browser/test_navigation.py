@@ -12,17 +12,16 @@ from redis import Redis
 
 from arrester.controlplane import embedded, queries
 from arrester.controlplane.domain.wire import codec
-from tests.dashboard import every_page
+from tests.dashboard.accessibility import violations
+from tests.dashboard.accounts import make_user
 from tests.dashboard.browser import (
+    Windows,
     expect_no_reload,
     log_in,
-    open_dialog,
+    new_page,
     open_live,
-    violations,
     web,
-    window,
 )
-from tests.dashboard.conftest import make_user
 from tests.dashboard.story import TYPO, Story, failure
 from tests.patience import PATIENCE_MS
 
@@ -30,11 +29,12 @@ pytestmark = pytest.mark.e2e
 
 
 def test_an_empty_page_names_its_reason(
-    browser: Browser, server: str, fresh_database: embedded.Urls, redis: Redis
+    windows: Windows, fresh_database: embedded.Urls, redis: Redis
 ) -> None:
     make_user("ana", "operator")
-    with window(browser, server, "ana") as page:
+    with windows.open("ana") as page:
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page.goto("/")
         # No application yet.
         expect(page.get_by_text("No applications yet")).to_be_visible()
         page.get_by_role("button", name="Copy").click()
@@ -82,35 +82,6 @@ def lag_behind(redis: Redis) -> None:
     if redis.exists(stream):
         redis.delete(stream)
     redis.xadd(stream, {"batch": "late", "spool": "late", "events": batch}, id=entry)
-
-
-def test_no_dialog_acts_when_it_is_closed_or_on_enter(
-    browser: Browser, server: str, story: Story
-) -> None:
-    scene = every_page.build(story)
-    before = done()
-    with window(browser, server, "ada") as page:
-        for name, (url, clicked) in every_page.dialogs(scene).items():
-            page.goto(url)
-            for close in ("Escape", "Enter", "Cancel"):
-                open_dialog(page, clicked)
-                dialog = page.get_by_role("dialog")
-                if close == "Enter":
-                    for field in dialog.locator("input:visible").all():
-                        field.focus()
-                        page.keyboard.press("Enter")
-                    expect(dialog, name).to_be_visible()
-                    close = "Escape"
-                if close == "Cancel":
-                    dialog.locator("[data-close]").click()
-                else:
-                    page.keyboard.press(close)
-                expect(dialog, name).to_be_hidden()
-    assert done() == before
-
-
-def done() -> int:
-    return len(queries.audit(queries.AuditFilter(), limit=200).rows)
 
 
 def test_skipping_a_record_and_shutting_down_need_a_reason(page: Page, story: Story) -> None:
@@ -263,12 +234,11 @@ def test_error_groups_are_selected_and_muted_or_resolved_together(page: Page, st
 def test_a_page_survives_a_server_restart_and_catches_up(browser: Browser, story: Story) -> None:
     task = story.pauses("JFK", held=5)
     with web() as url:
-        context = browser.new_context(base_url=url)
-        page = context.new_page()
+        page = new_page(browser, url)
         switch, banner = page.locator("[data-live-switch]"), page.locator("#offline")
         dialog = page.get_by_role("dialog")
         confirm = dialog.get_by_role("button", name="Skip record and resume")
-        log_in(page, "ana")
+        log_in(page, "ana", url)
         open_live(page, reverse("task", args=[task.digest]))
         expect(banner).to_be_hidden()
         page.locator("#skip").click()
@@ -297,18 +267,18 @@ def test_a_page_survives_a_server_restart_and_catches_up(browser: Browser, story
         expect(dialog).to_be_hidden()
         expect(page.get_by_text("“a typo in the source”")).to_be_visible()
         expect_no_reload(page)
-        context.close()
+        page.context.close()
 
 
-def test_each_failed_request_is_named_and_loses_no_text(
-    browser: Browser, server: str, story: Story
-) -> None:
+def test_each_failed_request_is_named_and_loses_no_text(windows: Windows, story: Story) -> None:
     digest = story.pauses("JFK", held=5).digest
-    context = browser.new_context(base_url=server)
-    page = context.new_page()
+    with windows.open("ana", checks_console=False) as page:
+        check_failed_requests(page, story, digest)
+
+
+def check_failed_requests(page: Page, story: Story, digest: str) -> None:
     dialog, banner = page.get_by_role("dialog"), page.locator("#offline")
     skip = reverse("skip", args=[digest])
-    log_in(page, "ana")
     open_live(page, reverse("task", args=[digest]))
     # A dialog that cannot be opened.
     page.route("**/ask", lambda route: route.fulfill(status=500, body="broken"))
@@ -352,12 +322,11 @@ def test_each_failed_request_is_named_and_loses_no_text(
     page.unroute_all()
     banner.get_by_role("button", name="Try now").click()
     expect(banner).to_be_hidden()
-    context.set_offline(True)
+    page.context.set_offline(True)
     expect(banner).to_contain_text("This device has no network.", timeout=PATIENCE_MS)
-    context.set_offline(False)
+    page.context.set_offline(False)
     expect(banner).to_be_hidden(timeout=PATIENCE_MS)
     expect_no_reload(page)
-    context.close()
 
 
 def test_a_refresh_from_before_a_click_does_not_replace_its_result(

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Iterator
-from unittest import mock
 
 import msgspec
 import pytest
 from django.urls import reverse
 from playwright.sync_api import Page, expect
 
-from arrester.controlplane import embedded, queries, redis_client
+from arrester.controlplane import queries, redis_client
 from arrester.controlplane.dead_letter_records import Record, State
 from arrester.controlplane.domain.events import Body, CommandKind
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import CommandState
-from tests.dashboard.browser import open_live, web
+from tests.dashboard.browser import open_live
 from tests.dashboard.story import Story
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture(scope="module")
-def server(services: embedded.Urls, django_db_setup: None) -> Iterator[str]:
-    """Run a web process that may ask workers for records of files."""
-    with mock.patch.dict(os.environ, ARRESTER_DEAD_LETTERS_ROOTS="/data/dlq"), web() as url:
-        yield url
 
 
 def redrive() -> CommandState:

@@ -10,7 +10,8 @@ from django.urls import reverse
 from playwright.sync_api import Browser, Page, expect
 
 from arrester.controlplane import queries
-from tests.dashboard.browser import expect_no_reload, log_in, open_live, violations
+from tests.dashboard.accessibility import violations
+from tests.dashboard.browser import expect_no_reload, log_in, new_page, open_live
 from tests.dashboard.story import NA, TYPO, Story, failure
 
 pytestmark = pytest.mark.e2e
@@ -18,9 +19,9 @@ pytestmark = pytest.mark.e2e
 
 @pytest.mark.long
 def test_ten_windows_are_live_on_one_stream(browser: Browser, server: str, story: Story) -> None:
-    context = browser.new_context(base_url=server)
-    pages = [context.new_page() for _ in range(10)]
-    log_in(pages[0], "ana")
+    context = new_page(browser, server).context
+    pages = [*context.pages, *(context.new_page() for _ in range(9))]
+    log_in(pages[0], "ana", server)
     for page in pages:
         open_live(page, "/")
     story.pauses("JFK")
@@ -38,14 +39,13 @@ def test_ten_windows_are_live_on_one_stream(browser: Browser, server: str, story
 def test_without_shared_workers_a_page_is_live_by_itself(
     browser: Browser, server: str, story: Story
 ) -> None:
-    context = browser.new_context(base_url=server)
-    context.add_init_script("delete window.SharedWorker")
-    page = context.new_page()
-    log_in(page, "ana")
+    page = new_page(browser, server)
+    page.add_init_script("delete window.SharedWorker")
+    log_in(page, "ana", server)
     open_live(page, "/")
     story.pauses("JFK")
     expect(page.locator("#needs").get_by_text("delays_JFK")).to_be_visible()
-    context.close()
+    page.context.close()
 
 
 def test_the_search_and_an_earlier_state_need_the_keyboard_only(page: Page, story: Story) -> None:
@@ -143,6 +143,7 @@ def test_keys_move_and_open_but_never_act(page: Page, story: Story) -> None:
     page.keyboard.press("g")
     page.keyboard.press("e")
     page.wait_for_url("**/errors")
+    expect(page.locator("[data-live-switch]")).to_have_attribute("data-state", "on")
     page.keyboard.press("/")
     page.keyboard.type("gjk?")
     expect(page.get_by_role("searchbox").first).to_have_value("gjk?")
@@ -175,9 +176,8 @@ def test_times_are_in_utc_or_in_the_zone_of_the_browser(
     browser: Browser, server: str, story: Story
 ) -> None:
     story.pauses("JFK")
-    context = browser.new_context(base_url=server, timezone_id="Asia/Kolkata")
-    page = context.new_page()
-    log_in(page, "ana")
+    page = new_page(browser, server, timezone_id="Asia/Kolkata")
+    log_in(page, "ana", server)
     page.goto(reverse("task", args=[story.task("JFK").digest]))
     clock = page.locator("#events time").first
     utc = clock.text_content()
@@ -190,7 +190,7 @@ def test_times_are_in_utc_or_in_the_zone_of_the_browser(
     expect(clock).to_have_attribute("title", re.compile(r"UTC\+05:30$"))
     page.locator("[data-zone-switch]").click()
     expect(clock).to_have_text(utc or "")
-    context.close()
+    page.context.close()
 
 
 def test_the_form_of_a_trace_and_of_a_record_is_remembered(page: Page, story: Story) -> None:

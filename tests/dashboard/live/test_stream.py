@@ -25,8 +25,8 @@ from arrester.controlplane import embedded, queries
 from arrester.controlplane.web.connection_pool.base import SIZE
 from arrester.dashboard.live import stream as live_stream
 from arrester.dashboard.live.hub import ALL, NAMES_LIMIT, Hub, Mailbox
+from tests.dashboard.accounts import logged_in, make_user
 from tests.dashboard.browser import web
-from tests.dashboard.conftest import logged_in, make_user
 from tests.dashboard.story import Story
 from tests.patience import PATIENCE_SECONDS
 from tests.services import DATABASE

@@ -16,7 +16,7 @@ from redis import Redis
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.state.states import ApplicationStatus, CommandStatus
-from tests.dashboard.conftest import logged_in, make_superuser, make_user
+from tests.dashboard.accounts import logged_in, make_superuser, make_user
 from tests.dashboard.story import POLICY, RECORD, Story
 
 HTMX = {"HX-Request": "true"}

@@ -5,16 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from html import unescape
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 import pytest
-from asgiref.sync import async_to_sync
-from django.http import StreamingHttpResponse
-from django.test import AsyncClient, Client
+from django.test import Client
 from django.urls import reverse
 from msgspec.structs import replace
 
@@ -22,7 +19,8 @@ from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.events import ResumeHow, TaskPaused
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus
-from tests.dashboard.conftest import make_user
+from tests.dashboard.accounts import make_user
+from tests.dashboard.exported_files import exported
 from tests.dashboard.story import NA, TYPO, Story, failure
 
 HTMX = {"HX-Request": "true"}
@@ -326,26 +324,6 @@ def test_a_rollout_is_started_and_shows_its_progress(flights: Story, operator: C
 
 
 # ── exports ──────────────────────────────────────────────────────────────────────────────────
-
-
-def exported(url: str, *, user: str) -> str:
-    """Return the text of an exported file."""
-
-    async def read() -> str:
-        client = AsyncClient()
-        await client.aforce_login(await _user(user))
-        response = cast(StreamingHttpResponse, await client.get(url))
-        assert response.status_code == 200
-        chunks = [chunk async for chunk in cast(AsyncIterator[bytes], response.streaming_content)]
-        return b"".join(chunks).decode()
-
-    return async_to_sync(read)()
-
-
-async def _user(name: str) -> Any:
-    from django.contrib.auth.models import User
-
-    return await User.objects.aget(username=name)
 
 
 def test_an_export_has_the_rows_of_the_page(

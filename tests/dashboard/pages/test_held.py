@@ -12,7 +12,7 @@ from django.urls import reverse
 from arrester.controlplane import models, queries
 from arrester.controlplane.domain.events import RecordsHeld, ResumeHow, TaskResumed
 from arrester.controlplane.history import rebuild
-from tests.dashboard.conftest import tiles
+from tests.dashboard.overview_tiles import tiles
 from tests.dashboard.story import Story
 
 HOUR = timedelta(hours=1)

@@ -34,7 +34,7 @@ from arrester.controlplane.ingest import drain
 from arrester.controlplane.login_attempts import LoginAct
 from arrester.controlplane.roles import Role
 from arrester.dashboard.templatetags.events import change_words
-from tests.dashboard.conftest import logged_in, make_superuser, make_user, token
+from tests.dashboard.accounts import logged_in, make_superuser, make_user, token
 from tests.dashboard.story import NA, TYPO, Story
 
 HTMX = {"HX-Request": "true"}

@@ -12,7 +12,7 @@ from redis import Redis
 
 from arrester.controlplane import embedded, queries
 from tests import services
-from tests.dashboard.conftest import logged_in, make_user
+from tests.dashboard.accounts import logged_in, make_user
 from tests.dashboard.story import Story
 
 BACKUP = "arrester_backup"

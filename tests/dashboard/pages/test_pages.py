@@ -48,7 +48,8 @@ from arrester.dashboard.pages import applications
 from tests import histories
 from tests.controlplane import streams
 from tests.controlplane.alerts.receivers import http_receiver
-from tests.dashboard.conftest import logged_in, make_user, tiles
+from tests.dashboard.accounts import logged_in, make_user
+from tests.dashboard.overview_tiles import tiles
 from tests.dashboard.story import NA, POLICY, TYPO, Story, failure
 
 PAGES = ["overview", "applications", "tasks", "errors", "commands", "quarantine"]

@@ -18,7 +18,7 @@ from arrester.dashboard.components import attention
 from arrester.dashboard.pages.applications import TABS
 from arrester.dashboard.pages.errors import TABS as ERROR_TABS
 from arrester.dashboard.pages.tasks import VIEWS
-from tests.dashboard.conftest import logged_in, make_user
+from tests.dashboard.accounts import logged_in, make_user
 from tests.dashboard.story import TYPO, Story, failure
 
 #: Names without a page: actions, streams, endpoints for machines.

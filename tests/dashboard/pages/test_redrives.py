@@ -20,7 +20,7 @@ from arrester.controlplane.domain.events import Body, CommandKind
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import CommandStatus
 from arrester.controlplane.queries import DeadLetter, DeadLetterFilter
-from tests.dashboard.conftest import logged_in, make_user
+from tests.dashboard.accounts import logged_in, make_user
 from tests.dashboard.story import Story
 
 pytestmark = pytest.mark.usefixtures("fresh_database")

@@ -16,7 +16,7 @@ from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.domain.wire.signed_messages import parse_keys
 from arrester.controlplane.history import audit_verification, erasure
 from arrester.controlplane.roles import Role, TokenScope
-from tests.dashboard.conftest import logged_in, make_user, token
+from tests.dashboard.accounts import logged_in, make_user, token
 from tests.dashboard.story import Story
 
 pytestmark = pytest.mark.usefixtures("fresh_database")

@@ -22,7 +22,7 @@ from arrester.controlplane.queries.operation.installation import server_checks
 from arrester.controlplane.web.login_queue import DELAY_SECONDS, MAXIMUM, LoginQueue
 from arrester.controlplane.web.request_limits import Message, Receive, Scope, Send
 from arrester.dashboard import session
-from tests.dashboard.conftest import logged_in, make_user
+from tests.dashboard.accounts import logged_in, make_user
 
 PASSWORD, NEW = "only for tests", "Blue-horse-battery-9"
 

@@ -20,7 +20,7 @@ from arrester.controlplane import actions, models
 from arrester.controlplane.env import Environment, InvalidSetting, SignOn
 from arrester.controlplane.roles import Role
 from arrester.dashboard.pages import single_sign_on
-from tests.dashboard.conftest import make_user
+from tests.dashboard.accounts import make_user
 from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port
 

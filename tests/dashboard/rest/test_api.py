@@ -29,7 +29,7 @@ from arrester.dashboard.http_errors import STATUS_CODES, status_code
 from arrester.dashboard.rest.base import A_TIME
 from arrester.dashboard.rest.command_fields import fields_of
 from arrester.dashboard.rest.commands import NewCommandSerializer
-from tests.dashboard.conftest import logged_in, make_user, token
+from tests.dashboard.accounts import logged_in, make_user, token
 from tests.dashboard.story import NA, TYPO, Story
 from tests.services import REPOSITORY
 

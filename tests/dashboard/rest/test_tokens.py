@@ -22,7 +22,7 @@ from arrester.controlplane.actions import tokens
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.roles import TokenScope
 from arrester.dashboard.rest.authentication import Throttle
-from tests.dashboard.conftest import logged_in, make_user, token
+from tests.dashboard.accounts import logged_in, make_user, token
 from tests.dashboard.story import Story
 
 JSON = "application/json"
