@@ -99,7 +99,7 @@ def _start(page: Page) -> None:
 @cache
 def axe_script() -> str:
     """Return the script, which defines `axe`."""
-    return Axe().axe_script
+    return str(Axe().axe_script)
 
 
 def _look(page: Page, only: Sequence[str] = (), within: str | None = None) -> list[str]:
