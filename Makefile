@@ -22,6 +22,8 @@ k ?=
 SIDE_BY_SIDE := --numprocesses 4 -p tests.side_by_side --dist loadfile --no-loadscope-reorder -rs --durations 40
 
 export PYTHONUNBUFFERED := 1
+# Images of containers set it: hundreds of processes would compile every module that they import.
+unexport PYTHONDONTWRITEBYTECODE
 # Spark's Python workers are to be the same Python as the driver.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
