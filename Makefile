@@ -47,7 +47,8 @@ test: $(STAMP)  ## the test suite (k=resume runs the tests whose name has "resum
 
 test-long: $(STAMP)  ## the tests that the suite leaves out because they take minutes; before a release
 	@java=$$(scripts/java) && chromium=$$(scripts/chromium) && scripts/jars $(JARS) >/dev/null && \
-		JAVA_HOME=$$java CHROMIUM=$$chromium exec $(PY) -m pytest -m long $(SIDE_BY_SIDE) $(ARGS)
+		JAVA_HOME=$$java CHROMIUM=$$chromium exec $(PY) -m pytest -m "long or hypothesis" \
+		--hypothesis-profile release $(SIDE_BY_SIDE) $(ARGS)
 
 test-parts: $(STAMP)  ## the tests with Kafka, a registry, PostgreSQL by JDBC, Delta and Iceberg, each on its Spark
 	@scripts/spark-venv 4.0 && scripts/jars $(JARS) >/dev/null

@@ -40,8 +40,11 @@ if TYPE_CHECKING:
 pytest_plugins = ["tests.durations"]
 
 # No test fails because the machine is busy.
-properties.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-properties.load_profile("patient")
+patient = properties(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# `make test-long` has 100 examples for each property.
+properties.register_profile("release", patient)
+properties.register_profile("suite", patient, max_examples=50)
+properties.load_profile("suite")
 
 scratch.use()
 # Spark uses the python3 on the PATH for its workers, unless it is configured otherwise.
