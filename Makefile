@@ -71,7 +71,7 @@ smoke: $(STAMP)  ## some tests on Spark 3.5 and 4.0 side by side, each in its ow
 
 smoke-%:
 	@java=$$(scripts/java) && python=$(CURDIR)/build/spark-$*/bin/python log=build/smoke-$*.log && \
-		JAVA_HOME=$$java PYSPARK_PYTHON=$$python $$python -m pytest -m smoke tests/agents $(SMOKE_OPTIONS) $(ARGS) >$$log 2>&1; \
+		JAVA_HOME=$$java PYSPARK_PYTHON=$$python $$python -m pytest -m "smoke and not long" tests/agents $(SMOKE_OPTIONS) $(ARGS) >$$log 2>&1; \
 		code=$$?; cat $$log; exit $$code
 
 matrix: $(STAMP)  ## the tests of agent and conformance on each version of Spark, and README's table (ARGS="3.5 4.0")

@@ -169,7 +169,6 @@ def test_an_agent_reports_its_state_and_metrics(world: World) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.smoke
 def test_the_whole_loop_over_redis(world: World, with_redis: Server, folding: FoldingSide) -> None:
     world.arrive("first", [*GOOD, *DIRTY, *LATE])
     agent = agent_of(world)

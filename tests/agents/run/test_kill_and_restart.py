@@ -94,9 +94,7 @@ def driver(tmp_path: Path) -> Iterator[Driver]:
         made.process.wait()
 
 
-# `make smoke` runs it on the oldest versions.
 @pytest.mark.long
-@pytest.mark.smoke
 def test_a_driver_killed_while_a_task_is_paused(driver: Driver, spark: SparkSession) -> None:
     driver.start()
     wait_until(lambda: driver.positions("b") == [0, 1, 3], what=driver.log())
