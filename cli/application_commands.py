@@ -12,6 +12,7 @@ from arrester.cli.exit_codes import InvalidInput
 from arrester.cli.issue import IssueOptions, issue, issue_options
 from arrester.cli.names import near_applications
 from arrester.cli.session import Session, with_session
+from arrester.controlplane.domain.events import CommandKind
 
 _APPLICATION = click.argument("application", shell_complete=complete_application)
 
@@ -31,10 +32,13 @@ def shutdown(
     """
     if not (options["reason"] or "").strip():
         raise InvalidInput("--reason is missing; allowed: a text, which `shutdown` needs")
-    body: dict[str, Any] = {"kind": "SHUT_DOWN_APPLICATION", "application": application}
+    body: dict[str, Any] = {
+        "kind": CommandKind.SHUT_DOWN_APPLICATION.value,
+        "application": application,
+    }
     subject = f"all instances of {application}"
     if instance is not None:
-        body |= {"kind": "SHUT_DOWN_INSTANCE", "instance": str(instance)}
+        body |= {"kind": CommandKind.SHUT_DOWN_INSTANCE.value, "instance": str(instance)}
         subject = f"instance {instance} of {application}"
     if force:
         body["force"] = True
@@ -50,6 +54,6 @@ def shutdown(
 @with_session
 def start(session: Session, *, application: str, **options: Any) -> None:
     """Let a LATCHED application run again; its driver is started by its own scheduler."""
-    body = {"kind": "START_APPLICATION", "application": application}
+    body = {"kind": CommandKind.START_APPLICATION.value, "application": application}
     with near_applications(session.client, application):
         issue(session, body, IssueOptions.pop(options), subject=application)

@@ -19,10 +19,11 @@ from arrester.cli.session import Session, with_options
 from arrester.cli.values import seconds
 from arrester.cli.verdicts import is_final, sentence
 from arrester.cli.waiting import Waiting
+from arrester.controlplane.domain.commands.kinds import skips_records
+from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.python_versions import UTC
 
-_SKIPS = ("SKIP_RECORD", "SKIP_RECORDS")
 FINAL = ("APPLIED", "REFUSED", "EXPIRED", "CANCELLED")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -104,7 +105,8 @@ def issue(
 
 def _loss(session: Session, body: dict[str, Any], path: str) -> str:
     """Return a warning for the question, if the command skips records that nothing stores."""
-    if body.get("kind") not in _SKIPS:
+    kind = body.get("kind")
+    if kind is None or not skips_records(CommandKind(kind)):
         return ""
     # A server of an older version does not have it.
     skipped = session.client.post(path, body | {"dry_run": True}).get("skipped")

@@ -14,6 +14,8 @@ from arrester.cli.issue import IssueOptions, issue, issue_options
 from arrester.cli.names import find_group, find_task, near_applications, task_name
 from arrester.cli.session import Session, with_options, with_session
 from arrester.cli.values import json_patch, seconds
+from arrester.controlplane.domain.commands.kinds import ROLLOUTS, TASK_KINDS
+from arrester.controlplane.domain.events import CommandKind
 
 _TASK = click.argument("task", required=False, shell_complete=complete_task)
 _BULK = with_options(
@@ -36,6 +38,8 @@ _BULK = with_options(
 _DRAIN = click.option(
     "--drain", is_flag=True, help="As --wait, then wait until the held records are processed."
 )
+#: The rollout of a kind of command for a task.
+_ROLLOUT_OF = {part: rollout for rollout, part in ROLLOUTS.items()}
 
 
 @click.command()
@@ -49,7 +53,7 @@ def resume(session: Session, **options: Any) -> None:
 
     TASK is APPLICATION/PIPELINE/KEY, or the id of a task.
     """
-    _issue(session, "RESUME_TASK", "RESUME_TASKS", options)
+    _issue(session, CommandKind.RESUME_TASK, options)
 
 
 @click.command()
@@ -66,8 +70,7 @@ def skip(session: Session, **options: Any) -> None:
 
     TASK is APPLICATION/PIPELINE/KEY, or the id of a task. It needs --reason.
     """
-    _check_reason(options, "skip")
-    _issue(session, "SKIP_RECORD", "SKIP_RECORDS", options, question="Skip the failed record of")
+    _issue(session, CommandKind.SKIP_RECORD, options, question="Skip the failed record of")
 
 
 @click.command()
@@ -86,9 +89,8 @@ def mend(session: Session, *, patch: str, **options: Any) -> None:
     The record keeps its place. TASK is APPLICATION/PIPELINE/KEY, or the id of a task. It needs
     --reason.
     """
-    _check_reason(options, "mend")
     more, question = {"patch": json_patch(patch)}, "Change the failed record of"
-    _issue(session, "MEND_RECORD", "MEND_RECORDS", options, question=question, more=more)
+    _issue(session, CommandKind.MEND_RECORD, options, question=question, more=more)
 
 
 @click.command()
@@ -108,7 +110,7 @@ def restart(session: Session, *, pipeline: str | None, **options: Any) -> None:
     TASK is APPLICATION/PIPELINE/KEY, or the id of a task.
     """
     if pipeline is None:
-        _issue(session, "RESTART_TASK", "RESTART_TASKS", options, question="Restart")
+        _issue(session, CommandKind.RESTART_TASK, options, question="Restart")
         return
     names = ("task", "fingerprint", "application", "at_once", "observe", "drain")
     if any(options[name] not in (None, False) for name in names):
@@ -117,7 +119,8 @@ def restart(session: Session, *, pipeline: str | None, **options: Any) -> None:
     if not slash or not name:
         raise InvalidInput(f"--pipeline {pipeline!r} is not allowed; allowed: APPLICATION/PIPELINE")
     _check_reason(options, "restart --pipeline")
-    body = {"kind": "RESTART_PIPELINE", "application": application, "pipeline": name}
+    kind = CommandKind.RESTART_PIPELINE.value
+    body = {"kind": kind, "application": application, "pipeline": name}
     with near_applications(session.client, application):
         question = f"Restart pipeline {pipeline}?"
         issue(session, body, IssueOptions.pop(options), subject=pipeline, question=question)
@@ -139,7 +142,7 @@ def pause(
     TASK is APPLICATION/PIPELINE/KEY, or the id of a task.
     """
     found = find_task(session.client, task)
-    body: dict[str, Any] = {"kind": "PAUSE_TASK", "task": found["id"]}
+    body: dict[str, Any] = {"kind": CommandKind.PAUSE_TASK.value, "task": found["id"]}
     if duration is not None:
         body["duration_seconds"] = int(duration)
     if until is not None:
@@ -149,19 +152,21 @@ def pause(
 
 def _issue(
     session: Session,
-    one: str,
-    many: str,
+    kind: CommandKind,
     options: dict[str, Any],
     *,
     question: str | None = None,
     more: dict[str, Any] | None = None,
 ) -> None:
     """Issue a command for one task, or a rollout for many; `more` has further fields of both."""
+    row = TASK_KINDS[kind]
+    if row.needs_reason:
+        _check_reason(options, row.slug)
     issue_options = IssueOptions.pop(options)
     if options["task"] is None:
         if options["drain"]:
             raise InvalidInput("--drain is not allowed without TASK; allowed: for one task")
-        body, subject, about = _many(session, many, **options)
+        body, subject, about = _many(session, _ROLLOUT_OF[kind], **options)
         ask = f"{question} {subject}{about}?" if question else None
         with near_applications(session.client, options["application"]):
             issue(session, body | (more or {}), issue_options, subject=subject, question=ask)
@@ -176,7 +181,7 @@ def _issue(
     ask = f"{question} {name}, {task['status']} at position {task['position']}?"
     if options["drain"]:
         issue_options = replace(issue_options, wait=True)
-    body = {"kind": one, "task": task["id"]} | (more or {})
+    body = {"kind": kind.value, "task": task["id"]} | (more or {})
     issued = issue(session, body, issue_options, subject=name, question=ask if question else None)
     if issued and options["drain"]:
         wait_until_drained(session, task["id"], name, issue_options.timeout)
@@ -184,7 +189,7 @@ def _issue(
 
 def _many(
     session: Session,
-    kind: str,
+    kind: CommandKind,
     *,
     fingerprint: str | None,
     application: str | None,
@@ -193,7 +198,7 @@ def _many(
     **_others: Any,
 ) -> tuple[dict[str, Any], str, str]:
     """Return the body of a rollout, its subject, and the cause of its tasks."""
-    body: dict[str, Any] = {"kind": kind} | ({"waves": False} if at_once else {})
+    body: dict[str, Any] = {"kind": kind.value} | ({"waves": False} if at_once else {})
     if observe is not None:
         body["observe_seconds"] = int(observe)
     if fingerprint is not None:

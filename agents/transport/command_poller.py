@@ -10,8 +10,9 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from arrester.agents.transport.redis_client import BLOCK_SECONDS, RedisClient
+from arrester.controlplane.domain.commands.kinds import KINDS
 from arrester.controlplane.domain.errors import RedisUnavailable
-from arrester.controlplane.domain.events import CommandIssued, CommandKind
+from arrester.controlplane.domain.events import CommandIssued
 from arrester.controlplane.domain.python_versions import UTC
 from arrester.controlplane.domain.wire import command_codec
 
@@ -104,8 +105,8 @@ class CommandPoller:
                 self.malformed += 1
                 log.warning("entry %s of the command stream is invalid: %s", id, exc)
             else:
-                shut_down = command.kind is CommandKind.SHUT_DOWN_APPLICATION
-                self._must_stop |= shut_down and self._instance in command.instances
+                latches = KINDS[command.kind].latches
+                self._must_stop |= latches and self._instance in command.instances
                 self._receive(command, ahead)
             self._after = id
 

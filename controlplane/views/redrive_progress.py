@@ -48,7 +48,7 @@ def forget_ended(application: str, *, now: datetime) -> None:
 
 
 def chosen(command: CommandState) -> ChosenDeadLetters | None:
-    """Return the dead letters of a REDRIVE_RECORDS; None if they are not kept any more.
+    """Return the dead letters of a part of a redrive; None if they are not kept any more.
 
     Those that a person has discarded since are left out.
     """

@@ -32,7 +32,9 @@ def _dialog(
     detail = queries.task(digest)
     access.require(detail.state.id.application)
     live = command_delivery.live_instances(detail.state.id.application)
+    row = TASK_KINDS[kind]
     context = record_text.context(detail.failure) | {
+        "row": row,
         "task": detail.state,
         "no_run_since": detail.no_run_since,
         "typed_position": request.POST.get("position", ""),
@@ -42,7 +44,7 @@ def _dialog(
         "skipped": _skipped(detail.state),
         "invalid": invalid,
     }
-    return forms.dialog(request, TASK_KINDS[kind].slug.replace("-", "_"), context)
+    return forms.dialog(request, row.slug.replace("-", "_"), context, default="task_command")
 
 
 def _skipped(task: TaskState) -> queries.SkippedRecords:

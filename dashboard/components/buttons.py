@@ -8,7 +8,7 @@ from uuid import UUID, uuid5
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.commands import refusals, request
-from arrester.controlplane.domain.commands.kinds import TASK_KINDS, TaskKind
+from arrester.controlplane.domain.commands.kinds import KINDS, TASK_KINDS, Subject, TaskKind
 from arrester.controlplane.domain.events import CommandKind, ResumeHow
 from arrester.controlplane.domain.state import error_groups
 from arrester.controlplane.domain.state.error_groups import GroupAct
@@ -112,12 +112,10 @@ def state_of(
 
 def for_application(who: Person, state: StreamState) -> dict[str, Button]:
     """Return the buttons of an application's page, by kind of command, and FORCE."""
-    shut_down, start = CommandKind.SHUT_DOWN_APPLICATION, CommandKind.START_APPLICATION
-    return {
-        shut_down.value: _button(who, shut_down, state),
-        start.value: _button(who, start, state),
-        "FORCE": _button(who, shut_down, state, force=True),
-    }
+    rows = [row for row in KINDS.values() if row.subject is Subject.APPLICATION]
+    shut_down = next(row.kind for row in rows if row.latches)
+    forced = _button(who, shut_down, state, force=True)
+    return {row.kind.value: _button(who, row.kind, state) for row in rows} | {"FORCE": forced}
 
 
 def for_pipelines(

@@ -81,8 +81,13 @@ def refusals(reasons: Counter[str]) -> str:
     return f" {alike.total():,} refused: {named}{rest}."
 
 
-def dialog(request: HttpRequest, name: str, context: dict[str, Any]) -> HttpResponse:
-    """Return a dialog; `invalid` in the context is the fault of a sent form, with status 400."""
+def dialog(
+    request: HttpRequest, name: str, context: dict[str, Any], *, default: str = ""
+) -> HttpResponse:
+    """Return a dialog, or the default one if there is no template of this name.
+
+    `invalid` in the context is the fault of a sent form, with status 400.
+    """
     now = timezone.now()
     context = context | {
         "id": request.POST.get("id") or uuid7(now),
@@ -92,7 +97,8 @@ def dialog(request: HttpRequest, name: str, context: dict[str, Any]) -> HttpResp
     }
     invalid = bool(context.get("invalid"))
     status = 400 if invalid else 200
-    response = render(request, f"dashboard/dialogs/{name}.html", context, status=status)
+    templates = [f"dashboard/dialogs/{each}.html" for each in (name, default)]
+    response = render(request, templates, context, status=status)
     if invalid:
         response["HX-Retarget"], response["HX-Reswap"] = "#dialog", "innerHTML"
     return response

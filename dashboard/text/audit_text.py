@@ -11,7 +11,6 @@ from arrester.controlplane import queries
 from arrester.controlplane.domain.commands.kinds import KINDS, Subject
 from arrester.controlplane.domain.events import (
     CommandIssued,
-    CommandKind,
     ErrorGroupMuted,
     ErrorGroupReopened,
     ErrorGroupResolved,
@@ -61,7 +60,7 @@ def details(data: EventData) -> str:
             return data.reason or ""
         case NoteAdded():
             return data.text
-        case CommandIssued(kind=CommandKind.SET_POLICY):
+        case CommandIssued(stage=str()):
             what = f"set policy of {data.stage} to {data.answer or 'as in the code'}"
             return f"{what}: {data.reason}"
         case QuarantineDismissed() | QuarantineRequeued():

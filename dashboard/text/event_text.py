@@ -18,7 +18,6 @@ from arrester.controlplane.domain.events import (
     CommandCancelled,
     CommandExpired,
     CommandIssued,
-    CommandKind,
     CommandRefused,
     DeadLettersDiscarded,
     DeadLettersFailed,
@@ -145,7 +144,7 @@ def _reported(data: StateReported) -> str:
 def _of_command(data: EventData) -> str:
     """Return the details of an event about a command; empty for any other event."""
     match data:
-        case CommandIssued(kind=CommandKind.SET_POLICY):
+        case CommandIssued(stage=str()):
             what = f"{data.pipeline}, {data.stage} → {_answered(data.answer)}"
             return f"set policy of {what}{_by(data.actor, data.reason)}"
         case CommandIssued():

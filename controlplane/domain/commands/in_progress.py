@@ -20,7 +20,7 @@ def shutdown_in_progress(command: CommandState, subject: str) -> str:
 
 def cancel_refusal(command: CommandState) -> str | None:
     """Return why a command cannot be cancelled any more, or None."""
-    if command.kind is CommandKind.SHUT_DOWN_APPLICATION:
+    if KINDS[command.kind].latches:
         return f"{command.application} is LATCHED by it already; start the application instead"
     if command.status is not CommandStatus.ISSUED:
         return (

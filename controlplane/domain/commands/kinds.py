@@ -78,6 +78,11 @@ class Kind:
     slug: str = ""
 
     @property
+    def latches(self) -> bool:
+        """Whether the application is LATCHED by it."""
+        return self.is_shutdown and self.subject is Subject.APPLICATION
+
+    @property
     def has_dialog(self) -> bool:
         """Whether pages ask for a reason or further fields, or show the effects."""
         return self.subject is not Subject.TASK or self.needs_reason or bool(self.fields)

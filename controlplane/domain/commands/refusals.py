@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from arrester.controlplane.domain.commands.agent_versions import unknown_command
 from arrester.controlplane.domain.commands.in_progress import in_progress
-from arrester.controlplane.domain.commands.kinds import TASK_KINDS
+from arrester.controlplane.domain.commands.kinds import KINDS, TASK_KINDS
 from arrester.controlplane.domain.commands.pipeline_refusals import (
     redrive_refusal,
     restart_pipeline_refusal,
@@ -18,8 +18,7 @@ from arrester.controlplane.domain.commands.recipients import instance_of_run, op
 from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.commands.shutdown_refusals import (
     application_in_progress,
-    application_refusal,
-    instance_refusal,
+    shutdown_refusal,
 )
 from arrester.controlplane.domain.commands.task_refusals import (
     NEEDS_FAILED_RECORD,
@@ -46,17 +45,11 @@ def refusal(requested: CommandRequest, state: StreamState) -> str | None:
 
 
 def _refusal_of_kind(requested: CommandRequest, state: StreamState) -> str | None:
-    match requested.kind:
-        case CommandKind.SHUT_DOWN_APPLICATION:
-            return application_refusal(requested, state)
-        case CommandKind.SHUT_DOWN_INSTANCE:
-            return instance_refusal(requested, state)
-        case _:
-            return application_in_progress(state) or _refusal_while_up(requested, state)
-
-
-def _refusal_while_up(requested: CommandRequest, state: StreamState) -> str | None:
-    """Return why a command is forbidden, if no shutdown of the application is in progress."""
+    if KINDS[requested.kind].is_shutdown:
+        return shutdown_refusal(requested, state)
+    being_shut_down = application_in_progress(state)
+    if being_shut_down is not None:
+        return being_shut_down
     match requested.kind:
         case CommandKind.SET_POLICY:
             return set_policy_refusal(requested, state)

@@ -10,7 +10,6 @@ from arrester.controlplane.domain.commands.recipients import (
     receives_commands,
 )
 from arrester.controlplane.domain.commands.request import CommandRequest
-from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.state.states import (
     ApplicationStatus,
     CommandState,
@@ -20,11 +19,15 @@ from arrester.controlplane.domain.state.states import (
 from arrester.controlplane.domain.state.stream_state import StreamState
 
 
-def application_refusal(requested: CommandRequest, state: StreamState) -> str | None:
-    """Return why an application may not be shut down, or None.
+def shutdown_refusal(requested: CommandRequest, state: StreamState) -> str | None:
+    """Return why an application or an instance may not be shut down, or None."""
+    if KINDS[requested.kind].latches:
+        return _application_refusal(requested, state)
+    return _instance_refusal(requested, state)
 
-    A forced shutdown may follow another one that is not forced.
-    """
+
+def _application_refusal(requested: CommandRequest, state: StreamState) -> str | None:
+    """Return why an application may not be shut down; a forced shutdown may follow another."""
     name = state.application.name
     being_shut_down = application_in_progress(state, forced=requested.force)
     if being_shut_down is not None:
@@ -39,13 +42,12 @@ def application_refusal(requested: CommandRequest, state: StreamState) -> str | 
 def application_in_progress(state: StreamState, *, forced: bool = False) -> str | None:
     """Return by whom the application is being shut down, or None; with `forced`, by force."""
     for command in open_commands(state):
-        if command.kind is CommandKind.SHUT_DOWN_APPLICATION and (command.force or not forced):
+        if KINDS[command.kind].latches and (command.force or not forced):
             return shutdown_in_progress(command, state.application.name)
     return None
 
 
-def instance_refusal(requested: CommandRequest, state: StreamState) -> str | None:
-    """Return why an instance may not be shut down, or None."""
+def _instance_refusal(requested: CommandRequest, state: StreamState) -> str | None:
     instance = None if requested.instance is None else state.instances.get(requested.instance)
     if instance is None:
         return f"{state.application.name} has no live instance {requested.instance}"

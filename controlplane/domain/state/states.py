@@ -294,16 +294,15 @@ class CommandState(State, frozen=True, kw_only=True):
     #: The task; None for an application.
     task: TaskId | None = None
     position: int | None = None
-    #: For RESUME_AT: the position at which the task continues.
+    #: The position at which the task continues, if the request names one.
     target: int | None = None
-    #: For MEND_RECORD and MEND_RECORDS: the JSON Patch. Unset, it is not stored.
+    #: The JSON Patch of the record that stopped a task. Unset, it is not stored.
     patch: str | msgspec.UnsetType = msgspec.UNSET
-    #: For SET_POLICY, RESTART_PIPELINE and redrives: the pipeline; a stage of it, and the answer to
-    #: its failures.
+    #: For a pipeline or its dead letters; a stage of it, and the answer to its failures.
     pipeline: str | None = None
     stage: str | None = None
     answer: StageAnswer | None = None
-    #: For PAUSE_TASK: when the server resumes the task. Unset, it is not stored.
+    #: When the server resumes a paused task. Unset, it is not stored.
     until: datetime | msgspec.UnsetType = msgspec.UNSET
     #: For a shutdown requested by a failure.
     error: bool = False
@@ -317,7 +316,7 @@ class CommandState(State, frozen=True, kw_only=True):
     #: Why it was refused, expired or cancelled; for an applied one, what was done.
     outcome: str | None = None
     deliveries: tuple[Delivery, ...] = ()
-    #: Of a REDRIVE, and of a command that it issues: the checkpoint. Unset, they are not stored.
+    #: Of a redrive, and of a command that it issues: the checkpoint. Unset, they are not stored.
     redrive: Redrive | msgspec.UnsetType = msgspec.UNSET
     slice: RedriveSlice | msgspec.UnsetType = msgspec.UNSET
     checkpoint: str | msgspec.UnsetType = msgspec.UNSET
@@ -327,7 +326,7 @@ class CommandState(State, frozen=True, kw_only=True):
 
     @property
     def paused_until(self) -> datetime | None:
-        """When the server resumes the task of a PAUSE_TASK; None: a person does."""
+        """When the server resumes a paused task; None: a person does."""
         return if_set(self.until)
 
 

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+from arrester.controlplane.domain.commands.kinds import (
+    KINDS,
+    ROLLOUTS,
+    TASK_KINDS,
+    AppliedBy,
+    Subject,
+    skips_records,
+)
+from arrester.controlplane.domain.events import CommandKind
+from tests.services import REPOSITORY
+
+PRODUCT = ("agents", "cli", "controlplane", "dashboard")
+#: The files of a new kind: see docs/how-to/add-a-command.md.
+MOST_FILES = 6
+#: The server and agents issue these by themselves, or pages offer them in two places.
+MORE_FILES = {
+    CommandKind.RESUME_TASK: 7,
+    CommandKind.RESTART_PIPELINE: 7,
+    CommandKind.SHUT_DOWN_APPLICATION: 7,
+    CommandKind.START_APPLICATION: 7,
+}
+
+
+def test_each_kind_has_one_row() -> None:
+    assert list(KINDS) == [row.kind for row in KINDS.values()]
+    assert KINDS.keys() == set(CommandKind)
+
+
+@pytest.mark.parametrize("kind", CommandKind)
+def test_the_cells_of_a_kind_agree(kind: CommandKind) -> None:
+    row = KINDS[kind]
+    assert (kind in TASK_KINDS) == (row.subject is Subject.TASK)
+    assert (row.part is not None) == (row.applied_by is AppliedBy.PARTS)
+    assert (row.how is not None) <= (row.subject is Subject.TASK)
+    assert row.is_shutdown == ("force" in row.fields)
+    if row.part is not None:
+        part = KINDS[row.part]
+        assert part.applied_by is AppliedBy.AGENT and part.fields == row.fields
+
+
+def test_no_two_commands_do_the_same_with_a_task() -> None:
+    acts = Counter(row.how for row in TASK_KINDS.values() if row.applied_by is AppliedBy.AGENT)
+    assert set(acts.values()) == {1} and None not in acts
+    slugs = Counter(row.slug for row in KINDS.values() if row.slug)
+    assert set(slugs.values()) == {1}
+
+
+def test_rollouts_skip_records_like_their_parts() -> None:
+    skipping = {kind for kind in CommandKind if skips_records(kind)}
+    assert skipping == {CommandKind.SKIP_RECORD, CommandKind.RESUME_AT, CommandKind.SKIP_RECORDS}
+    assert all(skips_records(many) == skips_records(one) for many, one in ROLLOUTS.items())
+
+
+def test_each_kind_is_named_in_few_files() -> None:
+    name = re.compile(r"""(?:CommandKind\.|buttons\.|["'])([A-Z]+(?:_[A-Z]+)*)\b""")
+    files = (
+        path
+        for folder in PRODUCT
+        for path in sorted(REPOSITORY.joinpath(folder).rglob("*"))
+        if path.suffix in (".py", ".html", ".js")
+    )
+    counts = Counter(kind for path in files for kind in {*name.findall(path.read_text())})
+    numbers = {kind: counts[kind.value] for kind in CommandKind}
+    assert {kind: number for kind, number in numbers.items() if number > MOST_FILES} == MORE_FILES
