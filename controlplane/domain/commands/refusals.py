@@ -39,9 +39,11 @@ from arrester.controlplane.domain.state.stream_state import StreamState
 def refusal(requested: CommandRequest, state: StreamState) -> str | None:
     """Return why the state forbids the command, or None; pages call it before they offer the
     button."""
-    if requested.task is not None:
-        return _refusal_for_task(requested, requested.task, state)
-    return _refusal_of_kind(requested, state) or unknown_command(requested, state)
+    if requested.task is None:
+        forbidden = _refusal_of_kind(requested, state)
+    else:
+        forbidden = _refusal_for_task(requested, requested.task, state)
+    return forbidden or unknown_command(requested, state)
 
 
 def _refusal_of_kind(requested: CommandRequest, state: StreamState) -> str | None:

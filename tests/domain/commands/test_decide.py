@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arrester.controlplane.domain.commands import agent_versions
 from arrester.controlplane.domain.commands.decide import COMMAND_EXPIRY, decide
 from arrester.controlplane.domain.commands.kinds import KINDS, ROLLOUTS, TASK_KINDS, Subject
 from arrester.controlplane.domain.commands.refusals import pending_command, refusal
@@ -262,6 +263,15 @@ def test_a_task_without_a_run_can_be_dismissed() -> None:
     assert refused == why.format("RUNNING")
     busy = Given(*PAUSED, gone, issued()).refuses(CommandKind.DISMISS_TASK, task=JFK)
     assert busy.startswith("RESUME_TASK by ben is already in progress for this task")
+
+
+def test_a_task_of_an_older_agent_gets_no_command_that_the_agent_does_not_know() -> None:
+    versions = {agent_versions.REPORTED_AS: "3"}
+    older = histories.event(InstanceStarted(host="driver", pid=7, versions=versions), run=None)
+    given_ = Given(older, *PAUSED[1:])
+    why = "the agent of instance driver, pid 7, is too old: it does not know MEND_RECORD"
+    assert given_.refuses(CommandKind.MEND_RECORD, task=JFK) == why
+    assert len(given_.when(CommandKind.SKIP_RECORD, task=JFK)) == 1
 
 
 def test_a_task_of_an_older_checkpoint_gets_no_command_but_its_dismissal() -> None:
