@@ -12,7 +12,7 @@ from arrester.controlplane.domain.events import ResumeHow, TaskRestarted, TaskRe
 from arrester.controlplane.domain.plural import plural
 
 #: Why the state of a task forbids what an agent is to do with it: the rules of the server.
-_REFUSALS = {each.how: each.refusal for each in TASK_KINDS.values()}
+_REFUSALS = {each.how: each.refusal for each in TASK_KINDS.values() if each.how}
 
 
 def policy_detail(pipeline: Pipeline, requested: PolicyCommand) -> str:
