@@ -18,7 +18,7 @@ from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.agents.transport import command_poller
 from arrester.agents.transport.redis_client import RedisClient
 from arrester.controlplane import signing
-from arrester.controlplane.domain.commands.kinds import TaskAct
+from arrester.controlplane.domain.commands.kinds import KINDS, AppliedBy, Subject, TaskAct
 from arrester.controlplane.domain.errors import StartRefused
 from arrester.controlplane.domain.events import (
     ChosenDeadLetters,
@@ -277,6 +277,25 @@ def test_a_redrive_reaches_its_run_with_its_dead_letters(
             reason="mended",
         )
     ]
+
+
+def test_each_kind_that_agents_apply_is_dispatched(runtime: Runtime, operator: Operator) -> None:
+    begin(runtime)
+    commands = [
+        operator.requested(
+            row.kind,
+            to=runtime,
+            target=9 if "target" in row.fields else None,
+            patch="[]" if "patch" in row.fields else None,
+            stage="produce" if row.subject is Subject.STAGE else None,
+        )
+        for row in KINDS.values()
+        if row.applied_by is AppliedBy.AGENT and not row.is_shutdown
+    ]
+    for command in commands:
+        answer = operator.answered(command)[1]
+        reason = answer.reason if isinstance(answer, CommandRefused) else ""
+        assert "failed here" not in reason and "not for an instance" not in reason, command.kind
 
 
 def test_a_shutdown_requested_by_a_failure_ends_in_error(
