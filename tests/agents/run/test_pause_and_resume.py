@@ -164,6 +164,7 @@ def test_resume_without_a_repair_pauses_again_at_the_same_record_and_counts_it_o
     assert bench.positions("a") == [0, 1]
 
 
+@pytest.mark.smoke
 def test_a_new_instance_restarts_at_the_failed_record(bench: Bench, repaired: Path) -> None:
     held_at_two(bench, repaired)
     bench.stop()
