@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame
 
 from arrester import LogAndContinue
 from arrester.agents.definition.builder import PipelineBuilder
-from arrester.agents.definition.jdbc_checks import DRIVER
-from arrester.agents.definition.jdbc_table import JdbcCall, JdbcTable
+from arrester.agents.definition.jdbc_call import JdbcCall
+from arrester.agents.definition.jdbc_table import DRIVER, JdbcTable
 from arrester.agents.definition.pipeline import Pipeline
 from benchmarks.pipelines import Flights, World, session
 from benchmarks.table import Figure

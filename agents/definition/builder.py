@@ -33,18 +33,18 @@ from arrester.agents.definition.dry_run import (
     framed_expression,
     strict_column,
 )
+from arrester.agents.definition.files import checked_files
 from arrester.agents.definition.iceberg_table import checked_iceberg_table
-from arrester.agents.definition.jdbc_checks import checked_jdbc_table
+from arrester.agents.definition.jdbc_table import checked_jdbc_table
 from arrester.agents.definition.kafka_topic import checked_topic
 from arrester.agents.definition.pipeline import Definition, Pipeline, PipelineInvalid, Runner
+from arrester.agents.definition.sink_store import ProbeFunction
 from arrester.agents.definition.sinks import (
     Connect,
-    ProbeFunction,
     Producer,
     Send,
     Sink,
     SinkFunction,
-    checked_files,
 )
 from arrester.agents.definition.steps import (
     Columns,

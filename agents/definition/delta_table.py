@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as T
 
 from arrester.agents.arguments import check_mapping, check_text, first_line
+from arrester.agents.definition.sink_store import WritesIntoFolder
 from arrester.agents.definition.stored_numbers import check_last_number
 from arrester.agents.definition.table_columns import missing_columns
 from arrester.agents.definition.table_constraints import Constraint, refused_nulls, refused_rows
@@ -36,8 +37,8 @@ _FILLED_IN: Final = ("delta.generationExpression", "delta.identity.start", "CURR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeltaTable:
-    """A function that appends rows to a Delta table."""
+class DeltaTable(WritesIntoFolder):
+    """Appends rows to a Delta table."""
 
     #: A path, if it has a slash, else the name of a table.
     table: str
@@ -47,6 +48,14 @@ class DeltaTable:
     schema: T.StructType = field(repr=False)
     #: The id of the checkpoint whose numbers these are; empty before a run.
     checkpoint: str = ""
+
+    finds_all_refused = True
+    has_known_constraints = True
+
+    @property
+    def label(self) -> str:
+        """`table flights`."""
+        return f"table {self.table}"
 
     def at(self, checkpoint: str) -> DeltaTable:
         """Return the table for the numbers of a checkpoint."""

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from arrester.agents.arguments import check_mapping, check_text, first_line
+from arrester.agents.definition.sink_store import WritesIntoFolder
 from arrester.agents.definition.stored_numbers import check_last_number
 from arrester.agents.definition.table_columns import missing_columns
 from arrester.agents.definition.table_constraints import Constraint, refused_nulls, refused_rows
@@ -50,8 +51,8 @@ class TableReplaced(ArresterError):
 
 
 @dataclass(slots=True, kw_only=True)
-class IcebergTable:
-    """A function that appends rows to an Iceberg table."""
+class IcebergTable(WritesIntoFolder):
+    """Appends rows to an Iceberg table."""
 
     #: The name, with catalog and database.
     table: str
@@ -63,6 +64,14 @@ class IcebergTable:
     checkpoint: str = ""
     #: The id of the table that the run writes into; None before its first use.
     uuid: str | None = None
+
+    finds_all_refused = True
+    has_known_constraints = True
+
+    @property
+    def label(self) -> str:
+        """`table flights`."""
+        return f"table {self.table}"
 
     def at(self, checkpoint: str) -> IcebergTable:
         """Return the table for the numbers of a checkpoint."""

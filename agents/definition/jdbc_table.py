@@ -7,44 +7,40 @@ stores the number, in one transaction. A repeated call finds its number, and wri
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from arrester.agents.arguments import check_mapping, check_text, nearest, wrong_type
+from arrester.agents.definition.jdbc_call import JdbcCall
+from arrester.agents.definition.jdbc_checks import check_database
+from arrester.agents.definition.sink_store import ProbeFunction, ScratchFolder, SinkStore
 from arrester.agents.definition.stored_numbers import check_last_number
 from arrester.agents.spark import postgresql
-from arrester.agents.spark.column_names import quoted
 from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection
-from arrester.agents.spark.jvm.row_counter import RowCounter
-from arrester.controlplane.domain.errors import ArresterError, InvalidValue
+from arrester.controlplane.domain.errors import InvalidValue
 
 #: Tables of killed runs are dropped later if a transaction still uses them.
 _LOCK_TIMEOUT: Final = "SET lock_timeout = '1s'"
-#: The most rows that are deleted from a staging table. To stage the others again takes as long.
-_DELETED_ROWS: Final = 20_000
-
-
-class StagedRowsDiffer(ArresterError):
-    """A staging table has other rows than Spark wrote. They are staged again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedRows:
-    """Rows in a staging table that a search may insert. It ends with a rollback."""
-
-    connection: JdbcConnection
-    statements: postgresql.Statements
+DRIVER: Final = "org.postgresql.Driver"
+_URL: Final = "jdbc:postgresql:"
+_URL_RULE: Final = (
+    "a URL of PostgreSQL, jdbc:postgresql://host:port/database; for other stores use .write(fn)"
+)
+#: The driver sends many rows as one statement.
+_DEFAULTS: Final = {"driver": DRIVER, "reWriteBatchedInserts": "true"}
+#: Options of Spark's writer that the sink sets itself.
+_OWN_OPTIONS: Final = ("url", "dbtable", "query", "truncate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JdbcTable:
-    """A function that writes rows into a table: appended, or updated by a key."""
+class JdbcTable(SinkStore):
+    """Writes rows into a table: appended, or updated by a key."""
 
     table: str
     #: It may have a password.
@@ -58,9 +54,26 @@ class JdbcTable:
     #: The id of the checkpoint whose numbers these are; empty before a run.
     checkpoint: str = ""
 
+    finds_all_refused = True
+    is_database = True
+
+    @property
+    def label(self) -> str:
+        """`table flights`."""
+        return f"table {self.table}"
+
     def at(self, checkpoint: str) -> JdbcTable:
         """Return the table for the numbers of a checkpoint."""
         return replace(self, checkpoint=checkpoint)
+
+    @property
+    def address(self) -> str:
+        """The URL without the part that may have a password."""
+        return _without_arguments(self.url)
+
+    def check(self, spark: SparkSession) -> None:
+        """Raise InvalidValue if the table cannot be written; creates the table of numbers."""
+        check_database(self, spark)
 
     def connect(self, spark: SparkSession) -> JdbcConnection:
         """Open a connection of the driver."""
@@ -71,17 +84,21 @@ class JdbcTable:
 
         Raises StagedRowsDiffer, and exceptions of Spark and the JDBC driver.
         """
-        with self.call() as call:
+        with self.open_call() as call:
             call.write(df, number)
 
-    def call(self) -> JdbcCall:
+    def open_call(self) -> JdbcCall:
         """Return a call, which may write several times."""
         return JdbcCall(table=self)
 
-    def probe(self, df: DataFrame) -> None:
-        """Raise where the write would, and leave nothing."""
-        with self.call() as call:
-            call.probe(df)
+    def probe(self, scratch: ScratchFolder) -> ProbeFunction:
+        """Return a function that raises where the write would, and leaves nothing."""
+
+        def write(rows: DataFrame) -> None:
+            with self.open_call() as call:
+                call.probe(rows)
+
+        return write
 
     def target(self, connection: JdbcConnection) -> postgresql.Target:
         """Return the table as it is now; raises InvalidValue if it is missing."""
@@ -126,140 +143,59 @@ class JdbcTable:
         connection.execute("RESET lock_timeout")
 
 
-@dataclass(slots=True, kw_only=True)
-class JdbcCall:
-    """Writes the rows of one number, once or again. Use it in a `with` block.
+def checked_jdbc_table(
+    schema: T.StructType,
+    *,
+    table: object,
+    url: object,
+    key: object,
+    options: Mapping[str, object] | None,
+) -> JdbcTable:
+    """Return the sink of `.write_jdbc` for rows with `schema`; raises InvalidValue."""
+    check_text("write_jdbc: table", table, "the name of a table, with or without its schema")
+    check_text("write_jdbc: url", url, _URL_RULE)
+    check_mapping("write_jdbc: options", options, "a mapping: user, password, options of Spark")
+    address = str(url)
+    if not address.startswith(_URL):
+        raise InvalidValue("write_jdbc: url", _without_arguments(address), _URL_RULE)
+    for name in options or {}:
+        check_text("write_jdbc: options", name, "names of options, which are texts")
+        if name.lower() in _OWN_OPTIONS:
+            raise InvalidValue("write_jdbc: options", name, "other options: the sink sets this one")
+    _check_types(schema)
+    given = {name: str(value) for name, value in (options or {}).items()}
+    known = {name.lower() for name in given}
+    defaults = {name: value for name, value in _DEFAULTS.items() if name.lower() not in known}
+    return JdbcTable(
+        table=str(table),
+        url=address,
+        key=_checked_key(key, schema.names),
+        options={**defaults, **given},
+        schema=schema,
+    )
 
-    Rows are staged once: a repeated write, and a search for refused rows, use the same staging
-    table.
-    """
 
-    table: JdbcTable
-    _connection: JdbcConnection | None = None
-    _statements: postgresql.Statements | None = None
-    #: The rows in the staging table; None if they are not staged.
-    _rows: int | None = None
-
-    def __enter__(self) -> JdbcCall:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._drop()
-
-    def write(self, df: DataFrame, number: int) -> None:
-        """Write rows, unless their number is stored. `df` is not read if it is staged.
-
-        Raises StagedRowsDiffer, and exceptions of Spark and the JDBC driver.
-        """
-        with self._rolling_back():
-            connection = self._connected(df.sparkSession)
-            target = self.table.target(connection)
-            # Numbers only increase, and each is written before the next one.
-            if self.table.last_number(connection, target) >= number:
-                return
-            statements = self._staged(connection, df)
-            connection.begin()
-            self._check_rows(connection, statements)
-            stored = connection.execute(
-                postgresql.store_number(target), self.table.checkpoint, number
+def _check_types(schema: T.StructType) -> None:
+    for column in schema:
+        if postgresql.staging_type(column.dataType) is None:
+            allowed = (
+                f"columns that JDBC can write; {column.name} has the type "
+                f"{column.dataType.simpleString()}: drop it, or use to_json for a json column"
             )
-            # Otherwise a transaction of a killed run has stored it meanwhile.
-            if stored:
-                connection.execute(statements.insert)
-                connection.commit()
+            raise InvalidValue("write_jdbc: column", column.name, allowed)
 
-    def probe(self, df: DataFrame) -> None:
-        """Raise where a write would, and leave nothing in the table."""
-        with self._rolling_back():
-            connection = self._connected(df.sparkSession)
-            statements = self._staged(connection, df)
-            connection.begin()
-            self._check_rows(connection, statements)
-            connection.execute(statements.insert)
-            connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
 
-    @contextmanager
-    def staged_rows(self) -> Iterator[StagedRows | None]:
-        """Yield the staged rows, None if there are none."""
-        if self._connection is None or self._statements is None or self._rows is None:
-            yield None
-            return
-        with self._rolling_back():
-            yield StagedRows(connection=self._connection, statements=self._statements)
+def _checked_key(key: object, columns: Sequence[str]) -> tuple[str, ...]:
+    names = (key,) if isinstance(key, str) else key
+    if not isinstance(names, list | tuple):
+        raise wrong_type("write_jdbc: key", key, "names of columns, in a list; empty to append")
+    for name in names:
+        if name not in columns:
+            hint = nearest(str(name), columns) or f": {', '.join(columns)}"
+            raise InvalidValue("write_jdbc: key", name, f"a column of the rows{hint}")
+    return tuple(names)
 
-    def leave_out(self, ids: DataFrame) -> None:
-        """Delete staged rows by their numbers, so that the next write is without them."""
-        if self._connection is None or self._statements is None or self._rows is None:
-            return
-        found = [int(row[0]) for row in ids.limit(_DELETED_ROWS + 1).collect()]
-        if len(found) > _DELETED_ROWS:
-            # The next write stages its rows.
-            self._drop()
-            return
-        listed = "{" + ",".join(map(str, found)) + "}"
-        try:
-            self._rows -= self._connection.execute(self._statements.delete, listed)
-        except Exception:  # of the JDBC driver: the next write opens another connection
-            self._drop()
 
-    def _connected(self, spark: SparkSession) -> JdbcConnection:
-        if self._connection is None:
-            self._connection = self.table.connect(spark)
-        return self._connection
-
-    def _staged(self, connection: JdbcConnection, df: DataFrame) -> postgresql.Statements:
-        """Return the statements for the staging table, which has the rows from now on."""
-        if self._statements is None or self._rows is None:
-            self.table.drop_left_tables(connection)
-            self._statements = self.table.statements(self.table.target(connection))
-            connection.execute(self._statements.create)
-            self._rows = self._stage(df, self._statements.staging)
-        return self._statements
-
-    def _stage(self, df: DataFrame, staging: str) -> int:
-        """Write rows into a staging table, with numbers in their order unless they have some."""
-        if postgresql.ROW_NUMBER not in df.columns:
-            number = F.monotonically_increasing_id().alias(postgresql.ROW_NUMBER)
-            df = df.select(number, *[quoted(name) for name in df.columns])
-        df = df.select(*map(postgresql.as_staged, df.schema.fields))
-        counter = RowCounter(df.sparkSession, name=None, counts_failed_tasks=False)
-        writer = counter.counted(df).write.format("jdbc").mode("append")
-        writer.options(**self.table.options, url=self.table.url, dbtable=staging).save()
-        return counter.count
-
-    def _check_rows(self, connection: JdbcConnection, statements: postgresql.Statements) -> None:
-        """Raise StagedRowsDiffer if a Spark task that failed after its commit wrote rows twice."""
-        rows = int(connection.value(f"SELECT count(*) FROM {statements.staging}") or 0)
-        if rows != self._rows:
-            expected, self._rows = self._rows, None
-            raise StagedRowsDiffer(
-                f"table {self.table.table!r}: the staging table has {rows:,} rows, and Spark wrote "
-                f"{expected:,}; the write is repeated"
-            )
-
-    @contextmanager
-    def _rolling_back(self) -> Iterator[None]:
-        """Roll back what the block has not committed, and keep staged rows if it is possible."""
-        try:
-            yield
-        finally:
-            try:
-                assert self._connection is not None
-                self._connection.rollback()
-                self._connection.value("SELECT 1")
-            except Exception:  # also if there is no connection, or it is lost
-                self._drop()
-            if self._rows is None:
-                self._drop()
-
-    def _drop(self) -> None:
-        """Drop the staging table, and close the connection."""
-        connection, statements = self._connection, self._statements
-        self._connection = self._statements = self._rows = None
-        if connection is None:
-            return
-        # Without the connection, the next call drops it.
-        with connection, suppress(Exception):
-            connection.rollback()
-            if statements is not None:
-                connection.execute(f"DROP TABLE IF EXISTS {statements.staging}")
+def _without_arguments(url: str) -> str:
+    """Return a URL without the part that may have a password."""
+    return url.partition("?")[0]

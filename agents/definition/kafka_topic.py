@@ -11,7 +11,9 @@ from pyspark.sql import types as T
 
 from arrester.agents.arguments import check_mapping, check_text
 from arrester.agents.definition.pipeline import PipelineInvalid
+from arrester.agents.definition.sink_store import SinkStore
 from arrester.agents.spark.jvm.session import has_data_source
+from arrester.agents.spark.kafka_checks import check_topic
 from arrester.agents.spark.kafka_source import (
     BOOTSTRAP,
     FORMAT,
@@ -31,12 +33,24 @@ _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaTopic:
-    """A function that appends rows to a topic: at least once, since nothing is withdrawn."""
+class KafkaTopic(SinkStore):
+    """Appends rows to a topic: at least once, since nothing is withdrawn."""
 
     topic: str
     #: Options of Spark's writer; they may have secrets.
     options: Mapping[str, str] = field(repr=False)
+
+    @property
+    def label(self) -> str:
+        """`topic flights`."""
+        return f"topic {self.topic}"
+
+    def check_start(self, spark: SparkSession, *, first: bool) -> None:
+        """Raise KafkaUnusable if the topic cannot be written.
+
+        Later, time-outs are accepted: they are retried by `errors.retries.limit`.
+        """
+        check_topic(spark, self.topic, self.options, may_time_out=not first)
 
     def __call__(self, df: DataFrame, number: int) -> None:
         """Write one micro-batch, or one chunk of held records."""

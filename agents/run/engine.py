@@ -23,7 +23,6 @@ from arrester.agents.run.commands.handler import CommandHandler
 from arrester.agents.run.commands.record_mender import RecordMender
 from arrester.agents.run.commands.redrive import DeadLetterRedriver
 from arrester.agents.run.folder_checks import check_folders
-from arrester.agents.run.kafka_checks import check_kafka
 from arrester.agents.run.policy_snapshot import describe_pipeline
 from arrester.agents.run.processor_factory import ProcessorFactory
 from arrester.agents.run.publisher import Publisher
@@ -31,6 +30,7 @@ from arrester.agents.run.query import check_source, progress_of
 from arrester.agents.run.termination import death_of, ending_entry, superseded
 from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
 from arrester.agents.spark.jvm.hadoop_storage import storage
+from arrester.agents.spark.kafka_checks import check_sources
 from arrester.agents.spark.ship_worker_code import ship
 from arrester.controlplane.domain.events import Run, ThreadDied
 from arrester.controlplane.domain.identity.uuids import uuid7
@@ -61,7 +61,7 @@ class Engine:
         spark = pipeline.source.sparkSession
         ship(spark.sparkContext)
         self.pipeline = pipeline
-        pipeline.sink.check(spark)
+        pipeline.sink.store.check(spark)
         policy = describe_pipeline(pipeline, config, uncaught=uncaught)
         # An unusable dead letter destination is reported before the run begins.
         self.destination = destination_of(pipeline, config)
@@ -69,7 +69,11 @@ class Engine:
             self.destination.prepare()
         check_folders(pipeline, checkpoint, self.destination)
         self.files, self.progress = _open_checkpoint(pipeline, checkpoint, adopt=adopt)
-        check_kafka(pipeline, first=last_planned(self.progress) < 0)
+        is_first = last_planned(self.progress) < 0
+        if is_first:
+            # Later they have worked, and their failures are retried.
+            check_sources(pipeline.source)
+        pipeline.sink.store.check_start(spark, first=is_first)
         self._config = config
         self._outbox = outbox
         #: Whether an earlier run has finished the pass over a static source.
@@ -147,7 +151,7 @@ class Engine:
         """Raise if the store of the sink has a later number than this checkpoint has used."""
         # A micro-batch is planned before its number is used.
         latest = last_planned(self.progress) + self.journal.ledger.chunks
-        self.pipeline.sink.check_last_number(self.pipeline.source.sparkSession, latest)
+        self.pipeline.sink.store.check_last_number(self.pipeline.source.sparkSession, latest)
 
     def _log_held(self) -> None:
         """Log what happens to held records, whose pipeline may have changed."""

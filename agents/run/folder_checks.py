@@ -10,7 +10,6 @@ from arrester.agents.dead_letters.destinations import (
     SparkDestination,
 )
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.definition.sinks import Files
 from arrester.agents.journal.storage import CheckpointUnusable
 from arrester.agents.spark.folders import folder_read_at, is_inside
 from arrester.controlplane.domain.errors import InvalidValue
@@ -22,13 +21,11 @@ def check_folders(pipeline: Pipeline, checkpoint: str, dead_letters: Destination
     Raise also if a destination is in the checkpoint.
     """
     spark, source = pipeline.source.sparkSession, pipeline.source
-    output = None
-    if isinstance(pipeline.sink.function, Files):
-        output = pipeline.sink.function.path
-        folder = folder_read_at(source, output)
-        if folder is not None:
-            allowed = f"{_outside(folder)}: its rows would come back as records"
-            raise InvalidValue("write_files: path", output, allowed)
+    output = pipeline.sink.store.folder
+    folder = None if output is None else folder_read_at(source, output)
+    if folder is not None:
+        allowed = f"{_outside(folder)}: its rows would come back as records"
+        raise InvalidValue("write_files: path", output, allowed)
     path = _path_of(dead_letters)
     folder = None if path is None else folder_read_at(source, path)
     if folder is not None:

@@ -10,9 +10,7 @@ from msgspec.structs import replace
 
 from arrester.agents.config import AgentConfig, dotted_path, without_secrets
 from arrester.agents.decisions.policies import StagePolicy, stage_policies
-from arrester.agents.definition.kafka_topic import KafkaTopic
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.definition.sinks import Files, NumberedTable
 from arrester.agents.error_policy.settings import DeadLetterSettings
 from arrester.agents.handlers import Handler
 from arrester.agents.worker.columns import SOURCE
@@ -43,7 +41,7 @@ def describe_pipeline(
     policies = sorted(stage_policies(pipeline, config).items())
     return PipelineDescribed(
         stages=tuple(_stage(pipeline, *each, config) for each in policies),
-        sink=_sink(pipeline),
+        sink=_shorten(pipeline.sink.store.label),
         atomic=pipeline.sink.is_atomic(pipeline.source.sparkSession),
         tolerance_limit=_clamp(errors.tolerance.limit),
         rate_limit=_clamp(errors.tolerance.rate_limit),
@@ -108,17 +106,6 @@ def _describe_stage(
         origin=origin,
         on={_shorten(name): response.value for name, response in on.items()},
     )
-
-
-def _sink(pipeline: Pipeline) -> str:
-    function = pipeline.sink.function
-    if isinstance(function, Files):
-        return f"{function.format} files"
-    if isinstance(function, NumberedTable):
-        return _shorten(f"table {function.table}")
-    if isinstance(function, KafkaTopic):
-        return _shorten(f"topic {function.topic}")
-    return _shorten(dotted_path(function))
 
 
 def _dead_letters(settings: DeadLetterSettings) -> tuple[str | None, str | None]:

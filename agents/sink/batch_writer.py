@@ -16,7 +16,7 @@ from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.decisions.end_reasons import SinkFailed
 from arrester.agents.decisions.outage import SinkProgress, records_in
 from arrester.agents.decisions.rules import SelfHealing
-from arrester.agents.definition.jdbc_table import JdbcCall, JdbcTable
+from arrester.agents.definition.jdbc_call import JdbcCall
 from arrester.agents.definition.sinks import Sink
 from arrester.agents.error_policy.respond import (
     CallHandler,
@@ -144,10 +144,8 @@ class BatchWriter(SinkStage):
 
     def _table_call(self) -> JdbcCall | None:
         """Return the calls of a table for the rows of records; None for any other sink or rows."""
-        function = self._sink.function
-        if not isinstance(function, JdbcTable) or self.pipeline.final_transform is not None:
-            return None
-        return function.call()
+        final_transform = self.pipeline.final_transform
+        return None if final_transform is not None else self._sink.store.open_call()
 
     def _left_out(self, call: _Call) -> DataFrame:
         """Return the rows that the last decision about this call left out."""
@@ -247,14 +245,14 @@ class BatchWriter(SinkStage):
                 if self._is_outage(call):
                     # As for all outages, the final answer is decided with the records.
                     return Answer.PAUSE
-                if self._sink.finds_all_refused:
+                if self._sink.store.finds_all_refused:
                     # The database failed, not its records.
                     raise SinkFailed(raised) from raised
         return self._answer(failure, problem, raised)
 
     def _may_be_of_row(self, problem: Problem) -> bool:
         """Whether a failure that is fatal otherwise may be of rows, which are searched first."""
-        is_database = isinstance(self._sink.function, JdbcTable)
+        is_database = self._sink.store.is_database
         return is_database and self.policy.policy.table.may_be_of_row(problem.cause)
 
     def _answer(

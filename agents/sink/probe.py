@@ -20,9 +20,9 @@ from pyspark.sql import functions as F
 from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.decisions.end_reasons import reason_of
 from arrester.agents.decisions.rules import SelfHealing
-from arrester.agents.definition.jdbc_table import JdbcCall, JdbcTable
+from arrester.agents.definition.jdbc_call import JdbcCall
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.definition.sinks import Files, LakehouseTable, Sink
+from arrester.agents.definition.sinks import Sink
 from arrester.agents.definition.table_constraints import (
     CONDITION,
     EXCEPTION_CLASS,
@@ -96,28 +96,16 @@ class SinkProbe:
         self._scratch = scratch
         self._cancelled_on_stop = cancelled_on_stop
         final_transform = pipeline.final_transform
-        function = sink.function
-        self._files = function if isinstance(function, Files | LakehouseTable) else None
-        #: If not None, its constraints are known, and its rows are those of records.
-        self._lakehouse = (
-            function if isinstance(function, LakehouseTable) and final_transform is None else None
-        )
-        self._finds_all_refused = sink.finds_all_refused
-        self._action = self._write_files if self._files is not None else sink.probe
+        self._store = sink.store
+        #: Whether its constraints are known, and its rows are those of records.
+        self._knows_constraints = self._store.has_known_constraints and final_transform is None
+        self._action = self._store.probe(scratch.folder)
         #: If not None, the database itself finds the rows that its table refuses.
         self._table = table
-        self._is_database = isinstance(function, JdbcTable)
-        if isinstance(function, JdbcTable):
-            self._action = function.probe
         if final_transform is not None and final_transform.stateful:
             # Its result for some rows is no part of its result for all rows.
             self._action = None
         self._bisection = Bisection(self._probe, is_probe=True)
-
-    def _write_files(self, rows: DataFrame) -> None:
-        assert self._files is not None
-        with self._scratch.folder() as folder:
-            self._files.write_into(rows, folder)
 
     def rejected(
         self, evaluated: Evaluated, is_held: Column, problem: Problem
@@ -141,7 +129,7 @@ class SinkProbe:
         except (NoSingleRecord, StepFailed) as exc:
             _, kind = self._classify(passed.sparkSession, exc.raised)
             self._log_reason(exc)
-            if self._finds_all_refused and kind is Kind.RETRIABLE:
+            if self._store.finds_all_refused and kind is Kind.RETRIABLE:
                 raise SearchInterrupted(exc.raised) from exc
             return []
         finally:
@@ -155,7 +143,7 @@ class SinkProbe:
 
         Empty if the table has none that are known, or if they cannot be read.
         """
-        if self._lakehouse is None:
+        if not self._knows_constraints:
             return []
         try:
             with self._cancelled_on_stop():
@@ -182,15 +170,15 @@ class SinkProbe:
 
     def _may_be_of_record(self, problem: Problem) -> bool:
         """Whether a record may be the cause of the sink's failure."""
-        return not self._finds_all_refused or self._kind(problem) is not Kind.RETRIABLE
+        return not self._store.finds_all_refused or self._kind(problem) is not Kind.RETRIABLE
 
     def _violating(self, passed: DataFrame, problem: Problem) -> list[RejectedRecord]:
         """Return the records that violate known constraints of the table, by one job."""
-        if self._lakehouse is None:
+        if not self._knows_constraints:
             return []
         rows = with_columns_named(passed, [*PLACE, *self._pipeline.columns])
         try:
-            refused = self._lakehouse.refused(rows).select(*PLACE, *REASON)
+            refused = self._store.refused(rows).select(*PLACE, *REASON)
             found = refused.limit(_REFUSED_ROWS + 1).collect()
         except Exception as exc:  # of Spark, the table or its store: none of a record
             raise NoSingleRecord("the constraints of the table cannot be read", exc) from exc
@@ -296,7 +284,7 @@ class SinkProbe:
 
     def _is_refused_row(self, raised: Exception, problem: Problem, *, accepts_others: bool) -> bool:
         """Whether a database refuses a row with a SQLSTATE that is fatal otherwise."""
-        if not self._is_database or not self._policy.table.may_be_of_row(problem.cause):
+        if not self._store.is_database or not self._policy.table.may_be_of_row(problem.cause):
             return False
         return accepts_others or is_refusal_of_row(raised)
 

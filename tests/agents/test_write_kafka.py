@@ -18,9 +18,9 @@ from arrester.agents.definition.kafka_topic import KafkaTopic
 from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.definition.sinks import Sink
 from arrester.agents.handlers import CONTINUE, LogAndContinue, LogAndPause
-from arrester.agents.run.kafka_checks import KafkaUnusable
 from arrester.agents.spark.jvm.classes import jvm_class
 from arrester.agents.spark.jvm.problems import problem_of
+from arrester.agents.spark.kafka_checks import KafkaUnusable
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import PipelineDescribed, RecordFailed

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from arrester.agents.definition.files import Files
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.definition.sinks import Files
 from arrester.controlplane.domain.errors import InvalidValue
 from tests.agents.pipeline_bench import Bench
 

@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.definition.builder import PipelineBuilder
-from arrester.agents.definition.jdbc_checks import check_database, checked_jdbc_table
-from arrester.agents.definition.jdbc_table import StagedRowsDiffer
+from arrester.agents.definition.jdbc_call import StagedRowsDiffer
+from arrester.agents.definition.jdbc_checks import check_database
+from arrester.agents.definition.jdbc_table import checked_jdbc_table
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.stored_numbers import LaterNumberWritten
 from arrester.agents.handlers import Handler, LogAndContinue, LogAndPause
@@ -372,7 +373,7 @@ def test_a_staging_table_that_is_lost_between_writes_is_filled_again(
     ).at("checkpoint")
     check_database(table, spark)
     rows = rows.withColumn(ROW_NUMBER, F.col("position"))
-    with table.call() as call:
+    with table.open_call() as call:
 
         def is_refused() -> None:
             with pytest.raises(Py4JJavaError, match="violates check constraint"):

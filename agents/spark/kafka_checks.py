@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from arrester.agents.definition.kafka_topic import KafkaTopic
-from arrester.agents.definition.pipeline import Pipeline
+from pyspark.sql import DataFrame, SparkSession
+
 from arrester.agents.spark.jvm.kafka_admin import TopicFault, topic_fault
 from arrester.agents.spark.kafka_source import BOOTSTRAP, checkable_sources
 from arrester.controlplane.domain.errors import ArresterError
@@ -15,22 +15,23 @@ class KafkaUnusable(ArresterError):
     """Servers or a topic of a source or sink cannot be used; the message names the reason."""
 
 
-def check_kafka(pipeline: Pipeline, *, first: bool) -> None:
-    """Raise KafkaUnusable for servers and topics with which the pipeline cannot run.
+def check_sources(source: DataFrame) -> None:
+    """Raise KafkaUnusable for servers and topics that the source cannot read."""
+    for options, topics in checkable_sources(source):
+        if fault := topic_fault(source.sparkSession, options, topics):
+            raise KafkaUnusable(_message("source", "subscribe or assign", options, fault))
 
-    `first`: no micro-batch is planned yet. Later the sources have worked, and their failures are
-    retried by `errors.retries.limit`; so are time-outs of the sink.
+
+def check_topic(
+    spark: SparkSession, topic: str, options: Mapping[str, str], *, may_time_out: bool
+) -> None:
+    """Raise KafkaUnusable if the sink cannot write the topic.
+
+    `may_time_out`: brokers that do not answer are accepted, since the sink tries again.
     """
-    spark = pipeline.source.sparkSession
-    if first:
-        for options, topics in checkable_sources(pipeline.source):
-            if fault := topic_fault(spark, options, topics):
-                raise KafkaUnusable(_message("source", "subscribe or assign", options, fault))
-    function = pipeline.sink.function
-    if isinstance(function, KafkaTopic):
-        fault = topic_fault(spark, function.options, [function.topic])
-        if fault is not None and (first or not fault.is_timeout):
-            raise KafkaUnusable(_message("write_kafka", "topic", function.options, fault))
+    fault = topic_fault(spark, options, [topic])
+    if fault is not None and not (may_time_out and fault.is_timeout):
+        raise KafkaUnusable(_message("write_kafka", "topic", options, fault))
 
 
 def _message(part: str, name: str, options: Mapping[str, str], fault: TopicFault) -> str:
