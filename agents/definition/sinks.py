@@ -65,7 +65,7 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class _AuthorsFunction(SinkStore):
-    """The author's function, with what the author says about it."""
+    """The author's function, with what the author promises."""
 
     sink: Sink
 
