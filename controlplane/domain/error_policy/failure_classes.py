@@ -219,7 +219,7 @@ RETRIABLE: dict[str, tuple[str, ...]] = {
         "psycopg.errors.ReadOnlySqlTransaction",
         "psycopg.errors.IdleInTransactionSessionTimeout",
         "psycopg.errors.TransactionTimeout",
-        "arrester.agents.definition.jdbc_table.StagedRowsDiffer",
+        "arrester.agents.definition.jdbc_call.StagedRowsDiffer",
     ),
     "database busy, or away": tuple(sqlstates.RETRIABLE),
 }
