@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame
 from arrester import LogAndContinue
 from arrester.agents.definition.builder import PipelineBuilder
 from arrester.agents.definition.jdbc_call import JdbcCall
-from arrester.agents.definition.jdbc_table import DRIVER, JdbcTable
+from arrester.agents.definition.jdbc_store import JdbcStore
+from arrester.agents.definition.jdbc_table import DRIVER
 from arrester.agents.definition.pipeline import Pipeline
 from benchmarks.pipelines import Flights, World, session
 from benchmarks.table import Figure
@@ -29,12 +30,12 @@ _TABLE = "CREATE TABLE flights (position bigint, origin text, flight text, value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _TimedTable(JdbcTable):
+class _TimedTable(JdbcStore):
     """A table that calls a function after each write."""
 
     at_end: AtEnd
 
-    def call(self) -> JdbcCall:
+    def open_call(self) -> JdbcCall:
         return _TimedCall(table=self, at_end=self.at_end)
 
 

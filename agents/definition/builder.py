@@ -35,7 +35,7 @@ from arrester.agents.definition.dry_run import (
 )
 from arrester.agents.definition.files import checked_files
 from arrester.agents.definition.iceberg_table import checked_iceberg_table
-from arrester.agents.definition.jdbc_table import checked_jdbc_table
+from arrester.agents.definition.jdbc_store import checked_jdbc_table
 from arrester.agents.definition.kafka_topic import checked_topic
 from arrester.agents.definition.pipeline import Definition, Pipeline, PipelineInvalid, Runner
 from arrester.agents.definition.sink_store import ProbeFunction

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from arrester.agents.definition.jdbc_table import JdbcTable
 from arrester.agents.spark import postgresql
 from arrester.agents.spark.column_names import quoted
 from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection
 from arrester.agents.spark.jvm.row_counter import RowCounter
 from arrester.controlplane.domain.errors import ArresterError
-
-if TYPE_CHECKING:
-    from arrester.agents.definition.jdbc_table import JdbcTable
 
 #: The most rows that are deleted from a staging table. To stage the others again takes as long.
 _DELETED_ROWS: Final = 20_000

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyspark.sql import SparkSession
 
 from arrester.agents.arguments import nearest
+from arrester.agents.definition.jdbc_table import JdbcTable
 from arrester.agents.spark import postgresql
 from arrester.agents.spark.jvm.causes import cause_of
 from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection, java_message, sql_state
 from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind
 from arrester.controlplane.domain.errors import InvalidValue
-
-if TYPE_CHECKING:
-    from arrester.agents.definition.jdbc_table import JdbcTable
 
 _DRIVER_RULE: Final = (
     "a class on Spark's class path: add the driver, such as "

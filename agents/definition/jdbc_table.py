@@ -1,26 +1,17 @@
-"""A table of PostgreSQL as a sink: rows and number of a micro-batch in one transaction.
-
-Executors write the rows into a staging table. The driver then inserts them into the table, and
-stores the number, in one transaction. A repeated call finds its number, and writes nothing.
-"""
+"""A table of PostgreSQL that a sink writes: its connection, columns, numbers and staging tables."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Self
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from arrester.agents.arguments import check_mapping, check_text, nearest, wrong_type
-from arrester.agents.definition.jdbc_call import JdbcCall
-from arrester.agents.definition.jdbc_checks import check_database
-from arrester.agents.definition.sink_store import ProbeFunction, ScratchFolder, SinkStore
-from arrester.agents.definition.stored_numbers import check_last_number
 from arrester.agents.spark import postgresql
 from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection
 from arrester.controlplane.domain.errors import InvalidValue
@@ -28,19 +19,11 @@ from arrester.controlplane.domain.errors import InvalidValue
 #: Tables of killed runs are dropped later if a transaction still uses them.
 _LOCK_TIMEOUT: Final = "SET lock_timeout = '1s'"
 DRIVER: Final = "org.postgresql.Driver"
-_URL: Final = "jdbc:postgresql:"
-_URL_RULE: Final = (
-    "a URL of PostgreSQL, jdbc:postgresql://host:port/database; for other stores use .write(fn)"
-)
-#: The driver sends many rows as one statement.
-_DEFAULTS: Final = {"driver": DRIVER, "reWriteBatchedInserts": "true"}
-#: Options of Spark's writer that the sink sets itself.
-_OWN_OPTIONS: Final = ("url", "dbtable", "query", "truncate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JdbcTable(SinkStore):
-    """Writes rows into a table: appended, or updated by a key."""
+class JdbcTable:
+    """A table with its database: rows are appended, or updated by a key."""
 
     table: str
     #: It may have a password.
@@ -54,51 +37,18 @@ class JdbcTable(SinkStore):
     #: The id of the checkpoint whose numbers these are; empty before a run.
     checkpoint: str = ""
 
-    finds_all_refused = True
-    is_database = True
-
-    @property
-    def label(self) -> str:
-        """`table flights`."""
-        return f"table {self.table}"
-
-    def at(self, checkpoint: str) -> JdbcTable:
+    def at(self, checkpoint: str) -> Self:
         """Return the table for the numbers of a checkpoint."""
         return replace(self, checkpoint=checkpoint)
 
     @property
     def address(self) -> str:
         """The URL without the part that may have a password."""
-        return _without_arguments(self.url)
-
-    def check(self, spark: SparkSession) -> None:
-        """Raise InvalidValue if the table cannot be written; creates the table of numbers."""
-        check_database(self, spark)
+        return without_arguments(self.url)
 
     def connect(self, spark: SparkSession) -> JdbcConnection:
         """Open a connection of the driver."""
         return JdbcConnection(spark, self.url, self.options)
-
-    def __call__(self, df: DataFrame, number: int) -> None:
-        """Write one micro-batch, or one chunk of held records, unless its number is stored.
-
-        Raises StagedRowsDiffer, and exceptions of Spark and the JDBC driver.
-        """
-        with self.open_call() as call:
-            call.write(df, number)
-
-    def open_call(self) -> JdbcCall:
-        """Return a call, which may write several times."""
-        return JdbcCall(table=self)
-
-    def probe(self, scratch: ScratchFolder) -> ProbeFunction:
-        """Return a function that raises where the write would, and leaves nothing."""
-
-        def write(rows: DataFrame) -> None:
-            with self.open_call() as call:
-                call.probe(rows)
-
-        return write
 
     def target(self, connection: JdbcConnection) -> postgresql.Target:
         """Return the table as it is now; raises InvalidValue if it is missing."""
@@ -116,14 +66,6 @@ class JdbcTable(SinkStore):
             key=self.key,
             staging=f"{target.schema}.{name}",
         )
-
-    def check_last_number(self, spark: SparkSession, latest: int) -> None:
-        """Raise LaterNumberWritten if the stored number is after the `latest` that a run has
-        used."""
-        with self.connect(spark) as connection:
-            last = self.last_number(connection, self.target(connection))
-        place = f"table {self.table!r}: {postgresql.NUMBERS}"
-        check_last_number(place, last, checkpoint=self.checkpoint, latest=latest)
 
     def last_number(self, connection: JdbcConnection, target: postgresql.Target) -> int:
         """Return the last number whose rows are written; -1 if there is none."""
@@ -143,59 +85,6 @@ class JdbcTable(SinkStore):
         connection.execute("RESET lock_timeout")
 
 
-def checked_jdbc_table(
-    schema: T.StructType,
-    *,
-    table: object,
-    url: object,
-    key: object,
-    options: Mapping[str, object] | None,
-) -> JdbcTable:
-    """Return the sink of `.write_jdbc` for rows with `schema`; raises InvalidValue."""
-    check_text("write_jdbc: table", table, "the name of a table, with or without its schema")
-    check_text("write_jdbc: url", url, _URL_RULE)
-    check_mapping("write_jdbc: options", options, "a mapping: user, password, options of Spark")
-    address = str(url)
-    if not address.startswith(_URL):
-        raise InvalidValue("write_jdbc: url", _without_arguments(address), _URL_RULE)
-    for name in options or {}:
-        check_text("write_jdbc: options", name, "names of options, which are texts")
-        if name.lower() in _OWN_OPTIONS:
-            raise InvalidValue("write_jdbc: options", name, "other options: the sink sets this one")
-    _check_types(schema)
-    given = {name: str(value) for name, value in (options or {}).items()}
-    known = {name.lower() for name in given}
-    defaults = {name: value for name, value in _DEFAULTS.items() if name.lower() not in known}
-    return JdbcTable(
-        table=str(table),
-        url=address,
-        key=_checked_key(key, schema.names),
-        options={**defaults, **given},
-        schema=schema,
-    )
-
-
-def _check_types(schema: T.StructType) -> None:
-    for column in schema:
-        if postgresql.staging_type(column.dataType) is None:
-            allowed = (
-                f"columns that JDBC can write; {column.name} has the type "
-                f"{column.dataType.simpleString()}: drop it, or use to_json for a json column"
-            )
-            raise InvalidValue("write_jdbc: column", column.name, allowed)
-
-
-def _checked_key(key: object, columns: Sequence[str]) -> tuple[str, ...]:
-    names = (key,) if isinstance(key, str) else key
-    if not isinstance(names, list | tuple):
-        raise wrong_type("write_jdbc: key", key, "names of columns, in a list; empty to append")
-    for name in names:
-        if name not in columns:
-            hint = nearest(str(name), columns) or f": {', '.join(columns)}"
-            raise InvalidValue("write_jdbc: key", name, f"a column of the rows{hint}")
-    return tuple(names)
-
-
-def _without_arguments(url: str) -> str:
+def without_arguments(url: str) -> str:
     """Return a URL without the part that may have a password."""
     return url.partition("?")[0]

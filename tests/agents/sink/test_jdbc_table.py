@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from arrester.agents.definition.builder import PipelineBuilder
 from arrester.agents.definition.jdbc_call import StagedRowsDiffer
 from arrester.agents.definition.jdbc_checks import check_database
-from arrester.agents.definition.jdbc_table import checked_jdbc_table
+from arrester.agents.definition.jdbc_store import checked_jdbc_table
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.stored_numbers import LaterNumberWritten
 from arrester.agents.handlers import Handler, LogAndContinue, LogAndPause
