@@ -7,7 +7,7 @@ stores the number, in one transaction. A repeated call finds its number, and wri
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -43,6 +43,10 @@ class JdbcStore(JdbcTable, SinkStore):
     def label(self) -> str:
         """`table flights`."""
         return f"table {self.table}"
+
+    def at(self, checkpoint: str) -> JdbcStore:
+        """Return the table for the numbers of a checkpoint."""
+        return replace(self, checkpoint=checkpoint)
 
     def check(self, spark: SparkSession) -> None:
         """Raise InvalidValue if the table cannot be written; creates the table of numbers."""

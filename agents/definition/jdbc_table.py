@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Final, Self
+from dataclasses import dataclass, field
+from typing import Final
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
@@ -36,10 +36,6 @@ class JdbcTable:
     schema: T.StructType
     #: The id of the checkpoint whose numbers these are; empty before a run.
     checkpoint: str = ""
-
-    def at(self, checkpoint: str) -> Self:
-        """Return the table for the numbers of a checkpoint."""
-        return replace(self, checkpoint=checkpoint)
 
     @property
     def address(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -47,7 +47,7 @@ class SinkStore:
         """The folder that it writes into, if it is known."""
         return None
 
-    def at(self, checkpoint: str) -> Self:
+    def at(self, checkpoint: str) -> SinkStore:
         """Return the store for the numbers of a checkpoint, by its id."""
         return self
 

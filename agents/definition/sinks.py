@@ -112,6 +112,10 @@ class Producer(SinkStore):
         """The dotted path of the author's function."""
         return dotted_path(self.function)
 
+    def at(self, checkpoint: str) -> Producer:
+        """Return the same: it has no numbers."""
+        return self
+
     def is_atomic(self, spark: SparkSession) -> bool:
         """Return False: a sent row cannot be withdrawn."""
         return False
