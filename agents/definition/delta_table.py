@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as T
 
 from arrester.agents.arguments import check_mapping, check_text, first_line
-from arrester.agents.definition.sink_store import WritesIntoFolder
+from arrester.agents.definition.sink_store import NumberedTable, WritesIntoFolder
 from arrester.agents.definition.stored_numbers import check_last_number
 from arrester.agents.definition.table_columns import missing_columns
 from arrester.agents.definition.table_constraints import Constraint, refused_nulls, refused_rows
@@ -37,7 +37,7 @@ _FILLED_IN: Final = ("delta.generationExpression", "delta.identity.start", "CURR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeltaTable(WritesIntoFolder):
+class DeltaTable(NumberedTable, WritesIntoFolder):
     """Appends rows to a Delta table."""
 
     #: A path, if it has a slash, else the name of a table.
@@ -49,13 +49,7 @@ class DeltaTable(WritesIntoFolder):
     #: The id of the checkpoint whose numbers these are; empty before a run.
     checkpoint: str = ""
 
-    finds_all_refused = True
     has_known_constraints = True
-
-    @property
-    def label(self) -> str:
-        """`table flights`."""
-        return f"table {self.table}"
 
     def at(self, checkpoint: str) -> DeltaTable:
         """Return the table for the numbers of a checkpoint."""

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from arrester.agents.arguments import check_mapping, check_text, first_line
-from arrester.agents.definition.sink_store import WritesIntoFolder
+from arrester.agents.definition.sink_store import NumberedTable, WritesIntoFolder
 from arrester.agents.definition.stored_numbers import check_last_number
 from arrester.agents.definition.table_columns import missing_columns
 from arrester.agents.definition.table_constraints import Constraint, refused_nulls, refused_rows
@@ -51,7 +51,7 @@ class TableReplaced(ArresterError):
 
 
 @dataclass(slots=True, kw_only=True)
-class IcebergTable(WritesIntoFolder):
+class IcebergTable(NumberedTable, WritesIntoFolder):
     """Appends rows to an Iceberg table."""
 
     #: The name, with catalog and database.
@@ -65,13 +65,7 @@ class IcebergTable(WritesIntoFolder):
     #: The id of the table that the run writes into; None before its first use.
     uuid: str | None = None
 
-    finds_all_refused = True
     has_known_constraints = True
-
-    @property
-    def label(self) -> str:
-        """`table flights`."""
-        return f"table {self.table}"
 
     def at(self, checkpoint: str) -> IcebergTable:
         """Return the table for the numbers of a checkpoint."""

@@ -17,7 +17,7 @@ from arrester.agents.arguments import check_mapping, check_text, nearest, wrong_
 from arrester.agents.definition.jdbc_call import JdbcCall
 from arrester.agents.definition.jdbc_checks import check_database
 from arrester.agents.definition.jdbc_table import DRIVER, JdbcTable, without_arguments
-from arrester.agents.definition.sink_store import ProbeFunction, ScratchFolder, SinkStore
+from arrester.agents.definition.sink_store import NumberedTable, ProbeFunction, ScratchFolder
 from arrester.agents.definition.stored_numbers import check_last_number
 from arrester.agents.spark import postgresql
 from arrester.controlplane.domain.errors import InvalidValue
@@ -33,16 +33,10 @@ _OWN_OPTIONS: Final = ("url", "dbtable", "query", "truncate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JdbcStore(JdbcTable, SinkStore):
+class JdbcStore(JdbcTable, NumberedTable):
     """Writes rows into a table: appended, or updated by a key."""
 
-    finds_all_refused = True
     is_database = True
-
-    @property
-    def label(self) -> str:
-        """`table flights`."""
-        return f"table {self.table}"
 
     def at(self, checkpoint: str) -> JdbcStore:
         """Return the table for the numbers of a checkpoint."""

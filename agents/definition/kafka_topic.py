@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from arrester.agents.arguments import check_mapping, check_text
 from arrester.agents.definition.pipeline import PipelineInvalid
-from arrester.agents.definition.sink_store import SinkStore
+from arrester.agents.definition.sink_store import BatchStore
 from arrester.agents.spark.jvm.session import has_data_source
 from arrester.agents.spark.kafka_checks import check_topic
 from arrester.agents.spark.kafka_source import (
@@ -33,7 +33,7 @@ _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaTopic(SinkStore):
+class KafkaTopic(BatchStore):
     """Appends rows to a topic: at least once, since nothing is withdrawn."""
 
     topic: str

@@ -1,7 +1,8 @@
-"""The store that a sink writes into, with what all kinds of stores have in common."""
+"""The stores that sinks write into, with what several kinds have in common."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, ClassVar
@@ -17,11 +18,43 @@ ProbeFunction = Callable[[DataFrame], object]
 ScratchFolder = Callable[[], AbstractContextManager[str]]
 
 
-class SinkStore:
+class SinkStore(ABC):
+    """What a sink writes into; it has no numbers and nothing to check unless it overrides that."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """What a person calls it: `table flights`."""
+
+    @property
+    def folder(self) -> str | None:
+        """The folder that it writes into, if it is known."""
+        return None
+
+    def at(self, checkpoint: str) -> SinkStore:
+        """Return the store for the numbers of a checkpoint, by its id."""
+        return self
+
+    def check(self, spark: SparkSession) -> None:  # noqa: B027 (a default)
+        """Raise InvalidValue if it cannot be written."""
+
+    def check_start(self, spark: SparkSession, *, first: bool) -> None:  # noqa: B027 (a default)
+        """Raise if a run cannot begin; `first`: no micro-batch is planned yet."""
+
+    def check_last_number(self, spark: SparkSession, latest: int) -> None:  # noqa: B027 (a default)
+        """Raise LaterNumberWritten if it has a later number than the `latest` used one."""
+
+    def is_atomic(self, spark: SparkSession) -> bool:
+        """Whether writes in this session are all or nothing."""
+        return True
+
+
+class BatchStore(SinkStore):
     """Files, a table, a topic, or the author's function: called with rows and their number.
 
-    A kind of store overrides what differs from the defaults here: a store without numbers, probe
-    and known constraints.
+    It has no probe and no known constraints unless it overrides that.
     """
 
     __slots__ = ()
@@ -33,58 +66,49 @@ class SinkStore:
     #: `refused` finds the rows that constraints of the store refuse.
     has_known_constraints: ClassVar[bool] = False
 
-    def __call__(self, df: DataFrame, number: int) -> None:
+    @abstractmethod
+    def __call__(self, df: DataFrame, number: int) -> object:
         """Write one micro-batch, or one chunk of held records."""
-        raise NotImplementedError
 
-    @property
-    def label(self) -> str:
-        """What a person calls it: `table flights`."""
-        raise NotImplementedError
-
-    @property
-    def folder(self) -> str | None:
-        """The folder that it writes into, if it is known."""
-        return None
-
-    def at(self, checkpoint: str) -> SinkStore:
+    def at(self, checkpoint: str) -> BatchStore:
         """Return the store for the numbers of a checkpoint, by its id."""
         return self
-
-    def check(self, spark: SparkSession) -> None:
-        """Raise InvalidValue if it cannot be written."""
-
-    def check_start(self, spark: SparkSession, *, first: bool) -> None:
-        """Raise if a run cannot begin; `first`: no micro-batch is planned yet."""
-
-    def check_last_number(self, spark: SparkSession, latest: int) -> None:
-        """Raise LaterNumberWritten if it has a later number than the `latest` used one."""
-
-    def is_atomic(self, spark: SparkSession) -> bool:
-        """Whether writes in this session are all or nothing."""
-        return True
 
     def probe(self, scratch: ScratchFolder) -> ProbeFunction | None:
         """Return its probe, which may write into scratch folders; None: it has none."""
         return None
 
     def refused(self, rows: DataFrame) -> DataFrame:
-        """Return the rows that constraints refuse, with the columns REASON."""
-        raise NotImplementedError
+        """Return the rows that known constraints refuse, with the columns REASON."""
+        raise NotImplementedError  # Called only with has_known_constraints.
 
     def open_call(self) -> JdbcCall | None:
         """Return a call that stages its rows once; None: each write reads them."""
         return None
 
 
-class WritesIntoFolder(SinkStore):
+class NumberedTable(BatchStore):
+    """A table that stores the numbers of its writes."""
+
+    __slots__ = ()
+
+    table: str
+    finds_all_refused = True
+
+    @property
+    def label(self) -> str:
+        """`table flights`."""
+        return f"table {self.table}"
+
+
+class WritesIntoFolder(BatchStore):
     """A store whose probe writes the same into a scratch folder."""
 
     __slots__ = ()
 
+    @abstractmethod
     def write_into(self, df: DataFrame, folder: str) -> None:
         """Write the rows into a folder that must not exist."""
-        raise NotImplementedError
 
     def probe(self, scratch: ScratchFolder) -> ProbeFunction:
         """Return a function that writes into a scratch folder."""

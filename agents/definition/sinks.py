@@ -10,7 +10,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from arrester.agents.config import dotted_path
-from arrester.agents.definition.sink_store import ProbeFunction, ScratchFolder, SinkStore
+from arrester.agents.definition.sink_store import (
+    BatchStore,
+    ProbeFunction,
+    ScratchFolder,
+    SinkStore,
+)
 from arrester.agents.handlers import Handler
 from arrester.agents.spark.rows_read import call_with_all_rows
 from arrester.controlplane.domain.error_policy.policy import Answer
@@ -40,10 +45,10 @@ class Sink:
     on: Mapping[str, Answer] = field(default_factory=dict)
 
     @property
-    def store(self) -> SinkStore:
+    def store(self) -> BatchStore:
         """What it writes into."""
         function = self.function
-        return function if isinstance(function, SinkStore) else _AuthorsFunction(self)
+        return function if isinstance(function, BatchStore) else _AuthorsFunction(self)
 
     def __call__(self, df: DataFrame, number: int) -> None:
         """Write `df` under its number. The caller interprets exceptions of the sink.
@@ -54,7 +59,7 @@ class Sink:
 
     def at(self, checkpoint: str) -> Sink:
         """Return the sink for the numbers of a checkpoint, by its id."""
-        if isinstance(self.function, SinkStore):
+        if isinstance(self.function, BatchStore):
             return replace(self, function=self.function.at(checkpoint))
         return self
 
@@ -64,7 +69,7 @@ class Sink:
 
 
 @dataclass(frozen=True, slots=True)
-class _AuthorsFunction(SinkStore):
+class _AuthorsFunction(BatchStore):
     """The author's function, with what the author promises."""
 
     sink: Sink
@@ -85,10 +90,7 @@ class _AuthorsFunction(SinkStore):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Producer(SinkStore):
-    """The arguments of `.produce`: a function that sends one row, or one that opens a client.
-
-    It gets no micro-batches.
-    """
+    """The arguments of `.produce`: a function that sends one row, or one that opens a client."""
 
     send: Send | None
     connect: Connect | None

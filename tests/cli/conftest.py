@@ -11,9 +11,9 @@ from redis import Redis
 
 from arrester.cli.main import run
 from arrester.controlplane import embedded
-from tests.dashboard.accounts import make_user, token
+from tests.dashboard.accounts import token
 from tests.dashboard.conftest import server
-from tests.dashboard.story import Story
+from tests.dashboard.story import Story, started_with_accounts
 
 __all__ = ["server"]
 
@@ -32,11 +32,7 @@ Arrester = Callable[..., Output]
 @pytest.fixture
 def story(fresh_database: embedded.Urls, redis: Redis) -> Story:
     """Return an application whose pipeline runs, with a user of each role."""
-    for name, role in (("ana", "operator"), ("ben", "viewer"), ("ada", "admin")):
-        make_user(name, role)
-    story = Story()
-    story.starts()
-    return story
+    return started_with_accounts()
 
 
 @pytest.fixture

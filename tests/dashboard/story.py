@@ -39,6 +39,7 @@ from arrester.controlplane.domain.identity.fingerprint import fingerprint
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.wire import codec, dead_letter_columns
 from arrester.controlplane.ingest import drain
+from tests.dashboard.accounts import make_user
 
 STACK = """Traceback (most recent call last):
   File "/opt/spark/python/lib/pyspark.zip/_arrester_worker/guard.py", line 88, in guarded
@@ -309,3 +310,12 @@ class Story:
         """End the run of the pipeline, then the instance, by command."""
         applied = [CommandApplied(command=command)] if command else []
         self.report(ThreadDied(reason=reason), *applied, InstanceStopped(reason=reason))
+
+
+def started_with_accounts() -> Story:
+    """Return an application whose pipeline runs, with a user of each role."""
+    for name, role in (("ana", "operator"), ("ben", "viewer"), ("ada", "admin")):
+        make_user(name, role)
+    story = Story()
+    story.starts()
+    return story

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from arrester.controlplane.domain.commands.kinds import IN_PARTS, KINDS
+from arrester.controlplane.domain.commands.kinds import IN_PARTS, KINDS, AppliedBy
 from arrester.controlplane.domain.commands.recipients import open_commands
 from arrester.controlplane.domain.commands.refusals import refusal
 from arrester.controlplane.domain.commands.request import CommandRequest
@@ -67,6 +67,8 @@ def _effects(issued: CommandIssued, state: StreamState) -> list[EventData]:
                 CommandApplied(command=issued.command, detail="instances may run again"),
             ]
         case _:
+            by_server = KINDS[issued.kind].applied_by is AppliedBy.SERVER
+            assert not by_server, f"{issued.kind} has no effect"
             return []
 
 

@@ -9,9 +9,8 @@ from playwright.sync_api import Browser, Page
 from redis import Redis
 
 from arrester.controlplane import embedded
-from tests.dashboard.accounts import make_user
 from tests.dashboard.browser import Windows, chromium, web
-from tests.dashboard.story import Story
+from tests.dashboard.story import Story, started_with_accounts
 
 
 @pytest.fixture(scope="package")
@@ -39,11 +38,7 @@ def windows(browser: Browser, server: str) -> Windows:
 @pytest.fixture
 def story(browser: Browser, fresh_database: embedded.Urls, redis: Redis) -> Story:
     """Return an application whose pipeline runs, with a user of each role."""
-    for name, role in (("ana", "operator"), ("ben", "viewer"), ("ada", "admin")):
-        make_user(name, role)
-    story = Story()
-    story.starts()
-    return story
+    return started_with_accounts()
 
 
 @pytest.fixture
