@@ -42,6 +42,11 @@ const dialog = document.getElementById("dialog");
 document.body.addEventListener("htmx:afterSwap", (event) => {
   if (event.detail.target.id === "dialog" && dialog.childElementCount && !dialog.open) dialog.showModal();
 });
+// A closed dialog stays closed when what it asked for is answered later; the refusal of an act is shown.
+document.body.addEventListener("htmx:beforeSwap", (event) => {
+  const { elt, verb } = event.detail.requestConfig;
+  if (event.detail.target.id === "dialog" && verb === "get" && !elt.isConnected) event.detail.shouldSwap = false;
+});
 document.body.addEventListener("arrester:done", () => dialog?.close());
 dialog?.addEventListener("close", () => dialog.replaceChildren());
 

@@ -8,7 +8,7 @@ import re
 import msgspec
 import pytest
 from django.urls import reverse
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from arrester.controlplane import queries, redis_client
 from arrester.controlplane.dead_letter_records import Record, State
@@ -42,6 +42,26 @@ def test_selected_dead_letters_are_redriven(page: Page, story: Story) -> None:
     assert (redrive().actor, redrive().reason) == ("ana", "the build is fixed")
     page.get_by_role("button", name="Stop redrive").click()
     expect(page.locator("h1 .state")).to_have_text("CANCELLED")
+
+
+def test_a_closed_dialog_stays_closed_when_its_request_is_answered(
+    page: Page, story: Story
+) -> None:
+    story.skips("JFK", 1)
+    one = queries.dead_letters(queries.DeadLetterFilter(application="flights")).rows[0]
+    page.goto(reverse("dead-letter", args=["flights", one.id]))
+    page.get_by_role("button", name="Edit and redrive").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("A worker reads the record")
+    ask, asked = reverse("edit-record-dialog", args=["flights", one.id]), list[Route]()
+    with page.expect_request(f"**{ask}"):
+        page.route(f"**{ask}", lambda route: asked.append(route))
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    page.evaluate("document.body.addEventListener('htmx:afterOnLoad', () => document.title = '')")
+    asked[0].continue_()
+    expect(page).to_have_title("")
+    expect(dialog).to_be_hidden()
 
 
 def test_a_record_is_edited_reviewed_and_redriven(page: Page, story: Story) -> None:
