@@ -9,10 +9,12 @@ import hashlib
 import secrets
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 from django.conf import settings
 from django.db import transaction
+from msgspec import Meta
 
 from arrester.controlplane import access, audit_chain, redis_urls, signing
 from arrester.controlplane.domain.errors import NotFound
@@ -35,14 +37,12 @@ class NewAgentCredential(msgspec.Struct, frozen=True, kw_only=True):
 
     id: int
     application: str
-    #: The user in Redis.
-    user: str
-    #: For the environment of the driver, as REDIS_URL.
-    redis_url: str
-    #: The public key of the server, for the same environment, as ARRESTER_SERVER_KEY.
-    server_key: str
-    #: Why the credential does not work yet; empty if it does.
-    problem: str
+    user: Annotated[str, Meta(description="The user in Redis.")]
+    redis_url: Annotated[str, Meta(description="REDIS_URL for the environment of the drivers.")]
+    server_key: Annotated[
+        str, Meta(description="ARRESTER_SERVER_KEY for the drivers: the public key of the server.")
+    ]
+    problem: Annotated[str, Meta(description="Why Redis does not accept it yet; empty if it does.")]
 
 
 def add_agent_credential(application: str, *, actor: str) -> NewAgentCredential:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import attrgetter
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
 from django.conf import settings
+from msgspec import Meta
 
 from arrester.controlplane import access, store
 from arrester.controlplane.actions.transaction import advance, check_text, new_id
@@ -68,9 +70,11 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result for one task of many."""
 
     task: TaskId
-    #: None if the state forbids it; then `refused` has the reason.
+    #: None if the state forbids it.
     command: CommandState | None
-    refused: str = ""
+    refused: Annotated[
+        str, Meta(description="The reason of a refusal; empty if there is none.")
+    ] = ""
 
 
 def command_task(

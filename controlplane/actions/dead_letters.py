@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
 
 from arrester.controlplane import store
 from arrester.controlplane.actions.transaction import advance, check_text
@@ -40,10 +42,13 @@ class Discarded(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of dead letters that an act discarded, and of those that it did not change."""
 
     discarded: int
-    #: Of chosen ids: those that do not wait, or are not known.
-    unchanged: int
-    #: There were more than one act discards; the oldest were taken.
-    more: bool = False
+    unchanged: Annotated[
+        int, Meta(description="Of `ids`: those that do not wait, or are not known.")
+    ]
+    more: Annotated[
+        bool,
+        Meta(description=f"More than {MAX_DISCARDED:,} matched: the oldest were discarded."),
+    ] = False
 
 
 def discard_dead_letters(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 from arrester.controlplane import access
@@ -28,15 +30,22 @@ from arrester.controlplane.views.skipped_records import SkippedRecords
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     """What a command would do now."""
 
-    #: The affected tasks that the server knows, at most `MAX_TASKS`, and the number of all.
-    tasks: tuple[TaskId, ...]
-    total: int
-    #: The instances that would have to answer.
-    instances: tuple[UUID, ...]
-    #: Why the state forbids the command; None: it does not.
-    refused: str | None
-    #: What becomes of skipped records; None: the command skips none.
-    skipped: SkippedRecords | None
+    #: Those that the server knows.
+    tasks: Annotated[tuple[TaskId, ...], Meta(description="Ids of affected tasks; at most 500.")]
+    total: Annotated[int, Meta(description="The number of affected tasks.")]
+    instances: Annotated[
+        tuple[UUID, ...], Meta(description="The instances that would have to answer.")
+    ]
+    refused: Annotated[
+        str | None, Meta(description="Why the state forbids the command; null: it does not.")
+    ]
+    skipped: Annotated[
+        SkippedRecords | None,
+        Meta(
+            description="What becomes of skipped records. STORED: dead letters; LOST: a pipeline"
+            " stores none; UNKNOWN: not reported; null: the command skips none."
+        ),
+    ]
 
 
 def dry_run(application: str, requested: CommandRequest) -> DryRun:

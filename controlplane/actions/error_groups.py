@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
 from django.db import DataError
+from msgspec import Meta
 from msgspec.structs import replace
 
 from arrester.controlplane import access
@@ -33,10 +35,11 @@ class ActedOn(msgspec.Struct, frozen=True, kw_only=True):
 
     application: str
     fingerprint: str
-    #: None if nothing was done: its state forbids it, or it does not exist; `refused` has the
-    #: reason.
+    #: None if nothing was done: its state forbids it, or it does not exist.
     group: GroupState | None
-    refused: str = ""
+    refused: Annotated[
+        str, Meta(description="The reason of a refusal; empty if there is none.")
+    ] = ""
 
 
 def act_on_group(application: str, requested: GroupRequest) -> GroupState:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Meta
 from msgspec.structs import replace
 
 from arrester.controlplane import access
@@ -51,12 +52,14 @@ class RedrivePlan(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: str
     checkpoint: str
     records: int
-    #: Whether more dead letters match: a redrive takes `MAX_REDRIVEN`, those decided first.
-    more: bool
-    #: The tasks of these records.
-    tasks: int
-    #: Why the state forbids the redrive; None: it does not.
-    refused: str | None
+    more: Annotated[
+        bool,
+        Meta(description=f"More match: a redrive takes {MAX_REDRIVEN:,}, those decided first."),
+    ]
+    tasks: Annotated[int, Meta(description="The number of tasks of these records.")]
+    refused: Annotated[
+        str | None, Meta(description="Why the state forbids the redrive; null: it does not.")
+    ]
 
 
 def plan_redrive(

@@ -11,8 +11,10 @@ import binascii
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate, pairwise
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from arrester.controlplane import store
 from arrester.controlplane.domain.errors import BeforeHistory, InvalidValue
@@ -30,8 +32,9 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[StoredEvent, ...]
     #: Always present: later events come after it.
     cursor: str
-    #: Whether there are more already.
-    more: bool
+    more: Annotated[
+        bool, Meta(description="True: more events are stored. False: repeat the request later.")
+    ]
 
 
 def feed(

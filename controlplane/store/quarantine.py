@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
 import msgspec
 from django.db import connection
+from msgspec import Meta
 
 from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.store.column_values import fit
@@ -22,14 +23,18 @@ class QuarantinedEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An entry of a stream, or one event of its batch; `index` determines how `raw` is packed."""
 
     application: str
-    entry: str
+    entry: Annotated[str, Meta(description="The id of the entry in Redis.")]
     batch: UUID | None
-    #: None: the whole entry, `raw` is its fields as a packed map. Else one event as packed.
-    index: int | None
+    #: None: `raw` is the fields of the entry as a packed map. Else one event as packed.
+    index: Annotated[
+        int | None, Meta(description="The index of the event in the batch; null: the entire entry.")
+    ]
     reason: str
     raw: bytes
-    #: Valid, but older than the replay horizon: it may be in the log already.
-    too_old: bool = False
+    too_old: Annotated[
+        bool,
+        Meta(description="Valid, but older than the replay horizon: the log may have it already."),
+    ] = False
     id: int = 0
     received_at: datetime = NOT_YET
     requeued_at: datetime | None = None

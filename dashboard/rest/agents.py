@@ -11,16 +11,15 @@ from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
 from arrester.dashboard.rest import base
+from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 
-class AgentCredentialSerializer(serializers.Serializer[Any]):
+class AgentCredentialSerializer(StructSerializer):
     """A credential of an application's agents; nothing shows its password again."""
 
-    id = serializers.IntegerField()
-    application = serializers.CharField()
-    user = serializers.CharField(help_text="The user in Redis.")
-    created_at = serializers.DateTimeField()
-    actor = serializers.CharField(help_text="The admin who created it.")
+    class Meta:
+        struct = queries.AgentCredential
+        fields = ("id", "application", "user", "created_at", "actor")
 
 
 class NewAgentCredentialSerializer(serializers.Serializer[Any]):
@@ -29,19 +28,12 @@ class NewAgentCredentialSerializer(serializers.Serializer[Any]):
     application = serializers.CharField()
 
 
-class AddedAgentCredentialSerializer(serializers.Serializer[Any]):
+class AddedAgentCredentialSerializer(StructSerializer):
     """A new credential: only this response has its password, in the URL."""
 
-    id = serializers.IntegerField()
-    application = serializers.CharField()
-    user = serializers.CharField(help_text="The user in Redis.")
-    redis_url = serializers.CharField(help_text="REDIS_URL for the environment of the drivers.")
-    server_key = serializers.CharField(
-        help_text="ARRESTER_SERVER_KEY for the same environment: the public key of the server."
-    )
-    problem = serializers.CharField(
-        help_text="Why Redis does not accept it yet; empty if it does.", allow_blank=True
-    )
+    class Meta:
+        struct = actions.NewAgentCredential
+        fields = ("id", "application", "user", "redis_url", "server_key", "problem")
 
 
 class RemovedAgentCredentialSerializer(serializers.Serializer[Any]):

@@ -14,7 +14,7 @@ from arrester.controlplane.alerts.causes import AlertCause
 from arrester.controlplane.alerts.outbox import MessageStatus
 from arrester.controlplane.alerts.text import MessageKind
 from arrester.controlplane.models import Alert
-from arrester.dashboard.rest import base
+from arrester.dashboard.rest import base, field_types
 
 
 class AlertQuerySerializer(base.ApplicationQuerySerializer):
@@ -29,9 +29,9 @@ class AlertMessageSerializer(serializers.Serializer[Any]):
     """A message about an alert."""
 
     id = serializers.UUIDField(source="message.id")
-    kind = serializers.ChoiceField(base.choices(MessageKind), source="message.kind")
+    kind = serializers.ChoiceField(field_types.choices(MessageKind), source="message.kind")
     channel = serializers.CharField(source="message.channel_name")
-    status = serializers.ChoiceField(base.choices(MessageStatus), source="message.status")
+    status = serializers.ChoiceField(field_types.choices(MessageStatus), source="message.status")
     error = serializers.CharField(source="message.error")
     created_at = serializers.DateTimeField(source="message.created_at")
     sent_at = serializers.DateTimeField(source="message.sent_at", allow_null=True)
@@ -41,7 +41,7 @@ class AlertSerializer(serializers.Serializer[Any]):
     """A condition that needs a person."""
 
     id = serializers.IntegerField()
-    cause = serializers.ChoiceField(base.choices(AlertCause))
+    cause = serializers.ChoiceField(field_types.choices(AlertCause))
     critical = serializers.BooleanField()
     application = serializers.CharField(help_text="Empty: the server itself.")
     title = serializers.CharField()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, get_args
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema
@@ -13,17 +12,18 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.error_policy.policy import Scope
-from arrester.controlplane.domain.error_policy.tolerance import Window
-from arrester.controlplane.domain.events import StageAnswer
+from arrester.controlplane.domain.events import (
+    PipelineDescribed,
+    StageCommanded,
+    StageDescribed,
+)
 from arrester.controlplane.domain.state.states import (
-    ApplicationStatus,
-    InstanceStatus,
+    InstanceState,
     MostToleranceUsed,
     ThreadState,
-    ThreadStatus,
 )
 from arrester.controlplane.domain.state.tolerance_usage import moment
+from arrester.controlplane.domain.wire.codec import InProgress
 from arrester.dashboard.rest import base
 from arrester.dashboard.rest.checkpoints import (
     CheckpointsField,
@@ -31,50 +31,33 @@ from arrester.dashboard.rest.checkpoints import (
     NoRunSinceField,
     pop_live,
 )
+from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 
-class ApplicationSerializer(serializers.Serializer[Any]):
+class ApplicationSerializer(StructSerializer):
     """An application: its state and counts."""
 
-    name = serializers.CharField(source="state.name")
-    status = serializers.ChoiceField(base.choices(ApplicationStatus), source="state.status.value")
-    since = serializers.DateTimeField(source="state.since", allow_null=True)
-    reason = serializers.CharField(source="state.reason", allow_null=True)
-    actor = serializers.CharField(source="state.actor", allow_null=True)
-    failed = serializers.IntegerField(source="state.failed", help_text="Failed records, exact.")
-    last_event_at = serializers.DateTimeField(source="state.last_event_at", allow_null=True)
-    paused = serializers.IntegerField(help_text="PAUSED tasks of live checkpoints.")
-    dead = serializers.IntegerField(help_text="DEAD tasks of live checkpoints.")
-    held = serializers.IntegerField(help_text="Held records of live checkpoints.")
-    instances = serializers.IntegerField(help_text="Live instances.")
-    lost = serializers.IntegerField(help_text="Live instances without a heartbeat.")
-    groups = serializers.IntegerField()
-    open_commands = serializers.IntegerField()
-    position = serializers.IntegerField(
-        source="state.sequence", help_text="The log position of this state."
-    )
+    class Meta:
+        struct = queries.Summary
+        fields = (
+            *("state.name", "state.status", "state.since", "state.reason", "state.actor"),
+            *("state.failed", "state.last_event_at", "paused", "dead", "held", "instances"),
+            *("lost", "groups", "open_commands", "position"),
+        )
+        sources = {"position": "state.sequence"}
 
 
-class InstanceSerializer(serializers.Serializer[Any]):
+class InstanceSerializer(StructSerializer):
     """A driver process."""
 
-    id = serializers.UUIDField()
-    application = serializers.CharField()
-    status = serializers.ChoiceField(base.choices(InstanceStatus), source="status.value")
-    lost = serializers.BooleanField(help_text="No heartbeat: the status is the last known one.")
-    since = serializers.DateTimeField(allow_null=True)
-    started_at = serializers.DateTimeField(allow_null=True)
-    host = serializers.CharField()
-    pid = serializers.IntegerField()
-    versions = serializers.DictField(child=serializers.CharField())
-    spark_ui = serializers.CharField(
-        source="spark_ui_address",
-        allow_null=True,
-        help_text="The address of the driver's Spark UI, as reported.",
-    )
-    reason = serializers.CharField(allow_null=True)
     failure = base.FailureFieldSerializer(allow_null=True)
-    sequence = serializers.IntegerField()
+
+    class Meta:
+        struct = InstanceState
+        fields = (
+            *("id", "application", "status", "lost", "since", "started_at", "host", "pid"),
+            *("versions", "spark_ui", "reason", "failure", "sequence"),
+        )
 
 
 class InstanceQuerySerializer(base.AsOfQuerySerializer):
@@ -83,38 +66,26 @@ class InstanceQuerySerializer(base.AsOfQuerySerializer):
     ended = serializers.BooleanField(required=False, default=False)
 
 
-class InProgressSerializer(serializers.Serializer[Any]):
+class InProgressSerializer(StructSerializer):
     """The micro-batch or the chunk of held records that a run processes now."""
 
-    pipeline = serializers.CharField()
-    input = serializers.CharField(help_text="Such as `batch 7` or `held records`.")
-    phase = serializers.CharField(allow_null=True, help_text="Such as `evaluate` or `write`.")
-    since = serializers.DateTimeField(help_text="When its processing began.")
+    class Meta:
+        struct = InProgress
+        fields = ("pipeline", "input", "phase", "since")
 
 
-class RunningSerializer(serializers.Serializer[Any]):
+class RunningSerializer(StructSerializer):
     """An instance with its heartbeat; null without one."""
 
-    id = serializers.UUIDField(source="state.id")
-    application = serializers.CharField(source="state.application")
-    host = serializers.CharField(source="state.host")
-    pid = serializers.IntegerField(source="state.pid")
-    status = serializers.ChoiceField(base.choices(InstanceStatus), source="state.status.value")
-    lost = serializers.BooleanField(source="state.lost")
-    started_at = serializers.DateTimeField(source="state.started_at", allow_null=True)
-    versions = serializers.DictField(source="state.versions")
-    spark_ui = serializers.CharField(source="state.spark_ui_address", allow_null=True)
-    heard_at = serializers.DateTimeField(allow_null=True, help_text="The last heartbeat.")
-    skew_seconds = serializers.FloatField(
-        allow_null=True, help_text="How far its clock is ahead of the server's."
-    )
-    spooled = serializers.IntegerField(allow_null=True, help_text="Unconfirmed events.")
-    spool_bytes = serializers.IntegerField(allow_null=True)
-    spool_since = serializers.DateTimeField(allow_null=True)
-    counted_only = serializers.IntegerField(
-        allow_null=True, help_text="Failed records counted only, without details."
-    )
     in_progress = InProgressSerializer(many=True)
+
+    class Meta:
+        struct = queries.RunningInstance
+        fields = (
+            *("state.id", "state.application", "state.host", "state.pid", "state.status"),
+            *("state.lost", "state.started_at", "state.versions", "state.spark_ui", "heard_at"),
+            *("skew_seconds", "spooled", "spool_bytes", "spool_since", "counted_only"),
+        )
 
 
 class RunningQuerySerializer(base.PageQuerySerializer):
@@ -124,74 +95,50 @@ class RunningQuerySerializer(base.PageQuerySerializer):
     ended = serializers.BooleanField(required=False, default=False)
 
 
-class StagePolicySerializer(serializers.Serializer[Any]):
+class StagePolicySerializer(StructSerializer):
     """The error policy of one stage."""
 
-    name = serializers.CharField(help_text="source, deserialize, process:<name> or produce.")
-    step = serializers.CharField(allow_null=True, help_text="The author's name of the step.")
-    kind = serializers.CharField()
-    answer = serializers.CharField(
-        allow_null=True, help_text="The answer to every failure; null: the handler decides."
-    )
-    handler = serializers.CharField(allow_null=True, help_text="The class of the handler.")
-    origin = serializers.ChoiceField(["on_error", "configuration", "limit", "default"])
-    on = serializers.DictField(
-        child=serializers.CharField(), help_text="Answers by exception class or condition."
-    )
+    class Meta:
+        struct = StageDescribed
+        fields = ("name", "step", "kind", "answer", "handler", "origin", "on")
 
 
-class StageCommandedSerializer(serializers.Serializer[Any]):
+class StageCommandedSerializer(StructSerializer):
     """A stage whose policy a person has overridden."""
 
-    name = serializers.CharField()
-    answer = serializers.ChoiceField(get_args(StageAnswer))
-    actor = serializers.CharField(allow_null=True)
-    reason = serializers.CharField(allow_null=True)
-    since = serializers.DateTimeField()
+    class Meta:
+        struct = StageCommanded
+        fields = ("name", "answer", "actor", "reason", "since")
 
 
-class PolicySerializer(serializers.Serializer[Any]):
+class PolicySerializer(StructSerializer):
     """The error policy of a run, as reported at its start."""
 
     stages = StagePolicySerializer(many=True)
     commanded = StageCommandedSerializer(
         many=True, help_text="Operator override; it takes precedence."
     )
-    sink = serializers.CharField()
-    atomic = serializers.BooleanField()
-    tolerance_limit = serializers.IntegerField(
-        allow_null=True, help_text="For each task in one run; null: not set, negative: none."
-    )
-    rate_limit = serializers.IntegerField(
-        allow_null=True, help_text="For each task in one window; null: not set, negative: none."
-    )
-    rate_duration = serializers.ChoiceField(base.choices(Window))
-    retries_limit = serializers.IntegerField(help_text="Negative: unlimited.")
-    retry_timeout_ms = serializers.IntegerField(help_text="Negative: unlimited.")
-    retry_delay_max_ms = serializers.IntegerField()
-    scope = serializers.ChoiceField(base.choices(Scope))
-    outage_share = serializers.FloatField(
-        allow_null=True, help_text="Null: each record is handled by itself."
-    )
-    outage_minimum = serializers.IntegerField()
-    outage_response = serializers.CharField(allow_null=True)
-    dead_letter_format = serializers.CharField(
-        allow_null=True, help_text="Null: skipped records are not stored."
-    )
-    dead_letter_place = serializers.CharField(allow_null=True)
-    uncaught = serializers.CharField(help_text="The answer to the end of the run by an exception.")
+
+    class Meta:
+        struct = PipelineDescribed
+        fields = (
+            *("stages", "commanded", "sink", "atomic", "tolerance_limit", "rate_limit"),
+            *("rate_duration", "retries_limit", "retry_timeout_ms", "retry_delay_max_ms", "scope"),
+            *("outage_share", "outage_minimum", "outage_response", "dead_letter_format"),
+            *("dead_letter_place", "uncaught"),
+        )
 
 
-class ToleranceUsageSerializer(serializers.Serializer[Any]):
+class ToleranceUsageSerializer(StructSerializer):
     """The most records that one task of the run has skipped; 0 without a limit."""
 
-    total = serializers.IntegerField(help_text="Since the start of the run.")
-    task = serializers.CharField(allow_null=True, allow_blank=True, help_text="The task's key.")
     window_start = serializers.SerializerMethodField(
         help_text="The newest window with a skipped record."
     )
-    in_window = serializers.IntegerField(help_text="In that window.")
-    window_task = serializers.CharField(allow_null=True, allow_blank=True)
+
+    class Meta:
+        struct = MostToleranceUsed
+        fields = ("total", "task", "window_start", "in_window", "window_task")
 
     def get_window_start(self, usage: MostToleranceUsed) -> datetime | None:
         """Return the start of the window; None if no record was skipped."""
@@ -204,24 +151,21 @@ class ThreadQuerySerializer(base.AsOfQuerySerializer):
     checkpoints = CheckpointsField()
 
 
-class ThreadSerializer(serializers.Serializer[Any]):
+class ThreadSerializer(StructSerializer):
     """A pipeline on a checkpoint: its newest run."""
 
-    application = serializers.CharField()
-    pipeline = serializers.CharField()
-    checkpoint = serializers.CharField()
-    epoch = serializers.IntegerField()
-    status = serializers.ChoiceField(base.choices(ThreadStatus), source="status.value")
-    instance = serializers.UUIDField(allow_null=True)
-    since = serializers.DateTimeField(allow_null=True)
-    reason = serializers.CharField(allow_null=True)
     failure = base.FailureFieldSerializer(allow_null=True)
     policy = PolicySerializer(allow_null=True, help_text="Null: the agent does not report it.")
-    described_at = serializers.DateTimeField(allow_null=True)
     spent = ToleranceUsageSerializer()
-    sequence = serializers.IntegerField()
     live = LiveField(source="*")
     no_run_since = NoRunSinceField(source="*")
+
+    class Meta:
+        struct = ThreadState
+        fields = (
+            *("application", "pipeline", "checkpoint", "epoch", "status", "instance", "since"),
+            *("reason", "failure", "policy", "described_at", "spent", "sequence"),
+        )
 
 
 class ApplicationsView(base.RestView):

@@ -17,7 +17,7 @@ from rest_framework.response import Response
 from arrester.controlplane import queries
 from arrester.controlplane.domain.state.states import CommandStatus
 from arrester.controlplane.history import audit_export
-from arrester.dashboard.rest import base
+from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.text import audit_text
 
 _LINES = "application/x-ndjson"
@@ -28,9 +28,9 @@ class AuditQuerySerializer(base.ApplicationQuerySerializer):
     """Filters of the audit; times are of occurrence, `until` is exclusive."""
 
     actor = serializers.CharField(required=False)
-    kind = base.ListedChoiceField(list(queries.ACT_KINDS), required=False)
-    since = base.MomentField(required=False)
-    until = base.MomentField(required=False)
+    kind = field_types.ListedChoiceField(list(queries.ACT_KINDS), required=False)
+    since = field_types.MomentField(required=False)
+    until = field_types.MomentField(required=False)
 
 
 class ActSerializer(serializers.Serializer[Any]):
@@ -44,7 +44,7 @@ class ActSerializer(serializers.Serializer[Any]):
     what = serializers.CharField(help_text="The details of the act.")
     position = serializers.IntegerField(allow_null=True)
     status = serializers.ChoiceField(
-        base.choices(CommandStatus),
+        field_types.choices(CommandStatus),
         allow_null=True,
         help_text="In the audit, for an issued command: its current status.",
     )
@@ -71,8 +71,8 @@ class AuditView(base.RestView):
 class AuditExportQuerySerializer(serializers.Serializer[Any]):
     """The range of an export, by time; `until` is exclusive."""
 
-    since = base.MomentField(required=False)
-    until = base.MomentField(required=False)
+    since = field_types.MomentField(required=False)
+    until = field_types.MomentField(required=False)
 
 
 class AuditExportView(base.RestView):

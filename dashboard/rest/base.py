@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, TypeVar
 from uuid import UUID, uuid5
@@ -20,15 +20,15 @@ from rest_framework.views import APIView
 
 from arrester.controlplane import access, queries
 from arrester.controlplane.access import Person
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.errors import InvalidValue, PendingCommand
+from arrester.controlplane.domain.events import Failure
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.models import RestToken
 from arrester.dashboard.permissions import NOT_AN_ADMIN, NOT_AN_OPERATOR, person
 from arrester.dashboard.rest.authentication import Throttle, check_scope
+from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 _KEYS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e22")
-#: The formats of a time.
-A_TIME = "2026-11-20T09:00:00Z, 2026-11-20T10:00+01:00, or without a zone in UTC"
 LIMIT, MOST = 50, 500
 #: Where a request keeps its person.
 _PERSON = "arrester.person"
@@ -39,50 +39,6 @@ AN_ID = "Repeating it has no further effect. Alternative: an Idempotency-Key."
 SerializerClass = type[serializers.Serializer[Any]]
 Found = TypeVar("Found")
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
-
-
-def choices(enum: Any) -> list[str]:
-    """Return the values of an enumeration."""
-    return [member.value for member in enum]
-
-
-class ListedChoiceField(serializers.ChoiceField):
-    """One of some values; the error for another value lists them."""
-
-    def __init__(self, allowed: Sequence[Any], **kwargs: Any) -> None:
-        super().__init__(allowed, **kwargs)
-        self.error_messages["invalid_choice"] = f"one of {', '.join(map(str, self.choices))}"
-
-
-class MomentField(serializers.DateTimeField):
-    """A time; the error for an invalid one shows the formats."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.error_messages |= dict.fromkeys(
-            self.default_error_messages, "a time in ISO 8601: " + A_TIME
-        )
-
-
-class TaskIdField(serializers.RegexField):
-    """The id of a task, as the parameter of a list."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            r"^[0-9a-f]{32}$",
-            required=False,
-            help_text="The id of a task.",
-            error_messages={"invalid": "the id of a task, 32 hexadecimal digits"},
-        )
-
-
-def patch_field(of: str) -> serializers.ListField:
-    """Return the field of a JSON Patch; `of` names the records that it changes."""
-    return serializers.ListField(
-        child=serializers.DictField(),
-        required=False,
-        help_text=f"A JSON Patch (RFC 6902) {of}: add, move, remove, replace, test.",
-    )
 
 
 class AsOfQuerySerializer(serializers.Serializer[Any]):
@@ -110,25 +66,23 @@ class ApplicationQuerySerializer(PageQuerySerializer):
     application = serializers.CharField(required=False)
 
 
-class FailureFieldSerializer(serializers.Serializer[Any]):
+class FailureFieldSerializer(StructSerializer):
     """The cause of a failure."""
 
-    stage = serializers.CharField()
-    exception_class = serializers.CharField()
-    condition = serializers.CharField(allow_null=True)
-    message = serializers.CharField()
-    fingerprint = serializers.CharField()
-    frame = serializers.CharField(allow_null=True)
-    attempts = serializers.IntegerField()
+    class Meta:
+        struct = Failure
+        fields = (
+            *("stage", "exception_class", "condition", "message", "fingerprint", "frame"),
+            "attempts",
+        )
 
 
-class PendingCommandSerializer(serializers.Serializer[Any]):
+class PendingCommandSerializer(StructSerializer):
     """The command in progress that forbids another one."""
 
-    id = serializers.UUIDField()
-    kind = serializers.CharField()
-    actor = serializers.CharField()
-    issued_at = serializers.DateTimeField()
+    class Meta:
+        struct = PendingCommand
+        fields = ("id", "kind", "actor", "issued_at")
 
 
 class ProblemSerializer(serializers.Serializer[Any]):

@@ -8,7 +8,7 @@ from typing import Any
 from rest_framework import serializers
 
 from arrester.controlplane import queries
-from arrester.dashboard.rest.base import ListedChoiceField
+from arrester.dashboard.rest.field_types import ListedChoiceField
 
 
 class CheckpointsField(ListedChoiceField):

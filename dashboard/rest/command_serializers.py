@@ -5,135 +5,93 @@ from __future__ import annotations
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
-from msgspec import UNSET
 from rest_framework import serializers
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.commands.verdict import Outcome
-from arrester.controlplane.domain.events import CommandKind
-from arrester.controlplane.domain.state.states import CommandState, CommandStatus, if_set
-from arrester.dashboard.rest import base
+from arrester.controlplane.domain.commands.redrive import RedriveProgress
+from arrester.controlplane.domain.commands.rollout import Progress
+from arrester.controlplane.domain.commands.verdict import NextStop, Verdict
+from arrester.controlplane.domain.events import Redrive, Rollout
+from arrester.controlplane.domain.state.states import CommandState, Delivery
 from arrester.dashboard.rest.command_fields import kinds_with
+from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 
-class DeliverySerializer(serializers.Serializer[Any]):
+class DeliverySerializer(StructSerializer):
     """The state of a command at one instance."""
 
-    instance = serializers.UUIDField()
-    status = serializers.ChoiceField(base.choices(CommandStatus), source="status.value")
-    delivered_at = serializers.DateTimeField(allow_null=True)
-    finished_at = serializers.DateTimeField(allow_null=True)
-    reason = serializers.CharField(allow_null=True)
+    class Meta:
+        struct = Delivery
+        fields = ("instance", "status", "delivered_at", "finished_at", "reason")
 
 
-class RolloutSerializer(serializers.Serializer[Any]):
+class RolloutSerializer(StructSerializer):
     """The tasks of a rollout, and how its commands for them are issued."""
 
-    fingerprint = serializers.CharField(allow_null=True)
-    tasks = serializers.IntegerField()
-    waves = serializers.BooleanField()
-    observe_seconds = serializers.IntegerField()
-    tasks_per_minute = serializers.IntegerField()
+    class Meta:
+        struct = Rollout
+        fields = ("fingerprint", "tasks", "waves", "observe_seconds", "tasks_per_minute")
 
 
-class RedriveSerializer(serializers.Serializer[Any]):
+class RedriveSerializer(StructSerializer):
     """The dead letters of a redrive."""
 
-    records = serializers.IntegerField(help_text="How many were chosen.")
-    waves = serializers.BooleanField()
-    records_per_minute = serializers.IntegerField(allow_null=True)
-    patch = serializers.CharField(allow_null=True, help_text="The JSON Patch of each record.")
+    class Meta:
+        struct = Redrive
+        fields = ("records", "waves", "records_per_minute", "patch")
 
 
-class CommandSerializer(serializers.Serializer[Any]):
+class CommandSerializer(StructSerializer):
     """A command and its result."""
 
-    id = serializers.UUIDField()
-    kind = serializers.ChoiceField(base.choices(CommandKind), source="kind.value")
-    application = serializers.CharField()
-    task = serializers.CharField(source="task.digest", allow_null=True, default=None)
-    actor = serializers.CharField()
-    reason = serializers.CharField(allow_null=True)
-    status = serializers.ChoiceField(base.choices(CommandStatus), source="status.value")
-    position = serializers.IntegerField(
-        allow_null=True, help_text="The position at which the task was held."
-    )
-    target = serializers.IntegerField(
-        allow_null=True,
-        help_text=f"{kinds_with('position')}: the position at which the task resumes.",
-    )
-    patch = serializers.SerializerMethodField(
-        help_text=f"{kinds_with('patch')}: the JSON Patch of the record that stopped each task."
-    )
-    pipeline = serializers.CharField(
-        allow_null=True, help_text=f"{kinds_with('pipeline')}, redrives: the pipeline."
-    )
-    stage = serializers.CharField(allow_null=True, help_text=f"{kinds_with('stage')}: the stage.")
-    answer = serializers.CharField(
-        allow_null=True,
-        help_text=f"{kinds_with('answer')}: the answer to failures; null: as in the code.",
-    )
-    until = serializers.DateTimeField(
-        source="paused_until",
-        allow_null=True,
-        help_text=f"{kinds_with('until')}: when the server resumes the task; null: a person does.",
-    )
-    rollout = serializers.SerializerMethodField()
-    redrive = serializers.SerializerMethodField()
-    part_of = serializers.SerializerMethodField(help_text="The rollout or redrive that issued it.")
+    rollout = RolloutSerializer(allow_null=True)
+    redrive = RedriveSerializer(allow_null=True)
     force = serializers.SerializerMethodField(
         help_text="A shutdown: whether Spark jobs in progress are cancelled."
     )
-    issued_at = serializers.DateTimeField()
-    delivered_at = serializers.DateTimeField(allow_null=True)
-    finished_at = serializers.DateTimeField(allow_null=True)
-    expires_at = serializers.DateTimeField()
-    outcome = serializers.CharField(allow_null=True)
     deliveries = DeliverySerializer(many=True)
-    sequence = serializers.IntegerField()
 
-    @extend_schema_field(RolloutSerializer(allow_null=True))
-    def get_rollout(self, command: CommandState) -> Any:
-        """Return the tasks of a rollout, and how its commands are issued; None for others."""
-        return None if command.rollout is UNSET else RolloutSerializer(command.rollout).data
-
-    @extend_schema_field(RedriveSerializer(allow_null=True))
-    def get_redrive(self, command: CommandState) -> Any:
-        """Return the dead letters of a redrive; None for others."""
-        return None if command.redrive is UNSET else RedriveSerializer(command.redrive).data
-
-    @extend_schema_field(serializers.CharField(allow_null=True))
-    def get_patch(self, command: CommandState) -> str | None:
-        """Return the JSON Patch of the record that stopped each task; None for others."""
-        return if_set(command.patch)
-
-    @extend_schema_field(serializers.UUIDField(allow_null=True))
-    def get_part_of(self, command: CommandState) -> str | None:
-        """Return the rollout that issued the command; None if a person did."""
-        return None if command.part_of is UNSET else str(command.part_of)
+    class Meta:
+        struct = CommandState
+        fields = (
+            *("id", "kind", "application", "task", "actor", "reason", "status", "position"),
+            *("target", "patch", "pipeline", "stage", "answer", "until", "rollout", "redrive"),
+            *("part_of", "force", "issued_at", "delivered_at", "finished_at", "expires_at"),
+            *("outcome", "deliveries", "sequence"),
+        )
+        sources = {"task": "task.digest", "until": "paused_until"}
+        help = {
+            "target": f"{kinds_with('position')}: the position at which the task resumes.",
+            "patch": f"{kinds_with('patch')}: the JSON Patch of the record that stopped each task.",
+            "pipeline": f"{kinds_with('pipeline')}, redrives: the pipeline.",
+            "stage": f"{kinds_with('stage')}: the stage.",
+            "answer": f"{kinds_with('answer')}: the answer to failures; null: as in the code.",
+            "until": f"{kinds_with('until')}: when the server resumes the task; null: a person"
+            " does.",
+            "part_of": "The rollout or redrive that issued it.",
+        }
 
     def get_force(self, command: CommandState) -> bool:
         """Return whether a shutdown cancels Spark jobs in progress."""
         return bool(command.force)
 
 
-class NextStopSerializer(serializers.Serializer[Any]):
+class NextStopSerializer(StructSerializer):
     """The first stop of the task since the command was applied."""
 
-    at = serializers.DateTimeField()
-    position = serializers.IntegerField(allow_null=True)
-    stops = serializers.IntegerField(
-        allow_null=True,
-        help_text="How often the task has stopped there; null if it has continued since.",
-    )
+    class Meta:
+        struct = NextStop
+        fields = ("at", "position", "stops")
 
 
-class VerdictSerializer(serializers.Serializer[Any]):
+class VerdictSerializer(StructSerializer):
     """What an applied command has achieved so far."""
 
-    outcome = serializers.ChoiceField(base.choices(Outcome), source="outcome.value")
     stop = NextStopSerializer(allow_null=True)
-    held = serializers.IntegerField(help_text="Without a stop: the records still held.")
+
+    class Meta:
+        struct = Verdict
+        fields = ("outcome", "stop", "held")
 
 
 class ListedCommandSerializer(CommandSerializer):
@@ -148,33 +106,23 @@ class ListedCommandSerializer(CommandSerializer):
         return None if verdict is None else VerdictSerializer(verdict).data
 
 
-class ProgressSerializer(serializers.Serializer[Any]):
+class ProgressSerializer(StructSerializer):
     """What a rollout has achieved so far."""
 
-    issued = serializers.IntegerField(help_text="Commands for tasks.")
-    open = serializers.IntegerField(help_text="Of these, those without an answer.")
-    applied = serializers.IntegerField()
-    not_applied = serializers.IntegerField(help_text="Refused, expired or cancelled.")
-    stopped_again = serializers.IntegerField(
-        help_text="Tasks that applied the command, and are stopped again for the same cause now."
-    )
-    waiting = serializers.IntegerField(
-        help_text="Tasks that are stopped now, without a command of it."
-    )
+    class Meta:
+        struct = Progress
+        fields = ("issued", "open", "applied", "not_applied", "stopped_again", "waiting")
 
 
-class RedriveProgressSerializer(serializers.Serializer[Any]):
+class RedriveProgressSerializer(StructSerializer):
     """What a redrive has achieved so far, in dead letters."""
 
-    issued = serializers.IntegerField(help_text="Those that commands were issued for.")
-    open = serializers.IntegerField(help_text="Of these, those of the command without an answer.")
-    redriven = serializers.IntegerField(help_text="Those that the pipeline processes or holds.")
-    processed = serializers.IntegerField()
-    failed_again = serializers.IntegerField()
-    discarded = serializers.IntegerField()
-    not_taken = serializers.IntegerField(
-        help_text="Those that were not found, do not fit, or were taken by another redrive."
-    )
+    class Meta:
+        struct = RedriveProgress
+        fields = (
+            *("issued", "open", "redriven", "processed", "failed_again", "discarded"),
+            "not_taken",
+        )
 
 
 class OneCommandSerializer(ListedCommandSerializer):

@@ -22,7 +22,7 @@ from arrester.controlplane.domain.commands.verdict import Verdict
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import CommandKind, Rollout, StageAnswer
 from arrester.controlplane.domain.state.states import CommandState
-from arrester.dashboard.rest import base
+from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.command_fields import (
     ROLLOUT_FIELDS,
     check_fields,
@@ -34,6 +34,7 @@ from arrester.dashboard.rest.command_serializers import (
     ListedCommandSerializer,
     OneCommandSerializer,
 )
+from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 #: A redrive needs dead letters: see `redrives`.
 _KINDS = [kind for kind in CommandKind if KINDS[kind].subject is not Subject.DEAD_LETTERS]
@@ -43,7 +44,7 @@ _NEED_REASON = [row.kind.value for row in KINDS.values() if row.needs_reason]
 class CommandQuerySerializer(base.ApplicationQuerySerializer):
     """Filters of the list of commands."""
 
-    task = base.TaskIdField()
+    task = field_types.TaskIdField(required=False, help_text="The id of a task.")
     rollout = serializers.UUIDField(
         required=False, help_text="The commands that this rollout or redrive has issued."
     )
@@ -53,7 +54,7 @@ class NewCommandSerializer(serializers.Serializer[Any]):
     """The fields of a new command: `task` for a command to a task, else `application`."""
 
     id = serializers.UUIDField(required=False, help_text=base.AN_ID)
-    kind = base.ListedChoiceField([each.value for each in _KINDS])
+    kind = field_types.ListedChoiceField([each.value for each in _KINDS])
     application = serializers.CharField(required=False)
     task = serializers.CharField(required=False, help_text="The id of the task.")
     position = serializers.IntegerField(
@@ -63,7 +64,7 @@ class NewCommandSerializer(serializers.Serializer[Any]):
         help_text=f"{kinds_with('position')}: the position to resume at; held records before it are"
         " skipped.",
     )
-    patch = base.patch_field(
+    patch = field_types.patch_field(
         f"of the record that stopped each task, for {kinds_with('patch', separator=' and ')}"
     )
     pipeline = serializers.CharField(
@@ -73,7 +74,7 @@ class NewCommandSerializer(serializers.Serializer[Any]):
         required=False,
         help_text=f"{kinds_with('stage')}: source, deserialize, process:<name> or produce.",
     )
-    answer = base.ListedChoiceField(
+    answer = field_types.ListedChoiceField(
         get_args(StageAnswer),
         required=False,
         allow_null=True,
@@ -87,7 +88,7 @@ class NewCommandSerializer(serializers.Serializer[Any]):
         required=False,
         help_text="A shutdown: cancel Spark jobs in progress. It may follow one without force.",
     )
-    until = base.MomentField(
+    until = field_types.MomentField(
         required=False, help_text=f"{kinds_with('until')}: when the server resumes the task."
     )
     duration_seconds = serializers.IntegerField(
@@ -122,23 +123,14 @@ class NewCommandSerializer(serializers.Serializer[Any]):
     )
 
 
-class DryRunSerializer(serializers.Serializer[Any]):
+class DryRunSerializer(StructSerializer):
     """What a command would do."""
 
     tasks = serializers.SerializerMethodField(help_text="Ids of affected tasks; at most 500.")
-    total = serializers.IntegerField(help_text="The number of affected tasks.")
-    instances = serializers.ListField(
-        child=serializers.UUIDField(), help_text="The instances that would have to answer."
-    )
-    refused = serializers.CharField(
-        allow_null=True, help_text="Why the state forbids the command; null: it does not."
-    )
-    skipped = serializers.ChoiceField(
-        base.choices(queries.SkippedRecords),
-        allow_null=True,
-        help_text="What becomes of skipped records. STORED: dead letters; LOST: a pipeline stores"
-        " none; UNKNOWN: not reported; null: the command skips none.",
-    )
+
+    class Meta:
+        struct = actions.DryRun
+        fields = ("tasks", "total", "instances", "refused", "skipped")
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_tasks(self, found: actions.DryRun) -> list[str]:

@@ -10,106 +10,85 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import actions, dead_letter_records, queries
+from arrester.controlplane.domain.state.states import GroupState
 from arrester.controlplane.models import DeadLetterStatus
-from arrester.dashboard.rest import base
+from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.failures import CauseQuerySerializer
+from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 
 class DeadLetterTotalsQuerySerializer(CauseQuerySerializer):
     """Filters of totals of dead letters."""
 
-    by = base.ListedChoiceField(["group", "task"], required=False, default="group")
+    by = field_types.ListedChoiceField(["group", "task"], required=False, default="group")
 
 
 class DeadLetterQuerySerializer(CauseQuerySerializer):
     """Filters of the list of dead letters; times are of the decision, `until` is exclusive."""
 
-    status = base.ListedChoiceField(
+    status = field_types.ListedChoiceField(
         queries.DEAD_LETTER_STATUSES, required=False, help_text="open: WAITING or FAILED_AGAIN."
     )
-    since = base.MomentField(required=False)
-    until = base.MomentField(required=False)
+    since = field_types.MomentField(required=False)
+    until = field_types.MomentField(required=False)
 
 
-class DeadLetterCauseSerializer(serializers.Serializer[Any]):
+class DeadLetterCauseSerializer(StructSerializer):
     """The error group of a dead letter."""
 
-    fingerprint = serializers.CharField()
-    stage = serializers.CharField()
-    exception_class = serializers.CharField()
+    class Meta:
+        struct = GroupState
+        fields = ("fingerprint", "stage", "exception_class")
 
 
-class TotalCauseSerializer(DeadLetterCauseSerializer):
+class TotalCauseSerializer(StructSerializer):
     """The error group of several dead letters."""
 
-    message = serializers.CharField(help_text="Of the newest example of the group.")
+    class Meta:
+        struct = GroupState
+        fields = ("fingerprint", "stage", "exception_class", "message")
+        help = {"message": "Of the newest example of the group."}
 
 
-class DeadLetterSerializer(serializers.Serializer[Any]):
+class DeadLetterSerializer(StructSerializer):
     """A skipped record that was written as a dead letter."""
 
-    application = serializers.CharField()
-    id = serializers.CharField(
-        help_text="At the destination, too; the same for the same record in each replay and run."
-    )
-    pipeline = serializers.CharField(source="task.pipeline")
-    checkpoint = serializers.CharField(source="task.checkpoint")
-    task = serializers.CharField(source="task.digest", help_text="The id of the task.")
-    key = serializers.CharField(source="task.key", allow_null=True)
-    position = serializers.IntegerField(allow_null=True)
-    size = serializers.IntegerField(
-        allow_null=True, help_text="Of the record as JSON, in bytes; null: not known."
-    )
-    occurred_at = serializers.DateTimeField()
-    sequence = serializers.IntegerField(help_text="The newest event that reported it.")
-    first_sequence = serializers.IntegerField(help_text="The first event that reported it.")
     status = serializers.ChoiceField(
         [each.name for each in DeadLetterStatus],
         source="status.name",
         help_text="REDRIVEN: its task holds it again. PROCESSED: it has passed the pipeline since."
         " FAILED_AGAIN: reported once more after that; it waits.",
     )
-    redrive = serializers.UUIDField(
-        allow_null=True, help_text="The redrive of the server that took it last."
-    )
-    redrives = serializers.IntegerField(help_text="How often it was redriven.")
     cause = DeadLetterCauseSerializer(
         source="group", allow_null=True, help_text="Null: it did not fail, or it is not known."
     )
-    message = serializers.CharField(
-        allow_null=True,
-        help_text="Of the record's own failure; null: it did not fail, or it was counted only.",
-    )
-    place = serializers.CharField(help_text="The destination.")
-    format = serializers.CharField()
-    actor = serializers.CharField(allow_null=True, help_text="Null: skipped by a handler.")
-    reason = serializers.CharField(allow_null=True)
+
+    class Meta:
+        struct = queries.DeadLetter
+        fields = (
+            *("application", "id", "task.pipeline", "task.checkpoint", "task", "task.key"),
+            *("position", "size", "occurred_at", "sequence", "first_sequence", "status"),
+            *("redrive", "redrives", "cause", "message", "place", "format", "actor", "reason"),
+        )
+        sources = {"task": "task.digest"}
 
 
-class DeadLetterTotalSerializer(serializers.Serializer[Any]):
+class DeadLetterTotalSerializer(StructSerializer):
     """The number of dead letters of an error group, or of a task."""
 
-    application = serializers.CharField()
-    count = serializers.IntegerField()
-    waiting = serializers.IntegerField(help_text="Those that are WAITING or FAILED_AGAIN.")
     cause = TotalCauseSerializer(
         source="group", allow_null=True, help_text="Null: by task, or without a known cause."
     )
-    pipeline = serializers.SerializerMethodField(help_text="Null: by group.")
-    task = serializers.SerializerMethodField(help_text="The id of the task; null: by group.")
-    key = serializers.SerializerMethodField()
 
-    def get_pipeline(self, total: queries.DeadLetterTotal) -> str | None:
-        """Return the pipeline of the task."""
-        return None if total.task is None else total.task.pipeline
-
-    def get_task(self, total: queries.DeadLetterTotal) -> str | None:
-        """Return the id of the task."""
-        return None if total.task is None else total.task.digest
-
-    def get_key(self, total: queries.DeadLetterTotal) -> str | None:
-        """Return the key of the task."""
-        return None if total.task is None else total.task.key
+    class Meta:
+        struct = queries.DeadLetterTotal
+        fields = ("application", "count", "waiting", "cause", "task.pipeline", "task", "task.key")
+        sources = {"task": "task.digest"}
+        help = {
+            "pipeline": "Null: by group.",
+            "task": "The id of the task; null: by group.",
+            "key": "Null: by group, or a task without a key.",
+        }
 
 
 class NewDiscardSerializer(serializers.Serializer[Any]):
@@ -122,27 +101,23 @@ class NewDiscardSerializer(serializers.Serializer[Any]):
         child=serializers.CharField(), required=False, max_length=actions.MAX_IDS
     )
     pipeline = serializers.CharField(required=False)
-    task = base.TaskIdField()
+    task = field_types.TaskIdField(required=False, help_text="The id of a task.")
     stage = serializers.CharField(required=False)
     exception_class = serializers.CharField(
         required=False, help_text="The full name, with its package."
     )
     fingerprint = serializers.CharField(required=False)
-    status = base.ListedChoiceField(queries.DEAD_LETTER_STATUSES, required=False)
-    since = base.MomentField(required=False)
-    until = base.MomentField(required=False)
+    status = field_types.ListedChoiceField(queries.DEAD_LETTER_STATUSES, required=False)
+    since = field_types.MomentField(required=False)
+    until = field_types.MomentField(required=False)
 
 
-class DiscardedSerializer(serializers.Serializer[Any]):
+class DiscardedSerializer(StructSerializer):
     """The numbers of dead letters."""
 
-    discarded = serializers.IntegerField()
-    unchanged = serializers.IntegerField(
-        help_text="Of `ids`: those that do not wait, or are not known."
-    )
-    more = serializers.BooleanField(
-        help_text=f"More than {actions.MAX_DISCARDED:,} matched: the oldest were discarded."
-    )
+    class Meta:
+        struct = actions.Discarded
+        fields = ("discarded", "unchanged", "more")
 
 
 class DeadLetterListView(base.RestView):
@@ -211,7 +186,7 @@ class OneDeadLetterView(base.RestView):
 class RecordSerializer(serializers.Serializer[Any]):
     """The record of a dead letter, read from its file or topic."""
 
-    state = serializers.ChoiceField(base.choices(dead_letter_records.State))
+    state = serializers.ChoiceField(field_types.choices(dead_letter_records.State))
     reason = serializers.CharField(help_text="FAILED: why it cannot be read, and what to do.")
     record = serializers.JSONField(
         source="body.record", allow_null=True, default=None, help_text="Without masked fields."

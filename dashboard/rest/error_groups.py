@@ -13,9 +13,10 @@ from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import StoredEvent
 from arrester.controlplane.domain.state.error_groups import PERIODS, GroupAct, GroupRequest
-from arrester.controlplane.domain.state.states import GroupState, GroupStatus
-from arrester.dashboard.rest import base
+from arrester.controlplane.domain.state.states import GroupState, GroupStatus, Mute
+from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.audit import ActSerializer
+from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 #: In place of a state: all of them.
 ALL_STATES = "all"
@@ -24,8 +25,8 @@ ALL_STATES = "all"
 class GroupQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySerializer):
     """Filters of the list of error groups."""
 
-    state = base.ListedChoiceField(
-        [*base.choices(GroupStatus), ALL_STATES],
+    state = field_types.ListedChoiceField(
+        [*field_types.choices(GroupStatus), ALL_STATES],
         required=False,
         default=GroupStatus.UNRESOLVED.value,
     )
@@ -38,66 +39,47 @@ class GroupQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySerial
         help_text="In the class, or in the message of the group's newest example: other records of"
         " the group may have failed with other values.",
     )
-    since = base.MomentField(required=False, help_text="Last seen at this time or later.")
-    until = base.MomentField(required=False, help_text="First seen before this time.")
-    sort = base.ListedChoiceField(
+    since = field_types.MomentField(required=False, help_text="Last seen at this time or later.")
+    until = field_types.MomentField(required=False, help_text="First seen before this time.")
+    sort = field_types.ListedChoiceField(
         [f"{sign}{column}" for column in queries.SORTS for sign in ("-", "")],
         required=False,
         default=queries.NEWEST,
     )
 
 
-class MuteSerializer(serializers.Serializer[Any]):
+class MuteSerializer(StructSerializer):
     """The end of the mute of an error group."""
 
-    until = serializers.DateTimeField(allow_null=True)
-    failures = serializers.IntegerField(allow_null=True)
-    period_seconds = serializers.IntegerField(allow_null=True)
-    window_start = serializers.DateTimeField(allow_null=True)
-    window_count = serializers.IntegerField(help_text="Failed records of the current period.")
+    class Meta:
+        struct = Mute
+        fields = ("until", "failures", "period_seconds", "window_start", "window_count")
 
 
-class ErrorGroupSerializer(serializers.Serializer[Any]):
+class ErrorGroupSerializer(StructSerializer):
     """Failed records of an application with one cause."""
 
-    application = serializers.CharField()
-    fingerprint = serializers.CharField()
-    pipeline = serializers.CharField(allow_null=True)
-    stage = serializers.CharField()
-    exception_class = serializers.CharField(help_text="Of the first failure.")
-    condition = serializers.CharField(allow_null=True)
-    other_classes = serializers.ListField(
-        child=serializers.CharField(),
-        allow_null=True,
-        help_text="Other exception classes with this condition; null: unknown.",
-    )
-    message = serializers.CharField(help_text="Of the newest example.")
-    frame = serializers.CharField(allow_null=True)
-    count = serializers.IntegerField()
-    estimated = serializers.IntegerField(help_text="The estimated part of `count`.")
-    first_seen = serializers.DateTimeField(allow_null=True)
-    last_seen = serializers.DateTimeField(allow_null=True)
-    status = serializers.ChoiceField(base.choices(GroupStatus), source="status.value")
-    since = serializers.DateTimeField(allow_null=True, help_text="The time of the status.")
-    actor = serializers.CharField(
-        allow_null=True, help_text="Who set the status; null: the server."
-    )
-    reason = serializers.CharField(allow_null=True)
     mute = MuteSerializer(allow_null=True)
-    recurred = serializers.BooleanField(help_text="It failed again after it was resolved.")
-    notes = serializers.IntegerField()
-    sequence = serializers.IntegerField()
+
+    class Meta:
+        struct = GroupState
+        fields = (
+            *("application", "fingerprint", "pipeline", "stage", "exception_class", "condition"),
+            *("other_classes", "message", "frame", "count", "estimated", "first_seen"),
+            *("last_seen", "status", "since", "actor", "reason", "mute", "recurred", "notes"),
+            "sequence",
+        )
 
 
 class NewGroupActSerializer(serializers.Serializer[Any]):
     """An act on an error group; MUTE needs `until`, or `failures` per period, or both."""
 
     id = serializers.UUIDField(required=False, help_text=base.AN_ID)
-    act = base.ListedChoiceField(base.choices(GroupAct))
+    act = field_types.ListedChoiceField(field_types.choices(GroupAct))
     reason = serializers.CharField(required=False, allow_null=True, max_length=1000)
-    until = base.MomentField(required=False)
+    until = field_types.MomentField(required=False)
     failures = serializers.IntegerField(required=False, min_value=1)
-    period_seconds = base.ListedChoiceField(
+    period_seconds = field_types.ListedChoiceField(
         list(PERIODS.items()), required=False, help_text="Periods begin at multiples since 1970."
     )
 
@@ -124,13 +106,14 @@ class NewGroupsActSerializer(NewGroupActSerializer):
     )
 
 
-class ActedOnSerializer(serializers.Serializer[Any]):
+class ActedOnSerializer(StructSerializer):
     """The result for one error group of many."""
 
-    application = serializers.CharField()
-    fingerprint = serializers.CharField()
     group = ErrorGroupSerializer(allow_null=True)
-    refused = serializers.CharField(help_text="The reason of a refusal; empty if there is none.")
+
+    class Meta:
+        struct = actions.ActedOn
+        fields = ("application", "fingerprint", "group", "refused")
 
 
 class ErrorGroupsView(base.RestView):

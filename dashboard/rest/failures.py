@@ -12,14 +12,14 @@ from rest_framework.response import Response
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.events import FailuresCounted, RecordFailed, StoredEvent
 from arrester.controlplane.domain.identity.names import task_id
-from arrester.dashboard.rest import base
+from arrester.dashboard.rest import base, field_types
 
 
 class CauseQuerySerializer(base.ApplicationQuerySerializer):
     """Filters by task and cause."""
 
     pipeline = serializers.CharField(required=False)
-    task = base.TaskIdField()
+    task = field_types.TaskIdField(required=False, help_text="The id of a task.")
     stage = serializers.CharField(required=False)
     exception_class = serializers.CharField(
         required=False,
@@ -34,8 +34,8 @@ class FailureQuerySerializer(CauseQuerySerializer):
     Failures are sorted by time of occurrence, those of a task by time of receipt.
     """
 
-    since = base.MomentField(required=False)
-    until = base.MomentField(required=False)
+    since = field_types.MomentField(required=False)
+    until = field_types.MomentField(required=False)
 
 
 class RowFailureSerializer(base.FailureFieldSerializer):

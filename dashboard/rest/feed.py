@@ -14,6 +14,7 @@ from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import StoredEvent
 from arrester.dashboard.rest import base
+from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 
 class FeedQuerySerializer(serializers.Serializer[Any]):
@@ -41,22 +42,25 @@ class FeedQuerySerializer(serializers.Serializer[Any]):
     )
 
 
-class StoredEventRowSerializer(serializers.Serializer[Any]):
+class StoredEventRowSerializer(StructSerializer):
     """An event of the log, without its body."""
 
-    application = serializers.CharField()
-    sequence = serializers.IntegerField(help_text="The log position: 1, 2, 3, …")
-    received_at = serializers.DateTimeField()
-    type = serializers.CharField(source="event.type", help_text="See docs/reference/events.md.")
-    occurred_at = serializers.DateTimeField(source="event.occurred_at")
-    instance = serializers.UUIDField(source="event.instance", allow_null=True)
     run = serializers.SerializerMethodField(help_text="Pipeline, checkpoint and epoch.")
-    caused_by = serializers.UUIDField(
-        source="event.caused_by", allow_null=True, help_text="The command that led to it."
-    )
     data = serializers.SerializerMethodField(  # type: ignore[assignment]  # a name of DRF's, too
         help_text="The fields of the event; see docs/reference/events.md."
     )
+
+    class Meta:
+        struct = StoredEvent
+        fields = (
+            *("application", "sequence", "received_at", "event.type", "event.occurred_at"),
+            *("event.instance", "run", "event.caused_by"),
+        )
+        help = {
+            "sequence": "The log position: 1, 2, 3, …",
+            "type": "See docs/reference/events.md.",
+            "caused_by": "The command that led to it.",
+        }
 
     def get_run(self, stored: StoredEvent) -> dict[str, Any] | None:
         """Return the run of the event."""
@@ -69,14 +73,14 @@ class StoredEventRowSerializer(serializers.Serializer[Any]):
         return {name: value for name, value in fields.items() if name != "type"}
 
 
-class FeedPageSerializer(serializers.Serializer[Any]):
+class FeedPageSerializer(StructSerializer):
     """Some events, and the cursor to continue with: no event is added before it."""
 
     events = StoredEventRowSerializer(many=True)
-    cursor = serializers.CharField()
-    more = serializers.BooleanField(
-        help_text="True: more events are stored. False: repeat the request later."
-    )
+
+    class Meta:
+        struct = queries.Feed
+        fields = ("events", "cursor", "more")
 
 
 class FeedView(base.RestView):

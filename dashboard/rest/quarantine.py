@@ -10,27 +10,21 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
-from arrester.dashboard.rest import base
+from arrester.dashboard.rest import base, field_types
+from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 
-class QuarantinedEntrySerializer(serializers.Serializer[Any]):
+class QuarantinedEntrySerializer(StructSerializer):
     """An invalid entry of a stream, or an invalid event of a batch."""
 
-    id = serializers.IntegerField()
-    application = serializers.CharField()
-    entry = serializers.CharField(help_text="The id of the entry in Redis.")
-    batch = serializers.UUIDField(allow_null=True)
-    index = serializers.IntegerField(
-        allow_null=True, help_text="The index of the event in the batch; null: the entire entry."
-    )
-    reason = serializers.CharField()
     raw = serializers.SerializerMethodField(help_text="The bytes of the entry, in base64.")
-    received_at = serializers.DateTimeField()
-    too_old = serializers.BooleanField(
-        help_text="Valid, but older than the replay horizon: the log may have it already."
-    )
-    requeued_at = serializers.DateTimeField(allow_null=True)
-    dismissed_at = serializers.DateTimeField(allow_null=True)
+
+    class Meta:
+        struct = queries.QuarantinedEntry
+        fields = (
+            *("id", "application", "entry", "batch", "index", "reason", "raw", "received_at"),
+            *("too_old", "requeued_at", "dismissed_at"),
+        )
 
     def get_raw(self, entry: queries.QuarantinedEntry) -> str:
         """Return the bytes in a form that JSON can contain."""
@@ -41,7 +35,7 @@ class NewQuarantineActSerializer(serializers.Serializer[Any]):
     """An act on a quarantined entry; DISMISS needs a reason."""
 
     id = serializers.UUIDField(required=False, help_text=base.AN_ID)
-    act = base.ListedChoiceField(["REQUEUE", "DISMISS"])
+    act = field_types.ListedChoiceField(["REQUEUE", "DISMISS"])
     reason = serializers.CharField(required=False, max_length=1000)
 
 

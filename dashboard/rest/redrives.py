@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -12,9 +11,10 @@ from rest_framework.response import Response
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.commands.redrive import MAX_REDRIVEN
 from arrester.controlplane.domain.events import Redrive
-from arrester.dashboard.rest import base
+from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.command_serializers import CommandSerializer
 from arrester.dashboard.rest.dead_letters import DeadLetterQuerySerializer
+from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 _FILTER = (
     "pipeline",
@@ -39,7 +39,7 @@ class NewRedriveSerializer(DeadLetterQuerySerializer):
         max_length=MAX_REDRIVEN,
         help_text="Only these dead letters.",
     )
-    patch = base.patch_field("of each record")
+    patch = field_types.patch_field("of each record")
     waves = serializers.BooleanField(
         default=True, help_text="1 record, 10%, then the rest; false: all at once."
     )
@@ -54,19 +54,12 @@ class NewRedriveSerializer(DeadLetterQuerySerializer):
     reason = serializers.CharField(required=False, max_length=1000, help_text="Required.")
 
 
-class RedrivePlanSerializer(serializers.Serializer[Any]):
+class RedrivePlanSerializer(StructSerializer):
     """What a redrive would do."""
 
-    pipeline = serializers.CharField()
-    checkpoint = serializers.CharField()
-    records = serializers.IntegerField()
-    more = serializers.BooleanField(
-        help_text=f"More match: a redrive takes {MAX_REDRIVEN:,}, those decided first."
-    )
-    tasks = serializers.IntegerField(help_text="The number of tasks of these records.")
-    refused = serializers.CharField(
-        allow_null=True, help_text="Why the state forbids the redrive; null: it does not."
-    )
+    class Meta:
+        struct = actions.RedrivePlan
+        fields = ("pipeline", "checkpoint", "records", "more", "tasks", "refused")
 
 
 class RedriveView(base.RestView):

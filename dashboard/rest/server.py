@@ -15,8 +15,9 @@ from arrester import __version__
 from arrester.controlplane import queries
 from arrester.controlplane.domain.state.states import TaskStatus
 from arrester.controlplane.roles import Role
-from arrester.dashboard.rest import base
+from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.applications import ApplicationSerializer
+from arrester.dashboard.rest.struct_serializers import StructSerializer
 from arrester.dashboard.rest.tasks import TaskSerializer
 
 #: Stopped tasks of each status in the answer.
@@ -24,13 +25,14 @@ _TASKS = 10
 _HOUR = timedelta(hours=1)
 
 
-class PartSerializer(serializers.Serializer[Any]):
+class PartSerializer(StructSerializer):
     """A part of the server, and whether it answers."""
 
     name = serializers.CharField(help_text="postgres, redis, wake, worker or housekeeper.")
-    up = serializers.BooleanField()
-    last_seen = serializers.DateTimeField(allow_null=True)
-    detail = serializers.CharField(allow_blank=True)
+
+    class Meta:
+        struct = queries.Reach
+        fields = ("name", "up", "last_seen", "detail")
 
 
 class StatusSerializer(serializers.Serializer[Any]):
@@ -40,12 +42,12 @@ class StatusSerializer(serializers.Serializer[Any]):
     time = serializers.DateTimeField(help_text="Of the server.")
     account = serializers.CharField()
     role = serializers.ChoiceField(
-        base.choices(Role),
+        field_types.choices(Role),
         allow_null=True,
         help_text="On all applications; null: none, and only the applications of `roles` are seen.",
     )
     roles = serializers.DictField(
-        child=serializers.ChoiceField(base.choices(Role)),
+        child=serializers.ChoiceField(field_types.choices(Role)),
         help_text="Further roles, by application.",
     )
     parts = PartSerializer(many=True)
@@ -93,13 +95,12 @@ class StatusView(base.RestView):
         return Response(StatusSerializer(found, context={"checkpoints": checkpoints}).data)
 
 
-class FindingSerializer(serializers.Serializer[Any]):
+class FindingSerializer(StructSerializer):
     """What a check of the installation has found."""
 
-    check = serializers.CharField(help_text="What was checked, such as `redis memory`.")
-    value = serializers.CharField()
-    level = serializers.ChoiceField(base.choices(queries.Level), source="level.value")
-    advice = serializers.CharField(allow_blank=True, help_text="What to do; empty if nothing.")
+    class Meta:
+        struct = queries.Finding
+        fields = ("check", "value", "level", "advice")
 
 
 class InstallationSerializer(serializers.Serializer[Any]):

@@ -14,8 +14,8 @@ from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.state.states import TaskState, TaskStatus
-from arrester.dashboard.rest import base
+from arrester.controlplane.domain.state.states import Counters, TaskState, TaskStatus
+from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.checkpoints import (
     CheckpointsField,
     LiveField,
@@ -23,15 +23,16 @@ from arrester.dashboard.rest.checkpoints import (
     pop_live,
 )
 from arrester.dashboard.rest.command_serializers import CommandSerializer
+from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 
 class TaskQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySerializer):
     """Filters of the list of tasks."""
 
     pipeline = serializers.CharField(required=False)
-    state = base.ListedChoiceField(base.choices(TaskStatus), required=False)
+    state = field_types.ListedChoiceField(field_types.choices(TaskStatus), required=False)
     checkpoints = CheckpointsField()
-    sort = base.ListedChoiceField(
+    sort = field_types.ListedChoiceField(
         queries.TASK_SORTS,
         required=False,
         default=queries.LATEST_STOP,
@@ -39,55 +40,40 @@ class TaskQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySeriali
     )
 
 
-class CountersSerializer(serializers.Serializer[Any]):
+class CountersSerializer(StructSerializer):
     """The counters of a task, since creation."""
 
-    record_failures = serializers.IntegerField(
-        help_text="Failed attempts: each retry counts, and so does a record that fails again."
-    )
-    records_skipped = serializers.IntegerField()
-    total_retries = serializers.IntegerField()
-    failures_logged = serializers.IntegerField()
-    dlq_records_produced = serializers.IntegerField()
-    dlq_produce_failures = serializers.IntegerField()
-    last_failure_timestamp = serializers.DateTimeField(allow_null=True)
+    class Meta:
+        struct = Counters
+        fields = (
+            *("record_failures", "records_skipped", "total_retries", "failures_logged"),
+            *("dlq_records_produced", "dlq_produce_failures", "last_failure_timestamp"),
+        )
 
 
-class TaskSerializer(serializers.Serializer[Any]):
+class TaskSerializer(StructSerializer):
     """A task: one partition, or one key, of a pipeline on a checkpoint."""
 
-    id = serializers.CharField(
-        source="id.digest", help_text="32 hexadecimal digits; never changes."
-    )
-    name = serializers.CharField(source="id.printed", help_text="For people; not unique.")
-    application = serializers.CharField(source="id.application")
-    pipeline = serializers.CharField(source="id.pipeline")
-    checkpoint = serializers.CharField(source="id.checkpoint")
-    key = serializers.CharField(source="id.key", allow_null=True, allow_blank=True)
-    status = serializers.ChoiceField(base.choices(TaskStatus), source="status.value")
-    since = serializers.DateTimeField(
-        allow_null=True,
-        help_text="The last change of the status: of a stopped task, its last attempt.",
-    )
-    first_stopped = serializers.DateTimeField(
-        allow_null=True, help_text="When a PAUSED or DEAD task first stopped at its record."
-    )
-    paused_until = serializers.DateTimeField(
-        allow_null=True, help_text="When the server resumes a task paused for a duration."
-    )
     pause_seconds_left = serializers.SerializerMethodField(
         help_text="The seconds until then, 0 if it is over; null without an end."
     )
-    position = serializers.IntegerField(
-        allow_null=True, help_text="The position of the record at which the task stopped."
-    )
-    held = serializers.IntegerField()
-    failed = serializers.IntegerField(help_text="Failed records, each counted once.")
     failure = base.FailureFieldSerializer(allow_null=True)
     counters = CountersSerializer()
-    sequence = serializers.IntegerField(help_text="The log position of this state.")
     live = LiveField(source="id")
     no_run_since = NoRunSinceField(source="id")
+
+    class Meta:
+        struct = TaskState
+        fields = (
+            *("id", "name", "id.application", "id.pipeline", "id.checkpoint", "id.key", "status"),
+            *("since", "first_stopped", "paused_until", "pause_seconds_left", "position", "held"),
+            *("failed", "failure", "counters", "sequence"),
+        )
+        sources = {"id": "id.digest", "name": "id.printed"}
+        help = {
+            "id": "32 hexadecimal digits; never changes.",
+            "name": "For people; not unique.",
+        }
 
     def get_pause_seconds_left(self, task: TaskState) -> int | None:
         """Return the seconds until the server resumes the task."""
@@ -95,11 +81,12 @@ class TaskSerializer(serializers.Serializer[Any]):
         return None if until is None else max(0, int((until - timezone.now()).total_seconds()))
 
 
-class DrainSerializer(serializers.Serializer[Any]):
+class DrainSerializer(StructSerializer):
     """How fast a RUNNING task processes its held records."""
 
-    records_per_second = serializers.FloatField()
-    done_at = serializers.DateTimeField(help_text="When it has processed all, at this rate.")
+    class Meta:
+        struct = queries.Drain
+        fields = ("records_per_second", "done_at")
 
 
 class OneTaskSerializer(TaskSerializer):
@@ -137,12 +124,15 @@ class NewDismissalSerializer(serializers.Serializer[Any]):
     reason = serializers.CharField(max_length=1000)
 
 
-class ResumedSerializer(serializers.Serializer[Any]):
+class ResumedSerializer(StructSerializer):
     """The result for one task of many."""
 
-    task = serializers.CharField(source="task.digest")
     command = CommandSerializer(allow_null=True)
-    refused = serializers.CharField(help_text="The reason of a refusal; empty if there is none.")
+
+    class Meta:
+        struct = actions.TaskResult
+        fields = ("task", "command", "refused")
+        sources = {"task": "task.digest"}
 
 
 class ResumedManySerializer(serializers.Serializer[Any]):

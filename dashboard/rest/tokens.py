@@ -15,7 +15,7 @@ from arrester.controlplane.actions import tokens
 from arrester.controlplane.models import RestToken
 from arrester.controlplane.roles import TokenScope
 from arrester.dashboard.permissions import check_token, visible_applications
-from arrester.dashboard.rest import base
+from arrester.dashboard.rest import base, field_types
 
 
 class TokenSerializer(serializers.Serializer[Any]):
@@ -24,7 +24,7 @@ class TokenSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField()
     account = serializers.CharField(source="user.username")
     name = serializers.CharField()
-    scope = serializers.ChoiceField(base.choices(TokenScope))
+    scope = serializers.ChoiceField(field_types.choices(TokenScope))
     applications = serializers.SerializerMethodField(
         help_text="What it may see and act on; null: all that the account may."
     )
@@ -44,8 +44,8 @@ class NewTokenSerializer(serializers.Serializer[Any]):
     """A new token of the account of the request."""
 
     name = serializers.CharField(help_text="Unique among the tokens of the account.")
-    scope = base.ListedChoiceField(
-        base.choices(TokenScope),
+    scope = field_types.ListedChoiceField(
+        field_types.choices(TokenScope),
         default=TokenScope.READ.value,
         help_text="`read` refuses everything that changes something.",
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from arrester.controlplane.domain.commands.rollout import (
     ROLLOUT_EXPIRY,
@@ -29,17 +30,15 @@ class RedriveProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     #: The number of commands.
     commands: int = 0
-    #: Those that commands were issued for. An expired command does not count: it is repeated.
-    issued: int = 0
+    #: An expired command does not count: it is repeated.
+    issued: Annotated[int, Meta(description="Those that commands were issued for.")] = 0
     #: The number of the last command, and when it was issued first; None: none was.
     last_issued: int = 0
     issued_at: datetime | None = None
-    #: The command that waits for an answer has these.
-    open: int = 0
+    open: Annotated[int, Meta(description="Of these, those of the command without an answer.")] = 0
     #: Why a command was refused or cancelled; None: none was.
     not_applied: str | None = None
-    #: Those that the pipeline processes or holds.
-    redriven: int = 0
+    redriven: Annotated[int, Meta(description="Those that the pipeline processes or holds.")] = 0
     processed: int = 0
     failed_again: int = 0
     discarded: int = 0

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timedelta
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import Rollout
@@ -25,21 +27,22 @@ MAX_TASKS_PER_MINUTE = MAX_PER_STEP * 60 // STEP_SECONDS
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """What a rollout has achieved so far."""
 
-    #: Commands by what became of them; `open` ones wait for an answer.
-    issued: int = 0
-    open: int = 0
+    issued: Annotated[int, Meta(description="Commands for tasks.")] = 0
+    open: Annotated[int, Meta(description="Of these, those without an answer.")] = 0
     applied: int = 0
-    #: Tasks that stopped again after their command was applied, for the rollout's cause.
-    stopped_again: int = 0
-    #: Stopped tasks without a command of this rollout.
-    waiting: int = 0
+    stopped_again: Annotated[
+        int, Meta(description="Tasks that applied it, and are stopped again for the same cause.")
+    ] = 0
+    waiting: Annotated[
+        int, Meta(description="Tasks that are stopped now, without a command of it.")
+    ] = 0
     #: When the newest command was issued, and when the server received the last answer.
     issued_at: datetime | None = None
     answered_at: datetime | None = None
 
     @property
     def not_applied(self) -> int:
-        """The commands that were refused, expired or cancelled."""
+        """Refused, expired or cancelled."""
         return self.issued - self.open - self.applied
 
 

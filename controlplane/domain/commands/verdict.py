@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from arrester.controlplane.domain.commands.kinds import KINDS
 from arrester.controlplane.domain.events import ResumeHow
@@ -28,8 +30,10 @@ class NextStop(msgspec.Struct, frozen=True, kw_only=True):
 
     at: datetime
     position: int | None = None
-    #: How often the task has stopped there; None: unknown, because it has continued since.
-    stops: int | None = None
+    stops: Annotated[
+        int | None,
+        Meta(description="How often the task has stopped there; null if it has continued since."),
+    ] = None
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,8 +42,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     #: The first stop since; None: there was none.
     stop: NextStop | None = None
-    #: Without a stop: the records that the task still holds.
-    held: int = 0
+    held: Annotated[int, Meta(description="Without a stop: the records still held.")] = 0
 
 
 def has_verdict(command: CommandState) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
 from uuid import UUID
+
+from msgspec import Meta
 
 from arrester.controlplane.domain.events.parts import Count, Data, Moment, Position
 from arrester.controlplane.domain.events.threads import StageAnswer
@@ -54,13 +57,13 @@ class Redrive(Data, frozen=True, kw_only=True):
     """The dead letters of a redrive, and how they are processed once more."""
 
     #: The number of dead letters that were chosen; those of a redrive keep their order.
-    records: Count
+    records: Annotated[Count, Meta(description="How many were chosen.")]
     #: One record, 10 % of them and the rest, each wave after the one before; else all at once.
     waves: bool = True
     #: The most records in a minute; None: as fast as the pipeline processes them.
     records_per_minute: Count | None = None
     #: The JSON Patch that changes each record; None: unchanged.
-    patch: str | None = None
+    patch: Annotated[str | None, Meta(description="The JSON Patch of each record.")] = None
 
 
 class RedriveSlice(Data, frozen=True, kw_only=True):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from arrester.controlplane.domain.events.parts import (
     Count,
@@ -58,20 +59,21 @@ class OutageFound(Data, frozen=True, kw_only=True, tag=True):
 class StageDescribed(Data, frozen=True, kw_only=True):
     """The error policy of one stage of a pipeline."""
 
-    #: `source`, `deserialize`, `process:<name>` or `produce`; `step` is the author's name of it.
-    name: str
-    step: str | None = None
+    name: Annotated[str, Meta(description="source, deserialize, process:<name> or produce.")]
+    step: Annotated[str | None, Meta(description="The author's name of the step.")] = None
     #: The class of the step, or of the sink.
     kind: str
-    #: CONTINUE, PAUSE or FAIL if it is the same for every failure; None: `handler` is called.
-    answer: str | None = None
-    #: Where the class of the handler is defined; None: there is none.
-    handler: str | None = None
+    answer: Annotated[
+        str | None, Meta(description="The answer to every failure; null: the handler decides.")
+    ] = None
+    handler: Annotated[str | None, Meta(description="The class of the handler.")] = None
     #: The origin of the policy. `limit`: none, but a tolerance limit is set, so failures are left
     #: out.
     origin: Literal["on_error", "configuration", "limit", "default"]
     #: Answers by the name of a class or condition, which precede the handler's.
-    on: dict[str, str] = msgspec.field(default_factory=dict)
+    on: Annotated[dict[str, str], Meta(description="Answers by exception class or condition.")] = (
+        msgspec.field(default_factory=dict)
+    )
 
 
 class StageCommanded(Data, frozen=True, kw_only=True):
@@ -89,31 +91,41 @@ class PipelineDescribed(Data, frozen=True, kw_only=True, tag=True):
     """The error policy of a run, from its author and its configuration."""
 
     stages: tuple[StageDescribed, ...]
-    #: Overrides set by people, which precede it.
-    commanded: tuple[StageCommanded, ...] = ()
+    commanded: Annotated[
+        tuple[StageCommanded, ...], Meta(description="Operator override; it takes precedence.")
+    ] = ()
     #: The sink: `Files`, or where the author's function is defined.
     sink: str
     atomic: bool = False
-    #: errors.tolerance.limit and errors.tolerance.rate.*, for each task: None if not set, negative
-    #: if unlimited.
-    tolerance_limit: Position | None = None
-    rate_limit: Position | None = None
+    #: errors.tolerance.limit and errors.tolerance.rate.*
+    tolerance_limit: Annotated[
+        Position | None,
+        Meta(description="For each task in one run; null: not set, negative: none."),
+    ] = None
+    rate_limit: Annotated[
+        Position | None,
+        Meta(description="For each task in one window; null: not set, negative: none."),
+    ] = None
     rate_duration: Literal["minute", "hour", "day"] = "minute"
-    #: errors.retries.limit, errors.retry.timeout, errors.retries.delay.max.ms; negative: unlimited.
-    retries_limit: Position = 0
-    retry_timeout_ms: Position = -1
+    #: errors.retries.limit, errors.retry.timeout, errors.retries.delay.max.ms
+    retries_limit: Annotated[Position, Meta(description="Negative: unlimited.")] = 0
+    retry_timeout_ms: Annotated[Position, Meta(description="Negative: unlimited.")] = -1
     retry_delay_max_ms: Position = 60_000
     #: errors.failure.scope
     scope: Literal["thread", "task"] = "thread"
-    #: errors.outage.*; None: each record is decided individually.
-    outage_share: float | None = None
+    #: errors.outage.*
+    outage_share: Annotated[
+        float | None, Meta(description="Null: each record is handled by itself.")
+    ] = None
     outage_minimum: Count = 0
     outage_response: Response | None = None
-    #: errors.dlq.*; None if skipped records are not kept.
-    dead_letter_format: str | None = None
+    #: errors.dlq.*
+    dead_letter_format: Annotated[
+        str | None, Meta(description="Null: skipped records are not stored.")
+    ] = None
     dead_letter_place: str | None = None
     #: What follows when the run dies: an answer, or where the handler is defined.
-    uncaught: str
+    uncaught: Annotated[str, Meta(description="The answer to the end of the run by an exception.")]
 
 
 class PolicyChanged(Data, frozen=True, kw_only=True, tag=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from functools import lru_cache
+from typing import Annotated
 
 import msgspec
 
@@ -14,6 +15,8 @@ from arrester.controlplane.domain.events import Run
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}")
 NAME_RULE = "1 to 63 of a-z 0-9 . - and starting with a letter or digit"
 KEY_MAX_BYTES = 512
+#: `TaskId.digest`, in URLs and filters.
+TaskDigest = Annotated[str, msgspec.Meta(description="The id of a task.")]
 
 
 def check_name(kind: str, value: object) -> str:
@@ -57,7 +60,7 @@ class TaskId(msgspec.Struct, frozen=True, kw_only=True, order=True):
         return f"{self.pipeline} (no key)" if self.key is None else f"{self.pipeline}_{self.key}"
 
     @property
-    def digest(self) -> str:
+    def digest(self) -> TaskDigest:
         """The opaque name for URLs and tables: 32 hexadecimal digits that never change."""
         return task_digest(self.application, self.pipeline, self.checkpoint, self.key)
 

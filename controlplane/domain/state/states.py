@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TypeVar
+from typing import Annotated, TypeVar
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
 
 from arrester.controlplane.domain.error_policy.tolerance import Tally
 from arrester.controlplane.domain.events import (
@@ -104,13 +105,15 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     wait for a newer server.
     """
 
-    sequence: int = 0
+    sequence: Annotated[int, Meta(description="The log position of this state.")] = 0
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
     """The counters of KIP-298, per task, since creation."""
 
-    record_failures: int = 0
+    record_failures: Annotated[
+        int, Meta(description="Failed attempts: a retry, or a record that fails again, counts too.")
+    ] = 0
     records_skipped: int = 0
     total_retries: int = 0
     failures_logged: int = 0
@@ -129,12 +132,10 @@ class ToleranceUsed(msgspec.Struct, frozen=True, kw_only=True):
 class MostToleranceUsed(msgspec.Struct, frozen=True, kw_only=True):
     """The tolerance used by the tasks of a run that have left out most records."""
 
-    #: In the whole run, and by which task.
-    total: int = 0
-    task: str | None = None
-    #: In the newest window with skipped records, and by which task.
+    total: Annotated[int, Meta(description="Since the start of the run.")] = 0
+    task: Annotated[str | None, Meta(description="The task's key.")] = None
     window_start_ms: int = 0
-    in_window: int = 0
+    in_window: Annotated[int, Meta(description="In the newest window with a skipped record.")] = 0
     window_task: str | None = None
 
 
@@ -159,11 +160,15 @@ class TaskState(State, frozen=True, kw_only=True):
 
     id: TaskId
     status: TaskStatus = TaskStatus.RUNNING
-    since: datetime | None = None
+    since: Annotated[
+        datetime | None,
+        Meta(description="The last change of the status: of a stopped task, its last attempt."),
+    ] = None
     #: The run of the last event.
     epoch: int = 0
-    #: The position of the record at which the task stopped.
-    position: int | None = None
+    position: Annotated[
+        int | None, Meta(description="The position of the record at which the task stopped.")
+    ] = None
     failure: Failure | None = None
     #: The sequence of the event that set this status, and of its RecordFailed.
     status_sequence: int = 0
@@ -171,8 +176,7 @@ class TaskState(State, frozen=True, kw_only=True):
     held: int = 0
     #: The position of the first of them.
     held_from: int | None = None
-    #: Failed records, without recurrences.
-    failed: int = 0
+    failed: Annotated[int, Meta(description="Failed records, each counted once.")] = 0
     counters: Counters = Counters()
     #: None if its run has reported no limit, or nothing was left out yet.
     spent: ToleranceUsed | None = None
@@ -184,12 +188,12 @@ class TaskState(State, frozen=True, kw_only=True):
 
     @property
     def paused_until(self) -> datetime | None:
-        """When the server resumes a task that was paused for a duration."""
+        """When the server resumes a task paused for a duration."""
         return None if self.timed_pause is msgspec.UNSET else self.timed_pause.until
 
     @property
     def first_stopped(self) -> datetime | None:
-        """When a PAUSED or DEAD task first stopped at its record; `since` is the last time."""
+        """When a PAUSED or DEAD task first stopped at its record."""
         if not self.status.stopped:
             return None
         return self.since if self.first_stop is msgspec.UNSET else self.first_stop.at
@@ -236,15 +240,18 @@ class InstanceState(State, frozen=True, kw_only=True):
     application: str
     id: UUID
     status: InstanceStatus = InstanceStatus.CREATED
-    lost: bool = False
+    lost: Annotated[bool, Meta(description="No heartbeat: the status is the last known.")] = False
     since: datetime | None = None
     started_at: datetime | None = None
     host: str = ""
     pid: int = 0
     versions: dict[str, str] = {}
-    #: As reported, so possibly no web address. Unset, it is not stored: rows from before this field
-    #: are equal to what the log gives.
-    spark_ui: str | msgspec.UnsetType = msgspec.UNSET
+    #: Possibly no web address. Unset, it is not stored: rows from before this field are equal to
+    #: what the log gives.
+    spark_ui: Annotated[
+        str | msgspec.UnsetType,
+        Meta(description="The address of the driver's Spark UI, as reported."),
+    ] = msgspec.UNSET
     reason: str | None = None
     failure: Failure | None = None
     #: While it is lost: the last known heartbeat. Unset, it is not stored.
@@ -269,7 +276,7 @@ class ApplicationState(State, frozen=True, kw_only=True):
     since: datetime | None = None
     reason: str | None = None
     actor: str | None = None
-    failed: int = 0
+    failed: Annotated[int, Meta(description="Failed records, exact.")] = 0
     last_event_at: datetime | None = None
 
 
@@ -293,7 +300,9 @@ class CommandState(State, frozen=True, kw_only=True):
     reason: str | None = None
     #: The task; None for an application.
     task: TaskId | None = None
-    position: int | None = None
+    position: Annotated[
+        int | None, Meta(description="The position at which the task was held.")
+    ] = None
     #: The position at which the task continues, if the request names one.
     target: int | None = None
     #: The JSON Patch of the record that stopped a task. Unset, it is not stored.
@@ -338,7 +347,7 @@ class Mute(msgspec.Struct, frozen=True, kw_only=True):
     period_seconds: int | None = None
     #: The current period of the count, and the count.
     window_start: datetime | None = None
-    window_count: int = 0
+    window_count: Annotated[int, Meta(description="Failed records of the current period.")] = 0
 
 
 class GroupState(State, frozen=True, kw_only=True):
@@ -347,32 +356,29 @@ class GroupState(State, frozen=True, kw_only=True):
     application: str
     fingerprint: str
     stage: str
-    #: Of the first failure.
-    exception_class: str
+    exception_class: Annotated[str, Meta(description="Of the first failure.")]
     condition: str | None = None
-    #: Further classes of failures with this condition, by name; empty if there is no condition.
-    #: None: more than are kept, or not recorded.
-    other_classes: tuple[str, ...] | None = None
-    #: Of the newest example.
-    message: str
+    other_classes: Annotated[
+        tuple[str, ...] | None,
+        Meta(description="Other exception classes with this condition; null: unknown."),
+    ] = None
+    message: Annotated[str, Meta(description="Of the newest example.")]
     frame: str | None = None
     pipeline: str | None = None
     count: int = 0
-    #: The part of `count` that was split among groups by estimate.
-    estimated: int = 0
+    estimated: Annotated[int, Meta(description="The estimated part of `count`.")] = 0
     first_seen: datetime | None = None
     last_seen: datetime | None = None
     #: The newest RecordFailed with a body.
     example_sequence: int = 0
     status: GroupStatus = GroupStatus.UNRESOLVED
-    #: When, by which event, by whom (None: automatically) and why the status changed.
-    since: datetime | None = None
+    #: When, by which event, by whom and why the status changed.
+    since: Annotated[datetime | None, Meta(description="The time of the status.")] = None
     status_sequence: int = 0
-    actor: str | None = None
+    actor: Annotated[str | None, Meta(description="Who set the status; null: the server.")] = None
     reason: str | None = None
     mute: Mute | None = None
-    #: It failed again after it was resolved, and no act has followed.
-    recurred: bool = False
+    recurred: Annotated[bool, Meta(description="It failed again after it was resolved.")] = False
     notes: int = 0
 
 

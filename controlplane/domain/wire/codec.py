@@ -5,10 +5,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Sequence
 from itertools import chain, repeat
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 from arrester.controlplane.domain.errors import MalformedBatch
@@ -66,11 +67,11 @@ class InProgress(Data, frozen=True, kw_only=True):
 
     pipeline: str
     #: `batch 7` or `held records`, as in the descriptions of Spark's jobs.
-    input: str
+    input: Annotated[str, Meta(description="Such as `batch 7` or `held records`.")]
     #: `fast path`, `evaluate`, `decide`, `store decision`, `write`; None: not begun.
-    phase: str | None = None
-    #: When its processing began, by the clock of the instance.
-    since: Moment
+    phase: Annotated[str | None, Meta(description="Such as `evaluate` or `write`.")] = None
+    #: By the clock of the instance.
+    since: Annotated[Moment, Meta(description="When its processing began.")]
 
 
 class Heartbeat(Data, frozen=True, kw_only=True):

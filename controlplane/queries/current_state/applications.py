@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from django.db.models import Count, QuerySet
+from msgspec import Meta
 
 from arrester.controlplane import models, store
 from arrester.controlplane.domain.errors import NotFound
@@ -33,12 +34,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     state: ApplicationState
     #: Of the tasks of the newest runs; a task without a failure has no row and is RUNNING.
     running: int
-    paused: int
-    dead: int
-    held: int
-    #: Live instances, and how many of them are LOST; see `queries.instances`.
-    instances: int
-    lost: int
+    paused: Annotated[int, Meta(description="PAUSED tasks of live checkpoints.")]
+    dead: Annotated[int, Meta(description="DEAD tasks of live checkpoints.")]
+    held: Annotated[int, Meta(description="Held records of live checkpoints.")]
+    #: See `queries.instances`.
+    instances: Annotated[int, Meta(description="Live instances.")]
+    lost: Annotated[int, Meta(description="Live instances without a heartbeat.")]
     groups: int
     open_commands: int
     last_command: CommandState | None

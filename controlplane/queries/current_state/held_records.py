@@ -9,11 +9,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from itertools import pairwise, takewhile
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
 from django.utils import timezone
+from msgspec import Meta
 
 from arrester.controlplane import store
 from arrester.controlplane.domain.events import RecordsHeld
@@ -46,8 +47,7 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True):
     """How fast a RUNNING task processes its held records."""
 
     records_per_second: float
-    #: When it has processed all of them, at this rate.
-    done_at: datetime
+    done_at: Annotated[datetime, Meta(description="When it has processed all, at this rate.")]
 
 
 def drain(task: TaskState) -> Drain | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 from arrester.controlplane import heartbeats
@@ -29,15 +31,17 @@ class RunningInstance(msgspec.Struct, frozen=True, kw_only=True):
     """An instance of any application with its heartbeat; None without one."""
 
     state: InstanceState
-    heard_at: datetime | None = None
-    #: How far its clock is ahead of the server's, in seconds.
-    skew_seconds: float | None = None
-    #: Its unconfirmed events: number, bytes, time of the oldest.
-    spooled: int | None = None
+    heard_at: Annotated[datetime | None, Meta(description="The last heartbeat.")] = None
+    skew_seconds: Annotated[
+        float | None, Meta(description="How far its clock is ahead of the server's.")
+    ] = None
+    #: Its unconfirmed events, their bytes, and the time of the oldest.
+    spooled: Annotated[int | None, Meta(description="Unconfirmed events.")] = None
     spool_bytes: int | None = None
     spool_since: datetime | None = None
-    #: Failed records that it has only counted.
-    counted_only: int | None = None
+    counted_only: Annotated[
+        int | None, Meta(description="Failed records counted only, without details.")
+    ] = None
     #: What its runs process now, with times by the server's clock.
     in_progress: tuple[InProgress, ...] = ()
 

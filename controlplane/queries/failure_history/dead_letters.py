@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
 
 from arrester.controlplane import store
 from arrester.controlplane.domain.errors import InvalidValue, NotFound
@@ -69,28 +70,32 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     application: str
     #: 32 hexadecimal digits.
-    id: str
+    id: Annotated[
+        str,
+        Meta(description="At the destination, too; of a record the same in each replay and run."),
+    ]
     task: TaskId
     position: int | None
-    #: The size of the record as JSON, in bytes.
-    size: int | None
+    size: Annotated[
+        int | None, Meta(description="Of the record as JSON, in bytes; null: not known.")
+    ]
     occurred_at: datetime
-    sequence: int
-    #: The first event that reported it.
-    first_sequence: int
+    sequence: Annotated[int, Meta(description="The newest event that reported it.")]
+    first_sequence: Annotated[int, Meta(description="The first event that reported it.")]
     status: DeadLetterStatus
-    #: The redrive of the server that took it last.
-    redrive: UUID | None
-    #: How often it was redriven.
-    redrives: int
+    redrive: Annotated[
+        UUID | None, Meta(description="The redrive of the server that took it last.")
+    ]
+    redrives: Annotated[int, Meta(description="How often it was redriven.")]
     #: None: the record did not fail, or its cause is not known.
     group: GroupState | None
-    #: Of the record's own failure; None: it did not fail, or it was counted only.
-    message: str | None
-    place: str
+    message: Annotated[
+        str | None,
+        Meta(description="Of the record's own failure; null: none, or it was counted only."),
+    ]
+    place: Annotated[str, Meta(description="The destination.")]
     format: str
-    #: None: skipped by a handler.
-    actor: str | None
+    actor: Annotated[str | None, Meta(description="Null: skipped by a handler.")]
     reason: str | None
 
     @property
@@ -104,8 +109,7 @@ class DeadLetterTotal(msgspec.Struct, frozen=True, kw_only=True):
 
     application: str
     count: int
-    #: Those that are WAITING or FAILED_AGAIN.
-    waiting: int
+    waiting: Annotated[int, Meta(description="Those that are WAITING or FAILED_AGAIN.")]
     #: Set in totals by task.
     task: TaskId | None = None
     #: Set in totals by group; None: without a known cause.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from arrester.controlplane import models
 from arrester.controlplane.domain.identity import redis_keys
@@ -15,11 +17,9 @@ class AgentCredential(msgspec.Struct, frozen=True, kw_only=True):
 
     id: int
     application: str
-    #: The user in Redis.
-    user: str
+    user: Annotated[str, Meta(description="The user in Redis.")]
     created_at: datetime
-    #: Who created it.
-    actor: str
+    actor: Annotated[str, Meta(description="The admin who created it.")]
 
 
 def agent_credentials() -> tuple[AgentCredential, ...]:

@@ -26,9 +26,9 @@ from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.queries.failure_history import failures as failure_queries
 from arrester.controlplane.store import failures
 from arrester.dashboard.http_errors import STATUS_CODES, status_code
-from arrester.dashboard.rest.base import A_TIME
 from arrester.dashboard.rest.command_fields import fields_of
 from arrester.dashboard.rest.commands import NewCommandSerializer
+from arrester.dashboard.rest.field_types import A_TIME
 from tests.dashboard.accounts import logged_in, make_user, token
 from tests.dashboard.story import NA, TYPO, Story
 from tests.services import REPOSITORY

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 
 class Level(StrEnum):
@@ -18,11 +20,10 @@ class Level(StrEnum):
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What was checked, its value, and what to do."""
 
-    check: str
+    check: Annotated[str, Meta(description="What was checked, such as `redis memory`.")]
     value: str
     level: Level = Level.OK
-    #: Empty if there is nothing to do.
-    advice: str = ""
+    advice: Annotated[str, Meta(description="What to do; empty if nothing.")] = ""
 
 
 def warning(check: str, value: str, advice: str) -> Finding:

@@ -1,0 +1,145 @@
+"""Serializers that follow from structs: fields, descriptions, and errors at their definition."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import msgspec
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from msgspec import UNSET, Meta, UnsetType
+from rest_framework import serializers
+
+from arrester.dashboard.rest.struct_serializers import StructSerializer
+
+Size = Annotated[int, Meta(ge=0)]
+
+
+class Colour(StrEnum):
+    RED = "RED"
+    BLUE = "BLUE"
+
+
+class Maker(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+
+
+class Balloon(msgspec.Struct, frozen=True, kw_only=True):
+    id: UUID
+    maker: Maker | None = None
+    colour: Colour = Colour.RED
+    shape: Literal["round", "long"] | None = None
+    size: Annotated[Size, Meta(description="In cubic metres.")] = 0
+    height: float | None = None
+    filled_at: datetime | UnsetType = UNSET
+    labels: tuple[str, ...] = ()
+    counts: dict[str, Size] = {}
+    secret: str = "not public"
+
+    @property
+    def empty(self) -> bool:
+        """Whether it has no gas."""
+        return self.size == 0
+
+
+class BalloonSerializer(StructSerializer):
+    class Meta:
+        struct = Balloon
+        fields = (
+            *("id", "maker.name", "colour", "shape", "size", "height", "filled_at", "labels"),
+            *("counts", "hollow"),
+        )
+        sources = {"hollow": "empty"}
+        help = {"id": "Unique."}
+
+
+def serializer(struct: type, *names: str, **meta: Any) -> type[StructSerializer]:
+    """Define a serializer of some fields."""
+    inner = type("Meta", (), {"struct": struct, "fields": names, **meta})
+    return type("SomeSerializer", (StructSerializer,), {"Meta": inner})
+
+
+def test_only_the_listed_fields_are_public_and_in_order() -> None:
+    id = UUID(int=7)
+    at = datetime(2026, 11, 20, 9, tzinfo=UTC)
+    full = Balloon(
+        id=id, maker=Maker(name="ana"), colour=Colour.BLUE, shape="long", size=3, height=1.5,
+        filled_at=at, labels=("a",), counts={"b": 2},
+    )  # fmt: skip
+    assert list(BalloonSerializer(full).data.items()) == [
+        ("id", str(id)), ("name", "ana"), ("colour", "BLUE"), ("shape", "long"), ("size", 3),
+        ("height", 1.5), ("filled_at", "2026-11-20T09:00:00Z"), ("labels", ["a"]),
+        ("counts", {"b": 2}), ("hollow", False),
+    ]  # fmt: skip
+
+
+def test_what_is_none_or_unset_is_null() -> None:
+    data = BalloonSerializer(Balloon(id=UUID(int=7))).data
+    null = {name for name, value in data.items() if value is None}
+    assert null == {"name", "shape", "height", "filled_at"}
+    fields = BalloonSerializer().fields
+    assert null == {name for name, field in fields.items() if field.allow_null}
+
+
+def test_types_and_descriptions_are_those_of_the_struct() -> None:
+    fields = BalloonSerializer().fields
+    assert {name: type(field) for name, field in fields.items() if name != "filled_at"} == {
+        "id": serializers.UUIDField,
+        "name": serializers.CharField,
+        "colour": serializers.ChoiceField,
+        "shape": serializers.ChoiceField,
+        "size": serializers.IntegerField,
+        "height": serializers.FloatField,
+        "labels": serializers.ListField,
+        "counts": serializers.DictField,
+        "hollow": serializers.BooleanField,
+    }
+    assert isinstance(fields["filled_at"], serializers.DateTimeField)
+    colour: Any = fields["colour"]
+    assert list(colour.choices) == ["RED", "BLUE"]
+    described = {name: field.help_text for name, field in fields.items() if field.help_text}
+    assert described == {
+        "id": "Unique.",
+        "size": "In cubic metres.",
+        "hollow": "Whether it has no gas.",
+    }
+
+
+def test_declared_fields_replace_derived_ones_and_follow_them_without_a_place() -> None:
+    class Declared(StructSerializer):
+        doubled = serializers.IntegerField(source="size")
+        maker = serializer(Maker, "name")(allow_null=True)
+
+        class Meta:
+            struct = Balloon
+            fields = ("maker", "size")
+
+    class More(Declared):
+        hollow = serializers.BooleanField(source="empty")
+
+    data = More(Balloon(id=UUID(int=7), size=4)).data
+    assert list(data.items()) == [("maker", None), ("size", 4), ("doubled", 4), ("hollow", False)]
+
+
+@pytest.mark.parametrize(
+    ("names", "meta", "problem"),
+    [
+        (("sise",), {}, "SomeSerializer.sise: Balloon has no field or property 'sise'; it has id,"),
+        (("maker.age",), {}, "SomeSerializer.age: Maker has no field or property 'age'; it has na"),
+        (
+            ("maker",),
+            {},
+            "SomeSerializer.maker: no serializer field for .*Maker'>; declare one, or",
+        ),
+        (("size",), {"help": {"sise": "…"}}, "SomeSerializer.Meta.fields has no 'sise'"),
+        (("size",), {"sources": {"sise": "size"}}, "SomeSerializer.Meta.fields has no 'sise'"),
+    ],
+)
+def test_a_field_that_cannot_be_derived_is_an_error_of_its_definition(
+    names: tuple[str, ...], meta: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ImproperlyConfigured, match=problem):
+        serializer(Balloon, *names, **meta)
