@@ -30,8 +30,8 @@ from arrester.controlplane.views.skipped_records import SkippedRecords
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     """What a command would do now."""
 
-    #: Those that the server knows.
-    tasks: Annotated[tuple[TaskId, ...], Meta(description="Ids of affected tasks; at most 500.")]
+    #: Those that the server knows, at most `MAX_TASKS`.
+    tasks: tuple[TaskId, ...]
     total: Annotated[int, Meta(description="The number of affected tasks.")]
     instances: Annotated[
         tuple[UUID, ...], Meta(description="The instances that would have to answer.")

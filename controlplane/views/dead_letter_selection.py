@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
 import msgspec
 from django.db import connection
 from django.db.models import Q
+from msgspec import Meta
 
 from arrester.controlplane import models, store
 from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.identity.names import TaskDigest
 from arrester.controlplane.models import OPEN, DeadLetterStatus
 from arrester.controlplane.store.column_values import ANY, fit, hash_group
 
@@ -27,10 +29,12 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     application: str | None = None
     pipeline: str | None = None
-    #: The digest of a task.
-    task: str | None = None
+    task: TaskDigest | None = None
     stage: str | None = None
-    exception_class: str | None = None
+    exception_class: Annotated[
+        str | None,
+        Meta(description="The full name, with its package; 400 lists full names of a short one."),
+    ] = None
     fingerprint: str | None = None
     #: The name of a status, or `open` for those that wait.
     status: str | None = None

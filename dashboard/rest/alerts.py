@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from drf_spectacular.utils import extend_schema, extend_schema_field
@@ -9,15 +10,17 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from arrester.controlplane import queries
 from arrester.controlplane.alerts import configuration, reads
 from arrester.controlplane.alerts.causes import AlertCause
 from arrester.controlplane.alerts.outbox import MessageStatus
 from arrester.controlplane.alerts.text import MessageKind
 from arrester.controlplane.models import Alert
 from arrester.dashboard.rest import base, field_types
+from arrester.dashboard.rest.lists import ApplicationQuerySerializer, ListView
 
 
-class AlertQuerySerializer(base.ApplicationQuerySerializer):
+class AlertQuerySerializer(ApplicationQuerySerializer):
     """Filters of the list of alerts."""
 
     open = serializers.BooleanField(
@@ -68,17 +71,21 @@ class EmptySerializer(serializers.Serializer[Any]):
     """An empty body."""
 
 
-class AlertsView(base.RestView):
+class AlertsView(ListView):
     """Alerts."""
 
-    @base.lists(AlertQuerySerializer, AlertSerializer, operation_id="alerts_list")
-    def get(self, request: Request) -> Response:
+    query = AlertQuerySerializer
+    row = AlertSerializer
+    operation_id = "alerts_list"
+    checks_application = False
+
+    def find(self, **wanted: Any) -> queries.Page[Alert]:
         """List alerts, newest first, with their messages."""
-        wanted = base.values(AlertQuerySerializer, request.query_params)
-        page = reads.alerts(wanted.pop("application", None), **wanted)
-        context = {"messages": reads.messages_of(each.id for each in page.rows)}
-        rows = AlertSerializer(page.rows, many=True, context=context).data
-        return Response({"results": rows, "next": page.next})
+        return reads.alerts(**wanted)
+
+    def context(self, rows: Sequence[Alert], as_of: queries.AsOf | None) -> dict[str, Any]:
+        """Return the messages about the alerts."""
+        return {"messages": reads.messages_of(each.id for each in rows)}
 
 
 class AcknowledgeView(base.RestView):

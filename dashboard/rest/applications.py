@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema
@@ -26,11 +27,12 @@ from arrester.controlplane.domain.state.tolerance_usage import moment
 from arrester.controlplane.domain.wire.codec import InProgress
 from arrester.dashboard.rest import base
 from arrester.dashboard.rest.checkpoints import (
+    LIVE,
     CheckpointsField,
     LiveField,
     NoRunSinceField,
-    pop_live,
 )
+from arrester.dashboard.rest.lists import ApplicationQuerySerializer, ListView
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 
@@ -67,8 +69,6 @@ class InstanceQuerySerializer(base.AsOfQuerySerializer):
 
 
 class InProgressSerializer(StructSerializer):
-    """The micro-batch or the chunk of held records that a run processes now."""
-
     class Meta:
         struct = InProgress
         fields = ("pipeline", "input", "phase", "since")
@@ -88,32 +88,25 @@ class RunningSerializer(StructSerializer):
         )
 
 
-class RunningQuerySerializer(base.PageQuerySerializer):
+class RunningQuerySerializer(ApplicationQuerySerializer):
     """Filters of the list of instances."""
 
-    application = serializers.CharField(required=False)
     ended = serializers.BooleanField(required=False, default=False)
 
 
 class StagePolicySerializer(StructSerializer):
-    """The error policy of one stage."""
-
     class Meta:
         struct = StageDescribed
         fields = ("name", "step", "kind", "answer", "handler", "origin", "on")
 
 
 class StageCommandedSerializer(StructSerializer):
-    """A stage whose policy a person has overridden."""
-
     class Meta:
         struct = StageCommanded
         fields = ("name", "answer", "actor", "reason", "since")
 
 
 class PolicySerializer(StructSerializer):
-    """The error policy of a run, as reported at its start."""
-
     stages = StagePolicySerializer(many=True)
     commanded = StageCommandedSerializer(
         many=True, help_text="Operator override; it takes precedence."
@@ -152,8 +145,6 @@ class ThreadQuerySerializer(base.AsOfQuerySerializer):
 
 
 class ThreadSerializer(StructSerializer):
-    """A pipeline on a checkpoint: its newest run."""
-
     failure = base.FailureFieldSerializer(allow_null=True)
     policy = PolicySerializer(allow_null=True, help_text="Null: the agent does not report it.")
     spent = ToleranceUsageSerializer()
@@ -227,15 +218,15 @@ class OneInstanceView(base.RestView):
         return Response(InstanceSerializer(instance).data)
 
 
-class RunningInstancesView(base.RestView):
+class RunningInstancesView(ListView):
     """Instances of all applications."""
 
-    @base.lists(RunningQuerySerializer, RunningSerializer)
-    def get(self, request: Request) -> Response:
+    query = RunningQuerySerializer
+    row = RunningSerializer
+
+    def find(self, **wanted: Any) -> queries.Page[queries.RunningInstance]:
         """List instances with their heartbeats: clock, spool, counted-only failures."""
-        wanted, page = base.list_values(RunningQuerySerializer, request)
-        instances = queries.instance_page(wanted.pop("application", None), **wanted, **page)
-        return base.paged(instances, RunningSerializer)
+        return queries.instance_page(**wanted)
 
 
 class ThreadsView(base.RestView):
@@ -257,7 +248,7 @@ class ThreadsView(base.RestView):
         threads: Sequence[ThreadState] = (
             queries.as_of_state.threads(name, when) if when else queries.threads(name)
         )
-        if pop_live(wanted):
+        if wanted["checkpoints"] == LIVE:
             threads = queries.live(threads)
         checkpoints = (
             queries.as_of_state.checkpoints([name], when) if when else queries.checkpoints([name])

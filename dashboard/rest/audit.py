@@ -12,25 +12,23 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.state.states import CommandStatus
 from arrester.controlplane.history import audit_export
 from arrester.dashboard.rest import base, field_types
+from arrester.dashboard.rest.lists import ListView, PageQuerySerializer
 from arrester.dashboard.text import audit_text
 
 _LINES = "application/x-ndjson"
 _LINES_PER_CHUNK = 500
 
 
-class AuditQuerySerializer(base.ApplicationQuerySerializer):
-    """Filters of the audit; times are of occurrence, `until` is exclusive."""
-
-    actor = serializers.CharField(required=False)
+class AuditQuerySerializer(PageQuerySerializer):
     kind = field_types.ListedChoiceField(list(queries.ACT_KINDS), required=False)
-    since = field_types.MomentField(required=False)
-    until = field_types.MomentField(required=False)
+
+    class Meta:
+        struct = queries.AuditFilter
 
 
 class ActSerializer(serializers.Serializer[Any]):
@@ -58,14 +56,15 @@ class ActSerializer(serializers.Serializer[Any]):
         return super().to_representation(audit_text.row(act))
 
 
-class AuditView(base.RestView):
+class AuditView(ListView):
     """The audit."""
 
-    @base.lists(AuditQuerySerializer, ActSerializer)
-    def get(self, request: Request) -> Response:
+    query = AuditQuerySerializer
+    row = ActSerializer
+
+    def find(self, wanted: queries.AuditFilter, **page: Any) -> queries.Page[queries.Act]:
         """List acts of people, newest first."""
-        wanted, page = base.list_values(AuditQuerySerializer, request)
-        return base.paged(queries.audit(queries.AuditFilter(**wanted), **page), ActSerializer)
+        return queries.audit(wanted, **page)
 
 
 class AuditExportQuerySerializer(serializers.Serializer[Any]):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any, TypeVar
 from uuid import UUID, uuid5
 
 from django.http import QueryDict
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
-from rest_framework.response import Response
 from rest_framework.settings import api_settings
 from rest_framework.views import APIView
 
@@ -26,7 +24,7 @@ from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.models import RestToken
 from arrester.dashboard.permissions import NOT_AN_ADMIN, NOT_AN_OPERATOR, person
 from arrester.dashboard.rest.authentication import Throttle, check_scope
-from arrester.dashboard.rest.struct_serializers import StructSerializer
+from arrester.dashboard.rest.struct_serializers import FilterSerializer, StructSerializer
 
 _KEYS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e22")
 LIMIT, MOST = 50, 500
@@ -41,7 +39,7 @@ Found = TypeVar("Found")
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
-class AsOfQuerySerializer(serializers.Serializer[Any]):
+class AsOfQuerySerializer(FilterSerializer):
     """A point in time: by default now."""
 
     as_of = serializers.CharField(
@@ -49,21 +47,6 @@ class AsOfQuerySerializer(serializers.Serializer[Any]):
         help_text="A time of the server, an age (5m), a position in the log of one application"
         " (@18233), or last-command: before the application's newest command.",
     )
-
-
-class PageQuerySerializer(serializers.Serializer[Any]):
-    """The page of a list."""
-
-    cursor = serializers.CharField(required=False, help_text="`next` of the previous page.")
-    limit = serializers.IntegerField(
-        required=False, default=LIMIT, min_value=1, max_value=MOST, error_messages=A_LIMIT
-    )
-
-
-class ApplicationQuerySerializer(PageQuerySerializer):
-    """The filter of a list by application."""
-
-    application = serializers.CharField(required=False)
 
 
 class FailureFieldSerializer(StructSerializer):
@@ -78,8 +61,6 @@ class FailureFieldSerializer(StructSerializer):
 
 
 class PendingCommandSerializer(StructSerializer):
-    """The command in progress that forbids another one."""
-
     class Meta:
         struct = PendingCommand
         fields = ("id", "kind", "actor", "issued_at")
@@ -202,27 +183,6 @@ class RestView(APIView):
         access.enter(person_of(request))
 
 
-@cache
-def page_of(row: SerializerClass) -> serializers.Serializer[Any]:
-    """Return the schema of a page of rows."""
-    return inline_serializer(
-        f"{row.__name__.removesuffix('Serializer')}Page",
-        {"results": row(many=True), "next": serializers.CharField(allow_null=True)},
-    )
-
-
-def lists(
-    query: SerializerClass,
-    row: SerializerClass,
-    problems: dict[int, SerializerClass] = PROBLEMS,
-    operation_id: str | None = None,
-) -> Callable[[Endpoint], Endpoint]:
-    """Describe an endpoint that lists rows by page."""
-    return extend_schema(
-        operation_id=operation_id, parameters=[query], responses={200: page_of(row)} | problems
-    )
-
-
 def acts(
     form: SerializerClass,
     result: Any,
@@ -274,24 +234,6 @@ def _first_invalid(errors: Any, name: str = "") -> tuple[str, str]:
             return _first_invalid(problems, name)
         return _first_invalid(problems, f"{name}.{inner}" if name else inner)
     return name, " ".join(str(problem) for problem in errors)
-
-
-def list_values(form: SerializerClass, request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the filter of a list, and its cursor and limit.
-
-    Raise NotFound for an unknown application: an empty list for a misspelt name would look like
-    success.
-    """
-    wanted = values(form, request.query_params)
-    if "application" in wanted:
-        queries.check_known(wanted["application"])
-    return wanted, {name: wanted.pop(name) for name in ("cursor", "limit") if name in wanted}
-
-
-def paged(page: queries.Page[Any], row: SerializerClass, **context: Any) -> Response:
-    """Return a page of rows as a response, serialized with a context."""
-    rows = row(page.rows, many=True, context=context)
-    return Response({"results": rows.data, "next": page.next})
 
 
 def pop_as_of(parameters: dict[str, Any]) -> queries.AsOf | None:

@@ -10,15 +10,18 @@ from rest_framework import serializers
 from arrester.controlplane import queries
 from arrester.dashboard.rest.field_types import ListedChoiceField
 
+#: The value of the parameter `checkpoints` for the newest of each pipeline.
+LIVE = "live"
+
 
 class CheckpointsField(ListedChoiceField):
     """The checkpoints of a list: the newest of each pipeline, or all."""
 
     def __init__(self) -> None:
         super().__init__(
-            ["live", "all"],
+            [LIVE, "all"],
             required=False,
-            default="live",
+            default=LIVE,
             help_text="`live`: the newest checkpoint of each pipeline.",
         )
 
@@ -54,8 +57,3 @@ class NoRunSinceField(serializers.DateTimeField):
         checkpoints: queries.Checkpoints = self.context["checkpoints"]
         since: datetime | None = checkpoints.no_run_since.get(queries.pipeline_key(value))
         return None if since is None else super().to_representation(since)
-
-
-def pop_live(parameters: dict[str, Any]) -> bool:
-    """Remove `checkpoints` from the parameters; return whether only live ones are requested."""
-    return bool(parameters.pop("checkpoints") == "live")

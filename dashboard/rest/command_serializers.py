@@ -18,24 +18,18 @@ from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 
 class DeliverySerializer(StructSerializer):
-    """The state of a command at one instance."""
-
     class Meta:
         struct = Delivery
         fields = ("instance", "status", "delivered_at", "finished_at", "reason")
 
 
 class RolloutSerializer(StructSerializer):
-    """The tasks of a rollout, and how its commands for them are issued."""
-
     class Meta:
         struct = Rollout
         fields = ("fingerprint", "tasks", "waves", "observe_seconds", "tasks_per_minute")
 
 
 class RedriveSerializer(StructSerializer):
-    """The dead letters of a redrive."""
-
     class Meta:
         struct = Redrive
         fields = ("records", "waves", "records_per_minute", "patch")
@@ -77,16 +71,12 @@ class CommandSerializer(StructSerializer):
 
 
 class NextStopSerializer(StructSerializer):
-    """The first stop of the task since the command was applied."""
-
     class Meta:
         struct = NextStop
         fields = ("at", "position", "stops")
 
 
 class VerdictSerializer(StructSerializer):
-    """What an applied command has achieved so far."""
-
     stop = NextStopSerializer(allow_null=True)
 
     class Meta:
@@ -107,16 +97,12 @@ class ListedCommandSerializer(CommandSerializer):
 
 
 class ProgressSerializer(StructSerializer):
-    """What a rollout has achieved so far."""
-
     class Meta:
         struct = Progress
         fields = ("issued", "open", "applied", "not_applied", "stopped_again", "waiting")
 
 
 class RedriveProgressSerializer(StructSerializer):
-    """What a redrive has achieved so far, in dead letters."""
-
     class Meta:
         struct = RedriveProgress
         fields = (

@@ -34,6 +34,7 @@ from arrester.dashboard.rest.command_serializers import (
     ListedCommandSerializer,
     OneCommandSerializer,
 )
+from arrester.dashboard.rest.lists import ApplicationQuerySerializer, ListView
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 #: A redrive needs dead letters: see `redrives`.
@@ -41,7 +42,7 @@ _KINDS = [kind for kind in CommandKind if KINDS[kind].subject is not Subject.DEA
 _NEED_REASON = [row.kind.value for row in KINDS.values() if row.needs_reason]
 
 
-class CommandQuerySerializer(base.ApplicationQuerySerializer):
+class CommandQuerySerializer(ApplicationQuerySerializer):
     """Filters of the list of commands."""
 
     task = field_types.TaskIdField(required=False, help_text="The id of a task.")
@@ -124,8 +125,6 @@ class NewCommandSerializer(serializers.Serializer[Any]):
 
 
 class DryRunSerializer(StructSerializer):
-    """What a command would do."""
-
     tasks = serializers.SerializerMethodField(help_text="Ids of affected tasks; at most 500.")
 
     class Meta:
@@ -145,15 +144,20 @@ class NewCancelSerializer(serializers.Serializer[Any]):
     reason = serializers.CharField(required=False, allow_null=True, max_length=1000)
 
 
-class CommandsView(base.RestView):
+class CommandsView(ListView):
     """Commands."""
 
-    @base.lists(CommandQuerySerializer, ListedCommandSerializer, operation_id="commands_list")
-    def get(self, request: Request) -> Response:
+    query = CommandQuerySerializer
+    row = ListedCommandSerializer
+    operation_id = "commands_list"
+
+    def find(self, **wanted: Any) -> queries.Page[CommandState]:
         """List commands, newest first."""
-        wanted, page = base.list_values(CommandQuerySerializer, request)
-        found = queries.commands(wanted.pop("application", None), **wanted, **page)
-        return base.paged(found, ListedCommandSerializer, verdicts=_verdicts(found.rows))
+        return queries.commands(**wanted)
+
+    def context(self, rows: Sequence[CommandState], as_of: queries.AsOf | None) -> dict[str, Any]:
+        """Return the verdicts on the commands."""
+        return {"verdicts": _verdicts(rows)}
 
     @base.acts(
         NewCommandSerializer,

@@ -13,24 +13,28 @@ from arrester.controlplane import actions, dead_letter_records, queries
 from arrester.controlplane.domain.state.states import GroupState
 from arrester.controlplane.models import DeadLetterStatus
 from arrester.dashboard.rest import base, field_types
-from arrester.dashboard.rest.failures import CauseQuerySerializer
-from arrester.dashboard.rest.struct_serializers import StructSerializer
+from arrester.dashboard.rest.failures import check_cause
+from arrester.dashboard.rest.lists import ListView, PageQuerySerializer
+from arrester.dashboard.rest.struct_serializers import FilterSerializer, StructSerializer
 
 
-class DeadLetterTotalsQuerySerializer(CauseQuerySerializer):
+class DeadLetterTotalsQuerySerializer(PageQuerySerializer):
     """Filters of totals of dead letters."""
 
     by = field_types.ListedChoiceField(["group", "task"], required=False, default="group")
 
+    class Meta:
+        struct = queries.DeadLetterFilter
+        exclude = ("status", "since", "until")
 
-class DeadLetterQuerySerializer(CauseQuerySerializer):
-    """Filters of the list of dead letters; times are of the decision, `until` is exclusive."""
 
+class DeadLetterQuerySerializer(PageQuerySerializer):
     status = field_types.ListedChoiceField(
         queries.DEAD_LETTER_STATUSES, required=False, help_text="open: WAITING or FAILED_AGAIN."
     )
-    since = field_types.MomentField(required=False)
-    until = field_types.MomentField(required=False)
+
+    class Meta:
+        struct = queries.DeadLetterFilter
 
 
 class DeadLetterCauseSerializer(StructSerializer):
@@ -74,8 +78,6 @@ class DeadLetterSerializer(StructSerializer):
 
 
 class DeadLetterTotalSerializer(StructSerializer):
-    """The number of dead letters of an error group, or of a task."""
-
     cause = TotalCauseSerializer(
         source="group", allow_null=True, help_text="Null: by task, or without a known cause."
     )
@@ -91,7 +93,7 @@ class DeadLetterTotalSerializer(StructSerializer):
         }
 
 
-class NewDiscardSerializer(serializers.Serializer[Any]):
+class NewDiscardSerializer(FilterSerializer):
     """Which dead letters to discard: some ids, or the waiting ones that match all filters."""
 
     id = serializers.UUIDField(required=False, help_text=base.AN_ID)
@@ -100,47 +102,44 @@ class NewDiscardSerializer(serializers.Serializer[Any]):
     ids = serializers.ListField(
         child=serializers.CharField(), required=False, max_length=actions.MAX_IDS
     )
-    pipeline = serializers.CharField(required=False)
-    task = field_types.TaskIdField(required=False, help_text="The id of a task.")
-    stage = serializers.CharField(required=False)
-    exception_class = serializers.CharField(
-        required=False, help_text="The full name, with its package."
-    )
-    fingerprint = serializers.CharField(required=False)
     status = field_types.ListedChoiceField(queries.DEAD_LETTER_STATUSES, required=False)
-    since = field_types.MomentField(required=False)
-    until = field_types.MomentField(required=False)
+
+    class Meta:
+        struct = queries.DeadLetterFilter
 
 
 class DiscardedSerializer(StructSerializer):
-    """The numbers of dead letters."""
-
     class Meta:
         struct = actions.Discarded
         fields = ("discarded", "unchanged", "more")
 
 
-class DeadLetterListView(base.RestView):
+class DeadLetterListView(ListView):
     """Dead letters."""
 
-    @base.lists(DeadLetterQuerySerializer, DeadLetterSerializer)
-    def get(self, request: Request) -> Response:
+    query = DeadLetterQuerySerializer
+    row = DeadLetterSerializer
+
+    def find(
+        self, wanted: queries.DeadLetterFilter, **page: Any
+    ) -> queries.Page[queries.DeadLetter]:
         """List dead letters one by one, newest first: cause, destination, who skipped them."""
-        wanted, page = _wanted(DeadLetterQuerySerializer, request)
-        found = queries.dead_letters(queries.DeadLetterFilter(**wanted), **page)
-        return base.paged(found, DeadLetterSerializer)
+        check_cause(wanted)
+        return queries.dead_letters(wanted, **page)
 
 
-class DeadLetterTotalsView(base.RestView):
+class DeadLetterTotalsView(ListView):
     """Totals of dead letters."""
 
-    @base.lists(DeadLetterTotalsQuerySerializer, DeadLetterTotalSerializer)
-    def get(self, request: Request) -> Response:
+    query = DeadLetterTotalsQuerySerializer
+    row = DeadLetterTotalSerializer
+
+    def find(
+        self, wanted: queries.DeadLetterFilter, *, by: str, **page: Any
+    ) -> queries.Page[queries.DeadLetterTotal]:
         """List the numbers of dead letters by error group or by task, greatest first."""
-        wanted, page = _wanted(DeadLetterTotalsQuerySerializer, request)
-        by = wanted.pop("by")
-        found = queries.dead_letter_totals(queries.DeadLetterFilter(**wanted), by=by, **page)
-        return base.paged(found, DeadLetterTotalSerializer)
+        check_cause(wanted)
+        return queries.dead_letter_totals(wanted, by=by, **page)
 
 
 class DiscardView(base.RestView):
@@ -153,21 +152,15 @@ class DiscardView(base.RestView):
         Others are unchanged. At least one filter or `ids` is required.
         """
         given = base.values(NewDiscardSerializer, request.data)
-        id = base.act_id(request, given)
-        given.pop("id", None)
-        application, reason, ids = (
-            given.pop("application"),
-            given.pop("reason"),
-            given.pop("ids", None),
-        )
-        _check_names(given | {"application": application})
+        wanted = NewDiscardSerializer.pop_filter(given)
+        check_cause(wanted)
         done = actions.discard_dead_letters(
-            application,
-            wanted=queries.DeadLetterFilter(**given),
-            ids=ids,
+            wanted.application,
+            wanted=wanted,
+            ids=given.get("ids"),
             actor=request.user.get_username(),
-            reason=reason,
-            id=id,
+            reason=given["reason"],
+            id=base.act_id(request, given),
         )
         return Response(DiscardedSerializer(done).data)
 
@@ -220,16 +213,3 @@ class RecordView(base.RestView):
             record = dead_letter_records.request(found)
         pending = record.state is dead_letter_records.State.PENDING
         return Response(RecordSerializer(record).data, status=202 if pending else 200)
-
-
-def _wanted(form: base.SerializerClass, request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
-    wanted, page = base.list_values(form, request)
-    _check_names(wanted)
-    return wanted, page
-
-
-def _check_names(wanted: dict[str, Any]) -> None:
-    if "exception_class" in wanted:
-        queries.check_class(wanted["exception_class"])
-    if "fingerprint" in wanted:
-        queries.check_group(wanted["fingerprint"], wanted.get("application"))

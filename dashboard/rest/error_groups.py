@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
+from msgspec.structs import replace
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -16,49 +17,36 @@ from arrester.controlplane.domain.state.error_groups import PERIODS, GroupAct, G
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus, Mute
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.audit import ActSerializer
+from arrester.dashboard.rest.lists import ApplicationQuerySerializer, ListView
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 #: In place of a state: all of them.
 ALL_STATES = "all"
 
 
-class GroupQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySerializer):
-    """Filters of the list of error groups."""
-
+class GroupQuerySerializer(ApplicationQuerySerializer, base.AsOfQuerySerializer):
     state = field_types.ListedChoiceField(
         [*field_types.choices(GroupStatus), ALL_STATES],
         required=False,
         default=GroupStatus.UNRESOLVED.value,
     )
-    stage = serializers.CharField(required=False)
-    exception_class = serializers.CharField(
-        required=False, help_text="With or without its package."
-    )
-    text = serializers.CharField(
-        required=False,
-        help_text="In the class, or in the message of the group's newest example: other records of"
-        " the group may have failed with other values.",
-    )
-    since = field_types.MomentField(required=False, help_text="Last seen at this time or later.")
-    until = field_types.MomentField(required=False, help_text="First seen before this time.")
     sort = field_types.ListedChoiceField(
         [f"{sign}{column}" for column in queries.SORTS for sign in ("-", "")],
         required=False,
         default=queries.NEWEST,
     )
 
+    class Meta:
+        struct = queries.GroupFilter
+
 
 class MuteSerializer(StructSerializer):
-    """The end of the mute of an error group."""
-
     class Meta:
         struct = Mute
         fields = ("until", "failures", "period_seconds", "window_start", "window_count")
 
 
 class ErrorGroupSerializer(StructSerializer):
-    """Failed records of an application with one cause."""
-
     mute = MuteSerializer(allow_null=True)
 
     class Meta:
@@ -107,8 +95,6 @@ class NewGroupsActSerializer(NewGroupActSerializer):
 
 
 class ActedOnSerializer(StructSerializer):
-    """The result for one error group of many."""
-
     group = ErrorGroupSerializer(allow_null=True)
 
     class Meta:
@@ -116,31 +102,32 @@ class ActedOnSerializer(StructSerializer):
         fields = ("application", "fingerprint", "group", "refused")
 
 
-class ErrorGroupsView(base.RestView):
+class ErrorGroupsView(ListView):
     """Failed records by cause."""
 
-    @base.lists(GroupQuerySerializer, ErrorGroupSerializer, base.PAST, "errors_list")
-    def get(self, request: Request) -> Response:
+    query = GroupQuerySerializer
+    row = ErrorGroupSerializer
+    operation_id = "errors_list"
+
+    def find(
+        self,
+        wanted: queries.GroupFilter,
+        *,
+        sort: str,
+        as_of: queries.AsOf | None = None,
+        **page: Any,
+    ) -> queries.Page[GroupState]:
         """List error groups, by default UNRESOLVED ones, those with the newest failure first."""
-        wanted, page = base.list_values(GroupQuerySerializer, request)
-        if wanted["state"] == ALL_STATES:
-            del wanted["state"]
-        sort = wanted.pop("sort")
-        if when := base.pop_as_of(wanted):
-            return base.paged(_past_groups(wanted, when, sort, page), ErrorGroupSerializer)
-        return base.paged(
-            queries.groups(queries.GroupFilter(**wanted), sort=sort, **page), ErrorGroupSerializer
-        )
-
-
-def _past_groups(
-    wanted: dict[str, Any], when: queries.AsOf, sort: str, page: dict[str, Any]
-) -> queries.Page[GroupState]:
-    if sort != queries.NEWEST or wanted.keys() - {"application", "state", "text"}:
-        allowed = "only together with application, state, text, cursor and limit"
-        raise InvalidValue("as_of", str(when), allowed)
-    application = wanted.pop("application", None)
-    return queries.as_of_state.groups(application, when, **wanted, **page)
+        if wanted.state == ALL_STATES:
+            wanted = replace(wanted, state=None)
+        if as_of is None:
+            return queries.groups(wanted, sort=sort, **page)
+        application, state, text = wanted.application, wanted.state, wanted.text
+        known = queries.GroupFilter(application=application, state=state, text=text)
+        if sort != queries.NEWEST or wanted != known:
+            allowed = "only together with application, state, text, cursor and limit"
+            raise InvalidValue("as_of", str(as_of), allowed)
+        return queries.as_of_state.groups(application, as_of, state=state, text=text, **page)
 
 
 class OneErrorGroupView(base.RestView):
@@ -199,16 +186,15 @@ def _request(request: Request, given: dict[str, Any], fingerprint: str) -> Group
     return GroupRequest(id=id, act=act, fingerprint=fingerprint, actor=actor, **given)
 
 
-class GroupHistoryView(base.RestView):
+class GroupHistoryView(ListView):
     """The history of an error group."""
 
-    @base.lists(base.PageQuerySerializer, ActSerializer)
-    def get(self, request: Request, application: str, fingerprint: str) -> Response:
+    row = ActSerializer
+
+    def find(self, *, application: str, fingerprint: str, **page: Any) -> queries.Page[queries.Act]:
         """List the acts on an error group, the ends of its mutes, and its notes."""
-        page = base.values(base.PageQuerySerializer, request.query_params)
         events = queries.group_history(application, fingerprint, **page)
-        rows = tuple(_act(each) for each in events.rows)
-        return base.paged(queries.Page(rows=rows, next=events.next), ActSerializer)
+        return queries.Page(rows=tuple(_act(each) for each in events.rows), next=events.next)
 
 
 def _act(stored: StoredEvent) -> queries.Act:

@@ -12,30 +12,14 @@ from rest_framework.response import Response
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.events import FailuresCounted, RecordFailed, StoredEvent
 from arrester.controlplane.domain.identity.names import task_id
-from arrester.dashboard.rest import base, field_types
+from arrester.dashboard.rest import base
+from arrester.dashboard.rest.lists import ListView, PageQuerySerializer
 
 
-class CauseQuerySerializer(base.ApplicationQuerySerializer):
-    """Filters by task and cause."""
-
-    pipeline = serializers.CharField(required=False)
-    task = field_types.TaskIdField(required=False, help_text="The id of a task.")
-    stage = serializers.CharField(required=False)
-    exception_class = serializers.CharField(
-        required=False,
-        help_text="The full name, with its package. 400 lists the full names of a short one.",
-    )
-    fingerprint = serializers.CharField(required=False)
-
-
-class FailureQuerySerializer(CauseQuerySerializer):
-    """Filters of the list of failures; times are of occurrence, `until` is exclusive.
-
-    Failures are sorted by time of occurrence, those of a task by time of receipt.
-    """
-
-    since = field_types.MomentField(required=False)
-    until = field_types.MomentField(required=False)
+class FailureQuerySerializer(PageQuerySerializer):
+    class Meta:
+        struct = queries.FailureFilter
+        exclude = ("groups",)
 
 
 class RowFailureSerializer(base.FailureFieldSerializer):
@@ -109,26 +93,29 @@ class FailurePageSerializer(serializers.Serializer[Any]):
     )
 
 
-class FailuresView(base.RestView):
+class FailuresView(ListView):
     """Failed records."""
 
-    @extend_schema(
-        parameters=[FailureQuerySerializer], responses={200: FailurePageSerializer} | base.PROBLEMS
-    )
-    def get(self, request: Request) -> Response:
+    query = FailureQuerySerializer
+    page = FailurePageSerializer
+
+    def find(self, wanted: queries.FailureFilter, **page: Any) -> queries.Page[StoredEvent]:
         """List failures, newest first.
 
         Each row counts `count` failed records; their sum over all pages is exact. A page reads
         a bounded part of the history: if few rows match, it may be short or empty and still have a
         `next`.
         """
-        wanted, page = base.list_values(FailureQuerySerializer, request)
-        if "exception_class" in wanted:
-            queries.check_class(wanted["exception_class"])
-        if "fingerprint" in wanted:
-            queries.check_group(wanted["fingerprint"], wanted.get("application"))
-        failures = queries.failures(queries.FailureFilter(**wanted), **page)
-        return Response(FailurePageSerializer(failures).data)
+        check_cause(wanted)
+        return queries.failures(wanted, **page)
+
+
+def check_cause(wanted: queries.FailureFilter | queries.DeadLetterFilter) -> None:
+    """Raise InvalidValue for a class without its package, NotFound for an unknown error group."""
+    if wanted.exception_class is not None:
+        queries.check_class(wanted.exception_class)
+    if wanted.fingerprint is not None:
+        queries.check_group(wanted.fingerprint, wanted.application)
 
 
 class RevealSerializer(serializers.Serializer[Any]):

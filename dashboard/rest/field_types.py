@@ -19,8 +19,8 @@ def choices(enum: Any) -> list[str]:
 class ListedChoiceField(serializers.ChoiceField):
     """One of some values; the error for another value lists them."""
 
-    def __init__(self, allowed: Sequence[Any], **kwargs: Any) -> None:
-        super().__init__(allowed, **kwargs)
+    def __init__(self, choices: Sequence[Any], **kwargs: Any) -> None:
+        super().__init__(choices, **kwargs)
         self.error_messages["invalid_choice"] = f"one of {', '.join(map(str, self.choices))}"
 
 

@@ -11,6 +11,7 @@ from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
 from arrester.dashboard.rest import base, field_types
+from arrester.dashboard.rest.lists import ApplicationQuerySerializer, ListView
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 
@@ -39,17 +40,18 @@ class NewQuarantineActSerializer(serializers.Serializer[Any]):
     reason = serializers.CharField(required=False, max_length=1000)
 
 
-class QuarantineView(base.RestView):
+class QuarantineView(ListView):
     """The quarantine."""
 
-    @base.lists(
-        base.ApplicationQuerySerializer, QuarantinedEntrySerializer, operation_id="quarantine_list"
-    )
-    def get(self, request: Request) -> Response:
+    query = ApplicationQuerySerializer
+    row = QuarantinedEntrySerializer
+    operation_id = "quarantine_list"
+    # An application of which all entries are invalid is not known.
+    checks_application = False
+
+    def find(self, **wanted: Any) -> queries.Page[queries.QuarantinedEntry]:
         """List quarantined entries, newest first."""
-        wanted = base.values(base.ApplicationQuerySerializer, request.query_params)
-        page = queries.quarantine(wanted.pop("application", None), **wanted)
-        return base.paged(page, QuarantinedEntrySerializer)
+        return queries.quarantine(**wanted)
 
 
 class ActOnQuarantineView(base.RestView):

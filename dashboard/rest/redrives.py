@@ -8,24 +8,13 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from arrester.controlplane import actions, queries
+from arrester.controlplane import actions
 from arrester.controlplane.domain.commands.redrive import MAX_REDRIVEN
 from arrester.controlplane.domain.events import Redrive
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.command_serializers import CommandSerializer
 from arrester.dashboard.rest.dead_letters import DeadLetterQuerySerializer
 from arrester.dashboard.rest.struct_serializers import StructSerializer
-
-_FILTER = (
-    "pipeline",
-    "task",
-    "stage",
-    "exception_class",
-    "fingerprint",
-    "status",
-    "since",
-    "until",
-)
 
 
 class NewRedriveSerializer(DeadLetterQuerySerializer):
@@ -55,8 +44,6 @@ class NewRedriveSerializer(DeadLetterQuerySerializer):
 
 
 class RedrivePlanSerializer(StructSerializer):
-    """What a redrive would do."""
-
     class Meta:
         struct = actions.RedrivePlan
         fields = ("pipeline", "checkpoint", "records", "more", "tasks", "refused")
@@ -77,16 +64,14 @@ class RedriveView(base.RestView):
         nothing is issued: 200 with what the redrive would do.
         """
         given = base.values(NewRedriveSerializer, request.data)
-        wanted = queries.DeadLetterFilter(
-            **{name: given[name] for name in _FILTER if name in given}
-        )
+        wanted = NewRedriveSerializer.pop_filter(given)
         redrive = Redrive(
             records=0,
             waves=given["waves"],
             records_per_minute=given.get("records_per_minute"),
             patch=None if given.get("patch") is None else json.dumps(given["patch"]),
         )
-        application, ids = given["application"], given.get("ids")
+        application, ids = wanted.application, given.get("ids")
         if given["dry_run"]:
             plan = actions.plan_redrive(application, wanted, ids=ids, redrive=redrive)
             return Response(RedrivePlanSerializer(plan).data)

@@ -96,8 +96,6 @@ class StatusView(base.RestView):
 
 
 class FindingSerializer(StructSerializer):
-    """What a check of the installation has found."""
-
     class Meta:
         struct = queries.Finding
         fields = ("check", "value", "level", "advice")

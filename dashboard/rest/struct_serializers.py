@@ -58,7 +58,8 @@ class StructSerializer(serializers.Serializer[Any]):
     A path in `fields` has its last part as the public name. A declared field replaces the derived
     one; without a place in `fields` it comes after them.
     A description is that of `Annotated[…, msgspec.Meta(description=…)]`, or the docstring of a
-    property. A value that is unset is null.
+    property; the docstring of the class is by default that of the struct. A value that is unset is
+    null.
     """
 
     field_classes: ClassVar[Mapping[Any, FieldClass]] = {
@@ -71,6 +72,8 @@ class StructSerializer(serializers.Serializer[Any]):
         datetime: serializers.DateTimeField,
     }
     choice_class: ClassVar[FieldClass] = serializers.ChoiceField
+    #: That of `Meta`; None without one.
+    struct: ClassVar[Any] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Add the fields; raise ImproperlyConfigured for one that cannot be derived."""
@@ -78,6 +81,8 @@ class StructSerializer(serializers.Serializer[Any]):
         meta = vars(cls).get("Meta")
         if meta is None:
             return
+        cls.struct = meta.struct
+        cls.__doc__ = vars(cls).get("__doc__") or cls.struct.__doc__
         inherited: dict[str, Any] = {}
         for base in cls.__bases__:
             for name, field in getattr(base, "_declared_fields", {}).items():
@@ -108,7 +113,7 @@ class StructSerializer(serializers.Serializer[Any]):
     def _derived(cls, meta: Any, name: str, path: str) -> Field:
         """Return the serializer field of a field or property of the struct."""
         try:
-            datum = _datum(meta.struct, path)
+            datum = _datum(cls.struct, path)
             field, options = cls._field(datum)
         except LookupError as exc:
             raise ImproperlyConfigured(f"{cls.__name__}.{name}: {exc.args[0]}") from None
@@ -117,10 +122,10 @@ class StructSerializer(serializers.Serializer[Any]):
         text = getattr(meta, "help", {}).get(name, datum.description)
         if text is not None:
             options["help_text"] = text
-        return field(**options, **cls._options(meta, name, datum))
+        return field(**options, **cls._options(name, datum))
 
     @classmethod
-    def _options(cls, meta: Any, name: str, datum: Datum) -> dict[str, Any]:
+    def _options(cls, name: str, datum: Datum) -> dict[str, Any]:
         """Return the further arguments of a serializer field."""
         return {"allow_null": True} if datum.nullable else {}
 
@@ -169,18 +174,22 @@ class FilterSerializer(StructSerializer):
     choice_class = ListedChoiceField
 
     @classmethod
-    def _paths(cls, meta: Any) -> Iterable[str]:
-        excluded = getattr(meta, "exclude", ())
-        return tuple(name for name in meta.struct.__struct_fields__ if name not in excluded)
+    def pop_filter(cls, values: dict[str, Any]) -> Any:
+        """Remove the fields of the filter from the values of a request; return the filter."""
+        names = [name for name in cls.struct.__struct_fields__ if name in values]
+        return cls.struct(**{name: values.pop(name) for name in names})
 
     @classmethod
-    def _options(cls, meta: Any, name: str, datum: Datum) -> dict[str, Any]:
+    def _paths(cls, meta: Any) -> Iterable[str]:
+        excluded = getattr(meta, "exclude", ())
+        return tuple(name for name in cls.struct.__struct_fields__ if name not in excluded)
+
+    @classmethod
+    def _options(cls, name: str, datum: Datum) -> dict[str, Any]:
         if datum.nullable:
             return {"required": False}
-        (default,) = (
-            field.default for field in msgspec.structs.fields(meta.struct) if field.name == name
-        )
-        return {"required": False, "default": default}
+        defaults = {field.name: field.default for field in msgspec.structs.fields(cls.struct)}
+        return {"required": False, "default": defaults[name]}
 
 
 class _IfSetField(serializers.Field[Any, Any, Any, Any]):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema, extend_schema_field
+from msgspec.structs import replace
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,19 +18,17 @@ from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.state.states import Counters, TaskState, TaskStatus
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.checkpoints import (
+    LIVE,
     CheckpointsField,
     LiveField,
     NoRunSinceField,
-    pop_live,
 )
 from arrester.dashboard.rest.command_serializers import CommandSerializer
+from arrester.dashboard.rest.lists import ApplicationQuerySerializer, ListView
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 
-class TaskQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySerializer):
-    """Filters of the list of tasks."""
-
-    pipeline = serializers.CharField(required=False)
+class TaskQuerySerializer(ApplicationQuerySerializer, base.AsOfQuerySerializer):
     state = field_types.ListedChoiceField(field_types.choices(TaskStatus), required=False)
     checkpoints = CheckpointsField()
     sort = field_types.ListedChoiceField(
@@ -38,6 +37,10 @@ class TaskQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySeriali
         default=queries.LATEST_STOP,
         help_text="`-`: the largest first. With `as_of` only the default.",
     )
+
+    class Meta:
+        struct = queries.TaskFilter
+        exclude = ("cause", "key", "live")
 
 
 class CountersSerializer(StructSerializer):
@@ -82,8 +85,6 @@ class TaskSerializer(StructSerializer):
 
 
 class DrainSerializer(StructSerializer):
-    """How fast a RUNNING task processes its held records."""
-
     class Meta:
         struct = queries.Drain
         fields = ("records_per_second", "done_at")
@@ -125,8 +126,6 @@ class NewDismissalSerializer(serializers.Serializer[Any]):
 
 
 class ResumedSerializer(StructSerializer):
-    """The result for one task of many."""
-
     command = CommandSerializer(allow_null=True)
 
     class Meta:
@@ -142,26 +141,36 @@ class ResumedManySerializer(serializers.Serializer[Any]):
     left = serializers.IntegerField()
 
 
-class TasksView(base.RestView):
+class TasksView(ListView):
     """Tasks, from their first failure on."""
 
-    @base.lists(TaskQuerySerializer, TaskSerializer, base.PAST, "tasks_list")
-    def get(self, request: Request) -> Response:
+    query = TaskQuerySerializer
+    row = TaskSerializer
+    operation_id = "tasks_list"
+
+    def find(
+        self,
+        wanted: queries.TaskFilter,
+        *,
+        checkpoints: str,
+        sort: str,
+        as_of: queries.AsOf | None = None,
+        **page: Any,
+    ) -> queries.Page[TaskState]:
         """List tasks, by default of live checkpoints: the newest of each pipeline.
 
         A task that never failed is RUNNING and has no row.
         """
-        wanted, page = base.list_values(TaskQuerySerializer, request)
-        when = base.pop_as_of(wanted)
-        sort = wanted.pop("sort")
-        filter = queries.TaskFilter(live=pop_live(wanted), **wanted)
-        if when is None:
-            tasks = queries.tasks(filter, sort=sort, **page)
-        elif sort != queries.LATEST_STOP:
+        wanted = replace(wanted, live=checkpoints == LIVE)
+        if as_of is None:
+            return queries.tasks(wanted, sort=sort, **page)
+        if sort != queries.LATEST_STOP:
             raise InvalidValue("sort", sort, f"{queries.LATEST_STOP} together with as_of")
-        else:
-            tasks = queries.as_of_state.tasks(filter, when, **page)
-        return base.paged(tasks, TaskSerializer, **_context(tasks.rows, when))
+        return queries.as_of_state.tasks(wanted, as_of, **page)
+
+    def context(self, rows: Sequence[TaskState], as_of: queries.AsOf | None) -> dict[str, Any]:
+        """Return the checkpoints of the tasks."""
+        return _context(rows, as_of)
 
 
 def _context(tasks: Iterable[TaskState], when: queries.AsOf | None = None) -> dict[str, Any]:
@@ -188,15 +197,19 @@ class OneTaskView(base.RestView):
         return Response(OneTaskSerializer(detail.state, context=context).data)
 
 
-class HeldView(base.RestView):
+class HeldView(ListView):
     """Tasks that hold records."""
 
-    @base.lists(base.ApplicationQuerySerializer, TaskSerializer)
-    def get(self, request: Request) -> Response:
+    query = ApplicationQuerySerializer
+    row = TaskSerializer
+
+    def find(self, **wanted: Any) -> queries.Page[TaskState]:
         """List the tasks of live checkpoints that hold records, most records first."""
-        wanted, page = base.list_values(base.ApplicationQuerySerializer, request)
-        tasks = queries.held(wanted.get("application"), **page)
-        return base.paged(tasks, TaskSerializer, **_context(tasks.rows))
+        return queries.held(**wanted)
+
+    def context(self, rows: Sequence[TaskState], as_of: queries.AsOf | None) -> dict[str, Any]:
+        """Return the checkpoints of the tasks."""
+        return _context(rows, as_of)
 
 
 class ResumeManyView(base.RestView):

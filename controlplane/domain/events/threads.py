@@ -91,9 +91,8 @@ class PipelineDescribed(Data, frozen=True, kw_only=True, tag=True):
     """The error policy of a run, from its author and its configuration."""
 
     stages: tuple[StageDescribed, ...]
-    commanded: Annotated[
-        tuple[StageCommanded, ...], Meta(description="Operator override; it takes precedence.")
-    ] = ()
+    #: Overrides set by people, which precede it.
+    commanded: tuple[StageCommanded, ...] = ()
     #: The sink: `Files`, or where the author's function is defined.
     sink: str
     atomic: bool = False

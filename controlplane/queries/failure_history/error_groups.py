@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
 
 from arrester.controlplane import store
 from arrester.controlplane.domain.errors import InvalidValue, NotFound
@@ -51,13 +52,16 @@ class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
     #: A group's status.
     state: str | None = None
     stage: str | None = None
-    #: With or without its package.
-    exception_class: str | None = None
-    #: In the class, or in the message of the group's newest example.
-    text: str | None = None
-    #: Groups with failures in that time, according to first and last seen.
-    since: datetime | None = None
-    until: datetime | None = None
+    exception_class: Annotated[str | None, Meta(description="With or without its package.")] = None
+    text: Annotated[
+        str | None,
+        Meta(
+            description="In the class, or in the message of the group's newest example: other"
+            " records of the group may have failed with other values."
+        ),
+    ] = None
+    since: Annotated[datetime | None, Meta(description="Last seen at this time or later.")] = None
+    until: Annotated[datetime | None, Meta(description="First seen before this time.")] = None
 
 
 class GroupDetail(msgspec.Struct, frozen=True, kw_only=True):

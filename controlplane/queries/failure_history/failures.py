@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Set
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
 import msgspec
 from django.db.models import Max, Q
+from msgspec import Meta
 from msgspec.structs import replace
 
 from arrester.controlplane import models, store
 from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.domain.events import StoredEvent
-from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.identity.names import TaskDigest, TaskId
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.store import prepared_statements
@@ -45,10 +47,12 @@ class FailureFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     application: str | None = None
     pipeline: str | None = None
-    #: The digest of a task.
-    task: str | None = None
+    task: TaskDigest | None = None
     stage: str | None = None
-    exception_class: str | None = None
+    exception_class: Annotated[
+        str | None,
+        Meta(description="The full name, with its package; 400 lists full names of a short one."),
+    ] = None
     fingerprint: str | None = None
     #: Application and fingerprint of the error groups.
     groups: Set[tuple[str, str]] | None = None

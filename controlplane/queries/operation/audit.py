@@ -55,10 +55,10 @@ Key = tuple[datetime, str, int]
 class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
     """A filter of people's acts; None means any."""
 
+    application: str | None = None
     actor: str | None = None
     #: One of `queries.ACT_KINDS`.
     kind: str | None = None
-    application: str | None = None
     since: datetime | None = None
     until: datetime | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import StrEnum
+from inspect import signature
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -13,7 +14,13 @@ from django.core.exceptions import ImproperlyConfigured
 from msgspec import UNSET, Meta, UnsetType
 from rest_framework import serializers
 
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.identity.names import TaskDigest
+from arrester.dashboard.rest.base import values
+from arrester.dashboard.rest.field_types import A_TIME
+from arrester.dashboard.rest.lists import ListView, PageQuerySerializer
 from arrester.dashboard.rest.struct_serializers import StructSerializer
+from arrester.dashboard.rest.urls import urlpatterns
 
 Size = Annotated[int, Meta(ge=0)]
 
@@ -143,3 +150,78 @@ def test_a_field_that_cannot_be_derived_is_an_error_of_its_definition(
 ) -> None:
     with pytest.raises(ImproperlyConfigured, match=problem):
         serializer(Balloon, *names, **meta)
+
+
+def test_without_a_docstring_the_description_is_that_of_the_struct() -> None:
+    class Described(msgspec.Struct):
+        """A described struct."""
+
+    assert serializer(Described).__doc__ == "A described struct."
+
+
+class BalloonFilter(msgspec.Struct, frozen=True, kw_only=True):
+    colour: Annotated[Colour | None, Meta(description="Of the skin.")] = None
+    task: TaskDigest | None = None
+    since: datetime | None = None
+    empty: bool = False
+    groups: frozenset[str] | None = None
+
+
+class BalloonQuerySerializer(PageQuerySerializer):
+    sort = serializers.CharField(required=False, default="size")
+
+    class Meta:
+        struct = BalloonFilter
+        exclude = ("groups",)
+
+
+def test_the_parameters_of_a_list_are_its_page_its_filter_and_what_is_declared() -> None:
+    fields = BalloonQuerySerializer().fields
+    assert list(fields) == ["cursor", "limit", "colour", "task", "since", "empty", "sort"]
+    assert not any(field.required or field.allow_null for field in fields.values())
+    assert (fields["colour"].help_text, fields["task"].help_text) == (
+        "Of the skin.",
+        "The id of a task.",
+    )
+
+
+def test_the_values_of_a_request_become_the_filter() -> None:
+    given = values(BalloonQuerySerializer, {"colour": "RED", "since": "2026-11-20T09:00Z"})
+    since = datetime(2026, 11, 20, 9, tzinfo=UTC)
+    wanted = BalloonQuerySerializer.pop_filter(given)
+    assert wanted == BalloonFilter(colour=Colour.RED, since=since)
+    assert given == {"limit": 50, "sort": "size"}
+
+
+@pytest.mark.parametrize(
+    ("given", "allowed"),
+    [
+        ({"colour": "GREEN"}, "one of RED, BLUE"),
+        ({"task": "JFK"}, "the id of a task, 32 hexadecimal digits"),
+        ({"since": "yesterday"}, f"a time in ISO 8601: {A_TIME}"),
+        ({"groups": "x"}, "one of cursor, limit, colour, task, since, empty, sort"),
+    ],
+)
+def test_an_invalid_value_of_a_filter_is_named_with_what_is_allowed(
+    given: dict[str, str], allowed: str
+) -> None:
+    with pytest.raises(InvalidValue) as refused:
+        values(BalloonQuerySerializer, given)
+    ((name, value),) = given.items()
+    assert (refused.value.name, refused.value.value) == (name, value)
+    assert refused.value.allowed == allowed
+
+
+LISTS = [
+    (view, each.pattern.converters)
+    for each in urlpatterns
+    if issubclass(view := getattr(each.callback, "view_class", object), ListView)
+]
+
+
+@pytest.mark.parametrize(("view", "path"), LISTS)
+def test_every_list_takes_each_of_its_parameters(view: type[ListView], path: Any) -> None:
+    struct = view.query.struct
+    filters = () if struct is None else struct.__struct_fields__
+    others = {*view.query().fields} - {*filters}
+    signature(view.find).bind(view, *filters[:1], **dict.fromkeys([*others, *path]))
