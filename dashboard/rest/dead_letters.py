@@ -106,6 +106,7 @@ class NewDiscardSerializer(FilterSerializer):
 
     class Meta:
         struct = queries.DeadLetterFilter
+        fields = ("id", "application", "reason", "ids", *struct.__struct_fields__)
 
 
 class DiscardedSerializer(StructSerializer):

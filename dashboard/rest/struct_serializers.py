@@ -164,6 +164,7 @@ class FilterSerializer(StructSerializer):
     class Meta:
         struct = FailureFilter
         exclude = ("groups",)  # not parameters
+        fields = ("id", *FailureFilter.__struct_fields__)  # only for another order
     """
 
     field_classes: ClassVar[Mapping[Any, FieldClass]] = {
@@ -182,7 +183,8 @@ class FilterSerializer(StructSerializer):
     @classmethod
     def _paths(cls, meta: Any) -> Iterable[str]:
         excluded = getattr(meta, "exclude", ())
-        return tuple(name for name in cls.struct.__struct_fields__ if name not in excluded)
+        names = getattr(meta, "fields", cls.struct.__struct_fields__)
+        return tuple(name for name in names if name not in excluded)
 
     @classmethod
     def _options(cls, name: str, datum: Datum) -> dict[str, Any]:
