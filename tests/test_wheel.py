@@ -157,15 +157,8 @@ def test_the_metadata_is_complete_and_its_text_has_no_relative_links(
     assert [link for link in re.findall(r"\]\(([^)]+)", text) if "://" not in link] == []
 
 
-@pytest.mark.parametrize(
-    "version",
-    [
-        pytest.param("3.11", marks=pytest.mark.long),
-        pytest.param("3.12", marks=pytest.mark.long),
-        "3.13",
-        pytest.param("3.14", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
 def test_the_server_runs_in_a_clean_environment(
     distributions: tuple[Path, Path], home: Path, tmp_path: Path, version: str
 ) -> None:
@@ -268,6 +261,8 @@ def test_spark_submit_takes_the_wheel_as_a_zip(
     assert done.stdout.endswith("without Django: [0, 1, 2, 3, 4, 6, 8]\n"), done.stderr
 
 
+# The contracts of imports and the list of the wheel's files guard each change.
+@pytest.mark.long
 @pytest.mark.spark
 def test_an_agent_runs_in_a_clean_environment_without_django(
     distributions: tuple[Path, Path], tmp_path: Path
