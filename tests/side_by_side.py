@@ -8,7 +8,12 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 #: Each process that runs one of their files starts a JVM, which is slow at first.
-WITH_SPARK = ("tests/agents/", "tests/conformance/", "tests/dashboard/test_trips.py")
+WITH_SPARK = (
+    "tests/agents/",
+    "tests/conformance/",
+    "tests/dashboard/test_trips.py",
+    "tests/upgrade/",
+)
 
 
 class SparkInHalf(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
