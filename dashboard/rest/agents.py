@@ -11,6 +11,7 @@ from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
 from arrester.dashboard.rest import base
+from arrester.dashboard.rest.problems import PROBLEMS
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 
@@ -52,7 +53,7 @@ class AgentsView(base.RestView):
 
     @extend_schema(
         operation_id="agents_list",
-        responses={200: AgentCredentialSerializer(many=True)} | base.PROBLEMS,
+        responses={200: AgentCredentialSerializer(many=True)} | PROBLEMS,
     )
     def get(self, request: Request) -> Response:
         """List the credentials of agents of the applications that the account manages."""
@@ -63,7 +64,7 @@ class AgentsView(base.RestView):
 
     @extend_schema(
         request=NewAgentCredentialSerializer,
-        responses={201: AddedAgentCredentialSerializer} | base.PROBLEMS,
+        responses={201: AddedAgentCredentialSerializer} | PROBLEMS,
     )
     def post(self, request: Request) -> Response:
         """Add a credential for the agents of an application; earlier ones stay valid."""
@@ -77,7 +78,7 @@ class OneAgentView(base.RestView):
 
     permission_classes = (base.MayAdministrateAny,)
 
-    @extend_schema(responses={200: RemovedAgentCredentialSerializer} | base.PROBLEMS)
+    @extend_schema(responses={200: RemovedAgentCredentialSerializer} | PROBLEMS)
     def delete(self, request: Request, id: int) -> Response:
         """Remove a credential, and end the connections of agents that use it."""
         problem = actions.remove_agent_credential(id, actor=_name(request))

@@ -17,10 +17,10 @@ from arrester.controlplane.alerts.outbox import MessageStatus
 from arrester.controlplane.alerts.text import MessageKind
 from arrester.controlplane.models import Alert
 from arrester.dashboard.rest import base, field_types
-from arrester.dashboard.rest.lists import ApplicationQuerySerializer, ListView
+from arrester.dashboard.rest.problems import PROBLEMS
 
 
-class AlertQuerySerializer(ApplicationQuerySerializer):
+class AlertQuerySerializer(base.ApplicationQuerySerializer):
     """Filters of the list of alerts."""
 
     open = serializers.BooleanField(
@@ -71,7 +71,7 @@ class EmptySerializer(serializers.Serializer[Any]):
     """An empty body."""
 
 
-class AlertsView(ListView):
+class AlertsView(base.ListView):
     """Alerts."""
 
     query = AlertQuerySerializer
@@ -91,7 +91,7 @@ class AlertsView(ListView):
 class AcknowledgeView(base.RestView):
     """Acknowledge an alert."""
 
-    @extend_schema(request=EmptySerializer, responses={200: AlertSerializer} | base.PROBLEMS)
+    @extend_schema(request=EmptySerializer, responses={200: AlertSerializer} | PROBLEMS)
     def post(self, request: Request, id: int) -> Response:
         """Acknowledge an alert: it is not sent or escalated any more. Repeating it changes
         nothing."""

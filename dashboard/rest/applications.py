@@ -32,7 +32,8 @@ from arrester.dashboard.rest.checkpoints import (
     LiveField,
     NoRunSinceField,
 )
-from arrester.dashboard.rest.lists import ApplicationQuerySerializer, ListView
+from arrester.dashboard.rest.failures import FailureFieldSerializer
+from arrester.dashboard.rest.problems import PAST
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 
@@ -52,7 +53,7 @@ class ApplicationSerializer(StructSerializer):
 class InstanceSerializer(StructSerializer):
     """A driver process."""
 
-    failure = base.FailureFieldSerializer(allow_null=True)
+    failure = FailureFieldSerializer(allow_null=True)
 
     class Meta:
         struct = InstanceState
@@ -88,7 +89,7 @@ class RunningSerializer(StructSerializer):
         )
 
 
-class RunningQuerySerializer(ApplicationQuerySerializer):
+class RunningQuerySerializer(base.ApplicationQuerySerializer):
     """Filters of the list of instances."""
 
     ended = serializers.BooleanField(required=False, default=False)
@@ -145,7 +146,7 @@ class ThreadQuerySerializer(base.AsOfQuerySerializer):
 
 
 class ThreadSerializer(StructSerializer):
-    failure = base.FailureFieldSerializer(allow_null=True)
+    failure = FailureFieldSerializer(allow_null=True)
     policy = PolicySerializer(allow_null=True, help_text="Null: the agent does not report it.")
     spent = ToleranceUsageSerializer()
     live = LiveField(source="*")
@@ -165,7 +166,7 @@ class ApplicationsView(base.RestView):
     @extend_schema(
         operation_id="applications_list",
         parameters=[base.AsOfQuerySerializer],
-        responses={200: ApplicationSerializer(many=True)} | base.PAST,
+        responses={200: ApplicationSerializer(many=True)} | PAST,
     )
     def get(self, request: Request) -> Response:
         """List all applications by name."""
@@ -177,7 +178,8 @@ class OneApplicationView(base.RestView):
     """One application."""
 
     @extend_schema(
-        parameters=[base.AsOfQuerySerializer], responses={200: ApplicationSerializer} | base.PAST
+        parameters=[base.AsOfQuerySerializer],
+        responses={200: ApplicationSerializer} | PAST,
     )
     def get(self, request: Request, name: str) -> Response:
         """Return one application."""
@@ -191,7 +193,7 @@ class InstancesView(base.RestView):
     @extend_schema(
         operation_id="instances_list",
         parameters=[InstanceQuerySerializer],
-        responses={200: InstanceSerializer(many=True)} | base.PAST,
+        responses={200: InstanceSerializer(many=True)} | PAST,
     )
     def get(self, request: Request, name: str) -> Response:
         """List the live instances of an application, or with `ended` the others."""
@@ -210,7 +212,7 @@ class OneInstanceView(base.RestView):
     """One driver process."""
 
     @extend_schema(
-        parameters=[base.AsOfQuerySerializer], responses={200: InstanceSerializer} | base.PAST
+        parameters=[base.AsOfQuerySerializer], responses={200: InstanceSerializer} | PAST
     )
     def get(self, request: Request, name: str, id: UUID) -> Response:
         """Return one instance of an application, live or ended."""
@@ -218,7 +220,7 @@ class OneInstanceView(base.RestView):
         return Response(InstanceSerializer(instance).data)
 
 
-class RunningInstancesView(ListView):
+class RunningInstancesView(base.ListView):
     """Instances of all applications."""
 
     query = RunningQuerySerializer
@@ -235,7 +237,7 @@ class ThreadsView(base.RestView):
     @extend_schema(
         operation_id="threads_list",
         parameters=[ThreadQuerySerializer],
-        responses={200: ThreadSerializer(many=True)} | base.PAST,
+        responses={200: ThreadSerializer(many=True)} | PAST,
     )
     def get(self, request: Request, name: str) -> Response:
         """List the newest run of each pipeline of an application, on its live checkpoint.

@@ -17,14 +17,14 @@ from arrester.controlplane import queries
 from arrester.controlplane.domain.state.states import CommandStatus
 from arrester.controlplane.history import audit_export
 from arrester.dashboard.rest import base, field_types
-from arrester.dashboard.rest.lists import ListView, PageQuerySerializer
+from arrester.dashboard.rest.problems import PROBLEMS
 from arrester.dashboard.text import audit_text
 
 _LINES = "application/x-ndjson"
 _LINES_PER_CHUNK = 500
 
 
-class AuditQuerySerializer(PageQuerySerializer):
+class AuditQuerySerializer(base.PageQuerySerializer):
     kind = field_types.ListedChoiceField(list(queries.ACT_KINDS), required=False)
 
     class Meta:
@@ -56,7 +56,7 @@ class ActSerializer(serializers.Serializer[Any]):
         return super().to_representation(audit_text.row(act))
 
 
-class AuditView(ListView):
+class AuditView(base.ListView):
     """The audit."""
 
     query = AuditQuerySerializer
@@ -82,7 +82,7 @@ class AuditExportView(base.RestView):
     @extend_schema(
         operation_id="audit_export",
         parameters=[AuditExportQuerySerializer],
-        responses={(200, _LINES): OpenApiTypes.STR} | base.PROBLEMS,
+        responses={(200, _LINES): OpenApiTypes.STR} | PROBLEMS,
     )
     def get(self, request: Request) -> StreamingHttpResponse:
         """Export entries as lines of JSON; the last line is signed by the server."""

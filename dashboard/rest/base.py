@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from inspect import getdoc
+from typing import Any, ClassVar, TypeVar
 from uuid import UUID, uuid5
 
 from django.http import QueryDict
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
-from rest_framework.settings import api_settings
+from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from arrester.controlplane import access, queries
 from arrester.controlplane.access import Person
-from arrester.controlplane.domain.errors import InvalidValue, PendingCommand
-from arrester.controlplane.domain.events import Failure
+from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.models import RestToken
 from arrester.dashboard.permissions import NOT_AN_ADMIN, NOT_AN_OPERATOR, person
 from arrester.dashboard.rest.authentication import Throttle, check_scope
-from arrester.dashboard.rest.struct_serializers import FilterSerializer, StructSerializer
+from arrester.dashboard.rest.field_types import first_invalid
+from arrester.dashboard.rest.problems import PAST, PROBLEMS
+from arrester.dashboard.rest.struct_serializers import FilterSerializer
 
 _KEYS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e22")
 LIMIT, MOST = 50, 500
@@ -49,50 +52,20 @@ class AsOfQuerySerializer(FilterSerializer):
     )
 
 
-class FailureFieldSerializer(StructSerializer):
-    """The cause of a failure."""
+class PageQuerySerializer(FilterSerializer):
+    """The page of a list."""
 
-    class Meta:
-        struct = Failure
-        fields = (
-            *("stage", "exception_class", "condition", "message", "fingerprint", "frame"),
-            "attempts",
-        )
-
-
-class PendingCommandSerializer(StructSerializer):
-    class Meta:
-        struct = PendingCommand
-        fields = ("id", "kind", "actor", "issued_at")
-
-
-class ProblemSerializer(serializers.Serializer[Any]):
-    """An error response."""
-
-    detail = serializers.CharField()
-    field = serializers.CharField(required=False, help_text="400: the name of the invalid value.")
-    value = serializers.JSONField(required=False, help_text="400: the invalid value.")
-    allowed = serializers.CharField(required=False, help_text="400: the allowed values.")
-    state = serializers.CharField(required=False, help_text="409: the state that forbids the act.")
-    pending = PendingCommandSerializer(
-        required=False, help_text="409: the command in progress that forbids this one, if any."
-    )
-    service = serializers.CharField(
-        required=False, help_text="503: the service that does not answer, postgres or redis."
-    )
-    oldest = serializers.DateTimeField(
-        required=False, allow_null=True, help_text="410: the oldest known time."
-    )
-    position = serializers.IntegerField(
-        required=False, help_text="409 and 410: the position in the log."
+    cursor = serializers.CharField(required=False, help_text="`next` of the previous page.")
+    limit = serializers.IntegerField(
+        required=False, default=LIMIT, min_value=1, max_value=MOST, error_messages=A_LIMIT
     )
 
 
-PROBLEMS: dict[int, SerializerClass] = dict.fromkeys((400, 401, 403, 404), ProblemSerializer)
-#: The responses of acts that the state may forbid.
-REFUSED = PROBLEMS | {409: ProblemSerializer}
-#: The responses of endpoints with past states.
-PAST = PROBLEMS | {410: ProblemSerializer}
+class ApplicationQuerySerializer(PageQuerySerializer):
+    """The filter of a list by application."""
+
+    application = serializers.CharField(required=False)
+
 
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
@@ -186,7 +159,7 @@ class RestView(APIView):
 def acts(
     form: SerializerClass,
     result: Any,
-    problems: dict[int, SerializerClass] = PROBLEMS,
+    problems: dict[int, Any] = PROBLEMS,
     operation_id: str | None = None,
 ) -> Callable[[Endpoint], Endpoint]:
     """Describe an endpoint of an act: `result` is its response, or the responses by status."""
@@ -215,25 +188,13 @@ def values(form: SerializerClass, given: Any) -> dict[str, Any]:
     try:
         filled.is_valid(raise_exception=True)
     except ValidationError:
-        name, allowed = _first_invalid(filled.errors)
+        name, allowed = first_invalid(filled.errors)
         raise InvalidValue(name, given.get(name.partition("[")[0]), allowed) from None
     values_of_form = dict(filled.validated_data)
     since, until = values_of_form.get("since"), values_of_form.get("until")
     if since is not None and until is not None and since > until:
         raise InvalidValue("since", given["since"], f"a time before until, {given['until']}")
     return values_of_form
-
-
-def _first_invalid(errors: Any, name: str = "") -> tuple[str, str]:
-    """Return the name of the first invalid value, `groups[0].application`, and the reason."""
-    if isinstance(errors, Mapping):
-        inner, problems = next(iter(errors.items()))
-        if isinstance(inner, int):
-            return _first_invalid(problems, f"{name}[{inner}]")
-        if inner == api_settings.NON_FIELD_ERRORS_KEY:
-            return _first_invalid(problems, name)
-        return _first_invalid(problems, f"{name}.{inner}" if name else inner)
-    return name, " ".join(str(problem) for problem in errors)
 
 
 def pop_as_of(parameters: dict[str, Any]) -> queries.AsOf | None:
@@ -255,6 +216,12 @@ def read(
     return past(*key, when, **wanted) if when else now(*key, **wanted)
 
 
+def pop_filter(form: type[FilterSerializer], given: dict[str, Any]) -> Any:
+    """Remove the fields of a filter from the values of a request, and return the filter."""
+    names = [name for name in form.struct.__struct_fields__ if name in given]
+    return form.struct(**{name: given.pop(name) for name in names})
+
+
 def act_id(request: Request, given: dict[str, Any]) -> UUID:
     """Return the id of an act, or one derived from its key, or a new one."""
     if "id" in given:
@@ -264,3 +231,65 @@ def act_id(request: Request, given: dict[str, Any]) -> UUID:
     if key:
         return uuid5(_KEYS, f"{request.user.pk}\0{request.method} {request.path}\0{key}")
     return uuid7(timezone.now())
+
+
+@cache
+def page_of(row: SerializerClass) -> SerializerClass:
+    """Return the serializer of a page of rows."""
+    name = f"{row.__name__.removesuffix('Serializer')}Page"
+    fields = {
+        "results": row(many=True, source="rows"),
+        "next": serializers.CharField(allow_null=True),
+    }
+    return type(name, (serializers.Serializer,), fields)
+
+
+class ListView(RestView):
+    """A list by page: `find` returns a page, and its docstring describes the endpoint.
+
+    If the query has a struct, `find` receives it as its first argument. The other parameters that
+    a request has, and the parts of its path, are arguments by name.
+    """
+
+    #: The parameters.
+    query: ClassVar[type[FilterSerializer]] = PageQuerySerializer
+    #: A row of the answer; or the answer, if it has more than rows.
+    row: ClassVar[SerializerClass]
+    page: ClassVar[SerializerClass | None] = None
+    operation_id: ClassVar[str | None] = None
+    #: Whether an unknown application is 404: an empty list for a misspelt name would look like
+    #: success.
+    checks_application: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Describe the endpoint."""
+        super().__init_subclass__(**kwargs)
+        problems = PAST if "as_of" in cls.query().fields else PROBLEMS
+        described = extend_schema(
+            operation_id=cls.operation_id,
+            description=getdoc(cls.find),
+            parameters=[cls.query],
+            responses={200: cls.page or page_of(cls.row)} | problems,
+        )
+        extend_schema_view(get=described)(cls)
+
+    def find(self, *args: Any, **wanted: Any) -> queries.Page[Any]:
+        """Return a page of rows."""
+        raise NotImplementedError
+
+    def context(self, rows: Sequence[Any], as_of: queries.AsOf | None) -> dict[str, Any]:
+        """Return the context of the serializer of some rows."""
+        return {}
+
+    def get(self, request: Request, **key: Any) -> Response:
+        """Return a page of the list."""
+        wanted = values(self.query, request.query_params)
+        if self.checks_application and "application" in wanted:
+            queries.check_known(wanted["application"])
+        as_of = pop_as_of(wanted)
+        if as_of is not None:
+            wanted["as_of"] = as_of
+        filters = () if self.query.struct is None else (pop_filter(self.query, wanted),)
+        found = self.find(*filters, **key, **wanted)
+        page = self.page or page_of(self.row)
+        return Response(page(found, context=self.context(found.rows, as_of)).data)

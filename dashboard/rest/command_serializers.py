@@ -14,7 +14,7 @@ from arrester.controlplane.domain.commands.verdict import NextStop, Verdict
 from arrester.controlplane.domain.events import Redrive, Rollout
 from arrester.controlplane.domain.state.states import CommandState, Delivery
 from arrester.dashboard.rest.command_fields import kinds_with
-from arrester.dashboard.rest.struct_serializers import StructSerializer
+from arrester.dashboard.rest.struct_serializers import IfSet, StructSerializer
 
 
 class DeliverySerializer(StructSerializer):
@@ -23,13 +23,13 @@ class DeliverySerializer(StructSerializer):
         fields = ("instance", "status", "delivered_at", "finished_at", "reason")
 
 
-class RolloutSerializer(StructSerializer):
+class RolloutSerializer(IfSet, StructSerializer):
     class Meta:
         struct = Rollout
         fields = ("fingerprint", "tasks", "waves", "observe_seconds", "tasks_per_minute")
 
 
-class RedriveSerializer(StructSerializer):
+class RedriveSerializer(IfSet, StructSerializer):
     class Meta:
         struct = Redrive
         fields = ("records", "waves", "records_per_minute", "patch")

@@ -34,7 +34,7 @@ from arrester.dashboard.rest.command_serializers import (
     ListedCommandSerializer,
     OneCommandSerializer,
 )
-from arrester.dashboard.rest.lists import ApplicationQuerySerializer, ListView
+from arrester.dashboard.rest.problems import PROBLEMS, REFUSED
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 #: A redrive needs dead letters: see `redrives`.
@@ -42,10 +42,10 @@ _KINDS = [kind for kind in CommandKind if KINDS[kind].subject is not Subject.DEA
 _NEED_REASON = [row.kind.value for row in KINDS.values() if row.needs_reason]
 
 
-class CommandQuerySerializer(ApplicationQuerySerializer):
+class CommandQuerySerializer(base.ApplicationQuerySerializer):
     """Filters of the list of commands."""
 
-    task = field_types.TaskIdField(required=False, help_text="The id of a task.")
+    task = field_types.task_id_field(required=False, help_text="The id of a task.")
     rollout = serializers.UUIDField(
         required=False, help_text="The commands that this rollout or redrive has issued."
     )
@@ -144,7 +144,7 @@ class NewCancelSerializer(serializers.Serializer[Any]):
     reason = serializers.CharField(required=False, allow_null=True, max_length=1000)
 
 
-class CommandsView(ListView):
+class CommandsView(base.ListView):
     """Commands."""
 
     query = CommandQuerySerializer
@@ -162,7 +162,7 @@ class CommandsView(ListView):
     @base.acts(
         NewCommandSerializer,
         {200: DryRunSerializer, 201: CommandSerializer, 202: CommandSerializer},
-        base.REFUSED,
+        REFUSED,
     )
     def post(self, request: Request) -> Response:
         """Issue a command: 202 while it waits for an answer, 201 if it is already done.
@@ -181,7 +181,7 @@ class CommandsView(ListView):
 class OneCommandView(base.RestView):
     """One command."""
 
-    @extend_schema(responses={200: OneCommandSerializer} | base.PROBLEMS)
+    @extend_schema(responses={200: OneCommandSerializer} | PROBLEMS)
     def get(self, request: Request, id: UUID) -> Response:
         """Return one command: poll it until its status is final, and on for its verdict."""
         command = queries.command(id)
@@ -192,7 +192,7 @@ class OneCommandView(base.RestView):
 class CancelCommandView(base.RestView):
     """Cancel a command."""
 
-    @base.acts(NewCancelSerializer, CommandSerializer, base.REFUSED)
+    @base.acts(NewCancelSerializer, CommandSerializer, REFUSED)
     def post(self, request: Request, id: UUID) -> Response:
         """Cancel a command that no instance has fetched; 409 if it is too late."""
         given = base.values(NewCancelSerializer, request.data)

@@ -14,11 +14,11 @@ from arrester.controlplane.domain.state.states import GroupState
 from arrester.controlplane.models import DeadLetterStatus
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.failures import check_cause
-from arrester.dashboard.rest.lists import ListView, PageQuerySerializer
+from arrester.dashboard.rest.problems import PROBLEMS
 from arrester.dashboard.rest.struct_serializers import FilterSerializer, StructSerializer
 
 
-class DeadLetterTotalsQuerySerializer(PageQuerySerializer):
+class DeadLetterTotalsQuerySerializer(base.PageQuerySerializer):
     """Filters of totals of dead letters."""
 
     by = field_types.ListedChoiceField(["group", "task"], required=False, default="group")
@@ -28,7 +28,7 @@ class DeadLetterTotalsQuerySerializer(PageQuerySerializer):
         exclude = ("status", "since", "until")
 
 
-class DeadLetterQuerySerializer(PageQuerySerializer):
+class DeadLetterQuerySerializer(base.PageQuerySerializer):
     status = field_types.ListedChoiceField(
         queries.DEAD_LETTER_STATUSES, required=False, help_text="open: WAITING or FAILED_AGAIN."
     )
@@ -115,7 +115,7 @@ class DiscardedSerializer(StructSerializer):
         fields = ("discarded", "unchanged", "more")
 
 
-class DeadLetterListView(ListView):
+class DeadLetterListView(base.ListView):
     """Dead letters."""
 
     query = DeadLetterQuerySerializer
@@ -129,7 +129,7 @@ class DeadLetterListView(ListView):
         return queries.dead_letters(wanted, **page)
 
 
-class DeadLetterTotalsView(ListView):
+class DeadLetterTotalsView(base.ListView):
     """Totals of dead letters."""
 
     query = DeadLetterTotalsQuerySerializer
@@ -153,7 +153,7 @@ class DiscardView(base.RestView):
         Others are unchanged. At least one filter or `ids` is required.
         """
         given = base.values(NewDiscardSerializer, request.data)
-        wanted = NewDiscardSerializer.pop_filter(given)
+        wanted = base.pop_filter(NewDiscardSerializer, given)
         check_cause(wanted)
         done = actions.discard_dead_letters(
             wanted.application,
@@ -169,9 +169,7 @@ class DiscardView(base.RestView):
 class OneDeadLetterView(base.RestView):
     """One dead letter."""
 
-    @extend_schema(
-        operation_id="api_dead_letter", responses={200: DeadLetterSerializer} | base.PROBLEMS
-    )
+    @extend_schema(operation_id="api_dead_letter", responses={200: DeadLetterSerializer} | PROBLEMS)
     def get(self, request: Request, application: str, id: str) -> Response:
         """Return a dead letter."""
         return Response(DeadLetterSerializer(queries.dead_letter(application, id)).data)
@@ -201,7 +199,7 @@ class RecordView(base.RestView):
 
     @extend_schema(
         operation_id="api_dead_letter_record",
-        responses={200: RecordSerializer, 202: RecordSerializer} | base.PROBLEMS,
+        responses={200: RecordSerializer, 202: RecordSerializer} | PROBLEMS,
     )
     def get(self, request: Request, application: str, id: str) -> Response:
         """Return the record of a dead letter; 202 while a worker reads it: request it again."""

@@ -17,14 +17,14 @@ from arrester.controlplane.domain.state.error_groups import PERIODS, GroupAct, G
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus, Mute
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.audit import ActSerializer
-from arrester.dashboard.rest.lists import ApplicationQuerySerializer, ListView
+from arrester.dashboard.rest.problems import PAST, REFUSED
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 #: In place of a state: all of them.
 ALL_STATES = "all"
 
 
-class GroupQuerySerializer(ApplicationQuerySerializer, base.AsOfQuerySerializer):
+class GroupQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySerializer):
     state = field_types.ListedChoiceField(
         [*field_types.choices(GroupStatus), ALL_STATES],
         required=False,
@@ -102,7 +102,7 @@ class ActedOnSerializer(StructSerializer):
         fields = ("application", "fingerprint", "group", "refused")
 
 
-class ErrorGroupsView(ListView):
+class ErrorGroupsView(base.ListView):
     """Failed records by cause."""
 
     query = GroupQuerySerializer
@@ -134,7 +134,7 @@ class OneErrorGroupView(base.RestView):
     """One cause."""
 
     @extend_schema(
-        parameters=[base.AsOfQuerySerializer], responses={200: ErrorGroupSerializer} | base.PAST
+        parameters=[base.AsOfQuerySerializer], responses={200: ErrorGroupSerializer} | PAST
     )
     def get(self, request: Request, application: str, fingerprint: str) -> Response:
         """Return one error group."""
@@ -147,7 +147,7 @@ class OneErrorGroupView(base.RestView):
 class ActOnGroupView(base.RestView):
     """Resolve, reopen, mute or unmute an error group."""
 
-    @base.acts(NewGroupActSerializer, ErrorGroupSerializer, base.REFUSED)
+    @base.acts(NewGroupActSerializer, ErrorGroupSerializer, REFUSED)
     def post(self, request: Request, application: str, fingerprint: str) -> Response:
         """Act on an error group; return the group after the act.
 
@@ -186,7 +186,7 @@ def _request(request: Request, given: dict[str, Any], fingerprint: str) -> Group
     return GroupRequest(id=id, act=act, fingerprint=fingerprint, actor=actor, **given)
 
 
-class GroupHistoryView(ListView):
+class GroupHistoryView(base.ListView):
     """The history of an error group."""
 
     row = ActSerializer

@@ -10,19 +10,31 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.events import FailuresCounted, RecordFailed, StoredEvent
+from arrester.controlplane.domain.events import Failure, FailuresCounted, RecordFailed, StoredEvent
 from arrester.controlplane.domain.identity.names import task_id
 from arrester.dashboard.rest import base
-from arrester.dashboard.rest.lists import ListView, PageQuerySerializer
+from arrester.dashboard.rest.problems import PROBLEMS
+from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 
-class FailureQuerySerializer(PageQuerySerializer):
+class FailureQuerySerializer(base.PageQuerySerializer):
     class Meta:
         struct = queries.FailureFilter
         exclude = ("groups",)
 
 
-class RowFailureSerializer(base.FailureFieldSerializer):
+class FailureFieldSerializer(StructSerializer):
+    """The cause of a failure."""
+
+    class Meta:
+        struct = Failure
+        fields = (
+            *("stage", "exception_class", "condition", "message", "fingerprint", "frame"),
+            "attempts",
+        )
+
+
+class RowFailureSerializer(FailureFieldSerializer):
     """The cause of a row of failures."""
 
     message = serializers.CharField(
@@ -93,7 +105,7 @@ class FailurePageSerializer(serializers.Serializer[Any]):
     )
 
 
-class FailuresView(ListView):
+class FailuresView(base.ListView):
     """Failed records."""
 
     query = FailureQuerySerializer
@@ -146,7 +158,7 @@ class RevealView(base.RestView):
     @extend_schema(
         operation_id="reveal",
         request=RevealSerializer,
-        responses={200: MaskedFieldsSerializer} | base.PROBLEMS,
+        responses={200: MaskedFieldsSerializer} | PROBLEMS,
     )
     def post(self, request: Request, application: str, sequence: int) -> Response:
         """Reveal the masked fields of a failed record; the audit records the reason."""

@@ -14,6 +14,7 @@ from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import StoredEvent
 from arrester.dashboard.rest import base
+from arrester.dashboard.rest.problems import PAST
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 
@@ -92,7 +93,7 @@ class FeedView(base.RestView):
     @extend_schema(
         operation_id="feed",
         parameters=[FeedQuerySerializer],
-        responses={200: FeedPageSerializer} | base.PAST,
+        responses={200: FeedPageSerializer} | PAST,
     )
     def get(self, request: Request) -> Response:
         """Return the events after a cursor, of all applications or of one.
@@ -105,7 +106,7 @@ class FeedView(base.RestView):
     @extend_schema(
         operation_id="feed_by_body",
         request=FeedQuerySerializer,
-        responses={200: FeedPageSerializer} | base.PAST,
+        responses={200: FeedPageSerializer} | PAST,
     )
     def post(self, request: Request) -> Response:
         """Return the same for a request body: a cursor of thousands of applications exceeds the

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NoReturn
 
 from rest_framework import serializers
+from rest_framework.settings import api_settings
 
 #: The formats of a time.
 A_TIME = "2026-11-20T09:00:00Z, 2026-11-20T10:00+01:00, or without a zone in UTC"
@@ -19,27 +21,27 @@ def choices(enum: Any) -> list[str]:
 class ListedChoiceField(serializers.ChoiceField):
     """One of some values; the error for another value lists them."""
 
-    def __init__(self, choices: Sequence[Any], **kwargs: Any) -> None:
-        super().__init__(choices, **kwargs)
-        self.error_messages["invalid_choice"] = f"one of {', '.join(map(str, self.choices))}"
+    def fail(self, key: str, **kwargs: Any) -> NoReturn:
+        """Raise ValidationError."""
+        if key == "invalid_choice":
+            raise serializers.ValidationError(f"one of {', '.join(map(str, self.choices))}", key)
+        super().fail(key, **kwargs)
 
 
 class MomentField(serializers.DateTimeField):
     """A time; the error for an invalid one shows the formats."""
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.error_messages |= dict.fromkeys(
-            self.default_error_messages, "a time in ISO 8601: " + A_TIME
-        )
+    default_error_messages = dict.fromkeys(
+        serializers.DateTimeField.default_error_messages, f"a time in ISO 8601: {A_TIME}"
+    )
 
 
-class TaskIdField(serializers.RegexField):
-    """The id of a task, as the parameter of a list."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        message = "the id of a task, 32 hexadecimal digits"
-        super().__init__(r"^[0-9a-f]{32}$", error_messages={"invalid": message}, **kwargs)
+#: The id of a task, as the parameter of a list.
+task_id_field = partial(
+    serializers.RegexField,
+    r"^[0-9a-f]{32}$",
+    error_messages={"invalid": "the id of a task, 32 hexadecimal digits"},
+)
 
 
 def patch_field(of: str) -> serializers.ListField:
@@ -49,3 +51,15 @@ def patch_field(of: str) -> serializers.ListField:
         required=False,
         help_text=f"A JSON Patch (RFC 6902) {of}: add, move, remove, replace, test.",
     )
+
+
+def first_invalid(errors: Any, name: str = "") -> tuple[str, str]:
+    """Return the name of the first invalid value, `groups[0].application`, and the reason."""
+    if isinstance(errors, Mapping):
+        inner, problems = next(iter(errors.items()))
+        if isinstance(inner, int):
+            return first_invalid(problems, f"{name}[{inner}]")
+        if inner == api_settings.NON_FIELD_ERRORS_KEY:
+            return first_invalid(problems, name)
+        return first_invalid(problems, f"{name}.{inner}" if name else inner)
+    return name, " ".join(str(problem) for problem in errors)

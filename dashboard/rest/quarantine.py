@@ -11,7 +11,6 @@ from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
 from arrester.dashboard.rest import base, field_types
-from arrester.dashboard.rest.lists import ApplicationQuerySerializer, ListView
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 
@@ -40,10 +39,10 @@ class NewQuarantineActSerializer(serializers.Serializer[Any]):
     reason = serializers.CharField(required=False, max_length=1000)
 
 
-class QuarantineView(ListView):
+class QuarantineView(base.ListView):
     """The quarantine."""
 
-    query = ApplicationQuerySerializer
+    query = base.ApplicationQuerySerializer
     row = QuarantinedEntrySerializer
     operation_id = "quarantine_list"
     # An application of which all entries are invalid is not known.

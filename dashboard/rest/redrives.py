@@ -14,6 +14,7 @@ from arrester.controlplane.domain.events import Redrive
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.command_serializers import CommandSerializer
 from arrester.dashboard.rest.dead_letters import DeadLetterQuerySerializer
+from arrester.dashboard.rest.problems import REFUSED
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 
@@ -55,7 +56,7 @@ class RedriveView(base.RestView):
     @base.acts(
         NewRedriveSerializer,
         {200: RedrivePlanSerializer, 201: CommandSerializer, 202: CommandSerializer},
-        base.REFUSED,
+        REFUSED,
     )
     def post(self, request: Request) -> Response:
         """Process dead letters once more, in waves: 202 with the command.
@@ -64,7 +65,7 @@ class RedriveView(base.RestView):
         nothing is issued: 200 with what the redrive would do.
         """
         given = base.values(NewRedriveSerializer, request.data)
-        wanted = NewRedriveSerializer.pop_filter(given)
+        wanted = base.pop_filter(NewRedriveSerializer, given)
         redrive = Redrive(
             records=0,
             waves=given["waves"],

@@ -17,6 +17,7 @@ from arrester.controlplane.domain.state.states import TaskStatus
 from arrester.controlplane.roles import Role
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.applications import ApplicationSerializer
+from arrester.dashboard.rest.problems import PROBLEMS
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 from arrester.dashboard.rest.tasks import TaskSerializer
 
@@ -65,7 +66,7 @@ class StatusSerializer(serializers.Serializer[Any]):
 class StatusView(base.RestView):
     """The state of everything."""
 
-    @extend_schema(operation_id="status", responses={200: StatusSerializer} | base.PROBLEMS)
+    @extend_schema(operation_id="status", responses={200: StatusSerializer} | PROBLEMS)
     def get(self, request: Request) -> Response:
         """Return the parts of the server, all applications, stopped tasks and recent failures."""
         who = base.person_of(request)
@@ -114,9 +115,7 @@ class InstallationView(base.RestView):
 
     permission_classes = (base.MayActOnAll,)
 
-    @extend_schema(
-        operation_id="installation", responses={200: InstallationSerializer} | base.PROBLEMS
-    )
+    @extend_schema(operation_id="installation", responses={200: InstallationSerializer} | PROBLEMS)
     def get(self, request: Request) -> Response:
         """Check versions, migrations, roles, clocks, disks, lag, processes and agents."""
         findings = queries.findings()

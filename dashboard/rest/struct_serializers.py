@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from enum import Enum
 from functools import cache
@@ -26,14 +26,28 @@ from rest_framework import serializers
 
 from arrester.controlplane.domain.identity.names import TaskDigest
 from arrester.controlplane.domain.state.states import if_set
-from arrester.dashboard.rest.field_types import ListedChoiceField, MomentField, TaskIdField, choices
+from arrester.dashboard.rest.field_types import (
+    ListedChoiceField,
+    MomentField,
+    choices,
+    task_id_field,
+)
 
 Field = serializers.Field[Any, Any, Any, Any]
-FieldClass = type[Field]
+#: A class of fields, or a function that makes one.
+FieldClass = Callable[..., Field]
 _ALLOWED = (
     "str, bool, int, float, UUID, datetime, Literal, an enumeration,"
     " a tuple or list of these, or a dict of them by str"
 )
+
+
+class IfSet(serializers.Field[Any, Any, Any, Any]):
+    """Base of a field, or of a nested serializer, that is null if its value is unset."""
+
+    def get_attribute(self, instance: Any) -> Any:
+        """Return the value; None if it is unset."""
+        return if_set(super().get_attribute(instance))
 
 
 class Datum(NamedTuple):
@@ -146,16 +160,14 @@ class StructSerializer(serializers.Serializer[Any]):
             field, options = serializers.DictField, {"child": cls._child(get_args(hint)[1])}
         else:
             raise LookupError(f"no serializer field for {hint!r}; declare one, or use {_ALLOWED}")
-        return (_if_set(field) if datum.unset else field), options
+        if datum.unset and isinstance(field, type):
+            field = type(field.__name__, (IfSet, field), {})
+        return field, options
 
     @classmethod
     def _child(cls, hint: Any) -> Field:
         field, options = cls._field(_without_none(hint))
         return field(**options)
-
-    def get_attribute(self, instance: Any) -> Any:
-        """Return the nested struct; None for one that is unset."""
-        return if_set(super().get_attribute(instance))
 
 
 class FilterSerializer(StructSerializer):
@@ -170,15 +182,9 @@ class FilterSerializer(StructSerializer):
     field_classes: ClassVar[Mapping[Any, FieldClass]] = {
         **StructSerializer.field_classes,
         datetime: MomentField,
-        TaskDigest: TaskIdField,
+        TaskDigest: task_id_field,
     }
     choice_class = ListedChoiceField
-
-    @classmethod
-    def pop_filter(cls, values: dict[str, Any]) -> Any:
-        """Remove the fields of the filter from the values of a request; return the filter."""
-        names = [name for name in cls.struct.__struct_fields__ if name in values]
-        return cls.struct(**{name: values.pop(name) for name in names})
 
     @classmethod
     def _paths(cls, meta: Any) -> Iterable[str]:
@@ -192,18 +198,6 @@ class FilterSerializer(StructSerializer):
             return {"required": False}
         defaults = {field.name: field.default for field in msgspec.structs.fields(cls.struct)}
         return {"required": False, "default": defaults[name]}
-
-
-class _IfSetField(serializers.Field[Any, Any, Any, Any]):
-    """A field that may be unset."""
-
-    def get_attribute(self, instance: Any) -> Any:
-        """Return the value; None if it is unset."""
-        return if_set(super().get_attribute(instance))
-
-
-def _if_set(field: FieldClass) -> FieldClass:
-    return type(field.__name__, (_IfSetField, field), {})
 
 
 def _datum(struct: type, path: str) -> Datum:

@@ -24,11 +24,12 @@ from arrester.dashboard.rest.checkpoints import (
     NoRunSinceField,
 )
 from arrester.dashboard.rest.command_serializers import CommandSerializer
-from arrester.dashboard.rest.lists import ApplicationQuerySerializer, ListView
+from arrester.dashboard.rest.failures import FailureFieldSerializer
+from arrester.dashboard.rest.problems import PAST
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 
-class TaskQuerySerializer(ApplicationQuerySerializer, base.AsOfQuerySerializer):
+class TaskQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySerializer):
     state = field_types.ListedChoiceField(field_types.choices(TaskStatus), required=False)
     checkpoints = CheckpointsField()
     sort = field_types.ListedChoiceField(
@@ -60,7 +61,7 @@ class TaskSerializer(StructSerializer):
     pause_seconds_left = serializers.SerializerMethodField(
         help_text="The seconds until then, 0 if it is over; null without an end."
     )
-    failure = base.FailureFieldSerializer(allow_null=True)
+    failure = FailureFieldSerializer(allow_null=True)
     counters = CountersSerializer()
     live = LiveField(source="id")
     no_run_since = NoRunSinceField(source="id")
@@ -141,7 +142,7 @@ class ResumedManySerializer(serializers.Serializer[Any]):
     left = serializers.IntegerField()
 
 
-class TasksView(ListView):
+class TasksView(base.ListView):
     """Tasks, from their first failure on."""
 
     query = TaskQuerySerializer
@@ -186,9 +187,7 @@ def _context(tasks: Iterable[TaskState], when: queries.AsOf | None = None) -> di
 class OneTaskView(base.RestView):
     """One task."""
 
-    @extend_schema(
-        parameters=[base.AsOfQuerySerializer], responses={200: OneTaskSerializer} | base.PAST
-    )
+    @extend_schema(parameters=[base.AsOfQuerySerializer], responses={200: OneTaskSerializer} | PAST)
     def get(self, request: Request, digest: str) -> Response:
         """Return one task by its id."""
         when = base.pop_as_of(base.values(base.AsOfQuerySerializer, request.query_params))
@@ -197,10 +196,10 @@ class OneTaskView(base.RestView):
         return Response(OneTaskSerializer(detail.state, context=context).data)
 
 
-class HeldView(ListView):
+class HeldView(base.ListView):
     """Tasks that hold records."""
 
-    query = ApplicationQuerySerializer
+    query = base.ApplicationQuerySerializer
     row = TaskSerializer
 
     def find(self, **wanted: Any) -> queries.Page[TaskState]:

@@ -16,6 +16,7 @@ from arrester.controlplane.models import RestToken
 from arrester.controlplane.roles import TokenScope
 from arrester.dashboard.permissions import check_token, visible_applications
 from arrester.dashboard.rest import base, field_types
+from arrester.dashboard.rest.problems import PROBLEMS
 
 
 class TokenSerializer(serializers.Serializer[Any]):
@@ -81,7 +82,7 @@ class TokensView(base.RestView):
 
     @extend_schema(
         operation_id="tokens_list",
-        responses={200: TokenSerializer(many=True)} | base.PROBLEMS,
+        responses={200: TokenSerializer(many=True)} | PROBLEMS,
     )
     def get(self, request: Request) -> Response:
         """List the tokens of the own account; for admins of all accounts."""
@@ -89,9 +90,7 @@ class TokensView(base.RestView):
         shown = queries.tokens(None if who.is_admin else who.name)
         return Response(TokenSerializer(shown, many=True, context={"who": who}).data)
 
-    @extend_schema(
-        request=NewTokenSerializer, responses={201: CreatedTokenSerializer} | base.PROBLEMS
-    )
+    @extend_schema(request=NewTokenSerializer, responses={201: CreatedTokenSerializer} | PROBLEMS)
     def post(self, request: Request) -> Response:
         """Create a token of the own account."""
         given = base.values(NewTokenSerializer, request.data)
@@ -114,7 +113,7 @@ class OneTokenView(base.RestView):
 
     permission_classes = (base.MayRead,)
 
-    @extend_schema(responses={204: None} | base.PROBLEMS)
+    @extend_schema(responses={204: None} | PROBLEMS)
     def delete(self, request: Request, id: int) -> Response:
         """Revoke a token: one of the own account, for admins any."""
         who = _person(request)

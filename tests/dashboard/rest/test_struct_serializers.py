@@ -16,9 +16,8 @@ from rest_framework import serializers
 
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.identity.names import TaskDigest
-from arrester.dashboard.rest.base import values
+from arrester.dashboard.rest.base import ListView, PageQuerySerializer, pop_filter, values
 from arrester.dashboard.rest.field_types import A_TIME
-from arrester.dashboard.rest.lists import ListView, PageQuerySerializer
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 from arrester.dashboard.rest.urls import urlpatterns
 
@@ -188,7 +187,7 @@ def test_the_parameters_of_a_list_are_its_page_its_filter_and_what_is_declared()
 def test_the_values_of_a_request_become_the_filter() -> None:
     given = values(BalloonQuerySerializer, {"colour": "RED", "since": "2026-11-20T09:00Z"})
     since = datetime(2026, 11, 20, 9, tzinfo=UTC)
-    wanted = BalloonQuerySerializer.pop_filter(given)
+    wanted = pop_filter(BalloonQuerySerializer, given)
     assert wanted == BalloonFilter(colour=Colour.RED, since=since)
     assert given == {"limit": 50, "sort": "size"}
 
