@@ -73,7 +73,7 @@ class StructSerializer(serializers.Serializer[Any]):
     one; without a place in `fields` it comes after them.
     A description is that of `Annotated[…, msgspec.Meta(description=…)]`, or the docstring of a
     property; the docstring of the class is by default that of the struct. A value that is unset is
-    null.
+    null; the serializer of a nested struct that may be unset also extends `IfSet`.
     """
 
     field_classes: ClassVar[Mapping[Any, FieldClass]] = {
