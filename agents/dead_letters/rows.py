@@ -140,7 +140,7 @@ class DeadLetterRows:
             "row": row_as_json(ROW, self.pipeline.source.schema),
             "reason": f"{SKIP}.reason",
             "actor": f"{SKIP}.actor",
-            "at": f"coalesce({SKIP}.at, {at})",
+            "at": f"coalesce({SKIP}.at, {_by_reference(at)})",
             "configs": text_literal(self._configs() if self.configs else None),
         }
         return [F.expr(f"{columns[name]} AS {in_quotes(name)}") for name in COLUMNS]
@@ -244,6 +244,16 @@ def redacting(redaction: Redaction) -> Any:
         fields=tuple(redaction.fields),
         key=redaction.shown_key,
     )
+
+
+def _by_reference(value: str) -> str:
+    """Return, as SQL, a value that is not in the Java code that Spark generates for a query.
+
+    Spark writes a time or number into the code, so that driver and executors compile anew if it
+    differs in each micro-batch. It passes an array by reference. The index depends on the record:
+    the optimizer would take the value out of the array otherwise.
+    """
+    return f"element_at(array({value}, {value}), IF({TASK} IS NULL, 1, 2))"
 
 
 def _text_of_step(texts: Sequence[str | None]) -> str:

@@ -84,6 +84,19 @@ def test_each_file_format_has_each_dead_letter_once_in_the_folder_of_its_day(
     assert list(Path(place).glob(f"*.{kind}"))
 
 
+def test_a_later_micro_batch_compiles_no_code(bench: Bench) -> None:
+    jvm: Any = bench.spark._jvm
+    compiled = jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+    counts = []
+    bench.start(bench.checking(check, LogAndContinue()))
+    for number in range(3):
+        bench.add(("a", 2 * number, "bad"), ("a", 2 * number + 1, "x"))
+        bench.wait_for_input()
+        counts.append(compiled.getCount())
+    assert counts[0] > 0
+    assert counts[1] == counts[2]
+
+
 def test_events_have_the_ids_and_causes_of_all_dead_letters(bench: Bench) -> None:
     """Also of native failures that are counted only, and of records without a position."""
 
