@@ -1,4 +1,4 @@
-"""The distribution of test files to processes: half of them run Spark, the others none."""
+"""The distribution of test files to processes: every other one runs Spark, the rest none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WITH_SPARK = (
 )
 
 
-class SparkInHalf(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+class SparkInEveryOther(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """Gives the files with Spark to every other process, and all others to the rest."""
 
     def _assign_work_unit(self, node: WorkerController) -> None:
@@ -46,5 +46,5 @@ def _runs_spark(node: WorkerController) -> bool:
     return int(node.gateway.id.removeprefix("gw")) % 2 == 0
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SparkInHalf:
-    return SparkInHalf(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SparkInEveryOther:
+    return SparkInEveryOther(config, log)

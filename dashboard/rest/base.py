@@ -275,7 +275,7 @@ class ListView(RestView):
 
     def find(self, *args: Any, **wanted: Any) -> queries.Page[Any]:
         """Return a page of rows."""
-        raise NotImplementedError
+        raise NotImplementedError  # Each list has its own arguments; DRF's views are no ABC.
 
     def context(self, rows: Sequence[Any], as_of: queries.AsOf | None) -> dict[str, Any]:
         """Return the context of the serializer of some rows."""

@@ -8,7 +8,7 @@ import re
 import msgspec
 import pytest
 from django.urls import reverse
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from arrester.controlplane import queries, redis_client
 from arrester.controlplane.dead_letter_records import Record, State
@@ -24,6 +24,17 @@ pytestmark = pytest.mark.e2e
 def redrive() -> CommandState:
     (found,) = (each for each in queries.commands().rows if each.kind is CommandKind.REDRIVE)
     return found
+
+
+def open_editor(page: Page, story: Story) -> tuple[queries.DeadLetter, Locator]:
+    """Return one of two dead letters, and the dialog that waits for its record."""
+    story.skips("JFK", 2)
+    one = queries.dead_letters(queries.DeadLetterFilter(application="flights")).rows[0]
+    page.goto(reverse("dead-letter", args=["flights", one.id]))
+    page.get_by_role("button", name="Edit and redrive").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("A worker reads the record")
+    return one, dialog
 
 
 def test_selected_dead_letters_are_redriven(page: Page, story: Story) -> None:
@@ -47,12 +58,7 @@ def test_selected_dead_letters_are_redriven(page: Page, story: Story) -> None:
 def test_a_closed_dialog_stays_closed_when_its_request_is_answered(
     page: Page, story: Story
 ) -> None:
-    story.skips("JFK", 1)
-    one = queries.dead_letters(queries.DeadLetterFilter(application="flights")).rows[0]
-    page.goto(reverse("dead-letter", args=["flights", one.id]))
-    page.get_by_role("button", name="Edit and redrive").click()
-    dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("A worker reads the record")
+    one, dialog = open_editor(page, story)
     ask, asked = reverse("edit-record-dialog", args=["flights", one.id]), list[Route]()
     with page.expect_request(f"**{ask}"):
         page.route(f"**{ask}", lambda route: asked.append(route))
@@ -65,12 +71,7 @@ def test_a_closed_dialog_stays_closed_when_its_request_is_answered(
 
 
 def test_a_record_is_edited_reviewed_and_redriven(page: Page, story: Story) -> None:
-    story.skips("JFK", 2)
-    one = queries.dead_letters(queries.DeadLetterFilter(application="flights")).rows[0]
-    page.goto(reverse("dead-letter", args=["flights", one.id]))
-    page.get_by_role("button", name="Edit and redrive").click()
-    dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("A worker reads the record")
+    one, dialog = open_editor(page, story)
     record = {"dep_delay": "NA", "origin": "JFK"}
     ready = Record(state=State.READY, body=Body(record=record, redacted=("passenger",)))
     key = redis_keys.dead_letter_record("flights", one.id)
