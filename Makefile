@@ -18,7 +18,7 @@ files_with = $(shell grep -lrwE --include='test_*.py' '$(1)' tests/agents)
 PARTS = $(call files_with,kafka_broker|schema_registry_process|postgres_server)
 LAKES = $(call files_with,delta_lake|iceberg)
 k ?=
-# Four processes, each with servers of its own; two of them with a Spark.
+# Five processes, each with servers of its own; three of them with a Spark.
 SIDE_BY_SIDE := --numprocesses 5 -p tests.side_by_side --dist loadfile --no-loadscope-reorder -rs --durations 40
 
 export PYTHONUNBUFFERED := 1

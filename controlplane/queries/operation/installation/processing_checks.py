@@ -112,7 +112,7 @@ def alert_channels() -> Iterator[Finding]:
     channels = models.AlertChannel.objects.order_by("name")
     failing = [(each, each.failing_since) for each in channels if each.failing_since is not None]
     for each, since in failing:
-        value = f"{each.name} fails for {_age(since)}: {each.error}"
+        value = f"{each.name} fails since {since:%Y-%m-%d %H:%M} UTC: {each.error}"
         advice = "Correct its address on the page of the alert channels, and send a test."
         yield error("alert channel", value, advice)
     if not failing:
