@@ -22,12 +22,14 @@ from arrester.agents.arguments import (
 )
 from arrester.agents.config import AgentConfig, SettingSource
 from arrester.agents.error_policy.respond import as_answer
+from arrester.agents.failures.driver_failure import driver_failure
 from arrester.agents.handlers import Handler
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.run.run_lock import refuse_inside
 from arrester.agents.runtime.instance import Ending
 from arrester.agents.runtime.redrive_result import Redriven
 from arrester.agents.runtime.runtime import Runtime
+from arrester.agents.runtime.script_end import ScriptEnd, script_end
 from arrester.agents.runtime.signals import exit_on_signals
 from arrester.agents.runtime.status import (
     AgentStatus,
@@ -138,6 +140,7 @@ class Agent:
         self._runtime = Runtime(
             config,
             versions=_versions(spark),
+            describe=driver_failure,
             spark_ui=spark.sparkContext.uiWebUrl,
             on_uncaught=handler,
         )
@@ -242,14 +245,14 @@ class Agent:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop everything. An exception of the block reaches the caller.
+        """Stop everything. An exception of the block reaches the caller and the server.
 
         Without one, raises a failure that ended a pipeline and that no caller has received.
         """
         with self._block:
             if kind is None:
                 self._runtime.warn_unawaited()
-            self._stop("the block ended" if kind is None else f"the block ended: {kind.__name__}")
+            self._stop(script_end(error, usual="the block ended"))
         if kind is None:
             self._runtime.termination.raise_unseen()
 
@@ -279,13 +282,13 @@ class Agent:
         wait for.
         """
         refuse_inside("stop()")
-        self._stop("stop() was called")
+        self._stop(ScriptEnd("stop() was called"))
         if threading.current_thread() is threading.main_thread():
             self._block.close()
 
-    def _stop(self, reason: str) -> None:
+    def _stop(self, end: ScriptEnd) -> None:
         # A signal may interrupt the wait. The shutdown continues.
-        self._runtime.end_soon(Ending.STOPPED, reason)
+        self._runtime.end_soon(Ending.STOPPED, end.reason, exc=end.exception)
         self._runtime.await_over()
 
     @property

@@ -30,9 +30,12 @@ class StopSignal:
         self._forced = threading.Event()
         #: The first exception.
         self.exception: BaseException | None = None
+        #: Why the end of the run was requested first; None: it was not.
+        self.reason: str | None = None
 
-    def request(self) -> None:
-        """Request the end of the run at the next boundary."""
+    def request(self, reason: str) -> None:
+        """Request the end of the run at the next boundary, for a reason in words."""
+        self.reason = self.reason or reason
         self._stopping.set()
 
     def force(self) -> None:

@@ -402,7 +402,7 @@ thread_events = st.one_of(
     st.builds(ThreadStarted),
     policies,
     st.builds(PolicyChanged, stage=_texts, answer=_answers, actor=st.none() | _texts),
-    st.builds(ThreadDied, reason=_texts, failure=st.none() | _failures),
+    st.builds(ThreadDied, reason=_texts, failure=st.none() | _failures, recordless=st.booleans()),
     st.builds(ThreadReplaced, reason=_texts, wait_ms=_counts, replacement=_counts),
     st.builds(
         OutageFound,
@@ -415,7 +415,13 @@ thread_events = st.one_of(
 instance_events = st.one_of(
     st.builds(InstanceStarted, host=_texts, pid=_counts, versions=_versions),
     st.builds(InstanceStopping, reason=_texts, error=st.booleans()),
-    st.builds(InstanceStopped, reason=_texts, error=st.booleans(), failure=st.none() | _failures),
+    st.builds(
+        InstanceStopped,
+        reason=_texts,
+        error=st.booleans(),
+        failure=st.none() | _failures,
+        recordless=st.booleans(),
+    ),
 )
 answers = st.one_of(
     st.builds(CommandDelivered, command=_commands),

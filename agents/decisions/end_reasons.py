@@ -9,7 +9,6 @@ from arrester.agents.decisions.outage import Outage
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction, location_of
 from arrester.agents.spark.jvm.problems import java_class_and_message
-from arrester.agents.worker.errors import class_name
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.domain.plural import plural
 
@@ -68,8 +67,3 @@ def reason_of(exc: BaseException) -> str:
         return f"the sink raised {name}{reason_of(raised)}"[:_CHARACTERS] + exc.why
     java = java_class_and_message(exc)
     return first_line(str(exc)) if java is None else ": ".join(java)[:_CHARACTERS]
-
-
-def class_and_message(exc: BaseException) -> tuple[str, str]:
-    """Return class and message of an exception; of a Java exception, those of its cause."""
-    return java_class_and_message(exc) or (class_name(exc), str(exc))

@@ -47,7 +47,7 @@ from arrester.controlplane.domain.error_policy.policy import Policy
 
 _FAILURE = "__arrester_failure"
 #: Python's message about a module that it does not find. It has no value of a record.
-_NO_MODULE = re.compile(r"No module named '([\w.]+)'")
+_NO_MODULE = re.compile(r"No module named '[\w.]+'")
 #: Up to this many isolated records are marked by expressions, without a join.
 _MARKED_BY_EXPRESSIONS = 8
 
@@ -149,7 +149,7 @@ class Isolation:
         if self._is_self_healing(problem):
             raise raised
         if self._policy.table.classify(problem.cause).kind is Kind.FATAL:
-            raise self._step_failed(problem, raised, _why_fatal(problem))
+            raise self._step_failed(problem, raised, _why_fatal(problem), recordless=True)
         if self._segment.crashes_only and not problem.is_crash:
             raise raised
         if self._segment.stateful:
@@ -220,11 +220,10 @@ def _failed_step(record: DataFrame, segment: Segment, raised: Exception) -> tupl
 
 
 def _why_fatal(problem: Problem) -> str:
-    """Return why a failure ends the run, without a message that may quote records."""
-    module = _NO_MODULE.search(problem.message)
-    if module is None:
+    """Return why a failure ends the run, and what helps."""
+    if _NO_MODULE.search(problem.message) is None:
         return "a class that hits every record"
     return (
-        f"executors have no module {module[1]!r}: install it in their Python, or add it with "
-        "spark.sparkContext.addPyFile or spark.submit.pyFiles if it is Python only"
+        "install it in the Python of the executors, or add it with spark.sparkContext.addPyFile or"
+        " spark.submit.pyFiles if it is Python only"
     )

@@ -82,7 +82,7 @@ def _call(step: Transform, rows: DataFrame) -> DataFrame:
             raise TypeError(f"a transform returns the same columns each time; {difference}")
     except Exception as exc:  # the author's code, on the driver: no record is the cause
         problem = problem_of_job(rows.sparkSession, exc)
-        raise StepFailed(step.stage, problem, exc, why="on the driver") from exc
+        raise StepFailed(step.stage, problem, exc, why="on the driver", recordless=True) from exc
     return result
 
 

@@ -28,11 +28,12 @@ from arrester.agents.run.processor_factory import ProcessorFactory
 from arrester.agents.run.publisher import Publisher
 from arrester.agents.run.query import check_source, progress_of
 from arrester.agents.run.termination import death_of, ending_entry, superseded
+from arrester.agents.runtime.script_end import mark_reported
 from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
 from arrester.agents.spark.jvm.hadoop_storage import storage
 from arrester.agents.spark.kafka_checks import check_sources
 from arrester.agents.spark.ship_worker_code import ship
-from arrester.controlplane.domain.events import Run, ThreadDied
+from arrester.controlplane.domain.events import Run
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.plural import plural
 from arrester.controlplane.domain.python_versions import UTC
@@ -238,8 +239,11 @@ class Engine:
         for part in drift.report(self.tasks()):
             self._outbox.put(uuid7(at), [self.event_factory.event(part, at)])
 
-    def end(self, exc: BaseException | None, *, stopped: bool) -> ThreadDeath:
-        """Commit the end of the run and publish it; the journal of a newer run is not touched."""
+    def end(self, exc: BaseException | None, *, stopped: str | None) -> ThreadDeath:
+        """Commit the end of the run and publish it; the journal of a newer run is not touched.
+
+        `stopped` is why it was stopped, None if it was not.
+        """
         name = self.pipeline.name
         death = death_of(exc, stopped=stopped)
         try:
@@ -258,14 +262,16 @@ class Engine:
             self._report_superseded(death)
         except Exception:
             _log.exception("pipeline %r: its end could not be recorded", name)
+        else:
+            mark_reported(exc)
+            mark_reported(death.exception)
         return death
 
     def _report_superseded(self, death: ThreadDeath) -> None:
         """Report the end without the journal, which belongs to the newer run."""
         _log.warning("%s: %s", self.pipeline.name, death.reason)
         at = datetime.now(UTC)
-        data = ThreadDied(reason=death.reason, superseded=True)
-        self._outbox.put(uuid7(at), [self.event_factory.event(data, at)])
+        self._outbox.put(uuid7(at), [self.event_factory.event(death.event, at)])
 
 
 def _open_checkpoint(

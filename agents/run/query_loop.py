@@ -109,7 +109,7 @@ class QueryLoop:
         exc, name = self._stop_signal.exception, self._engine.pipeline.name
         if exc is None:
             return BatchStopped(f"pipeline {name} stopped")
-        death = death_of(exc, stopped=False)
+        death = death_of(exc, stopped=None)
         wait_ms = self._retries.decide(exc, at=datetime.now(UTC))
         if death.superseded or death.finished or wait_ms is not None:
             return BatchStopped(f"pipeline {name} stopped; its agent has the reason")

@@ -5,12 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from arrester.agents.dead_letters.rejection import DeadLettersNotWritten
-from arrester.agents.decisions.end_reasons import (
-    RecordFatal,
-    SinkFailed,
-    class_and_message,
-    reason_of,
-)
+from arrester.agents.decisions.end_reasons import RecordFatal, SinkFailed, reason_of
 from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.failures.fingerprints import failure_at, failure_of
 from arrester.agents.held.limits import HeldLimitExceeded
@@ -19,25 +14,31 @@ from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.ledger import Ledger
 from arrester.agents.runtime.thread_protocol import ThreadDeath
 from arrester.agents.spark.errors import Problem, StepFailed
-from arrester.controlplane.domain.events import Event, Failure, Response, TaskDied, ThreadDied
+from arrester.agents.spark.jvm.problems import problem_of_end
+from arrester.controlplane.domain.events import Event, Response, TaskDied
 
 #: For a task whose executors were all lost Spark raises this text only.
 _EXECUTORS_LOST = "ExecutorLostFailure"
 
 
-def death_of(exc: BaseException | None, *, stopped: bool) -> ThreadDeath:
-    """Return how a run ended: by `exc`, by a stop, or because its query finished."""
+def death_of(exc: BaseException | None, *, stopped: str | None) -> ThreadDeath:
+    """Return how a run ended: by `exc`, by a stop for a reason, or because its query finished."""
     if exc is None:
-        reason = "stopped" if stopped else "the query has come to its end"
-        return ThreadDeath(reason, finished=not stopped)
+        reason = stopped or "the query has come to its end"
+        return ThreadDeath(reason, finished=stopped is None)
     if isinstance(exc, Superseded):
         return superseded(exc)
     if isinstance(exc, HeldLimitExceeded) and exc.stops:
         return ThreadDeath(str(exc), finished=True)
     raised = exc.raised if isinstance(exc, SinkFailed | StepFailed | DeadLettersNotWritten) else exc
-    why = failure_of(exc.failed) if isinstance(exc, RecordFatal) else _failure(exc)
     reason = exc.reason if isinstance(exc, StepFailed) else reason_of(exc)
-    return ThreadDeath(reason, exception=raised, failure=why)
+    if isinstance(exc, RecordFatal):
+        return ThreadDeath(reason, exception=raised, failure=failure_of(exc.failed))
+    stage, problem = _stage_and_problem(exc)
+    failure = failure_at(stage, problem)
+    return ThreadDeath(
+        reason, exception=raised, failure=failure, stack=problem.stack, recordless=True
+    )
 
 
 def superseded(exc: Superseded) -> ThreadDeath:
@@ -65,25 +66,22 @@ def ending_entry(
             event_factory.record_failed(failed, Response.FAIL, at, stopped_by),
             event_factory.event(died, at),
         ]
-    ended = ThreadDied(reason=death.reason, failure=death.failure)
     return Entry(
         kind=EntryKind.STOPPED if exc is None else EntryKind.DIED,
         at=at,
         epoch=event_factory.run.epoch,
-        events=(*events, event_factory.event(ended, at)),
+        events=(*events, event_factory.event(death.event, at, body=death.body)),
     )
 
 
-def _failure(exc: BaseException) -> Failure:
-    """Return the failure that ended a run without a failing record: of source, sink or agent."""
+def _stage_and_problem(exc: BaseException) -> tuple[str, Problem]:
+    """Return what ended a run without a failed record: a failure of source, step, sink or agent."""
     if isinstance(exc, StepFailed):
-        return failure_at(exc.stage, exc.reported)
+        return exc.stage, exc.reported
     if isinstance(exc, DeadLettersNotWritten):
-        return failure_at("produce", exc.problem)
-    raised = exc.raised if isinstance(exc, SinkFailed) else exc
-    name, message = class_and_message(raised)
-    stage = "produce" if isinstance(exc, SinkFailed) else "source"
-    if stage == "source" and _EXECUTORS_LOST in message:
-        # A source and its native steps run in one job: which of them failed is unknown.
-        stage = "unknown"
-    return failure_at(stage, Problem(exception_class=name, message=message[:4_000]))
+        return "produce", exc.problem
+    if isinstance(exc, SinkFailed):
+        return "produce", problem_of_end(exc.raised)
+    problem = problem_of_end(exc)
+    # A source and its native steps run in one job: which of them failed is unknown.
+    return "unknown" if _EXECUTORS_LOST in problem.message else "source", problem

@@ -213,14 +213,14 @@ class PipelineThread:
                 self._engine.files.root,
             )
 
-    def stop(self, *, timeout_seconds: float) -> bool:
+    def stop(self, reason: str, *, timeout_seconds: float) -> bool:
         """End the run at the next boundary; return True if it has ended there within the time.
 
         An undecided micro-batch is cancelled and replayed by the next run; a running sink may
         finish. After the time, or if the stop is forced, its Spark jobs are cancelled.
         """
         deadline = time.monotonic() + timeout_seconds
-        self._stop_signal.request()
+        self._stop_signal.request(reason)
         # The unfinished work of an earlier run may wait for a broker without bound.
         while self.is_running and not self._started.wait(_STOP_TICK_SECONDS):
             self._engine.cancel_evaluation()
@@ -290,7 +290,7 @@ class PipelineThread:
 
     def _write_end(self, exc: BaseException | None) -> ThreadDeath:
         with self._lock:
-            death = self._engine.end(exc, stopped=self._stop_signal.is_requested)
+            death = self._engine.end(exc, stopped=self._stop_signal.reason)
             if thread_transition(self._state, ThreadStatus.DEAD) is Transition.DONE:
                 self._state = ThreadStatus.DEAD
             return death

@@ -70,7 +70,7 @@ class CommandDispatcher:
         *,
         threads: Callable[[], Sequence[Thread]],
         shut_down: Callable[[CommandIssued], None],
-        restart: Callable[[str, Callable[[CommandAnswer], None]], None],
+        restart: Callable[[str, str, Callable[[CommandAnswer], None]], None],
     ) -> None:
         self._instance = instance
         self._threads = threads
@@ -205,7 +205,8 @@ class CommandDispatcher:
             self._refuse(command, EXPIRED if fetched.expired else EXPIRED_HERE)
         else:
             log.info("%s by %s: %s", command.kind, command.actor, command.pipeline)
-            self._restart(command.pipeline or "", partial(self._answer_with, command))
+            reason = f"restarted by {command.actor}: {command.reason}"
+            self._restart(command.pipeline or "", reason, partial(self._answer_with, command))
 
     def _answer_with(self, command: CommandIssued, answer: CommandAnswer) -> None:
         if answer.applied:

@@ -11,7 +11,13 @@ from typing import Any, Protocol
 
 from arrester.agents.failure_log import log_failure
 from arrester.agents.runtime.instance import Ending, Instance
-from arrester.agents.runtime.thread_protocol import Thread, ThreadDeath, run_of
+from arrester.agents.runtime.script_end import mark_reported
+from arrester.agents.runtime.thread_protocol import (
+    DescribeFailure,
+    Thread,
+    ThreadDeath,
+    run_of,
+)
 from arrester.agents.runtime.thread_registry import ThreadSlot
 from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.controlplane.domain.events import (
@@ -46,6 +52,7 @@ class DeadThreads:
         *,
         launch: Callable[[ThreadSlot[Any]], object],
         end: EndInstance,
+        describe: DescribeFailure,
     ) -> None:
         #: The exception of the first thread that failed.
         self.exception: BaseException | None = None
@@ -62,6 +69,7 @@ class DeadThreads:
         self._instance = instance
         self._launch = launch
         self._end = end
+        self._describe = describe
         self._lock = threading.Lock()
         self._stopping = threading.Event()
 
@@ -173,10 +181,17 @@ class DeadThreads:
 
     def start_failed(self, slot: ThreadSlot[Any], exc: Exception) -> None:
         """React to a thread that could not start in the place of another one."""
-        if not self._stopping.is_set():
-            self._handle_failure(
-                slot, ThreadDeath(f"a new thread could not start: {exc}", exception=exc)
-            )
+        if self._stopping.is_set():
+            return
+        failure, body = self._describe(exc)
+        reason = f"a new thread could not start: {exc}"
+        death = ThreadDeath(
+            reason, exception=exc, failure=failure, recordless=True, stack=body.stack
+        )
+        # The run that it was to follow is the last one of the pipeline.
+        self._instance.emit(death.event, run=_run(slot), body=death.body)
+        mark_reported(exc)
+        self._handle_failure(slot, death)
 
 
 def _raisable(death: ThreadDeath) -> Exception:
@@ -185,6 +200,7 @@ def _raisable(death: ThreadDeath) -> Exception:
         return death.exception
     raisable = RuntimeError(death.reason)
     raisable.__cause__ = death.exception
+    mark_reported(raisable)
     return raisable
 
 

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.domain.events import (
+    Body,
     Event,
     EventData,
     InstanceEvent,
@@ -67,8 +68,16 @@ class Instance:
         """The state's name."""
         return self.state.status
 
-    def emit(self, *data: EventData, run: Run | None = None, caused_by: UUID | None = None) -> None:
+    def emit(
+        self,
+        *data: EventData,
+        run: Run | None = None,
+        caused_by: UUID | None = None,
+        body: Body | None = None,
+    ) -> None:
         """Emit events as one batch and change the state by them; callable from any thread.
+
+        `body` is that of the first event.
 
         An event that comes too late to change the state is dropped. A transition that is never
         allowed raises IllegalMove.
@@ -76,7 +85,14 @@ class Instance:
         now = datetime.now(UTC)
         with self._lock:
             events = [
-                Event(occurred_at=now, instance=self.id, run=run, caused_by=caused_by, data=each)
+                Event(
+                    occurred_at=now,
+                    instance=self.id,
+                    run=run,
+                    caused_by=caused_by,
+                    data=each,
+                    body=body if each is data[0] else None,
+                )
                 for each in data
                 if self._accepts(each, now)
             ]

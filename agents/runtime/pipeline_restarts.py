@@ -48,14 +48,15 @@ class PipelineRestarts:
         #: How long a running sink may take before its jobs are cancelled.
         self._timeout_seconds = timeout_seconds
 
-    def restart(self, pipeline: str, answer: Callable[[CommandAnswer], None]) -> None:
+    def restart(self, pipeline: str, reason: str, answer: Callable[[CommandAnswer], None]) -> None:
         """Restart a pipeline and answer once: applied if each of its threads runs again.
 
+        `reason` is of the end of its run.
         If a run was ended and the next one does not start, the handler of uncaught exceptions is
         called after the answer, as for a replacement that does not start.
         """
         slots = self._registry.restartable(pipeline)
-        results = [self._restart(slot) for slot in slots]
+        results = [self._restart(slot, reason) for slot in slots]
         refused = [each.answer for each in results if not each.answer.applied]
         if not results:
             answer(_refused(f"no thread of this instance runs pipeline {pipeline}"))
@@ -68,7 +69,7 @@ class PipelineRestarts:
             if each.exc is not None:
                 self._dead_threads.start_failed(each.slot, each.exc)
 
-    def _restart(self, slot: ThreadSlot[Any]) -> _Restarted:
+    def _restart(self, slot: ThreadSlot[Any], reason: str) -> _Restarted:
         with self._dead_threads.replacement(), slot.lock:
             thread: Thread | None = slot.thread
             assert thread is not None, "only a slot that has started is restarted"
@@ -78,7 +79,7 @@ class PipelineRestarts:
                     slot, _refused(f"{name} reads a static source once; run its script again")
                 )
             was_running = thread.state is ThreadStatus.RUNNING
-            if not self._end(thread):
+            if not self._end(thread, reason):
                 return _Restarted(slot, _refused("the instance ends"))
             if slot.removed:
                 return _Restarted(slot, _refused("its script has removed the pipeline"))
@@ -86,15 +87,15 @@ class PipelineRestarts:
                 started = run_of(self._launch(slot))
             except Exception as exc:  # the author's source may raise anything
                 _log.exception("pipeline %r could not be restarted", thread.pipeline_name)
-                reason = f"{thread.pipeline_name} did not start: {type(exc).__name__}: {exc}"
-                return _Restarted(slot, _refused(reason), exc if was_running else None)
+                refusal = f"{thread.pipeline_name} did not start: {type(exc).__name__}: {exc}"
+                return _Restarted(slot, _refused(refusal), exc if was_running else None)
         detail = f"run {started.epoch} of {started.pipeline} is RUNNING"
         return _Restarted(slot, CommandAnswer(applied=True, reason=detail))
 
-    def _end(self, thread: Thread) -> bool:
+    def _end(self, thread: Thread, reason: str) -> bool:
         """End the run; return False if the instance ends meanwhile."""
         if thread.state is ThreadStatus.RUNNING:
-            thread.stop(timeout_seconds=self._timeout_seconds)
+            thread.stop(reason, timeout_seconds=self._timeout_seconds)
         # A sink that does not return holds the checkpoint: no other run may start.
         while not thread.is_end_handled:
             if self._dead_threads.is_stopping(within_seconds=_CHECK_SECONDS):

@@ -20,10 +20,16 @@ from arrester.agents.runtime.dead_threads import DeadThreads
 from arrester.agents.runtime.heartbeat import heartbeat, in_progress
 from arrester.agents.runtime.instance import Ending, Instance
 from arrester.agents.runtime.pipeline_restarts import PipelineRestarts
+from arrester.agents.runtime.script_end import script_end, uncaught_exception
 from arrester.agents.runtime.shutdown import GRACE_SECONDS, stop_all
 from arrester.agents.runtime.shutdown_commands import ShutdownCommands
 from arrester.agents.runtime.termination_wait import TerminationWait
-from arrester.agents.runtime.thread_protocol import Outbox, Thread, ThreadDeath
+from arrester.agents.runtime.thread_protocol import (
+    DescribeFailure,
+    Outbox,
+    Thread,
+    ThreadDeath,
+)
 from arrester.agents.runtime.thread_registry import ThreadRegistry, ThreadSlot
 from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.agents.transport.connection import FLUSH_SECONDS, Connection
@@ -52,6 +58,7 @@ class Runtime:
         config: AgentConfig,
         *,
         versions: dict[str, str],
+        describe: DescribeFailure,
         spark_ui: str | None = None,
         on_uncaught: UncaughtHandler | None = None,
     ) -> None:
@@ -61,6 +68,7 @@ class Runtime:
         self.instance = Instance(config.application, self.id, put=self._put)
         self.registry = ThreadRegistry()
         self._versions = versions
+        self._describe = describe
         self._spark_ui = spark_ui
         self._lock = threading.RLock()
         self._over = threading.Event()
@@ -73,6 +81,7 @@ class Runtime:
             self.instance,
             launch=self._launch,
             end=partial(self.end_soon, Ending.FAILED),
+            describe=describe,
         )
         self.termination = TerminationWait(
             self.registry, self._dead_threads, over=self._over, ending=lambda: self.ending
@@ -116,7 +125,7 @@ class Runtime:
             self._connection.start_polling(
                 receive=self._commands.receive, on_latched=self._on_latched
             )
-            atexit.register(self.end, Ending.STOPPED, "the process ends")
+            atexit.register(self._end_at_exit)
 
     def start(
         self,
@@ -141,7 +150,10 @@ class Runtime:
             return False
         removed = self.registry.remove(pipeline)
         for thread in removed:
-            thread.stop(timeout_seconds=self.config.shutdown_timeout_seconds)
+            thread.stop(
+                "stopped: its script removed the pipeline",
+                timeout_seconds=self.config.shutdown_timeout_seconds,
+            )
         return bool(removed)
 
     def _launch(self, slot: ThreadSlot[T]) -> T:
@@ -149,7 +161,9 @@ class Runtime:
         spool, on_death = self._opened.spool, partial(self._dead_threads.on_death, slot)
         thread = self.registry.launch(slot, spool, on_death)
         if self.ending is not None:
-            thread.stop(timeout_seconds=self.config.shutdown_timeout_seconds)
+            thread.stop(
+                "stopped: the instance ends", timeout_seconds=self.config.shutdown_timeout_seconds
+            )
             raise InvalidValue("agent", self.ending.value, "an agent that has not ended")
         self._commands.retry_unclaimed()
         return thread
@@ -184,11 +198,13 @@ class Runtime:
         failure: Failure | None = None,
         error: bool = False,
         caused_by: UUID | None = None,
+        exc: BaseException | None = None,
     ) -> None:
         """Stop all threads within error.shutdown.timeout.ms, end the instance, and wait for it.
 
         The first call decides how the instance ends; later calls only wait. With `error` it ends in
-        ERROR: an uncaught exception shuts the whole application down.
+        ERROR: an uncaught exception shuts the whole application down. `failure` ended a run; `exc`
+        ended the script, and no run has reported it.
         """
         with self._lock:
             first, self.ending = self.ending is None, self.ending or ending
@@ -203,17 +219,23 @@ class Runtime:
             try:
                 stopping = InstanceStopping(reason=reason, error=error)
                 self.instance.emit(stopping, caused_by=caused_by)
+                why = f"stopped: {reason}" if caused_by is None else reason
                 seconds = self.config.shutdown_timeout_seconds
-                graceful = stop_all(self.registry.stoppable(), timeout_seconds=seconds)
-                stopped = InstanceStopped(reason=reason, failure=failure, error=error)
-                self._shutdowns.report_end(stopped, caused_by, graceful=graceful)
+                graceful = stop_all(self.registry.stoppable(), why, timeout_seconds=seconds)
+                body = None
+                if exc is not None:
+                    failure, body = self._describe(exc)
+                stopped = InstanceStopped(
+                    reason=reason, failure=failure, error=error, recordless=exc is not None
+                )
+                self._shutdowns.report_end(stopped, caused_by, graceful=graceful, body=body)
                 self._commands.stop()
                 sent = self._connection.close()
                 if error and caused_by is None and not sent:
                     self._log_unreached()
             finally:
                 self._over.set()
-                atexit.unregister(self.end)
+                atexit.unregister(self._end_at_exit)
 
     def end_soon(
         self,
@@ -223,6 +245,7 @@ class Runtime:
         failure: Failure | None = None,
         error: bool = False,
         caused_by: UUID | None = None,
+        exc: BaseException | None = None,
     ) -> None:
         """End the instance in a separate thread, without waiting.
 
@@ -231,10 +254,15 @@ class Runtime:
         threading.Thread(
             target=self.end,
             args=(ending, reason),
-            kwargs={"failure": failure, "error": error, "caused_by": caused_by},
+            kwargs={"failure": failure, "error": error, "caused_by": caused_by, "exc": exc},
             name="arrester-end",
             daemon=True,
         ).start()
+
+    def _end_at_exit(self) -> None:
+        """End the instance of a script without a block, which an exception may have ended."""
+        reason, exc = script_end(uncaught_exception(), usual="the process ends")
+        self.end(Ending.STOPPED, reason, exc=exc)
 
     def metrics(self) -> dict[str, int]:
         """Return counts of the agent itself; none before it is opened."""

@@ -36,13 +36,16 @@ def _log_waiting(thread: Thread, timeout_seconds: float) -> None:
         )
 
 
-def stop_all(stopping: Sequence[Thread], *, timeout_seconds: float) -> bool:
-    """Stop all threads in parallel; return whether each ended at a micro-batch boundary."""
+def stop_all(stopping: Sequence[Thread], reason: str, *, timeout_seconds: float) -> bool:
+    """Stop all threads in parallel; return whether each ended at a micro-batch boundary.
+
+    `reason` is the reason of their ends.
+    """
     graceful: list[bool] = []
 
     def stop(thread: Thread) -> None:
         try:
-            graceful.append(thread.stop(timeout_seconds=timeout_seconds))
+            graceful.append(thread.stop(reason, timeout_seconds=timeout_seconds))
         except Exception:  # the instance ends all the same
             log.exception("pipeline %r: its stop failed", thread.pipeline_name)
 

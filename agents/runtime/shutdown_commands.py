@@ -8,7 +8,12 @@ from uuid import UUID
 
 from arrester.agents.runtime.instance import Ending, Instance
 from arrester.agents.runtime.thread_registry import ThreadRegistry
-from arrester.controlplane.domain.events import CommandApplied, CommandIssued, InstanceStopped
+from arrester.controlplane.domain.events import (
+    Body,
+    CommandApplied,
+    CommandIssued,
+    InstanceStopped,
+)
 
 
 class EndInstance(Protocol):
@@ -38,9 +43,14 @@ class ShutdownCommands:
         self._end(Ending.SHUT_DOWN, reason, error=command.error, caused_by=command.command)
 
     def report_end(
-        self, stopped: InstanceStopped, caused_by: UUID | None, *, graceful: bool
+        self,
+        stopped: InstanceStopped,
+        caused_by: UUID | None,
+        *,
+        graceful: bool,
+        body: Body | None = None,
     ) -> None:
-        """Report the end, and answer the commands that requested it."""
+        """Report the end, with its body, and answer the commands that requested it."""
         with self._lock:
             forced = any(command.force for command in self._received)
             detail = "stopped by force"
@@ -51,4 +61,4 @@ class ShutdownCommands:
             answers = [
                 CommandApplied(command=each.command, detail=detail) for each in self._received
             ]
-            self._instance.emit(stopped, *answers, caused_by=caused_by)
+            self._instance.emit(stopped, *answers, caused_by=caused_by, body=body)

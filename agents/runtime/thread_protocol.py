@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
@@ -12,12 +12,14 @@ from arrester.agents.runtime.redrive_result import Redriven
 from arrester.controlplane.domain.commands.kinds import TaskAct
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
+    Body,
     ChosenDeadLetters,
     Event,
     Failure,
     ResumeHow,
     Run,
     StageAnswer,
+    ThreadDied,
 )
 from arrester.controlplane.domain.state.states import TaskState, ThreadStatus
 from arrester.controlplane.domain.wire.codec import InProgress
@@ -95,10 +97,32 @@ class ThreadDeath:
     _: KW_ONLY
     exception: BaseException | None = None
     failure: Failure | None = None
+    #: No failed record has reported the failure; with its stack trace, if it has one.
+    recordless: bool = False
+    stack: str | None = None
     #: A newer run owns the checkpoint: no handler is called, no thread replaced.
     superseded: bool = False
     #: The query finished (`availableNow`) without a failure.
     finished: bool = False
+
+    @property
+    def event(self) -> ThreadDied:
+        """The event of this end."""
+        return ThreadDied(
+            reason=self.reason,
+            failure=self.failure,
+            superseded=self.superseded,
+            recordless=self.recordless,
+        )
+
+    @property
+    def body(self) -> Body | None:
+        """The body of this event."""
+        return None if self.stack is None else Body(stack=self.stack)
+
+
+#: Return an exception of the driver as a failure, and the body of its event.
+DescribeFailure = Callable[[BaseException], tuple[Failure, Body]]
 
 
 class Outbox(Protocol):
@@ -183,7 +207,9 @@ class Thread(Protocol):
         """Return the earlier answer to a command, from any run of the checkpoint."""
         ...
 
-    def stop(self, *, timeout_seconds: float) -> bool: ...
+    def stop(self, reason: str, *, timeout_seconds: float) -> bool:
+        """End the run at the next boundary; return whether it has ended there within the time."""
+        ...
 
     def force_stop(self) -> None:
         """Let a stop, present or future, cancel Spark jobs in progress at once."""

@@ -69,7 +69,7 @@ class StepFailed(ArresterError):
         self.raised = raised
         #: The part that may leave the driver. A message may quote records, and without a known
         #: record no field can be redacted, unless the step failed without any record.
-        self.reported = problem if recordless else replace(problem, message=why)
+        self.reported = problem if recordless else replace(problem, message=why, stack=None)
         first = f": {problem.message}".splitlines()[0] if recordless else ""
         self.reason = f"{stage}: {problem.exception_class}{first} ({why})"
 

@@ -22,6 +22,8 @@ _MESSAGE_CHARACTERS = 4_000
 _STACK_CHARACTERS = 16_000
 _STACK_FRAMES = 60
 _HERE = os.path.dirname(__file__)
+#: The agent's folder. In the archive that executors have it is a folder, too.
+_AGENT = os.path.dirname(_HERE)
 #: Longer waits are slept in parts, since the system refuses extremely long sleeps.
 _LONGEST_SLEEP_SECONDS = 3_600.0
 
@@ -130,11 +132,13 @@ def text(exc: BaseException) -> str:
 def _user_frame(trace: TracebackType | None) -> str | None:
     """Return the innermost frame outside the standard library and installed packages.
 
-    If there is none, return the outermost frame.
+    If there is none, return the outermost frame. No frame of the agent is one.
     """
     libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
     user_frame = None
     for frame in traceback.extract_tb(trace):
+        if frame.filename.startswith(_AGENT + os.sep):
+            continue
         is_library = frame.filename.startswith((*libraries, "<frozen"))
         if user_frame is None or not is_library:
             user_frame = frame

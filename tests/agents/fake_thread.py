@@ -28,7 +28,6 @@ from arrester.controlplane.domain.events import (
     Run,
     TaskPaused,
     TaskResumed,
-    ThreadDied,
     ThreadStarted,
 )
 from arrester.controlplane.domain.identity.uuids import uuid7
@@ -36,8 +35,6 @@ from arrester.controlplane.domain.state.states import TaskState, ThreadStatus
 from arrester.controlplane.domain.wire.codec import InProgress
 from tests.agents.sample_events import INSTANCE, NOW
 from tests.patience import PATIENCE_SECONDS
-
-STOPPED = "stopped"
 
 
 def applied(reason: str) -> CommandAnswer:
@@ -104,13 +101,13 @@ class FakeThread:
         self.is_end_handled = False
         self._put(ThreadStarted())
 
-    def stop(self, *, timeout_seconds: float) -> bool:
+    def stop(self, reason: str, *, timeout_seconds: float) -> bool:
         self.is_stopping = True
         if self.hangs:
             return False
         graceful = self.busy_seconds <= timeout_seconds
         forced = self.forced.wait(min(self.busy_seconds, timeout_seconds))
-        self.die(ThreadDeath(STOPPED))
+        self.die(ThreadDeath(reason))
         return graceful and not forced
 
     def force_stop(self) -> None:
@@ -118,8 +115,8 @@ class FakeThread:
 
     def die(self, death: ThreadDeath) -> None:
         self.alive = False
-        self._put(ThreadDied(reason=death.reason, failure=death.failure))
-        if death.reason != STOPPED:
+        self._put(death.event)
+        if not self.is_stopping:
             self.on_death(death)
         self.is_end_handled = True
 

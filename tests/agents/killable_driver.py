@@ -239,7 +239,7 @@ def main(folder: Path, point: str, end: str) -> None:
                 (folder / "skip").unlink(missing_ok=True)
                 thread.apply(TaskCommand(task.id.key, how=ResumeHow.SKIP, reason="known"))
         time.sleep(0.05)
-    thread.stop(timeout_seconds=PATIENCE_SECONDS)
+    thread.stop("stopped", timeout_seconds=PATIENCE_SECONDS)
     spark.stop()
 
 

@@ -221,7 +221,7 @@ class Bench:
     def stop(self) -> None:
         for thread in self.threads:
             if thread.state is ThreadStatus.RUNNING:
-                assert thread.stop(timeout_seconds=PATIENCE_SECONDS)
+                assert thread.stop("stopped", timeout_seconds=PATIENCE_SECONDS)
 
     def close(self) -> None:
         self.stop()

@@ -393,12 +393,12 @@ def driver(world: World, server: Server, code: str) -> Iterator[subprocess.Popen
         yield process
 
 
-def assert_ended_in_order(folding: FoldingSide) -> None:
+def assert_ended_in_order(folding: FoldingSide, reason: str) -> None:
     state = folded(folding)
     (instance,) = state.instances.values()
     assert instance.status is InstanceStatus.NOT_RUNNING
     assert instance.failure is None
-    assert [each.reason for each in state.threads.values()] == ["stopped"]
+    assert [each.reason for each in state.threads.values()] == [f"stopped: {reason}"]
 
 
 def test_stop_in_another_python_thread_leaves_the_signal_handlers_to_the_block(
@@ -424,7 +424,7 @@ def test_ctrl_c_ends_the_driver_gracefully(
     with driver(world, redis_server, IN_A_BLOCK) as process:
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_SECONDS) == -signal.SIGINT
-    assert_ended_in_order(folding)
+    assert_ended_in_order(folding, "the driver received SIGINT")
 
 
 @pytest.mark.long
@@ -437,7 +437,7 @@ def test_a_driver_that_exits_ends_its_instance(
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.wait(PATIENCE_SECONDS) == 0
-    assert_ended_in_order(folding)
+    assert_ended_in_order(folding, "the process ends")
 
 
 @pytest.mark.long

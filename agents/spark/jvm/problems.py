@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -43,17 +44,21 @@ _ADVICE: Final = re.compile(
     " *To process malformed records as null result,"
     r" try setting the option 'mode' as 'PERMISSIVE'\."
 )
-#: The folder of `agents.spark`: its frames are left out of stack traces.
-_SPARK_FOLDER = str(Path(__file__).parents[1])
+#: The folder of the agent: stack traces begin after its frames.
+_AGENT_FOLDER = str(Path(__file__).parents[2])
+_QUERY_EXCEPTION: Final = "org.apache.spark.sql.streaming.StreamingQueryException"
+_log = logging.getLogger("arrester.thread")
 
 
 def problem_of_job(spark: SparkSession, exc: BaseException) -> Problem:
     """Return the problem of an exception from a job or from the author's code on the driver."""
     throwable = java_exception_of(exc)
     if throwable is None:
-        text = error_fields(exc)
-        names = ("exception_class", "message", "stack", "frame")
-        return Problem(**{name: text[name] for name in names}, cause=describe(exc))
+        return Problem(**error_fields(exc, below=_AGENT_FOLDER), cause=describe(exc))
+    return _problem_of_job(spark, throwable)
+
+
+def _problem_of_job(spark: SparkSession, throwable: Any) -> Problem:
     chain = java_chain(throwable)
     messages = [str(link.getMessage() or "") for link in chain]
     for message in messages:
@@ -75,7 +80,7 @@ def problem_of(spark: SparkSession, exc: BaseException, *, attempts: int = 1) ->
 
     The cause of a Java exception includes its chain of causes, without wrappers.
     """
-    text = error_fields(exc, below=_SPARK_FOLDER)
+    text = error_fields(exc, below=_AGENT_FOLDER)
     cause, throwable = describe(exc), java_exception_of(exc)
     problem = Problem(
         exception_class=class_name(exc),
@@ -100,6 +105,26 @@ def problem_of(spark: SparkSession, exc: BaseException, *, attempts: int = 1) ->
         stack=java.stack,
         cause=Cause(names=tuple(names), condition=java.cause.condition or condition),
     )
+
+
+def problem_of_end(exc: BaseException) -> Problem:
+    """Return the problem of an exception that ended a run or a driver.
+
+    Without an answer of the JVM, which may be gone, it is what Python knows of the exception.
+    """
+    known, spark = error_fields(exc, below=_AGENT_FOLDER), SparkSession.getActiveSession()
+    try:
+        throwable = java_exception_of(exc)
+        if spark is not None and throwable is not None:
+            # The message of a query's exception names only the query.
+            while throwable.getCause() and throwable.getClass().getName() == _QUERY_EXCEPTION:
+                throwable = throwable.getCause()
+            problem = _problem_of_job(spark, throwable)
+            return replace(problem, frame=problem.frame or known["frame"])
+    except Exception:  # the JVM is gone
+        _log.debug("the JVM does not answer", exc_info=True)
+    name, message = java_class_and_message(exc) or (known["exception_class"], known["message"])
+    return Problem(**known | {"exception_class": name, "message": message}, cause=describe(exc))
 
 
 def problem_of_java(spark: SparkSession, throwable: Any) -> Problem:

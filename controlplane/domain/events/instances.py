@@ -31,6 +31,9 @@ class InstanceStopped(Data, frozen=True, kw_only=True, tag=True):
     reason: str
     error: bool = False
     failure: Failure | None = None
+    #: No failed record and no end of a run has reported the failure: the script itself failed. The
+    #: body has the stack trace.
+    recordless: bool = False
 
 
 class InstanceLost(Data, frozen=True, kw_only=True, tag=True):

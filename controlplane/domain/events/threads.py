@@ -31,6 +31,8 @@ class ThreadDied(Data, frozen=True, kw_only=True, tag=True):
     failure: Failure | None = None
     #: A newer run owns the checkpoint.
     superseded: bool = False
+    #: No failed record has reported the failure. The body has the stack trace.
+    recordless: bool = False
 
 
 class ThreadReplaced(Data, frozen=True, kw_only=True, tag=True):

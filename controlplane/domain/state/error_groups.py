@@ -15,9 +15,12 @@ from arrester.controlplane.domain.events import (
     ErrorGroupReopened,
     ErrorGroupResolved,
     ErrorGroupUnmuted,
+    Failure,
     FailuresCounted,
     GroupEvent,
+    InstanceStopped,
     RecordFailed,
+    ThreadDied,
 )
 from arrester.controlplane.domain.python_versions import UTC, StrEnum
 from arrester.controlplane.domain.state.counters import GroupSums
@@ -66,14 +69,32 @@ def after_failure(
     """
     sums = GroupSums(state)
     sums.add_event(event, at.occurred_at, at.sequence, pipeline=pipeline)
-    state = sums.to_state()
-    if state.status is GroupStatus.RESOLVED:
-        return replace(
-            _with_status(state, GroupStatus.UNRESOLVED, at, reason=RECURRED), recurred=True
-        )
+    state = _reopened(sums.to_state(), at)
     if state.mute is not None:
         return _count_towards_mute(state, state.mute, event.count, at)
     return state
+
+
+def after_end(state: GroupState, failure: Failure, at: At, *, pipeline: str | None) -> GroupState:
+    """Return the error group after a failure without a failed record ended a run or a driver."""
+    sums = GroupSums(state)
+    sums.add(0, at.occurred_at, at.sequence, failure.message)
+    sums.set_source(pipeline, failure.exception_class, failure.condition)
+    return replace(_reopened(sums.to_state(), at), ends=state.ended_runs + 1)
+
+
+def recordless(data: object) -> Failure | None:
+    """Return the failure that ended a run or a driver although no record failed; else None."""
+    if not isinstance(data, ThreadDied | InstanceStopped):
+        return None
+    return data.failure if data.recordless else None
+
+
+def _reopened(state: GroupState, at: At) -> GroupState:
+    """Return the group after a failure: a RESOLVED one is UNRESOLVED again."""
+    if state.status is not GroupStatus.RESOLVED:
+        return state
+    return replace(_with_status(state, GroupStatus.UNRESOLVED, at, reason=RECURRED), recurred=True)
 
 
 def only_counts(state: GroupState) -> bool:

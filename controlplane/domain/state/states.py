@@ -367,6 +367,9 @@ class GroupState(State, frozen=True, kw_only=True):
     pipeline: str | None = None
     count: int = 0
     estimated: Annotated[int, Meta(description="The estimated part of `count`.")] = 0
+    #: Runs, and drivers without one, that it ended although no record failed. Unset, it is not
+    #: stored: rows from before this field are equal to what the log gives.
+    ends: int | msgspec.UnsetType = msgspec.UNSET
     first_seen: datetime | None = None
     last_seen: datetime | None = None
     #: The newest RecordFailed with a body.
@@ -380,6 +383,15 @@ class GroupState(State, frozen=True, kw_only=True):
     mute: Mute | None = None
     recurred: Annotated[bool, Meta(description="It failed again after it was resolved.")] = False
     notes: int = 0
+
+    @property
+    def ended_runs(
+        self,
+    ) -> Annotated[
+        int, Meta(description="Runs and drivers that it ended although no record failed.")
+    ]:
+        """How many runs, and drivers without one, it ended although no record failed."""
+        return if_set(self.ends) or 0
 
 
 AnyState = TaskState | ThreadState | InstanceState | ApplicationState | CommandState | GroupState

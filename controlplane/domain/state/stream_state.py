@@ -109,6 +109,8 @@ def _add_keys(keys: StateKeys, application: str, event: Event) -> None:
         return
     if isinstance(data, _INSTANCE) and event.instance is not None:
         keys.instances.add(event.instance)
+    if (failure := error_groups.recordless(data)) is not None:
+        keys.groups.add(failure.fingerprint)
     if run is not None:
         keys.threads.add((run.pipeline, run.checkpoint))
         if isinstance(data, StateReported):
@@ -183,6 +185,12 @@ class StreamState(KeyedStates):
             self._fold_command(data, at)
         elif isinstance(data, _GROUP):
             self._fold_group(data, at)
+        if (failure := error_groups.recordless(data)) is not None:
+            group = self.group(failure)
+            self.groups[group.fingerprint] = error_groups.after_end(
+                group, failure, at, pipeline=None if run is None else run.pipeline
+            )
+            self.changed_keys.groups.add(group.fingerprint)
 
     def _fold_task(
         self, data: TaskEvent, run: Run, at: At, *, caused_by: UUID | None = None

@@ -211,7 +211,7 @@ def test_a_stop_cancels_a_start_that_waits_for_the_broker(
     starter = InheritableThread(target=start, daemon=True)
     starter.start()
     wait_until(lambda: thread.is_running)
-    assert thread.stop(timeout_seconds=PATIENCE_SECONDS)
+    assert thread.stop("stopped", timeout_seconds=PATIENCE_SECONDS)
     starter.join(PATIENCE_SECONDS)
     assert [type(each) for each in raised] == [StopRequested]
     assert bench.outbox.of(ThreadDied)[-1].reason == "stopped"

@@ -84,7 +84,7 @@ def test_all_stopped_tasks_are_reported_and_some_records_in_full() -> None:
 def test_the_end_reason_of_a_failed_step_quotes_no_record() -> None:
     raised = ValueError(PROBLEM.message)
     failed = StepFailed("process:features", PROBLEM, raised, why="no single record does it")
-    death = death_of(failed, stopped=False)
+    death = death_of(failed, stopped=None)
 
     assert death.exception is raised
     assert death.failure is not None
@@ -96,6 +96,6 @@ def test_the_end_reason_of_a_failed_step_quotes_no_record() -> None:
 
     model = Problem(exception_class="OSError", message="no model\nat all")
     failed = StepFailed("process:features", model, raised, why="without records", recordless=True)
-    death = death_of(failed, stopped=False)
+    death = death_of(failed, stopped=None)
     assert death.failure is not None and death.failure.message == "no model\nat all"
     assert death.reason == "process:features: OSError: no model (without records)"

@@ -256,7 +256,7 @@ def test_a_stop_interrupts_a_wait_and_leaves_the_record_undecided(bench: Bench) 
         errors_retries_delay_max_ms=3_600_000,
     )
     wait_until(lambda: tries.exists() and len(list(tries.glob("a-0/*"))) >= 2)
-    assert thread.stop(timeout_seconds=PATIENCE_SECONDS)
+    assert thread.stop("stopped", timeout_seconds=PATIENCE_SECONDS)
     assert thread.state is ThreadStatus.DEAD
     assert bench.deaths == []
     assert bench.outbox.of(RecordFailed) == []

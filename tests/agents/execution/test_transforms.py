@@ -263,11 +263,14 @@ def test_a_missing_module_ends_the_run_with_its_name_and_the_way_out(spark: Spar
     with pytest.raises(StepFailed) as caught:
         evaluate(source, pipeline.write(discard))
     assert caught.value.reason == (
-        "process:tidy: ModuleNotFoundError (executors have no module 'tidy_names': install it in"
-        " their Python, or add it with spark.sparkContext.addPyFile or spark.submit.pyFiles if it"
-        " is Python only)"
+        "process:tidy: ModuleNotFoundError: No module named 'tidy_names' (install it in the Python"
+        " of the executors, or add it with spark.sparkContext.addPyFile or spark.submit.pyFiles if"
+        " it is Python only)"
     )
-    assert "'tidy_names'" in caught.value.reported.message
+    reported = caught.value.reported
+    assert reported.message == "No module named 'tidy_names'"
+    assert reported.frame is not None and reported.frame.endswith(" in importing")
+    assert "import tidy_names" in (reported.stack or "")
 
 
 def test_records_fail_even_if_a_transform_drops_their_rows(bench: Bench) -> None:

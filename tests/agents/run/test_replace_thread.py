@@ -118,7 +118,7 @@ def test_shutdown_thread_ends_one_run_only(bench: Bench) -> None:
 def restart(agent: Agent, pipeline: str) -> CommandAnswer:
     """Restart a pipeline as a command does, and return the answer."""
     answers: list[CommandAnswer] = []
-    agent._runtime.restarts.restart(pipeline, answers.append)
+    agent._runtime.restarts.restart(pipeline, "restarted by ana: new schema", answers.append)
     (answer,) = answers
     return answer
 

@@ -122,7 +122,7 @@ def test_a_permanent_failure_is_not_retried_and_a_stop_ends_the_wait(bench: Benc
     assert attempts(bench) == 1
     thread = begun(bench, errors_retries_limit=-1)
     wait_until(lambda: attempts(bench) >= 4)
-    assert thread.stop(timeout_seconds=PATIENCE_SECONDS)
+    assert thread.stop("stopped", timeout_seconds=PATIENCE_SECONDS)
     assert len(bench.deaths) == 1
 
 

@@ -32,12 +32,12 @@ pytestmark = pytest.mark.spark
 def test_an_idle_run_stops_and_refuses_commands(bench: Bench) -> None:
     thread = bench.start(bench.checking(lambda row: row))
 
-    assert thread.stop(timeout_seconds=PATIENCE_SECONDS)
+    assert thread.stop("stopped", timeout_seconds=PATIENCE_SECONDS)
 
     assert thread.state is ThreadStatus.DEAD
     assert not thread.apply(TaskCommand("a", how=ResumeHow.RETRY)).applied
     assert [each.reason for each in bench.outbox.of(ThreadDied)] == ["stopped"]
-    assert thread.stop(timeout_seconds=1)
+    assert thread.stop("stopped", timeout_seconds=1)
 
 
 def test_a_stop_lets_a_running_sink_finish(bench: Bench) -> None:
@@ -54,7 +54,7 @@ def test_a_stop_lets_a_running_sink_finish(bench: Bench) -> None:
     assert entered.wait(PATIENCE_SECONDS)
     threading.Timer(0.5, leave.set).start()
 
-    assert thread.stop(timeout_seconds=PATIENCE_SECONDS)
+    assert thread.stop("stopped", timeout_seconds=PATIENCE_SECONDS)
 
     assert bench.positions("a") == [0]
     assert bench.deaths == []
@@ -72,7 +72,7 @@ def test_a_sink_that_hangs_does_not_delay_the_stop(bench: Bench) -> None:
     thread = bench.start(bench.define().write(hanging))
     assert entered.wait(PATIENCE_SECONDS)
 
-    assert not thread.stop(timeout_seconds=2)
+    assert not thread.stop("stopped", timeout_seconds=2)
 
     assert not left.is_set()
     leave.set()
@@ -102,7 +102,7 @@ def test_a_forced_stop_cancels_the_jobs_of_a_sink_and_the_next_run_writes_once(
     wait_until(entered.exists)
 
     with ThreadPoolExecutor(1) as pool:
-        stopped = pool.submit(thread.stop, timeout_seconds=3_600)
+        stopped = pool.submit(thread.stop, "stopped", timeout_seconds=3_600)
         wait_until(lambda: thread._stop_signal.is_requested)
         assert not stopped.done()
         thread.force_stop()
@@ -135,7 +135,7 @@ def test_a_stop_while_records_are_evaluated_leaves_the_batch_to_the_next_run(
     wait_until(entered.exists)
 
     with ThreadPoolExecutor(1) as pool:
-        stopped = pool.submit(thread.stop, timeout_seconds=PATIENCE_SECONDS)
+        stopped = pool.submit(thread.stop, "stopped", timeout_seconds=PATIENCE_SECONDS)
         wait_until(lambda: thread._stop_signal.is_requested)
         asked.touch()
     assert stopped.result()
@@ -166,7 +166,7 @@ def test_an_answer_fail_during_a_stop_kills_no_task(
     assert entered.wait(PATIENCE_SECONDS)
 
     with ThreadPoolExecutor(1) as pool:
-        stopped = pool.submit(thread.stop, timeout_seconds=PATIENCE_SECONDS)
+        stopped = pool.submit(thread.stop, "stopped", timeout_seconds=PATIENCE_SECONDS)
         wait_until(lambda: thread._stop_signal.is_requested)
         leave.set()
     assert stopped.result()

@@ -80,7 +80,7 @@ def test_a_stop_after_a_java_exception_overflows_no_stack(bench: Bench) -> None:
     with stderr_of(bench.spark._jvm) as kept:
         thread: PipelineThread = bench.start(pipeline)
         wait_until(lambda: bool(begun))
-        thread.stop(timeout_seconds=2)
+        thread.stop("stopped", timeout_seconds=2)
         wait_until(lambda: not thread.is_running)
         assert raised and bench.deaths == []
         assert thread._query_loop.query.exception() is None

@@ -189,13 +189,13 @@ def test_executors_lost_with_one_task_end_the_run_at_stage_unknown(
         "(executor 3 exited caused by one of the running tasks) Reason: Command exited with code 50"
     )
     exc = Py4JJavaError("An error occurred", java.org.apache.spark.SparkException(text))
-    death = death_of(exc, stopped=False)
+    death = death_of(exc, stopped=None)
     assert death.failure is not None
     assert death.failure.stage == "unknown"
     assert "executor 3 exited caused by one of the running tasks" in death.reason
 
     other = java.org.apache.spark.SparkException("Job aborted due to stage failure: no disk")
-    death = death_of(Py4JJavaError("An error occurred", other), stopped=False)
+    death = death_of(Py4JJavaError("An error occurred", other), stopped=None)
     assert death.failure is not None
     assert death.failure.stage == "source"
 
@@ -207,7 +207,7 @@ def test_the_reason_of_an_end_by_a_worker_is_its_exception() -> None:
         "pyspark.errors.exceptions.base.PySparkRuntimeException: [PYTHON_VERSION_MISMATCH] Python "
         "in worker has different version: 3.12 than that in driver: 3.11.\n"
     )
-    death = death_of(PythonException(text), stopped=False)
+    death = death_of(PythonException(text), stopped=None)
     assert death.reason == (
         "pyspark.errors.exceptions.base.PySparkRuntimeException: [PYTHON_VERSION_MISMATCH] Python "
         "in worker has different version: 3.12 than that in driver: 3.11."

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from arrester.agents.config import AgentConfig
+from arrester.agents.failures.driver_failure import driver_failure
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.runtime import command_dispatch
 from arrester.agents.runtime.instance import Ending
@@ -137,7 +138,7 @@ def connected(
         "ARRESTER_SERVER_KEY": key,
     }
     config = AgentConfig.read("flights", errors or {}, environment=environment)
-    return Runtime(config, versions={}, on_uncaught=on_uncaught)
+    return Runtime(config, versions={}, describe=driver_failure, on_uncaught=on_uncaught)
 
 
 def begin(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from arrester.agents.config import AgentConfig
+from arrester.agents.failures.driver_failure import driver_failure
 from arrester.agents.runtime.instance import Ending, IllegalMove
 from arrester.agents.runtime.runtime import Runtime
 from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
@@ -39,7 +40,7 @@ def runtime(tmp_path: Path) -> Runtime:
 def alone(folder: Path, errors: dict[str, object] | None = None, **more: str) -> Runtime:
     environment = {"ARRESTER_SPOOL": str(folder), **more}
     config = AgentConfig.read("flights", errors or {}, environment=environment)
-    return Runtime(config, versions={})
+    return Runtime(config, versions={}, describe=driver_failure)
 
 
 def begin(
@@ -119,9 +120,9 @@ def test_the_shutdown_timeout_is_shared_by_all_threads(tmp_path: Path) -> None:
     class Together(FakeThread):
         """Stops once all three are stopping: one after the other, none would."""
 
-        def stop(self, *, timeout_seconds: float) -> bool:
+        def stop(self, reason: str, *, timeout_seconds: float) -> bool:
             stopping.wait(PATIENCE_SECONDS)
-            return super().stop(timeout_seconds=timeout_seconds)
+            return super().stop(reason, timeout_seconds=timeout_seconds)
 
     for name in ("a", "b", "c"):
         begin(runtime, kind=Together, pipeline_name=name, busy_seconds=PATIENCE_SECONDS)
@@ -266,7 +267,7 @@ def test_an_end_does_not_wait_for_a_blocked_start(runtime: Runtime) -> None:
     stopped = threading.Event()
 
     class Waiting(FakeThread):
-        def stop(self, *, timeout_seconds: float) -> bool:
+        def stop(self, reason: str, *, timeout_seconds: float) -> bool:
             stopped.set()
             return True
 

@@ -12,6 +12,7 @@ import pytest
 
 from arrester import UncaughtAnswer
 from arrester.agents.config import AgentConfig
+from arrester.agents.failures.driver_failure import driver_failure
 from arrester.agents.runtime.instance import Ending
 from arrester.agents.runtime.runtime import Runtime
 from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
@@ -58,7 +59,9 @@ class Instance:
     def __init__(self, folder: Path, on_uncaught: object) -> None:
         config = AgentConfig.read("flights", {}, environment={"ARRESTER_SPOOL": str(folder)})
         self.folder = folder
-        self.runtime = Runtime(config, versions={}, on_uncaught=UncaughtHandler(on_uncaught))
+        self.runtime = Runtime(
+            config, versions={}, describe=driver_failure, on_uncaught=UncaughtHandler(on_uncaught)
+        )
         self.made: list[FakeThread] = []
 
     def begin(self, *, name: str = "delays", is_global: bool = False) -> FakeThread:

@@ -186,7 +186,7 @@ def test_a_retriable_failure_is_retried_and_a_stop_ends_the_wait(
     bench.add(("a", 3, "slow"), ("a", 4, "x"))
     patient = bench.start(pipeline, errors_retries_limit=-1, errors_retry_timeout=3_600_000)
     wait_until(lambda: (bench.folder / "sent.tries.a.3").exists())
-    assert patient.stop(timeout_seconds=PATIENCE_SECONDS)
+    assert patient.stop("stopped", timeout_seconds=PATIENCE_SECONDS)
     assert post.of("a") == [0, 1, 2]
     post.repaired.touch()
     bench.start(pipeline)

@@ -433,7 +433,7 @@ def test_a_stop_cancels_the_probe_and_leaves_the_records_undecided(
     bench.add(("a", 0, "bad"))
     thread = bench.start(bench.define().write(strict, probe=slow, on_error=handler))
     wait_until(begun.exists)
-    assert thread.stop(timeout_seconds=PATIENCE_SECONDS)
+    assert thread.stop("stopped", timeout_seconds=PATIENCE_SECONDS)
     assert (handler.handler_calls, bench.outbox.of(RecordFailed), bench.deaths) == ([], [], [])
     assert bench.committed() == -1
 

@@ -62,7 +62,9 @@ def test_agents_entries_and_settings_are_checked(
         redis.config_set("maxmemory-policy", "noeviction")
     assert findings["new on a, pid 1: 99.0, newer than 0.2.0"].level is queries.Level.ERROR
     assert findings["old on b, pid 2: 0.1.0"].level is queries.Level.WARNING
-    assert findings[f"mail fails since {now:%Y-%m-%d %H:%M} UTC: refused"].level is queries.Level.ERROR
+    assert (
+        findings[f"mail fails since {now:%Y-%m-%d %H:%M} UTC: refused"].level is queries.Level.ERROR
+    )
     assert findings["1 invalid entries"].level is queries.Level.WARNING
     assert findings["0 for arrester.example"].level is queries.Level.WARNING
     assert findings["allkeys-lru"].level is queries.Level.ERROR

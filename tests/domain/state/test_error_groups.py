@@ -19,9 +19,11 @@ from arrester.controlplane.domain.events import (
     Event,
     EventData,
     FailuresCounted,
+    InstanceStopped,
     NoteAdded,
     RecordFailed,
     Response,
+    ThreadDied,
 )
 from arrester.controlplane.domain.state import error_groups
 from arrester.controlplane.domain.state.counters import MAX_CLASSES
@@ -126,6 +128,20 @@ def test_a_recurrence_reopens_a_resolved_group() -> None:
     )
     state = group(histories.failed(1), RESOLVED, histories.event(again))
     assert (state.status, state.count) == (GroupStatus.UNRESOLVED, 1)
+
+
+def test_an_end_without_a_failed_record_is_counted_and_reopens_its_group() -> None:
+    ended = histories.event(ThreadDied(reason="no disk", failure=FAILURE, recordless=True))
+    driver = InstanceStopped(reason="no disk", failure=FAILURE, recordless=True)
+    state = group(ended, RESOLVED, histories.event(driver, run=None))
+    assert (state.count, state.ended_runs, state.status) == (0, 2, GroupStatus.UNRESOLVED)
+    assert (state.example_sequence, state.message) == (3, FAILURE.message)
+    assert state.first_seen is not None and state.recurred
+
+
+def test_an_end_that_a_record_has_reported_changes_no_group() -> None:
+    ended = ThreadDied(reason="a record failed", failure=FAILURE)
+    assert group(histories.failed(1), histories.event(ended)) == group(histories.failed(1))
 
 
 def test_a_group_is_reopened_by_hand() -> None:
