@@ -95,12 +95,13 @@ def tasks(session: Session, *, application: str | None, limit: int, **filters: A
 @LIMIT
 @with_session
 def errors(session: Session, *, application: str | None, limit: int, **filters: Any) -> None:
-    """List error groups: failed records by cause, the newest failure first."""
+    """List error groups: failed records and ended runs by cause, the newest failure first."""
     columns: tuple[Column, ...] = (
         ("APPLICATION", "application"),
         ("FINGERPRINT", "fingerprint"),
         ("STATUS", "status"),
         ("COUNT", "count"),
+        ("ENDED RUNS", "ended_runs"),
         ("LAST SEEN", lambda row: age(row["last_seen"])),
         ("STAGE", "stage"),
         ("CLASS", lambda row: short(row["exception_class"])),

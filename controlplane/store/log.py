@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.domain.events import (
+    InstanceStopped,
     RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
@@ -19,6 +20,7 @@ from arrester.controlplane.domain.events import (
     StoredEvent,
     TaskDied,
     TaskPaused,
+    ThreadDied,
     ThreadReplaced,
 )
 from arrester.controlplane.domain.wire import codec
@@ -226,6 +228,19 @@ def count_replaced_threads(application: str, *, since: datetime) -> dict[int, in
             [application, position_at(application, since)],
         )
         return dict(cursor.fetchall())
+
+
+#: The types with which a run or a driver ends.
+_ENDS = ", ".join(str(type_of(cls)) for cls in (ThreadDied, InstanceStopped))
+
+
+def read_ends(application: str, fingerprint: str, *, limit: int) -> list[StoredEvent]:
+    """Return the ends of runs and drivers by one failure, newest first."""
+    return select(
+        f"WHERE stream = {_STREAM} AND {_CHANGES_STATE} AND type IN ({_ENDS}) AND cause = %s"
+        " ORDER BY sequence DESC LIMIT %s",
+        [application, column_values.hash_group(application, fingerprint), limit],
+    )
 
 
 #: The types with which a task stops.

@@ -17,6 +17,7 @@ from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.domain.events import RecordFailed, StoredEvent
 from arrester.controlplane.domain.identity import fingerprint as fingerprints
 from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.controlplane.domain.state import error_groups
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus, TaskStatus
 from arrester.controlplane.queries import GroupDetail
 from arrester.controlplane.store.column_values import MAX_BIGINT
@@ -164,6 +165,7 @@ def _group_context(
         "rollout_disabled": "" if who.may_act_on(application) else NOT_AN_OPERATOR,
         "resume_disabled": buttons.resume_many(who, application, fingerprint) if paused else "",
         "example": example,
+        "ends": group.ends,
         "neighbours": queries.neighbours(example) if example else None,
         "occurrences": queries.failures(
             queries.FailureFilter(application=application, fingerprint=fingerprint),
@@ -256,6 +258,7 @@ def _example(request: HttpRequest, group: GroupDetail) -> StoredEvent | None:
         )
     stored = queries.event(group.state.application, int(text))
     data = stored.event.data
-    if not isinstance(data, RecordFailed) or data.failure.fingerprint != group.state.fingerprint:
+    failure = data.failure if isinstance(data, RecordFailed) else error_groups.recordless(data)
+    if failure is None or failure.fingerprint != group.state.fingerprint:
         raise NotFound(f"there is no failure of this group at {group.state.application} @ {text}")
     return stored

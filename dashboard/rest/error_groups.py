@@ -53,8 +53,18 @@ class ErrorGroupSerializer(StructSerializer):
         struct = GroupState
         fields = (
             *("application", "fingerprint", "pipeline", "stage", "exception_class", "condition"),
-            *("other_classes", "message", "frame", "count", "estimated", "first_seen"),
-            *("last_seen", "status", "since", "actor", "reason", "mute", "recurred", "notes"),
+            *("other_classes", "message", "frame", "count", "estimated", "ended_runs"),
+            *(
+                "first_seen",
+                "last_seen",
+                "status",
+                "since",
+                "actor",
+                "reason",
+                "mute",
+                "recurred",
+                "notes",
+            ),
             "sequence",
         )
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from django import template
+from django.urls import reverse
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.domain.events import RecordFailed, StoredEvent
 from arrester.controlplane.domain.identity.names import TaskId, task_id
+from arrester.controlplane.domain.state import error_groups
 from arrester.controlplane.domain.state.states import GroupState
 from arrester.controlplane.login_attempts import LoginAct
 from arrester.dashboard.components import command_delivery
@@ -20,6 +22,7 @@ register.filter("act_details", audit_text.details)
 register.filter("act_url", audit_text.url)
 register.filter("cause", event_text.cause)
 register.filter("event_title", event_text.title)
+register.filter("extent", event_text.extent)
 register.filter("sentence", event_text.sentence)
 register.filter("steps", command_delivery.steps)
 register.simple_tag(queries.applied_times)
@@ -32,6 +35,18 @@ def subject(stored: StoredEvent) -> TaskId | None:
     if stored.event.run is None or not hasattr(stored.event.data, "task"):
         return None
     return task_id(stored.application, stored.event.run, key)
+
+
+@register.filter
+def error_url(stored: StoredEvent) -> str:
+    """Return the address of the error group of an event, with its trace; empty if it has none."""
+    data = stored.event.data
+    failure = getattr(data, "failure", None)
+    if failure is None:
+        return ""
+    url = reverse("error", args=[stored.application, failure.fingerprint])
+    is_example = isinstance(data, RecordFailed) or error_groups.recordless(data) is not None
+    return f"{url}?at={stored.sequence}" if is_example else url
 
 
 @register.filter

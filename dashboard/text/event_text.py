@@ -24,6 +24,9 @@ from arrester.controlplane.domain.events import (
     EventData,
     Failure,
     FailuresCounted,
+    InstanceStarted,
+    InstanceStopped,
+    InstanceStopping,
     NoteAdded,
     OutageFound,
     PolicyChanged,
@@ -43,8 +46,10 @@ from arrester.controlplane.domain.events import (
     TaskResumed,
     ThreadDied,
     ThreadReplaced,
+    ThreadStarted,
 )
-from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.controlplane.domain.plural import plural
+from arrester.controlplane.domain.state.states import GroupState, TaskStatus
 
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 _HOW = {
@@ -57,7 +62,14 @@ _HOW = {
 
 
 def title(data: EventData) -> str:
-    """Return the event's name as words: `Task paused`."""
+    """Return the event's name as words: `Task paused`; a thread is a run of a pipeline."""
+    match data:
+        case ThreadStarted():
+            return "Run started"
+        case ThreadDied():
+            return "Run ended" if data.failure is None else "Run failed"
+        case ThreadReplaced():
+            return "Run to be replaced"
     return _CAPITAL.sub(" ", type(data).__name__).capitalize()
 
 
@@ -65,6 +77,10 @@ def sentence(data: EventData) -> str:
     """Return the details of an event; empty if it has none."""
     match data:
         case ThreadDied() | ApplicationShutdownRequested():
+            return data.reason
+        case InstanceStarted():
+            return f"on {data.host}, pid {data.pid}"
+        case InstanceStopping() | InstanceStopped():
             return data.reason
         case ThreadReplaced():
             return f"in {data.wait_ms / 1000:g} s: {data.reason}"
@@ -174,6 +190,16 @@ def requested(command: CommandIssued) -> str:
 
 def _answered(answer: StageAnswer | None) -> str:
     return answer or "as in the code"
+
+
+def extent(group: GroupState) -> str:
+    """Return what failed by one cause: `12 failed records, ended 2 runs`."""
+    ended = f"ended {plural(group.ended_runs, 'run')}" if group.ended_runs else ""
+    if ended and not group.count:
+        return ended
+    estimated = f" ({group.estimated:,} estimated)" if group.estimated else ""
+    records = f"{plural(group.count, 'failed record')}{estimated}"
+    return f"{records}, {ended}" if ended else records
 
 
 def stale(instances: int, lost: int) -> str:

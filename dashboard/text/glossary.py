@@ -59,7 +59,7 @@ TERMS = {
     "slow path": "Evaluate, ask handlers, store the decision, then call the sink.",
     "spool": "Local files with events that the server has not confirmed.",
     "stage": "A step of a pipeline as policies name it: `source`, `deserialize`, `process:<name>`, "
-    "`produce`.",
+    "`produce`. Failures of the script outside a run have the stage `driver`.",
     "staging table": "A table with the rows of one call of `.write_jdbc`, until a transaction "
     "inserts them.",
     "task": "The unit that pauses by itself, such as a partition or a customer.",

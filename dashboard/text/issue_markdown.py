@@ -16,6 +16,7 @@ def markdown(group: GroupState, example: StoredEvent | None, page: str) -> str:
         "Pipeline": f"{group.application} / {group.pipeline or '-'}, stage `{group.stage}`",
         "Your code": group.frame and f"`{group.frame}`",
         "Records": f"{group.count:,}{' (partly estimated)' if group.estimated else ''}",
+        "Ended runs": group.ended_runs and f"{group.ended_runs:,}",
         "First seen": group.first_seen and f"{group.first_seen:%Y-%m-%d %H:%M:%S} UTC",
         "Last seen": group.last_seen and f"{group.last_seen:%Y-%m-%d %H:%M:%S} UTC",
         "State": f"{group.status}{f', {group.reason}' if group.reason else ''}",

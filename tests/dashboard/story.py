@@ -81,6 +81,7 @@ NA = failure(
     "org.apache.spark.SparkNumberFormatException",
     '[CAST_INVALID_INPUT] The value \'NA\' of the type "STRING" cannot be cast to "INT"',
 )
+MODULE = failure("produce", "ModuleNotFoundError", "No module named 'pyarrow'")
 TYPO = failure(
     "process:validate",
     "checks.ImplausibleDelay",
@@ -160,7 +161,7 @@ class Story:
                 instance=self.instance,
                 run=run,
                 caused_by=caused_by,
-                body=body if isinstance(each, RecordFailed) else None,
+                body=body if isinstance(each, RecordFailed | ThreadDied) else None,
             )
             for each in data
         ]
@@ -305,6 +306,11 @@ class Story:
             reason=requested.reason,
         )
         self.report(changed, CommandApplied(command=command), caused_by=command)
+
+    def fails(self, cause: Failure, *, stack: str = STACK, ago: timedelta = timedelta(0)) -> None:
+        """End the run of the pipeline by a failure although no record failed."""
+        died = ThreadDied(reason=cause.message, failure=cause, recordless=True)
+        self.report(died, body=Body(stack=stack), ago=ago)
 
     def stops(self, *, reason: str = "shut down by command", command: UUID | None = None) -> None:
         """End the run of the pipeline, then the instance, by command."""

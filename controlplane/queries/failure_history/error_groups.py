@@ -17,6 +17,7 @@ from msgspec import Meta
 from arrester.controlplane import store
 from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.domain.state import error_groups
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus, TaskState
 from arrester.controlplane.models.views import about
 from arrester.controlplane.queries import paging, sql
@@ -28,6 +29,8 @@ from arrester.controlplane.views import live_checkpoints, row_mapping
 #: The sort columns of a list; with `-` before the name, the largest is first.
 SORTS = ("last_seen", "first_seen", "count", "exception_class")
 NEWEST = "-last_seen"
+#: The most ends of runs that are shown of a group.
+ENDS = 20
 #: The number of newest failures of a group that are read to find affected tasks.
 MAX_READ = 5000
 #: Searched in the JSON text: a quote in a message is escaped, so no message can look like a key.
@@ -73,6 +76,8 @@ class GroupDetail(msgspec.Struct, frozen=True, kw_only=True):
     stopped: tuple[TaskState, ...]
     #: The number of all of them.
     stopped_total: int
+    #: The newest ends of runs and drivers that no failed record has reported.
+    ends: tuple[StoredEvent, ...] = ()
 
 
 class Affected(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +160,15 @@ def group(application: str, fingerprint: str) -> GroupDetail:
         example=history.event_if_kept(application, state.example_sequence),
         stopped=tuple(stopped),
         stopped_total=total,
+        ends=_ends(state),
     )
+
+
+def _ends(state: GroupState) -> tuple[StoredEvent, ...]:
+    # Only as many as there are: a search for more reads the whole log.
+    limit = min(state.ended_runs, ENDS)
+    ends = store.read_ends(state.application, state.fingerprint, limit=limit) if limit else ()
+    return tuple(each for each in ends if error_groups.recordless(each.event.data))
 
 
 def group_counts(wanted: GroupFilter | None = None) -> Counter[str]:

@@ -21,7 +21,7 @@ from arrester.controlplane.domain.state.error_groups import GroupAct, GroupReque
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus
 from tests.dashboard.accounts import make_user
 from tests.dashboard.exported_files import exported
-from tests.dashboard.story import NA, TYPO, Story, failure
+from tests.dashboard.story import MODULE, NA, TYPO, Story, failure
 
 HTMX = {"HX-Request": "true"}
 PAGE = ["flights", TYPO.fingerprint]
@@ -530,3 +530,35 @@ def test_an_id_is_for_one_act(flights: Story, operator: Client) -> None:
         each.event.event.data for each in queries.audit(queries.AuditFilter()).rows if each.event
     ]
     assert [type(each).__name__ for each in events] == ["ErrorGroupMuted", "NoteAdded"]
+
+
+def test_an_end_without_a_failed_record_has_a_group_with_its_trace(
+    flights: Story, viewer: Client
+) -> None:
+    flights.fails(MODULE)
+    url = reverse("error", args=["flights", MODULE.fingerprint])
+    page = text(viewer, url)
+    assert "Ended 1 run at produce" in page and "Occurrences" not in page
+    assert "No module named" in page and "ensure_plausible" in page
+    assert "delays, no record failed" in page
+    assert "it ended run 1 of delays" in text(viewer, url, tab="record")
+    assert "1 run ended" in text(viewer, reverse("errors"))
+    rest = viewer.get(f"/api{url}").json()
+    assert (rest["count"], rest["ended_runs"]) == (0, 1)
+
+    # It is found by its message, and opened from the timeline.
+    assert url in text(viewer, reverse("search"), q="pyarrow")
+    timeline = text(viewer, reverse("application", args=["flights"]), tab="timeline")
+    [end] = queries.group("flights", MODULE.fingerprint).ends
+    assert f'href="{url}?at={end.sequence}"><b>Run failed</b>' in timeline
+    assert "ensure_plausible" in text(viewer, f"{url}?at={end.sequence}")
+    assert "Ended 1 run" in text(viewer, f"{url}?as_of=@{end.sequence}")
+
+
+def test_a_group_has_its_failed_records_and_its_ends(flights: Story, viewer: Client) -> None:
+    flights.pauses("JFK")
+    flights.fails(TYPO)
+    page = text(viewer, reverse("error", args=PAGE))
+    assert "1 failed record, ended 1 run at process" in page
+    assert "Occurrences" in page and 'id="ends"' in page
+    assert "Ended runs**: 1" in page
