@@ -13,6 +13,7 @@ from arrester.controlplane.domain.commands.kinds import (
     Subject,
     skips_records,
 )
+from arrester.controlplane.domain.commands.recipients import no_instance
 from arrester.controlplane.domain.events import CommandKind
 from tests.services import REPOSITORY
 
@@ -25,6 +26,13 @@ MORE_FILES = {
     CommandKind.RESTART_PIPELINE: 7,
     CommandKind.SHUT_DOWN_APPLICATION: 7,
     CommandKind.START_APPLICATION: 7,
+}
+#: Permanent: a number belongs to the agents of a release.
+SINCE = {
+    CommandKind.RESTART_PIPELINE: 2,
+    CommandKind.SHUT_DOWN_INSTANCE: 2,
+    CommandKind.REDRIVE_RECORDS: 3,
+    CommandKind.MEND_RECORD: 4,
 }
 
 
@@ -40,9 +48,23 @@ def test_the_cells_of_a_kind_agree(kind: CommandKind) -> None:
     assert (row.part is not None) == (row.applied_by is AppliedBy.PARTS)
     assert (row.how is not None) <= (row.subject is Subject.TASK)
     assert row.is_shutdown == ("force" in row.fields)
+    assert bool(row.slug) == (row.subject in (Subject.TASK, Subject.APPLICATION))
     if row.part is not None:
         part = KINDS[row.part]
         assert part.applied_by is AppliedBy.AGENT and part.fields == row.fields
+        assert (row.subject is Subject.TASKS) == (part.subject is Subject.TASK)
+        assert row.recipients is no_instance
+
+
+def test_a_rollout_needs_a_reason_if_its_parts_do() -> None:
+    assert len(ROLLOUTS) == 4
+    for many, one in ROLLOUTS.items():
+        assert many == f"{one}S"
+        assert KINDS[many].needs_reason == KINDS[one].needs_reason
+
+
+def test_older_agents_still_receive_the_kinds_that_they_know() -> None:
+    assert {kind: row.since for kind, row in KINDS.items() if row.since > 1} == SINCE
 
 
 def test_no_two_commands_do_the_same_with_a_task() -> None:
