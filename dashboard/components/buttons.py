@@ -47,6 +47,11 @@ class TaskButton(NamedTuple):
         """The name of the URL of its dialog; empty: it has none."""
         return f"{self.row.slug}-dialog" if self.row.has_dialog else ""
 
+    @property
+    def key(self) -> str:
+        """The keyboard shortcut; empty: it has none."""
+        return "r" if self.row.how in (ResumeHow.RETRY, ResumeHow.RESTART) else ""
+
 
 class BulkButton(NamedTuple):
     """A button for the selected groups of a list, and the past participle of its act."""

@@ -41,6 +41,7 @@ from arrester.controlplane.domain.state.states import (
     ThreadStatus,
 )
 from arrester.dashboard.components import chart, failure_rates, forms
+from arrester.dashboard.components.buttons import TaskButton
 from arrester.dashboard.components.state_timeline import strip
 from arrester.dashboard.templatetags.formats import large, relative
 from arrester.dashboard.templatetags.states import ICONS, LOOKS, kind, spark_ui, state
@@ -361,6 +362,18 @@ def test_discarded_dead_letters_are_counted(count: int, text: str) -> None:
         records=DeadLetterIds(ids=bytes(16 * count)),
     )
     assert event_text.sentence(data) == text
+
+
+@pytest.mark.parametrize("how", ResumeHow)
+def test_each_way_to_continue_has_words(how: ResumeHow) -> None:
+    resumed = TaskResumed(task="JFK", how=how, position=7, actor="ana")
+    assert re.search(r"(record|at 7).* by ana", event_text.sentence(resumed))
+
+
+def test_one_shortcut_lets_a_task_continue() -> None:
+    keys = {kind: TaskButton(row, "", primary=False).key for kind, row in TASK_KINDS.items()}
+    shortcuts = {kind: key for kind, key in keys.items() if key}
+    assert shortcuts == {CommandKind.RESUME_TASK: "r", CommandKind.RESTART_TASK: "r"}
 
 
 def test_a_refusal_links_its_command_and_equal_ones_are_counted_together() -> None:
