@@ -11,6 +11,8 @@ import yaml
 
 from arrester.agents.dead_letters.destinations import LAYOUT
 from arrester.agents.dead_letters.rows import COLUMNS
+from arrester.agents.definition.builder import PipelineBuilder
+from arrester.agents.definition.pipeline import SINKS
 from arrester.controlplane.domain.events import CommandKind
 from arrester.dashboard.text import glossary
 from scripts import check_language, configuration_reference, matrix
@@ -72,6 +74,19 @@ def test_the_columns_of_dead_letters_are_documented() -> None:
     rows = re.findall(r"^\| (`.+?`) \|", table, re.MULTILINE)
     names = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     assert names == [*COLUMNS, LAYOUT, "day"]
+
+
+def test_messages_and_the_table_of_deliveries_name_each_sink() -> None:
+    sinks = [
+        name
+        for name, method in vars(PipelineBuilder).items()
+        if not name.startswith("_")
+        and getattr(method, "__annotations__", {}).get("return") == "Pipeline"
+    ]
+    assert sorted(re.findall(r"\.(\w+)", SINKS)) == sorted(sinks)
+    page = (REPOSITORY / "docs" / "reference" / "semantics.md").read_text()
+    for table in page.partition("\n## Delivery\n")[2].split("\n| sink |")[1:3]:
+        assert set(re.findall(r"^\| `\.(\w+)", table, re.MULTILINE)) == set(sinks)
 
 
 def test_the_kinds_of_commands_are_documented() -> None:

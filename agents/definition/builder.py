@@ -37,7 +37,13 @@ from arrester.agents.definition.files import checked_files
 from arrester.agents.definition.iceberg_table import checked_iceberg_table
 from arrester.agents.definition.jdbc_store import checked_jdbc_table
 from arrester.agents.definition.kafka_topic import checked_topic
-from arrester.agents.definition.pipeline import Definition, Pipeline, PipelineInvalid, Runner
+from arrester.agents.definition.pipeline import (
+    SINKS,
+    Definition,
+    Pipeline,
+    PipelineInvalid,
+    Runner,
+)
 from arrester.agents.definition.sink_store import ProbeFunction
 from arrester.agents.definition.sinks import (
     Connect,
@@ -417,9 +423,7 @@ class PipelineBuilder(Definition):
     def start(self, *args: object, **kwargs: object) -> NoReturn:
         """Raise PipelineInvalid: there is no sink yet."""
         raise PipelineInvalid(
-            f"pipeline {self.name} has no sink: finish it with .write, .write_files, "
-            ".write_delta, .write_iceberg, .write_jdbc, .write_kafka or .produce, and start what "
-            "that returns"
+            f"pipeline {self.name} has no sink: finish it with {SINKS}, and start what that returns"
         )
 
     run = start

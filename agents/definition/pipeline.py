@@ -20,6 +20,8 @@ from arrester.controlplane.domain.errors import ArresterError, InvalidValue
 Trigger = Mapping[str, Any]
 #: The triggers with which Spark calls a function for each micro-batch.
 TRIGGERS = ("processingTime", "availableNow", "once")
+#: The methods that finish a pipeline, as messages name them.
+SINKS = ".write, .write_files, .write_delta, .write_iceberg, .write_jdbc, .write_kafka or .produce"
 
 
 class PipelineInvalid(ArresterError):
@@ -29,12 +31,7 @@ class PipelineInvalid(ArresterError):
 def checked_start(pipeline: object, checkpoint: object, trigger: object) -> str:
     """Return the checkpoint as text; raises for an invalid argument of a start."""
     if not isinstance(pipeline, Pipeline):
-        sinks = (
-            ".write, .write_files, .write_delta, .write_iceberg, .write_jdbc, .write_kafka or "
-            ".produce"
-        )
-        allowed = f"a pipeline that {sinks} has returned"
-        raise wrong_type("pipeline", pipeline, allowed)
+        raise wrong_type("pipeline", pipeline, f"a pipeline that {SINKS} has returned")
     if trigger is not None:
         _check_trigger(pipeline.source, trigger)
     return checked_path("checkpoint", checkpoint, "a folder of its own for each pipeline")
