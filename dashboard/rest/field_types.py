@@ -11,6 +11,15 @@ from rest_framework.settings import api_settings
 
 #: The formats of a time.
 A_TIME = "2026-11-20T09:00:00Z, 2026-11-20T10:00+01:00, or without a zone in UTC"
+#: What is allowed in place of the errors of Django REST framework.
+_ALLOWED = {
+    "Must be a valid boolean.": "true or false",
+    "Must be a valid UUID.": "a UUID",
+    "A valid integer is required.": "a whole number",
+    "A valid number is required.": "a number",
+    "This field may not be blank.": "a text that is not blank",
+    "Null characters are not allowed.": "a text without NUL",
+}
 
 
 def choices(enum: Any) -> list[str]:
@@ -62,4 +71,4 @@ def first_invalid(errors: Any, name: str = "") -> tuple[str, str]:
         if inner == api_settings.NON_FIELD_ERRORS_KEY:
             return first_invalid(problems, name)
         return first_invalid(problems, f"{name}.{inner}" if name else inner)
-    return name, " ".join(str(problem) for problem in errors)
+    return name, "; ".join(_ALLOWED.get(problem, problem) for problem in map(str, errors))

@@ -194,10 +194,12 @@ class FilterSerializer(StructSerializer):
 
     @classmethod
     def _options(cls, name: str, datum: Datum) -> dict[str, Any]:
+        fields = {field.name: field for field in msgspec.structs.fields(cls.struct)}
+        if fields[name].required:
+            raise ImproperlyConfigured(f"{cls.__name__}.{name}: a field of a filter has a default")
         if datum.nullable:
             return {"required": False}
-        defaults = {field.name: field.default for field in msgspec.structs.fields(cls.struct)}
-        return {"required": False, "default": defaults[name]}
+        return {"required": False, "default": fields[name].default}
 
 
 def _datum(struct: type, path: str) -> Datum:

@@ -199,6 +199,9 @@ def test_the_values_of_a_request_become_the_filter() -> None:
         ({"task": "JFK"}, "the id of a task, 32 hexadecimal digits"),
         ({"since": "yesterday"}, f"a time in ISO 8601: {A_TIME}"),
         ({"groups": "x"}, "one of cursor, limit, colour, task, since, empty, sort"),
+        ({"empty": "maybe"}, "true or false"),
+        ({"sort": " "}, "a text that is not blank"),
+        ({"cursor": "a\0"}, "a text without NUL"),
     ],
 )
 def test_an_invalid_value_of_a_filter_is_named_with_what_is_allowed(
@@ -209,6 +212,38 @@ def test_an_invalid_value_of_a_filter_is_named_with_what_is_allowed(
     ((name, value),) = given.items()
     assert (refused.value.name, refused.value.value) == (name, value)
     assert refused.value.allowed == allowed
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        (serializers.UUIDField(), "x", "a UUID"),
+        (serializers.IntegerField(), "x", "a whole number"),
+        (serializers.FloatField(), "x", "a number"),
+        (
+            serializers.IntegerField(max_value=9),
+            10,
+            "Ensure this value is less than or equal to 9.",
+        ),
+    ],
+)
+def test_an_error_of_any_field_states_what_is_allowed(
+    field: serializers.Field[Any, Any, Any, Any], value: object, allowed: str
+) -> None:
+    form = type("Form", (serializers.Serializer,), {"size": field})
+    with pytest.raises(InvalidValue) as refused:
+        values(form, {"size": value})
+    assert (refused.value.name, refused.value.allowed) == ("size", allowed)
+
+
+def test_a_field_of_a_filter_has_a_default() -> None:
+    class WithoutDefault(msgspec.Struct, kw_only=True):
+        size: int | None
+
+    meta = type("Meta", (), {"struct": WithoutDefault})
+    problem = "SizeSerializer.size: a field of a filter has a default"
+    with pytest.raises(ImproperlyConfigured, match=problem):
+        type("SizeSerializer", (PageQuerySerializer,), {"Meta": meta})
 
 
 LISTS = [
