@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 
+from arrester.agents.definition.delta_table import DeltaTable
 from arrester.agents.definition.files import Files
+from arrester.agents.definition.iceberg_table import IcebergTable
+from arrester.agents.definition.jdbc_store import JdbcStore
+from arrester.agents.definition.kafka_topic import KafkaTopic
 from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.sink_store import BatchStore
+from arrester.agents.definition.sinks import Sink
 from arrester.controlplane.domain.errors import InvalidValue
 from tests.agents.pipeline_bench import Bench
 
 pytestmark = pytest.mark.spark
 
 _ALGORITHM = "mapreduce.fileoutputcommitter.algorithm.version"
+
+
+def written(df: DataFrame, number: int) -> None:
+    """Write nothing."""
+
+
+def sent(row: dict[str, Any]) -> None:
+    """Send nothing."""
 
 
 def test_files_are_appended_or_replaced_by_number(spark: SparkSession, tmp_path: Path) -> None:
@@ -44,14 +60,12 @@ def test_files_have_partitions_and_options(spark: SparkSession, tmp_path: Path) 
 
 
 def test_which_sinks_are_atomic(bench: Bench) -> None:
-    def sink(*args: object) -> None:
-        """Write nothing."""
-
     def atomic(pipeline: Pipeline) -> bool:
         return pipeline.sink.is_atomic(bench.spark)
 
-    assert not atomic(bench.define().write(sink))
-    assert atomic(bench.define().write(sink, atomic=True))
+    assert not atomic(bench.define().write(written))
+    assert atomic(bench.define().write(written, atomic=True))
+    assert not atomic(bench.define().produce(sent))
     assert atomic(bench.define().write_files("/data/out"))
     # Files of a Spark task are visible before the job commits.
     assert not atomic(bench.define().write_files("/data/out", options={_ALGORITHM: "2"}))
@@ -61,6 +75,42 @@ def test_which_sinks_are_atomic(bench: Bench) -> None:
         assert not atomic(bench.define().write_files("/data/out"))
     finally:
         hadoop.unset(_ALGORITHM)
+
+
+SCHEMA = T.StructType([T.StructField("id", T.LongType())])
+TABLE: dict[str, Any] = {"table": "flights", "schema": SCHEMA}
+
+
+@pytest.mark.parametrize(
+    ("store", "label", "is_numbered", "is_database", "has_known_constraints"),
+    [
+        (Files(path="/data", format="orc"), "orc files", False, False, False),
+        (KafkaTopic(topic="flights", options={}), "topic flights", False, False, False),
+        (JdbcStore(url="jdbc:postgresql:a", **TABLE), "table flights", True, True, False),
+        (DeltaTable(**TABLE), "table flights", True, False, True),
+        (IcebergTable(**TABLE), "table flights", True, False, True),
+        (Sink(function=written).store, f"{__name__}.written", False, False, False),
+    ],
+)
+def test_what_a_kind_of_store_promises(
+    store: BatchStore, label: str, is_numbered: bool, is_database: bool, has_known_constraints: bool
+) -> None:
+    assert (store.label, store.finds_all_refused) == (label, is_numbered)
+    assert (store.at("cp-2") != store) == is_numbered
+    assert store.is_database == is_database
+    assert store.has_known_constraints == has_known_constraints
+
+
+def test_a_record_is_not_sent_twice_at_the_same_time(bench: Bench) -> None:
+    store = bench.define().produce(sent).sink.store
+    store.check(bench.spark)
+    conf: Any = bench.spark.sparkContext._conf
+    conf.set("spark.speculation", "true")
+    try:
+        with pytest.raises(InvalidValue, match=r"spark\.speculation: 'true' is not allowed"):
+            store.check(bench.spark)
+    finally:
+        conf._jconf.remove("spark.speculation")
 
 
 def test_an_invalid_file_sink_is_refused(bench: Bench) -> None:
