@@ -221,7 +221,7 @@ class CommandDispatcher:
         self._refuse(command, f"it failed here: {type(exc).__name__}: {exc}")
 
     def _threads_for(self, command: CommandIssued) -> list[Thread]:
-        any_checkpoint = KINDS[command.kind].subject is Subject.STAGE
+        any_checkpoint = KINDS[command.kind].subject in _OF_PIPELINES
         return [
             thread
             for thread in self._threads()
