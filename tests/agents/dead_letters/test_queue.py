@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from arrester.agents.dead_letters.destinations import DeadLettersUnusable
+from arrester.agents.dead_letters.destinations import DeadLettersUnusable, SparkDestination
 from arrester.agents.dead_letters.diagnoses import diagnosis_sql
 from arrester.agents.dead_letters.pending_files import FOLDER
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.fingerprint_sql import fingerprint_sql
 from arrester.agents.failures.fingerprints import failure_at
 from arrester.agents.handlers import LogAndContinue
+from arrester.agents.journal.entries import DeadLetters
 from arrester.agents.spark.errors import Problem
 from arrester.agents.worker.columns import POSITION, TASK
 from arrester.controlplane.domain.events import (
@@ -204,6 +206,13 @@ def test_the_fingerprint_in_spark_is_that_of_python(bench: Bench) -> None:
         for stage, name, condition, frame, message in rows
     ]
     assert [each for (each,) in packed.collect()] == wanted
+
+
+def test_other_formats_have_a_folder_for_each_day(spark: SparkSession, tmp_path: Path) -> None:
+    destination = SparkDestination(spark=spark, format="orc", path=str(tmp_path))
+    for day in ("2026-11-20", "2026-11-21"):
+        destination.write(spark.range(1), DeadLetters(name="1", day=day))
+    assert {path.name for path in tmp_path.glob("day=*")} == {"day=2026-11-20", "day=2026-11-21"}
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.batch.slow_path import evaluate
-from arrester.agents.execution.bisection import Bisection, evaluating
+from arrester.agents.execution.bisection import Bisection, NoSingleRecord, evaluating
 from arrester.agents.spark.job_attempts import AttemptFailed, run_job, with_row_counter
 from arrester.agents.spark.jvm.job_status import FailedJob
 from arrester.agents.spark.local_checkpoint import ID, numbered
@@ -134,6 +134,16 @@ def test_a_failing_record_is_found_by_few_jobs(
         assert spark.conf.get(_BATCH) == "1000"
 
     assert [row["id"] for row in rows.where(F.col(ID) == failing.id).collect()] == [_FAILING]
+
+
+def test_no_record_is_searched_by_more_jobs_than_allowed(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arrester.agents.execution.bisection.JOBS", 0)
+    base = spark.range(0, 2, 1, 1).withColumn("value", F.lit("x")).localCheckpoint(eager=True)
+    rows, failed = failed_job(base, native)
+    with pytest.raises(NoSingleRecord, match="more of its records fail than 0 jobs could find"):
+        Bisection(evaluating(lambda frame: native(frame.drop(ID)))).find(rows, failed)
 
 
 @pytest.mark.parametrize(("kind", "failing"), [("shuffle", 0), ("coalesce", 2)])

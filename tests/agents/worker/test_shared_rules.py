@@ -131,3 +131,13 @@ def test_each_attempt_gets_a_fresh_row() -> None:
 
     attempted(operation, rules(RetryPolicy(limit=1, delay_max_ms=1)))
     assert given == [{}, {}]
+
+
+def test_a_failure_has_the_time_since_the_first_attempt() -> None:
+    def operation(row: Row) -> list[Row]:
+        raise ValueError
+
+    result = call_with_retries(
+        operation, dict, rules(RetryPolicy()), raised=ValueError(), started_ms=now_ms() - 90
+    )
+    assert 90 <= result.took_ms < 60_000
