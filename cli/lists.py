@@ -47,6 +47,7 @@ TASK_COLUMNS: tuple[Column, ...] = (
 APPLICATION_COLUMNS: tuple[Column, ...] = (
     ("APPLICATION", "name"),
     ("STATUS", "status"),
+    ("ATTENTION", "attention"),
     ("INSTANCES", "instances"),
     ("LOST", "lost"),
     ("PAUSED", "paused"),

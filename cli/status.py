@@ -11,11 +11,19 @@ from arrester.cli.lists import TASK_COLUMNS
 from arrester.cli.output import Column, Row
 from arrester.cli.session import Session, with_session
 
+_CONDITION_COLUMNS: tuple[Column, ...] = (
+    ("NEEDS ATTENTION", "cause"),
+    ("APPLICATION", "application"),
+    ("WHAT", "name"),
+    ("SINCE", lambda row: output.age(row["since"])),
+    ("WHY", lambda row: output.message(row["line"])),
+)
+
 
 @click.command()
 @with_session
 def status(session: Session) -> None:
-    """Show applications, stopped tasks, failures of the last hour and the server's health."""
+    """Show what needs attention, applications, failures of the last hour and the server's health."""
     url = session.client.connection.url
     session.print(session.client.get("status"), lambda found: _show(url, found))
 
@@ -35,6 +43,8 @@ def _show(url: str, found: Json) -> None:
     for part in found["parts"]:
         parts.append(f"{part['name']} {_part(part)}  ", style="green" if part["up"] else "bold red")
     output.print_rich(parts)
+    click.echo()
+    output.print_table(found["conditions"], _CONDITION_COLUMNS, empty="nothing needs attention")
     click.echo()
     output.print_table(
         found["applications"],
@@ -67,6 +77,7 @@ def _application_columns(failed: dict[str, int]) -> tuple[Column, ...]:
     return (
         ("APPLICATION", "name"),
         ("STATUS", "status"),
+        ("ATTENTION", "attention"),
         ("INSTANCES", "instances"),
         ("LOST", "lost"),
         ("PAUSED", "paused"),

@@ -145,6 +145,12 @@ class MetricsCollector(Collector):
             if gauge.labels == _SERVER_LABELS and not self._server:
                 continue
             yield _gauge(gauge.name, gauge.meaning, gauge.samples(values), gauge.labels)
+        yield _gauge(
+            "arrester_conditions",
+            "Conditions that last and need a person, by cause; application is empty for the server.",
+            {key: number for key, number in values.conditions.items() if key[0] or self._server},
+            ("application", "cause"),
+        )
         yield _counter("arrester_failed_records", "Failed records since creation.", values.failed)
         positions = {lag.application: lag.sequence for lag in values.lags}
         yield _counter(

@@ -104,6 +104,7 @@ def page(
         "more_sections": MORE,
         "chosen_of_more": next((each for each in MORE if each.name == section), None),
         "health": health,
+        "lags": lags,
         "positions": sorted(positions.items()),
         # One number that grows with every event of any application.
         "position": sum(positions.values()),

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from arrester.agents.failures.fingerprints import failure_at
 from arrester.agents.spark.jvm.problems import problem_of_end
-from arrester.controlplane.domain.events import Body, Failure
-
-_DRIVER: Final = "driver"
+from arrester.controlplane.domain.events import DRIVER, Body, Failure
 
 
 def driver_failure(exc: BaseException) -> tuple[Failure, Body]:
     """Return an exception of the driver, outside a run, as a failure and the body of its event."""
     problem = problem_of_end(exc)
-    return failure_at(_DRIVER, problem), Body(stack=problem.stack)
+    return failure_at(DRIVER, problem), Body(stack=problem.stack)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from arrester.controlplane.alerts import conditions
-from arrester.controlplane.alerts.conditions.condition import Condition, Key
 from arrester.controlplane.models import Alert
+from arrester.controlplane.queries import conditions
+from arrester.controlplane.queries.conditions.condition import Condition, Key
 
 #: An alert is resolved when its condition was absent for so long: a task that is resumed and fails
 #: again is the same alert.
@@ -18,7 +18,7 @@ _SHOWN = ["title", "detail", "path", "count", "absent_since"]
 def evaluate(*, now: datetime) -> None:
     """Make the open alerts those of the present conditions. Call it under the lock of alerts."""
     found = conditions.find(now=now)
-    present = {each.key: each for each in found.conditions}
+    present = {each.key: each for each in found.conditions if each.cause.alerts}
     lasting: set[Key] = set()
     changed: list[Alert] = []
     for alert in Alert.objects.filter(resolved_at=None):
@@ -30,7 +30,9 @@ def evaluate(*, now: datetime) -> None:
         elif alert.cause not in found.unknown and _absent(alert, now):
             changed.append(alert)
     Alert.objects.bulk_update(changed, [*_SHOWN, "resolved_at"], batch_size=500)
-    Alert.objects.bulk_create(_opened(present.values(), lasting, now), batch_size=500)
+    # Lists begin with the newest: the most urgent one.
+    opened = _opened(reversed(present.values()), lasting, now)
+    Alert.objects.bulk_create(opened, batch_size=500)
 
 
 def _update(alert: Alert, condition: Condition) -> bool:

@@ -11,7 +11,6 @@ import msgspec
 from django.db.models import Q, QuerySet
 
 from arrester.controlplane import queries
-from arrester.controlplane.alerts.causes import AlertCause
 from arrester.controlplane.alerts.text import MessageText
 from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.domain.events import (
@@ -26,11 +25,13 @@ from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state.states import TaskState
 from arrester.controlplane.models import Alert, AlertChannel, AlertMessage, AlertRule
 from arrester.controlplane.queries import paging
+from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.controlplane.queries.paging import Page
 
 #: The most channels and rules of a page.
 MOST = 500
 _STOPS = (TaskPaused, TaskDied)
+_OF_STOPS = (AlertCause.TASKS_PAUSED, AlertCause.TASKS_DEAD, AlertCause.PIPELINE_DEAD)
 
 
 class SentMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,7 +164,7 @@ def _alerts_about(
     Without an error it is about this task alone: a command expired, or its record failed again.
     """
     stopped = Q(
-        cause__in=(AlertCause.TASKS_PAUSED.value, AlertCause.TASKS_DEAD.value),
+        cause__in=[each.value for each in _OF_STOPS],
         pipeline=task.pipeline,
         fingerprint__in=fingerprints,
     )

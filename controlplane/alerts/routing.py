@@ -8,10 +8,10 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from arrester.controlplane import store
-from arrester.controlplane.alerts.causes import AlertCause
 from arrester.controlplane.alerts.outbox import MessageStatus, add
 from arrester.controlplane.alerts.text import MessageKind
 from arrester.controlplane.models import Alert, AlertChannel, AlertMessage, AlertRule
+from arrester.controlplane.queries.conditions.causes import AlertCause
 
 #: Services with incidents, which have to be resolved even if the end of the cause is no news.
 _INCIDENTS = ("Pager Duty", "Opsgenie")

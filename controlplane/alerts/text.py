@@ -11,7 +11,7 @@ import msgspec
 from django.conf import settings
 
 from arrester.controlplane import models
-from arrester.controlplane.alerts.causes import AlertCause
+from arrester.controlplane.queries.conditions.causes import AlertCause
 
 #: The alerts of one message that are described; the others are counted by cause.
 DESCRIBED = 10

@@ -48,7 +48,6 @@ from arrester.controlplane.queries.current_state.instances import (
 from arrester.controlplane.queries.current_state.overview import (
     ApplicationSummary,
     Overview,
-    Stop,
     overview,
 )
 from arrester.controlplane.queries.current_state.pipeline_runs import restartable, runs
@@ -179,7 +178,7 @@ __all__ = [
     "FailureFilter", "Feed", "Finding", "Gauge", "GridPipeline", "GroupDetail", "GroupFilter",
     "Health", "Lag", "LastHeartbeat", "Level", "Lock", "MetricValues", "Overview", "Page",
     "PipelineKey", "PipelinePolicy", "QuarantinedEntry", "Reach", "RunningInstance", "SearchResult",
-    "SkippedRecords", "Stop", "Summary", "TaskDetail", "TaskFilter", "accounts", "affected",
+    "SkippedRecords", "Summary", "TaskDetail", "TaskFilter", "accounts", "affected",
     "agent_credentials", "application", "application_page", "application_roles", "applications",
     "applied_times", "as_of", "as_of_state", "audit", "audit_check", "check_class", "check_group",
     "check_known", "checkpoints", "command", "commands", "count_dead_letters",

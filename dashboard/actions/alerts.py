@@ -13,11 +13,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import queries
-from arrester.controlplane.alerts import causes, configuration, reads, routing
-from arrester.controlplane.alerts.causes import AlertCause
+from arrester.controlplane.alerts import configuration, reads, routing
 from arrester.controlplane.alerts.configuration import LIMITS_MAX, RuleForm
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.models import AlertRule
+from arrester.controlplane.queries.conditions import causes
+from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.dashboard.components import forms
 from arrester.dashboard.page_frame import Notice
 from arrester.dashboard.pages import alerts as page
@@ -95,7 +96,7 @@ def _rule_dialog(
         "rule": rule,
         "channels": reads.channels(),
         "names": sorted(queries.positions()),
-        "causes": [(each.value, each.label, each.critical) for each in AlertCause],
+        "causes": [(each.value, each.label, each.critical) for each in causes.ALERTS],
         "posted": request.POST,
         "posted_causes": request.POST.getlist("cause"),
         "invalid": invalid,
@@ -199,8 +200,8 @@ def _rule_form(posted: QueryDict) -> RuleForm:
     """Return the values of the form; raise InvalidValue."""
     names = posted.getlist("cause")
     for name in names:
-        if name not in list(AlertCause):
-            raise InvalidValue("cause", name[:50], ", ".join(AlertCause))
+        if name not in causes.ALERTS:
+            raise InvalidValue("cause", name[:50], ", ".join(causes.ALERTS))
     every = posted.get("every") == "1"
     return RuleForm(
         name=posted.get("name", ""),

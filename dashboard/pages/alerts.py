@@ -6,9 +6,10 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from arrester.controlplane import queries
-from arrester.controlplane.alerts import causes, reads
-from arrester.controlplane.alerts.causes import AlertCause
+from arrester.controlplane.alerts import reads
 from arrester.controlplane.alerts.configuration import LIMITS_MAX
+from arrester.controlplane.queries.conditions import causes
+from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.dashboard.components import filters
 from arrester.dashboard.page_frame import Notice, page
 from arrester.dashboard.permissions import Person, for_all_applications, for_people

@@ -20,12 +20,12 @@ def overview(request: HttpRequest, who: Person) -> HttpResponse:
     now = timezone.now()
     state = queries.overview()
     rate = failure_rates.rate(failure_rates.span(request.GET, now=now))
-    listed = attention.items(state, now=now)
+    needing = attention.read(who, now=now, overview=state)
     context = {
         "overview": state,
-        "attention": listed,
-        "problems": attention.total(state, listed),
-        "tiles": attention.tiles(state, rate),
+        "attention": needing,
+        "problems": len(needing.items),
+        "tiles": attention.tiles(state, needing, rate),
         "rate": rate,
         "commands": queries.commands(limit=FEED).rows,
     }

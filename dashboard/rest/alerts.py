@@ -12,10 +12,10 @@ from rest_framework.response import Response
 
 from arrester.controlplane import queries
 from arrester.controlplane.alerts import configuration, reads
-from arrester.controlplane.alerts.causes import AlertCause
 from arrester.controlplane.alerts.outbox import MessageStatus
 from arrester.controlplane.alerts.text import MessageKind
 from arrester.controlplane.models import Alert
+from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.problems import PROBLEMS
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -25,6 +26,8 @@ from arrester.controlplane.domain.state.states import (
 )
 from arrester.controlplane.domain.state.tolerance_usage import moment
 from arrester.controlplane.domain.wire.codec import InProgress
+from arrester.dashboard.components import attention
+from arrester.dashboard.components.attention import Attention
 from arrester.dashboard.rest import base
 from arrester.dashboard.rest.checkpoints import (
     LIVE,
@@ -38,7 +41,11 @@ from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 
 class ApplicationSerializer(StructSerializer):
-    """An application: its state and counts."""
+    """An application: its state and counts. The context has its conditions, except in the past."""
+
+    attention = serializers.SerializerMethodField(
+        help_text="Conditions that need attention, see /api/status; null in the past."
+    )
 
     class Meta:
         struct = queries.Summary
@@ -48,6 +55,11 @@ class ApplicationSerializer(StructSerializer):
             *("lost", "groups", "open_commands", "position"),
         )
         sources = {"position": "state.sequence"}
+
+    def get_attention(self, summary: queries.Summary) -> int | None:
+        """Return the number of conditions of an application."""
+        needing: Attention | None = self.context.get("attention")
+        return None if needing is None else len(needing.of(summary.state.name).items)
 
 
 class InstanceSerializer(StructSerializer):
@@ -160,6 +172,14 @@ class ThreadSerializer(StructSerializer):
         )
 
 
+def _attention(request: Request) -> dict[str, Attention]:
+    """Return the context for applications of now; empty for the past."""
+    who = base.person_of(request)
+    if who is None or "as_of" in request.query_params:
+        return {}
+    return {"attention": attention.read(who, now=timezone.now())}
+
+
 class ApplicationsView(base.RestView):
     """All applications."""
 
@@ -171,7 +191,8 @@ class ApplicationsView(base.RestView):
     def get(self, request: Request) -> Response:
         """List all applications by name."""
         applications = base.read(request, queries.applications, queries.as_of_state.applications)
-        return Response(ApplicationSerializer(applications, many=True).data)
+        context = _attention(request)
+        return Response(ApplicationSerializer(applications, many=True, context=context).data)
 
 
 class OneApplicationView(base.RestView):
@@ -184,7 +205,7 @@ class OneApplicationView(base.RestView):
     def get(self, request: Request, name: str) -> Response:
         """Return one application."""
         application = base.read(request, queries.application, queries.as_of_state.application, name)
-        return Response(ApplicationSerializer(application).data)
+        return Response(ApplicationSerializer(application, context=_attention(request)).data)
 
 
 class InstancesView(base.RestView):

@@ -14,7 +14,9 @@ from rest_framework.response import Response
 from arrester import __version__
 from arrester.controlplane import queries
 from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.controlplane.queries.conditions.condition import Condition
 from arrester.controlplane.roles import Role
+from arrester.dashboard.components import attention
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.applications import ApplicationSerializer
 from arrester.dashboard.rest.problems import PROBLEMS
@@ -36,6 +38,17 @@ class PartSerializer(StructSerializer):
         fields = ("name", "up", "last_seen", "detail")
 
 
+class ConditionSerializer(StructSerializer):
+    """A condition that needs attention as long as it lasts."""
+
+    class Meta:
+        struct = Condition
+        fields = (
+            *("cause", "cause.critical", "application", "pipeline", "name", "line", "title"),
+            *("detail", "path", "fingerprint", "count", "since"),
+        )
+
+
 class StatusSerializer(serializers.Serializer[Any]):
     """The state of everything: parts of the server, applications, stopped tasks."""
 
@@ -52,6 +65,7 @@ class StatusSerializer(serializers.Serializer[Any]):
         help_text="Further roles, by application.",
     )
     parts = PartSerializer(many=True)
+    conditions = ConditionSerializer(many=True, help_text="The most urgent first.")
     waiting = serializers.IntegerField(
         allow_null=True, help_text="Batches that wait in Redis; null while Redis is unreachable."
     )
@@ -68,7 +82,7 @@ class StatusView(base.RestView):
 
     @extend_schema(operation_id="status", responses={200: StatusSerializer} | PROBLEMS)
     def get(self, request: Request) -> Response:
-        """Return the parts of the server, all applications, stopped tasks and recent failures."""
+        """Return what needs attention, the parts of the server, applications and recent failures."""
         who = base.person_of(request)
         assert who is not None  # by the permission
         applications = queries.applications()
@@ -92,8 +106,11 @@ class StatusView(base.RestView):
             "failed_last_hour": _failed_last_hour(),
             "stopped": stopped,
         }
+        needing = attention.read(who, now=timezone.now(), lags=lags)
+        found["conditions"] = [each.condition for each in needing.items]
         checkpoints = queries.checkpoints({task.id.application for task in stopped})
-        return Response(StatusSerializer(found, context={"checkpoints": checkpoints}).data)
+        context = {"checkpoints": checkpoints, "attention": needing}
+        return Response(StatusSerializer(found, context=context).data)
 
 
 class FindingSerializer(StructSerializer):

@@ -252,7 +252,9 @@ def _is_web_address(text: str) -> bool:
 @register.simple_tag(takes_context=True)
 def problems_of_title(context: Context) -> str:
     """Return the number of items that need attention, `(3) `; empty if there are none."""
-    number = (
-        context["problems"] if "problems" in context else attention.current_total(context["who"])
-    )
+    number = context.get("problems")
+    if number is None:
+        number = attention.current_total(
+            context["who"], lags=context["lags"], health=context["health"]
+        )
     return f"({number:,}) " if number else ""

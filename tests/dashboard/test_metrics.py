@@ -49,6 +49,7 @@ def test_metrics_have_the_values_of_the_pages(flights: Story, viewer: Client) ->
     actions.record_running("wake")
     found = scrape(viewer)
     assert found["arrester_tasks"][("flights", "PAUSED")] == 1
+    assert found["arrester_conditions"][("flights", "TASKS_PAUSED")] == 1
     assert found["arrester_tasks"][("flights", "DEAD")] == 0
     assert found["arrester_failed_records_total"][("flights",)] == 41
     assert found["arrester_instances"][("flights", "RUNNING")] == 1
@@ -129,6 +130,7 @@ def test_every_metric_is_documented(flights: Story, viewer: Client) -> None:
     key = redis_keys.heartbeat("flights", flights.instance)
     redis_client.client().set(key, msgspec.json.encode(beat), ex=redis_keys.LOST_AFTER_SECONDS)
 
+    flights.pauses("JFK")
     documented = set(re.findall(r"^\| `(arrester_\w+)`", DOCUMENT.read_text(), re.MULTILINE))
     assert set(scrape(viewer)) == documented
 
@@ -136,6 +138,7 @@ def test_every_metric_is_documented(flights: Story, viewer: Client) -> None:
 def test_the_number_of_statements_does_not_grow_with_the_data(
     flights: Story, viewer: Client
 ) -> None:
+    flights.pauses("JFK")
     with CaptureQueriesContext(connection) as few:
         scrape(viewer)
     for number in range(5):

@@ -52,6 +52,7 @@ from arrester.controlplane.domain.events.log import (
     QuarantineRequeued,
 )
 from arrester.controlplane.domain.events.parts import (
+    DRIVER,
     Body,
     Count,
     Data,
@@ -100,7 +101,7 @@ from arrester.controlplane.domain.events.threads import (
 )
 
 __all__ = [
-    "EVENT_TYPES", "FAILED", "ApplicationEvent", "ApplicationLatched", "ApplicationOpened",
+    "DRIVER", "EVENT_TYPES", "FAILED", "ApplicationEvent", "ApplicationLatched", "ApplicationOpened",
     "ApplicationShutdownRequested", "Body", "BodyErased", "ChosenDeadLetters", "CommandApplied",
     "CommandCancelled", "CommandDelivered", "CommandEvent", "CommandExpired", "CommandIssued",
     "CommandKind", "CommandRefused", "Count", "Data", "DeadLetterColumns", "DeadLetterIds",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -14,6 +14,10 @@ Position = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 #: Always with a time zone; written in UTC.
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+#: The stage of a failure of the script outside a run.
+DRIVER: Final = "driver"
 
 
 class Response(StrEnum):
@@ -50,8 +54,8 @@ class Failure(Data, frozen=True, kw_only=True):
     """Why an operation failed: the text for people, and the key of error groups."""
 
     #: `deserialize`, `process:<name>`, `produce` or `source`, with the step's name; `unknown` if
-    #: executors were lost repeatedly and the stage cannot be determined; `driver` if the script
-    #: failed outside a run.
+    #: executors were lost repeatedly and the stage cannot be determined; DRIVER if the script failed
+    #: outside a run.
     stage: str
     exception_class: str
     #: Spark's error condition, if there is one.

@@ -24,7 +24,8 @@ _STARTED = "coalesce(started_at, to_timestamp(0))"
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 _ENDED = [status.value for status in ENDED]
 #: Whether an instance is live: it has not ended, and is not lost with all its runs taken over.
-_LIVE = f"(status <> ALL(%s::text[]) AND NOT (lost AND NOT {row_mapping.OWNS_A_RUN}))"
+#: Takes the statuses of `ENDED`.
+LIVE = f"(status <> ALL(%s::text[]) AND NOT (lost AND NOT {row_mapping.OWNS_A_RUN}))"
 
 
 class RunningInstance(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +67,7 @@ def instances(application: str, *, ended: bool = False) -> tuple[InstanceState, 
 
     A lost instance whose runs were all taken over is among the others.
     """
-    which = f"NOT {_LIVE}" if ended else _LIVE
+    which = f"NOT {LIVE}" if ended else LIVE
     where = f"application = %s AND {which} ORDER BY started_at DESC NULLS LAST, id"
     return tuple(
         row_mapping.INSTANCES.load(f"{where} LIMIT %s", [application, _ENDED, paging.MAX_ROWS])
@@ -78,7 +79,7 @@ def instance_counts(names: Sequence[str]) -> dict[str, Counter[str]]:
     counts: dict[str, Counter[str]] = {name: Counter() for name in names}
     rows = sql.rows(
         "SELECT application, count(*), count(*) FILTER (WHERE lost) FROM instance"
-        f" WHERE application = ANY(%s) AND {_LIVE} GROUP BY 1",
+        f" WHERE application = ANY(%s) AND {LIVE} GROUP BY 1",
         [list(names), _ENDED],
     )
     for application, alive, lost in rows:
@@ -109,7 +110,7 @@ def instance_page(
     """
     before = paging.unpack(cursor, tuple[datetime, UUID])
     where, parameters = sql.where({"application": application}, f"{_STARTED}, id", before)
-    which = f"{'NOT ' if ended else ''}{_LIVE}{' AND lost' if lost else ''}"
+    which = f"{'NOT ' if ended else ''}{LIVE}{' AND lost' if lost else ''}"
     rows = row_mapping.INSTANCES.load(
         f"{where} AND {which} ORDER BY {_STARTED} DESC, id DESC LIMIT %s",
         [*parameters, _ENDED, paging.checked(limit) + 1],
@@ -141,7 +142,7 @@ def in_progress_seconds() -> dict[tuple[str, str], float]:
 
     Empty while Redis is unreachable.
     """
-    live = sql.rows(f"SELECT application, id FROM instance WHERE {_LIVE}", [_ENDED])
+    live = sql.rows(f"SELECT application, id FROM instance WHERE {LIVE}", [_ENDED])
     names = {id: application for application, id in live}
     seconds: dict[tuple[str, str], float] = {}
     now = datetime.now(UTC)

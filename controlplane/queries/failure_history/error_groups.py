@@ -268,6 +268,8 @@ def groups_of(events: Iterable[StoredEvent | None]) -> dict[tuple[str, str], Gro
 
 def groups_by_key(keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], GroupState]:
     """Return those of some error groups that exist, by application and fingerprint."""
+    if not keys:
+        return {}
     where = "(application, fingerprint) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"
     columns = [[name for name, _ in keys], [fingerprint for _, fingerprint in keys]]
     states = row_mapping.GROUPS.load_readable(where, columns)

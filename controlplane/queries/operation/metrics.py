@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 
 import msgspec
@@ -14,6 +16,7 @@ from arrester.controlplane.domain.state.states import (
     CommandStatus,
     InstanceStatus,
 )
+from arrester.controlplane.queries import conditions
 from arrester.controlplane.queries.current_state.instances import (
     in_progress_seconds,
     instance_counts,
@@ -41,6 +44,8 @@ class MetricValues(msgspec.Struct, frozen=True, kw_only=True):
     #: By application: live instances, and those of them without a heartbeat.
     alive: Mapping[str, int]
     lost: Mapping[str, int]
+    #: By application, which is empty for the server, and cause: the conditions that last.
+    conditions: Counted
     #: By application and pipeline: for how long the oldest input in progress has run.
     in_progress_seconds: Counted
     #: The applications for which retention is refused.
@@ -53,9 +58,12 @@ def metrics() -> MetricValues:
     states = row_mapping.APPLICATIONS.load_readable("true ORDER BY name", [])
     names = [each.name for each in states]
     tasks, instances = task_counts(names), instance_counts(names)
+    lags, reached = health.lags(), health.health()
+    lasting = conditions.lasting(now=datetime.now(UTC), lags=lags, health=reached)
     return MetricValues(
-        lags=health.lags(),
-        health=health.health(),
+        lags=lags,
+        health=reached,
+        conditions=Counter((each.application, each.cause.value) for each in lasting.conditions),
         latched={each.name: each.status is ApplicationStatus.LATCHED for each in states},
         failed={each.name: each.failed for each in states},
         tasks={(name, each.value): tasks[name][each] for name in names for each in COUNTED},

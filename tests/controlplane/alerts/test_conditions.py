@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import actions, models, redis_client
-from arrester.controlplane.alerts import conditions, configuration
-from arrester.controlplane.alerts.causes import AlertCause
-from arrester.controlplane.alerts.conditions.condition import Condition
+from arrester.controlplane.alerts import configuration
 from arrester.controlplane.domain.events import (
     CommandApplied,
     Event,
     InstanceLost,
+    InstanceStarted,
+    InstanceStopped,
     RecordFailed,
     ResumeHow,
     TaskDied,
@@ -27,6 +27,9 @@ from arrester.controlplane.domain.events import (
     ThreadStarted,
 )
 from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.queries import conditions
+from arrester.controlplane.queries.conditions.causes import AlertCause
+from arrester.controlplane.queries.conditions.condition import Condition
 from tests import histories
 from tests.controlplane import streams
 from tests.controlplane.alerts.test_alerts import fold, paused, resolve_error
@@ -37,9 +40,10 @@ HOUR = timedelta(hours=1)
 
 
 def found(*, after: timedelta = timedelta(0)) -> dict[str, Condition]:
-    """Return the present conditions by cause."""
+    """Return the present conditions that are alerts, by cause."""
     now = datetime.now(UTC) + after
-    return {each.cause.value: each for each in conditions.find(now=now).conditions}
+    present = conditions.find(now=now).conditions
+    return {each.cause.value: each for each in present if each.cause.alerts}
 
 
 def test_stopped_tasks_are_alerts_and_muted_or_hand_paused_ones_are_not(redis: Redis) -> None:
@@ -84,7 +88,8 @@ def test_a_dead_run_is_one_alert(redis: Redis) -> None:
         histories.event(ThreadDied(reason="a task died", failure=FAILURE)),
     ]
     fold(redis, [*histories.started(), histories.failed(4), *died])
-    assert found().keys() == {"TASKS_DEAD", "ERROR_NEW"}
+    assert found().keys() == {"PIPELINE_DEAD", "ERROR_NEW"}
+    assert found()["PIPELINE_DEAD"].path == f"/tasks/{JFK.digest}"
     other = replace(FAILURE, fingerprint="1-ffffffffffffffff", exception_class="OSError")
     fold(
         redis,
@@ -92,6 +97,41 @@ def test_a_dead_run_is_one_alert(redis: Redis) -> None:
     )
     dead = found()["PIPELINE_DEAD"]
     assert dead.title == "flights/delays: DEAD: OSError"
+    # The end of an earlier agent has no error group.
+    assert dead.path == "/applications/flights?tab=timeline"
+    alone = histories.event(TaskDied(task="JFK", position=4, failure=FAILURE, alone=True))
+    third = replace(RUN, epoch=3)
+    fold(redis, [histories.event(ThreadStarted(), run=third), replace(alone, run=third)])
+    assert found().keys() == {"TASKS_DEAD", "ERROR_NEW"}
+
+
+def test_a_run_that_died_without_a_failed_record(redis: Redis) -> None:
+    died = ThreadDied(reason="no module", failure=FAILURE, recordless=True)
+    fold(redis, [*histories.started(), histories.event(died)])
+    dead = found()["PIPELINE_DEAD"]
+    assert dead.path == f"/errors/flights/{FAILURE.fingerprint}"
+    assert dead.summary == f"ValueError: {FAILURE.message}"
+    resumed = histories.event(ThreadStarted(), run=replace(RUN, epoch=2))
+    fold(redis, [resumed])
+    assert "PIPELINE_DEAD" not in found()
+
+
+def test_a_driver_that_failed_until_a_newer_one_starts(redis: Redis) -> None:
+    failure = replace(FAILURE, stage="driver", exception_class="KeyError", message="'orders'")
+    stopped = InstanceStopped(reason="the script failed", failure=failure, recordless=True)
+    fold(redis, [*histories.started(), histories.event(stopped, run=None)])
+    failed = found()["DRIVER_FAILED"]
+    assert failed.title == "flights: the script of the driver failed: KeyError"
+    assert (failed.name, failed.summary) == ("driver", "KeyError: 'orders'")
+    assert failed.path == f"/errors/flights/{failure.fingerprint}"
+    later = histories.event(
+        InstanceStarted(host="driver", pid=8, versions={}),
+        run=None,
+        instance=uuid4(),
+        minute=5,
+    )
+    fold(redis, [later])
+    assert "DRIVER_FAILED" not in found()
 
 
 def test_lost_and_missing_instances(redis: Redis) -> None:
@@ -210,7 +250,7 @@ def test_alerts_about_redis_wait_while_it_is_away(
 def test_every_cause_has_a_label_and_the_paths_are_pages() -> None:
     from django.urls import resolve
 
-    from arrester.controlplane.alerts.conditions import condition
+    from arrester.controlplane.queries.conditions import condition
 
     assert all(each.label for each in AlertCause)
     for path in (

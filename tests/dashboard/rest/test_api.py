@@ -628,7 +628,13 @@ def test_past_states_are_read_by_time_or_position(flights: Story, viewer: Client
 
     (group,) = read(viewer, "errors", as_of=paused)["results"]
     for path in ("applications", "applications/flights", f"tasks/{task}", "tasks", "errors"):
-        assert read(viewer, path, as_of=datetime.now(UTC).isoformat()) == read(viewer, path)
+        now = read(viewer, path)
+        for each in now if path == "applications" else [now]:
+            if path.startswith("applications"):
+                # What needs attention is known of now only.
+                assert each.pop("attention") == 1
+                each["attention"] = None
+        assert read(viewer, path, as_of=datetime.now(UTC).isoformat()) == now
     path = "applications/flights/instances"
     assert read(viewer, path, as_of=paused) == read(viewer, path) != []
     path = "applications/flights/threads"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from arrester.controlplane.alerts.causes import AlertCause, AllLimits
-from arrester.controlplane.alerts.conditions.condition import (
+from arrester.controlplane.domain.state.states import GroupState
+from arrester.controlplane.queries import sql
+from arrester.controlplane.queries.conditions.causes import AlertCause, AllLimits
+from arrester.controlplane.queries.conditions.condition import (
     MOST,
     Condition,
     application_path,
@@ -14,8 +16,6 @@ from arrester.controlplane.alerts.conditions.condition import (
     plural,
     shortened,
 )
-from arrester.controlplane.domain.state.states import GroupState
-from arrester.controlplane.queries import sql
 from arrester.controlplane.views import row_mapping
 
 #: How long an error is new, and the minutes of the failure rate.
@@ -28,12 +28,11 @@ _NEW = f"""seen_about >= %s AND status = 'UNRESOLVED'
     ORDER BY first_seen, application, fingerprint LIMIT {MOST}"""
 
 
-def find(limits: AllLimits, *, now: datetime) -> Iterator[Condition]:
-    """Yield the error groups that are new or failed after their resolution, and high rates."""
+def new(*, now: datetime) -> Iterator[Condition]:
+    """Yield the error groups that are new or failed after their resolution."""
     since = now - NEW_FOR
     for group in row_mapping.GROUPS.load_readable(_NEW, [since - _ROUNDING, since]):
         yield _group(group, now)
-    yield from _rates(limits, now)
 
 
 def _group(group: GroupState, now: datetime) -> Condition:
@@ -44,6 +43,7 @@ def _group(group: GroupState, now: datetime) -> Condition:
         cause=cause,
         application=group.application,
         subject=group.fingerprint,
+        name=group.exception_class,
         title=f"{group.application}: {words}: {group.exception_class}",
         detail=shortened(f"{group.stage}: {group.message}"),
         path=error_path(group.application, group.fingerprint),
@@ -54,7 +54,8 @@ def _group(group: GroupState, now: datetime) -> Condition:
     )
 
 
-def _rates(limits: AllLimits, now: datetime) -> Iterator[Condition]:
+def rates(limits: AllLimits, *, now: datetime) -> Iterator[Condition]:
+    """Yield the applications in which records fail at a high rate."""
     rows = sql.rows(
         "SELECT application, sum(count) FROM minute_total WHERE minute > %s GROUP BY 1 ORDER BY 1",
         [now - timedelta(minutes=RATE_MINUTES)],
@@ -68,6 +69,8 @@ def _rates(limits: AllLimits, now: datetime) -> Iterator[Condition]:
             cause=AlertCause.FAILURE_RATE,
             application=application,
             subject="",
+            name=application,
+            summary=f"{plural(rate, 'failed record')} a minute; the limit is {limit:,}",
             title=f"{application}: {plural(rate, 'failed record')} a minute",
             detail=f"Average of {RATE_MINUTES} minutes; the limit is {limit:,}.",
             path=application_path(application, "errors"),

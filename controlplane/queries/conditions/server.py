@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
 
 from django.conf import settings
 
-from arrester.controlplane import queries, redis_client
-from arrester.controlplane.alerts.causes import AlertCause
-from arrester.controlplane.alerts.conditions.condition import (
+from arrester.controlplane import redis_client
+from arrester.controlplane.queries.conditions.causes import AlertCause
+from arrester.controlplane.queries.conditions.condition import (
     Condition,
     application_path,
     plural,
 )
+from arrester.controlplane.queries.operation import health
+from arrester.controlplane.queries.operation.audit import audit_check
 
 CAUSES = frozenset(
     {
@@ -32,9 +34,14 @@ BEHIND_SECONDS = 60.0
 FULL_SHARE = 0.9
 
 
-def find(*, now: datetime) -> Iterator[Condition]:
+def find(
+    *,
+    now: datetime,
+    lags: Sequence[health.Lag] | None = None,
+    health_now: health.Health | None = None,
+) -> Iterator[Condition]:
     """Yield the server's troubles; raise RedisError while Redis is away."""
-    for lag in queries.lags():
+    for lag in health.lags() if lags is None else lags:
         yield from _behind(lag, now)
         if lag.quarantined:
             entries = plural(lag.quarantined, "invalid entry", "invalid entries")
@@ -42,25 +49,28 @@ def find(*, now: datetime) -> Iterator[Condition]:
                 cause=AlertCause.QUARANTINE,
                 application=lag.application,
                 subject="",
+                name=lag.application,
                 title=f"{lag.application}: {entries} in quarantine",
+                summary=f"{entries} in quarantine",
                 detail="Agent and server may have different versions. Requeue or dismiss them.",
                 path=f"/quarantine?application={quote(lag.application)}",
                 count=lag.quarantined,
                 since=now,
             )
-    yield from _processes(now)
+    yield from _processes(health_now or health.health(), now)
     yield from _memory(now)
     yield from _disk(settings.ENVIRONMENT.home, now)
 
 
 def audit(*, now: datetime) -> Iterator[Condition]:
     """Yield whether the audit's chain is not whole."""
-    check = queries.audit_check()
+    check = audit_check()
     if check is not None and check.problem:
         yield Condition(
             cause=AlertCause.AUDIT_BROKEN,
             application="",
             subject="",
+            name="The audit's chain is not whole",
             title="The audit's chain is not whole",
             detail=check.problem,
             path="/audit",
@@ -68,15 +78,18 @@ def audit(*, now: datetime) -> Iterator[Condition]:
         )
 
 
-def _behind(lag: queries.Lag, now: datetime) -> Iterator[Condition]:
+def _behind(lag: health.Lag, now: datetime) -> Iterator[Condition]:
     seconds = lag.waiting_seconds or 0.0
     if seconds > BEHIND_SECONDS or lag.overloaded:
+        batches = plural(lag.waiting or 0, "batch", "batches")
+        waiting = f"{batches} of events wait to be processed"
         yield Condition(
             cause=AlertCause.SERVER_BEHIND,
             application=lag.application,
             subject="",
-            title=f"{lag.application}: {plural(lag.waiting or 0, 'batch', 'batches')} of events"
-            " wait to be processed",
+            name=lag.application,
+            title=f"{lag.application}: {waiting}",
+            summary=waiting,
             detail="Pages show an earlier state. Check the load of the workers and of PostgreSQL.",
             path=application_path(lag.application),
             count=lag.waiting or 0,
@@ -84,14 +97,14 @@ def _behind(lag: queries.Lag, now: datetime) -> Iterator[Condition]:
         )
 
 
-def _processes(now: datetime) -> Iterator[Condition]:
-    health = queries.health()
-    for name, reach in (("wake", health.wake), ("housekeeper", health.housekeeper)):
+def _processes(found: health.Health, now: datetime) -> Iterator[Condition]:
+    for name, reach in (("wake", found.wake), ("housekeeper", found.housekeeper)):
         if not reach.up and reach.last_seen is not None:
             yield Condition(
                 cause=AlertCause.SERVER_PROCESS,
                 application="",
                 subject=name,
+                name=f"Server process {name} is not running",
                 title=f"Server process {name} is not running",
                 detail=f"Last seen {reach.last_seen:%Y-%m-%d %H:%M} UTC.",
                 path="/",
@@ -123,6 +136,7 @@ def _full(subject: str, title: str, now: datetime) -> Condition:
         cause=AlertCause.SERVER_STORAGE,
         application="",
         subject=subject,
+        name=title,
         title=title,
         detail="Agents keep their events on their own disks when Redis is full.",
         path="/settings",

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 from urllib.parse import quote
 
 import msgspec
+from msgspec import Meta
 
-from arrester.controlplane.alerts.causes import AlertCause
+from arrester.controlplane.domain.events import Failure
 from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.state.states import GroupState
+from arrester.controlplane.queries.conditions.causes import AlertCause
 
 #: The most conditions of one kind, the oldest first.
 MOST = 1000
@@ -21,18 +25,24 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     """A condition that needs a person; `key` identifies it while it lasts."""
 
     cause: AlertCause
-    #: Empty: the server itself.
-    application: str
+    application: Annotated[str, Meta(description="Empty: the server itself.")]
     #: What it is about within the application.
     subject: str
+    name: Annotated[str, Meta(description="What it is about, within the application.")]
     title: str
     detail: str = ""
-    path: str
-    #: Affected tasks or records.
-    count: int = 1
+    #: The detail in one line, where the name is shown beside it; empty: as `detail`.
+    summary: str = ""
+    path: Annotated[str, Meta(description="The page about it.")]
+    count: Annotated[int, Meta(description="Affected tasks or records.")] = 1
     since: datetime
     pipeline: str | None = None
     fingerprint: str | None = None
+
+    @property
+    def line(self) -> str:
+        """Why it needs a person, in one line beside its name."""
+        return self.summary or self.detail
 
     @property
     def key(self) -> Key:
@@ -58,6 +68,18 @@ def shortened(text: str) -> str:
     """Return the first lines of a message of any length."""
     text = " ".join(text.split())
     return text if len(text) <= _DETAIL_MAX else f"{text[: _DETAIL_MAX - 1]}…"
+
+
+def short(exception_class: str) -> str:
+    """Return the class without its package."""
+    return exception_class.rpartition(".")[2] or exception_class
+
+
+def cause(failure: Failure | GroupState) -> str:
+    """Return a failure in a line: its class without the package, and its message's first line."""
+    first = failure.message.strip().partition("\n")[0]
+    name = short(failure.exception_class)
+    return f"{name}: {first}" if first else name
 
 
 # Written out: the workers do not load the pages, which would cost 20 MB in each process.

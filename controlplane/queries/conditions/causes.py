@@ -1,4 +1,4 @@
-"""The causes of alerts, and their limits."""
+"""The causes of conditions that need a person, and their limits."""
 
 from __future__ import annotations
 
@@ -10,26 +10,31 @@ from arrester.controlplane import models
 
 
 class AlertCause(StrEnum):
-    """The causes of alerts."""
+    """The causes of conditions that need a person, the most urgent first."""
 
-    TASKS_PAUSED = "TASKS_PAUSED"
-    TASKS_DEAD = "TASKS_DEAD"
     PIPELINE_DEAD = "PIPELINE_DEAD"
+    DRIVER_FAILED = "DRIVER_FAILED"
+    TASKS_DEAD = "TASKS_DEAD"
     INSTANCE_LOST = "INSTANCE_LOST"
     APPLICATION_SILENT = "APPLICATION_SILENT"
-    THREAD_REPLACED = "THREAD_REPLACED"
-    ERROR_NEW = "ERROR_NEW"
-    ERROR_RECURRED = "ERROR_RECURRED"
-    FAILURE_RATE = "FAILURE_RATE"
-    TOLERANCE_USED = "TOLERANCE_USED"
-    RECORDS_HELD = "RECORDS_HELD"
-    COMMAND_EXPIRED = "COMMAND_EXPIRED"
-    FAILED_AGAIN = "FAILED_AGAIN"
+    TASKS_PAUSED = "TASKS_PAUSED"
+    AUDIT_BROKEN = "AUDIT_BROKEN"
     SERVER_BEHIND = "SERVER_BEHIND"
     SERVER_STORAGE = "SERVER_STORAGE"
     SERVER_PROCESS = "SERVER_PROCESS"
+    RECORDS_HELD = "RECORDS_HELD"
+    HELD_WITHOUT_INSTANCE = "HELD_WITHOUT_INSTANCE"
+    FAILURE_RATE = "FAILURE_RATE"
+    TOLERANCE_USED = "TOLERANCE_USED"
+    THREAD_REPLACED = "THREAD_REPLACED"
+    TWO_CHECKPOINTS = "TWO_CHECKPOINTS"
+    COMMANDS_UNANSWERED = "COMMANDS_UNANSWERED"
+    TASKS_PAUSED_BY_HAND = "TASKS_PAUSED_BY_HAND"
     QUARANTINE = "QUARANTINE"
-    AUDIT_BROKEN = "AUDIT_BROKEN"
+    ERROR_NEW = "ERROR_NEW"
+    ERROR_RECURRED = "ERROR_RECURRED"
+    COMMAND_EXPIRED = "COMMAND_EXPIRED"
+    FAILED_AGAIN = "FAILED_AGAIN"
 
     @property
     def critical(self) -> bool:
@@ -42,6 +47,16 @@ class AlertCause(StrEnum):
         return self not in _MOMENTS
 
     @property
+    def alerts(self) -> bool:
+        """Whether it is an alert; the others are acts of people, or only shown."""
+        return self not in _ONLY_SHOWN
+
+    @property
+    def needs_attention(self) -> bool:
+        """Whether it is listed as long as it lasts; held records are of a stop that is listed."""
+        return self.lasts and self is not AlertCause.RECORDS_HELD
+
+    @property
     def label(self) -> str:
         """The cause in words, for people."""
         return _LABELS[self]
@@ -49,15 +64,16 @@ class AlertCause(StrEnum):
 
 _CRITICAL = frozenset(
     {
-        AlertCause.TASKS_PAUSED,
-        AlertCause.TASKS_DEAD,
         AlertCause.PIPELINE_DEAD,
+        AlertCause.DRIVER_FAILED,
+        AlertCause.TASKS_DEAD,
         AlertCause.INSTANCE_LOST,
         AlertCause.APPLICATION_SILENT,
+        AlertCause.TASKS_PAUSED,
+        AlertCause.AUDIT_BROKEN,
         AlertCause.SERVER_BEHIND,
         AlertCause.SERVER_STORAGE,
         AlertCause.SERVER_PROCESS,
-        AlertCause.AUDIT_BROKEN,
     }
 )
 _MOMENTS = frozenset(
@@ -68,26 +84,41 @@ _MOMENTS = frozenset(
         AlertCause.FAILED_AGAIN,
     }
 )
+_ONLY_SHOWN = frozenset(
+    {
+        AlertCause.HELD_WITHOUT_INSTANCE,
+        AlertCause.TWO_CHECKPOINTS,
+        AlertCause.COMMANDS_UNANSWERED,
+        AlertCause.TASKS_PAUSED_BY_HAND,
+    }
+)
 _LABELS = {
-    AlertCause.TASKS_PAUSED: "Tasks PAUSED",
-    AlertCause.TASKS_DEAD: "Tasks DEAD",
     AlertCause.PIPELINE_DEAD: "Pipeline DEAD",
+    AlertCause.DRIVER_FAILED: "Driver failed",
+    AlertCause.TASKS_DEAD: "Tasks DEAD",
     AlertCause.INSTANCE_LOST: "Instance LOST",
     AlertCause.APPLICATION_SILENT: "Application without an instance",
-    AlertCause.THREAD_REPLACED: "Threads replaced often",
-    AlertCause.ERROR_NEW: "New error",
-    AlertCause.ERROR_RECURRED: "Resolved error failed again",
-    AlertCause.FAILURE_RATE: "High failure rate",
-    AlertCause.TOLERANCE_USED: "Tolerance nearly used",
-    AlertCause.RECORDS_HELD: "Records held for long",
-    AlertCause.COMMAND_EXPIRED: "Command EXPIRED",
-    AlertCause.FAILED_AGAIN: "Task failed again after a command",
+    AlertCause.TASKS_PAUSED: "Tasks PAUSED",
+    AlertCause.AUDIT_BROKEN: "Audit is not whole",
     AlertCause.SERVER_BEHIND: "Events not processed",
     AlertCause.SERVER_STORAGE: "Server storage nearly full",
     AlertCause.SERVER_PROCESS: "Server process not running",
+    AlertCause.RECORDS_HELD: "Records held for long",
+    AlertCause.HELD_WITHOUT_INSTANCE: "Held records without an instance",
+    AlertCause.FAILURE_RATE: "High failure rate",
+    AlertCause.TOLERANCE_USED: "Tolerance nearly used",
+    AlertCause.THREAD_REPLACED: "Threads replaced often",
+    AlertCause.TWO_CHECKPOINTS: "Pipeline on two checkpoints",
+    AlertCause.COMMANDS_UNANSWERED: "Commands without an answer",
+    AlertCause.TASKS_PAUSED_BY_HAND: "Tasks paused by an operator",
     AlertCause.QUARANTINE: "Invalid entries in quarantine",
-    AlertCause.AUDIT_BROKEN: "Audit is not whole",
+    AlertCause.ERROR_NEW: "New error",
+    AlertCause.ERROR_RECURRED: "Resolved error failed again",
+    AlertCause.COMMAND_EXPIRED: "Command EXPIRED",
+    AlertCause.FAILED_AGAIN: "Task failed again after a command",
 }
+#: The causes that rules select.
+ALERTS = tuple(each for each in AlertCause if each.alerts)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +140,12 @@ class AllLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     default: Limits = Limits()
     by_application: dict[str, Limits] = {}
+
+    @property
+    def any_silent_hours(self) -> bool:
+        """Whether an application may be silent for a limited time only."""
+        every = (self.default, *self.by_application.values())
+        return any(each.silent_hours is not None for each in every)
 
     def of(self, application: str) -> Limits:
         """Return the limits of an application."""

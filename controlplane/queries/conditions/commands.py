@@ -1,24 +1,55 @@
-"""Commands that expired, and tasks that failed again after one."""
+"""Commands without an answer or that expired, and tasks that failed again after one."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from urllib.parse import urlencode
 
-from arrester.controlplane.alerts.causes import AlertCause
-from arrester.controlplane.alerts.conditions.condition import MOST, Condition
+from arrester.controlplane.domain.commands.kinds import KINDS
 from arrester.controlplane.domain.commands.verdict import Outcome, Verdict, newest_verdict
 from arrester.controlplane.domain.state.states import CommandState, CommandStatus
 from arrester.controlplane.queries import sql
+from arrester.controlplane.queries.conditions.causes import AlertCause
+from arrester.controlplane.queries.conditions.condition import MOST, Condition
 from arrester.controlplane.views import row_mapping
 
+#: A live instance answers within a second; after this time an operator should look.
+ANSWER_WITHIN = timedelta(seconds=10)
 #: Only commands of this time are checked.
 RECENT = timedelta(hours=24)
 _NEWEST = f"""issued_at >= %s AND status IN ('EXPIRED', 'APPLIED')
     ORDER BY issued_at DESC, id DESC LIMIT {MOST}"""
 
 
-def find(*, now: datetime) -> Iterator[Condition]:
+def unanswered(*, now: datetime) -> Iterator[Condition]:
+    """Yield the open commands without an answer: one condition for a kind in an application."""
+    alike: dict[tuple[str, str], list[CommandState]] = defaultdict(list)
+    where = "open AND issued_at < %s ORDER BY issued_at, id"
+    for each in row_mapping.COMMANDS.load_readable(where, [now - ANSWER_WITHIN]):
+        alike[each.application, each.kind].append(each)
+    for (application, kind), some in alike.items():
+        first, alone = some[0], len(some) == 1
+        actors = sorted({each.actor for each in some})
+        by = actors[0] if len(actors) == 1 else f"{len(actors)} people"
+        about = first.task.printed if first.task else first.pipeline or application
+        query = {"application": application, "state": "open"}
+        yield Condition(
+            cause=AlertCause.COMMANDS_UNANSWERED,
+            application=application,
+            subject=kind,
+            name=f"Command for {about}" if alone else f"{len(some):,} commands for {application}",
+            title=f"{application}: {kind} by {by}, no answer yet",
+            summary=f"{KINDS[first.kind].label} by {by}, no answer yet",
+            path=f"/commands/{first.id}" if alone else f"/commands?{urlencode(query)}",
+            count=len(some),
+            since=first.issued_at,
+            pipeline=first.pipeline if alone else None,
+        )
+
+
+def without_effect(*, now: datetime) -> Iterator[Condition]:
     """Yield the recent commands that expired or that their task's record has failed again after.
 
     Only the newest command of a task counts: it replaces those before.
@@ -65,6 +96,7 @@ def _condition(command: CommandState, cause: AlertCause, title: str, detail: str
         cause=cause,
         application=command.application,
         subject=_subject(command),
+        name=command.application if task is None else task.printed,
         title=f"{command.application}: {title}",
         detail=detail,
         path=f"/commands/{command.id}",

@@ -1,0 +1,160 @@
+"""Lost instances, failed drivers, and applications without an instance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlencode
+from uuid import UUID
+
+from arrester.controlplane.domain.events import DRIVER
+from arrester.controlplane.domain.state.live_runs import live
+from arrester.controlplane.domain.state.states import (
+    ENDED,
+    ApplicationStatus,
+    InstanceState,
+    ThreadState,
+    if_set,
+)
+from arrester.controlplane.queries import sql
+from arrester.controlplane.queries.conditions.causes import AlertCause, AllLimits
+from arrester.controlplane.queries.conditions.condition import (
+    Condition,
+    application_path,
+    cause,
+    duration,
+    error_path,
+    plural,
+    shortened,
+)
+from arrester.controlplane.queries.current_state.instances import LIVE
+from arrester.controlplane.views import live_checkpoints, row_mapping
+
+# Those that are live, those of runs, and the newest of each application.
+_NEEDED = f"""{LIVE} OR id = ANY(%s::uuid[]) OR (application, id) IN (
+    SELECT DISTINCT ON (application) application, id FROM instance
+    ORDER BY application, started_at DESC NULLS LAST, id DESC)"""
+_HELD = f"""SELECT application, sum(held), min(since) FROM task
+    WHERE held > 0 AND application <> ALL(%s::text[]) AND {live_checkpoints.OF_THREADS} GROUP BY 1"""
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
+
+
+def read(threads: Sequence[ThreadState]) -> dict[UUID, InstanceState]:
+    """Return the live instances, those of runs, and the newest of each application."""
+    ended = [status.value for status in ENDED]
+    ids = [each.instance for each in threads if each.instance is not None]
+    return {each.id: each for each in row_mapping.INSTANCES.load_readable(_NEEDED, [ended, ids])}
+
+
+def find(
+    threads: Sequence[ThreadState],
+    instances: Mapping[UUID, InstanceState],
+    limits: AllLimits,
+    *,
+    now: datetime,
+) -> Iterator[Condition]:
+    """Yield the conditions of instances, and of applications that need one."""
+    owners = {each.instance for each in threads}
+    # A lost one whose runs were all taken over is over.
+    lost = [each for each in instances.values() if each.lost and not each.ended]
+    for each in lost:
+        if each.id in owners:
+            yield _lost(each, now)
+    yield from _failed(threads, instances.values(), now)
+    alive = {
+        each.application
+        for each in instances.values()
+        if not each.ended and (not each.lost or each.id in owners)
+    }
+    heard = {each.application for each in instances.values() if not each.ended and not each.lost}
+    yield from _silent(heard, limits, now)
+    for name, held, since in sql.rows(_HELD, [[*alive], *live_checkpoints.columns(threads)]):
+        yield _held_without_instance(name, int(held), since or now)
+
+
+def _lost(instance: InstanceState, now: datetime) -> Condition:
+    heartbeat = if_set(instance.last_heartbeat)
+    last = "" if heartbeat is None else f"Last heartbeat {heartbeat:%H:%M:%S} UTC. "
+    where = f" on {instance.host}" if instance.host else ""
+    return Condition(
+        cause=AlertCause.INSTANCE_LOST,
+        application=instance.application,
+        subject=str(instance.id),
+        name=instance.host or instance.application,
+        title=f"{instance.application}: instance LOST{where}, no heartbeat",
+        detail=f"{last}Its tasks may be stopped without a report.",
+        summary=f"pid {instance.pid}, no heartbeat. The last known state is shown",
+        path=application_path(instance.application, "instances"),
+        since=heartbeat or instance.since or now,
+    )
+
+
+def _failed(
+    threads: Sequence[ThreadState], instances: Iterable[InstanceState], now: datetime
+) -> Iterator[Condition]:
+    """Yield the newest instances whose script failed, unless a dead run has the same failure."""
+    of_runs = {
+        (run.application, run.failure.fingerprint)
+        for run in live(threads)
+        if run.failure is not None
+    }
+    newest = {
+        each.application: each
+        for each in sorted(instances, key=lambda each: (each.started_at or _EARLIEST, each.id))
+    }
+    for each in newest.values():
+        failure = each.failure
+        if failure is None or failure.stage != DRIVER:
+            continue
+        if (each.application, failure.fingerprint) in of_runs:
+            continue
+        yield Condition(
+            cause=AlertCause.DRIVER_FAILED,
+            application=each.application,
+            subject="",
+            name=each.host or each.application,
+            title=f"{each.application}: the script of the driver failed: {failure.exception_class}",
+            detail=shortened(failure.message),
+            summary=shortened(cause(failure)),
+            path=error_path(each.application, failure.fingerprint),
+            since=each.since or now,
+            fingerprint=failure.fingerprint,
+        )
+
+
+def _silent(heard: Set[str], limits: AllLimits, now: datetime) -> Iterator[Condition]:
+    if not limits.any_silent_hours:
+        return
+    for state in row_mapping.APPLICATIONS.load_readable(
+        "status = %s", [ApplicationStatus.OPEN.value]
+    ):
+        name, last = state.name, state.last_event_at
+        hours = limits.of(name).silent_hours
+        if not hours or last is None or name in heard or now - last < timedelta(hours=hours):
+            continue
+        yield Condition(
+            cause=AlertCause.APPLICATION_SILENT,
+            application=name,
+            subject="",
+            name=name,
+            title=f"{name}: no live instance for {duration(hours * 3600)} or longer",
+            detail=f"The limit is {hours} h.",
+            summary=f"no live instance for {duration(hours * 3600)} or longer",
+            path=application_path(name),
+            since=last,
+        )
+
+
+def _held_without_instance(application: str, held: int, since: datetime) -> Condition:
+    records = plural(held, "held record")
+    return Condition(
+        cause=AlertCause.HELD_WITHOUT_INSTANCE,
+        application=application,
+        subject="",
+        name=application,
+        title=f"{application}: {records}, and no live instance",
+        summary=f"{records}, and no live instance. Start an instance to resume, or dismiss the tasks",
+        path=f"/held?{urlencode({'application': application})}",
+        count=held,
+        since=since,
+    )
