@@ -13,7 +13,7 @@ from arrester.controlplane.domain.commands.kinds import (
     Subject,
     skips_records,
 )
-from arrester.controlplane.domain.commands.recipients import no_instance
+from arrester.controlplane.domain.commands.recipients import instance_of_run, no_instance
 from arrester.controlplane.domain.events import CommandKind
 from tests.services import REPOSITORY
 
@@ -54,10 +54,13 @@ def test_the_cells_of_a_kind_agree(kind: CommandKind) -> None:
     row = KINDS[kind]
     assert (kind in TASK_KINDS) == (row.subject is Subject.TASK)
     assert (row.part is not None) == (row.applied_by is AppliedBy.PARTS)
-    assert (row.how is not None) <= (row.subject is Subject.TASK)
+    by_agent = row.applied_by is AppliedBy.AGENT
+    assert (row.how is not None) == (by_agent and row.subject is Subject.TASK)
     assert row.is_shutdown == ("force" in row.fields)
-    if row.applied_by is not AppliedBy.AGENT:
-        assert kind is CommandKind.DISMISS_TASK or row.recipients is no_instance
+    if row.subject is Subject.TASK:
+        assert row.recipients is instance_of_run
+    elif not by_agent:
+        assert row.recipients is no_instance
     assert bool(row.slug) == (row.subject in (Subject.TASK, Subject.APPLICATION))
     if row.part is not None:
         part = KINDS[row.part]
