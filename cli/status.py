@@ -23,7 +23,7 @@ _CONDITION_COLUMNS: tuple[Column, ...] = (
 @click.command()
 @with_session
 def status(session: Session) -> None:
-    """Show what needs attention, applications, failures of the last hour and the server's health."""
+    """Show what needs attention, applications, recent failures and the server's health."""
     url = session.client.connection.url
     session.print(session.client.get("status"), lambda found: _show(url, found))
 

@@ -147,7 +147,7 @@ class MetricsCollector(Collector):
             yield _gauge(gauge.name, gauge.meaning, gauge.samples(values), gauge.labels)
         yield _gauge(
             "arrester_conditions",
-            "Conditions that last and need a person, by cause; application is empty for the server.",
+            "Conditions that last and need a person; application is empty for the server.",
             {key: number for key, number in values.conditions.items() if key[0] or self._server},
             ("application", "cause"),
         )

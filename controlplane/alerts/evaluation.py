@@ -30,9 +30,7 @@ def evaluate(*, now: datetime) -> None:
         elif alert.cause not in found.unknown and _absent(alert, now):
             changed.append(alert)
     Alert.objects.bulk_update(changed, [*_SHOWN, "resolved_at"], batch_size=500)
-    # Lists begin with the newest: the most urgent one.
-    opened = _opened(reversed(present.values()), lasting, now)
-    Alert.objects.bulk_create(opened, batch_size=500)
+    Alert.objects.bulk_create(_opened(present.values(), lasting, now), batch_size=500)
 
 
 def _update(alert: Alert, condition: Condition) -> bool:

@@ -7,7 +7,7 @@ not exist yet raises NotFound; a point before the log raises BeforeHistory.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TypeVar
 from uuid import UUID
@@ -213,7 +213,7 @@ def _pipelines(then: StreamState, *, limit: int) -> tuple[GridPipeline, ...]:
         for key, some in tasks.items()
     }
     first = {key: some[: paging.checked(limit)] for key, some in tasks.items()}
-    return task_grid.grid(live(threads), threads, first, counts)
+    return task_grid.grid(live(threads), threads, first, counts, then.instances)
 
 
 def _existing(name: str, when: AsOf) -> StreamState:
@@ -235,14 +235,25 @@ def _states(application: str | None, when: AsOf) -> list[StreamState]:
 
 
 def _wanted(state: StreamState, wanted: TaskFilter) -> list[TaskState]:
-    live_keys = _live(state)
+    live_keys, ended = _live(state), _no_run_since(state)
     return [
         each
         for each in state.tasks.values()
         if wanted.pipeline in (None, each.id.pipeline)
-        and wanted.state in (None, each.status.value)
+        and wanted.state in (None, _status(each, ended))
         and (not wanted.live or live_checkpoints.pipeline_key(each.id) in live_keys)
     ]
+
+
+def _no_run_since(then: StreamState) -> Mapping[live_checkpoints.PipelineKey, datetime]:
+    """Return the checkpoints that no run used."""
+    return Checkpoints.of([*then.threads.values()], then.instances.values()).no_run_since
+
+
+def _status(task: TaskState, ended: Container[live_checkpoints.PipelineKey]) -> str:
+    """Return the status of a task, or NO_RUN, by the rule of `queries.tasks`."""
+    waits = task.status is TaskStatus.RUNNING and live_checkpoints.pipeline_key(task.id) in ended
+    return task_grid.NO_RUN if waits else task.status.value
 
 
 def _live(state: StreamState) -> frozenset[live_checkpoints.PipelineKey]:
@@ -274,12 +285,14 @@ def _summary(then: StreamState, stream: store.LogStream) -> Summary:
     name = then.application.name
     shown = _wanted(then, TaskFilter(application=name))
     alive = [each for each in then.instances.values() if _lives(each, then)]
-    statuses = Counter(each.status for each in shown)
+    ended = _no_run_since(then)
+    statuses = Counter(_status(each, ended) for each in shown)
     return Summary(
         state=then.application,
-        running=statuses[TaskStatus.RUNNING],
-        paused=statuses[TaskStatus.PAUSED],
-        dead=statuses[TaskStatus.DEAD],
+        running=statuses[TaskStatus.RUNNING.value],
+        no_run=statuses[task_grid.NO_RUN],
+        paused=statuses[TaskStatus.PAUSED.value],
+        dead=statuses[TaskStatus.DEAD.value],
         held=sum(each.held for each in shown),
         instances=len(alive),
         lost=sum(each.lost for each in alive),

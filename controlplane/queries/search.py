@@ -32,6 +32,7 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     pipelines: tuple[tuple[str, str], ...]
     #: Of live checkpoints.
     tasks: tuple[TaskState, ...]
+    checkpoints: live_checkpoints.Checkpoints
     #: By class or message.
     groups: tuple[GroupState, ...]
 
@@ -50,6 +51,7 @@ def search(text: str) -> SearchResult:
         applications=tuple(sorted(applications, key=lambda each: (len(each), each))[:SHOWN]),
         pipelines=tuple(sorted(pipelines, key=lambda each: (len(each[1]), each))[:SHOWN]),
         tasks=tuple(by_digest[each.hex] for each in digests if each.hex in by_digest),
+        checkpoints=live_checkpoints.checkpoints_of(threads),
         groups=groups(GroupFilter(text=text), limit=SHOWN).rows,
     )
 

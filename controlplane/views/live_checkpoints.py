@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from uuid import UUID
 
 import msgspec
 from django.db import connection
@@ -57,9 +58,14 @@ def checkpoints(applications: Iterable[str]) -> Checkpoints:
 
 def checkpoints_of(threads: Sequence[ThreadState]) -> Checkpoints:
     """Return the checkpoints of some runs."""
-    ids = [each.instance for each in threads]
+    return Checkpoints.of(threads, instances_of(threads).values())
+
+
+def instances_of(threads: Iterable[ThreadState]) -> dict[UUID, InstanceState]:
+    """Return the instances of some runs."""
+    ids = [each.instance for each in threads if each.instance is not None]
     instances = row_mapping.INSTANCES.load_readable("id = ANY(%s::uuid[])", [ids])
-    return Checkpoints.of(threads, instances)
+    return {each.id: each for each in instances}
 
 
 def running_on_others(threads: Sequence[ThreadState]) -> tuple[ThreadState, ...]:
@@ -82,11 +88,15 @@ def pipeline_key(of: ThreadState | TaskId) -> PipelineKey:
 
 def columns(threads: Sequence[ThreadState]) -> list[list[str]]:
     """Return the live checkpoints of `threads` as the parameters of `TABLE`."""
-    shown = live(threads)
+    return columns_of(live(threads))
+
+
+def columns_of(threads: Sequence[ThreadState]) -> list[list[str]]:
+    """Return the checkpoints of `threads` as the parameters of `TABLE`."""
     return [
-        [each.application for each in shown],
-        [each.pipeline for each in shown],
-        [each.checkpoint for each in shown],
+        [each.application for each in threads],
+        [each.pipeline for each in threads],
+        [each.checkpoint for each in threads],
     ]
 
 

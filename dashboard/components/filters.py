@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.state.states import CommandStatus, GroupStatus, TaskStatus
+from arrester.controlplane.domain.state.states import CommandStatus, GroupStatus
 from arrester.dashboard.components import time_range
 
 #: In place of a state: all of them.
@@ -120,8 +120,8 @@ def refuse_more_dead_letters(form: Mapping[str, str], found: int) -> None:
 def of_tasks(parameters: Mapping[str, str]) -> queries.TaskFilter:
     """Return the filter of tasks: by default those of live checkpoints."""
     given = _given(parameters, "application", "pipeline", "state", "key", "cause")
-    if given["state"] not in (None, *TaskStatus):
-        raise InvalidValue("state", given["state"], ", ".join(TaskStatus))
+    if given["state"] not in (None, *queries.TASK_STATES):
+        raise InvalidValue("state", given["state"], ", ".join(queries.TASK_STATES))
     return queries.TaskFilter(**given, live=live_only(parameters))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import NamedTuple
+
+from django.urls import reverse
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
@@ -28,6 +30,8 @@ class GridPart(NamedTuple):
     older: int | None
     #: Restarts the pipeline; None in the past.
     restart: Button | None = None
+    #: The page of the error that ended the run; empty without one.
+    error_url: str = ""
 
     @property
     def dense(self) -> bool:
@@ -71,7 +75,14 @@ def parts(application: str, wanted: GridPage) -> list[GridPart]:
         offset=(wanted.page - 1) * CELLS,
         limit=CELLS,
     )
-    return [_part(each, wanted) for each in pipelines]
+    causes = [
+        (application, each.thread.failure.fingerprint)
+        for each in pipelines
+        if each.thread.failure is not None
+    ]
+    # Earlier agents report ends without a group.
+    groups = queries.groups_by_key(causes)
+    return [_part(each, wanted, groups) for each in pipelines]
 
 
 def parts_then(pipelines: Iterable[GridPipeline]) -> list[GridPart]:
@@ -89,7 +100,9 @@ def parts_then(pipelines: Iterable[GridPipeline]) -> list[GridPart]:
     ]
 
 
-def _part(pipeline: GridPipeline, wanted: GridPage) -> GridPart:
+def _part(pipeline: GridPipeline, wanted: GridPage, groups: Container[tuple[str, str]]) -> GridPart:
+    failure = pipeline.thread.failure
+    key = (pipeline.thread.application, "" if failure is None else failure.fingerprint)
     total = sum(pipeline.counts.values())
     before = (wanted.page - 1) * CELLS
     shown = len(pipeline.tasks)
@@ -101,4 +114,5 @@ def _part(pipeline: GridPipeline, wanted: GridPage) -> GridPart:
         last=before + shown,
         newer=wanted.page - 1 if wanted.page > 1 else None,
         older=wanted.page + 1 if more else None,
+        error_url=reverse("error", args=key) if key in groups else "",
     )

@@ -13,7 +13,13 @@ from arrester.controlplane import queries
 from arrester.controlplane.domain.commands.kinds import IN_PARTS
 from arrester.controlplane.domain.state.states import ApplicationStatus
 from arrester.controlplane.domain.state.stream_state import StreamState
-from arrester.dashboard.components import buttons, command_delivery, failure_rates, task_grid
+from arrester.dashboard.components import (
+    attention,
+    buttons,
+    command_delivery,
+    failure_rates,
+    task_grid,
+)
 from arrester.dashboard.page_frame import (
     Notice,
     as_of_context,
@@ -38,10 +44,13 @@ TABS = {
 @for_people
 def applications(request: HttpRequest, who: Person) -> HttpResponse:
     """Show all applications, a line each."""
-    lags = queries.lags()
+    lags, now = queries.lags(), timezone.now()
+    needing = attention.read(who, now=now, lags=lags)
     context = {
+        "attention": needing,
+        "problems": len(needing.items),
         "summaries": queries.application_page(lags, cursor=request.GET.get("after"), limit=SHOWN),
-        "sparks": failure_rates.sparks_of_applications(now=timezone.now()),
+        "sparks": failure_rates.sparks_of_applications(now=now),
     }
     return page(request, who, "applications", context, lags=lags)
 
@@ -68,8 +77,11 @@ def show(
     tab = query.get("tab", "")
     tab = tab if tab in TABS else "tasks"
     now = timezone.now()
+    needing = attention.read(who, now=now, lags=lags)
     context = {
         "summary": summary,
+        "attention": needing.of(name),
+        "problems": len(needing.items),
         "buttons": buttons.for_application(who, state),
         "rollout_disabled": "" if who.may_act_on(name) else NOT_AN_OPERATOR,
         "resume_disabled": _resume_disabled(who, summary),

@@ -14,7 +14,6 @@ from arrester.controlplane.alerts import reads
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.states import (
     InstanceState,
-    TaskStatus,
     ThreadState,
     ThreadStatus,
 )
@@ -59,11 +58,11 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
     restore_query(request, own)
     query = request.GET
     wanted = filters.of_tasks(query)
-    sort = query.get("sort") or queries.LATEST_STOP
+    sort = query.get("sort") or queries.URGENCY
     task_page = queries.tasks(wanted, sort=sort, cursor=query.get("after"))
     applications = {task.id.application for task in task_page.rows}
     context = filters.form(query, filters.TASK_FIELDS) | {
-        "statuses": [status.value for status in TaskStatus],
+        "statuses": queries.TASK_STATES,
         "tasks": task_page,
         "sort": sort,
         "instances": queries.instance_counts([*applications]),

@@ -51,8 +51,8 @@ class ApplicationSerializer(StructSerializer):
         struct = queries.Summary
         fields = (
             *("state.name", "state.status", "state.since", "state.reason", "state.actor"),
-            *("state.failed", "state.last_event_at", "paused", "dead", "held", "instances"),
-            *("lost", "groups", "open_commands", "position"),
+            *("state.failed", "state.last_event_at", "running", "no_run", "paused", "dead", "held"),
+            *("instances", "lost", "groups", "open_commands", "position"),
         )
         sources = {"position": "state.sequence"}
 

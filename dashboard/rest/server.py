@@ -82,7 +82,7 @@ class StatusView(base.RestView):
 
     @extend_schema(operation_id="status", responses={200: StatusSerializer} | PROBLEMS)
     def get(self, request: Request) -> Response:
-        """Return what needs attention, the parts of the server, applications and recent failures."""
+        """Return what needs attention, the applications, and the parts of the server."""
         who = base.person_of(request)
         assert who is not None  # by the permission
         applications = queries.applications()

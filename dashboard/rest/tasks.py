@@ -15,7 +15,7 @@ from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.state.states import Counters, TaskState, TaskStatus
+from arrester.controlplane.domain.state.states import Counters, TaskState
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.checkpoints import (
     LIVE,
@@ -30,13 +30,18 @@ from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 
 class TaskQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySerializer):
-    state = field_types.ListedChoiceField(field_types.choices(TaskStatus), required=False)
+    state = field_types.ListedChoiceField(
+        queries.TASK_STATES,
+        required=False,
+        help_text="NO_RUN: RUNNING ones whose checkpoint no run uses; they are not among RUNNING.",
+    )
     checkpoints = CheckpointsField()
     sort = field_types.ListedChoiceField(
         queries.TASK_SORTS,
         required=False,
         default=queries.LATEST_STOP,
-        help_text="`-`: the largest first. With `as_of` only the default.",
+        help_text="`-`: the largest first; `urgency`: DEAD, then PAUSED ones by age, then others."
+        " With `as_of` only the default.",
     )
 
     class Meta:

@@ -20,6 +20,7 @@ from arrester.controlplane.domain.state.states import (
     GroupState,
     InstanceState,
     TaskState,
+    TaskStatus,
     ThreadState,
 )
 from arrester.controlplane.queries import Checkpoints, Summary, pipeline_key
@@ -100,6 +101,7 @@ LOOKS = {
     "FAILED": Look("is-dead", "cross"),
     "QUARANTINED": Look("is-lost", "warning"),
     "STOPPED": Look("is-quiet", "stop"),
+    "NO_RUN": Look("is-quiet", "stop", "NO RUN"),
     "NOBODY": Look("is-lost", "stop", "NO LIVE INSTANCE"),
     "TWO_CHECKPOINTS": Look("is-lost", "warning", "TWO CHECKPOINTS"),
     "CONTINUE": Look("is-open", "arrow"),
@@ -109,6 +111,12 @@ LOOKS = {
     "AS_IN_THE_CODE": Look("is-quiet", "check", "AS IN THE CODE"),
     "HANDLER": Look("is-quiet", "question"),
 }
+
+
+@register.filter
+def of_application(needing: attention.Attention, name: str) -> attention.Attention:
+    """Return what needs attention of an application."""
+    return needing.of(name)
 
 
 @register.simple_tag
@@ -136,6 +144,14 @@ def state(status: str, stale: str = "", of: str = "") -> SafeString:
 
 
 @register.simple_tag
+def task_state(task: TaskState, no_run_since: datetime | None = None) -> SafeString:
+    """Show the state of a task; one that waits for a run is not RUNNING."""
+    waits = no_run_since is not None and task.status is TaskStatus.RUNNING
+    badge: SafeString = state("NO_RUN" if waits else task.status)
+    return badge
+
+
+@register.simple_tag
 def run_state(thread: ThreadState, stale: str = "") -> SafeString:
     """Show the state of a run; one that ended without a failure has no colour."""
     badge: SafeString = state("STOPPED" if thread.stopped else thread.status, stale, of="Run")
@@ -157,11 +173,13 @@ def recurred() -> SafeString:
 
 
 @register.simple_tag
-def state_parts(running: int, paused: int, dead: int, stale: str = "") -> SafeString:
+def state_parts(running: int, paused: int, dead: int, no_run: int) -> SafeString:
     """Draw the numbers of tasks by state as parts of one bar."""
-    run = "fill-quiet" if stale else "fill-running"
-    counts = (("fill-dead", dead), ("fill-paused", paused), (run, running))
-    total = running + paused + dead
+    counts = (
+        *(("fill-dead", dead), ("fill-paused", paused)),
+        *(("fill-running", running), ("fill-quiet", no_run)),
+    )
+    total = running + paused + dead + no_run
     rects, x = [], 0.0
     for name, number in counts:
         # One of ten thousand is still visible.
@@ -173,7 +191,7 @@ def state_parts(running: int, paused: int, dead: int, stale: str = "") -> SafeSt
         round(max(x, 100.0), 2),
         format_html_join("", '<rect class="{}" x="{}" width="{}" height="6"/>', rects)
         if total
-        else format_html('<rect class="{}" width="100" height="6"/>', run),
+        else SafeString('<rect class="fill-quiet" width="100" height="6"/>'),
     )
 
 

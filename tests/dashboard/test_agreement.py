@@ -314,9 +314,15 @@ def test_each_status_names_its_thing(flights: Story, operator: Client) -> None:
         assert words in page
     flights.stops()
     page = text(operator, own)
-    for words in ("Application OPEN", "Run STOPPED", "last known: 1 task PAUSED 1 task RUNNING"):
+    for words in ("Application OPEN", "Run STOPPED", "1 task PAUSED 1 task without a run"):
         assert words in page, page
-    assert "1 task RUNNING No live instance" in page
+    assert "1 task without a run No live instance" in page
+    assert "task RUNNING" not in page
+    assert operator.get("/api/tasks?state=RUNNING").json()["results"] == []
+    waiting = operator.get("/api/tasks?state=NO_RUN").json()["results"]
+    assert [each["key"] for each in waiting] == ["EWR"]
+    rest = operator.get("/api/applications/flights").json()
+    assert (rest["running"], rest["no_run"], rest["paused"]) == (0, 1, 1)
     assert html.unescape(text(operator, reverse("applications"))).count("Application state") == 1
 
 
@@ -337,7 +343,7 @@ def test_a_retry_that_fails_again_does_not_restart_the_age(
     # Store, page and REST: the one that stopped first is the oldest.
     order = [other.digest, task.digest]
     assert [each.digest.hex for each in models.Task.objects.order_by("-since")] == order
-    assert rows(operator, f"{reverse('tasks')}?state=PAUSED") == order
+    assert rows(operator, f"{reverse('tasks')}?state=PAUSED") == order[::-1]
     assert listed(operator, "/api/tasks?state=PAUSED") == order
     end = queries.positions()["flights"]
     assert listed(operator, f"/api/tasks?application=flights&as_of=@{end}") == order

@@ -54,8 +54,8 @@ class Failure(Data, frozen=True, kw_only=True):
     """Why an operation failed: the text for people, and the key of error groups."""
 
     #: `deserialize`, `process:<name>`, `produce` or `source`, with the step's name; `unknown` if
-    #: executors were lost repeatedly and the stage cannot be determined; DRIVER if the script failed
-    #: outside a run.
+    #: executors were lost repeatedly and the stage cannot be determined; DRIVER if the script
+    #: failed outside a run.
     stage: str
     exception_class: str
     #: Spark's error condition, if there is one.

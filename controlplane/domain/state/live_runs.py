@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from arrester.controlplane.domain.python_versions import UTC
+from arrester.controlplane.domain.python_versions import UTC, StrEnum
 from arrester.controlplane.domain.state.states import InstanceState, ThreadState, ThreadStatus
 
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
@@ -26,6 +26,25 @@ def live(threads: Sequence[ThreadState]) -> list[ThreadState]:
 def _started(thread: ThreadState) -> tuple[datetime, str]:
     # A run describes its pipeline at its start. A run that did not has only its last change.
     return thread.described_at or thread.since or _EARLIEST, thread.checkpoint
+
+
+class RunStatus(StrEnum):
+    """What a run of a pipeline does, as far as is known."""
+
+    RUNNING = "RUNNING"
+    #: It ended with a failure.
+    DEAD = "DEAD"
+    #: Its driver is lost, or ended without the end of the run: how it ended is unknown.
+    LOST = "LOST"
+    #: Stopped, shut down, or finished.
+    STOPPED = "STOPPED"
+
+
+def run_status(thread: ThreadState, instances: Mapping[UUID, InstanceState]) -> RunStatus:
+    """Return what a run does; an unknown instance is LOST."""
+    if thread.status is ThreadStatus.DEAD:
+        return RunStatus.STOPPED if thread.failure is None else RunStatus.DEAD
+    return RunStatus.RUNNING if no_run_since(thread, instances) is None else RunStatus.LOST
 
 
 def no_run_since(thread: ThreadState, instances: Mapping[UUID, InstanceState]) -> datetime | None:

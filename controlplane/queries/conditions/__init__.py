@@ -53,7 +53,7 @@ def lasting(
     lags: Sequence[Lag] | None = None,
     health: Health | None = None,
 ) -> Found:
-    """Return the conditions that last until somebody acts, or they end by themselves.
+    """Return the conditions that last until a person acts, or they end by themselves.
 
     `threads`, `lags` and `health` are of all applications, if the caller has read them.
     """

@@ -35,7 +35,8 @@ _NEEDED = f"""{LIVE} OR id = ANY(%s::uuid[]) OR (application, id) IN (
     SELECT DISTINCT ON (application) application, id FROM instance
     ORDER BY application, started_at DESC NULLS LAST, id DESC)"""
 _HELD = f"""SELECT application, sum(held), min(since) FROM task
-    WHERE held > 0 AND application <> ALL(%s::text[]) AND {live_checkpoints.OF_THREADS} GROUP BY 1"""
+    WHERE held > 0 AND application <> ALL(%s::text[]) AND {live_checkpoints.OF_THREADS}
+    GROUP BY 1"""
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
@@ -66,8 +67,8 @@ def find(
         for each in instances.values()
         if not each.ended and (not each.lost or each.id in owners)
     }
-    heard = {each.application for each in instances.values() if not each.ended and not each.lost}
-    yield from _silent(heard, limits, now)
+    present = {each.application for each in instances.values() if not each.ended and not each.lost}
+    yield from _silent(present, limits, now)
     for name, held, since in sql.rows(_HELD, [[*alive], *live_checkpoints.columns(threads)]):
         yield _held_without_instance(name, int(held), since or now)
 
@@ -122,7 +123,7 @@ def _failed(
         )
 
 
-def _silent(heard: Set[str], limits: AllLimits, now: datetime) -> Iterator[Condition]:
+def _silent(present: Set[str], limits: AllLimits, now: datetime) -> Iterator[Condition]:
     if not limits.any_silent_hours:
         return
     for state in row_mapping.APPLICATIONS.load_readable(
@@ -130,7 +131,7 @@ def _silent(heard: Set[str], limits: AllLimits, now: datetime) -> Iterator[Condi
     ):
         name, last = state.name, state.last_event_at
         hours = limits.of(name).silent_hours
-        if not hours or last is None or name in heard or now - last < timedelta(hours=hours):
+        if not hours or last is None or name in present or now - last < timedelta(hours=hours):
             continue
         yield Condition(
             cause=AlertCause.APPLICATION_SILENT,
@@ -153,7 +154,8 @@ def _held_without_instance(application: str, held: int, since: datetime) -> Cond
         subject="",
         name=application,
         title=f"{application}: {records}, and no live instance",
-        summary=f"{records}, and no live instance. Start an instance to resume, or dismiss the tasks",
+        summary=f"{records}, and no live instance. Start an instance to resume, or dismiss the"
+        " tasks",
         path=f"/held?{urlencode({'application': application})}",
         count=held,
         since=since,

@@ -32,8 +32,13 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """An application in one line: its state and counts."""
 
     state: ApplicationState
-    #: Of the tasks of the newest runs; a task without a failure has no row and is RUNNING.
-    running: int
+    running: Annotated[
+        int,
+        Meta(description="RUNNING tasks with failures since creation, of runs that run."),
+    ]
+    no_run: Annotated[
+        int, Meta(description="Tasks that wait for a run: none uses their checkpoint.")
+    ]
     paused: Annotated[int, Meta(description="PAUSED tasks of live checkpoints.")]
     dead: Annotated[int, Meta(description="DEAD tasks of live checkpoints.")]
     held: Annotated[int, Meta(description="Held records of live checkpoints.")]
@@ -99,6 +104,7 @@ def _summaries(states: Sequence[ApplicationState], lags: Sequence[Lag]) -> tuple
         Summary(
             state=state,
             running=tasks[state.name][TaskStatus.RUNNING],
+            no_run=tasks[state.name][task_grid.NO_RUN],
             paused=tasks[state.name][TaskStatus.PAUSED],
             dead=tasks[state.name][TaskStatus.DEAD],
             held=tasks[state.name]["held"],

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+from uuid import UUID
 
 import msgspec
 
-from arrester.controlplane.domain.state.live_runs import live
+from arrester.controlplane.domain.state.live_runs import RunStatus, live, run_status
 from arrester.controlplane.domain.state.states import (
+    InstanceState,
     TaskState,
     TaskStatus,
     ThreadState,
@@ -29,6 +32,9 @@ _FIRST_TASKS = f"""digest IN (
     ORDER BY status, key NULLS FIRST, digest"""
 #: The statuses of counted tasks: all but DISMISSED.
 COUNTED = (TaskStatus.RUNNING, TaskStatus.PAUSED, TaskStatus.DEAD)
+#: In place of RUNNING: tasks that wait for the next run, because none uses their checkpoint.
+NO_RUN: Final = "NO_RUN"
+_RUNS_FIRST = (RunStatus.DEAD, RunStatus.LOST, RunStatus.RUNNING, RunStatus.STOPPED)
 # Each from an index alone: a task's state takes a kilobyte, and there may be very many.
 _COUNTS = """
 SELECT application, pipeline, checkpoint, status, count(*) FROM task
@@ -43,9 +49,10 @@ class GridPipeline(msgspec.Struct, frozen=True, kw_only=True):
     """A pipeline on a checkpoint with its tasks, as shown in the grid."""
 
     thread: ThreadState
+    run: RunStatus
     #: DEAD and PAUSED ones first, then by key; at most `limit`, without dismissed ones.
     tasks: tuple[TaskState, ...]
-    #: The number of tasks with a row, by status; dismissed ones are left out.
+    #: The number of tasks with a row, by status or NO_RUN; dismissed ones are left out.
     counts: dict[str, int]
     #: Their held records.
     held: int = 0
@@ -78,7 +85,8 @@ def pipelines(
     parameters = [*live_checkpoints.columns(shown), key, key, paging.checked(limit), offset]
     for task in row_mapping.TASKS.load(_FIRST_TASKS, parameters):
         tasks[live_checkpoints.pipeline_key(task.id)].append(task)
-    return grid(shown, all_threads, tasks, _counts([application]))
+    instances = live_checkpoints.instances_of(shown)
+    return grid(shown, all_threads, tasks, _counts([application]), instances)
 
 
 def grid(
@@ -86,17 +94,23 @@ def grid(
     all_threads: Sequence[ThreadState],
     tasks: Mapping[live_checkpoints.PipelineKey, Sequence[TaskState]],
     counts: Mapping[live_checkpoints.PipelineKey, Counter[str]],
+    instances: Mapping[UUID, InstanceState],
 ) -> tuple[GridPipeline, ...]:
-    """Return the grid of `shown` threads, by name, with their tasks and counts."""
+    """Return the grid of `shown` threads with their tasks and counts: dead runs first, by name."""
     doubled = {each.pipeline for each in live_checkpoints.running_on_others(all_threads)}
     pipelines = []
-    for thread in sorted(shown, key=lambda each: (each.pipeline, each.checkpoint)):
+    runs = [(run_status(each, instances), each) for each in shown]
+    for run, thread in sorted(
+        runs,
+        key=lambda each: (_RUNS_FIRST.index(each[0]), each[1].pipeline, each[1].checkpoint),
+    ):
         key = live_checkpoints.pipeline_key(thread)
-        count = counts.get(key, Counter())
+        count = counts_of_run(counts.get(key, Counter()), run)
         pipeline = GridPipeline(
             thread=thread,
+            run=run,
             tasks=tuple(tasks.get(key, ())),
-            counts={status.value: count[status] for status in COUNTED},
+            counts={status: count[status] for status in (*COUNTED, NO_RUN)},
             held=count["held"],
             has_other_checkpoint=thread.pipeline in doubled,
         )
@@ -104,18 +118,28 @@ def grid(
     return tuple(pipelines)
 
 
+def counts_of_run(counts: Counter[str], run: RunStatus) -> Counter[str]:
+    """Return the counts of a pipeline's tasks: without a run none of them is RUNNING."""
+    if run is RunStatus.RUNNING:
+        return counts
+    found = Counter(counts)
+    found[NO_RUN] = found.pop(TaskStatus.RUNNING.value, 0)
+    return found
+
+
 def task_counts(
     names: Sequence[str], threads: Sequence[ThreadState] | None = None
 ) -> dict[str, Counter[str]]:
-    """Return the number of tasks by status, and `held`, of the live checkpoints of each
+    """Return the number of tasks by status or NO_RUN, and `held`, of the live checkpoints of each
     application. `threads` are those of all applications, if they are loaded."""
     if threads is None:
         threads = row_mapping.THREADS.load_readable("application = ANY(%s)", [names])
-    shown = live_checkpoints.live_keys(threads)
+    shown = {live_checkpoints.pipeline_key(each): each for each in live(threads)}
+    instances = live_checkpoints.instances_of(shown.values())
     totals: dict[str, Counter[str]] = defaultdict(Counter)
     for key, counts in _counts(names).items():
         if key in shown:
-            totals[key[0]].update(counts)
+            totals[key[0]].update(counts_of_run(counts, run_status(shown[key], instances)))
     return totals
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -18,10 +19,12 @@ from arrester.controlplane.domain.state.states import (
     GroupState,
     InstanceState,
     TaskState,
+    TaskStatus,
     ThreadState,
 )
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.current_state import commands
+from arrester.controlplane.queries.current_state.task_grid import NO_RUN
 from arrester.controlplane.queries.failure_history import history
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import live_checkpoints, row_mapping
@@ -30,8 +33,15 @@ _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 #: The sort columns of a list; with `-` before the name, the largest is first. A task that never
 #: changed its status has the earliest time.
 _COLUMNS = {"since": "coalesce(since, to_timestamp(0))", "held": "held", "failed": "failed"}
-TASK_SORTS = tuple(f"{minus}{name}" for name in _COLUMNS for minus in ("-", ""))
+_BY_COLUMN = tuple(f"{minus}{name}" for name in _COLUMNS for minus in ("-", ""))
 LATEST_STOP = "-since"
+#: DEAD ones, then PAUSED ones, both by age, then the others, the last changed first.
+URGENCY = "urgency"
+TASK_SORTS = (*_BY_COLUMN, URGENCY)
+
+
+#: The states that a filter selects.
+TASK_STATES = ("RUNNING", "PAUSED", "DEAD", "DISMISSED", NO_RUN)
 
 
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +49,8 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     application: str | None = None
     pipeline: str | None = None
-    #: A task's status.
+    #: A task's status, or NO_RUN for a RUNNING one whose checkpoint no run uses: it is not among
+    #: the RUNNING ones.
     state: str | None = None
     #: The fingerprint of the error group at which a task is or was stopped.
     cause: str | None = None
@@ -124,22 +135,9 @@ def tasks(
     first."""
     if sort not in TASK_SORTS:
         raise InvalidValue("sort", sort, ", ".join(TASK_SORTS))
-    where, parameters = sql.where(
-        {
-            "application": wanted.application,
-            "pipeline": wanted.pipeline,
-            "status": wanted.state,
-            "fingerprint": wanted.cause,
-        }
-    )
-    if wanted.key:
-        where, parameters = f"{where} AND starts_with(key, %s)", [*parameters, wanted.key]
-    if wanted.live:
-        threads = row_mapping.THREADS.load_readable("true", [])
-        where, parameters = (
-            f"{where} AND {live_checkpoints.OF_THREADS}",
-            [*parameters, *live_checkpoints.columns(threads)],
-        )
+    where, parameters = _where(wanted)
+    if sort == URGENCY:
+        return _by_urgency(where, parameters, cursor, limit)
     column = _COLUMNS[sort.removeprefix("-")]
     direction, compared = ("DESC", "<") if sort.startswith("-") else ("ASC", ">")
     after = _unpack(cursor, sort)
@@ -150,6 +148,64 @@ def tasks(
         [*parameters, *after, paging.checked(limit) + 1],
     )
     return paging.page(rows, limit=limit, key=lambda task: _key(task, sort))
+
+
+def _where(wanted: TaskFilter) -> tuple[str, list[Any]]:
+    """Return the condition of a filter as SQL, and its parameters."""
+    by_run = wanted.state in (TaskStatus.RUNNING, NO_RUN)
+    where, parameters = sql.where(
+        {
+            "application": wanted.application,
+            "pipeline": wanted.pipeline,
+            "status": TaskStatus.RUNNING.value if by_run else wanted.state,
+            "fingerprint": wanted.cause,
+        }
+    )
+    if wanted.key:
+        where, parameters = f"{where} AND starts_with(key, %s)", [*parameters, wanted.key]
+    if wanted.live or by_run:
+        threads = row_mapping.THREADS.load_readable("true", [])
+        shown = live(threads) if wanted.live else threads
+        if by_run:
+            instances = live_checkpoints.instances_of(shown)
+            runs = wanted.state == TaskStatus.RUNNING
+            shown = [each for each in shown if (no_run_since(each, instances) is None) is runs]
+        where = f"{where} AND {live_checkpoints.OF_THREADS}"
+        parameters = [*parameters, *live_checkpoints.columns_of(shown)]
+    return where, parameters
+
+
+def _by_urgency(
+    where: str, parameters: Sequence[Any], cursor: str | None, limit: int
+) -> Page[TaskState]:
+    """Return stopped tasks, which are few and have an index, then the others by theirs."""
+    after = paging.unpack(cursor, tuple[str, str, datetime, UUID])
+    if after is not None and after[0] != URGENCY:
+        raise InvalidValue("cursor", cursor, f"one of a list that is sorted by {URGENCY}")
+    since, rows = _COLUMNS["since"], list[TaskState]()
+    most = paging.checked(limit) + 1
+    if after is None or after[1]:
+        more = "" if after is None else f" AND (status, {since}, digest) > (%s, %s, %s)"
+        rows += row_mapping.TASKS.load(
+            f"{where} AND {sql.STOPPED}{more} ORDER BY status, {since}, digest LIMIT %s",
+            [*parameters, *(after or ())[1:], most],
+        )
+        after = None
+    if len(rows) < most:
+        more = "" if after is None else f" AND ({since}, digest) < (%s, %s)"
+        rows += row_mapping.TASKS.load(
+            f"{where} AND NOT {sql.STOPPED}{more} ORDER BY {since} DESC, digest DESC LIMIT %s",
+            [*parameters, *(after or ())[2:], most - len(rows)],
+        )
+    return paging.page(
+        rows,
+        limit=limit,
+        key=lambda task: (
+            URGENCY,
+            task.status.value if task.status.stopped else "",
+            *sort_key(task),
+        ),
+    )
 
 
 def _unpack(cursor: str | None, sort: str) -> tuple[object, ...]:

@@ -21,7 +21,7 @@ from arrester.controlplane.queries.current_state.instances import (
     in_progress_seconds,
     instance_counts,
 )
-from arrester.controlplane.queries.current_state.task_grid import COUNTED, task_counts
+from arrester.controlplane.queries.current_state.task_grid import COUNTED, NO_RUN, task_counts
 from arrester.controlplane.queries.operation import health
 from arrester.controlplane.queries.operation.health import Health, Lag
 from arrester.controlplane.views import row_mapping
@@ -66,7 +66,7 @@ def metrics() -> MetricValues:
         conditions=Counter((each.application, each.cause.value) for each in lasting.conditions),
         latched={each.name: each.status is ApplicationStatus.LATCHED for each in states},
         failed={each.name: each.failed for each in states},
-        tasks={(name, each.value): tasks[name][each] for name in names for each in COUNTED},
+        tasks={(name, each): tasks[name][each] for name in names for each in (*COUNTED, NO_RUN)},
         instances=_counted(models.Instance, names, InstanceStatus),
         commands=_counted(models.Command, names, CommandStatus),
         refused=frozenset(each.application for each in health.refusals()),

@@ -45,7 +45,7 @@ def test_the_title_of_a_hidden_page_has_the_number_of_problems(page: Page, story
         Date.now = () => now() + 60000;
     }""")
     story.pauses("JFK")
-    story.pauses("LGA")
+    story.pauses("LGA", cause=NA)
     expect(page).to_have_title("(2) Errors · Arrester")
     expect_no_reload(page)
 

@@ -381,7 +381,7 @@ def test_an_application_without_live_instance_has_no_green_state(
         # Neither OPEN nor RUNNING is green, and no failure is shown.
         assert 'class="state is-running"' not in shown and "word-running" not in shown, url
         assert 'class="state is-dead"' not in shown, url
-    assert "STOPPED" in text(operator, own) and "Not running: stopped" in text(operator, own)
+    assert "STOPPED" in text(operator, own) and "Run ended: stopped" in text(operator, own)
     overview = text(operator, "/")
     assert "12 held records, and no live instance" in overview
     assert reverse("held") + "?application=flights" in overview
@@ -407,9 +407,10 @@ def test_a_task_without_heartbeat_is_not_green(flights: Story, operator: Client)
     flights.skips("EWR", 3)
     task = flights.task("EWR").digest
     flights.loses_heartbeat()
-    for url in (reverse("application", args=["flights"]), reverse("task", args=[task])):
+    own = reverse("application", args=["flights"])
+    for url, end in ((own, 'class="tabs"'), (reverse("task", args=[task]), "</section>")):
         page = text(operator, url)
-        shown = page[page.index("<h1") :].partition("</section>")[0]
+        shown = page[page.index("<h1") :].partition(end)[0]
         assert "No heartbeat" in shown and 'class="state is-running"' not in shown, url
         assert "no live instance" not in shown.lower()
 

@@ -163,7 +163,7 @@ def test_a_wrong_value_is_named_with_what_is_allowed(
 @pytest.mark.parametrize(
     ("path", "filters", "allowed"),
     [
-        ("tasks", {"state": "SLEEPY"}, "one of RUNNING, PAUSED, DEAD, DISMISSED"),
+        ("tasks", {"state": "SLEEPY"}, "one of RUNNING, PAUSED, DEAD, DISMISSED, NO_RUN"),
         ("errors", {"state": "open"}, "one of UNRESOLVED, RESOLVED, MUTED, all"),
         ("failures", {"limit": 501}, "a whole number from 1 to 500"),
         ("failures", {"limit": "few"}, "a whole number from 1 to 500"),
