@@ -15,6 +15,7 @@ from django.urls import reverse
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
+from arrester.controlplane.domain.state.live_runs import RunStatus
 from arrester.controlplane.domain.state.states import GroupState, TaskState, ThreadState
 from arrester.dashboard.components.chart import (
     HEIGHT,
@@ -25,7 +26,7 @@ from arrester.dashboard.components.chart import (
     Spark,
 )
 from arrester.dashboard.templatetags.formats import day_minute, key
-from arrester.dashboard.templatetags.states import colour
+from arrester.dashboard.templatetags.states import colour, in_run
 from arrester.dashboard.text import event_text, policy_text
 from arrester.dashboard.text.policy_text import Meter
 
@@ -122,7 +123,9 @@ def _nearest(task: TaskState, thread: ThreadState, now: datetime) -> Meter | Non
 
 
 @register.simple_tag(takes_context=True)
-def dense_cells(context: Context, tasks: Sequence[TaskState], thread: ThreadState) -> SafeString:
+def dense_cells(
+    context: Context, tasks: Sequence[TaskState], thread: ThreadState, run: RunStatus
+) -> SafeString:
     """Draw each task in a cell of one character; its title has the text.
 
     Not a template: a page contains hundreds of them.
@@ -135,8 +138,9 @@ def dense_cells(context: Context, tasks: Sequence[TaskState], thread: ThreadStat
         '<li id="cell-{0}"><a class="cell {1}" href="{4}{0}{5}" title="{2}">'
         '<span class="letter" aria-hidden="true">{3}</span></a></li>',
         (
-            (task.id.digest, _look(task, meter), _title(task, meter), task.status[0], prefix, then)
+            (task.id.digest, _look(task, meter), _title(task, word, meter), word[0], prefix, then)
             for task, meter in zip(tasks, meters, strict=False)
+            for word in [in_run(task, run)]
         ),
     )
 
@@ -147,7 +151,7 @@ def _look(task: TaskState, meter: Meter | None) -> str:
     return f"{colour(task.status)}{' near-limit' if near else ''}"
 
 
-def _title(task: TaskState, meter: Meter | None) -> str:
+def _title(task: TaskState, word: str, meter: Meter | None) -> str:
     held = f", {task.held:,} held" if task.held else ""
     why = (
         f": {event_text.cause(task.failure)}"[:80]
@@ -155,4 +159,4 @@ def _title(task: TaskState, meter: Meter | None) -> str:
         else ""
     )
     skipped = f"; skipped {meter.sum}" if meter else ""
-    return f"{key(task.id)[:60]} {task.status}{held}{why}{skipped}"
+    return f"{key(task.id)[:60]} {word}{held}{why}{skipped}"

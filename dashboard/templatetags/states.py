@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 from arrester.controlplane.access import Person
 from arrester.controlplane.domain.commands.kinds import KINDS
 from arrester.controlplane.domain.events import CommandKind
+from arrester.controlplane.domain.state.live_runs import RunStatus
 from arrester.controlplane.domain.state.states import (
     GroupState,
     InstanceState,
@@ -149,6 +150,13 @@ def task_state(task: TaskState, no_run_since: datetime | None = None) -> SafeStr
     waits = no_run_since is not None and task.status is TaskStatus.RUNNING
     badge: SafeString = state("NO_RUN" if waits else task.status)
     return badge
+
+
+@register.filter
+def in_run(task: TaskState, run: RunStatus) -> str:
+    """Return the state of a task of a run: one that waits for the next run is not RUNNING."""
+    waits = run is not RunStatus.RUNNING and task.status is TaskStatus.RUNNING
+    return LOOKS["NO_RUN"].word if waits else task.status.value
 
 
 @register.simple_tag

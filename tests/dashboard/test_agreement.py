@@ -317,6 +317,7 @@ def test_each_status_names_its_thing(flights: Story, operator: Client) -> None:
     for words in ("Application OPEN", "Run STOPPED", "1 task PAUSED 1 task without a run"):
         assert words in page, page
     assert "1 task without a run No live instance" in page
+    assert "EWR NO RUN" in page
     assert "task RUNNING" not in page
     assert operator.get("/api/tasks?state=RUNNING").json()["results"] == []
     waiting = operator.get("/api/tasks?state=NO_RUN").json()["results"]

@@ -82,7 +82,7 @@ def _behind(lag: health.Lag, now: datetime) -> Iterator[Condition]:
     seconds = lag.waiting_seconds or 0.0
     if seconds > BEHIND_SECONDS or lag.overloaded:
         batches = plural(lag.waiting or 0, "batch", "batches")
-        waiting = f"{batches} of events wait to be processed"
+        waiting = f"{batches} of events not processed yet"
         yield Condition(
             cause=AlertCause.SERVER_BEHIND,
             application=lag.application,

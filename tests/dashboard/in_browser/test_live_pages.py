@@ -183,7 +183,7 @@ def test_the_live_switch_stops_and_catches_up(page: Page, story: Story) -> None:
     page.reload()
     expect(switch).to_have_attribute("data-state", "off")
     page.evaluate("window.mark = 'not reloaded'")
-    story.pauses("LGA")
+    story.pauses("LGA", cause=NA)
     switch.click()
     expect(page.locator("#needs").get_by_text("delays_LGA")).to_be_visible()
     expect_no_reload(page)

@@ -74,10 +74,10 @@ def copied(page: Page) -> str:
 
 
 def lag_behind(redis: Redis) -> None:
-    """Put a batch into Redis that has waited for a minute."""
+    """Put a batch into Redis that has waited for twenty seconds."""
     seconds, _ = redis.time()
     batch = codec.encode_batch([])
-    entry = f"{(seconds - 60) * 1000}-0"
+    entry = f"{(seconds - 20) * 1000}-0"
     stream = "arrester:flights:events"
     if redis.exists(stream):
         redis.delete(stream)
