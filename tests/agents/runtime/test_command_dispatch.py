@@ -33,6 +33,7 @@ from arrester.controlplane.domain.events import (
     PolicyChanged,
     RedriveSlice,
     ResumeHow,
+    ThreadDied,
 )
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state import drift
@@ -590,6 +591,15 @@ def test_a_running_pipeline_that_does_not_start_again_is_a_failure(
     assert operator.answered(restart)[1] == CommandRefused(
         command=restart.command, reason="delays did not start: ValueError: no such table"
     )
+    operator._folding.take()
+    ends = [each.data for each in operator._folding.events if isinstance(each.data, ThreadDied)]
+    assert [each.reason for each in ends] == [
+        f"restarted by {restart.actor}: {restart.reason}",
+        "a new thread could not start: no such table",
+    ]
+    failure = ends[1].failure
+    assert ends[1].recordless and failure is not None
+    assert (failure.stage, failure.message) == ("driver", "no such table")
 
 
 def test_an_operator_restarts_a_pipeline_before_its_replacement(
