@@ -23,6 +23,7 @@ from arrester.controlplane.domain.events import (
     ThreadDied,
     ThreadReplaced,
 )
+from arrester.controlplane.domain.state.error_groups import recordless
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.domain.wire.failure_columns import Stored, expand_stored, last
 from arrester.controlplane.store import batches, column_values, prepared_statements
@@ -235,12 +236,24 @@ _ENDS = ", ".join(str(type_of(cls)) for cls in (ThreadDied, InstanceStopped))
 
 
 def read_ends(application: str, fingerprint: str, *, limit: int) -> list[StoredEvent]:
-    """Return the ends of runs and drivers by one failure, newest first."""
-    return select(
-        f"WHERE stream = {_STREAM} AND {_CHANGES_STATE} AND type IN ({_ENDS}) AND cause = %s"
-        " ORDER BY sequence DESC LIMIT %s",
-        [application, column_values.hash_group(application, fingerprint), limit],
-    )
+    """Return the ends of runs and drivers by one failure that no failed record has reported,
+    newest first."""
+
+    def read(before: int | None) -> list[StoredEvent]:
+        return select(
+            f"WHERE stream = {_STREAM} AND {_CHANGES_STATE} AND type IN ({_ENDS}) AND cause = %s"
+            " AND sequence < %s ORDER BY sequence DESC LIMIT %s",
+            [
+                *(application, column_values.hash_group(application, fingerprint)),
+                *(MAX_BIGINT if before is None else before, limit),
+            ],
+        )
+
+    def has(stored: StoredEvent) -> bool:
+        failure = recordless(stored.event.data)
+        return failure is not None and failure.fingerprint == fingerprint
+
+    return filled(read, has, key=lambda each: each.sequence, before=None, limit=limit)
 
 
 #: The types with which a task stops.

@@ -310,7 +310,8 @@ class Story:
     def fails(self, cause: Failure, *, stack: str = STACK, ago: timedelta = timedelta(0)) -> None:
         """End the run of the pipeline by a failure although no record failed."""
         died = ThreadDied(reason=cause.message, failure=cause, recordless=True)
-        self.report(died, body=Body(stack=stack), ago=ago)
+        stopped = InstanceStopped(reason=cause.message, failure=cause)
+        self.report(died, stopped, body=Body(stack=stack), ago=ago)
 
     def stops(self, *, reason: str = "shut down by command", command: UUID | None = None) -> None:
         """End the run of the pipeline, then the instance, by command."""

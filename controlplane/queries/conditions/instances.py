@@ -113,7 +113,7 @@ def _failed(
             cause=AlertCause.DRIVER_FAILED,
             application=each.application,
             subject="",
-            name=each.host or each.application,
+            name=f"driver on {each.host}" if each.host else each.application,
             title=f"{each.application}: the script of the driver failed: {failure.exception_class}",
             detail=shortened(failure.message),
             summary=shortened(cause(failure)),

@@ -17,7 +17,6 @@ from msgspec import Meta
 from arrester.controlplane import store
 from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.domain.events import StoredEvent
-from arrester.controlplane.domain.state import error_groups
 from arrester.controlplane.domain.state.states import GroupState, GroupStatus, TaskState
 from arrester.controlplane.models.views import about
 from arrester.controlplane.queries import paging, sql
@@ -167,8 +166,9 @@ def group(application: str, fingerprint: str) -> GroupDetail:
 def _ends(state: GroupState) -> tuple[StoredEvent, ...]:
     # Only as many as there are: a search for more reads the whole log.
     limit = min(state.ended_runs, ENDS)
-    ends = store.read_ends(state.application, state.fingerprint, limit=limit) if limit else ()
-    return tuple(each for each in ends if error_groups.recordless(each.event.data))
+    if not limit:
+        return ()
+    return tuple(store.read_ends(state.application, state.fingerprint, limit=limit))
 
 
 def group_counts(wanted: GroupFilter | None = None) -> Counter[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import DataFrame
@@ -12,7 +13,12 @@ from pyspark.sql import DataFrame
 from arrester.agents.definition.builder import define
 from arrester.agents.journal.entries import Entry, EntryKind
 from arrester.agents.journal.journal import Journal
+from arrester.agents.run.engine import Engine
+from arrester.agents.run.query_loop import QueryLoop
+from arrester.agents.run.run_lock import RunLock
+from arrester.agents.run.source_retries import SourceRetries
 from arrester.agents.runtime.thread_protocol import TaskCommand
+from arrester.agents.stop_signal import StopSignal
 from arrester.controlplane.domain.events import RecordFailed, ResumeHow, TaskDied, ThreadStarted
 from tests.agents.pipeline_bench import Bench, levels_of, sink_to
 from tests.patience import PATIENCE_SECONDS, wait_until
@@ -162,3 +168,17 @@ def test_successful_held_records_reset_the_retry_budget(
     assert thread.apply(TaskCommand("a", how=ResumeHow.RETRY)).applied
     wait_until(lambda: bench.positions("a") == [0, 1, 2] or bool(bench.deaths))
     assert (bench.deaths, len(places)) == ([], 2)
+
+
+def test_a_chunk_of_held_records_begins_a_new_retry_budget() -> None:
+    resets: list[bool] = []
+    publisher = SimpleNamespace(publish=lambda now: False)
+    loop = QueryLoop(
+        cast(Engine, SimpleNamespace(drain=lambda: True, publisher=publisher)),
+        lock=RunLock(),
+        stop_signal=StopSignal("lines"),
+        retries=cast(SourceRetries, SimpleNamespace(reset=lambda: resets.append(True))),
+        trigger=None,
+    )
+    assert loop._tick()
+    assert resets == [True]

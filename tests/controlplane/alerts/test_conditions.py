@@ -122,7 +122,7 @@ def test_a_driver_that_failed_until_a_newer_one_starts(redis: Redis) -> None:
     fold(redis, [*histories.started(), histories.event(stopped, run=None)])
     failed = found()["DRIVER_FAILED"]
     assert failed.title == "flights: the script of the driver failed: KeyError"
-    assert (failed.name, failed.summary) == ("driver", "KeyError: 'orders'")
+    assert (failed.name, failed.summary) == ("driver on driver", "KeyError: 'orders'")
     assert failed.path == f"/errors/flights/{failure.fingerprint}"
     later = histories.event(
         InstanceStarted(host="driver", pid=8, versions={}),
