@@ -305,7 +305,7 @@ def test_a_stop_ends_the_isolation_of_crashing_sends(bench: Bench) -> None:
     bench.add(*[(task, 0, "killed") for task in "abcdefgh"])
     thread = bench.start(bench.define().produce(waiting, on_error=LogAndContinue()))
     wait_until(begun.exists)
-    stopping = Thread(target=thread.stop, kwargs={"timeout_seconds": 100})
+    stopping = Thread(target=thread.stop, args=("stopped",), kwargs={"timeout_seconds": 100})
     stopping.start()
     wait_until(lambda: thread._stop_signal.is_requested)
     stopped.touch()
