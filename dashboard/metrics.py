@@ -52,6 +52,11 @@ _GAUGES = (
         _BY_STATUS,
     ),
     MetricGauge(
+        "arrester_tasks_without_run",
+        "Tasks that wait for a run: none uses their checkpoint. They are not among RUNNING ones.",
+        lambda values: values.tasks_without_run,
+    ),
+    MetricGauge(
         "arrester_instances",
         "All known instances, by status; a killed instance keeps its last status.",
         lambda values: values.instances,

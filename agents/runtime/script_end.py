@@ -42,7 +42,12 @@ def script_end(exc: BaseException | None, *, usual: str) -> ScriptEnd:
 
 
 def uncaught_exception() -> BaseException | None:
-    """Return the exception that ended the script, None if none did. For functions of `atexit`."""
+    """Return the exception that ended the script, None if none did. For functions of `atexit`.
+
+    In a notebook or a shell it would be that of any earlier input, which ended nothing.
+    """
+    if hasattr(sys, "ps1"):
+        return None
     # Before Python 3.12 it has another name.
     found = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     return found if isinstance(found, BaseException) else None
@@ -51,9 +56,10 @@ def uncaught_exception() -> BaseException | None:
 def mark_reported(exc: BaseException | None) -> None:
     """Record that an event of a run has reported an exception, which the script may get, too."""
     if exc is not None:
-        setattr(exc, _REPORTED, True)
+        # Not by setattr: the author's class may be a frozen dataclass.
+        vars(exc)[_REPORTED] = True
 
 
 def is_reported(exc: BaseException) -> bool:
     """Whether an event of a run has reported an exception."""
-    return hasattr(exc, _REPORTED)
+    return _REPORTED in vars(exc)

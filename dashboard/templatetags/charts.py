@@ -15,6 +15,7 @@ from django.urls import reverse
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
+from arrester.controlplane.domain.state import failure_text
 from arrester.controlplane.domain.state.live_runs import RunStatus
 from arrester.controlplane.domain.state.states import GroupState, TaskState, ThreadState
 from arrester.dashboard.components.chart import (
@@ -27,7 +28,7 @@ from arrester.dashboard.components.chart import (
 )
 from arrester.dashboard.templatetags.formats import day_minute, key
 from arrester.dashboard.templatetags.states import colour, in_run
-from arrester.dashboard.text import event_text, policy_text
+from arrester.dashboard.text import policy_text
 from arrester.dashboard.text.policy_text import Meter
 
 register = template.Library()
@@ -154,7 +155,7 @@ def _look(task: TaskState, meter: Meter | None) -> str:
 def _title(task: TaskState, word: str, meter: Meter | None) -> str:
     held = f", {task.held:,} held" if task.held else ""
     why = (
-        f": {event_text.cause(task.failure)}"[:80]
+        f": {failure_text.cause(task.failure)}"[:80]
         if task.failure and task.status != "RUNNING"
         else ""
     )

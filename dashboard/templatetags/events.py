@@ -10,7 +10,7 @@ from django.urls import reverse
 from arrester.controlplane import queries
 from arrester.controlplane.domain.events import RecordFailed, StoredEvent
 from arrester.controlplane.domain.identity.names import TaskId, task_id
-from arrester.controlplane.domain.state import error_groups
+from arrester.controlplane.domain.state import error_groups, failure_text
 from arrester.controlplane.domain.state.states import GroupState
 from arrester.controlplane.login_attempts import LoginAct
 from arrester.dashboard.components import command_delivery
@@ -20,7 +20,7 @@ register = template.Library()
 register.filter("act_about", audit_text.about)
 register.filter("act_details", audit_text.details)
 register.filter("act_url", audit_text.url)
-register.filter("cause", event_text.cause)
+register.filter("cause", failure_text.cause)
 register.filter("event_title", event_text.title)
 register.filter("extent", event_text.extent)
 register.filter("sentence", event_text.sentence)
@@ -64,7 +64,7 @@ def about(stored: StoredEvent, causes: Mapping[tuple[str, str], GroupState]) -> 
     fingerprint."""
     fingerprint = getattr(stored.event.data, "fingerprint", None)
     cause = causes.get((stored.application, fingerprint)) if fingerprint else None
-    return audit_text.about(stored) if cause is None else event_text.short(cause.exception_class)
+    return audit_text.about(stored) if cause is None else failure_text.short(cause.exception_class)
 
 
 @register.filter

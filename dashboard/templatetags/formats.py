@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import slugify
 
 from arrester.controlplane.domain.identity.names import TaskId
+from arrester.controlplane.domain.state import failure_text
 from arrester.controlplane.domain.state.error_groups import PERIODS
 from arrester.dashboard.text import (
     command_links,
@@ -30,7 +31,7 @@ register.filter("linked", command_links.linked)
 register.filter("without_id", command_links.without_id)
 register.filter("pretty", record_text.pretty)
 register.filter("revealed", record_text.revealed)
-register.filter("short", event_text.short)
+register.filter("short", failure_text.short)
 register.filter("visible", invisible.visible)
 register.filter("ordinal", verdict_text.ordinal)
 register.filter("verdict", verdict_text.sentence)

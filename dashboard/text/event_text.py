@@ -49,6 +49,7 @@ from arrester.controlplane.domain.events import (
     ThreadStarted,
 )
 from arrester.controlplane.domain.plural import plural
+from arrester.controlplane.domain.state.failure_text import cause, short
 from arrester.controlplane.domain.state.states import GroupState, TaskStatus
 
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
@@ -207,17 +208,6 @@ def stale(instances: int, lost: int) -> str:
     if not instances:
         return "No live instance"
     return "No heartbeat" if lost == instances else ""
-
-
-def cause(failure: Failure) -> str:
-    """Return a failure in a line: its class without the package, and the message's first line."""
-    first = failure.message.strip().partition("\n")[0]
-    return f"{short(failure.exception_class)}: {first}" if first else short(failure.exception_class)
-
-
-def short(exception_class: str) -> str:
-    """Return the class without its package."""
-    return exception_class.rpartition(".")[2] or exception_class
 
 
 def at(position: int | None) -> str:

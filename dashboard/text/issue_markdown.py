@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from arrester.controlplane.domain.events import StoredEvent
+from arrester.controlplane.domain.state import failure_text
 from arrester.controlplane.domain.state.states import GroupState
-from arrester.dashboard.text import event_text
 
 #: Longer traces are truncated.
 TRACE_LINES = 60
@@ -22,7 +22,7 @@ def markdown(group: GroupState, example: StoredEvent | None, page: str) -> str:
         "State": f"{group.status}{f', {group.reason}' if group.reason else ''}",
         "Page": page,
     }
-    lines = [f"## {event_text.short(group.exception_class)}", "", *_fenced(group.message), ""]
+    lines = [f"## {failure_text.short(group.exception_class)}", "", *_fenced(group.message), ""]
     lines += [f"- **{name}**: {value}" for name, value in facts.items() if value]
     stack = example.event.body.stack if example is not None and example.event.body else None
     if stack:

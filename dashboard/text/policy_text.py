@@ -13,10 +13,10 @@ from arrester.controlplane.domain.events import (
     StageCommanded,
     StageDescribed,
 )
+from arrester.controlplane.domain.state import failure_text
 from arrester.controlplane.domain.state.policy_overrides import policy_refusal
 from arrester.controlplane.domain.state.states import TaskState, ThreadState
 from arrester.controlplane.domain.state.uncaught_policy import UncaughtAnswer
-from arrester.dashboard.text import event_text
 
 _ORIGINS = {
     "on_error": "on_error=",
@@ -139,8 +139,8 @@ def _row(stage: StageDescribed, override: StageCommanded | None) -> StageRow:
         stage=stage,
         answer=stage.answer or "HANDLER",
         origin=_ORIGINS[stage.origin],
-        handler=None if stage.handler is None else event_text.short(stage.handler),
-        on=[(event_text.short(name), answer) for name, answer in stage.on.items()],
+        handler=None if stage.handler is None else failure_text.short(stage.handler),
+        on=[(failure_text.short(name), answer) for name, answer in stage.on.items()],
         commanded=override,
     )
 

@@ -13,6 +13,7 @@ from django.test import Client
 from django.urls import reverse
 
 from arrester.controlplane import actions, models, queries
+from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandKind,
@@ -428,3 +429,27 @@ def test_another_record_or_a_finished_retry_starts_a_new_pause(flights: Story) -
     flights.report(TaskResumed(task="JFK", how=ResumeHow.RETRY, actor="ana"))
     flights.report(TaskPaused(task="JFK", position=151_975, failure=TYPO))
     assert not queries.task(task.digest).state.retried
+
+
+def test_tasks_by_urgency_are_paged_whole_and_in_order(flights: Story) -> None:
+    flights.pauses("JFK", ago=timedelta(minutes=3))
+    flights.pauses("LGA", ago=timedelta(minutes=12))
+    flights.dies_alone("EWR")
+    for key in ("BOS", "ORD"):
+        flights.skips(key, 2)
+    for limit in (1, 2, 3, 500):
+        found: list[str | None] = []
+        cursor = None
+        while True:
+            page = queries.tasks(
+                queries.TaskFilter(), sort=queries.URGENCY, cursor=cursor, limit=limit
+            )
+            found += [each.id.key for each in page.rows]
+            cursor = page.next
+            if cursor is None:
+                break
+        assert found[:3] == ["EWR", "LGA", "JFK"]
+        assert sorted(found[3:], key=str) == ["BOS", "ORD"]
+    with pytest.raises(InvalidValue, match="cursor"):
+        other = queries.tasks(queries.TaskFilter(), sort="-held", limit=1).next
+        queries.tasks(queries.TaskFilter(), sort=queries.URGENCY, cursor=other)

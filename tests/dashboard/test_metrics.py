@@ -123,6 +123,15 @@ def test_waiting_batches_are_reported_in_seconds(
     assert measured(300)[1] == 150
 
 
+def test_no_task_is_running_without_a_run(flights: Story, viewer: Client) -> None:
+    flights.skips("EWR", 4)
+    assert scrape(viewer)["arrester_tasks"][("flights", "RUNNING")] == 1
+    flights.stops()
+    found = scrape(viewer)
+    assert found["arrester_tasks"][("flights", "RUNNING")] == 0
+    assert found["arrester_tasks_without_run"][("flights",)] == 1
+
+
 def test_every_metric_is_documented(flights: Story, viewer: Client) -> None:
     now = datetime.now(UTC)
     current = codec.InProgress(pipeline="delays", input="batch 7", since=now)

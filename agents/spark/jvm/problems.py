@@ -112,9 +112,9 @@ def problem_of_end(exc: BaseException) -> Problem:
 
     Without an answer of the JVM, which may be gone, it is what Python knows of the exception.
     """
-    known, spark = error_fields(exc, below=_AGENT_FOLDER), SparkSession.getActiveSession()
+    known = error_fields(exc, below=_AGENT_FOLDER)
     try:
-        throwable = java_exception_of(exc)
+        spark, throwable = SparkSession.getActiveSession(), java_exception_of(exc)
         if spark is not None and throwable is not None:
             # The message of a query's exception names only the query.
             while throwable.getCause() and throwable.getClass().getName() == _QUERY_EXCEPTION:

@@ -9,9 +9,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Meta
 
-from arrester.controlplane.domain.events import Failure
 from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state.states import GroupState
 from arrester.controlplane.queries.conditions.causes import AlertCause
 
 #: The most conditions of one kind, the oldest first.
@@ -68,18 +66,6 @@ def shortened(text: str) -> str:
     """Return the first lines of a message of any length."""
     text = " ".join(text.split())
     return text if len(text) <= _DETAIL_MAX else f"{text[: _DETAIL_MAX - 1]}…"
-
-
-def short(exception_class: str) -> str:
-    """Return the class without its package."""
-    return exception_class.rpartition(".")[2] or exception_class
-
-
-def cause(failure: Failure | GroupState) -> str:
-    """Return a failure in a line: its class without the package, and its message's first line."""
-    first = failure.message.strip().partition("\n")[0]
-    name = short(failure.exception_class)
-    return f"{name}: {first}" if first else name
 
 
 # Written out: the workers do not load the pages, which would cost 20 MB in each process.

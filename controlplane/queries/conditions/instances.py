@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from arrester.controlplane.domain.events import DRIVER
+from arrester.controlplane.domain.state.failure_text import cause
 from arrester.controlplane.domain.state.live_runs import live
 from arrester.controlplane.domain.state.states import (
     ENDED,
@@ -21,7 +22,6 @@ from arrester.controlplane.queries.conditions.causes import AlertCause, AllLimit
 from arrester.controlplane.queries.conditions.condition import (
     Condition,
     application_path,
-    cause,
     duration,
     error_path,
     plural,
@@ -57,19 +57,18 @@ def find(
     """Yield the conditions of instances, and of applications that need one."""
     owners = {each.instance for each in threads}
     # A lost one whose runs were all taken over is over.
-    lost = [each for each in instances.values() if each.lost and not each.ended]
-    for each in lost:
-        if each.id in owners:
-            yield _lost(each, now)
-    yield from _failed(threads, instances.values(), now)
-    alive = {
-        each.application
+    alive = [
+        each
         for each in instances.values()
         if not each.ended and (not each.lost or each.id in owners)
-    }
-    present = {each.application for each in instances.values() if not each.ended and not each.lost}
-    yield from _silent(present, limits, now)
-    for name, held, since in sql.rows(_HELD, [[*alive], *live_checkpoints.columns(threads)]):
+    ]
+    for each in alive:
+        if each.lost:
+            yield _lost(each, now)
+    yield from _failed(threads, instances.values(), now)
+    yield from _silent({each.application for each in alive if not each.lost}, limits, now)
+    names = [*{each.application for each in alive}]
+    for name, held, since in sql.rows(_HELD, [names, *live_checkpoints.columns(threads)]):
         yield _held_without_instance(name, int(held), since or now)
 
 

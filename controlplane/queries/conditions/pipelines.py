@@ -8,13 +8,13 @@ from itertools import groupby
 from operator import attrgetter
 
 from arrester.controlplane import store
+from arrester.controlplane.domain.state.failure_text import cause
 from arrester.controlplane.domain.state.live_runs import live
 from arrester.controlplane.domain.state.states import TaskStatus, ThreadState, ThreadStatus
 from arrester.controlplane.queries.conditions.causes import AlertCause, AllLimits
 from arrester.controlplane.queries.conditions.condition import (
     Condition,
     application_path,
-    cause,
     error_path,
     plural,
     shortened,

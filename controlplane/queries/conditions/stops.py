@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 
+from arrester.controlplane.domain.state.failure_text import cause
 from arrester.controlplane.domain.state.live_runs import live
 from arrester.controlplane.domain.state.states import (
     GroupState,
@@ -26,7 +27,6 @@ from arrester.controlplane.queries.conditions.condition import (
     MOST,
     Condition,
     application_path,
-    cause,
     duration,
     error_path,
     plural,

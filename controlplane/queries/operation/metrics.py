@@ -39,6 +39,8 @@ class MetricValues(msgspec.Struct, frozen=True, kw_only=True):
     failed: Mapping[str, int]
     #: Of live checkpoints.
     tasks: Counted
+    #: Those that wait for a run, which are not among the RUNNING ones.
+    tasks_without_run: Mapping[str, int]
     instances: Counted
     commands: Counted
     #: By application: live instances, and those of them without a heartbeat.
@@ -66,7 +68,8 @@ def metrics() -> MetricValues:
         conditions=Counter((each.application, each.cause.value) for each in lasting.conditions),
         latched={each.name: each.status is ApplicationStatus.LATCHED for each in states},
         failed={each.name: each.failed for each in states},
-        tasks={(name, each): tasks[name][each] for name in names for each in (*COUNTED, NO_RUN)},
+        tasks={(name, each.value): tasks[name][each] for name in names for each in COUNTED},
+        tasks_without_run={name: tasks[name][NO_RUN] for name in names},
         instances=_counted(models.Instance, names, InstanceStatus),
         commands=_counted(models.Command, names, CommandStatus),
         refused=frozenset(each.application for each in health.refusals()),

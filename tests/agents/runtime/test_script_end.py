@@ -5,17 +5,35 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]  # py4j has no types
+from pyspark.sql import SparkSession
 
+from arrester.agents.failures.driver_failure import driver_failure
 from arrester.agents.runtime.instance import Ending
-from arrester.agents.runtime.script_end import ScriptEnd, mark_reported, script_end
+from arrester.agents.runtime.script_end import (
+    ScriptEnd,
+    mark_reported,
+    script_end,
+    uncaught_exception,
+)
 from arrester.controlplane.domain.events import InstanceStopped, ThreadDied
 from tests.agents.runtime.test_runtime import alone, begin, stored_events
 
 REFUSED = ValueError("no such table\nat all")
-REPORTED = ValueError("a record failed")
+
+
+@dataclass(frozen=True)
+class Refused(Exception):
+    """An exception without attributes of its own that can be set."""
+
+    table: str
+
+
+REPORTED = Refused("orders")
 mark_reported(REPORTED)
 
 SCRIPT = """
@@ -36,7 +54,7 @@ SCRIPT = """
         (SystemExit(143), ScriptEnd("the driver received SIGTERM")),
         (SystemExit(0), ScriptEnd("the script has exited")),
         (GeneratorExit(), ScriptEnd("the block ended")),
-        (REPORTED, ScriptEnd("the block ended: ValueError")),
+        (REPORTED, ScriptEnd("the block ended: Refused")),
         (REFUSED, ScriptEnd("the script failed: ValueError: no such table", REFUSED)),
         (
             failed := SystemExit("no config"),
@@ -84,3 +102,23 @@ def test_an_exception_without_a_block_is_reported_at_exit(tmp_path: Path) -> Non
         "KeyError",
         "the script failed: KeyError: 'orders'",
     )
+
+
+def test_an_earlier_input_of_a_notebook_has_not_ended_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(sys, "last_exc", raising=False)
+    monkeypatch.setattr(sys, "last_value", REFUSED, raising=False)
+    assert uncaught_exception() is REFUSED
+    monkeypatch.setattr(sys, "ps1", "In : ", raising=False)
+    assert uncaught_exception() is None
+
+
+def test_an_exception_is_described_although_the_jvm_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def gone() -> None:
+        raise Py4JNetworkError("no answer from the JVM")
+
+    monkeypatch.setattr(SparkSession, "getActiveSession", gone)
+    failure, body = driver_failure(OSError("no space"))
+    assert (failure.exception_class, failure.message) == ("OSError", "no space")
+    assert "no space" in (body.stack or "")
