@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Spark's Python workers are to be the same Python as the driver.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
-.PHONY: help up demo test test-long test-parts test-cluster trips conformance smoke matrix mutants chaos chaos-fold truth audit fuzz findings docs lint check bench screenshots requirements clean
+.PHONY: help up demo test test-long test-parts test-lakes test-cluster trips conformance smoke matrix mutants chaos chaos-fold truth audit fuzz findings docs lint check bench screenshots requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,11 +50,14 @@ test-long: $(STAMP)  ## the tests that the suite leaves out because they take mi
 		JAVA_HOME=$$java CHROMIUM=$$chromium exec $(PY) -m pytest -m "long or hypothesis" \
 		--hypothesis-profile release $(SIDE_BY_SIDE) $(ARGS)
 
-test-parts: $(STAMP)  ## the tests with Kafka, a registry, PostgreSQL by JDBC, Delta and Iceberg, each on its Spark
+test-parts: $(STAMP)  ## the tests with Kafka, a registry and PostgreSQL by JDBC, long ones too
+	@java=$$(scripts/java) && scripts/jars $(JARS) >/dev/null && \
+		JAVA_HOME=$$java exec $(PY) -m pytest -m "not cluster" $(REPORT) $(PARTS) $(ARGS)
+
+test-lakes: $(STAMP)  ## the tests with Delta Lake and Iceberg, on Spark 4.0, long ones too
 	@scripts/spark-venv 4.0 && scripts/jars $(JARS) >/dev/null
-	@java=$$(scripts/java) && JAVA_HOME=$$java $(PY) -m pytest -m "not cluster" $(REPORT) $(PARTS) $(ARGS)
 	@java=$$(scripts/java) && python=$(CURDIR)/build/spark-4.0/bin/python && \
-		JAVA_HOME=$$java PYSPARK_PYTHON=$$python $$python -m pytest -m "not cluster" $(REPORT) $(LAKES) $(ARGS)
+		JAVA_HOME=$$java PYSPARK_PYTHON=$$python exec $$python -m pytest -m "not cluster" $(REPORT) $(LAKES) $(ARGS)
 
 test-cluster: $(STAMP)  ## a standalone cluster whose executors, worker and driver are killed
 	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest -m cluster $(REPORT) tests/e2e $(ARGS)

@@ -87,6 +87,7 @@ def folded(folding: FoldingSide) -> StreamState:
     )
 
 
+@pytest.mark.long
 def test_an_agent_works_without_a_server(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.arrive("first", [*GOOD, *DIRTY, *LATE])
     agent = agent_of(world)

@@ -253,6 +253,7 @@ def test_a_missing_topic_of_dead_letters_is_created_as_configured(
     assert (message.key(), message.value()) == (None, b"no json")
 
 
+@pytest.mark.long
 def test_a_dead_letter_that_the_broker_refuses_is_sent_when_the_topic_accepts_it(
     bench: Bench, kafka_broker: KafkaBroker, topic: str
 ) -> None:

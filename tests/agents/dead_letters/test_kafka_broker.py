@@ -48,6 +48,7 @@ def secured(topic: str, broker: KafkaBroker, **more: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 def test_dead_letters_by_sasl_and_tls(
     bench: Bench, kafka_broker: KafkaBroker, topic: str, tmp_path: Path
 ) -> None:

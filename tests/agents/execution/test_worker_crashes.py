@@ -206,6 +206,7 @@ def test_a_crashing_send_pauses_its_task_and_no_later_record_is_sent(bench: Benc
     assert set(noted(bench, "sent")) == {"a:0", "b:0", "b:1"}
 
 
+@pytest.mark.long
 def test_by_default_a_crashing_send_ends_the_run_and_names_the_record(bench: Bench) -> None:
     bench.add(("a", 0, "x"), ("a", 1, "segfault"), ("a", 2, "x"))
     bench.start(bench.define().produce(sender(bench)))

@@ -188,6 +188,7 @@ def test_many_small_folders_are_listed_with_a_task_for_each_core(
     limits=st.lists(st.integers(0, 12), min_size=1, max_size=4),
 )
 @settings(max_examples=6, deadline=None)
+@pytest.mark.long
 def test_chunks_of_any_size_divide_the_held_rows_in_their_order(
     spark: SparkSession, counts: list[dict[str, int]], limits: list[int]
 ) -> None:

@@ -298,6 +298,7 @@ def test_the_tasks_of_commands_that_follow_each_other_run_together(
     assert sorted(bench.written()) == [(task, 0) for task in "abc"]
 
 
+@pytest.mark.long
 def test_held_records_run_task_by_task_if_the_task_expression_changed(
     bench: Bench, repaired: Path
 ) -> None:

@@ -121,6 +121,7 @@ def test_after_the_retry_budget_the_uncaught_exception_handler_is_called(bench: 
     assert (bench.outbox.of(RecordFailed), bench.outbox.of(TaskDied)) == ([], [])
 
 
+@pytest.mark.long
 def test_a_permanent_failure_is_not_retried_and_a_stop_ends_the_wait(bench: Bench) -> None:
     (bench.folder / "rows").touch()
     begun(bench)

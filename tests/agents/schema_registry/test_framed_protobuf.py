@@ -115,6 +115,7 @@ def test_plain_messages_of_the_how_to(bench: Bench, generated: dict[str, Any]) -
     assert written(bench) == [{"origin": "EWR", "delay": 7}, {"origin": "JFK", "delay": 0}]
 
 
+@pytest.mark.long
 def test_framed_messages_of_the_how_to(
     bench: Bench, registry: Registry, generated: dict[str, Any]
 ) -> None:

@@ -186,6 +186,7 @@ def test_a_time_without_a_zone_does_not_depend_on_the_zone_of_the_jvm(
     ]
 
 
+@pytest.mark.long
 def test_rows_of_a_key_are_replaced_and_a_repeated_call_writes_nothing(
     bench: Bench, postgres: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -287,6 +288,7 @@ def test_a_character_that_no_text_can_have_is_found_by_jobs(
     assert (failed.position, failed.failure.condition) == (2, "22021")
 
 
+@pytest.mark.long
 def test_a_conflict_is_retried_and_never_a_failure_of_a_record(
     bench: Bench, postgres: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -400,6 +402,7 @@ def test_a_staging_table_that_is_lost_between_writes_is_filled_again(
     assert postgres.rows(_LEFT) == []
 
 
+@pytest.mark.long
 def test_a_cancelled_statement_is_retried_and_never_a_failure_of_a_record(
     bench: Bench, postgres: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -441,7 +444,8 @@ def tenant(postgres: PostgresServer, *statements: LiteralString) -> dict[str, An
     return {"options": {"user": "tenant", "password": "tenant"}}
 
 
-@pytest.mark.parametrize("key", [(), pytest.param(("task", "position"), marks=pytest.mark.long)])
+@pytest.mark.parametrize("key", [(), ("task", "position")])
+@pytest.mark.long
 def test_a_row_that_a_policy_or_trigger_refuses_is_the_failure_of_its_record(
     bench: Bench, postgres: PostgresServer, key: tuple[str, ...]
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_fold_is_killed_after_any_step(redis: Redis) -> None:
     assert redis.xlen(redis_keys.events(APPLICATION)) == 0
 
 
+@pytest.mark.long
 def test_a_rebuild_is_killed_after_any_statement(six_days: rebuild.Derived) -> None:
     killed = 0
     for number in kills(lambda: rebuild.rebuild(APPLICATION)):

@@ -164,6 +164,7 @@ def test_two_workers_fold_each_batch_once(redis: Redis, fresh_database: embedded
     assert_all_once_and_in_order(redis, spool)
 
 
+@pytest.mark.long
 def test_emptying_redis_during_folds_loses_and_doubles_nothing(
     redis: Redis, fresh_database: embedded.Urls
 ) -> None:

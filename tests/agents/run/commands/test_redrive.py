@@ -216,6 +216,7 @@ def test_a_record_that_fails_again_is_a_newer_dead_letter(bench: Bench, repaired
     assert sum(each.count for each in bench.outbox.of(RecordsDeadLettered)) == 6
 
 
+@pytest.mark.long
 def test_a_redriven_record_may_stop_its_task(bench: Bench, repaired: Path) -> None:
     thread = skipped(bench, repaired)
     bench.stop()
@@ -292,7 +293,7 @@ def test_a_limit_of_held_records_refuses_a_redrive(bench: Bench, repaired: Path)
     assert redrive(thread, dead_letters(bench).where("task = 'b'")).redriven == 1
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("moment", ["before", pytest.param("after", marks=pytest.mark.long)])
 def test_a_run_that_ends_around_its_entry_redrives_once(
     bench: Bench, repaired: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,6 +342,7 @@ def test_a_redrive_that_cannot_be_saved_does_not_end_the_run(
     assert bench.deaths == []
 
 
+@pytest.mark.long
 def test_a_repeated_micro_batch_is_not_held_by_a_later_redrive(
     bench: Bench, repaired: Path
 ) -> None:
