@@ -35,6 +35,7 @@ from arrester.controlplane.domain.events import (
     EventData,
     Failure,
     FailuresCounted,
+    FlowMeasured,
     InstanceFound,
     InstanceLost,
     InstanceStarted,
@@ -412,6 +413,22 @@ thread_events = st.one_of(
         response=st.sampled_from([Response.PAUSE, Response.FAIL]),
     ),
 )
+_few = st.integers(0, 10**6)
+flow_events = st.builds(
+    FlowMeasured,
+    minute=_moments.map(lambda moment: moment.replace(second=0, microsecond=0)),
+    micro_batches=_few,
+    records_in=_few,
+    records_out=_few,
+    failed=_few,
+    skipped=_few,
+    held=_few,
+    drained=_few,
+    durations=st.dictionaries(st.sampled_from(["total:12", "write:3", "source:0"]), _few),
+    last_batch_at=st.none() | _moments,
+    backlog=st.none() | _few,
+    watermark=st.none() | _moments,
+)
 instance_events = st.one_of(
     st.builds(InstanceStarted, host=_texts, pid=_counts, versions=_versions),
     st.builds(InstanceStopping, reason=_texts, error=st.booleans()),
@@ -499,6 +516,7 @@ agent_events = _enveloped(
         task_events,
         reports,
         thread_events,
+        flow_events,
         instance_events,
         answers,
         st.builds(ApplicationLatched, reason=_texts, actor=st.none() | _texts),

@@ -29,6 +29,7 @@ from arrester.controlplane.domain.events.commands import (
     RedriveSlice,
     Rollout,
 )
+from arrester.controlplane.domain.events.flow import BacklogUnit, FlowMeasured
 from arrester.controlplane.domain.events.groups import (
     ErrorGroupMuted,
     ErrorGroupReopened,
@@ -102,20 +103,20 @@ from arrester.controlplane.domain.events.threads import (
 
 __all__ = [
     "DRIVER", "EVENT_TYPES", "FAILED", "ApplicationEvent", "ApplicationLatched",
-    "ApplicationOpened", "ApplicationShutdownRequested", "Body", "BodyErased", "ChosenDeadLetters",
-    "CommandApplied", "CommandCancelled", "CommandDelivered", "CommandEvent", "CommandExpired",
-    "CommandIssued", "CommandKind", "CommandRefused", "Count", "Data", "DeadLetterColumns",
-    "DeadLetterIds", "DeadLettersDiscarded", "DeadLettersFailed", "ErrorGroupMuted",
-    "ErrorGroupReopened", "ErrorGroupResolved", "ErrorGroupUnmuted", "Event", "EventData",
-    "Failure", "FailuresCounted", "GroupEvent", "InstanceEvent", "InstanceFound", "InstanceLost",
-    "InstanceStarted", "InstanceStopped", "InstanceStopping", "LogEvent", "Moment", "NoteAdded",
-    "OutageFound", "PipelineDescribed", "PolicyChanged", "Position", "QuarantineDismissed",
-    "QuarantineRequeued", "RecordEvent", "RecordFailed", "RecordsDeadLettered", "RecordsHeld",
-    "RecordsRedriven", "Redrive", "RedriveSlice", "Response", "ResumeHow", "RetriesCounted",
-    "Rollout", "Run", "StageAnswer", "StageCommanded", "StageDescribed", "StateReported",
-    "StoredEvent", "TaskDied", "TaskDismissed", "TaskEvent", "TaskMove", "TaskPaused",
-    "TaskReported", "TaskRestarted", "TaskResumed", "ThreadDied", "ThreadEvent", "ThreadReplaced",
-    "ThreadStarted",
+    "ApplicationOpened", "ApplicationShutdownRequested", "BacklogUnit", "Body", "BodyErased",
+    "ChosenDeadLetters", "CommandApplied", "CommandCancelled", "CommandDelivered", "CommandEvent",
+    "CommandExpired", "CommandIssued", "CommandKind", "CommandRefused", "Count", "Data",
+    "DeadLetterColumns", "DeadLetterIds", "DeadLettersDiscarded", "DeadLettersFailed",
+    "ErrorGroupMuted", "ErrorGroupReopened", "ErrorGroupResolved", "ErrorGroupUnmuted", "Event",
+    "EventData", "Failure", "FailuresCounted", "FlowMeasured", "GroupEvent", "InstanceEvent",
+    "InstanceFound", "InstanceLost", "InstanceStarted", "InstanceStopped", "InstanceStopping",
+    "LogEvent", "Moment", "NoteAdded", "OutageFound", "PipelineDescribed", "PolicyChanged",
+    "Position", "QuarantineDismissed", "QuarantineRequeued", "RecordEvent", "RecordFailed",
+    "RecordsDeadLettered", "RecordsHeld", "RecordsRedriven", "Redrive", "RedriveSlice", "Response",
+    "ResumeHow", "RetriesCounted", "Rollout", "Run", "StageAnswer", "StageCommanded",
+    "StageDescribed", "StateReported", "StoredEvent", "TaskDied", "TaskDismissed", "TaskEvent",
+    "TaskMove", "TaskPaused", "TaskReported", "TaskRestarted", "TaskResumed", "ThreadDied",
+    "ThreadEvent", "ThreadReplaced", "ThreadStarted",
 ]  # fmt: skip
 
 
@@ -124,6 +125,7 @@ EventData = (
     TaskEvent
     | StateReported
     | ThreadEvent
+    | FlowMeasured
     | InstanceEvent
     | ApplicationEvent
     | CommandEvent

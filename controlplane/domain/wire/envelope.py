@@ -11,6 +11,7 @@ from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
     Event,
     Failure,
+    FlowMeasured,
     InstanceEvent,
     RecordsDeadLettered,
     RecordsRedriven,
@@ -31,8 +32,8 @@ TOKEN = re.compile(r"[!-~]{1,200}")
 _LIMIT = 300
 #: The most characters of one text of a failure, which pages show whole. Agents cut messages before.
 TEXT_LIMIT = 20_000
-_NEEDS_RUN = frozenset((*get_args(TaskEvent), *get_args(ThreadEvent), StateReported))
-_NEEDS_INSTANCE = frozenset(get_args(InstanceEvent) + get_args(ThreadEvent))
+_NEEDS_RUN = frozenset((*get_args(TaskEvent), *get_args(ThreadEvent), StateReported, FlowMeasured))
+_NEEDS_INSTANCE = frozenset((*get_args(InstanceEvent), *get_args(ThreadEvent), FlowMeasured))
 
 
 def incomplete(event: Event) -> str | None:

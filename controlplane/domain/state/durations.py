@@ -1,0 +1,85 @@
+"""Durations of micro-batches as a histogram: sparse, and exact when histograms are added.
+
+A bucket contains the durations that differ by a tenth at most, so percentiles do, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from arrester.controlplane.domain.python_versions import StrEnum
+
+_GROWTH: Final = 1.1
+#: The bucket of a hundred days; longer durations are counted there.
+_LAST: Final = math.ceil(math.log(100 * 86_400_000, _GROWTH))
+
+
+class Phase(StrEnum):
+    """What a micro-batch spends its time with."""
+
+    #: From its beginning to its end, the wait for new input excluded.
+    TOTAL = "total"
+    #: Spark looks for new input and plans it.
+    SOURCE = "source"
+    #: The steps, unless they are one plan with the sink, on the fast path.
+    EVALUATE = "evaluate"
+    #: Handlers and rules decide about failed records.
+    DECIDE = "decide"
+    #: The decision is stored.
+    STORE = "store"
+    #: The sink, on the fast path with the steps.
+    WRITE = "write"
+
+
+def bucket_of(milliseconds: float) -> int:
+    """Return the bucket of a duration: 0 up to a millisecond, then one for each further tenth."""
+    if milliseconds <= 1:
+        return 0
+    return min(_LAST, math.ceil(math.log(milliseconds, _GROWTH) - 1e-9))
+
+
+def longest_in(bucket: int) -> float:
+    """Return the longest duration of a bucket, in milliseconds."""
+    return _GROWTH ** min(bucket, _LAST)
+
+
+def key_of(phase: Phase, milliseconds: float) -> str:
+    """Return the key under which a duration is counted."""
+    return f"{phase}:{bucket_of(milliseconds)}"
+
+
+def added(histograms: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sum of histograms."""
+    total: Counter[str] = Counter()
+    for each in histograms:
+        total.update(each)
+    return dict(total)
+
+
+def buckets(counted: Mapping[str, int], phase: Phase) -> list[tuple[int, int]]:
+    """Return the buckets of a phase and their counts, shortest first; unknown keys are ignored."""
+    return sorted(_buckets(counted, phase))
+
+
+def _buckets(counted: Mapping[str, int], phase: Phase) -> Iterator[tuple[int, int]]:
+    for key, count in counted.items():
+        name, _, number = key.partition(":")
+        if name == phase and number.isascii() and number.isdigit() and count > 0:
+            yield int(number), count
+
+
+def percentile(counted: Mapping[str, int], phase: Phase, share: float) -> float | None:
+    """Return the duration, in milliseconds, that a share of the micro-batches did not exceed.
+
+    A share of 1 is the longest. None without micro-batches.
+    """
+    found = buckets(counted, phase)
+    wanted = math.ceil(share * sum(count for _, count in found))
+    for bucket, count in found:
+        wanted -= count
+        if wanted <= 0:
+            return longest_in(bucket)
+    return None
