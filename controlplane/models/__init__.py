@@ -26,6 +26,7 @@ from arrester.controlplane.models.dead_letters import (
     ShadowDeadLetter,
     ShadowDeadLetterTotal,
 )
+from arrester.controlplane.models.flow import FlowHour, FlowMinute
 from arrester.controlplane.models.log import (
     Base,
     BaseState,
@@ -61,8 +62,8 @@ __all__ = [
     "NO_CAUSE", "OPEN", "AgentCredential", "Alert", "AlertChannel", "AlertLimits", "AlertMessage",
     "AlertRule", "Application", "ApplicationRole", "AuditCheck", "AuditEntry", "Base", "BaseState",
     "Batch", "BatchSeen", "Command", "DeadLetter", "DeadLetterStatus", "DeadLetterTotal",
-    "ErrorGroup", "Event", "HeldChange", "HourCount", "HourTotal", "IdsKept", "Instance", "LogGap",
-    "MinuteCount", "MinuteTotal", "Quarantine", "RedriveSelection", "RestToken", "RetentionRefusal",
-    "ShadowDeadLetter", "ShadowDeadLetterTotal", "ShadowRow", "Sighting", "SignOnAccount",
-    "Snapshot", "Stream", "Task", "Thread", "View",
+    "ErrorGroup", "Event", "FlowHour", "FlowMinute", "HeldChange", "HourCount", "HourTotal",
+    "IdsKept", "Instance", "LogGap", "MinuteCount", "MinuteTotal", "Quarantine", "RedriveSelection",
+    "RestToken", "RetentionRefusal", "ShadowDeadLetter", "ShadowDeadLetterTotal", "ShadowRow",
+    "Sighting", "SignOnAccount", "Snapshot", "Stream", "Task", "Thread", "View",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from arrester.controlplane.domain.events import (
     CommandIssued,
     DeadLettersDiscarded,
     Event,
+    FlowMeasured,
     NoteAdded,
     RecordFailed,
     StoredEvent,
@@ -61,6 +62,8 @@ BATCH_COLUMNS = {
     "heads": "bytea",
     "bodies": "bytea",
 }
+#: Events that no list searches for: a row of each would be larger than the event.
+UNLISTED = (FlowMeasured,)
 LogRow = tuple[Any, ...]
 _TASK_EVENTS = get_args(TaskEvent)
 _EPOCH, _FIRST_DAY = datetime(2000, 1, 1, tzinfo=UTC), date(2000, 1, 1)
@@ -85,8 +88,9 @@ def of_events(stream: int, day: date, stored: Iterable[Stored]) -> Iterator[LogR
             yield from _failures(stream, days, place, each)
             place += each.failed.size
         else:
-            at = (each.event.occurred_at - _EPOCH) // _MICROSECOND
-            yield (stream, days, each.sequence, at, place, *_columns(each))
+            if not isinstance(each.event.data, UNLISTED):
+                at = (each.event.occurred_at - _EPOCH) // _MICROSECOND
+                yield (stream, days, each.sequence, at, place, *_columns(each))
             place += 1
 
 

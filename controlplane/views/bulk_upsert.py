@@ -16,7 +16,7 @@ from django.db import models as fields
 from arrester.controlplane.store import prepared_statements
 
 ROWS_PER_STATEMENT = 5000
-Value = str | int | bool | UUID | date | list[str] | None
+Value = str | int | bool | UUID | date | list[str] | dict[str, int] | None
 Row = dict[str, Value]
 
 

@@ -11,7 +11,7 @@ from arrester.controlplane.domain.state.states import ENDED, TaskStatus
 from arrester.controlplane.domain.state.stream_state import StreamState, empty, state_keys
 from arrester.controlplane.domain.wire.failure_columns import Element, Stored, element_of
 from arrester.controlplane.store import prepared_statements
-from arrester.controlplane.views import chart_buckets, dead_letters, row_mapping
+from arrester.controlplane.views import chart_buckets, dead_letters, flow, row_mapping
 from arrester.controlplane.views.bulk_upsert import upsert
 from arrester.controlplane.views.row_mapping import TASKS
 from arrester.controlplane.views.view_mapping import RowQuery, query_together
@@ -49,7 +49,7 @@ def write_states(state: StreamState, stored: Sequence[Stored]) -> None:
     counted.count(stored)
     counted.add_held_changes(state)
     others = [view.changed_rows(state) for view in row_mapping.STATES if view is not TASKS]
-    upsert([*others, *chart_buckets.additions(counted)])
+    upsert([*others, *chart_buckets.additions(counted), *flow.additions(stored)])
 
 
 def current_states(

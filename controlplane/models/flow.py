@@ -1,0 +1,61 @@
+"""What flowed through pipelines, per minute and per hour.
+
+Only `views.flow` writes them, in the transaction that appends the events; a rebuild leaves them.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+
+from arrester.controlplane.models.table import Table
+
+
+class Flow(Table):
+    """The sums of `FlowMeasured` in an interval of time, of a pipeline on a checkpoint."""
+
+    application = models.TextField()
+    pipeline = models.TextField()
+    checkpoint = models.TextField()
+    micro_batches = models.BigIntegerField()
+    records_in = models.BigIntegerField()
+    records_out = models.BigIntegerField()
+    failed = models.BigIntegerField()
+    skipped = models.BigIntegerField()
+    held = models.BigIntegerField()
+    drained = models.BigIntegerField()
+    #: See `state.durations`.
+    durations = models.JSONField()
+    #: The newest values.
+    last_batch_at = models.DateTimeField(null=True)
+    backlog = models.BigIntegerField(null=True)
+    backlog_unit = models.TextField(null=True)
+    watermark = models.DateTimeField(null=True)
+    #: Of an unguarded query.
+    observed = models.BooleanField()
+    #: The position of the last event.
+    sequence = models.BigIntegerField()
+
+    class Meta:
+        abstract = True
+
+
+class FlowMinute(Flow):
+    """The flow of one minute, by the clock of the agent."""
+
+    pk = models.CompositePrimaryKey("application", "pipeline", "checkpoint", "minute")
+    minute = models.DateTimeField()
+
+    class Meta:
+        db_table = "flow_minute"
+        indexes = [models.Index("minute", name="flow_minute_newest")]
+
+
+class FlowHour(Flow):
+    """The flow of one hour: the sum of its minutes."""
+
+    pk = models.CompositePrimaryKey("application", "pipeline", "checkpoint", "hour")
+    hour = models.DateTimeField()
+
+    class Meta:
+        db_table = "flow_hour"
+        indexes = [models.Index("hour", name="flow_hour_newest")]

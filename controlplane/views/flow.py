@@ -1,0 +1,97 @@
+"""The flow of pipelines, per minute and per hour: sums of what agents measured.
+
+The rows are written with the events, in one transaction, and each batch of events is appended once,
+so nothing is counted twice. They are no view of the log: a rebuild leaves them, and they are
+dropped by their own age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import models as fields
+
+from arrester.controlplane import models
+from arrester.controlplane.domain.events import FlowMeasured, StoredEvent
+from arrester.controlplane.domain.state import durations
+from arrester.controlplane.domain.wire.failure_columns import Stored
+from arrester.controlplane.store.column_values import MAX_BIGINT, saturated
+from arrester.controlplane.views.bulk_upsert import Row, Upsert
+
+COUNTS: Final = (
+    "micro_batches", "records_in", "records_out", "failed", "skipped", "held", "drained",
+)  # fmt: skip
+#: The newest value that is known.
+GAUGES: Final = ("last_batch_at", "backlog", "backlog_unit", "watermark")
+#: The column of the time, by table, and the parts of a time that it leaves out.
+_TIMES: Final[dict[type[fields.Model], tuple[str, dict[str, int]]]] = {
+    models.FlowMinute: ("minute", {"second": 0, "microsecond": 0}),
+    models.FlowHour: ("hour", {"minute": 0, "second": 0, "microsecond": 0}),
+}
+_SUMMED_DURATIONS = (
+    "(SELECT coalesce(jsonb_object_agg(key, number), '{{}}') FROM"
+    " (SELECT key, sum(value::bigint) AS number FROM"
+    " (SELECT * FROM jsonb_each_text({table}.durations)"
+    " UNION ALL SELECT * FROM jsonb_each_text(excluded.durations)) AS each_one"
+    " GROUP BY key) AS summed)"
+)
+
+
+def additions(stored: Iterable[Stored]) -> list[Upsert]:
+    """Return the statements that add what events measured."""
+    measured = [
+        each
+        for each in stored
+        if isinstance(each, StoredEvent) and isinstance(each.event.data, FlowMeasured)
+    ]
+    if not measured:
+        return []
+    return [Upsert(model, _rows(measured, model), _changes(model)) for model in _TIMES]
+
+
+def forget(*, minutes_before: datetime, hours_before: datetime) -> None:
+    """Delete minutes and hours that are older than these times, of all applications."""
+    models.FlowMinute.objects.filter(minute__lt=minutes_before).delete()
+    models.FlowHour.objects.filter(hour__lt=hours_before).delete()
+
+
+def _rows(measured: Iterable[StoredEvent], model: type[fields.Model]) -> list[Row]:
+    """Return one row for each pipeline and time."""
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    column, left_out = _TIMES[model]
+    for each in measured:
+        data, run = each.event.data, each.event.run
+        assert isinstance(data, FlowMeasured)
+        if run is None:
+            continue
+        time = data.minute.replace(**left_out)
+        key = (each.application, run.pipeline, run.checkpoint, time)
+        row = rows.setdefault(
+            key,
+            dict(zip(("application", "pipeline", "checkpoint", column), key, strict=True))
+            | dict.fromkeys(COUNTS, 0)
+            | dict.fromkeys(GAUGES)
+            | {"durations": {}},
+        )
+        for name in COUNTS:
+            row[name] = saturated(row[name] + getattr(data, name))
+        for name in GAUGES:
+            value = getattr(data, name)
+            row[name] = row[name] if value is None else value
+        row["durations"] = durations.added([row["durations"], data.durations])
+        row |= {"observed": data.observed, "sequence": each.sequence}
+    return list(rows.values())
+
+
+def _changes(model: type[fields.Model]) -> dict[str, str]:
+    """Return how an existing row changes."""
+    table = model._meta.db_table
+    sums = {
+        name: f"least({table}.{name}::numeric + excluded.{name}, {MAX_BIGINT})::bigint"
+        for name in COUNTS
+    }
+    newest = {name: f"coalesce(excluded.{name}, {table}.{name})" for name in GAUGES}
+    rest = {name: f"excluded.{name}" for name in ("observed", "sequence")}
+    return sums | newest | rest | {"durations": _SUMMED_DURATIONS.format(table=table)}
