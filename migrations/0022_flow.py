@@ -36,6 +36,7 @@ def flow(name: str, time: str) -> migrations.CreateModel:
         ("application", models.TextField()),
         ("pipeline", models.TextField()),
         ("checkpoint", models.TextField()),
+        ("epoch", models.BigIntegerField()),
         *((count, models.BigIntegerField()) for count in counts),
         ("durations", models.JSONField()),
         ("last_batch_at", models.DateTimeField(null=True)),
@@ -47,7 +48,7 @@ def flow(name: str, time: str) -> migrations.CreateModel:
         (
             "pk",
             models.CompositePrimaryKey(
-                *("application", "pipeline", "checkpoint", time),
+                *("application", "pipeline", "checkpoint", time, "epoch"),
                 blank=True,
                 editable=False,
                 primary_key=True,

@@ -11,11 +11,13 @@ from arrester.controlplane.models.table import Table
 
 
 class Flow(Table):
-    """The sums of `FlowMeasured` in an interval of time, of a pipeline on a checkpoint."""
+    """The sums of `FlowMeasured` of a run in an interval of time."""
 
     application = models.TextField()
     pipeline = models.TextField()
     checkpoint = models.TextField()
+    #: The number of the run.
+    epoch = models.BigIntegerField()
     micro_batches = models.BigIntegerField()
     records_in = models.BigIntegerField()
     records_out = models.BigIntegerField()
@@ -40,9 +42,9 @@ class Flow(Table):
 
 
 class FlowMinute(Flow):
-    """The flow of one minute, by the clock of the agent."""
+    """The flow of a run in one minute, by the clock of the agent."""
 
-    pk = models.CompositePrimaryKey("application", "pipeline", "checkpoint", "minute")
+    pk = models.CompositePrimaryKey("application", "pipeline", "checkpoint", "minute", "epoch")
     minute = models.DateTimeField()
 
     class Meta:
@@ -51,9 +53,9 @@ class FlowMinute(Flow):
 
 
 class FlowHour(Flow):
-    """The flow of one hour: the sum of its minutes."""
+    """The flow of a run in one hour: the sum of its minutes."""
 
-    pk = models.CompositePrimaryKey("application", "pipeline", "checkpoint", "hour")
+    pk = models.CompositePrimaryKey("application", "pipeline", "checkpoint", "hour", "epoch")
     hour = models.DateTimeField()
 
     class Meta:

@@ -126,6 +126,15 @@ from arrester.controlplane.queries.failure_history.history import (
     task_history,
     task_state_changes,
 )
+from arrester.controlplane.queries.flow.measured import Trend
+from arrester.controlplane.queries.flow.pipelines import (
+    PipelineFlow,
+    pipeline_flow,
+    pipeline_flows,
+)
+from arrester.controlplane.queries.flow.runs import PastRun, past_runs, run_ends
+from arrester.controlplane.queries.flow.series import Duration, FlowInterval, flow_series
+from arrester.controlplane.queries.flow.sums import FlowSums, NewestFlow
 from arrester.controlplane.queries.operation.agents import AgentCredential, agent_credentials
 from arrester.controlplane.queries.operation.audit import (
     ACT_KINDS,
@@ -177,24 +186,25 @@ __all__ = [
     "ACT_KINDS", "DEAD_LETTER_STATUSES", "LATEST_STOP", "NEWEST", "SKEW_LIMIT", "SORTS",
     "TASK_SORTS", "TASK_STATES", "URGENCY", "Act", "AgentCredential", "ApplicationSummary",
     "AppliedTimes", "AsOf", "AuditFilter", "Checkpoints", "DeadLetter", "DeadLetterFilter",
-    "DeadLetterTotal", "Drain", "FailureFilter", "Feed", "Finding", "Gauge", "GridPipeline",
-    "GroupDetail", "GroupFilter", "Health", "Lag", "LastHeartbeat", "Level", "Lock", "MetricValues",
-    "Overview", "Page", "PipelineKey", "PipelinePolicy", "QuarantinedEntry", "Reach",
-    "RunningInstance", "SearchResult", "SkippedRecords", "Summary", "TaskDetail", "TaskFilter",
-    "accounts", "affected", "agent_credentials", "application", "application_page",
-    "application_roles", "applications", "applied_times", "as_of", "as_of_state", "audit",
-    "audit_check", "check_class", "check_group", "check_known", "checkpoints", "command",
-    "commands", "count_dead_letters", "count_open_dead_letters", "dead_letter",
-    "dead_letter_totals", "dead_letters", "discard_of", "drain", "event", "event_if_kept",
-    "examples", "failed_by_application", "failed_by_group", "failure_of_dead_letter", "failures",
-    "feed", "findings", "first_failure_of_dead_letter", "group", "group_counts", "group_history",
-    "groups", "groups_by_key", "groups_of", "health", "held", "held_in_all", "held_over_time",
-    "instance", "instance_counts", "instance_page", "instances", "lag", "lags", "last_heartbeats",
-    "live", "locks", "log_gaps", "metrics", "neighbours", "notes_on_command", "open_commands",
-    "overview", "paused", "paused_of", "people", "pipeline_key", "pipelines", "policies",
-    "position", "positions", "progress", "quarantine", "quarantined", "quiet_groups",
-    "redrive_progress", "restartable", "resumed_by", "rollout_tasks", "run_gauges", "runs",
-    "search", "skipped_in_rollout", "skipped_of_tasks", "stages", "state_changes",
+    "DeadLetterTotal", "Drain", "Duration", "FailureFilter", "Feed", "Finding", "FlowInterval",
+    "FlowSums", "Gauge", "GridPipeline", "GroupDetail", "GroupFilter", "Health", "Lag",
+    "LastHeartbeat", "Level", "Lock", "MetricValues", "NewestFlow", "Overview", "Page", "PastRun",
+    "PipelineFlow", "PipelineKey", "PipelinePolicy", "QuarantinedEntry", "Reach", "RunningInstance",
+    "SearchResult", "SkippedRecords", "Summary", "TaskDetail", "TaskFilter", "Trend", "accounts",
+    "affected", "agent_credentials", "application", "application_page", "application_roles",
+    "applications", "applied_times", "as_of", "as_of_state", "audit", "audit_check", "check_class",
+    "check_group", "check_known", "checkpoints", "command", "commands", "count_dead_letters",
+    "count_open_dead_letters", "dead_letter", "dead_letter_totals", "dead_letters", "discard_of",
+    "drain", "event", "event_if_kept", "examples", "failed_by_application", "failed_by_group",
+    "failure_of_dead_letter", "failures", "feed", "findings", "first_failure_of_dead_letter",
+    "flow_series", "group", "group_counts", "group_history", "groups", "groups_by_key", "groups_of",
+    "health", "held", "held_in_all", "held_over_time", "instance", "instance_counts",
+    "instance_page", "instances", "lag", "lags", "last_heartbeats", "live", "locks", "log_gaps",
+    "metrics", "neighbours", "notes_on_command", "open_commands", "overview", "past_runs", "paused",
+    "paused_of", "people", "pipeline_flow", "pipeline_flows", "pipeline_key", "pipelines",
+    "policies", "position", "positions", "progress", "quarantine", "quarantined", "quiet_groups",
+    "redrive_progress", "restartable", "resumed_by", "rollout_tasks", "run_ends", "run_gauges",
+    "runs", "search", "skipped_in_rollout", "skipped_of_tasks", "stages", "state_changes",
     "stopped_by_group", "storage", "task", "task_gauges", "task_history", "task_state_changes",
     "tasks", "threads", "tokens", "top_causes", "verdict", "verdicts", "without_run",
 ]  # fmt: skip

@@ -36,6 +36,7 @@ from arrester.controlplane.store.batches import LoggedHeads, erase_body, heads_o
 from arrester.controlplane.store.failures import CANDIDATES, FailureQuery, read_failures
 from arrester.controlplane.store.log import (
     Newest,
+    RunEnd,
     count_replaced_threads,
     last_before,
     newest,
@@ -48,10 +49,12 @@ from arrester.controlplane.store.log import (
     read_next_stops,
     read_one,
     read_positions,
+    read_runs,
     read_state_changes,
     read_stored,
     read_task_history,
     read_task_state_changes,
+    run_ends,
 )
 from arrester.controlplane.store.quarantine import (
     INVALID_ENTRIES,
@@ -112,9 +115,9 @@ from arrester.controlplane.store.streams import (
 __all__ = [
     "BEGINNING", "CANDIDATES", "INVALID_ENTRIES", "ActionQuery", "Dropped", "EntrySelection",
     "FailureQuery", "LogBeginning", "LogStream", "LoggedHeads", "NewBatch", "Newest",
-    "QuarantinedEntry", "StoredState", "WaitingEntries", "add_to_quarantine", "advance_stream",
-    "all_streams", "append", "base", "base_states", "bases", "batch_ids_since", "begin_of_log",
-    "bytes_by_day", "copy_in", "copying", "count_by_task", "count_replaced_threads",
+    "QuarantinedEntry", "RunEnd", "StoredState", "WaitingEntries", "add_to_quarantine",
+    "advance_stream", "all_streams", "append", "base", "base_states", "bases", "batch_ids_since",
+    "begin_of_log", "bytes_by_day", "copy_in", "copying", "count_by_task", "count_replaced_threads",
     "count_waiting_entries", "delete_base_buckets", "delete_handled_entries", "delete_old_states",
     "delete_snapshots", "dismiss_entries", "drop_days", "ensure_partitions", "erase_body",
     "heads_of_batches", "last_before", "lay_out_rows", "lock", "maintenance_lock", "mark_requeued",
@@ -122,11 +125,11 @@ __all__ = [
     "position_at", "quarantined_batches", "read", "read_actions", "read_batch", "read_ends",
     "read_events", "read_examples", "read_examples_before", "read_failures", "read_following",
     "read_group_actions", "read_next", "read_next_stops", "read_notes_on_command", "read_of_task",
-    "read_one", "read_positions", "read_quarantine", "read_quarantined_entry", "read_state_changes",
-    "read_stored", "read_stream", "read_task_history", "read_task_state_changes",
-    "read_waiting_entries", "record_batches", "reset_cursor", "save_base", "seen_batches",
-    "send_lock", "send_seen_batches", "snapshot_states", "snapshot_views", "states_at",
-    "terminate_stuck_fold", "try_alert_lock", "try_fold_lock", "try_housekeeping_lock",
-    "try_maintenance_lock", "try_snapshot_lock", "vacuum", "wait_for_agent_user_lock",
-    "wait_for_snapshot_lock",
+    "read_one", "read_positions", "read_quarantine", "read_quarantined_entry", "read_runs",
+    "read_state_changes", "read_stored", "read_stream", "read_task_history",
+    "read_task_state_changes", "read_waiting_entries", "record_batches", "reset_cursor", "run_ends",
+    "save_base", "seen_batches", "send_lock", "send_seen_batches", "snapshot_states",
+    "snapshot_views", "states_at", "terminate_stuck_fold", "try_alert_lock", "try_fold_lock",
+    "try_housekeeping_lock", "try_maintenance_lock", "try_snapshot_lock", "vacuum",
+    "wait_for_agent_user_lock", "wait_for_snapshot_lock",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from django.db import connection
@@ -22,6 +22,7 @@ from arrester.controlplane.domain.events import (
     TaskPaused,
     ThreadDied,
     ThreadReplaced,
+    ThreadStarted,
 )
 from arrester.controlplane.domain.state.error_groups import recordless
 from arrester.controlplane.domain.wire import codec
@@ -254,6 +255,62 @@ def read_ends(application: str, fingerprint: str, *, limit: int) -> list[StoredE
         return failure is not None and failure.fingerprint == fingerprint
 
     return filled(read, has, key=lambda each: each.sequence, before=None, limit=limit)
+
+
+#: The types with which a run begins and ends; as in the index.
+_OF_RUNS = ", ".join(str(type_of(cls)) for cls in (ThreadStarted, ThreadDied))
+# Two conditions: the first is that of the index.
+_RUN_ENDS = f"""
+SELECT line.application, line.pipeline, ended.occurred_at, ended.sequence, ended.cause IS NOT NULL
+FROM unnest(%s::text[], %s::text[], %s::int[]) AS line (application, pipeline, number)
+JOIN stream USING (application) CROSS JOIN LATERAL (
+    SELECT occurred_at, event.sequence, cause FROM event
+    WHERE event.stream = stream.id AND event.pipeline = line.number
+        AND type IN ({_OF_RUNS}) AND type = {type_of(ThreadDied)}
+    ORDER BY event.sequence DESC LIMIT %s) AS ended
+ORDER BY 1, 2, 4
+"""
+
+
+class RunEnd(NamedTuple):
+    """The end of a run, without its content."""
+
+    application: str
+    pipeline: str
+    ended_at: datetime
+    sequence: int
+    failed: bool
+
+
+def read_runs(application: str, pipeline: str, *, limit: int) -> list[StoredEvent]:
+    """Return the newest starts and ends of the runs of a pipeline, newest first."""
+
+    def read(before: int | None) -> list[StoredEvent]:
+        return select(
+            f"WHERE stream = {_STREAM} AND pipeline = %s AND type IN ({_OF_RUNS})"
+            " AND sequence < %s ORDER BY sequence DESC LIMIT %s",
+            [
+                *(application, column_values.hash_text(pipeline)),
+                *(MAX_BIGINT if before is None else before, limit),
+            ],
+        )
+
+    def has(stored: StoredEvent) -> bool:
+        return stored.event.run is not None and stored.event.run.pipeline == pipeline
+
+    return filled(read, has, key=lambda each: each.sequence, before=None, limit=limit)
+
+
+def run_ends(pipelines: Sequence[tuple[str, str]], *, each: int) -> list[RunEnd]:
+    """Return the newest ends of the runs of pipelines, given by application and name; the newest
+    of a pipeline last."""
+    if not pipelines:
+        return []
+    lines = [(name, pipeline, column_values.hash_text(pipeline)) for name, pipeline in pipelines]
+    columns = [list(column) for column in zip(*lines, strict=True)]
+    with connection.cursor() as cursor:
+        cursor.execute(_RUN_ENDS, [*columns, each])
+        return [RunEnd(*row) for row in cursor.fetchall()]
 
 
 #: The types with which a task stops.

@@ -7,7 +7,7 @@ dropped by their own age.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ COUNTS: Final = (
 #: The newest value that is known.
 GAUGES: Final = ("last_batch_at", "backlog", "backlog_unit", "watermark")
 #: The column of the time, by table, and the parts of a time that it leaves out.
-_TIMES: Final[dict[type[fields.Model], tuple[str, dict[str, int]]]] = {
+_TIMES: Final[dict[type[fields.Model], tuple[str, Mapping[str, Any]]]] = {
     models.FlowMinute: ("minute", {"second": 0, "microsecond": 0}),
     models.FlowHour: ("hour", {"minute": 0, "second": 0, "microsecond": 0}),
 }
@@ -58,7 +58,7 @@ def forget(*, minutes_before: datetime, hours_before: datetime) -> None:
 
 
 def _rows(measured: Iterable[StoredEvent], model: type[fields.Model]) -> list[Row]:
-    """Return one row for each pipeline and time."""
+    """Return one row for each run and time."""
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     column, left_out = _TIMES[model]
     for each in measured:
@@ -67,10 +67,11 @@ def _rows(measured: Iterable[StoredEvent], model: type[fields.Model]) -> list[Ro
         if run is None:
             continue
         time = data.minute.replace(**left_out)
-        key = (each.application, run.pipeline, run.checkpoint, time)
+        key = (each.application, run.pipeline, run.checkpoint, run.epoch, time)
+        names = ("application", "pipeline", "checkpoint", "epoch", column)
         row = rows.setdefault(
             key,
-            dict(zip(("application", "pipeline", "checkpoint", column), key, strict=True))
+            dict(zip(names, key, strict=True))
             | dict.fromkeys(COUNTS, 0)
             | dict.fromkeys(GAUGES)
             | {"durations": {}},

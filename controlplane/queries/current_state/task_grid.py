@@ -86,7 +86,7 @@ def pipelines(
     for task in row_mapping.TASKS.load(_FIRST_TASKS, parameters):
         tasks[live_checkpoints.pipeline_key(task.id)].append(task)
     instances = live_checkpoints.instances_of(shown)
-    return grid(shown, all_threads, tasks, _counts([application]), instances)
+    return grid(shown, all_threads, tasks, counts_by_pipeline([application]), instances)
 
 
 def grid(
@@ -137,14 +137,15 @@ def task_counts(
     shown = {live_checkpoints.pipeline_key(each): each for each in live(threads)}
     instances = live_checkpoints.instances_of(shown.values())
     totals: dict[str, Counter[str]] = defaultdict(Counter)
-    for key, counts in _counts(names).items():
+    for key, counts in counts_by_pipeline(names).items():
         if key in shown:
             totals[key[0]].update(counts_of_run(counts, run_status(shown[key], instances)))
     return totals
 
 
-def _counts(names: Sequence[str]) -> dict[live_checkpoints.PipelineKey, Counter[str]]:
-    """Return the number of tasks by status, and `held`, of each pipeline and checkpoint."""
+def counts_by_pipeline(names: Sequence[str]) -> dict[live_checkpoints.PipelineKey, Counter[str]]:
+    """Return the number of tasks by status, and `held`, of each pipeline and checkpoint of some
+    applications."""
     counts: dict[live_checkpoints.PipelineKey, Counter[str]] = defaultdict(Counter)
     for application, pipeline, checkpoint, what, count in sql.rows(_COUNTS, [list(names)] * 2):
         counts[(application, pipeline, checkpoint)].update({what: int(count)})

@@ -1,0 +1,1 @@
+"""What flows through pipelines: now, over time, and by run."""

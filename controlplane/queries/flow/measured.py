@@ -1,0 +1,93 @@
+"""What agents measured lately of all pipelines, read in a fixed number of statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from arrester.controlplane.domain.python_versions import StrEnum
+from arrester.controlplane.domain.state.states import ThreadState
+from arrester.controlplane.queries.flow import sums
+from arrester.controlplane.queries.flow.sums import FlowSums, NewestFlow
+from arrester.controlplane.views import live_checkpoints
+from arrester.controlplane.views.live_checkpoints import PipelineKey
+
+#: The time of rates: long enough for a micro-batch a minute, short enough for "now".
+RATE: Final = timedelta(minutes=5)
+#: The time of shares and durations.
+RECENT: Final = timedelta(hours=1)
+#: An agent has sent the flow of a minute this long after its end.
+ARRIVAL: Final = timedelta(seconds=20)
+#: The time over which a backlog grows or shrinks, and the change that counts as one.
+TREND: Final = timedelta(minutes=10)
+_CHANGE: Final = 0.1
+#: The share of micro-batches that a long duration is not exceeded by.
+LONG: Final = 0.95
+
+
+class Trend(StrEnum):
+    """How the backlog of a source has changed."""
+
+    GROWS = "GROWS"
+    STEADY = "STEADY"
+    SHRINKS = "SHRINKS"
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What flowed through all pipelines in the last minutes and in the last hour."""
+
+    #: The end of the last whole minute.
+    until: datetime
+    rates: dict[PipelineKey, tuple[FlowSums, bool]]
+    recent: dict[PipelineKey, tuple[FlowSums, bool]]
+    p95: dict[PipelineKey, float]
+    newest: dict[PipelineKey, NewestFlow]
+    backlogs: dict[PipelineKey, list[tuple[datetime, int]]]
+
+    @classmethod
+    def of(cls, runs: Sequence[ThreadState], *, now: datetime) -> Measured:
+        """Return what was measured until now; `runs` are those whose newest values are needed."""
+        until = (now - ARRIVAL).replace(second=0, microsecond=0)
+        recent = sums.sums(until - RECENT, now)
+        lines = {live_checkpoints.pipeline_key(each) for each in runs} | recent.keys()
+        return cls(
+            until=until,
+            rates=sums.sums(until - RATE, until),
+            recent=recent,
+            p95=sums.percentiles(until - RECENT, now, LONG),
+            newest=sums.newest([*zip(*lines, strict=True)] or [[], [], []]),
+            backlogs=sums.backlogs(until - TREND),
+        )
+
+    def values(self, key: PipelineKey, *, since: datetime | None) -> dict[str, Any]:
+        """Return the fields of a pipeline's line; `since` its run runs, None: none does."""
+        is_known = key in self.newest
+        recent = self.recent.get(key, (FlowSums(), False))[0] if is_known else None
+        seconds = self._seconds(since) if is_known else 0
+        rates = self.rates.get(key, (FlowSums(), False))[0]
+        return {
+            "recent": recent,
+            "records_in_per_second": rates.records_in / seconds if seconds else None,
+            "records_out_per_second": rates.records_out / seconds if seconds else None,
+            "batch_p95_ms": self.p95.get(key),
+            "newest": self.newest.get(key, NewestFlow()),
+            "backlog_trend": self._trend(key),
+        }
+
+    def _seconds(self, since: datetime | None) -> float:
+        """Return the time of the rate of a run; 0: it does not run, or not for a minute yet."""
+        if since is None:
+            return 0
+        return max(0, min(RATE, self.until - since).total_seconds())
+
+    def _trend(self, key: PipelineKey) -> Trend | None:
+        levels = [backlog for _, backlog in self.backlogs.get(key, ())]
+        if len(levels) < 2:
+            return None
+        first, last = levels[0], levels[-1]
+        if abs(last - first) <= _CHANGE * max(first, 1):
+            return Trend.STEADY
+        return Trend.GROWS if last > first else Trend.SHRINKS

@@ -1,0 +1,148 @@
+"""Pipelines in one line each: whether they run, what flows, and how far behind they are.
+
+Each query needs a fixed number of statements for any number of pipelines.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from datetime import datetime
+from typing import Annotated, Final
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+
+from arrester.controlplane.domain.errors import NotFound
+from arrester.controlplane.domain.state.live_runs import RunStatus, live, run_status
+from arrester.controlplane.domain.state.states import InstanceState, TaskStatus, ThreadState
+from arrester.controlplane.queries.current_state import task_grid
+from arrester.controlplane.queries.flow.measured import RATE, Measured, Trend
+from arrester.controlplane.queries.flow.sums import FlowSums, NewestFlow
+from arrester.controlplane.views import live_checkpoints, row_mapping
+from arrester.controlplane.views.live_checkpoints import PipelineKey
+
+
+class PipelineFlow(msgspec.Struct, frozen=True, kw_only=True):
+    """A pipeline on its live checkpoint: its run and its flow."""
+
+    application: str
+    pipeline: str
+    checkpoint: str
+    run: Annotated[
+        RunStatus | None, Meta(description="Null: an unguarded query that is only observed.")
+    ] = None
+    #: The run, and since when it is in this state.
+    epoch: int = 0
+    since: datetime | None = None
+    reason: str | None = None
+    release: Annotated[str | None, Meta(description="The version of the application.")] = None
+    observed: bool = False
+    records_in_per_second: Annotated[
+        float | None, Meta(description="In the last minutes; null: not known.")
+    ] = None
+    records_out_per_second: Annotated[
+        float | None, Meta(description="In the last minutes; null: not known.")
+    ] = None
+    recent: Annotated[
+        FlowSums | None, Meta(description="The last hour; null: its agent measures no flow.")
+    ] = None
+    batch_p95_ms: Annotated[
+        float | None,
+        Meta(description="95 % of the micro-batches of the last hour took no longer."),
+    ] = None
+    newest: NewestFlow = NewestFlow()
+    backlog_trend: Annotated[
+        Trend | None, Meta(description="Null: the source does not say, or is too young.")
+    ] = None
+    paused: Annotated[int, Meta(description="PAUSED tasks.")] = 0
+    dead: Annotated[int, Meta(description="DEAD tasks.")] = 0
+    held: Annotated[int, Meta(description="Records that are held now.")] = 0
+
+    @property
+    def key(self) -> PipelineKey:
+        """The pipeline and its checkpoint."""
+        return (self.application, self.pipeline, self.checkpoint)
+
+    @property
+    def failed_share(self) -> float | None:
+        """The share of failed records in the last hour; None: nothing flowed, or is not known."""
+        return None if self.recent is None else self.recent.failed_share
+
+
+#: The key of the application's version among those of an instance.
+RELEASE: Final = "release"
+_FIRST: Final = (RunStatus.DEAD, RunStatus.LOST, RunStatus.RUNNING, RunStatus.STOPPED, None)
+
+
+def pipeline_flows(
+    *, now: datetime, application: str | None = None, threads: Sequence[ThreadState] | None = None
+) -> tuple[PipelineFlow, ...]:
+    """Return the pipelines of all applications or of one: dead ones first, then by name.
+
+    `threads` are those of all applications, if the caller has read them.
+    """
+    if threads is None:
+        threads = row_mapping.THREADS.load_readable("true", [])
+    runs = [each for each in live(threads) if application in (None, each.application)]
+    names = sorted({each.application for each in runs})
+    counts = task_grid.counts_by_pipeline(names)
+    instances = live_checkpoints.instances_of(runs)
+    measured = Measured.of(runs, now=now)
+    rows = [_row(each, instances, counts, measured) for each in runs]
+    known = {live_checkpoints.pipeline_key(each) for each in threads}
+    rows += _unguarded(measured, known, application)
+    return tuple(
+        sorted(rows, key=lambda each: (_FIRST.index(each.run), each.application, each.pipeline))
+    )
+
+
+def _row(
+    run: ThreadState,
+    instances: Mapping[UUID, InstanceState],
+    counts: Mapping[PipelineKey, Counter[str]],
+    measured: Measured,
+) -> PipelineFlow:
+    key, status = live_checkpoints.pipeline_key(run), run_status(run, instances)
+    counted = counts.get(key, Counter())
+    instance = None if run.instance is None else instances.get(run.instance)
+    return PipelineFlow(
+        application=run.application,
+        pipeline=run.pipeline,
+        checkpoint=run.checkpoint,
+        run=status,
+        epoch=run.epoch,
+        since=run.since,
+        reason=run.reason,
+        release=None if instance is None else instance.versions.get(RELEASE),
+        paused=counted[TaskStatus.PAUSED],
+        dead=counted[TaskStatus.DEAD],
+        held=counted["held"],
+        **measured.values(key, since=run.since if status is RunStatus.RUNNING else None),
+    )
+
+
+def _unguarded(
+    measured: Measured, known: Set[PipelineKey], application: str | None
+) -> Iterator[PipelineFlow]:
+    """Yield the queries that are only observed: they have no run."""
+    for key, (_, observed) in measured.recent.items():
+        name, pipeline, checkpoint = key
+        if not observed or key in known or application not in (None, name):
+            continue
+        yield PipelineFlow(
+            application=name,
+            pipeline=pipeline,
+            checkpoint=checkpoint,
+            observed=True,
+            **measured.values(key, since=measured.until - RATE),
+        )
+
+
+def pipeline_flow(application: str, name: str, *, now: datetime) -> PipelineFlow:
+    """Return one pipeline; raise NotFound."""
+    for each in pipeline_flows(now=now, application=application):
+        if each.pipeline == name:
+            return each
+    raise NotFound(f"there is no pipeline {name!r} in {application!r}")

@@ -1,0 +1,112 @@
+"""Sums of the flow of pipelines over a time, and what was last known of each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from arrester.controlplane.domain.state import durations
+from arrester.controlplane.domain.state.durations import Phase
+from arrester.controlplane.queries import sql
+from arrester.controlplane.views.flow import COUNTS
+from arrester.controlplane.views.live_checkpoints import TABLE, PipelineKey
+
+_SUMS = ", ".join(f"sum({name})" for name in COUNTS)
+_OF_MINUTES = f"""
+SELECT application, pipeline, checkpoint, {_SUMS}, bool_or(observed) FROM flow_minute
+WHERE minute >= %s AND minute < %s GROUP BY 1, 2, 3
+"""
+_DURATIONS = """
+SELECT application, pipeline, checkpoint, key, sum(value::bigint)
+FROM flow_minute CROSS JOIN LATERAL jsonb_each_text(durations)
+WHERE minute >= %s AND minute < %s AND starts_with(key, 'total:') GROUP BY 1, 2, 3, 4
+"""
+# Of each checkpoint its newest hour alone: the key begins with the checkpoint.
+_NEWEST = f"""
+SELECT line.application, line.pipeline, line.checkpoint, newest.*
+FROM {TABLE} AS line (application, pipeline, checkpoint) CROSS JOIN LATERAL (
+    SELECT last_batch_at, backlog, backlog_unit, watermark FROM flow_hour AS each_hour
+    WHERE each_hour.application = line.application AND each_hour.pipeline = line.pipeline
+        AND each_hour.checkpoint = line.checkpoint
+    ORDER BY hour DESC, epoch DESC LIMIT 1) AS newest
+"""
+_BACKLOGS = """
+SELECT application, pipeline, checkpoint, minute, backlog FROM flow_minute
+WHERE minute >= %s AND backlog IS NOT NULL ORDER BY 1, 2, 3, 4, epoch
+"""
+
+
+class FlowSums(msgspec.Struct, frozen=True, kw_only=True):
+    """Micro-batches and records of a time; `records_in + drained` have gone to the other four."""
+
+    micro_batches: Annotated[int, Meta(description="Committed micro-batches.")] = 0
+    records_in: Annotated[int, Meta(description="Records read from the source.")] = 0
+    records_out: Annotated[int, Meta(description="Records in the sink.")] = 0
+    failed: Annotated[int, Meta(description="Records that failed for the first time.")] = 0
+    skipped: Annotated[int, Meta(description="Records left out by a decision or a person.")] = 0
+    held: Annotated[int, Meta(description="Records held in place of being processed.")] = 0
+    drained: Annotated[int, Meta(description="Held records that were written or skipped.")] = 0
+
+    @property
+    def failed_share(self) -> float | None:
+        """The share of failed records among those read; None if none was read."""
+        return min(1.0, self.failed / self.records_in) if self.records_in else None
+
+
+class NewestFlow(msgspec.Struct, frozen=True, kw_only=True):
+    """What the last micro-batch of a pipeline left; None: unknown."""
+
+    last_batch_at: datetime | None = None
+    backlog: int | None = None
+    backlog_unit: str | None = None
+    watermark: datetime | None = None
+
+
+def sums(since: datetime, until: datetime) -> dict[PipelineKey, tuple[FlowSums, bool]]:
+    """Return the sums of the minutes of [since, until), and whether the pipeline is unguarded."""
+    found = {}
+    for *key, observed in sql.rows(_OF_MINUTES, [since, until]):
+        application, pipeline, checkpoint, *counts = key
+        found[(application, pipeline, checkpoint)] = (of_counts(counts), bool(observed))
+    return found
+
+
+def of_counts(counts: Sequence[Any]) -> FlowSums:
+    """Return sums in the order of `COUNTS`, as a statement returns them."""
+    return FlowSums(**{name: int(each) for name, each in zip(COUNTS, counts, strict=True)})
+
+
+def percentiles(since: datetime, until: datetime, share: float) -> dict[PipelineKey, float]:
+    """Return how many milliseconds a share of the micro-batches of a time took at most."""
+    histograms: dict[PipelineKey, dict[str, int]] = defaultdict(dict)
+    for application, pipeline, checkpoint, bucket, count in sql.rows(_DURATIONS, [since, until]):
+        histograms[(application, pipeline, checkpoint)][bucket] = int(count)
+    found = {
+        key: durations.percentile(each, Phase.TOTAL, share) for key, each in histograms.items()
+    }
+    return {key: each for key, each in found.items() if each is not None}
+
+
+def newest(lines: Sequence[Sequence[str]]) -> dict[PipelineKey, NewestFlow]:
+    """Return the newest values of checkpoints, given as `live_checkpoints.columns`."""
+    return {
+        (application, pipeline, checkpoint): NewestFlow(
+            last_batch_at=last, backlog=backlog, backlog_unit=unit, watermark=watermark
+        )
+        for application, pipeline, checkpoint, last, backlog, unit, watermark in sql.rows(
+            _NEWEST, [list(each) for each in lines]
+        )
+    }
+
+
+def backlogs(since: datetime) -> dict[PipelineKey, list[tuple[datetime, int]]]:
+    """Return the backlogs after a time, oldest first, of the pipelines whose source has one."""
+    found: dict[PipelineKey, list[tuple[datetime, int]]] = defaultdict(list)
+    for application, pipeline, checkpoint, minute, backlog in sql.rows(_BACKLOGS, [since]):
+        found[(application, pipeline, checkpoint)].append((minute, int(backlog)))
+    return found

@@ -1,0 +1,150 @@
+"""What flows through pipelines: now, over time, and by run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+from msgspec.structs import replace
+
+from arrester.controlplane import queries
+from arrester.controlplane.domain.errors import NotFound
+from arrester.controlplane.domain.events import (
+    Event,
+    EventData,
+    FlowMeasured,
+    InstanceStarted,
+    Run,
+    ThreadDied,
+    ThreadStarted,
+)
+from arrester.controlplane.domain.state.live_runs import RunStatus
+from arrester.controlplane.queries import Duration, FlowSums, Trend
+from tests.controlplane import streams
+from tests.histories import APPLICATION, FAILURE, INSTANCE
+
+pytestmark = pytest.mark.django_db
+NOW = datetime(2026, 11, 20, 12, 30, 40, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+RUN = Run(pipeline="delays", checkpoint="cp-1", epoch=1)
+
+
+def event(
+    data: EventData, at: datetime, *, run: Run | None = RUN, instance: UUID = INSTANCE
+) -> Event:
+    return Event(occurred_at=at, data=data, instance=instance, run=run)
+
+
+def started(at: datetime, *, run: Run = RUN, release: str | None = None) -> list[Event]:
+    versions = {} if release is None else {"release": release}
+    instance = InstanceStarted(host="spark-1", pid=7, versions=versions)
+    return [event(instance, at, run=None), event(ThreadStarted(), at, run=run)]
+
+
+def measured(ago: int, *, run: Run = RUN, **values: object) -> Event:
+    """Return what was measured in the minute that began some minutes ago."""
+    minute = (NOW - ago * MINUTE).replace(second=0)
+    data = FlowMeasured(minute=minute, **values)  # type: ignore[arg-type]  # by the caller's names
+    return event(data, minute + MINUTE, run=run)
+
+
+def append(*events: Event) -> None:
+    streams.append(events, received_at=NOW)
+
+
+def test_a_line_has_rates_shares_and_the_newest_values() -> None:
+    last = NOW - MINUTE
+    append(
+        *started(NOW - 90 * MINUTE, release="1.4.2"),
+        measured(50, records_in=400, failed=10, durations={"total:10": 18}),
+        measured(5, records_in=600, records_out=300, held=300, backlog=100, backlog_unit="records"),
+        measured(1, micro_batches=2, durations={"total:50": 2}, backlog=200, last_batch_at=last),
+    )
+    [line] = queries.pipeline_flows(now=NOW)
+    assert (line.run, line.release, line.checkpoint) == (RunStatus.RUNNING, "1.4.2", "cp-1")
+    assert (line.records_in_per_second, line.records_out_per_second) == (2.0, 1.0)
+    assert line.recent == FlowSums(
+        micro_batches=2, records_in=1000, records_out=300, failed=10, held=300
+    )
+    assert line.failed_share == 0.01
+    assert line.batch_p95_ms == pytest.approx(1.1**50)
+    assert (line.newest.backlog, line.newest.backlog_unit) == (200, "records")
+    assert (line.newest.last_batch_at, line.backlog_trend) == (last, Trend.GROWS)
+
+
+def test_what_is_not_known_is_no_number() -> None:
+    append(*started(NOW - 90 * MINUTE))
+    [line] = queries.pipeline_flows(now=NOW)
+    assert (line.recent, line.records_in_per_second, line.failed_share) == (None, None, None)
+    assert (line.batch_p95_ms, line.newest.backlog, line.backlog_trend) == (None, None, None)
+
+
+def test_an_idle_pipeline_reads_nothing_and_one_without_a_run_has_no_rate() -> None:
+    other = Run(pipeline="gates", checkpoint="cp-2", epoch=1)
+    append(
+        *started(NOW - 90 * MINUTE),
+        measured(80, records_in=5),
+        *started(NOW - 90 * MINUTE, run=other),
+        measured(3, records_in=5, run=other),
+        event(ThreadDied(reason="failed", failure=FAILURE), NOW - 2 * MINUTE, run=other),
+    )
+    dead, idle = queries.pipeline_flows(now=NOW)
+    assert (dead.pipeline, dead.run) == ("gates", RunStatus.DEAD)
+    assert (dead.records_in_per_second, dead.recent) == (None, FlowSums(records_in=5))
+    assert (idle.records_in_per_second, idle.recent) == (0.0, FlowSums())
+    assert queries.pipeline_flow(APPLICATION, "delays", now=NOW) == idle
+    with pytest.raises(NotFound, match="there is no pipeline 'x' in 'flights'"):
+        queries.pipeline_flow(APPLICATION, "x", now=NOW)
+
+
+def test_the_rate_of_a_young_run_is_that_of_its_own_time() -> None:
+    append(*started(NOW - timedelta(seconds=100)), measured(1, records_in=60))
+    [line] = queries.pipeline_flows(now=NOW)
+    assert line.records_in_per_second == 1.0
+
+
+def test_an_unguarded_query_is_listed_without_a_run() -> None:
+    observed = Run(pipeline="rollup", checkpoint="q-1", epoch=0)
+    append(measured(2, run=observed, records_in=30, observed=True))
+    [line] = queries.pipeline_flows(now=NOW)
+    assert (line.run, line.observed, line.records_in_per_second) == (None, True, 0.1)
+
+
+def test_a_series_has_the_steps_in_which_something_was_measured() -> None:
+    noon = NOW.replace(hour=12, minute=0, second=0)
+    other = Run(pipeline="delays", checkpoint="cp-2", epoch=1)
+    append(
+        measured(30, records_in=1, durations={"total:0": 1, "total:10": 1}, backlog=7),
+        measured(30, records_in=2, run=other),
+        measured(28, records_in=4, run=Run(pipeline="gates", checkpoint="cp-9", epoch=1)),
+    )
+    first, *rest = queries.flow_series(
+        since=noon, until=NOW, step=MINUTE, application=APPLICATION, pipeline="delays"
+    )
+    assert (first.moment, first.sums.records_in, first.backlog, rest) == (noon, 3, 7, [])
+    longest = pytest.approx(1.1**10)
+    assert first.durations == {"total": Duration(p50_ms=1, p95_ms=longest, longest_ms=longest)}
+    [hour] = queries.flow_series(since=noon, until=NOW, step=timedelta(hours=1))
+    assert (hour.sums.records_in, hour.durations) == (7, {})
+
+
+def test_runs_have_their_ends_and_what_they_processed() -> None:
+    second = replace(RUN, epoch=2)
+    append(
+        *started(NOW - 20 * MINUTE, release="1.0"),
+        measured(20, records_in=5),
+        event(ThreadDied(reason="failed", failure=FAILURE), NOW - 10 * MINUTE),
+        *started(NOW - 9 * MINUTE, run=second),
+        measured(10, records_in=3, run=second),
+    )
+    newest, oldest = queries.past_runs(APPLICATION, "delays")
+    assert (newest.epoch, newest.ended_at, newest.flow) == (2, None, FlowSums(records_in=3))
+    assert (oldest.seconds, oldest.reason, oldest.failure) == (600, "failed", FAILURE)
+    assert oldest.flow == FlowSums(records_in=5)
+    assert queries.past_runs(APPLICATION, "delays", limit=1) == (newest,)
+    ends = queries.run_ends([(APPLICATION, "delays"), (APPLICATION, "gates")])
+    assert [(each.ended_at, each.failed) for each in ends[APPLICATION, "delays"]] == [
+        (NOW - 10 * MINUTE, True)
+    ]
+    assert ends[APPLICATION, "gates"] == []
