@@ -17,9 +17,11 @@ from msgspec import Meta
 from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.domain.state.live_runs import RunStatus, live, run_status
 from arrester.controlplane.domain.state.states import InstanceState, TaskStatus, ThreadState
+from arrester.controlplane.queries import paging
 from arrester.controlplane.queries.current_state import task_grid
 from arrester.controlplane.queries.flow.measured import RATE, Measured, Trend
 from arrester.controlplane.queries.flow.sums import FlowSums, NewestFlow
+from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import live_checkpoints, row_mapping
 from arrester.controlplane.views.live_checkpoints import PipelineKey
 
@@ -71,6 +73,13 @@ class PipelineFlow(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.recent is None else self.recent.failed_share
 
 
+class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which pipelines are listed."""
+
+    application: Annotated[str | None, Meta(description="Of one application.")] = None
+    run: Annotated[RunStatus | None, Meta(description="With a run in this state.")] = None
+
+
 #: The key of the application's version among those of an instance.
 RELEASE: Final = "release"
 _FIRST: Final = (RunStatus.DEAD, RunStatus.LOST, RunStatus.RUNNING, RunStatus.STOPPED, None)
@@ -96,6 +105,20 @@ def pipeline_flows(
     return tuple(
         sorted(rows, key=lambda each: (_FIRST.index(each.run), each.application, each.pipeline))
     )
+
+
+def pipeline_page(
+    wanted: PipelineFilter, *, now: datetime, cursor: str | None = None, limit: int = 50
+) -> Page[PipelineFlow]:
+    """Return pipelines by name."""
+    after = paging.unpack(cursor, tuple[str, str, str]) or ("", "", "")
+    found = [
+        each
+        for each in pipeline_flows(now=now, application=wanted.application)
+        if wanted.run in (None, each.run) and each.key > after
+    ]
+    rows = sorted(found, key=lambda each: each.key)
+    return paging.page(rows[: paging.checked(limit) + 1], limit=limit, key=lambda each: each.key)
 
 
 def _row(
