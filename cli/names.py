@@ -47,6 +47,28 @@ def find_task(client: Client, name: str) -> Json:
     return found[0]
 
 
+def find_task_or_key(client: Client, name: str) -> Json:
+    """Return a task as `find_task`; of an unknown task, the fields that name it by its key.
+
+    Raises:
+        Refused: `name` is not APPLICATION/PIPELINE/KEY of a pipeline that has a run.
+    """
+    try:
+        return find_task(client, name)
+    except Refused as refused:
+        application, _, rest = name.partition("/")
+        pipeline, slash, key = rest.partition("/")
+        if refused.status != 404 or not slash or application not in application_names(client):
+            raise
+        runs = client.get(f"applications/{segment(application)}/threads")
+        if pipeline not in (pipelines := {each["pipeline"] for each in runs}):
+            known = [f"{application}/{each}" for each in pipelines]
+            raise Refused(
+                _unknown("pipeline", f"{application}/{pipeline}", known), status=404
+            ) from None
+        return {"application": application, "pipeline": pipeline, "key": key}
+
+
 def application_names(client: Client) -> list[str]:
     """Return the names of all applications."""
     return [each["name"] for each in client.get("applications")]

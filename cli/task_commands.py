@@ -11,7 +11,13 @@ from arrester.cli.completion import complete_application, complete_task
 from arrester.cli.draining import wait_until_drained
 from arrester.cli.exit_codes import InvalidInput
 from arrester.cli.issue import IssueOptions, issue, issue_options
-from arrester.cli.names import find_group, find_task, near_applications, task_name
+from arrester.cli.names import (
+    find_group,
+    find_task,
+    find_task_or_key,
+    near_applications,
+    task_name,
+)
 from arrester.cli.session import Session, with_options, with_session
 from arrester.cli.values import json_patch, seconds
 from arrester.controlplane.domain.commands.kinds import ROLLOUTS, TASK_KINDS
@@ -137,12 +143,13 @@ def restart(session: Session, *, pipeline: str | None, **options: Any) -> None:
 def pause(
     session: Session, *, task: str, duration: float | None, until: str | None, **options: Any
 ) -> None:
-    """Pause a RUNNING task: its records are held.
+    """Pause a RUNNING task: its records are held from the next micro-batch on.
 
-    TASK is APPLICATION/PIPELINE/KEY, or the id of a task.
+    TASK is APPLICATION/PIPELINE/KEY, or the id of a task. The key may be one that has not failed.
     """
-    found = find_task(session.client, task)
-    body: dict[str, Any] = {"kind": CommandKind.PAUSE_TASK.value, "task": found["id"]}
+    found = find_task_or_key(session.client, task)
+    about = {"task": found["id"]} if "id" in found else found
+    body: dict[str, Any] = {"kind": CommandKind.PAUSE_TASK.value, **about}
     if duration is not None:
         body["duration_seconds"] = int(duration)
     if until is not None:

@@ -43,6 +43,7 @@ def describe_pipeline(
         stages=tuple(_stage(pipeline, *each, config) for each in policies),
         sink=_shorten(pipeline.sink.store.label),
         atomic=pipeline.sink.is_atomic(pipeline.source.sparkSession),
+        keyed=pipeline.task is not None,
         tolerance_limit=_clamp(errors.tolerance.limit),
         rate_limit=_clamp(errors.tolerance.rate_limit),
         rate_duration=errors.tolerance.window.value,

@@ -85,6 +85,7 @@ from arrester.controlplane.actions.redrives import (
 from arrester.controlplane.actions.reveal import reveal
 from arrester.controlplane.actions.rollouts import advance_rollout, start_rollout
 from arrester.controlplane.actions.single_sign_on import sign_on
+from arrester.controlplane.actions.tasks_by_key import task_of_key
 from arrester.controlplane.actions.test_error import send_test_error
 from arrester.controlplane.actions.timeouts import expect, record_running, watch
 from arrester.controlplane.actions.tokens import NewToken, create_token, revoke_token, use_token
@@ -103,5 +104,5 @@ __all__ = [
     "record_wrong_password", "remove_agent_credential", "requeue", "requeue_one", "reset_password",
     "resume_task", "resume_tasks", "reveal", "revoke_token", "send_test_error",
     "shut_down_application", "sign_on", "skip_record", "start_application", "start_redrive",
-    "start_rollout", "task_id", "unlock", "use_token", "watch", "withdraw_role",
+    "start_rollout", "task_id", "task_of_key", "unlock", "use_token", "watch", "withdraw_role",
 ]  # fmt: skip

@@ -69,6 +69,7 @@ def show(
         "notes": queries.notes_on_command(id),
         "note_id": uuid7(timezone.now()),
         "command": state,
+        "task_url": _task_url(state),
         "progress": queries.progress(state),
         "wave_ends": _wave_ends(state),
         **_redrive(state),
@@ -88,6 +89,14 @@ def show(
         notice=notice,
         status=status,
     )
+
+
+def _task_url(command: CommandState) -> str:
+    """Return the URL of the page of a command's task; empty while it has none."""
+    task = command.task
+    if task is None or not queries.is_known(task.digest):
+        return ""
+    return reverse("task", args=[task.digest])
 
 
 def _wave_ends(command: CommandState) -> list[int]:

@@ -12,6 +12,8 @@ from arrester.controlplane.domain.events import CommandKind
 #: The fields of a rollout, beside its application.
 ROLLOUT_FIELDS = ("fingerprint", "waves", "observe_seconds", "tasks_per_minute")
 
+#: What names a task that the server may not know yet, in place of its id.
+OF_KEY = ("application", "pipeline", "key")
 _OF_EVERY_KIND = {"id", "kind", "dry_run", "reason"}
 #: The fields that have another name in a request of the domain.
 _NAMES = {"target": "position", "duration": "duration_seconds"}
@@ -36,6 +38,8 @@ def fields_of(kind: CommandKind) -> set[str]:
     """Return the names of the fields that a kind of command has."""
     row = KINDS[kind]
     fields = {_NAMES.get(name, name) for name in row.fields}
+    if "key" in row.fields:
+        fields |= set(OF_KEY)
     if row.subject is Subject.TASKS:
         fields |= set(ROLLOUT_FIELDS)
     return _OF_EVERY_KIND | set(names_of(row.subject)) | fields

@@ -15,15 +15,17 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.commands.kinds import KINDS, Subject
+from arrester.controlplane.domain.commands.kinds import KINDS, Kind, Subject
 from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.commands.request_checks import LONGEST_PAUSE
 from arrester.controlplane.domain.commands.verdict import Verdict
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import CommandKind, Rollout, StageAnswer
+from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state.states import CommandState
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.command_fields import (
+    OF_KEY,
     ROLLOUT_FIELDS,
     check_fields,
     kinds_with,
@@ -58,6 +60,13 @@ class NewCommandSerializer(serializers.Serializer[Any]):
     kind = field_types.ListedChoiceField([each.value for each in _KINDS])
     application = serializers.CharField(required=False)
     task = serializers.CharField(required=False, help_text="The id of the task.")
+    key = serializers.CharField(
+        required=False,
+        allow_blank=True,
+        trim_whitespace=False,
+        help_text=f"{kinds_with('key')}: in place of `task`, a key of `pipeline` in `application`;"
+        " the server need not know the task yet.",
+    )
     position = serializers.IntegerField(
         required=False,
         min_value=-(2**63),
@@ -227,8 +236,7 @@ def _requested(request: Request, given: dict[str, Any]) -> tuple[str, CommandReq
     )
     row = KINDS[kind]
     if row.subject is Subject.TASK:
-        task = actions.task_id(_required(given, "task", f"the task of {kind}"))
-        target = None
+        task, target = _task(row, given), None
         if "target" in row.fields:
             target = _required(given, "position", "the position that the task resumes at")
         return task.application, replace(requested, task=task, target=target)
@@ -245,6 +253,20 @@ def _requested(request: Request, given: dict[str, Any]) -> tuple[str, CommandReq
         values = {name: given[name] for name in ROLLOUT_FIELDS if name in given}
         about["rollout"] = Rollout(tasks=0, **values)
     return application, replace(requested, **about)
+
+
+def _task(row: Kind, given: dict[str, Any]) -> TaskId:
+    """Return the task that a request names, by its id or its key."""
+    of_key = [name for name in OF_KEY if given.get(name) is not None]
+    if not of_key:
+        return actions.task_id(_required(given, "task", f"the task of {row.kind}"))
+    if given.get("task") is not None:
+        raise InvalidValue(of_key[0], given[of_key[0]], "no value together with task")
+    application = _required(given, "application", "the application of the key")
+    pipeline = _required(given, "pipeline", "the pipeline of the key")
+    if given.get("key") is None:
+        raise InvalidValue("key", None, f"a key of pipeline {pipeline}")
+    return actions.task_of_key(application, pipeline, given["key"])
 
 
 def _issue(application: str, requested: CommandRequest) -> CommandState:

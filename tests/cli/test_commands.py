@@ -284,3 +284,14 @@ def test_wrong_values_are_one_line_and_change_nothing(
         assert [each for each in parts if each not in done.err] == [], (words, done)
     assert queries.commands("flights").rows == ()
     assert arrester("apps").code == 0
+
+
+def test_a_key_that_has_not_failed_is_paused_by_its_name(arrester: Arrester, story: Story) -> None:
+    done = arrester("pause", "flights/delays/cust/001", "--for", "10m", "--json")
+    assert done.code == 0, done.err
+    [command] = queries.commands("flights").rows
+    assert (command.task, json.loads(done.out)["id"]) == (story.task("cust/001"), str(command.id))
+    wrong = arrester("pause", "flights/delay/cust-001")
+    assert wrong.code == 1
+    assert "pipeline 'flights/delay' is unknown; nearest names: flights/delays" in wrong.err
+    assert "task 'delays/x' is unknown" in arrester("pause", "delays/x").err

@@ -6,8 +6,12 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.journal.entries import Chunk
 from arrester.agents.journal.task_ledger import TaskLedger
 from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand
-from arrester.controlplane.domain.commands.kinds import TASK_KINDS
-from arrester.controlplane.domain.commands.task_refusals import NEEDS_FAILED_RECORD, target_refusal
+from arrester.controlplane.domain.commands.kinds import TASK_KINDS, TaskAct
+from arrester.controlplane.domain.commands.task_refusals import (
+    NEEDS_FAILED_RECORD,
+    key_refusal,
+    target_refusal,
+)
 from arrester.controlplane.domain.events import ResumeHow, TaskRestarted, TaskResumed
 from arrester.controlplane.domain.plural import plural
 
@@ -55,10 +59,15 @@ def resumed_event(
     )
 
 
-def task_command_refusal(task: TaskLedger, requested: TaskCommand) -> str | None:
-    """Return why the task's state forbids the command; None if it does not."""
+def task_command_refusal(task: TaskLedger, requested: TaskCommand, *, keyed: bool) -> str | None:
+    """Return why the task's state forbids the command; None if it does not.
+
+    `keyed`: the pipeline's tasks have keys.
+    """
     state = task.state
     forbidden = _REFUSALS[requested.how](state)
+    if forbidden is None and requested.how is TaskAct.PAUSE:
+        forbidden = key_refusal(state.id, keyed=keyed)
     if forbidden is not None or not isinstance(requested.how, ResumeHow):
         return forbidden
     if requested.position is not None and requested.position != state.position:

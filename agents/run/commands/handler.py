@@ -93,7 +93,7 @@ class CommandHandler:
     def _apply_task_command(self, requested: TaskCommand, at: datetime) -> CommandAnswer:
         """Apply or refuse a command for a task."""
         task = self.journal.ledger.task(requested.key)
-        refusal = task_command_refusal(task, requested)
+        refusal = task_command_refusal(task, requested, keyed=self.pipeline.task is not None)
         if refusal is None:
             try:
                 return self._accept(task, requested, at)

@@ -48,8 +48,8 @@ class TaskAct(StrEnum):
     PAUSE = "PAUSE"
 
 
-#: Fields of a request besides its subject.
-Field = Literal["target", "patch", "answer", "until", "duration", "force"]
+#: Fields of a request besides its subject. `key`: also names a task that is not known yet.
+Field = Literal["key", "target", "patch", "answer", "until", "duration", "force"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,7 +125,7 @@ _ROWS: Final[tuple[Kind, ...]] = (
     TaskKind(
         kind=CommandKind.PAUSE_TASK, label="Pause task", slug="pause", icon="pause",
         how=TaskAct.PAUSE, refusal=task_refusals.pause_refusal, needs_reason=False, since=1,
-        fields=("until", "duration"),
+        fields=("key", "until", "duration"),
     ),
     TaskKind(
         kind=CommandKind.RESTART_TASK, label="Restart task", slug="restart", icon="play",

@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from arrester.controlplane.domain.commands.agent_versions import unknown_command
 from arrester.controlplane.domain.commands.in_progress import in_progress
-from arrester.controlplane.domain.commands.kinds import KINDS, TASK_KINDS
+from arrester.controlplane.domain.commands.kinds import KINDS, TASK_KINDS, TaskAct
 from arrester.controlplane.domain.commands.pipeline_refusals import (
     redrive_refusal,
     restart_pipeline_refusal,
@@ -22,6 +22,7 @@ from arrester.controlplane.domain.commands.shutdown_refusals import (
 )
 from arrester.controlplane.domain.commands.task_refusals import (
     NEEDS_FAILED_RECORD,
+    key_refusal,
     target_refusal,
 )
 from arrester.controlplane.domain.events import CommandKind, ResumeHow, Rollout
@@ -131,10 +132,18 @@ def _task_refusal(requested: CommandRequest, id: TaskId, state: StreamState) -> 
         return forbidden
     if row.how is ResumeHow.RESTART:
         return _ended(id, state)
+    if row.how is TaskAct.PAUSE:
+        return key_refusal(id, keyed=_is_keyed(id, state))
     verb = NEEDS_FAILED_RECORD.get(row.how)
     if verb is not None and task.failure is None:
         return f"{id.printed} was paused by hand; there is no failed record to {verb}"
     return target_refusal(task, requested.target)
+
+
+def _is_keyed(id: TaskId, state: StreamState) -> bool:
+    """Whether the tasks of the pipeline have keys; if its run has not described it, they may."""
+    thread = state.threads.get((id.pipeline, id.checkpoint))
+    return thread is None or thread.policy is None or thread.policy.keyed
 
 
 def _has_instance(requested: CommandRequest, id: TaskId, state: StreamState) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from arrester.controlplane.domain.events import ResumeHow
+from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state.states import TaskState, TaskStatus
 
 #: What these do with the record that stopped the task.
@@ -22,6 +23,13 @@ def pause_refusal(task: TaskState) -> str | None:
     if task.status is not TaskStatus.RUNNING:
         return f"only a RUNNING task can be paused; {task.id.printed} is {task.status}"
     return None
+
+
+def key_refusal(task: TaskId, *, keyed: bool) -> str | None:
+    """Return why a task of a pipeline may not be paused by its key, or None."""
+    if keyed or task.key is None:
+        return None
+    return f"{task.pipeline} has one task, without a key: it has no key {task.key!r}"
 
 
 def restart_refusal(task: TaskState) -> str | None:

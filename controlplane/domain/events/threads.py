@@ -98,6 +98,8 @@ class PipelineDescribed(Data, frozen=True, kw_only=True, tag=True):
     #: The sink: `Files`, or where the author's function is defined.
     sink: str
     atomic: bool = False
+    #: Its tasks have keys. False: it has one task, without a key.
+    keyed: bool = True
     #: errors.tolerance.limit and errors.tolerance.rate.*
     tolerance_limit: Annotated[
         Position | None,

@@ -95,6 +95,11 @@ class TaskDetail(msgspec.Struct, frozen=True, kw_only=True):
         return no_run_since(self.thread, instances)
 
 
+def is_known(digest: str) -> bool:
+    """Whether an agent has reported the task: a command may be the first that names it."""
+    return bool(sql.rows("SELECT 1 FROM task WHERE digest = %s", [UUID(hex=digest)]))
+
+
 def task(digest: str) -> TaskDetail:
     """Return a task by its digest; raise NotFound."""
     state = row_mapping.task_state(digest)

@@ -132,6 +132,8 @@ def test_a_global_or_dead_task_is_not_paused_by_hand(bench: Bench) -> None:
     refused = thread.apply(TaskCommand(None, how=TaskAct.PAUSE))
     assert not refused.applied
     assert "only a task with a key" in refused.reason
+    refused = thread.apply(TaskCommand("a", how=TaskAct.PAUSE))
+    assert refused.reason == "whole has one task, without a key: it has no key 'a'"
     bench.stop()
 
     bench.checkpoint = str(bench.folder / "other")
