@@ -33,6 +33,10 @@ LIMITS_MAX = {
     "held_minutes": 100_000,
     "replaced_per_hour": 10_000,
     "silent_hours": 10_000,
+    "no_batch_minutes": 100_000,
+    "batch_minutes": 100_000,
+    "backlog_minutes": 1_440,
+    "failed_percent": 100,
 }
 THROTTLE_MAX_MINUTES, ESCALATE_MAX_MINUTES = 1440, 10_080
 

@@ -161,6 +161,10 @@ class AlertLimits(Table):
     held_minutes = models.IntegerField(null=True)
     replaced_per_hour = models.IntegerField(null=True)
     silent_hours = models.IntegerField(null=True)
+    no_batch_minutes = models.IntegerField(null=True)
+    batch_minutes = models.IntegerField(null=True)
+    backlog_minutes = models.IntegerField(null=True)
+    failed_percent = models.IntegerField(null=True)
 
     class Meta:
         db_table = "alert_limits"

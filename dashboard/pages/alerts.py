@@ -21,6 +21,10 @@ LIMIT_LABELS = {
     "held_minutes": ("Records held", "minutes or longer"),
     "replaced_per_hour": ("Threads replaced", "times an hour"),
     "silent_hours": ("No live instance", "hours or longer"),
+    "no_batch_minutes": ("No micro-batch", "minutes or longer"),
+    "batch_minutes": ("Micro-batch in progress", "minutes or longer"),
+    "backlog_minutes": ("Backlog grows", "minutes or longer"),
+    "failed_percent": ("Failed records of some minutes", "% of those read"),
 }
 
 

@@ -15,6 +15,7 @@ from arrester.controlplane.domain.state.states import ThreadState
 from arrester.controlplane.queries.conditions import (
     commands,
     errors,
+    flow,
     instances,
     pipelines,
     server,
@@ -66,6 +67,7 @@ def lasting(
         *stops.find(stopped, threads, limits, now=now),
         *pipelines.find(threads, stopped, limits, now=now),
         *instances.find(threads, drivers, limits, now=now),
+        *flow.find(threads, drivers, limits, now=now),
         *errors.rates(limits, now=now),
         *commands.unanswered(now=now),
         *server.audit(now=now),
@@ -74,7 +76,7 @@ def lasting(
     try:
         found += server.find(now=now, lags=lags, health_now=health)
     except redis_client.RedisError:
-        unknown = server.CAUSES
+        unknown = server.CAUSES | {AlertCause.BATCH_LONG}
     return Found(conditions=_ordered(found), unknown=unknown)
 
 

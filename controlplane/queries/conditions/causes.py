@@ -18,12 +18,16 @@ class AlertCause(StrEnum):
     INSTANCE_LOST = "INSTANCE_LOST"
     APPLICATION_SILENT = "APPLICATION_SILENT"
     TASKS_PAUSED = "TASKS_PAUSED"
+    PIPELINE_LATE = "PIPELINE_LATE"
     AUDIT_BROKEN = "AUDIT_BROKEN"
     SERVER_BEHIND = "SERVER_BEHIND"
     SERVER_STORAGE = "SERVER_STORAGE"
     SERVER_PROCESS = "SERVER_PROCESS"
+    BATCH_LONG = "BATCH_LONG"
+    BACKLOG_GROWS = "BACKLOG_GROWS"
     RECORDS_HELD = "RECORDS_HELD"
     HELD_WITHOUT_INSTANCE = "HELD_WITHOUT_INSTANCE"
+    FAILED_SHARE = "FAILED_SHARE"
     FAILURE_RATE = "FAILURE_RATE"
     TOLERANCE_USED = "TOLERANCE_USED"
     THREAD_REPLACED = "THREAD_REPLACED"
@@ -70,6 +74,7 @@ _CRITICAL = frozenset(
         AlertCause.INSTANCE_LOST,
         AlertCause.APPLICATION_SILENT,
         AlertCause.TASKS_PAUSED,
+        AlertCause.PIPELINE_LATE,
         AlertCause.AUDIT_BROKEN,
         AlertCause.SERVER_BEHIND,
         AlertCause.SERVER_STORAGE,
@@ -99,12 +104,16 @@ _LABELS = {
     AlertCause.INSTANCE_LOST: "Instance LOST",
     AlertCause.APPLICATION_SILENT: "Application without an instance",
     AlertCause.TASKS_PAUSED: "Tasks PAUSED",
+    AlertCause.PIPELINE_LATE: "Pipeline late",
+    AlertCause.BATCH_LONG: "Long micro-batch",
+    AlertCause.BACKLOG_GROWS: "Backlog grows",
     AlertCause.AUDIT_BROKEN: "Audit is not whole",
     AlertCause.SERVER_BEHIND: "Events not processed",
     AlertCause.SERVER_STORAGE: "Server storage nearly full",
     AlertCause.SERVER_PROCESS: "Server process not running",
     AlertCause.RECORDS_HELD: "Records held for long",
     AlertCause.HELD_WITHOUT_INSTANCE: "Held records without an instance",
+    AlertCause.FAILED_SHARE: "High share of failed records",
     AlertCause.FAILURE_RATE: "High failure rate",
     AlertCause.TOLERANCE_USED: "Tolerance nearly used",
     AlertCause.THREAD_REPLACED: "Threads replaced often",
@@ -133,6 +142,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     replaced_per_hour: int | None = 3
     #: The time since the last event of an application without a live instance.
     silent_hours: int | None = None
+    #: The time since the last micro-batch of a running pipeline, and that of one in progress.
+    no_batch_minutes: int | None = None
+    batch_minutes: int | None = None
+    #: The time for which the backlog of a source grows.
+    backlog_minutes: int | None = 30
+    #: The share of failed records in some minutes.
+    failed_percent: int | None = None
 
 
 class AllLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,11 +157,10 @@ class AllLimits(msgspec.Struct, frozen=True, kw_only=True):
     default: Limits = Limits()
     by_application: dict[str, Limits] = {}
 
-    @property
-    def any_silent_hours(self) -> bool:
-        """Whether an application may be silent for a limited time only."""
+    def any(self, name: str) -> bool:
+        """Whether any application has the limit of this name."""
         every = (self.default, *self.by_application.values())
-        return any(each.silent_hours is not None for each in every)
+        return any(getattr(each, name) is not None for each in every)
 
     def of(self, application: str) -> Limits:
         """Return the limits of an application."""
@@ -155,13 +170,7 @@ class AllLimits(msgspec.Struct, frozen=True, kw_only=True):
 def read_limits() -> AllLimits:
     """Return the stored limits."""
     stored = {
-        row.application: Limits(
-            failures_per_minute=row.failures_per_minute,
-            tolerance_percent=row.tolerance_percent,
-            held_minutes=row.held_minutes,
-            replaced_per_hour=row.replaced_per_hour,
-            silent_hours=row.silent_hours,
-        )
+        row.application: Limits(**{name: getattr(row, name) for name in Limits.__struct_fields__})
         for row in models.AlertLimits.objects.all()
     }
     default = stored.pop("", Limits())

@@ -79,6 +79,11 @@ def error_path(application: str, fingerprint: str) -> str:
     return f"/errors/{quote(application)}/{quote(fingerprint)}"
 
 
+def pipeline_path(application: str, pipeline: str) -> str:
+    """Return the path of a pipeline's page."""
+    return f"/pipelines/{quote(application)}/{quote(pipeline)}"
+
+
 def application_path(application: str, tab: str = "") -> str:
     """Return the path of an application's page."""
     return f"/applications/{quote(application)}{f'?tab={tab}' if tab else ''}"

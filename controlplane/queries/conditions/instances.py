@@ -123,7 +123,7 @@ def _failed(
 
 
 def _silent(present: Set[str], limits: AllLimits, now: datetime) -> Iterator[Condition]:
-    if not limits.any_silent_hours:
+    if not limits.any("silent_hours"):
         return
     for state in row_mapping.APPLICATIONS.load_readable(
         "status = %s", [ApplicationStatus.OPEN.value]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from redis import Redis
@@ -14,6 +15,7 @@ from arrester.controlplane.alerts import configuration
 from arrester.controlplane.domain.events import (
     CommandApplied,
     Event,
+    FlowMeasured,
     InstanceLost,
     InstanceStarted,
     InstanceStopped,
@@ -27,6 +29,7 @@ from arrester.controlplane.domain.events import (
     ThreadStarted,
 )
 from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.queries import conditions
 from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.controlplane.queries.conditions.condition import Condition
@@ -259,3 +262,62 @@ def test_every_cause_has_a_label_and_the_paths_are_pages() -> None:
         condition.application_path("flights", "policy").partition("?")[0],
     ):
         resolve(path)
+
+
+def measured(ago: int, **values: object) -> Event:
+    """Return what was measured in the minute that began some minutes ago."""
+    minute = (datetime.now(UTC) - timedelta(minutes=ago)).replace(second=0, microsecond=0)
+    data = FlowMeasured(minute=minute, **values)  # type: ignore[arg-type]  # by the caller's names
+    return histories.event(data)
+
+
+def test_a_pipeline_without_a_micro_batch_for_long(redis: Redis) -> None:
+    configuration.set_limits("", {"no_batch_minutes": 5}, actor="adam")
+    streams.append(histories.started(), received_at=datetime.now(UTC))
+    # What an agent without flow does is not known.
+    assert "PIPELINE_LATE" not in found()
+    last = datetime.now(UTC) - timedelta(minutes=9)
+    fold(redis, [measured(9, micro_batches=1, last_batch_at=last)])
+    late = found()["PIPELINE_LATE"]
+    assert (late.title, late.since) == ("flights/delays: no micro-batch for 9 min", last)
+    assert late.path == "/pipelines/flights/delays"
+    fold(redis, [measured(2, micro_batches=1, last_batch_at=datetime.now(UTC))])
+    assert "PIPELINE_LATE" not in found()
+    assert "PIPELINE_LATE" in found(after=HOUR)
+    fold(redis, [histories.event(ThreadDied(reason="stopped: the block ended"))])
+    assert "PIPELINE_LATE" not in found(after=HOUR)
+
+
+def test_a_backlog_that_grows(redis: Redis) -> None:
+    fold(redis, histories.started())
+    fold(redis, [measured(29 - each, backlog=100 + each) for each in range(29)])
+    grows = found()["BACKLOG_GROWS"]
+    assert grows.summary == "its backlog grows: 128, 28 more than 30 min ago"
+    fold(redis, [measured(1, backlog=20)])
+    assert "BACKLOG_GROWS" not in found()
+    configuration.set_limits(APPLICATION, {}, actor="adam")
+    assert "BACKLOG_GROWS" not in found()
+
+
+def test_a_share_of_failed_records_above_the_limit(redis: Redis) -> None:
+    configuration.set_limits("", {"failed_percent": 10}, actor="adam")
+    fold(redis, histories.started())
+    fold(redis, [measured(3, records_in=99, failed=99)])
+    assert "FAILED_SHARE" not in found()
+    fold(redis, [measured(3, records_in=101, failed=1)])
+    assert found()["FAILED_SHARE"].summary == "50 % of 200 records failed in 5 min"
+    fold(redis, [measured(3, records_in=10_000)])
+    assert "FAILED_SHARE" not in found()
+
+
+def test_a_micro_batch_that_runs_for_long(redis: Redis) -> None:
+    configuration.set_limits("", {"batch_minutes": 10}, actor="adam")
+    fold(redis, histories.started())
+    now = datetime.now(UTC)
+    for minutes in (9, 11):
+        since = now - timedelta(minutes=minutes)
+        at_work = codec.InProgress(pipeline="delays", input="batch 7", phase="write", since=since)
+        beat = codec.Heartbeat(at=now, status="RUNNING", in_progress=(at_work,))
+        key = redis_keys.heartbeat(APPLICATION, histories.INSTANCE)
+        redis.set(key, msgspec.json.encode(beat), ex=redis_keys.LOST_AFTER_SECONDS)
+        assert ("BATCH_LONG" in found()) is (minutes > 10)
