@@ -1,177 +1,230 @@
-"""Charts: from counts over time to shapes for SVG, and their tables."""
+"""Charts of values over time, drawn on the server as SVG, with a table of the same values.
+
+A page reads one `Span` from its URL, and all its charts share it:
+
+    span = time_range.span(request.GET, now=now)
+    flow = Chart(
+        id="flow",
+        title="Records",
+        span=span,
+        unit=Unit.RECORDS,
+        shape=Shape.LINES,
+        series=(
+            Series(name="in", values=records_in, colour="2", number=sum_of_known),
+            Series(name="failed", values=failed, colour="failed"),
+        ),
+        compared=Compared(name="in, 24 h earlier", values=records_in_of_yesterday),
+        markers=(Marker(moment=at, kind=MarkerKind.RELEASE, text="Release 1.4.2", url=url),),
+    )
+
+and its template draws each:
+
+    {% include "dashboard/ranges.html" with span=span %}
+    {% include "dashboard/plot.html" with chart=flow %}
+
+`values` has one entry for each column of the span, oldest first. None is unknown: it is shown as a
+gap and as a dash. 0 is a value. `charts.js` shows the values of a column at the pointer, on touch
+and by the arrow keys; a dragged range becomes the time range of the page.
+"""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from functools import cached_property
 from typing import NamedTuple
 
-WIDTH, HEIGHT = 600.0, 100.0
-SPARK_WIDTH, SPARK_HEIGHT = 96.0, 20.0
+from arrester.dashboard.components.time_range import Span
+
 #: The applications with most failures have a colour each; the others share the last.
 COLOURS = 5
 OTHERS = "others"
 #: The name of the others if they were already combined.
 REST = ""
+#: Names of colours: `--chart-…` in the stylesheet, where `ink-…` sets it.
+INKS = (*(str(number) for number in range(1, COLOURS + 1)), "running", "held", "failed")
+UNKNOWN = "\N{EN DASH}"
+
+Values = Sequence[float | None]
 
 
-class Bar(NamedTuple):
-    """A rectangle on WIDTH by HEIGHT; `colour` counts from 1."""
+class Unit(StrEnum):
+    """What a value counts or measures; bytes and seconds are written with a suitable prefix."""
 
-    x: float
-    y: float
-    width: float
-    height: float
-    colour: int
+    RECORDS = "records"
+    RECORDS_PER_SECOND = "records/s"
+    SECONDS = "seconds"
+    FILES = "files"
+    BYTES = "bytes"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all values are whole numbers."""
+        return self in (Unit.RECORDS, Unit.FILES, Unit.BYTES)
 
 
-class Series(NamedTuple):
-    """An application in the legend."""
+class Shape(StrEnum):
+    """How series are drawn."""
+
+    #: Bars on top of each other: the values of a column have a meaningful sum.
+    BARS = "bars"
+    LINES = "lines"
+
+
+class MarkerKind(StrEnum):
+    """What happened at a marker; the initial is drawn."""
+
+    COMMAND = "command"
+    START = "start of a run"
+    END = "end of a run"
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A named row of values, in the unit of its chart.
+
+    Args:
+        values: for each column its value; None is unknown.
+        colour: one of INKS.
+        number: the number beside the name in the legend; None shows none.
+        url: where the name in the legend leads to.
+    """
 
     name: str
-    colour: int
-    total: int
+    values: Values
+    colour: str
+    number: float | None = None
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A thin dashed line, like the same hours of the day before, in the unit of its chart."""
+
+    name: str
+    values: Values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """An event at a time, with a page about it; those outside of the span are not drawn."""
+
+    moment: datetime
+    kind: MarkerKind
+    text: str
+    url: str
 
 
 class Column(NamedTuple):
-    """A step of time: its tooltip, and its row in the table."""
+    """A step of time: a row of the table."""
 
+    number: int
     moment: datetime
     end: datetime
-    counts: list[int]
-    total: int
-    x: float
-    width: float
+    #: In the order of the series, then the compared value if there is one.
+    values: tuple[float | None, ...]
+    markers: tuple[Marker, ...]
 
 
-class Chart(NamedTuple):
-    """Everything that a template needs to draw and describe the chart."""
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """Values over time, with everything that a template needs to draw and describe them.
 
-    bars: list[Bar]
-    series: list[Series]
-    columns: list[Column]
-    top: int
-    total: int
-    start: datetime
-    end: datetime
+    Args:
+        id: unique on its page.
+        title: a noun without the time range, like "Failed records".
+        unit: of all values.
+        link: the URL of a page about a column, to which `from` and `to` are added; it ends with
+            "?" or "&". Empty: a column has no page.
+    """
+
+    id: str
+    title: str
+    span: Span
+    series: tuple[Series, ...]
+    unit: Unit = Unit.RECORDS
+    shape: Shape = Shape.BARS
+    compared: Compared | None = None
+    markers: tuple[Marker, ...] = ()
+    link: str = ""
+
+    @cached_property
+    def columns(self) -> list[Column]:
+        """All columns, oldest first."""
+        rows = [each.values for each in self.series]
+        if self.compared is not None:
+            rows.append(self.compared.values)
+        marked = self._markers()
+        return (
+            [
+                Column(
+                    number, self.span.moment(number), self.span.moment(number + 1), values, found
+                )
+                for number, values, found in zip(
+                    range(self.span.columns), zip(*rows, strict=True), marked, strict=True
+                )
+            ]
+            if rows
+            else []
+        )
 
     @property
-    def paths(self) -> list[tuple[int, str]]:
-        """Return the bars of each colour as one path: hundreds of shapes are slow to write."""
-        drawn: dict[int, list[str]] = defaultdict(list)
-        for bar in self.bars:
-            drawn[bar.colour].append(f"M{bar.x} {bar.y}h{bar.width}v{bar.height}h-{bar.width}z")
-        return [(colour, "".join(drawn[colour])) for colour in sorted(drawn)]
+    def rows(self) -> list[Column]:
+        """The columns for the table: those with an unknown value, one other than 0, or a marker."""
+        return [each for each in self.columns if each.markers or any(v != 0 for v in each.values)]
+
+    @property
+    def total(self) -> int:
+        """The sum of all known values; meaningful for counts only."""
+        return round(sum(value or 0 for each in self.series for value in each.values))
+
+    @property
+    def has_legend(self) -> bool:
+        """Whether the heading of the chart leaves open what is drawn."""
+        several = len(self.series) > 1 or self.compared is not None or bool(self.markers)
+        return several or any(each.url for each in self.series)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any value is known."""
+        return any(value is not None for each in self.series for value in each.values)
+
+    def _markers(self) -> list[tuple[Marker, ...]]:
+        found: list[list[Marker]] = [[] for _ in range(self.span.columns)]
+        for each in sorted(self.markers, key=lambda marker: marker.moment):
+            number = self.span.column(each.moment)
+            if number is not None:
+                found[number].append(each)
+        return [tuple(each) for each in found]
 
 
 Counted = tuple[datetime, str, int]
 
 
-def stacked(counts: Iterable[Counted], *, start: datetime, step: timedelta, columns: int) -> Chart:
-    """Return the chart of `(moment, application, count)` over `columns` steps from `start`."""
-    by_step: dict[datetime, Counter[str]] = defaultdict(Counter)
-    totals: Counter[str] = Counter()
-    for moment, application, count in counts:
-        by_step[moment][application] += count
-        totals[application] += count
-    total = totals.total()
-    series = _series(totals)
-    width = WIDTH / columns
-    drawn = []
-    for index in range(columns):
-        moment = start + step * index
-        drawn.append(_column(moment, step, index * width, width, by_step[moment], series))
-    top = _rounded_up(max((column.total for column in drawn), default=0))
-    return Chart(
-        bars=[bar for column in drawn for bar in _bars(column, top)],
-        series=series,
-        columns=[column for column in drawn if column.total],
-        top=top,
-        total=total,
-        start=start,
-        end=start + step * columns,
-    )
+def by_name(counts: Iterable[Counted], span: Span) -> tuple[Series, ...]:
+    """Return a series for each name of `(moment, name, count)`; a missing count is 0.
 
-
-def _series(totals: Counter[str]) -> list[Series]:
-    rest = totals.pop(REST, 0)
-    ranked = totals.most_common()
-    if rest:
-        ranked = [*ranked, (OTHERS, rest)]
-    elif len(ranked) > COLOURS:
-        rest = sum(total for _, total in ranked[COLOURS - 1 :])
-        ranked = [*ranked[: COLOURS - 1], (OTHERS, rest)]
-    return [Series(name, index + 1, total) for index, (name, total) in enumerate(ranked)]
-
-
-def _column(
-    moment: datetime,
-    step: timedelta,
-    x: float,
-    width: float,
-    counts: Counter[str],
-    series: list[Series],
-) -> Column:
-    named = [counts[each.name] for each in series]
-    if len(series) == COLOURS and series[-1].name == OTHERS:
-        named[-1] = counts.total() - sum(named[:-1])
-    return Column(
-        moment=moment,
-        end=moment + step,
-        counts=named,
-        total=counts.total(),
-        x=round(x, 2),
-        width=round(width, 2),
-    )
-
-
-def _bars(column: Column, top: int) -> list[Bar]:
-    bars, below = [], 0
-    for colour, count in enumerate(column.counts, start=1):
-        if count:
-            below += count
-            bars.append(
-                Bar(
-                    x=round(column.x + column.width * 0.1, 2),
-                    y=round(HEIGHT * (1 - below / top), 2),
-                    width=round(column.width * 0.8, 2),
-                    height=round(HEIGHT * count / top, 2),
-                    colour=colour,
-                )
-            )
-    return bars
-
-
-def _rounded_up(value: int) -> int:
-    """Return the next of 1, 2, 5, 10, 20, 50, …: a scale that stays the same at most refreshes."""
-    step = 1
-    while True:
-        for factor in (1, 2, 5):
-            if value <= factor * step:
-                return factor * step
-        step *= 10
-
-
-class Spark(NamedTuple):
-    """A sparkline as the path of one SVG, and its description."""
-
-    path: str
-    total: int
-    most: int
-
-
-def spark(values: Sequence[int]) -> Spark:
-    """Return the sparkline of `values`, oldest first, with a base line.
-
-    In whole numbers and without empty bars: a list has a hundred of them.
+    The names with the largest sums have a colour each; the others are combined as OTHERS.
     """
-    most = max(values, default=0)
-    step = int(SPARK_WIDTH) // max(1, len(values))
-    base = int(SPARK_HEIGHT)
-    bars = "".join(
-        f"M{index * step} {base}v-{max(1, round(base * value / most))}h{max(1, step - 1)}V{base}z"
-        for index, value in enumerate(values)
-        if value
+    values: dict[str, list[int]] = {}
+    for moment, name, count in counts:
+        column = span.column(moment)
+        if column is not None:
+            values.setdefault(name, [0] * span.columns)[column] += count
+    ranked = Counter({name: sum(each) for name, each in values.items() if name != REST})
+    names = [name for name, _ in ranked.most_common()]
+    rest = [values[REST]] if REST in values else []
+    if not rest and len(names) > COLOURS:
+        rest = [values[name] for name in names[COLOURS - 1 :]]
+        names = names[: COLOURS - 1]
+    rows = [(name, values[name]) for name in names]
+    if rest:
+        rows.append((OTHERS, [sum(each) for each in zip(*rest, strict=True)]))
+    return tuple(
+        Series(name=name, values=row, colour=str(number), number=sum(row))
+        for number, (name, row) in enumerate(rows, start=1)
     )
-    return Spark(path=f"M0 {base}v-.5h{int(SPARK_WIDTH)}v.5z{bars}", total=sum(values), most=most)

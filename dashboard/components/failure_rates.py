@@ -2,88 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeVar
+from urllib.parse import urlencode
+
+from django.urls import reverse
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.state.states import GroupState
-from arrester.dashboard.components import chart, time_range
+from arrester.controlplane.queries.failure_history.counts import IntervalCount
+from arrester.dashboard.components import chart, sparkline, time_range
+from arrester.dashboard.components.chart import Chart, Series
+from arrester.dashboard.components.sparkline import Spark
+from arrester.dashboard.components.time_range import Span
 
 HOUR = timedelta(hours=1)
 DAY = 24
+LAST_DAY = "24h"
 Name = TypeVar("Name")
 
 
-#: The steps of charts with their names; the smallest with few enough columns is chosen.
-STEPS = (
-    (timedelta(minutes=1), "minute"),
-    (timedelta(minutes=5), "5 minutes"),
-    (HOUR, "hour"),
-    (3 * HOUR, "3 hours"),
-    (12 * HOUR, "12 hours"),
-    (timedelta(days=1), "day"),
-    (timedelta(days=7), "week"),
-    (timedelta(days=28), "4 weeks"),
-)
-#: Plus one, if the range begins within a step.
-MOST_COLUMNS = 72
-#: Charts are limited to these years.
-EARLIEST, LATEST = datetime(1990, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
-FIRST, LAST_DAY = "1h", "24h"
-
-
-class Span(NamedTuple):
-    """A range of time, divided into the columns of a chart."""
-
-    range: time_range.Range
-    start: datetime
-    step: timedelta
-    columns: int
-    unit: str
-
-    @property
-    def end(self) -> datetime:
-        """The end of the last column."""
-        return self.start + self.step * self.columns
-
-    @property
-    def by_day(self) -> bool:
-        """Whether times in it need the day."""
-        return self.end - self.start > timedelta(hours=DAY)
-
-
 class Rate(NamedTuple):
-    """A chart with its time range, and the other ranges to choose from."""
+    """The chart of failed records, with its time range."""
 
-    chart: chart.Chart
+    chart: Chart
     span: Span
-    names: tuple[str, ...] = tuple(time_range.RELATIVE)
-
-
-def span(parameters: Mapping[str, str], *, now: datetime, default: str = FIRST) -> Span:
-    """Return the time range of a URL's parameters, by default the last hour; see `time_range.read`.
-
-    The columns contain all of it: the first may begin before it, the last end after it.
-    """
-    requested = time_range.read(parameters, now=now, default=default)
-    until = _limited(requested.until or now)
-    since = _limited(requested.since or until - time_range.RELATIVE["30d"])
-    length = max(timedelta(minutes=1), until - since)
-    step, unit = next((each for each in STEPS if length / each[0] <= MOST_COLUMNS), STEPS[-1])
-    end = _floor(until - timedelta(microseconds=1), step) + step
-    start = _floor(max(since, end - step * (MOST_COLUMNS + 1)), step)
-    return Span(requested, start, step, max(1, (end - start) // step), unit)
-
-
-def _limited(moment: datetime) -> datetime:
-    """Return a moment, or the nearest one within the limits of charts."""
-    return min(max(moment, EARLIEST), LATEST)
-
-
-def _floor(moment: datetime, step: timedelta) -> datetime:
-    seconds = step.total_seconds()
-    return datetime.fromtimestamp(moment.timestamp() // seconds * seconds, UTC)
 
 
 def rate(
@@ -98,11 +43,29 @@ def rate(
         fingerprint=fingerprint,
         max_names=chart.COLOURS,
     )
-    rows = ((each.moment, each.application, each.count) for each in counted)
-    drawn = chart.stacked(
-        rows, start=requested.start, step=requested.step, columns=requested.columns
+    series = _by_application(counted, requested)
+    if application is None:
+        series = tuple(
+            each if each.name == chart.OTHERS else replace(each, url=_application(each.name))
+            for each in series
+        )
+    drawn = Chart(
+        id="rate",
+        title="Failed records",
+        span=requested,
+        series=series,
+        link=f"{reverse('errors')}?",
     )
     return Rate(chart=drawn, span=requested)
+
+
+def _by_application(counted: Iterable[IntervalCount], span: Span) -> tuple[Series, ...]:
+    rows = ((each.moment, each.application, each.count) for each in counted)
+    return chart.by_name(rows, span)
+
+
+def _application(name: str) -> str:
+    return reverse("application", args=[name])
 
 
 def day(now: datetime) -> tuple[datetime, datetime]:
@@ -111,9 +74,7 @@ def day(now: datetime) -> tuple[datetime, datetime]:
     return end - DAY * HOUR, end
 
 
-def sparks_of_applications(
-    *, now: datetime, application: str | None = None
-) -> dict[str, chart.Spark]:
+def sparks_of_applications(*, now: datetime, application: str | None = None) -> dict[str, Spark]:
     """Return the last day of each application with failed records, or of one."""
     since, until = day(now)
     counted = queries.failed_by_application(
@@ -124,7 +85,7 @@ def sparks_of_applications(
 
 def sparks_of_groups(
     groups: Iterable[GroupState], *, now: datetime
-) -> dict[tuple[str, str], chart.Spark]:
+) -> dict[tuple[str, str], Spark]:
     """Return the last day of each of the groups, by application and fingerprint."""
     since, until = day(now)
     counted = queries.failed_by_group(groups, since=since, until=until)
@@ -134,13 +95,11 @@ def sparks_of_groups(
     return _sparks(named, since)
 
 
-def _sparks(
-    counted: Iterable[tuple[Name, datetime, int]], since: datetime
-) -> dict[Name, chart.Spark]:
+def _sparks(counted: Iterable[tuple[Name, datetime, int]], since: datetime) -> dict[Name, Spark]:
     values: dict[Name, list[int]] = {}
     for name, moment, count in counted:
         values.setdefault(name, [0] * DAY)[(moment - since) // HOUR] += count
-    return {name: chart.spark(each) for name, each in values.items()}
+    return {name: sparkline.spark(each) for name, each in values.items()}
 
 
 class Ranked(NamedTuple):
@@ -171,13 +130,10 @@ def causes(*, now: datetime, limit: int, application: str | None = None) -> dict
 
 
 class Levels(NamedTuple):
-    """The held records at the end of each column of a chart, and their current owners."""
+    """The chart of the held records at the end of each column."""
 
-    chart: chart.Chart
+    chart: Chart
     span: Span
-    #: By series of the chart.
-    now: list[tuple[chart.Series, int]]
-    names: tuple[str, ...] = ("24h", "7d", "30d")
 
 
 def levels(requested: Span, *, now: datetime, application: str | None = None) -> Levels:
@@ -186,7 +142,7 @@ def levels(requested: Span, *, now: datetime, application: str | None = None) ->
     Held records are counted by the hour: a range of few hours has too few values.
     """
     if requested.step < HOUR:
-        requested = span({}, now=now, default=LAST_DAY)
+        requested = time_range.span({}, now=now, default=LAST_DAY)
     counted = queries.held_over_time(
         since=requested.start,
         until=requested.end,
@@ -194,13 +150,18 @@ def levels(requested: Span, *, now: datetime, application: str | None = None) ->
         application=application,
         max_names=chart.COLOURS,
     )
-    rows = ((each.moment, each.application, each.count) for each in counted)
-    drawn = chart.stacked(
-        rows, start=requested.start, step=requested.step, columns=requested.columns
+    series = (
+        replace(each, number=each.values[-1], url="" if application else _held(each.name))
+        for each in _by_application(counted, requested)
     )
-    last = drawn.columns[-1] if drawn.columns else None
-    ends = last.counts if last is not None and last.end == requested.end else [0] * chart.COLOURS
-    return Levels(drawn, requested, [*zip(drawn.series, ends, strict=False)])
+    drawn = Chart(id="levels", title="Held records", span=requested, series=tuple(series))
+    return Levels(drawn, requested)
+
+
+def _held(application: str) -> str:
+    if application == chart.OTHERS:
+        return ""
+    return f"{reverse('held')}?{urlencode({'application': application})}"
 
 
 def backlog(
@@ -210,7 +171,9 @@ def backlog(
     `total`, for a template."""
     holding = queries.held(application, limit=limit).rows
     return {
-        "levels": levels(span({}, now=now, default=LAST_DAY), now=now, application=application),
+        "levels": levels(
+            time_range.span({}, now=now, default=LAST_DAY), now=now, application=application
+        ),
         "backlog": ranked((task, task.held) for task in holding),
         "held_total": total,
         "held_more": sum(task.held for task in holding) < total,

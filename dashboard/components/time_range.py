@@ -1,6 +1,7 @@
 """Time ranges in URLs: `range=6h`, which stays relative, or `from=…&to=…`, which does not.
 
-All lists, charts and exports read them here, so that a URL means the same everywhere.
+All lists, charts and exports read them here, so that a URL means the same everywhere. All charts of
+a page share the `Span` of its URL.
 """
 
 from __future__ import annotations
@@ -29,6 +30,22 @@ WORDS = {
 }
 CUSTOM = "custom"
 _NAMES = ", ".join(RELATIVE)
+#: The steps of charts with their names; the smallest with few enough columns is chosen.
+STEPS = (
+    (timedelta(minutes=1), "minute"),
+    (timedelta(minutes=5), "5 minutes"),
+    (timedelta(hours=1), "hour"),
+    (timedelta(hours=3), "3 hours"),
+    (timedelta(hours=12), "12 hours"),
+    (timedelta(days=1), "day"),
+    (timedelta(days=7), "week"),
+    (timedelta(days=28), "4 weeks"),
+)
+#: Plus one, if the range begins within a step.
+MOST_COLUMNS = 72
+#: Charts are limited to these years.
+EARLIEST, LATEST = datetime(1990, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+LAST_HOUR = "1h"
 _TIME = "a time like 2026-11-20T12:00, in UTC or with its offset"
 
 
@@ -58,6 +75,66 @@ class Range(NamedTuple):
         begin = f"from {self.since:%Y-%m-%d %H:%M}" if self.since else ""
         end = f"until {self.until:%Y-%m-%d %H:%M}" if self.until else ""
         return f"{begin} {end}".strip()
+
+
+class Span(NamedTuple):
+    """A range of time, divided into the columns of a chart; the steps begin at `start`, in UTC."""
+
+    range: Range
+    start: datetime
+    step: timedelta
+    columns: int
+    #: The name of a step, like "5 minutes".
+    unit: str
+
+    @property
+    def end(self) -> datetime:
+        """The end of the last column."""
+        return self.start + self.step * self.columns
+
+    @property
+    def seconds(self) -> int:
+        """The length of a column in seconds."""
+        return int(self.step.total_seconds())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The ranges to choose from."""
+        return tuple(RELATIVE)
+
+    def moment(self, column: int) -> datetime:
+        """Return the begin of a column; that of the first one after the last is the end."""
+        return self.start + self.step * column
+
+    def column(self, moment: datetime) -> int | None:
+        """Return the number of the column that contains a moment; None if no column does."""
+        number = (moment - self.start) // self.step
+        return number if 0 <= number < self.columns else None
+
+
+def span(parameters: Mapping[str, str], *, now: datetime, default: str = LAST_HOUR) -> Span:
+    """Return the time range of a URL's parameters in columns, by default the last hour.
+
+    The columns contain all of it: the first may begin before it, the last end after it.
+    """
+    requested = read(parameters, now=now, default=default)
+    until = _limited(requested.until or now)
+    since = _limited(requested.since or until - RELATIVE["30d"])
+    length = max(timedelta(minutes=1), until - since)
+    step, unit = next((each for each in STEPS if length / each[0] <= MOST_COLUMNS), STEPS[-1])
+    end = _floor(until - timedelta(microseconds=1), step) + step
+    start = _floor(max(since, end - step * (MOST_COLUMNS + 1)), step)
+    return Span(requested, start, step, max(1, (end - start) // step), unit)
+
+
+def _limited(moment: datetime) -> datetime:
+    """Return a moment, or the nearest one within the limits of charts."""
+    return min(max(moment, EARLIEST), LATEST)
+
+
+def _floor(moment: datetime, step: timedelta) -> datetime:
+    seconds = step.total_seconds()
+    return datetime.fromtimestamp(moment.timestamp() // seconds * seconds, UTC)
 
 
 def read(parameters: Mapping[str, str], *, now: datetime, default: str = "") -> Range:

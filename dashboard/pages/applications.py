@@ -19,6 +19,7 @@ from arrester.dashboard.components import (
     command_delivery,
     failure_rates,
     task_grid,
+    time_range,
 )
 from arrester.dashboard.page_frame import (
     Notice,
@@ -134,7 +135,7 @@ def _of_tab(
     name, cursor = summary.state.name, query.get("after")
     match tab:
         case "errors":
-            rate = failure_rates.rate(failure_rates.span(query, now=now), application=name)
+            rate = failure_rates.rate(time_range.span(query, now=now), application=name)
             causes = failure_rates.causes(now=now, limit=RANKED, application=name)
             return causes | {"rate": rate}
         case "timeline":

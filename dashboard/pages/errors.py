@@ -154,7 +154,7 @@ def _group_context(
     state, now = group.state, timezone.now()
     application, fingerprint = state.application, state.fingerprint
     paused = any(each.status is TaskStatus.PAUSED for each in group.stopped)
-    example, span = _example(request, group), failure_rates.span(request.GET, now=now)
+    example, span = _example(request, group), time_range.span(request.GET, now=now)
     api_url = request.build_absolute_uri(reverse("api-error", args=[application, fingerprint]))
     return {
         **record_text.context(example),

@@ -7,7 +7,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from arrester.controlplane import queries
-from arrester.dashboard.components import attention, failure_rates
+from arrester.dashboard.components import attention, failure_rates, time_range
 from arrester.dashboard.page_frame import page
 from arrester.dashboard.permissions import Person, for_people
 
@@ -19,7 +19,7 @@ def overview(request: HttpRequest, who: Person) -> HttpResponse:
     """Show the overview."""
     now = timezone.now()
     state = queries.overview()
-    rate = failure_rates.rate(failure_rates.span(request.GET, now=now))
+    rate = failure_rates.rate(time_range.span(request.GET, now=now))
     needing = attention.read(who, now=now, overview=state)
     context = {
         "overview": state,

@@ -23,6 +23,7 @@ from arrester.dashboard.components import (
     command_delivery,
     failure_rates,
     filters,
+    time_range,
 )
 from arrester.dashboard.components.state_timeline import strip
 from arrester.dashboard.page_frame import (
@@ -88,7 +89,7 @@ def held(request: HttpRequest, who: Person) -> HttpResponse:
         "checkpoints": queries.checkpoints(applications),
         "records": records,
         "levels": failure_rates.levels(
-            failure_rates.span(request.GET, now=now, default=failure_rates.LAST_DAY),
+            time_range.span(request.GET, now=now, default=failure_rates.LAST_DAY),
             now=now,
             application=application,
         ),

@@ -18,14 +18,10 @@ from django.utils.safestring import SafeString, mark_safe
 from arrester.controlplane.domain.state import failure_text
 from arrester.controlplane.domain.state.live_runs import RunStatus
 from arrester.controlplane.domain.state.states import GroupState, TaskState, ThreadState
-from arrester.dashboard.components.chart import (
-    HEIGHT,
-    SPARK_HEIGHT,
-    SPARK_WIDTH,
-    Chart,
-    Column,
-    Spark,
-)
+from arrester.dashboard.components import chart_shapes as shapes
+from arrester.dashboard.components import sparkline
+from arrester.dashboard.components.chart import Chart, Column, MarkerKind, Shape
+from arrester.dashboard.components.sparkline import Spark
 from arrester.dashboard.templatetags.formats import day_minute, key
 from arrester.dashboard.templatetags.states import colour, in_run
 from arrester.dashboard.text import policy_text
@@ -34,40 +30,141 @@ from arrester.dashboard.text.policy_text import Meter
 register = template.Library()
 
 
+@register.filter
+def columns_of(chart: Chart) -> int:
+    """Return the number of the last column."""
+    return chart.span.columns - 1
+
+
+@register.filter
+def value_text(value: float | None, chart: Chart) -> str:
+    """Return a value of a chart in full, with its unit."""
+    return shapes.text(value, chart.unit)
+
+
+@register.filter
+def value_ticks(chart: Chart) -> tuple[str, ...]:
+    """Return the texts of the value axis, from the top down."""
+    return shapes.value_ticks(chart)
+
+
+@register.filter
+def last_values(chart: Chart) -> str:
+    """Return the last column as text, for screen readers."""
+    last = chart.columns[-1]
+    named = zip(_names(chart), last.values, strict=True)
+    values = ", ".join(f"{name} {shapes.text(value, chart.unit)}" for name, value in named)
+    return f"{last.moment.astimezone(UTC):%m-%d %H:%M} UTC: {values}"
+
+
 @register.simple_tag
-def chart_columns(chart: Chart, errors_of: str, word: str = "failed") -> SafeString:
-    """Draw the columns with their tooltips, and links if there are any."""
-    tag = "a" if errors_of else "g"
+def chart_shapes(chart: Chart) -> SafeString:
+    """Draw the grid, the gaps, the series, the compared line, and the lines of markers."""
+    ticks = (f"M{6 * tick.percent:g} 0v100" for tick in shapes.time_ticks(chart.span))
+    parts = [("grid-line", f"M0 0h600M0 50h600M0 100h600{''.join(ticks)}")]
+    parts.append(("gap", shapes.gaps(chart)))
+    if chart.shape is Shape.BARS:
+        parts += [(f"bars ink-{each.colour}", each.path) for each in shapes.bars(chart)]
+    else:
+        parts += [(f"curve ink-{each.colour}", each.path) for each in shapes.lines(chart)]
+    parts.append(("compared", shapes.compared(chart)))
+    parts.append(("marker-line", shapes.marker_lines(chart)))
+    return _safe(f'<path class="{name}" d="{path}"/>' for name, path in parts if path)
+
+
+@register.simple_tag
+def chart_times(chart: Chart) -> SafeString:
+    """Write the time axis; the page's script converts it to the chosen zone."""
     return _safe(
-        f'<{tag}{_link(each, errors_of)} tabindex="-1">'
-        f'<rect class="hit" x="{each.x}" y="0" width="{each.width}" height="{HEIGHT:.0f}"/>'
-        f"<title>{each.moment.astimezone(UTC):%m-%d %H:%M} UTC: {each.total:,} {escape(word)}"
-        f"</title></{tag}>"
-        for each in chart.columns
+        f'<text x="{tick.percent}%" y="12" text-anchor="{_anchor(tick.percent)}"'
+        f' data-form="{tick.form}" data-time="{tick.moment.isoformat()}">{_tick(tick)}</text>'
+        for tick in shapes.time_ticks(chart.span)
+    )
+
+
+def _anchor(percent: float) -> str:
+    return "start" if percent < 3 else "end" if percent > 97 else "middle"
+
+
+def _tick(tick: shapes.TimeTick) -> str:
+    is_day = tick.form == "day" or (tick.moment.hour, tick.moment.minute) == (0, 0)
+    return f"{tick.moment:%m-%d}" if is_day else f"{tick.moment:%H:%M}"
+
+
+@register.simple_tag
+def chart_flags(chart: Chart) -> SafeString:
+    """Draw a flag for each column with markers; it leads to the newest one."""
+    return _safe(
+        f'<a href="{escape(column.markers[-1].url)}" tabindex="-1" class="flag"'
+        f' data-at="{column.number}"><circle cx="{percent}%" cy="8" r="7.5"/>'
+        f'<text x="{percent}%" y="11.5" text-anchor="middle">{_initial(column)}</text>'
+        f"<title>{escape(_happened(column))}</title></a>"
+        for column, percent in shapes.marked(chart)
+    )
+
+
+def _initial(column: Column) -> str:
+    kinds = {each.kind for each in column.markers}
+    return kinds.pop()[0].upper() if len(kinds) == 1 else "+"
+
+
+def _happened(column: Column) -> str:
+    return "; ".join(f"{each.moment.astimezone(UTC):%H:%M} {each.text}" for each in column.markers)
+
+
+@register.filter
+def marker_kinds(chart: Chart) -> list[tuple[str, str]]:
+    """Return the initials of the drawn markers with their meaning, for the legend."""
+    kinds = {each.kind for column in chart.columns for each in column.markers}
+    return [(each[0].upper(), each.value) for each in MarkerKind if each in kinds]
+
+
+@register.simple_tag
+def chart_head(chart: Chart) -> SafeString:
+    """Write the heads of the columns of values in the table of a chart."""
+    colours = [*(each.colour for each in chart.series), ""]
+    return _safe(
+        [
+            *(
+                f'<th scope="col" class="number" data-ink="{ink}">{escape(name)}</th>'
+                for name, ink in zip(_names(chart), colours, strict=False)
+            ),
+            '<th scope="col">Events</th>' if chart.markers else "",
+        ]
     )
 
 
 @register.simple_tag
-def chart_rows(chart: Chart, errors_of: str) -> SafeString:
+def chart_rows(chart: Chart) -> SafeString:
     """Write the rows of the table of a chart."""
     return _safe(
-        f'<tr><th scope="row">{_linked(each, errors_of)}</th>'
-        + "".join(f'<td class="number">{number:,}</td>' for number in each.counts)
+        f'<tr data-at="{each.number}"><th scope="row">{_linked(each, chart.link)}</th>'
+        + "".join(
+            f'<td class="number">{shapes.text(value, chart.unit)}</td>' for value in each.values
+        )
+        + (f"<td>{_marker_links(each)}</td>" if chart.markers else "")
         + "</tr>"
-        for each in chart.columns
+        for each in chart.rows
     )
 
 
-def _linked(column: Column, errors_of: str) -> str:
-    link, moment = _link(column, errors_of), day_minute(column.moment)
-    return f"<a{link}>{moment}</a>" if link else moment
+def _names(chart: Chart) -> list[str]:
+    names = [each.name for each in chart.series]
+    return names if chart.compared is None else [*names, chart.compared.name]
 
 
-def _link(column: Column, errors_of: str) -> str:
-    if not errors_of:
-        return ""
+def _marker_links(column: Column) -> str:
+    return "<br>".join(
+        f'<a href="{escape(each.url)}">{escape(each.text)}</a>' for each in column.markers
+    )
+
+
+def _linked(column: Column, link: str) -> str:
+    moment = day_minute(column.moment)
+    if not link:
+        return moment
     between = f"from={_minute(column.moment)}&amp;to={_minute(column.end)}"
-    return f' href="{escape(errors_of)}{between}"'
+    return f'<a href="{escape(link)}{between}">{moment}</a>'
 
 
 def _minute(moment: datetime) -> str:
@@ -87,8 +184,8 @@ def spark(drawn: Spark | None, words: str = "failed in 24 h") -> SafeString:
     return format_html(
         '<span class="spark"><svg viewBox="0 0 {} {}" aria-hidden="true"><path d="{}"/></svg>'
         '<span class="hidden-text">{} {}, at most {} in an hour</span></span>',
-        int(SPARK_WIDTH),
-        int(SPARK_HEIGHT),
+        sparkline.WIDTH,
+        sparkline.HEIGHT,
         drawn.path,
         f"{drawn.total:,}",
         words,

@@ -6,12 +6,12 @@ from django.utils import timezone
 
 from arrester.controlplane import queries
 from arrester.controlplane.queries import conditions
-from arrester.dashboard.components import attention, failure_rates
+from arrester.dashboard.components import attention, failure_rates, time_range
 
 
 def tiles() -> list[attention.Tile]:
     """Return the tiles of the overview without a time range in its URL."""
     now = timezone.now()
-    rate = failure_rates.rate(failure_rates.span({}, now=now))
+    rate = failure_rates.rate(time_range.span({}, now=now))
     items = tuple(attention.Item(each, "") for each in conditions.needing_attention(now=now))
     return attention.tiles(queries.overview(), attention.Attention(items), rate)

@@ -265,8 +265,10 @@ def test_tile_and_chart_of_the_overview_count_the_same_window(
     (tile,) = [each for each in response.context["tiles"] if "Failures" in each.label]
     chart = response.context["rate"].chart
     assert (tile.label, tile.number) == (f"Failures, {words}", number) and chart.total == number
-    assert sum(column.total for column in chart.columns) == number
-    stored = models.MinuteTotal.objects.filter(minute__gte=chart.start, minute__lt=chart.end)
+    assert sum(sum(column.values) for column in chart.columns) == number
+    stored = models.MinuteTotal.objects.filter(
+        minute__gte=chart.span.start, minute__lt=chart.span.end
+    )
     assert sum(stored.values_list("count", flat=True)) == number
     assert operator.get(tile.url).status_code == 200
 

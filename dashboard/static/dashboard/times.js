@@ -21,13 +21,13 @@ function left(seconds) {
 
 const two = (number) => String(number).padStart(2, "0");
 
-function day(date) {
+export function day(date) {
   return isLocal()
     ? `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`
     : date.toISOString().slice(0, 10);
 }
 
-function clock(date) {
+export function clock(date) {
   return isLocal()
     ? `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`
     : date.toISOString().slice(11, 19);
@@ -50,12 +50,15 @@ const FORMS = {
   time: (date) => clock(date),
   minute: (date) => clock(date).slice(0, 5),
   moment: (date) => `${day(date).slice(5)} ${clock(date).slice(0, 5)}`,
+  day: (date) => day(date).slice(5),
+  // The ticks of a chart: the time of a day, and at its begin the day.
+  tick: (date) => (clock(date) === "00:00:00" ? day(date).slice(5) : clock(date).slice(0, 5)),
 };
 
 export function tick() {
   const now = Date.now() - skew;
-  for (const time of document.querySelectorAll("time[data-form]")) {
-    const date = new Date(time.dateTime);
+  for (const time of document.querySelectorAll("time[data-form], text[data-form]")) {
+    const date = new Date(time.dateTime ?? time.dataset.time);
     const text = FORMS[time.dataset.form](date, now);
     if (time.textContent !== text) time.textContent = text;
   }

@@ -40,7 +40,7 @@ from arrester.controlplane.domain.state.states import (
     TaskStatus,
     ThreadStatus,
 )
-from arrester.dashboard.components import chart, failure_rates, forms
+from arrester.dashboard.components import chart, forms
 from arrester.dashboard.components.buttons import TaskButton
 from arrester.dashboard.components.state_timeline import strip
 from arrester.dashboard.templatetags.formats import large, relative
@@ -163,15 +163,6 @@ def test_jvm_frames_of_the_user_and_of_the_platform_are_distinguished() -> None:
     assert (platform.own, platform.frames) == (False, 3)
 
 
-@given(st.lists(st.integers(0, 10**12), max_size=48))
-def test_a_sparkline_has_its_sum_as_text_and_stays_inside(values: list[int]) -> None:
-    drawn = chart.spark(values)
-    assert (drawn.total, drawn.most) == (sum(values), max(values, default=0))
-    heights = [int(each) for each in re.findall(r"v-(\d+)h", drawn.path)]
-    assert len(heights) == sum(1 for value in values if value)
-    assert all(0 < each <= chart.SPARK_HEIGHT for each in heights)
-
-
 CHANGES = st.sampled_from(
     [
         TaskPaused(task="JFK", position=1),
@@ -225,68 +216,11 @@ def test_a_state_timeline_has_no_gaps_and_ends_with_the_current_state(
     assert all(each.x >= 0 and each.x + each.width <= 100.5 for each in drawn.parts)
 
 
-@pytest.mark.parametrize(
-    ("asked", "columns", "unit"),
-    [
-        ({}, 61, "minute"),
-        ({"range": "15m"}, 16, "minute"),
-        ({"range": "6h"}, 73, "5 minutes"),
-        ({"range": "24h"}, 25, "hour"),
-        ({"range": "7d"}, 57, "3 hours"),
-        ({"range": "30d"}, 61, "12 hours"),
-        ({"from": "2026-11-20T09:00", "to": "2026-11-20T11:00"}, 24, "5 minutes"),
-        ({"from": "2026-11-20T10:02", "to": "2026-11-20T12:02"}, 25, "5 minutes"),
-        ({"from": "2025-01-01T00:00", "to": "2026-11-20T11:00"}, 26, "4 weeks"),
-    ],
-)
-def test_a_chart_has_a_limited_number_of_equal_steps(
-    asked: dict[str, str], columns: int, unit: str
-) -> None:
-    span = failure_rates.span(asked, now=NOON + timedelta(seconds=17))
-    assert (span.columns, span.unit) == (columns, unit)
-    assert span.start.timestamp() % span.step.total_seconds() == 0
-    # The requested range, and less than a step more at either end.
-    since = span.range.since
-    assert since is not None and span.start <= since < span.start + span.step
-    assert span.end - span.step < (span.range.until or NOON + timedelta(seconds=17)) <= span.end
-
-
-@given(st.datetimes(timezones=st.just(UTC)), st.datetimes(timezones=st.just(UTC)))
-def test_a_chart_of_any_time_range_is_drawn(one: datetime, other: datetime) -> None:
-    since, until = sorted([one, other])
-    asked = {"from": since.isoformat(), "to": until.isoformat()} if since < until else {}
-    span = failure_rates.span(asked, now=NOON)
-    assert 1 <= span.columns <= failure_rates.MOST_COLUMNS + 1
-
-
 @given(st.binary(max_size=5000))
 def test_a_hexdump_is_bounded_and_exact(raw: bytes) -> None:
     lines = record_text.hexdump(raw).splitlines()
     shown = bytes.fromhex("".join(line[10:57] for line in lines))
     assert shown == raw[: record_text.SHOWN_BYTES]
-
-
-counts = st.lists(
-    st.tuples(
-        st.integers(0, 9).map(lambda minute: NOON + timedelta(minutes=minute)),
-        st.sampled_from("abcdefgh"),
-        st.integers(1, 10**6),
-    )
-)
-
-
-@given(counts)
-def test_a_chart_shows_every_record_and_stays_inside(
-    counted: list[tuple[datetime, str, int]],
-) -> None:
-    drawn = chart.stacked(counted, start=NOON, step=timedelta(minutes=1), columns=10)
-    total = sum(count for _, _, count in counted)
-    assert drawn.total == total == sum(each.total for each in drawn.series)
-    assert total == sum(sum(column.counts) for column in drawn.columns)
-    assert len(drawn.series) <= chart.COLOURS
-    for bar in drawn.bars:
-        assert bar.x >= 0 and bar.x + bar.width <= chart.WIDTH
-        assert bar.y >= -0.01 and bar.y + bar.height <= chart.HEIGHT + 0.02
 
 
 def _luminance(colour: str) -> float:
@@ -341,7 +275,7 @@ def test_every_rule_of_the_stylesheet_is_used() -> None:
     selectors = re.findall(r"(?:^|[}\s])([^{}@]+)\{", without_comments)
     classes = set(re.findall(r"\.([a-z][\w-]+)", " ".join(selectors)))
     # The last one is set by htmx.
-    built = {*(f"bar-{number}" for number in range(1, chart.COLOURS + 1)), "htmx-request"}
+    built = {*(f"ink-{ink}" for ink in chart.INKS), "htmx-request"}
     assert [name for name in sorted(classes - built) if name not in used] == []
 
 
