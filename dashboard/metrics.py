@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from rest_framework.request import Request
 
 from arrester.controlplane import queries
+from arrester.dashboard.components import pipeline_metrics
 from arrester.dashboard.rest import base
 
 _SERVER_PARTS = ("postgres", "redis", "wake", "worker", "housekeeper")
@@ -156,6 +157,7 @@ class MetricsCollector(Collector):
             {key: number for key, number in values.conditions.items() if key[0] or self._server},
             ("application", "cause"),
         )
+        yield from pipeline_metrics.samples(values)
         yield _counter("arrester_failed_records", "Failed records since creation.", values.failed)
         positions = {lag.application: lag.sequence for lag in values.lags}
         yield _counter(

@@ -29,6 +29,7 @@ class Section(NamedTuple):
 #: The menu.
 SECTIONS = (
     Section("overview", "Overview", "o"),
+    Section("pipelines", "Pipelines", "p"),
     Section("applications", "Applications", "a"),
     Section("tasks", "Tasks", "t"),
     Section("errors", "Errors", "e"),

@@ -22,21 +22,19 @@ GRANT = """
 DO $$
 BEGIN
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'arrester_app') THEN
-        GRANT SELECT, INSERT, UPDATE, DELETE ON flow_minute, flow_hour TO arrester_app;
+        GRANT SELECT, INSERT, UPDATE, DELETE ON flow_minute, flow_hour, flow_total TO arrester_app;
     END IF;
 END
 $$;
 """
 
 
-def flow(name: str, time: str) -> migrations.CreateModel:
-    """Return the creation of a table with sums of an interval of time."""
+def flow(name: str, table: str, time: str | None = None) -> migrations.CreateModel:
+    """Return the creation of a table with sums, of runs in intervals of time or in total."""
     counts = ["micro_batches", "records_in", "records_out", "failed", "skipped", "held", "drained"]
+    key = ["application", "pipeline", "checkpoint"]
     fields: list[tuple[str, models.Field[Any, Any]]] = [
-        ("application", models.TextField()),
-        ("pipeline", models.TextField()),
-        ("checkpoint", models.TextField()),
-        ("epoch", models.BigIntegerField()),
+        *((part, models.TextField()) for part in key),
         *((count, models.BigIntegerField()) for count in counts),
         ("durations", models.JSONField()),
         ("last_batch_at", models.DateTimeField(null=True)),
@@ -45,26 +43,19 @@ def flow(name: str, time: str) -> migrations.CreateModel:
         ("watermark", models.DateTimeField(null=True)),
         ("observed", models.BooleanField()),
         ("sequence", models.BigIntegerField()),
-        (
-            "pk",
-            models.CompositePrimaryKey(
-                *("application", "pipeline", "checkpoint", time, "epoch"),
-                blank=True,
-                editable=False,
-                primary_key=True,
-                serialize=False,
-            ),
-        ),
-        (time, models.DateTimeField()),
     ]
-    table = f"flow_{time}"
+    indexes = []
+    if time is not None:
+        key += [time, "epoch"]
+        fields += [("epoch", models.BigIntegerField()), (time, models.DateTimeField())]
+        indexes = [models.Index(models.F(time), name=f"{table}_newest")]
+    pk = models.CompositePrimaryKey(
+        *key, blank=True, editable=False, primary_key=True, serialize=False
+    )
     return migrations.CreateModel(
         name=name,
-        fields=fields,
-        options={
-            "db_table": table,
-            "indexes": [models.Index(models.F(time), name=f"{table}_newest")],
-        },
+        fields=[*fields, ("pk", pk)],
+        options={"db_table": table, "indexes": indexes} if indexes else {"db_table": table},
     )
 
 
@@ -76,8 +67,9 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        flow("FlowHour", "hour"),
-        flow("FlowMinute", "minute"),
+        flow("FlowHour", "flow_hour", "hour"),
+        flow("FlowMinute", "flow_minute", "minute"),
+        flow("FlowTotal", "flow_total"),
         migrations.RunSQL(RUNS, "DROP INDEX event_of_run"),
         migrations.RunSQL(GRANT, migrations.RunSQL.noop),
     ]

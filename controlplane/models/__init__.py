@@ -26,7 +26,7 @@ from arrester.controlplane.models.dead_letters import (
     ShadowDeadLetter,
     ShadowDeadLetterTotal,
 )
-from arrester.controlplane.models.flow import FlowHour, FlowMinute
+from arrester.controlplane.models.flow import FlowHour, FlowMinute, FlowTotal
 from arrester.controlplane.models.log import (
     Base,
     BaseState,
@@ -62,8 +62,9 @@ __all__ = [
     "NO_CAUSE", "OPEN", "AgentCredential", "Alert", "AlertChannel", "AlertLimits", "AlertMessage",
     "AlertRule", "Application", "ApplicationRole", "AuditCheck", "AuditEntry", "Base", "BaseState",
     "Batch", "BatchSeen", "Command", "DeadLetter", "DeadLetterStatus", "DeadLetterTotal",
-    "ErrorGroup", "Event", "FlowHour", "FlowMinute", "HeldChange", "HourCount", "HourTotal",
-    "IdsKept", "Instance", "LogGap", "MinuteCount", "MinuteTotal", "Quarantine", "RedriveSelection",
-    "RestToken", "RetentionRefusal", "ShadowDeadLetter", "ShadowDeadLetterTotal", "ShadowRow",
-    "Sighting", "SignOnAccount", "Snapshot", "Stream", "Task", "Thread", "View",
+    "ErrorGroup", "Event", "FlowHour", "FlowMinute", "FlowTotal", "HeldChange", "HourCount",
+    "HourTotal", "IdsKept", "Instance", "LogGap", "MinuteCount", "MinuteTotal", "Quarantine",
+    "RedriveSelection", "RestToken", "RetentionRefusal", "ShadowDeadLetter",
+    "ShadowDeadLetterTotal", "ShadowRow", "Sighting", "SignOnAccount", "Snapshot", "Stream", "Task",
+    "Thread", "View",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What flowed through pipelines, per minute and per hour.
+"""What flowed through pipelines, per minute, per hour and in total.
 
 Only `views.flow` writes them, in the transaction that appends the events; a rebuild leaves them.
 """
@@ -11,13 +11,11 @@ from arrester.controlplane.models.table import Table
 
 
 class Flow(Table):
-    """The sums of `FlowMeasured` of a run in an interval of time."""
+    """Sums of `FlowMeasured`."""
 
     application = models.TextField()
     pipeline = models.TextField()
     checkpoint = models.TextField()
-    #: The number of the run.
-    epoch = models.BigIntegerField()
     micro_batches = models.BigIntegerField()
     records_in = models.BigIntegerField()
     records_out = models.BigIntegerField()
@@ -45,6 +43,8 @@ class FlowMinute(Flow):
     """The flow of a run in one minute, by the clock of the agent."""
 
     pk = models.CompositePrimaryKey("application", "pipeline", "checkpoint", "minute", "epoch")
+    #: The number of the run.
+    epoch = models.BigIntegerField()
     minute = models.DateTimeField()
 
     class Meta:
@@ -56,8 +56,18 @@ class FlowHour(Flow):
     """The flow of a run in one hour: the sum of its minutes."""
 
     pk = models.CompositePrimaryKey("application", "pipeline", "checkpoint", "hour", "epoch")
+    epoch = models.BigIntegerField()
     hour = models.DateTimeField()
 
     class Meta:
         db_table = "flow_hour"
         indexes = [models.Index("hour", name="flow_hour_newest")]
+
+
+class FlowTotal(Flow):
+    """The flow of all time, of a pipeline on a checkpoint: counters, and the newest values."""
+
+    pk = models.CompositePrimaryKey("application", "pipeline", "checkpoint")
+
+    class Meta:
+        db_table = "flow_total"

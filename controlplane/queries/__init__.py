@@ -81,6 +81,7 @@ from arrester.controlplane.queries.event_feed import Feed, feed
 from arrester.controlplane.queries.failure_history.counts import (
     failed_by_application,
     failed_by_group,
+    failed_by_stage,
     top_causes,
 )
 from arrester.controlplane.queries.failure_history.dead_letters import (
@@ -127,7 +128,7 @@ from arrester.controlplane.queries.failure_history.history import (
     task_history,
     task_state_changes,
 )
-from arrester.controlplane.queries.flow.measured import Trend
+from arrester.controlplane.queries.flow.measured import RECENT, Trend
 from arrester.controlplane.queries.flow.pipelines import (
     PipelineFilter,
     PipelineFlow,
@@ -186,7 +187,7 @@ from arrester.controlplane.views.skipped_records import of_rollout as skipped_in
 from arrester.controlplane.views.skipped_records import of_tasks as skipped_of_tasks
 
 __all__ = [
-    "ACT_KINDS", "DEAD_LETTER_STATUSES", "LATEST_STOP", "NEWEST", "SKEW_LIMIT", "SORTS",
+    "ACT_KINDS", "DEAD_LETTER_STATUSES", "LATEST_STOP", "NEWEST", "RECENT", "SKEW_LIMIT", "SORTS",
     "TASK_SORTS", "TASK_STATES", "URGENCY", "Act", "AgentCredential", "ApplicationSummary",
     "AppliedTimes", "AsOf", "AuditFilter", "Checkpoints", "DeadLetter", "DeadLetterFilter",
     "DeadLetterTotal", "Drain", "Duration", "FailureFilter", "Feed", "Finding", "FlowInterval",
@@ -199,16 +200,17 @@ __all__ = [
     "audit_check", "check_class", "check_group", "check_known", "checkpoints", "command",
     "commands", "count_dead_letters", "count_open_dead_letters", "dead_letter",
     "dead_letter_totals", "dead_letters", "discard_of", "drain", "event", "event_if_kept",
-    "examples", "failed_by_application", "failed_by_group", "failure_of_dead_letter", "failures",
-    "feed", "findings", "first_failure_of_dead_letter", "flow_series", "group", "group_counts",
-    "group_history", "groups", "groups_by_key", "groups_of", "health", "held", "held_in_all",
-    "held_over_time", "instance", "instance_counts", "instance_page", "instances", "is_known",
-    "lag", "lags", "last_heartbeats", "live", "locks", "log_gaps", "metrics", "neighbours",
-    "notes_on_command", "open_commands", "overview", "past_runs", "paused", "paused_of", "people",
-    "pipeline_flow", "pipeline_flows", "pipeline_key", "pipeline_page", "pipelines", "policies",
-    "position", "positions", "progress", "quarantine", "quarantined", "quiet_groups",
-    "redrive_progress", "restartable", "resumed_by", "rollout_tasks", "run_ends", "run_gauges",
-    "runs", "search", "skipped_in_rollout", "skipped_of_tasks", "stages", "state_changes",
-    "stopped_by_group", "storage", "task", "task_gauges", "task_history", "task_state_changes",
-    "tasks", "threads", "tokens", "top_causes", "verdict", "verdicts", "without_run",
+    "examples", "failed_by_application", "failed_by_group", "failed_by_stage",
+    "failure_of_dead_letter", "failures", "feed", "findings", "first_failure_of_dead_letter",
+    "flow_series", "group", "group_counts", "group_history", "groups", "groups_by_key", "groups_of",
+    "health", "held", "held_in_all", "held_over_time", "instance", "instance_counts",
+    "instance_page", "instances", "is_known", "lag", "lags", "last_heartbeats", "live", "locks",
+    "log_gaps", "metrics", "neighbours", "notes_on_command", "open_commands", "overview",
+    "past_runs", "paused", "paused_of", "people", "pipeline_flow", "pipeline_flows", "pipeline_key",
+    "pipeline_page", "pipelines", "policies", "position", "positions", "progress", "quarantine",
+    "quarantined", "quiet_groups", "redrive_progress", "restartable", "resumed_by", "rollout_tasks",
+    "run_ends", "run_gauges", "runs", "search", "skipped_in_rollout", "skipped_of_tasks", "stages",
+    "state_changes", "stopped_by_group", "storage", "task", "task_gauges", "task_history",
+    "task_state_changes", "tasks", "threads", "tokens", "top_causes", "verdict", "verdicts",
+    "without_run",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The flow of pipelines, per minute and per hour: sums of what agents measured.
+"""The flow of pipelines, per minute, per hour and in total: sums of what agents measured.
 
 The rows are written with the events, in one transaction, and each batch of events is appended once,
 so nothing is counted twice. They are no view of the log: a rebuild leaves them, and they are
@@ -26,9 +26,10 @@ COUNTS: Final = (
 #: The newest value that is known.
 GAUGES: Final = ("last_batch_at", "backlog", "backlog_unit", "watermark")
 #: The column of the time, by table, and the parts of a time that it leaves out.
-_TIMES: Final[dict[type[fields.Model], tuple[str, Mapping[str, Any]]]] = {
+_TIMES: Final[dict[type[fields.Model], tuple[str | None, Mapping[str, Any]]]] = {
     models.FlowMinute: ("minute", {"second": 0, "microsecond": 0}),
     models.FlowHour: ("hour", {"minute": 0, "second": 0, "microsecond": 0}),
+    models.FlowTotal: (None, {}),
 }
 _SUMMED_DURATIONS = (
     "(SELECT coalesce(jsonb_object_agg(key, number), '{{}}') FROM"
@@ -52,13 +53,15 @@ def additions(stored: Iterable[Stored]) -> list[Upsert]:
 
 
 def forget(*, minutes_before: datetime, hours_before: datetime) -> None:
-    """Delete minutes and hours that are older than these times, of all applications."""
+    """Delete minutes and hours that are older than these times, of all applications, and the totals
+    of checkpoints that nothing has flowed through since."""
     models.FlowMinute.objects.filter(minute__lt=minutes_before).delete()
     models.FlowHour.objects.filter(hour__lt=hours_before).delete()
+    models.FlowTotal.objects.filter(last_batch_at__lt=hours_before).delete()
 
 
 def _rows(measured: Iterable[StoredEvent], model: type[fields.Model]) -> list[Row]:
-    """Return one row for each run and time."""
+    """Return one row for each run and time, or for each checkpoint."""
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     column, left_out = _TIMES[model]
     for each in measured:
@@ -66,15 +69,16 @@ def _rows(measured: Iterable[StoredEvent], model: type[fields.Model]) -> list[Ro
         assert isinstance(data, FlowMeasured)
         if run is None:
             continue
-        time = data.minute.replace(**left_out)
-        key = (each.application, run.pipeline, run.checkpoint, run.epoch, time)
-        names = ("application", "pipeline", "checkpoint", "epoch", column)
+        key: dict[str, Any] = {
+            "application": each.application,
+            "pipeline": run.pipeline,
+            "checkpoint": run.checkpoint,
+        }
+        if column is not None:
+            key |= {"epoch": run.epoch, column: data.minute.replace(**left_out)}
         row = rows.setdefault(
-            key,
-            dict(zip(names, key, strict=True))
-            | dict.fromkeys(COUNTS, 0)
-            | dict.fromkeys(GAUGES)
-            | {"durations": {}},
+            tuple(key.values()),
+            key | dict.fromkeys(COUNTS, 0) | dict.fromkeys(GAUGES) | {"durations": {}},
         )
         for name in COUNTS:
             row[name] = saturated(row[name] + getattr(data, name))

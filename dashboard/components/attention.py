@@ -148,7 +148,7 @@ def tiles(overview: Overview, attention: Attention, rate: Rate) -> list[Tile]:
     commands = f"{reverse('commands')}?state={filters.OPEN}"
     quarantine = f"{reverse('quarantine')}?waiting=1"
     return [
-        _tile(pipelines, "DEAD pipelines", reverse("applications"), "cross", "is-dead"),
+        _tile(pipelines, "DEAD pipelines", reverse("pipelines"), "cross", "is-dead"),
         _tile(dead, "DEAD tasks", f"{tasks}?state=DEAD", "cross", "is-dead"),
         _tile(paused, "PAUSED tasks", f"{tasks}?state=PAUSED", "pause", "is-paused"),
         _tile(held, "Held records", reverse("held"), "stack", "is-paused"),

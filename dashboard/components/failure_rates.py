@@ -12,9 +12,10 @@ from django.urls import reverse
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.state.states import GroupState
+from arrester.controlplane.queries import FlowSums
 from arrester.controlplane.queries.failure_history.counts import IntervalCount
 from arrester.dashboard.components import chart, sparkline, time_range
-from arrester.dashboard.components.chart import Chart, Series
+from arrester.dashboard.components.chart import Chart, Compared, Series
 from arrester.dashboard.components.sparkline import Spark
 from arrester.dashboard.components.time_range import Span
 
@@ -29,6 +30,8 @@ class Rate(NamedTuple):
 
     chart: Chart
     span: Span
+    #: What flowed through pipelines in this time; None: no agent measured it.
+    flow: FlowSums | None = None
 
 
 def rate(
@@ -54,9 +57,42 @@ def rate(
         title="Failed records",
         span=requested,
         series=series,
+        compared=_day_before(requested, application, fingerprint),
         link=f"{reverse('errors')}?",
     )
-    return Rate(chart=drawn, span=requested)
+    flow = None if fingerprint is not None else _flow(requested, application)
+    return Rate(chart=drawn, span=requested, flow=flow)
+
+
+def _flow(span: Span, application: str | None) -> FlowSums | None:
+    """Return the records that pipelines have read in a span, and those of them that failed."""
+    steps = queries.flow_series(
+        since=span.start, until=span.end, step=span.step, application=application
+    )
+    if not steps:
+        return None
+    read = sum(each.sums.records_in for each in steps)
+    return FlowSums(records_in=read, failed=sum(each.sums.failed for each in steps))
+
+
+def _day_before(span: Span, application: str | None, fingerprint: str | None) -> Compared | None:
+    """Return the failures of the same hours of the day before, if there were any."""
+    earlier = timedelta(hours=DAY)
+    if span.end - span.start > earlier:
+        return None
+    counted = queries.failed_by_application(
+        since=span.start - earlier,
+        until=span.end - earlier,
+        step=span.step,
+        application=application,
+        fingerprint=fingerprint,
+    )
+    values = [0] * span.columns
+    for each in counted:
+        column = span.column(each.moment + earlier)
+        if column is not None:
+            values[column] += each.count
+    return Compared(name="all, 24 h earlier", values=values) if any(values) else None
 
 
 def _by_application(counted: Iterable[IntervalCount], span: Span) -> tuple[Series, ...]:

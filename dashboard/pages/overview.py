@@ -7,11 +7,18 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from arrester.controlplane import queries
-from arrester.dashboard.components import attention, failure_rates, time_range
+from arrester.dashboard.components import (
+    attention,
+    failure_rates,
+    pipeline_lines,
+    time_range,
+)
 from arrester.dashboard.page_frame import page
 from arrester.dashboard.permissions import Person, for_people
 
 FEED, RANKED = 8, 6
+#: Pipelines in the overview, dead ones first; the others are on their own page.
+PIPELINES = 8
 
 
 @for_people
@@ -21,8 +28,11 @@ def overview(request: HttpRequest, who: Person) -> HttpResponse:
     state = queries.overview()
     rate = failure_rates.rate(time_range.span(request.GET, now=now))
     needing = attention.read(who, now=now, overview=state)
+    flows = queries.pipeline_flows(now=now, threads=state.threads)
     context = {
         "overview": state,
+        "pipelines": pipeline_lines.lines(flows[:PIPELINES], needing),
+        "pipelines_in_all": len(flows),
         "attention": needing,
         "problems": len(needing.items),
         "tiles": attention.tiles(state, needing, rate),

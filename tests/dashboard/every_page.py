@@ -69,6 +69,7 @@ def build(story: Story) -> Scene:
     # The story's checkpoint is the live one.
     story.epoch += 1
     story.starts()
+    _flow(story)
     for minutes in (190, 70, 40, 4):
         story.skips("EWR", minutes, ago=timedelta(minutes=minutes))
     repaired = story.pauses("ORD", held=4, ago=timedelta(minutes=50))
@@ -108,6 +109,28 @@ def build(story: Story) -> Scene:
     )
 
 
+def _flow(story: Story) -> None:
+    """Report an hour of micro-batches, with a gap, and a backlog that grows."""
+    for ago in range(59, 0, -1):
+        if ago in (30, 31, 32):
+            continue
+        read, failed = 1_000 + 7 * ago, 12 if ago == 12 else 0
+        story.flows(
+            ago=ago,
+            micro_batches=6,
+            records_in=read,
+            records_out=read - 2 * failed,
+            failed=failed,
+            skipped=failed,
+            held=failed,
+            durations={"total:80": 5, f"total:{90 - ago % 9}": 1, "write:78": 6, "source:50": 6},
+            backlog=40_000 - 300 * ago,
+            backlog_unit="records",
+            last_batch_at=datetime.now(UTC) - timedelta(minutes=ago - 1, seconds=20),
+            watermark=datetime.now(UTC) - timedelta(minutes=ago + 10),
+        )
+
+
 def _alert() -> None:
     """Create alerts, a failing channel and its messages."""
     channel, _ = configuration.add_channel("http://127.0.0.1:9/" + "x" * 90, actor="ada")
@@ -133,12 +156,24 @@ def pages(scene: Scene) -> dict[str, str]:
     error = reverse("error", args=["flights", TYPO.fingerprint])
     task = reverse("task", args=[scene.paused])
     history = reverse("task-history", args=[scene.paused])
-    lists = ("applications", "tasks", "errors", "commands", "dead-letters", "held", "audit")
+    lists = (
+        "pipelines",
+        "applications",
+        "tasks",
+        "errors",
+        "commands",
+        "dead-letters",
+        "held",
+        "audit",
+    )
     more = ("instances", "quarantine", "settings", "password", "glossary", "alerts")
     return {
         "overview": "/",
         "overview-24h": "/?range=24h",
         **{name: reverse(name) for name in (*lists, *more, "alert-settings")},
+        "pipeline": reverse("pipeline", args=["flights", "delays"]),
+        "pipeline-24h": f"{reverse('pipeline', args=['flights', 'delays'])}?range=24h",
+        "pipeline-lost": reverse("pipeline", args=["orders", "ingest"]),
         "search": f"{reverse('search')}?q=e",
         **{f"application-{tab}": f"{application}?tab={tab}" for tab in applications.TABS},
         "application-dense": orders,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 from arrester.controlplane import actions, queries, redis_client
@@ -16,6 +17,7 @@ from arrester.controlplane.domain.events import (
     EventData,
     Failure,
     FailuresCounted,
+    FlowMeasured,
     InstanceStarted,
     InstanceStopped,
     PipelineDescribed,
@@ -198,6 +200,11 @@ class Story:
         now = datetime.now(UTC)
         for seconds in range(0, 60, 10):
             actions.watch(now=now + timedelta(seconds=seconds))
+
+    def flows(self, *, ago: int, **values: Any) -> None:
+        """Report what flowed in the minute that began some minutes ago."""
+        minute = (datetime.now(UTC) - timedelta(minutes=ago)).replace(second=0, microsecond=0)
+        self.report(FlowMeasured(minute=minute, **values))
 
     def skips(self, key: str | None, count: int, *, ago: timedelta = timedelta(0)) -> None:
         """Skip records of a task that cannot be parsed, as dead letters."""

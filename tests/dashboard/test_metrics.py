@@ -140,8 +140,13 @@ def test_every_metric_is_documented(flights: Story, viewer: Client) -> None:
     redis_client.client().set(key, msgspec.json.encode(beat), ex=redis_keys.LOST_AFTER_SECONDS)
 
     flights.pauses("JFK")
+    flights.flows(ago=2, micro_batches=1, durations={"total:3": 1}, backlog=7, last_batch_at=now)
+    histogram = "arrester_pipeline_batch_duration_seconds"
     documented = set(re.findall(r"^\| `(arrester_\w+)`", DOCUMENT.read_text(), re.MULTILINE))
-    assert set(scrape(viewer)) == documented
+    found = set(scrape(viewer))
+    assert found - {
+        f"{histogram}{part}" for part in ("_bucket", "_count", "_sum")
+    } == documented - {histogram}
 
 
 def test_the_number_of_statements_does_not_grow_with_the_data(
@@ -170,3 +175,34 @@ def test_without_redis_the_other_metrics_are_served(
 
 def test_metrics_need_an_account(db: None) -> None:
     assert Client().get("/metrics").status_code in (401, 403)
+
+
+def test_pipelines_have_their_flow(flights: Story, viewer: Client) -> None:
+    flights.flows(
+        ago=2,
+        micro_batches=4,
+        records_in=100,
+        records_out=98,
+        failed=2,
+        skipped=2,
+        durations={"total:0": 3, "total:80": 1},
+        backlog=7,
+        last_batch_at=datetime(2026, 11, 20, 12, tzinfo=UTC),
+    )
+    flights.flows(ago=1, records_in=10, records_out=10)
+    found, of = scrape(viewer), ("flights", "delays")
+    records = found["arrester_pipeline_records_total"]
+    outcomes = ("read", "written", "skipped", "held")
+    assert {each: records[("flights", each, "delays")] for each in outcomes} == {
+        "read": 110,
+        "written": 108,
+        "skipped": 2,
+        "held": 0,
+    }
+    assert found["arrester_pipeline_batches_total"][of] == 4
+    buckets = found["arrester_pipeline_batch_duration_seconds_bucket"]
+    limits = ("0.1", "5", "+Inf")
+    assert [buckets[("flights", limit, "delays")] for limit in limits] == [3, 4, 4]
+    assert found["arrester_pipeline_backlog"][of] == 7
+    assert found["arrester_pipeline_running"][of] == 1
+    assert found["arrester_pipeline_last_batch_timestamp_seconds"][of] == 1795176000

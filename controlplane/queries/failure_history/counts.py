@@ -98,6 +98,18 @@ def failed_by_application(
     )
 
 
+def failed_by_stage(
+    application: str, pipeline: str, *, since: datetime, until: datetime
+) -> dict[str, int]:
+    """Return the failed records of a pipeline by stage, in the minutes of [since, until)."""
+    rows = sql.rows(
+        "SELECT stage, sum(count) FROM minute_count WHERE application = %s AND pipeline = %s"
+        " AND minute >= %s AND minute < %s GROUP BY 1",
+        [application, pipeline, since, until],
+    )
+    return {stage: int(count) for stage, count in rows}
+
+
 def failed_by_group(
     groups: Iterable[GroupState], *, since: datetime, until: datetime
 ) -> tuple[IntervalCount, ...]:

@@ -35,6 +35,7 @@ RunKey = tuple[str, int]
 class PastRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a pipeline, from its start to its end."""
 
+    application: str
     checkpoint: str
     epoch: int
     instance: UUID | None = None
@@ -56,6 +57,11 @@ class PastRun(msgspec.Struct, frozen=True, kw_only=True):
         if self.started_at is None or self.ended_at is None:
             return None
         return (self.ended_at - self.started_at).total_seconds()
+
+    @property
+    def milliseconds(self) -> float | None:
+        """The same in milliseconds."""
+        return None if self.seconds is None else 1000 * self.seconds
 
 
 def past_runs(application: str, pipeline: str, *, limit: int = 20) -> tuple[PastRun, ...]:
@@ -88,6 +94,7 @@ def _paired(events: Sequence[StoredEvent]) -> list[PastRun]:
         run, data, at = each.event.run, each.event.data, each.event.occurred_at
         assert run is not None
         known = found.get((run.checkpoint, run.epoch)) or PastRun(
+            application=each.application,
             checkpoint=run.checkpoint,
             epoch=run.epoch,
             instance=each.event.instance,

@@ -26,14 +26,17 @@ SELECT application, pipeline, checkpoint, key, sum(value::bigint)
 FROM flow_minute CROSS JOIN LATERAL jsonb_each_text(durations)
 WHERE minute >= %s AND minute < %s AND starts_with(key, 'total:') GROUP BY 1, 2, 3, 4
 """
-# Of each checkpoint its newest hour alone: the key begins with the checkpoint.
 _NEWEST = f"""
-SELECT line.application, line.pipeline, line.checkpoint, newest.*
-FROM {TABLE} AS line (application, pipeline, checkpoint) CROSS JOIN LATERAL (
-    SELECT last_batch_at, backlog, backlog_unit, watermark FROM flow_hour AS each_hour
-    WHERE each_hour.application = line.application AND each_hour.pipeline = line.pipeline
-        AND each_hour.checkpoint = line.checkpoint
-    ORDER BY hour DESC, epoch DESC LIMIT 1) AS newest
+SELECT application, pipeline, checkpoint, last_batch_at, backlog, backlog_unit, watermark
+FROM flow_total WHERE (application, pipeline, checkpoint) IN (SELECT * FROM {TABLE})
+"""
+_TOTALS = f"""
+SELECT application, pipeline, {_SUMS} FROM flow_total GROUP BY 1, 2 ORDER BY 1, 2
+"""
+_ALL_DURATIONS = """
+SELECT application, pipeline, key, sum(value::bigint)
+FROM flow_total CROSS JOIN LATERAL jsonb_each_text(durations)
+WHERE starts_with(key, 'total:') GROUP BY 1, 2, 3
 """
 _BACKLOGS = """
 SELECT application, pipeline, checkpoint, minute, backlog FROM flow_minute
@@ -109,4 +112,20 @@ def backlogs(since: datetime) -> dict[PipelineKey, list[tuple[datetime, int]]]:
     found: dict[PipelineKey, list[tuple[datetime, int]]] = defaultdict(list)
     for application, pipeline, checkpoint, minute, backlog in sql.rows(_BACKLOGS, [since]):
         found[(application, pipeline, checkpoint)].append((minute, int(backlog)))
+    return found
+
+
+def totals() -> dict[tuple[str, str], FlowSums]:
+    """Return the sums of all time, by application and pipeline."""
+    return {
+        (application, pipeline): of_counts(counts)
+        for application, pipeline, *counts in sql.rows(_TOTALS)
+    }
+
+
+def histograms() -> dict[tuple[str, str], dict[str, int]]:
+    """Return the durations of all micro-batches, by application and pipeline."""
+    found: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    for application, pipeline, bucket, count in sql.rows(_ALL_DURATIONS):
+        found[application, pipeline][bucket] = int(count)
     return found

@@ -22,6 +22,9 @@ from arrester.controlplane.queries.current_state.instances import (
     instance_counts,
 )
 from arrester.controlplane.queries.current_state.task_grid import COUNTED, NO_RUN, task_counts
+from arrester.controlplane.queries.flow import sums
+from arrester.controlplane.queries.flow.pipelines import PipelineFlow, pipeline_flows
+from arrester.controlplane.queries.flow.sums import FlowSums
 from arrester.controlplane.queries.operation import health
 from arrester.controlplane.queries.operation.health import Health, Lag
 from arrester.controlplane.views import row_mapping
@@ -50,6 +53,11 @@ class MetricValues(msgspec.Struct, frozen=True, kw_only=True):
     conditions: Counted
     #: By application and pipeline: for how long the oldest input in progress has run.
     in_progress_seconds: Counted
+    #: The pipelines with their newest flow; and their sums and durations since creation, by
+    #: application and pipeline.
+    pipelines: tuple[PipelineFlow, ...]
+    flow: Mapping[tuple[str, str], FlowSums]
+    durations: Mapping[tuple[str, str], Mapping[str, int]]
     #: The applications for which retention is refused.
     refused: frozenset[str]
 
@@ -61,7 +69,8 @@ def metrics() -> MetricValues:
     names = [each.name for each in states]
     tasks, instances = task_counts(names), instance_counts(names)
     lags, reached = health.lags(), health.health()
-    lasting = conditions.lasting(now=datetime.now(UTC), lags=lags, health=reached)
+    now, threads = datetime.now(UTC), row_mapping.THREADS.load_readable("true", [])
+    lasting = conditions.lasting(now=now, threads=threads, lags=lags, health=reached)
     return MetricValues(
         lags=lags,
         health=reached,
@@ -76,6 +85,9 @@ def metrics() -> MetricValues:
         alive={name: instances[name]["alive"] for name in names},
         lost={name: instances[name]["lost"] for name in names},
         in_progress_seconds={key: int(age) for key, age in in_progress_seconds().items()},
+        pipelines=pipeline_flows(now=now, threads=threads),
+        flow=sums.totals(),
+        durations=sums.histograms(),
     )
 
 

@@ -1,0 +1,45 @@
+"""Pipelines in a line each, with their last runs: on their page and on the overview."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from arrester.controlplane import queries, store
+from arrester.controlplane.domain.state.live_runs import RunStatus
+from arrester.dashboard.components.attention import Attention
+
+
+class Line(NamedTuple):
+    """A pipeline, its last ended runs, and the first condition that needs attention."""
+
+    of: queries.PipelineFlow
+    ends: Sequence[store.RunEnd]
+    condition: str = ""
+
+    @property
+    def key(self) -> str:
+        """The id of its row."""
+        return "-".join(self.of.key)
+
+    @property
+    def runs(self) -> bool:
+        """Whether a run runs, or an unguarded query: otherwise it has no rate."""
+        return self.of.run in (RunStatus.RUNNING, None)
+
+
+def lines(pipelines: Sequence[queries.PipelineFlow], needing: Attention) -> list[Line]:
+    """Return the lines of pipelines, in the given order."""
+    ends = queries.run_ends([(each.application, each.pipeline) for each in pipelines])
+    conditions: dict[tuple[str, str | None], str] = {}
+    for item in needing.items:
+        of = (item.condition.application, item.condition.pipeline)
+        conditions.setdefault(of, item.condition.line)
+    return [
+        Line(
+            of=each,
+            ends=ends.get((each.application, each.pipeline), ()),
+            condition=conditions.get((each.application, each.pipeline), ""),
+        )
+        for each in pipelines
+    ]

@@ -1,0 +1,157 @@
+"""The list of pipelines, and one pipeline: its run, its flow, its steps and its runs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+
+from arrester.controlplane import queries
+from arrester.controlplane.domain.state.states import CommandState
+from arrester.dashboard.components import (
+    attention,
+    buttons,
+    flow_charts,
+    pipeline_lines,
+    time_range,
+)
+from arrester.dashboard.components.attention import Attention
+from arrester.dashboard.page_frame import Notice, page, restore_query
+from arrester.dashboard.permissions import Person, for_people
+from arrester.dashboard.text import policy_text
+from arrester.dashboard.text.policy_text import StageRow
+
+_RUNS, _COMMANDS = 20, 100
+_SOURCE, _SINK = "source", "produce"
+
+
+class StripStep(NamedTuple):
+    """A stage in the strip of a pipeline, with the records that failed there in the last hour."""
+
+    row: StageRow
+    failed: int
+    #: Records read from the source or written to the sink; None for other stages, or unknown.
+    records: int | None
+    word: str = ""
+
+
+@for_people
+def pipelines(request: HttpRequest, who: Person) -> HttpResponse:
+    """Show all pipelines, a line each."""
+    now = timezone.now()
+    state = queries.overview()
+    needing = attention.read(who, now=now, overview=state)
+    context = {
+        "problems": len(needing.items),
+        "pipelines": pipeline_lines.lines(
+            queries.pipeline_flows(now=now, threads=state.threads), needing
+        ),
+        "applications": bool(state.applications),
+    }
+    return page(request, who, "pipelines", context, lags=state.lags, health=state.health)
+
+
+@for_people
+def pipeline(request: HttpRequest, who: Person, application: str, name: str) -> HttpResponse:
+    """Show one pipeline."""
+    return show(request, who, application, name)
+
+
+def show(
+    request: HttpRequest, who: Person, application: str, name: str, *, notice: Notice | None = None
+) -> HttpResponse:
+    """Render the page of a pipeline, after an action with its result."""
+    now = timezone.now()
+    own = reverse("pipeline", args=[application, name])
+    restore_query(request, own)
+    flow = queries.pipeline_flow(application, name, now=now)
+    lags = queries.lags()
+    needing = attention.read(who, now=now, lags=lags)
+    span = time_range.span(request.GET, now=now)
+    runs = queries.past_runs(application, name, limit=_RUNS)
+    commands = _commands(application, name)
+    measured, earlier = flow_charts.read(application, name, span)
+    query = request.GET.urlencode()
+    context = {
+        "of": flow,
+        "attention": _of_pipeline(needing, application, name),
+        "problems": len(needing.items),
+        "strip": _strip(flow, now),
+        "span": span,
+        "charts": flow_charts.charts(measured, earlier, span, flow_charts.markers(runs, commands)),
+        "runs": runs,
+        "restart": _restart(who, application, name),
+        "own": own,
+    }
+    return page(
+        request,
+        who,
+        "pipelines",
+        context,
+        template="pipeline",
+        title=name,
+        url=f"{own}?{query}" if query else own,
+        shows=application,
+        notice=notice,
+        lags=lags,
+    )
+
+
+def _of_pipeline(needing: Attention, application: str, name: str) -> Attention:
+    return Attention(
+        tuple(
+            each
+            for each in needing.items
+            if (each.condition.application, each.condition.pipeline) == (application, name)
+        )
+    )
+
+
+def _commands(application: str, name: str) -> list[CommandState]:
+    """Return the newest commands about a pipeline or one of its tasks."""
+    return [
+        each
+        for each in queries.commands(application, limit=_COMMANDS).rows
+        if name in (each.pipeline, None if each.task is None else each.task.pipeline)
+    ]
+
+
+def _strip(flow: queries.PipelineFlow, now: datetime) -> list[StripStep]:
+    """Return the stages of a pipeline in their order; empty if its run has not described them."""
+    key = flow.key
+    described = next(
+        (
+            each
+            for each in policy_text.policies(flow.application, now=now)
+            if (each.policy.thread.pipeline, each.policy.thread.checkpoint) == key[1:]
+        ),
+        None,
+    )
+    if described is None:
+        return []
+    failed = queries.failed_by_stage(
+        flow.application, flow.pipeline, since=now - queries.RECENT, until=now
+    )
+    return [_step(row, failed.get(row.stage.name, 0), flow) for row in described.rows]
+
+
+def _step(row: StageRow, failed: int, flow: queries.PipelineFlow) -> StripStep:
+    recent = flow.recent
+    if row.stage.name == _SOURCE:
+        return StripStep(row, failed, None if recent is None else recent.records_in, "read")
+    if row.stage.name == _SINK:
+        return StripStep(row, failed, None if recent is None else recent.records_out, "written")
+    return StripStep(row, failed, None)
+
+
+def _restart(who: Person, application: str, name: str) -> buttons.Button | None:
+    """Return the button that restarts the runs of a pipeline; None for an unguarded query."""
+    summary = queries.application(application)
+    state = buttons.state_of(
+        summary.state, queries.open_commands(application), queries.instances(application)
+    )
+    threads = [each for each in queries.threads(application) if each.pipeline == name]
+    return buttons.for_pipelines(who, state, threads).get(name) if threads else None

@@ -1,0 +1,125 @@
+"""The list of pipelines, and the page of one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from arrester.controlplane import queries
+from arrester.dashboard.templatetags import flow
+from tests.dashboard.accounts import logged_in, make_user
+from tests.dashboard.story import MODULE, Story, started_with_accounts
+
+pytestmark = pytest.mark.usefixtures("redis", "fresh_database")
+
+
+@pytest.fixture
+def story() -> Story:
+    return started_with_accounts()
+
+
+@pytest.fixture
+def viewer(story: Story) -> Client:
+    return logged_in(make_user("vera", "viewer"))
+
+
+def text_of(client: Client, path: str) -> str:
+    answer = client.get(path)
+    assert answer.status_code == 200
+    return " ".join(answer.content.decode().split())
+
+
+def test_a_pipeline_without_flow_has_no_numbers(viewer: Client, story: Story) -> None:
+    page = text_of(viewer, reverse("pipelines"))
+    assert 'data-word="in / s">\N{EN DASH}</td>' in page
+    one = text_of(viewer, reverse("pipeline", args=["flights", "delays"]))
+    assert "Nothing measured" in one
+
+
+def test_a_dead_pipeline_is_the_first_line_with_its_cause(viewer: Client, story: Story) -> None:
+    healthy = Story(application="airports", pipeline="gates", checkpoint="9c1b")
+    healthy.starts()
+    story.fails(MODULE, ago=timedelta(minutes=1))
+    page = text_of(viewer, reverse("pipelines"))
+    assert page.index("pipeline-flights-delays") < page.index("pipeline-airports-gates")
+    assert "ModuleNotFoundError: No module named" in page
+    assert "mark is-dead" in page
+    one = text_of(viewer, reverse("pipeline", args=["flights", "delays"]))
+    assert "No module named" in one[one.index('id="runs"') :]
+
+
+def test_a_pipeline_shows_what_flows_and_where_records_fail(viewer: Client, story: Story) -> None:
+    story.flows(
+        ago=2,
+        records_in=1_200,
+        records_out=1_100,
+        failed=3,
+        durations={"total:70": 4, "write:60": 4},
+        backlog=12_345,
+        backlog_unit="records",
+    )
+    story.skips("EWR", 3, ago=timedelta(minutes=2))
+    page = text_of(viewer, reverse("pipeline", args=["flights", "delays"]))
+    assert '<b class="number">1,200</b> read' in page
+    assert '<b class="number">1,100</b> written' in page
+    assert '<b class="number">3</b> failed' in page
+    assert "12,345 records" in page
+    assert [each in page for each in ("records-chart", "durations-chart", "backlog-chart")] == [
+        True,
+        True,
+        True,
+    ]
+    assert "Run 1 started" in page
+
+
+def test_an_unknown_pipeline_is_not_found(viewer: Client) -> None:
+    assert viewer.get(reverse("pipeline", args=["flights", "nothing"])).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (None, "\N{EN DASH}"),
+        (0.0, "0"),
+        (0.001, "< 0.01"),
+        (0.25, "0.25"),
+        (4.51, "4.5"),
+        (1250, "1,250"),
+    ],
+)
+def test_rates_have_as_many_digits_as_matter(number: float | None, expected: str) -> None:
+    assert flow.rate(number) == expected
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [(None, "\N{EN DASH}"), (0.0, "0 %"), (1e-6, "< 0.01 %"), (0.0025, "0.25 %"), (0.5, "50 %")],
+)
+def test_shares_are_percents(part: float | None, expected: str) -> None:
+    assert flow.share(part) == expected
+
+
+@pytest.mark.parametrize(
+    ("ms", "expected"),
+    [
+        (None, "\N{EN DASH}"),
+        (320.4, "320 ms"),
+        (4_210, "4.2 s"),
+        (90_000, "90 s"),
+        (720_000, "12 min"),
+    ],
+)
+def test_durations_have_the_unit_that_a_person_reads(ms: float | None, expected: str) -> None:
+    assert flow.duration(ms) == expected
+
+
+def test_backlogs_have_their_unit() -> None:
+    assert flow.backlog(None, None) == "\N{EN DASH}"
+    assert flow.backlog(1_200, "records") == "1,200 records"
+    assert flow.backlog(3, "files") == "3 files"
+    assert flow.backlog(2_500_000, "bytes") == "2.5 MB"
+    assert "grows" in flow.trend(queries.Trend.GROWS)
+    assert flow.trend(queries.Trend.STEADY) == ""
