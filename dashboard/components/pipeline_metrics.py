@@ -35,7 +35,7 @@ def samples(values: queries.MetricValues) -> Iterator[Metric]:
     """Yield the metrics of pipelines; of what is not known there is no sample."""
     records = CounterMetricFamily(
         "arrester_pipeline_records",
-        "Records since creation, by outcome; each is counted once, whatever is repeated.",
+        "Records since creation, by outcome; each is counted once.",
         labels=[*_LABELS, "outcome"],
     )
     batches = CounterMetricFamily(

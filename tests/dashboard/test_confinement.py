@@ -56,6 +56,7 @@ def side(word: str) -> Side:
     cause = failure(f"process:{word}", f"{word}.Wrong", f"the {word} is wrong", f"{word}.py:1")
     task = story.pauses(f"{word}-key", cause=cause, record={"of": word}, stack=word, held=3)
     story.skips(f"{word}-skipped", 3)
+    story.flows(ago=2, records_in=7, durations={"total:9": 1}, backlog=3)
     command = actions.resume_task(task.digest, actor=f"{word}-ana", reason=word).id
     story.send(b"not a batch of " + word.encode())
     actions.note_on_task(task, actor=f"{word}-ana", text=f"a note on the {word}")

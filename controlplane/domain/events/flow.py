@@ -40,7 +40,7 @@ class FlowMeasured(Data, frozen=True, kw_only=True, tag=True):
     durations: dict[str, Count] = msgspec.field(default_factory=dict)
     #: The end of the last micro-batch.
     last_batch_at: Moment | None = None
-    #: What the source had after the last micro-batch that was not read yet; None: it does not say.
+    #: What the source had after the last micro-batch that was not read yet; None: it reports none.
     backlog: Count | None = None
     backlog_unit: BacklogUnit | None = None
     #: Spark's watermark for event times.

@@ -18,7 +18,7 @@ _LAST: Final = math.ceil(math.log(100 * 86_400_000, _GROWTH))
 
 
 class Phase(StrEnum):
-    """What a micro-batch spends its time with."""
+    """What a micro-batch uses its time for."""
 
     #: From its beginning to its end, the wait for new input excluded.
     TOTAL = "total"

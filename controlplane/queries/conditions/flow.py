@@ -22,7 +22,7 @@ from arrester.controlplane.queries.flow.sums import FlowSums, NewestFlow
 from arrester.controlplane.views import live_checkpoints
 from arrester.controlplane.views.live_checkpoints import PipelineKey
 
-#: A share of fewer records in some minutes says little.
+#: A share of fewer records in some minutes is no sign.
 LEAST_RECORDS = 100
 
 
@@ -49,11 +49,11 @@ def find(
         yield from _growing(runs, limits, now)
     if limits.any("failed_percent"):
         until = (now - ARRIVAL).replace(second=0, microsecond=0)
-        recent = sums.sums(until - RATE, until)
+        recent = sums.sums(until - RATE, until, last=until - RATE)
         for run in runs:
             found = recent.get(live_checkpoints.pipeline_key(run))
             if found is not None:
-                yield from _failing(run, found[0], limits.of(run.application), until)
+                yield from _failing(run, found.sums, limits.of(run.application), until)
 
 
 def _late(

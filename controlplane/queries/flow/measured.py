@@ -11,7 +11,7 @@ import msgspec
 from arrester.controlplane.domain.python_versions import StrEnum
 from arrester.controlplane.domain.state.states import ThreadState
 from arrester.controlplane.queries.flow import sums
-from arrester.controlplane.queries.flow.sums import FlowSums, NewestFlow
+from arrester.controlplane.queries.flow.sums import NewestFlow, RecentSums
 from arrester.controlplane.views import live_checkpoints
 from arrester.controlplane.views.live_checkpoints import PipelineKey
 
@@ -41,8 +41,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
     #: The end of the last whole minute.
     until: datetime
-    rates: dict[PipelineKey, tuple[FlowSums, bool]]
-    recent: dict[PipelineKey, tuple[FlowSums, bool]]
+    #: Of the last hour, and of the minutes of the rate.
+    recent: dict[PipelineKey, RecentSums]
     p95: dict[PipelineKey, float]
     newest: dict[PipelineKey, NewestFlow]
     backlogs: dict[PipelineKey, list[tuple[datetime, int]]]
@@ -51,13 +51,12 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, runs: Sequence[ThreadState], *, now: datetime) -> Measured:
         """Return what was measured until now; `runs` are those whose newest values are needed."""
         until = (now - ARRIVAL).replace(second=0, microsecond=0)
-        recent = sums.sums(until - RECENT, now)
+        recent = sums.sums(until - RECENT, until, last=until - RATE)
         lines = {live_checkpoints.pipeline_key(each) for each in runs} | recent.keys()
         return cls(
             until=until,
-            rates=sums.sums(until - RATE, until),
             recent=recent,
-            p95=sums.percentiles(until - RECENT, now, LONG),
+            p95=sums.percentiles(until - RECENT, until, LONG),
             newest=sums.newest([*zip(*lines, strict=True)] or [[], [], []]),
             backlogs=sums.backlogs(until - TREND),
         )
@@ -65,11 +64,11 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     def values(self, key: PipelineKey, *, since: datetime | None) -> dict[str, Any]:
         """Return the fields of a pipeline's line; `since` its run runs, None: none does."""
         is_known = key in self.newest
-        recent = self.recent.get(key, (FlowSums(), False))[0] if is_known else None
+        recent = self.recent.get(key, RecentSums())
         seconds = self._seconds(since) if is_known else 0
-        rates = self.rates.get(key, (FlowSums(), False))[0]
+        rates = recent.last
         return {
-            "recent": recent,
+            "recent": recent.sums if is_known else None,
             "records_in_per_second": rates.records_in / seconds if seconds else None,
             "records_out_per_second": rates.records_out / seconds if seconds else None,
             "batch_p95_ms": self.p95.get(key),

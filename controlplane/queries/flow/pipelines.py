@@ -56,7 +56,7 @@ class PipelineFlow(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     newest: NewestFlow = NewestFlow()
     backlog_trend: Annotated[
-        Trend | None, Meta(description="Null: the source does not say, or is too young.")
+        Trend | None, Meta(description="Null: the source does not report it, or not for long.")
     ] = None
     paused: Annotated[int, Meta(description="PAUSED tasks.")] = 0
     dead: Annotated[int, Meta(description="DEAD tasks.")] = 0
@@ -150,9 +150,9 @@ def _unguarded(
     measured: Measured, known: Set[PipelineKey], application: str | None
 ) -> Iterator[PipelineFlow]:
     """Yield the queries that are only observed: they have no run."""
-    for key, (_, observed) in measured.recent.items():
+    for key, recent in measured.recent.items():
         name, pipeline, checkpoint = key
-        if not observed or key in known or application not in (None, name):
+        if not recent.observed or key in known or application not in (None, name):
             continue
         yield PipelineFlow(
             application=name,

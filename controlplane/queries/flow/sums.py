@@ -17,8 +17,9 @@ from arrester.controlplane.views.flow import COUNTS
 from arrester.controlplane.views.live_checkpoints import TABLE, PipelineKey
 
 _SUMS = ", ".join(f"sum({name})" for name in COUNTS)
+_LAST = ", ".join(f"coalesce(sum({name}) FILTER (WHERE minute >= %s), 0)" for name in COUNTS)
 _OF_MINUTES = f"""
-SELECT application, pipeline, checkpoint, {_SUMS}, bool_or(observed) FROM flow_minute
+SELECT application, pipeline, checkpoint, bool_or(observed), {_SUMS}, {_LAST} FROM flow_minute
 WHERE minute >= %s AND minute < %s GROUP BY 1, 2, 3
 """
 _DURATIONS = """
@@ -70,12 +71,25 @@ class NewestFlow(msgspec.Struct, frozen=True, kw_only=True):
     watermark: datetime | None = None
 
 
-def sums(since: datetime, until: datetime) -> dict[PipelineKey, tuple[FlowSums, bool]]:
-    """Return the sums of the minutes of [since, until), and whether the pipeline is unguarded."""
+class RecentSums(msgspec.Struct, frozen=True, kw_only=True):
+    """The sums of a time, and of its last part."""
+
+    sums: FlowSums = FlowSums()
+    last: FlowSums = FlowSums()
+    #: Whether it is an unguarded query.
+    observed: bool = False
+
+
+def sums(since: datetime, until: datetime, *, last: datetime) -> dict[PipelineKey, RecentSums]:
+    """Return the sums of the minutes of [since, until), and of [last, until)."""
+    parameters = [*[last] * len(COUNTS), since, until]
     found = {}
-    for *key, observed in sql.rows(_OF_MINUTES, [since, until]):
-        application, pipeline, checkpoint, *counts = key
-        found[(application, pipeline, checkpoint)] = (of_counts(counts), bool(observed))
+    for application, pipeline, checkpoint, observed, *counts in sql.rows(_OF_MINUTES, parameters):
+        found[(application, pipeline, checkpoint)] = RecentSums(
+            sums=of_counts(counts[: len(COUNTS)]),
+            last=of_counts(counts[len(COUNTS) :]),
+            observed=bool(observed),
+        )
     return found
 
 

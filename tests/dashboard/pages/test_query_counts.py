@@ -47,8 +47,8 @@ SELECT coalesce(sum(seq_scan), 0) FROM pg_stat_xact_user_tables
 WHERE relname ~ '^(event|batch)(_[0-9]+|_default)?$'
 """
 #: Sessions and roles, positions and lags, health, once in some seconds the number of problems in
-#: the title; and what each shows.
-MOST = 39
+#: the title; and what each shows, on the page of a pipeline in five charts.
+MOST = 46
 
 
 @pytest.fixture(autouse=True)
@@ -85,6 +85,10 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "api-dead-letter-record": [app, dead_letter.id],
         "dead-letter-event": [app, dead_letter.sequence],
         "dismiss-entry-dialog": [quarantined.id],
+        "pipeline": [app, story.pipeline],
+        "api-pipeline": [app, story.pipeline],
+        "api-pipeline-series": [app, story.pipeline],
+        "api-pipeline-runs": [app, story.pipeline],
         "api-application": [app],
         "api-dead-letter": [app, dead_letter.id],
         "api-instances": [app],
