@@ -7,6 +7,7 @@ REST_COMMANDS: dict[str, dict[str, str]] = {
     "See the state": {
         "status": "status",
         "apps": "lists",
+        "pipelines": "lists",
         "tasks": "lists",
         "errors": "lists",
         "failures": "lists",

@@ -44,6 +44,19 @@ TASK_COLUMNS: tuple[Column, ...] = (
     ("CAUSE", lambda row: _cause(row)),
     ("MESSAGE", lambda row: _message(row["failure"])),
 )
+PIPELINE_COLUMNS: tuple[Column, ...] = (
+    ("PIPELINE", lambda row: f"{row['application']}/{row['pipeline']}"),
+    ("RUN", lambda row: row["run"] or "unguarded"),
+    ("SINCE", lambda row: age(row["since"])),
+    ("IN/S", lambda row: _rate(row["records_in_per_second"])),
+    ("OUT/S", lambda row: _rate(row["records_out_per_second"])),
+    ("FAILED", lambda row: _percent(row["failed_share"])),
+    ("HELD", "held"),
+    ("P95", lambda row: _seconds(row["batch_p95_ms"])),
+    ("BACKLOG", "backlog"),
+    ("LAST BATCH", lambda row: age(row["last_batch_at"])),
+    ("RELEASE", "release"),
+)
 APPLICATION_COLUMNS: tuple[Column, ...] = (
     ("APPLICATION", "name"),
     ("STATUS", "status"),
@@ -70,6 +83,17 @@ def apps(session: Session) -> None:
             rows, APPLICATION_COLUMNS, empty="no applications: they appear when an agent starts"
         ),
     )
+
+
+@click.command()
+@APPLICATION
+@click.option("--run", "-r", metavar="STATE", help="RUNNING, DEAD, LOST or STOPPED.")
+@LIMIT
+@with_session
+def pipelines(session: Session, *, application: str | None, limit: int, run: str | None) -> None:
+    """List pipelines with their runs, and what flows through them."""
+    empty = "no pipelines that match"
+    print_list(session, "pipelines", PIPELINE_COLUMNS, application, limit, empty, run=run)
 
 
 @click.command()
@@ -207,6 +231,18 @@ def print_list(
 
 def task_id(session: Session, name: str | None) -> str | None:
     return None if name is None else str(find_task(session.client, name)["id"])
+
+
+def _rate(number: float | None) -> str | None:
+    return None if number is None else f"{number:,.{0 if number >= 10 else 2}f}"
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{100 * share:.2f} %"
+
+
+def _seconds(milliseconds: float | None) -> str | None:
+    return None if milliseconds is None else f"{milliseconds / 1000:,.1f}s"
 
 
 def _cause(row: Row) -> str | None:

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from arrester.cli import output
 from arrester.cli.client import Json
-from arrester.cli.lists import TASK_COLUMNS
+from arrester.cli.lists import PIPELINE_COLUMNS, TASK_COLUMNS
 from arrester.cli.output import Column, Row
 from arrester.cli.session import Session, with_session
 
@@ -51,6 +51,10 @@ def _show(url: str, found: Json) -> None:
         _application_columns(found["failed_last_hour"]),
         empty="no applications: they appear when an agent starts",
     )
+    click.echo()
+    output.print_table(found["pipelines"], PIPELINE_COLUMNS, empty="no pipelines yet")
+    if found["pipelines_in_all"] > len(found["pipelines"]):
+        click.echo(f"{found['pipelines_in_all']:,} in all: arrester pipelines")
     click.echo()
     output.print_table(found["stopped"], TASK_COLUMNS, empty="no stopped tasks")
     stopped = sum(each["paused"] + each["dead"] for each in found["applications"])

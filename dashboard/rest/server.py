@@ -19,12 +19,14 @@ from arrester.controlplane.roles import Role
 from arrester.dashboard.components import attention
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.applications import ApplicationSerializer
+from arrester.dashboard.rest.pipelines import PipelineSerializer
 from arrester.dashboard.rest.problems import PROBLEMS
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 from arrester.dashboard.rest.tasks import TaskSerializer
 
 #: Stopped tasks of each status in the answer.
 _TASKS = 10
+_PIPELINES = 20
 _HOUR = timedelta(hours=1)
 
 
@@ -71,6 +73,8 @@ class StatusSerializer(serializers.Serializer[Any]):
     )
     quarantined = serializers.IntegerField(help_text="Invalid entries in quarantine.")
     applications = ApplicationSerializer(many=True)
+    pipelines = PipelineSerializer(many=True, help_text=f"Dead ones first, {_PIPELINES} at most.")
+    pipelines_in_all = serializers.IntegerField()
     failed_last_hour = serializers.DictField(
         child=serializers.IntegerField(), help_text="Failed records by application."
     )
@@ -91,6 +95,7 @@ class StatusView(base.RestView):
             for state in (TaskStatus.DEAD, TaskStatus.PAUSED)
             for task in queries.tasks(queries.TaskFilter(state=state.value), limit=_TASKS).rows
         ]
+        pipelines = queries.pipeline_flows(now=timezone.now())
         lags = [each.lag for each in applications]
         waiting = [each.waiting for each in lags if each.waiting is not None]
         found = {
@@ -103,6 +108,8 @@ class StatusView(base.RestView):
             "waiting": sum(waiting) if len(waiting) == len(lags) else None,
             "quarantined": sum(each.quarantined for each in lags),
             "applications": applications,
+            "pipelines": pipelines[:_PIPELINES],
+            "pipelines_in_all": len(pipelines),
             "failed_last_hour": _failed_last_hour(),
             "stopped": stopped,
         }

@@ -52,6 +52,17 @@ def test_each_example_has_the_output_of_the_page(
 
 
 def _build(story: Story) -> None:
+    story.flows(
+        ago=2,
+        micro_batches=12,
+        records_in=12_000,
+        records_out=11_945,
+        failed=45,
+        durations={"total:66": 11, "total:80": 1},
+        backlog=340,
+        backlog_unit="records",
+        last_batch_at=datetime.now(UTC),
+    )
     story.skips("EWR", 40)
     for key in ("ATL", "DCA"):
         story.pauses(key, cause=NA)
