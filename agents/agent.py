@@ -7,6 +7,7 @@ import platform
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from datetime import datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -40,6 +41,7 @@ from arrester.agents.runtime.status import (
     tasks_of,
 )
 from arrester.agents.runtime.thread_protocol import (
+    PipelineCommand,
     PolicyCommand,
     TaskCommand,
     Thread,
@@ -52,6 +54,7 @@ from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import Response, ResumeHow, StageAnswer
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.json_patch import JsonPatch
+from arrester.controlplane.domain.python_versions import UTC
 from arrester.controlplane.domain.state.states import (
     InstanceStatus,
     TaskState,
@@ -449,7 +452,6 @@ class Agent:
         a retry budget, and at every stage but `deserialize`. Raises InvalidValue for an invalid
         answer.
         """
-        check_text("pipeline", pipeline, "the name of a pipeline")
         check_text("stage", stage, "source, deserialize, process:<name> or produce")
         check_text("reason", reason, _REASON_RULE)
         valid_answer = None if answer is None else as_answer(answer)
@@ -457,14 +459,36 @@ class Agent:
             raise InvalidValue(
                 "answer", answer, "CONTINUE, RETRY, PAUSE or FAIL of agents, or None"
             )
-        threads = [
-            thread
-            for thread in self._runtime.registry.running()
-            if thread.pipeline_name == pipeline
-        ]
         stage_answer: StageAnswer | None = None if valid_answer is None else valid_answer.value
         command = PolicyCommand(stage, stage_answer, actor=actor, reason=reason)
-        return _apply_in_threads("set_policy", pipeline, command, threads)
+        return self._apply_in_pipeline("set_policy", pipeline, command)
+
+    def pause_pipeline(
+        self,
+        pipeline: str,
+        *,
+        seconds: float | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> bool:
+        """Pause a running pipeline until it is resumed, or for some seconds.
+
+        The current micro-batch is completed. Then no micro-batch and no held record begins; the
+        source keeps its place, and later runs start PAUSED. Return False if the pipeline does not
+        run or is PAUSED already.
+        """
+        if seconds is not None and not seconds > 0:
+            raise InvalidValue("seconds", seconds, "more than 0, or None: until it is resumed")
+        until = None if seconds is None else datetime.now(UTC) + timedelta(seconds=seconds)
+        command = PipelineCommand(pauses=True, until=until, actor=actor, reason=reason)
+        return self._apply_in_pipeline("pause_pipeline", pipeline, command)
+
+    def resume_pipeline(
+        self, pipeline: str, *, actor: str | None = None, reason: str | None = None
+    ) -> bool:
+        """Resume a PAUSED pipeline: held records run first; return False if it is not PAUSED."""
+        command = PipelineCommand(pauses=False, actor=actor, reason=reason)
+        return self._apply_in_pipeline("resume_pipeline", pipeline, command)
 
     def redrive(
         self,
@@ -524,6 +548,18 @@ class Agent:
         ]
         return _apply_in_threads(_METHODS[how], id.pipeline, command, threads)
 
+    def _apply_in_pipeline(
+        self, method: str, pipeline: str, command: PolicyCommand | PipelineCommand
+    ) -> bool:
+        """Apply a command in all runs of a pipeline."""
+        check_text("pipeline", pipeline, "the name of a pipeline")
+        threads = [
+            thread
+            for thread in self._runtime.registry.running()
+            if thread.pipeline_name == pipeline
+        ]
+        return _apply_in_threads(method, pipeline, command, threads)
+
     def _task_id(self, task: TaskState | TaskId | str) -> TaskId:
         """Return the identity of a task that may be given by its key."""
         if isinstance(task, TaskState):
@@ -549,7 +585,10 @@ class Agent:
 
 
 def _apply_in_threads(
-    method: str, pipeline: str, command: TaskCommand | PolicyCommand, threads: Sequence[Thread]
+    method: str,
+    pipeline: str,
+    command: TaskCommand | PolicyCommand | PipelineCommand,
+    threads: Sequence[Thread],
 ) -> bool:
     """Apply the command in each thread; return whether there are any and all applied it.
 

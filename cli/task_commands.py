@@ -18,6 +18,7 @@ from arrester.cli.names import (
     near_applications,
     task_name,
 )
+from arrester.cli.pipeline_commands import issue_for_pipeline, pipeline_option
 from arrester.cli.session import Session, with_options, with_session
 from arrester.cli.values import json_patch, seconds
 from arrester.controlplane.domain.commands.kinds import ROLLOUTS, TASK_KINDS
@@ -52,14 +53,18 @@ _ROLLOUT_OF = {part: rollout for rollout, part in ROLLOUTS.items()}
 @_TASK
 @_DRAIN
 @_BULK
+@pipeline_option("Resume a PAUSED pipeline.")
 @issue_options
 @with_session
-def resume(session: Session, **options: Any) -> None:
-    """Resume a PAUSED task at its failed record, or all tasks with one cause.
+def resume(session: Session, *, pipeline: str | None, **options: Any) -> None:
+    """Resume a PAUSED task at its failed record, all tasks with one cause, or a pipeline.
 
     TASK is APPLICATION/PIPELINE/KEY, or the id of a task.
     """
-    _issue(session, CommandKind.RESUME_TASK, options)
+    if pipeline is None:
+        _issue(session, CommandKind.RESUME_TASK, options)
+    else:
+        issue_for_pipeline(session, CommandKind.RESUME_PIPELINE, pipeline, options)
 
 
 @click.command()
@@ -103,11 +108,7 @@ def mend(session: Session, *, patch: str, **options: Any) -> None:
 @_TASK
 @_DRAIN
 @_BULK
-@click.option(
-    "--pipeline",
-    metavar="APPLICATION/PIPELINE",
-    help="Restart the runs of a pipeline in its instances; needs --reason.",
-)
+@pipeline_option("Restart the runs of a pipeline in its instances; needs --reason.")
 @issue_options
 @with_session
 def restart(session: Session, *, pipeline: str | None, **options: Any) -> None:
@@ -118,42 +119,44 @@ def restart(session: Session, *, pipeline: str | None, **options: Any) -> None:
     if pipeline is None:
         _issue(session, CommandKind.RESTART_TASK, options, question="Restart")
         return
-    names = ("task", "fingerprint", "application", "at_once", "observe", "drain")
-    if any(options[name] not in (None, False) for name in names):
-        raise InvalidInput("--pipeline is not allowed together with a task or with tasks")
-    application, slash, name = pipeline.partition("/")
-    if not slash or not name:
-        raise InvalidInput(f"--pipeline {pipeline!r} is not allowed; allowed: APPLICATION/PIPELINE")
-    _check_reason(options, "restart --pipeline")
-    kind = CommandKind.RESTART_PIPELINE.value
-    body = {"kind": kind, "application": application, "pipeline": name}
-    with near_applications(session.client, application):
-        question = f"Restart pipeline {pipeline}?"
-        issue(session, body, IssueOptions.pop(options), subject=pipeline, question=question)
+    kind, question = CommandKind.RESTART_PIPELINE, f"Restart pipeline {pipeline}?"
+    issue_for_pipeline(session, kind, pipeline, options, question=question)
 
 
 @click.command()
-@click.argument("task", shell_complete=complete_task)
+@_TASK
 @click.option(
-    "--for", "duration", type=seconds, metavar="TIME", help="Resume it after this time: 10m."
+    "--for", "duration", type=seconds, metavar="TIME", help="End it after this time: 10m."
 )
-@click.option("--until", metavar="TIME", help="Resume it at this time, in ISO 8601.")
+@click.option("--until", metavar="TIME", help="End it at this time, in ISO 8601.")
+@pipeline_option("Pause a pipeline: no micro-batch and no held record begins.")
 @issue_options
 @with_session
 def pause(
-    session: Session, *, task: str, duration: float | None, until: str | None, **options: Any
+    session: Session,
+    *,
+    task: str | None,
+    duration: float | None,
+    until: str | None,
+    pipeline: str | None,
+    **options: Any,
 ) -> None:
-    """Pause a RUNNING task: its records are held from the next micro-batch on.
+    """Pause a RUNNING task: its records are held from the next micro-batch on; or a pipeline.
 
     TASK is APPLICATION/PIPELINE/KEY, or the id of a task. The key may be one that has not failed.
     """
+    end: dict[str, Any] = {} if duration is None else {"duration_seconds": int(duration)}
+    if until is not None:
+        end["until"] = until
+    if pipeline is not None:
+        options["task"] = task
+        issue_for_pipeline(session, CommandKind.PAUSE_PIPELINE, pipeline, options, more=end)
+        return
+    if task is None:
+        raise InvalidInput("TASK is missing; allowed: a task, --pipeline APPLICATION/PIPELINE")
     found = find_task_or_key(session.client, task)
     about = {"task": found["id"]} if "id" in found else found
-    body: dict[str, Any] = {"kind": CommandKind.PAUSE_TASK.value, **about}
-    if duration is not None:
-        body["duration_seconds"] = int(duration)
-    if until is not None:
-        body["until"] = until
+    body = {"kind": CommandKind.PAUSE_TASK.value, **about, **end}
     issue(session, body, IssueOptions.pop(options), subject=task_name(found))
 
 

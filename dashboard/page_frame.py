@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
-from urllib.parse import unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, unquote, urlencode, urlsplit
 
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
@@ -116,11 +116,19 @@ def page(
     return render(request, f"dashboard/{frame}.html", shell | context, status=status)
 
 
+def is_shown(request: HttpRequest, own: str) -> bool:
+    """Whether the browser shows the page at `own`."""
+    return unquote(_shown(request).path) == unquote(own)
+
+
 def restore_query(request: HttpRequest, own: str) -> None:
     """Restore the query of the page at `own` in the response of an action."""
-    shown = urlsplit(request.headers.get("HX-Current-URL", ""))
-    if request.method != "GET" and unquote(shown.path) == unquote(own):
-        request.GET = cast(Any, QueryDict(shown.query))
+    if request.method != "GET" and is_shown(request, own):
+        request.GET = cast(Any, QueryDict(_shown(request).query))
+
+
+def _shown(request: HttpRequest) -> SplitResult:
+    return urlsplit(request.headers.get("HX-Current-URL", ""))
 
 
 def now_or_then(

@@ -86,6 +86,17 @@ def _of_commands(prefix: str, actions: Any, rows: Iterable[Kind]) -> Iterator[UR
             yield path(f"{prefix}/{name}/ask", actions.dialog, given, name=f"{name}-dialog")
 
 
+def _of_pipelines(prefix: str) -> Iterator[URLPattern]:
+    """Yield the URLs of commands for pipelines and of their dialogs."""
+    for row in KINDS.values():
+        if row.subject is Subject.PIPELINE:
+            given, name = {"kind": row.kind}, row.kind.lower().replace("_", "-")
+            yield path(f"{prefix}/{name}", pipeline_commands.issue, given, name=name)
+            yield path(
+                f"{prefix}/{name}/ask", pipeline_commands.dialog, given, name=f"{name}-dialog"
+            )
+
+
 #: The form of a patch has views of its own.
 _TASK_ROWS = [row for row in TASK_KINDS.values() if "patch" not in row.fields]
 _APPLICATION_ROWS = [row for row in KINDS.values() if row.subject is Subject.APPLICATION]
@@ -106,15 +117,12 @@ urlpatterns = [
         application_commands.policy_dialog,
         name="policy-dialog",
     ),
+    *_of_pipelines("applications/<str:name>"),
+    path("applications/<str:name>/pause-key", pipeline_commands.pause_key, name="pause-key"),
     path(
-        "applications/<str:name>/restart-pipeline",
-        pipeline_commands.restart,
-        name="restart-pipeline",
-    ),
-    path(
-        "applications/<str:name>/restart-pipeline/ask",
-        pipeline_commands.dialog,
-        name="restart-pipeline-dialog",
+        "applications/<str:name>/pause-key/ask",
+        pipeline_commands.key_dialog,
+        name="pause-key-dialog",
     ),
     path(
         "applications/<str:name>/instances/<uuid:id>/shut-down",

@@ -44,6 +44,8 @@ from arrester.controlplane.domain.events import (
     NoteAdded,
     OutageFound,
     PipelineDescribed,
+    PipelinePaused,
+    PipelineResumed,
     PolicyChanged,
     QuarantineDismissed,
     QuarantineRequeued,
@@ -403,6 +405,8 @@ thread_events = st.one_of(
     st.builds(ThreadStarted),
     policies,
     st.builds(PolicyChanged, stage=_texts, answer=_answers, actor=st.none() | _texts),
+    st.builds(PipelinePaused, since=_moments, until=st.none() | _moments, actor=st.none() | _texts),
+    st.builds(PipelineResumed, actor=st.none() | _texts, reason=st.none() | _texts),
     st.builds(ThreadDied, reason=_texts, failure=st.none() | _failures, recordless=st.booleans()),
     st.builds(ThreadReplaced, reason=_texts, wait_ms=_counts, replacement=_counts),
     st.builds(

@@ -31,6 +31,8 @@ class EntryKind(StrEnum):
     PAUSE = "pause"
     #: Dead letters are held again, so that they are processed once more.
     REDRIVE = "redrive"
+    #: An operator paused or resumed the pipeline, or the time of its pause was over.
+    PIPELINE = "pipeline"
     #: An operator set or removed a policy override of a stage.
     POLICY = "policy"
     #: A command was refused. A redelivery gets the same answer.

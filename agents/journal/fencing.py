@@ -16,6 +16,7 @@ from arrester.agents.journal.entries import NO_BATCH, Entry, EntryKind
 from arrester.agents.journal.files import FOLDER
 from arrester.agents.journal.journal import Journal, Superseded
 from arrester.agents.journal.ledger import Ledger
+from arrester.agents.journal.pipeline_pause import end_of, is_over, report_of
 from arrester.agents.journal.storage import (
     CheckpointUnusable,
     Storage,
@@ -74,7 +75,7 @@ def claim(
             pipeline=pipeline,
             events=tuple(
                 Event(occurred_at=now, data=data, instance=instance, run=run)
-                for data in _start_events(journal.ledger, policy, instance)
+                for data in _start_events(journal.ledger, policy, instance, now)
             ),
         )
         try:
@@ -110,11 +111,15 @@ def _check_owner(ledger: Ledger, files: Storage, *, application: str, pipeline: 
         )
 
 
-def _start_events(ledger: Ledger, policy: PipelineDescribed, instance: UUID) -> Iterator[EventData]:
-    """Yield what a start reports: the run, its policy, and the tasks that run again."""
+def _start_events(
+    ledger: Ledger, policy: PipelineDescribed, instance: UUID, now: datetime
+) -> Iterator[EventData]:
+    """Yield what a start reports: the run, its policy, its pause and the tasks that run again."""
     yield ThreadStarted()
     yield from _removed_overrides(ledger, policy)
     yield replace(policy, commanded=_active_overrides(ledger, policy))
+    if ledger.pause is not None:
+        yield end_of(ledger.pause) if is_over(ledger.pause, now) else report_of(ledger.pause)
     yield from _restarts(ledger, instance)
 
 

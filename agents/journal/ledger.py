@@ -24,11 +24,19 @@ from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandRefused,
     Event,
+    PipelinePaused,
+    PipelineResumed,
     PolicyChanged,
     StageCommanded,
 )
 from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state.states import TaskState, TaskStatus
+from arrester.controlplane.domain.state.evolve import pause_after
+from arrester.controlplane.domain.state.states import (
+    PipelinePause,
+    TaskState,
+    TaskStatus,
+    if_set,
+)
 
 #: How many command answers are remembered. A command is redelivered within minutes, if at all.
 ANSWERS = 1_000
@@ -83,6 +91,8 @@ class Ledger(msgspec.Struct, kw_only=True):
     open_chunk: Chunk | None = None
     open_saved_rows: list[SavedRows] = []
     answers: dict[str, CommandAnswer] = {}
+    #: The pause of the pipeline; None: it is not PAUSED.
+    pause: PipelinePause | None = None
     #: Policy overrides, by the name of the stage.
     overrides: dict[str, StageCommanded] = {}
     #: Dead letters that are not known to be at their destination, by their name.
@@ -235,6 +245,8 @@ class Ledger(msgspec.Struct, kw_only=True):
                     reason=data.reason,
                     since=event.occurred_at,
                 )
+        elif isinstance(data, PipelinePaused | PipelineResumed):
+            self.pause = if_set(pause_after(data))
         elif isinstance(data, TASK_EVENTS):
             self._put(self.task(data.task).after_event(event, entry))
 

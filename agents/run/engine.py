@@ -38,7 +38,7 @@ from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.plural import plural
 from arrester.controlplane.domain.python_versions import UTC
 from arrester.controlplane.domain.state import drift
-from arrester.controlplane.domain.state.states import TaskState
+from arrester.controlplane.domain.state.states import PipelinePause, TaskState
 
 _log = logging.getLogger("arrester.thread")
 
@@ -144,6 +144,7 @@ class Engine:
             retries=self._config.errors.retry.limit,
         )
         self._log_held()
+        self._log_pause()
         if self.processor.dead_letters is not None:
             self.processor.dead_letters.deliver()
         self.read_progress()
@@ -162,6 +163,15 @@ class Engine:
                 "pipeline %r: %s of %s held; when their task runs they pass the present steps, "
                 "under the task that held them, with the source's present columns",
                 *(self.pipeline.name, plural(sum(held), "record"), plural(len(held), "task")),
+            )
+
+    def _log_pause(self) -> None:
+        if self.pause is not None:
+            by, until = self.pause.actor or "its script", self.pause.until
+            end = "it is resumed" if until is None else f"{until:%Y-%m-%d %H:%M:%S} UTC"
+            _log.warning(
+                "pipeline %r starts PAUSED by %s: no micro-batch begins until %s",
+                *(self.pipeline.name, by, end),
             )
 
     def _delete_orphans(self) -> None:
@@ -199,12 +209,19 @@ class Engine:
         """
         if self.skip_dead_letters.store():
             return True
+        if self.pause is not None:
+            return False
         try:
             return self.processor.drain()
         except HeldRowsMismatch as exc:
             if not self.commands.pause_mismatch(exc, datetime.now(UTC)):
                 raise
             return True
+
+    @property
+    def pause(self) -> PipelinePause | None:
+        """The pause of the pipeline: no micro-batch and no held record begins."""
+        return self.journal.ledger.pause
 
     @property
     def holds_rows(self) -> bool:

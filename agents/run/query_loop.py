@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 
 from pyspark.sql import DataFrame
@@ -95,14 +97,27 @@ class QueryLoop:
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         """Process a micro-batch, called by Spark; raises only a short exception."""
         try:
-            with self._lock:
-                self._stop_signal.check()
+            with self._lock_unless_paused():
                 self._engine.processor.process(frame, batch)
                 self._retries.reset()
                 return
         except BaseException as exc:  # SystemExit would hang the query forever
             self._stop_signal.record(exc)
         raise self._batch_end() from None
+
+    @contextmanager
+    def _lock_unless_paused(self) -> Iterator[None]:
+        """Hold the run lock for a micro-batch, which waits while its pipeline is PAUSED.
+
+        Spark has planned it, so the source keeps its place; a stop ends the wait.
+        """
+        while True:
+            with self._lock:
+                self._stop_signal.check()
+                if self._engine.pause is None:
+                    yield
+                    return
+            self._stop_signal.sleep(_TICK_SECONDS)
 
     def _batch_end(self) -> BatchEnded | BatchStopped:
         """Return the exception for Spark: a failure only if the run fails."""
@@ -158,6 +173,7 @@ class QueryLoop:
             return True
         try:
             self._check_owned()
+            self._engine.commands.end_pause(datetime.now(UTC))
             if self._awaits_commands():
                 worked = True
             elif worked := self._engine.drain():
@@ -183,7 +199,8 @@ class QueryLoop:
             raise exception
         while self._works():
             # A waiting command gets the lock.
-            self._stop_signal.sleep(_PAUSE_SECONDS)
+            is_paused = self._engine.pause is not None
+            self._stop_signal.sleep(_TICK_SECONDS if is_paused else _PAUSE_SECONDS)
             self._stop_signal.check()
         self.source_done = not self._engine.pipeline.source.isStreaming
         while self._waits_for_commands() and not self._stop_signal.sleep(_TICK_SECONDS):
@@ -193,7 +210,8 @@ class QueryLoop:
         """Run some held records; return whether there may be more, also of a beginning redrive."""
         # Looked up first: what a redrive that ends meanwhile has saved is for the next tick.
         is_redriving = self._engine.redriver.is_selecting
-        return self._tick() or is_redriving
+        awaits_resume = self._engine.pause is not None and self._engine.has_work
+        return self._tick() or is_redriving or awaits_resume
 
     def _waits_for_commands(self) -> bool:
         """Whether a static source is done and the rest is held; a command may have failed."""

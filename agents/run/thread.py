@@ -30,7 +30,12 @@ from arrester.agents.spark.job_description import HELD_RECORDS
 from arrester.agents.spark.jvm.versions import require_supported
 from arrester.agents.stop_signal import StopRequested, StopSignal
 from arrester.controlplane.domain.error_policy.policy import StageKind
-from arrester.controlplane.domain.state.states import TaskState, TaskStatus, ThreadStatus
+from arrester.controlplane.domain.state.states import (
+    PipelinePause,
+    TaskState,
+    TaskStatus,
+    ThreadStatus,
+)
 from arrester.controlplane.domain.state.transitions import Transition, thread_transition
 from arrester.controlplane.domain.wire.codec import InProgress
 
@@ -121,6 +126,11 @@ class PipelineThread:
     def is_running(self) -> bool:
         """Whether the run is RUNNING."""
         return self.state is ThreadStatus.RUNNING
+
+    @property
+    def pause(self) -> PipelinePause | None:
+        """The pause of its pipeline; None: it is not PAUSED."""
+        return self._engine.pause
 
     @property
     def is_idle(self) -> bool:

@@ -15,6 +15,7 @@ from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.runtime.instance import Instance
 from arrester.agents.runtime.thread_protocol import (
+    PipelineCommand,
     PolicyCommand,
     RedriveCommand,
     TaskCommand,
@@ -252,6 +253,14 @@ def _for_thread(command: CommandIssued) -> ThreadCommand:
             return PolicyCommand(
                 command.stage or "",
                 command.answer,
+                command=command.command,
+                actor=command.actor,
+                reason=command.reason,
+            )
+        case CommandKind.PAUSE_PIPELINE | CommandKind.RESUME_PIPELINE:
+            return PipelineCommand(
+                pauses=command.kind is CommandKind.PAUSE_PIPELINE,
+                until=command.until,
                 command=command.command,
                 actor=command.actor,
                 reason=command.reason,

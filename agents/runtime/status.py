@@ -12,9 +12,11 @@ from arrester.agents.runtime.table import Cell, Table, cell_text
 from arrester.agents.runtime.thread_protocol import Thread
 from arrester.controlplane.domain.events import Failure
 from arrester.controlplane.domain.python_versions import UTC
+from arrester.controlplane.domain.state.live_runs import RunStatus
 from arrester.controlplane.domain.state.states import (
     Counters,
     InstanceStatus,
+    PipelinePause,
     TaskState,
     TaskStatus,
     ThreadStatus,
@@ -70,6 +72,8 @@ class PipelineStatus:
     pipeline: str
     checkpoint: str
     state: ThreadStatus
+    #: The pause of the pipeline; None: it is not PAUSED.
+    pause: PipelinePause | None
     #: The rows per second of its last micro-batch, or of held records while it processes those;
     #: None if unknown.
     rows_per_second: float | None
@@ -154,6 +158,7 @@ def _pipeline_status(thread: Thread) -> PipelineStatus:
         pipeline=thread.pipeline_name,
         checkpoint=thread.checkpoint_id,
         state=state,
+        pause=thread.pause,
         # Its query may end a moment after the run.
         rows_per_second=thread.rows_per_second if state is ThreadStatus.RUNNING else None,
         failed=sum(task.failed for task in tasks),
@@ -201,7 +206,8 @@ def _cause(failure: Failure | None) -> str | None:
 def _pipeline_row(each: PipelineStatus) -> Sequence[Cell]:
     counts = (each.failed, each.skipped, each.held, each.paused, each.dead)
     in_progress = _in_progress(each.in_progress)
-    state = each.state.value
+    is_paused = each.state is ThreadStatus.RUNNING and each.pause is not None
+    state = RunStatus.PAUSED.value if is_paused else each.state.value
     return (each.pipeline, state, each.rows_per_second, *counts, each.last_failure, in_progress)
 
 

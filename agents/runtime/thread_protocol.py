@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
@@ -21,7 +22,7 @@ from arrester.controlplane.domain.events import (
     StageAnswer,
     ThreadDied,
 )
-from arrester.controlplane.domain.state.states import TaskState, ThreadStatus
+from arrester.controlplane.domain.state.states import PipelinePause, TaskState, ThreadStatus
 from arrester.controlplane.domain.wire.codec import InProgress
 
 if TYPE_CHECKING:
@@ -73,6 +74,21 @@ class PolicyCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineCommand:
+    """A command to pause the pipeline, or to resume it; later runs stay PAUSED.
+
+    While it is PAUSED, no micro-batch and no held record begins.
+    """
+
+    pauses: bool
+    #: The end of the pause; None: a person ends it.
+    until: datetime | None = None
+    command: UUID | None = None
+    actor: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveCommand:
     """A command to process dead letters once more, which are read from their destination."""
 
@@ -86,7 +102,7 @@ class RedriveCommand:
 
 
 #: What a thread can apply.
-ThreadCommand = TaskCommand | PolicyCommand | RedriveCommand
+ThreadCommand = TaskCommand | PolicyCommand | PipelineCommand | RedriveCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +183,11 @@ class Thread(Protocol):
     @property
     def is_static(self) -> bool:
         """Whether its source is a static DataFrame, which is read once."""
+        ...
+
+    @property
+    def pause(self) -> PipelinePause | None:
+        """The pause of its pipeline; None: it is not PAUSED."""
         ...
 
     @property

@@ -14,7 +14,8 @@ from arrester.controlplane.domain.commands.kinds import KINDS
 from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.events import CommandKind, StageAnswer
 from arrester.dashboard.components import command_delivery, forms
-from arrester.dashboard.pages import applications
+from arrester.dashboard.page_frame import is_shown
+from arrester.dashboard.pages import applications, pipelines
 from arrester.dashboard.permissions import Person, for_operators
 from arrester.dashboard.text import policy_text
 
@@ -129,12 +130,17 @@ def _issue(
 def issue_and_show(
     request: HttpRequest, who: Person, name: str, requested: CommandRequest
 ) -> HttpResponse:
-    """Issue a command, and show the page of its application with the result."""
+    """Issue a command, and show the page of its application, or of its pipeline, with the
+    result."""
     url = reverse("command", args=[requested.command])
+    pipeline = (requested.task or requested).pipeline
+    show = partial(applications.show, request, who, name)
+    if pipeline is not None and is_shown(request, reverse("pipeline", args=[name, pipeline])):
+        show = partial(pipelines.show, request, who, name, pipeline)
     return forms.act_and_show(
         request,
         partial(actions.issue_command, name, requested),
-        partial(applications.show, request, who, name),
+        show,
         redirect_to=url,
         link=url,
     )

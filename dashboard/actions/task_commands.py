@@ -39,7 +39,7 @@ def _dialog(
         "no_run_since": detail.no_run_since,
         "typed_position": request.POST.get("position", ""),
         "posted": request.POST,
-        "pauses": [(value, label) for value, (label, _) in forms.PAUSES.items()],
+        "pauses": forms.pause_lengths(),
         "recipient": command_delivery.recipient(detail.thread, live),
         "skipped": _skipped(detail.state),
         "invalid": invalid,

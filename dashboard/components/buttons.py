@@ -10,8 +10,10 @@ from arrester.controlplane import queries
 from arrester.controlplane.domain.commands import refusals, request
 from arrester.controlplane.domain.commands.kinds import KINDS, TASK_KINDS, Subject, TaskKind
 from arrester.controlplane.domain.events import CommandKind, ResumeHow
+from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state import error_groups
 from arrester.controlplane.domain.state.error_groups import GroupAct
+from arrester.controlplane.domain.state.live_runs import live
 from arrester.controlplane.domain.state.states import (
     ApplicationState,
     CommandState,
@@ -33,6 +35,15 @@ class Button(NamedTuple):
 
     disabled: str
     id: UUID | None = None
+
+
+class PipelineButtons(NamedTuple):
+    """The buttons of a pipeline, and the one that pauses a key of it; None: it has no keys."""
+
+    restart: Button
+    pause: Button
+    resume: Button
+    pause_key: Button | None
 
 
 class TaskButton(NamedTuple):
@@ -96,7 +107,7 @@ def for_task(
     return {
         kind.value: TaskButton(
             row,
-            disabled=_button(who, kind, state, detail).disabled,
+            disabled=_button(who, kind, state, task=detail.state.id).disabled,
             primary=primary.get(row.how, False),
         )
         for kind, row in TASK_KINDS.items()
@@ -125,22 +136,38 @@ def for_application(who: Person, state: StreamState) -> dict[str, Button]:
 
 def for_pipelines(
     who: Person, state: StreamState, threads: Iterable[ThreadState]
-) -> dict[str, Button]:
-    """Return the buttons that restart the pipelines of an application, by pipeline."""
+) -> dict[str, PipelineButtons]:
+    """Return the buttons of the pipelines of an application, by pipeline."""
     state.threads.update({(each.pipeline, each.checkpoint): each for each in threads})
-    kind = CommandKind.RESTART_PIPELINE
     return {
-        pipeline: _button(who, kind, state, pipeline=pipeline)
-        for pipeline in {each.pipeline for each in state.threads.values()}
+        each.pipeline: PipelineButtons(
+            restart=_button(who, CommandKind.RESTART_PIPELINE, state, pipeline=each.pipeline),
+            pause=_button(who, CommandKind.PAUSE_PIPELINE, state, pipeline=each.pipeline),
+            resume=_button(who, CommandKind.RESUME_PIPELINE, state, pipeline=each.pipeline),
+            pause_key=_button(who, CommandKind.PAUSE_TASK, state, task=_any_key(each))
+            if each.policy is None or each.policy.keyed
+            else None,
+        )
+        for each in live([*state.threads.values()])
     }
+
+
+def _any_key(thread: ThreadState) -> TaskId:
+    """Return the task of a key that the server does not know."""
+    return TaskId(
+        application=thread.application,
+        pipeline=thread.pipeline,
+        checkpoint=thread.checkpoint,
+        key=str(_COMMAND_FORMS),
+    )
 
 
 def _button(
     who: Person,
     kind: CommandKind,
     state: StreamState,
-    detail: TaskDetail | None = None,
     *,
+    task: TaskId | None = None,
     pipeline: str | None = None,
     force: bool = False,
 ) -> Button:
@@ -150,7 +177,7 @@ def _button(
         command=_COMMAND_FORMS,
         kind=kind,
         actor=who.name,
-        task=None if detail is None else detail.state.id,
+        task=task,
         pipeline=pipeline,
         force=force,
     )

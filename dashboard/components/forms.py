@@ -206,6 +206,11 @@ def mute_request(request: HttpRequest, who: Person, fingerprint: str) -> GroupRe
     )
 
 
+def pause_lengths() -> list[tuple[str, str]]:
+    """Return the durations of the form of a pause, with their names."""
+    return [(value, label) for value, (label, _) in PAUSES.items()]
+
+
 def pause_end(request: HttpRequest) -> tuple[datetime | None, timedelta | None]:
     """Return the end of the form's pause as a time or a duration, neither: it has none.
 

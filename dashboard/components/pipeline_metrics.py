@@ -80,6 +80,12 @@ def _gauges(pipelines: tuple[queries.PipelineFlow, ...]) -> Iterator[GaugeMetric
         lambda each: None if each.run is None else each.run is RunStatus.RUNNING,
     )
     yield _gauge(
+        "arrester_pipeline_paused",
+        "1 while a person has paused the pipeline, else 0.",
+        pipelines,
+        lambda each: None if each.run is None else each.pause is not None,
+    )
+    yield _gauge(
         "arrester_pipeline_backlog",
         "What the source has and the pipeline has not read, in the unit of the source.",
         pipelines,

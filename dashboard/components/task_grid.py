@@ -10,7 +10,7 @@ from django.urls import reverse
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.queries import GridPipeline
-from arrester.dashboard.components.buttons import Button
+from arrester.dashboard.components.buttons import PipelineButtons
 
 #: Cells of one pipeline on one page, and the number from which on they are small.
 CELLS, DENSE_FROM = 400, 48
@@ -28,8 +28,8 @@ class GridPart(NamedTuple):
     last: int
     newer: int | None
     older: int | None
-    #: Restarts the pipeline; None in the past.
-    restart: Button | None = None
+    #: None in the past.
+    buttons: PipelineButtons | None = None
     #: The page of the error that ended the run; empty without one.
     error_url: str = ""
 

@@ -153,8 +153,8 @@ def _of_tab(
     backlog = failure_rates.backlog(summary.held, limit=RANKED, now=now, application=name)
     parts = task_grid.parts(name, wanted)
     threads = [part.pipeline.thread for part in parts]
-    restarts = buttons.for_pipelines(who, state, threads)
-    parts = [part._replace(restart=restarts[part.pipeline.thread.pipeline]) for part in parts]
+    offered = buttons.for_pipelines(who, state, threads)
+    parts = [part._replace(buttons=offered[part.pipeline.thread.pipeline]) for part in parts]
     return backlog | {"parts": parts, "wanted": wanted}
 
 

@@ -61,7 +61,13 @@ def pipeline(request: HttpRequest, who: Person, application: str, name: str) -> 
 
 
 def show(
-    request: HttpRequest, who: Person, application: str, name: str, *, notice: Notice | None = None
+    request: HttpRequest,
+    who: Person,
+    application: str,
+    name: str,
+    *,
+    notice: Notice | None = None,
+    status: int = 200,
 ) -> HttpResponse:
     """Render the page of a pipeline, after an action with its result."""
     now = timezone.now()
@@ -83,7 +89,7 @@ def show(
         "span": span,
         "charts": flow_charts.charts(measured, earlier, span, flow_charts.markers(runs, commands)),
         "runs": runs,
-        "restart": _restart(who, application, name),
+        "buttons": _buttons(who, application, name),
         "own": own,
     }
     return page(
@@ -96,6 +102,7 @@ def show(
         url=f"{own}?{query}" if query else own,
         shows=application,
         notice=notice,
+        status=status,
         lags=lags,
     )
 
@@ -147,8 +154,8 @@ def _step(row: StageRow, failed: int, flow: queries.PipelineFlow) -> StripStep:
     return StripStep(row, failed, None)
 
 
-def _restart(who: Person, application: str, name: str) -> buttons.Button | None:
-    """Return the button that restarts the runs of a pipeline; None for an unguarded query."""
+def _buttons(who: Person, application: str, name: str) -> buttons.PipelineButtons | None:
+    """Return the buttons of a pipeline; None for an unguarded query."""
     summary = queries.application(application)
     state = buttons.state_of(
         summary.state, queries.open_commands(application), queries.instances(application)

@@ -36,6 +36,7 @@ from arrester.dashboard.rest.checkpoints import (
     NoRunSinceField,
 )
 from arrester.dashboard.rest.failures import FailureFieldSerializer
+from arrester.dashboard.rest.pipeline_pauses import PipelinePauseSerializer
 from arrester.dashboard.rest.problems import PAST
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 
@@ -161,6 +162,11 @@ class ThreadSerializer(StructSerializer):
     failure = FailureFieldSerializer(allow_null=True)
     policy = PolicySerializer(allow_null=True, help_text="Null: the agent does not report it.")
     spent = ToleranceUsageSerializer()
+    pause = PipelinePauseSerializer(
+        source="paused",
+        allow_null=True,
+        help_text="The pause of the pipeline; of an ended run: the next one starts PAUSED.",
+    )
     live = LiveField(source="*")
     no_run_since = NoRunSinceField(source="*")
 
@@ -168,7 +174,7 @@ class ThreadSerializer(StructSerializer):
         struct = ThreadState
         fields = (
             *("application", "pipeline", "checkpoint", "epoch", "status", "instance", "since"),
-            *("reason", "failure", "policy", "described_at", "spent", "sequence"),
+            *("reason", "failure", "policy", "described_at", "spent", "pause", "sequence"),
         )
 
 

@@ -60,8 +60,7 @@ class CommandSerializer(StructSerializer):
             "pipeline": f"{kinds_with('pipeline')}, redrives: the pipeline.",
             "stage": f"{kinds_with('stage')}: the stage.",
             "answer": f"{kinds_with('answer')}: the answer to failures; null: as in the code.",
-            "until": f"{kinds_with('until')}: when the server resumes the task; null: a person"
-            " does.",
+            "until": f"{kinds_with('until')}: the end of the pause; null: a person ends it.",
             "part_of": "The rollout or redrive that issued it.",
         }
 

@@ -99,14 +99,13 @@ class NewCommandSerializer(serializers.Serializer[Any]):
         help_text="A shutdown: cancel Spark jobs in progress. It may follow one without force.",
     )
     until = field_types.MomentField(
-        required=False, help_text=f"{kinds_with('until')}: when the server resumes the task."
+        required=False, help_text=f"{kinds_with('until')}: the end of the pause."
     )
     duration_seconds = serializers.IntegerField(
         required=False,
         min_value=1,
         max_value=int(LONGEST_PAUSE.total_seconds()),
-        help_text=f"{kinds_with('duration_seconds')}: after how many seconds the server resumes the"
-        " task.",
+        help_text=f"{kinds_with('duration_seconds')}: after how many seconds the pause ends.",
     )
     fingerprint = serializers.CharField(
         required=False,

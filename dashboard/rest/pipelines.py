@@ -16,6 +16,7 @@ from arrester.controlplane.domain.errors import InvalidValue
 from arrester.dashboard.rest import base
 from arrester.dashboard.rest.failures import FailureFieldSerializer
 from arrester.dashboard.rest.field_types import MomentField
+from arrester.dashboard.rest.pipeline_pauses import PipelinePauseSerializer
 from arrester.dashboard.rest.problems import PROBLEMS
 from arrester.dashboard.rest.struct_serializers import FilterSerializer, StructSerializer
 
@@ -41,6 +42,7 @@ class PipelineQuerySerializer(base.PageQuerySerializer):
 
 
 class PipelineSerializer(StructSerializer):
+    pause = PipelinePauseSerializer(allow_null=True)
     recent = FlowSumsSerializer(
         allow_null=True, help_text="The last hour; null: its agent measures no flow."
     )
@@ -51,7 +53,8 @@ class PipelineSerializer(StructSerializer):
             *("application", "pipeline", "checkpoint", "run", "epoch", "since", "reason"),
             *("release", "observed", "records_in_per_second", "records_out_per_second", "recent"),
             *("failed_share", "batch_p95_ms", "newest.last_batch_at", "newest.backlog"),
-            *("newest.backlog_unit", "backlog_trend", "newest.watermark", "paused", "dead", "held"),
+            *("newest.backlog_unit", "backlog_trend", "newest.watermark", "pause", "paused"),
+            *("dead", "held"),
         )
 
 

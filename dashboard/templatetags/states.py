@@ -155,7 +155,7 @@ def task_state(task: TaskState, no_run_since: datetime | None = None) -> SafeStr
 @register.filter
 def in_run(task: TaskState, run: RunStatus) -> str:
     """Return the state of a task of a run: one that waits for the next run is not RUNNING."""
-    waits = run is not RunStatus.RUNNING and task.status is TaskStatus.RUNNING
+    waits = not run.is_live and task.status is TaskStatus.RUNNING
     return LOOKS["NO_RUN"].word if waits else task.status.value
 
 

@@ -29,6 +29,8 @@ from arrester.controlplane.domain.events import (
     InstanceStopping,
     NoteAdded,
     OutageFound,
+    PipelinePaused,
+    PipelineResumed,
     PolicyChanged,
     RecordFailed,
     RecordsDeadLettered,
@@ -85,6 +87,11 @@ def sentence(data: EventData) -> str:
             return data.reason
         case ThreadReplaced():
             return f"in {data.wait_ms / 1000:g} s: {data.reason}"
+        case PipelinePaused():
+            until = "" if data.until is None else f"until {data.until:%Y-%m-%d %H:%M:%S} UTC"
+            return f"{until}{_by(data.actor, data.reason)}".strip()
+        case PipelineResumed():
+            return _by(data.actor, data.reason).strip()
         case PolicyChanged():
             return f"{data.stage} → {_answered(data.answer)}{_by(data.actor, data.reason)}"
         case StateReported():

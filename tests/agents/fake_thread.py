@@ -12,6 +12,7 @@ from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.runtime.redrive_result import Redriven
 from arrester.agents.runtime.thread_protocol import (
     Outbox,
+    PipelineCommand,
     PolicyCommand,
     RedriveCommand,
     ThreadCommand,
@@ -31,7 +32,7 @@ from arrester.controlplane.domain.events import (
     ThreadStarted,
 )
 from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.state.states import TaskState, ThreadStatus
+from arrester.controlplane.domain.state.states import PipelinePause, TaskState, ThreadStatus
 from arrester.controlplane.domain.wire.codec import InProgress
 from tests.agents.sample_events import INSTANCE, NOW
 from tests.patience import PATIENCE_SECONDS
@@ -58,6 +59,7 @@ class FakeThread:
     paused: set[str | None] = field(default_factory=lambda: {"JFK"})
     journal: dict[UUID, CommandAnswer] = field(default_factory=dict)
     redrives: list[RedriveCommand] = field(default_factory=list)
+    pauses: list[PipelineCommand] = field(default_factory=list)
     resumes: list[tuple[str | None, ResumeHow | TaskAct, int | None]] = field(default_factory=list)
     #: The exception of `apply`, if any.
     broken: Exception | None = None
@@ -77,6 +79,7 @@ class FakeThread:
     is_global: bool = False
     is_static: bool = False
     is_idle: bool = False
+    pause: PipelinePause | None = None
     was_finished: bool = False
     in_progress: InProgress | None = None
     rows_per_second: float | None = None
@@ -126,6 +129,9 @@ class FakeThread:
     def apply(self, command: ThreadCommand) -> CommandAnswer:
         if isinstance(command, PolicyCommand):
             return self._set_policy(command)
+        if isinstance(command, PipelineCommand):
+            self.pauses.append(command)
+            return self._answered(command.command, applied("paused"))
         if isinstance(command, RedriveCommand):
             self.redrives.append(command)
             return self._answered(command.command, applied("redriven"))

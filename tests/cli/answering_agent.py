@@ -83,6 +83,10 @@ def _apply(story: Story, command: CommandState, end: Event) -> None:
         _redrives(story, command)
     elif command.kind is CommandKind.PAUSE_TASK:
         story.pauses_by_hand(key, command.id)
+    elif command.kind is CommandKind.PAUSE_PIPELINE:
+        story.pauses_pipeline(command.id)
+    elif command.kind is CommandKind.RESUME_PIPELINE:
+        story.resumes_pipeline(command.id)
     elif command.kind is CommandKind.SHUT_DOWN_APPLICATION:
         story.stops(command=command.id)
 

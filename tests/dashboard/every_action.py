@@ -19,7 +19,7 @@ from playwright.sync_api import Page
 from arrester.agents.failures.payload import Redaction, Reveal
 from arrester.controlplane import actions, models, queries, signing
 from arrester.controlplane.alerts import configuration
-from arrester.controlplane.domain.events import Failure, RecordFailed
+from arrester.controlplane.domain.events import Failure, PipelinePaused, RecordFailed
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.domain.wire.signed_messages import parse_keys
@@ -80,7 +80,13 @@ class UserAction(NamedTuple):
 
 def user_actions(story: Story) -> list[UserAction]:
     """Create the data of each action, and return all of them; no action affects another."""
-    return [*_of_tasks(story), *_of_applications(), *_of_groups(story), *_of_the_rest(story)]
+    return [
+        *_of_tasks(story),
+        *_of_applications(),
+        *_of_pipelines(),
+        *_of_groups(story),
+        *_of_the_rest(story),
+    ]
 
 
 def _of_tasks(story: Story) -> list[UserAction]:
@@ -326,6 +332,55 @@ def _of_applications() -> list[UserAction]:
             form=why,
             steps=[("click", "#start"), ("click", "dialog .primary")],
             rest=("/api/commands", {"kind": "START_APPLICATION", "application": "ended"}),
+        ),
+    ]
+
+
+def _of_pipelines() -> list[UserAction]:
+    flowing, waiting, keyed = (Story(application=name) for name in ("flowing", "waiting", "keyed"))
+    for each in (flowing, waiting, keyed):
+        each.starts(host=each.application)
+    waiting.report(PipelinePaused(since=timezone.now(), actor="ana"))
+    return [
+        *(
+            UserAction(
+                name=f"{act}-pipeline",
+                page=reverse("application", args=[application]),
+                offered=f"{reverse(f'{act}-pipeline-dialog', args=[application])}?pipeline=delays",
+                url=reverse(f"{act}-pipeline", args=[application]),
+                form={"id": str(uuid4()), "pipeline": "delays"},
+                steps=[("click", f"[data-{act}-pipeline]"), ("click", "dialog .primary")],
+                rest=(
+                    "/api/commands",
+                    {
+                        "kind": f"{act.upper()}_PIPELINE",
+                        "application": application,
+                        "pipeline": "delays",
+                    },
+                ),
+            )
+            for act, application in (("pause", "flowing"), ("resume", "waiting"))
+        ),
+        UserAction(
+            name="pause-key",
+            page=reverse("application", args=["keyed"]),
+            offered=f"{reverse('pause-key-dialog', args=['keyed'])}?pipeline=delays",
+            url=reverse("pause-key", args=["keyed"]),
+            form={"id": str(uuid4()), "pipeline": "delays", "key": "cust-001", "end": "1h"},
+            steps=[
+                ("click", "[data-pause-key]"),
+                ("fill", "Key", "cust-001"),
+                ("click", "dialog .primary"),
+            ],
+            rest=(
+                "/api/commands",
+                {
+                    "kind": "PAUSE_TASK",
+                    "application": "keyed",
+                    "pipeline": "delays",
+                    "key": "cust-001",
+                },
+            ),
         ),
     ]
 

@@ -218,6 +218,8 @@ def dialogs(scene: Scene) -> dict[str, tuple[str, list[str]]]:
         ),
         "dialog-start": (reverse("application", args=["ended"]), ["#start"]),
         "dialog-restart-pipeline": (application, ["[data-restart]"]),
+        "dialog-pause-pipeline": (application, ["[data-pause-pipeline]"]),
+        "dialog-pause-key": (application, ["[data-pause-key]"]),
         "dialog-policy": (f"{application}?tab=policy", [".policy tbody button >> nth=2"]),
         "dialog-dismiss": (reverse("quarantine"), ["button:has-text('Dismiss entry…')"]),
         "dialog-mute": (error, ["#mute"]),

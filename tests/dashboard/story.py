@@ -21,6 +21,8 @@ from arrester.controlplane.domain.events import (
     InstanceStarted,
     InstanceStopped,
     PipelineDescribed,
+    PipelinePaused,
+    PipelineResumed,
     PolicyChanged,
     RecordFailed,
     RecordsDeadLettered,
@@ -302,6 +304,22 @@ class Story:
         """Apply a command that pauses a task."""
         paused = TaskPaused(task=key, position=None, actor="ana")
         self.report(paused, CommandApplied(command=command), caused_by=command)
+
+    def pauses_pipeline(self, command: UUID) -> None:
+        """Apply a command that pauses the pipeline."""
+        requested = queries.command(command)
+        paused = PipelinePaused(
+            since=datetime.now(UTC),
+            until=requested.paused_until,
+            actor=requested.actor,
+            reason=requested.reason,
+        )
+        self.report(paused, CommandApplied(command=command), caused_by=command)
+
+    def resumes_pipeline(self, command: UUID) -> None:
+        """Apply a command that resumes the pipeline."""
+        resumed = PipelineResumed(actor="ana")
+        self.report(resumed, CommandApplied(command=command), caused_by=command)
 
     def applies_policy(self, command: UUID) -> None:
         """Apply a command that sets a policy."""

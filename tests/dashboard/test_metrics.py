@@ -205,4 +205,5 @@ def test_pipelines_have_their_flow(flights: Story, viewer: Client) -> None:
     assert [buckets[("flights", limit, "delays")] for limit in limits] == [3, 4, 4]
     assert found["arrester_pipeline_backlog"][of] == 7
     assert found["arrester_pipeline_running"][of] == 1
+    assert found["arrester_pipeline_paused"][of] == 0
     assert found["arrester_pipeline_last_batch_timestamp_seconds"][of] == 1795176000

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.journal.entries import Chunk
 from arrester.agents.journal.task_ledger import TaskLedger
-from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand
+from arrester.agents.runtime.thread_protocol import PipelineCommand, PolicyCommand, TaskCommand
 from arrester.controlplane.domain.commands.kinds import TASK_KINDS, TaskAct
 from arrester.controlplane.domain.commands.task_refusals import (
     NEEDS_FAILED_RECORD,
     key_refusal,
     target_refusal,
 )
-from arrester.controlplane.domain.events import ResumeHow, TaskRestarted, TaskResumed
+from arrester.controlplane.domain.events import (
+    PipelinePaused,
+    PipelineResumed,
+    ResumeHow,
+    TaskRestarted,
+    TaskResumed,
+)
 from arrester.controlplane.domain.plural import plural
 
 #: Why the state of a task forbids what an agent is to do with it: the rules of the server.
@@ -27,6 +35,19 @@ def policy_detail(pipeline: Pipeline, requested: PolicyCommand) -> str:
     if requested.answer == "PAUSE" and pipeline.task is None:
         return f"{detail}; PAUSE of a task without a key is FAIL"
     return detail
+
+
+def pipeline_event(
+    requested: PipelineCommand, at: datetime
+) -> tuple[PipelinePaused | PipelineResumed, str]:
+    """Return the event of an accepted pause or resume of the pipeline, and what it has changed."""
+    if not requested.pauses:
+        resumed = PipelineResumed(actor=requested.actor, reason=requested.reason)
+        return resumed, "resumed: held records run first, then the next micro-batch"
+    paused = PipelinePaused(
+        since=at, until=requested.until, actor=requested.actor, reason=requested.reason
+    )
+    return paused, "paused: no micro-batch and no held record begins"
 
 
 def resume_detail(task: TaskLedger, requested: TaskCommand, skipped: Chunk | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -19,8 +20,10 @@ from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.entries import Chunk, Entry, EntryKind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.ledger import CommandAnswer
+from arrester.agents.journal.pipeline_pause import end_of, is_over
 from arrester.agents.journal.task_ledger import TaskLedger
 from arrester.agents.run.commands.answers import (
+    pipeline_event,
     policy_detail,
     resume_detail,
     resumed_event,
@@ -29,9 +32,10 @@ from arrester.agents.run.commands.answers import (
 from arrester.agents.run.commands.dead_letters_of_skips import SkipDeadLetters
 from arrester.agents.run.commands.record_mender import RecordMender
 from arrester.agents.run.processor import Processor
-from arrester.agents.runtime.thread_protocol import PolicyCommand, TaskCommand
+from arrester.agents.runtime.thread_protocol import PipelineCommand, PolicyCommand, TaskCommand
 from arrester.agents.spark.errors import Problem
 from arrester.controlplane.domain.commands.kinds import TaskAct
+from arrester.controlplane.domain.commands.pipeline_refusals import pause_refusal
 from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandRefused,
@@ -43,6 +47,8 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.python_versions import UTC
 from arrester.controlplane.domain.state.policy_overrides import retry_refusal, stage_refusal
+
+_log = logging.getLogger("arrester.thread")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +65,7 @@ class CommandHandler:
     #: errors.retries.limit
     retries: int
 
-    def apply(self, command: TaskCommand | PolicyCommand) -> CommandAnswer:
+    def apply(self, command: TaskCommand | PolicyCommand | PipelineCommand) -> CommandAnswer:
         """Apply or refuse a command; a repeated command gets the first answer."""
         earlier_answer = self.journal.ledger.answers.get(str(command.command))
         if earlier_answer is not None:
@@ -69,6 +75,9 @@ class CommandHandler:
             answer = self._set_policy(command, datetime.now(UTC))
             self.processor.apply_overrides()
             return answer
+        if isinstance(command, PipelineCommand):
+            self.journal.check_owned()
+            return self._pause_pipeline(command, datetime.now(UTC))
         # Rows of a chunk that may be written must not be skipped as well.
         self.processor.finish_open_chunks()
         self.journal.check_owned()
@@ -89,6 +98,28 @@ class CommandHandler:
         detail = policy_detail(self.pipeline, requested)
         entry = Entry(kind=EntryKind.POLICY, at=at, epoch=self._epoch)
         return self._record_applied(entry, requested, [changed], detail)
+
+    def _pause_pipeline(self, requested: PipelineCommand, at: datetime) -> CommandAnswer:
+        """Pause or resume the pipeline, or refuse it."""
+        current = self.journal.ledger.pause
+        refusal = pause_refusal(self.pipeline.name, current, pauses=requested.pauses)
+        if refusal is None and requested.until is not None and at >= requested.until:
+            end = f"{requested.until:%Y-%m-%d %H:%M:%S} UTC"
+            refusal = f"the pause of {self.pipeline.name} was to end at {end}, which is over"
+        if refusal is not None:
+            return self._record_refused(requested, refusal)
+        event, detail = pipeline_event(requested, at)
+        entry = Entry(kind=EntryKind.PIPELINE, at=at, epoch=self._epoch)
+        return self._record_applied(entry, requested, [event], detail)
+
+    def end_pause(self, at: datetime) -> None:
+        """Resume the pipeline if the time of its pause is over."""
+        pause = self.journal.ledger.pause
+        if pause is not None and is_over(pause, at):
+            self.journal.check_owned()
+            entry = Entry(kind=EntryKind.PIPELINE, at=at, epoch=self._epoch)
+            self._append(entry, [end_of(pause)], None)
+            _log.info("pipeline %r: its pause has ended", self.pipeline.name)
 
     def _apply_task_command(self, requested: TaskCommand, at: datetime) -> CommandAnswer:
         """Apply or refuse a command for a task."""
@@ -198,7 +229,9 @@ class CommandHandler:
         chunk = records_before(self.held_store, ledger, requested.key, requested.target)
         return chunk if chunk.taken else None
 
-    def _record_refused(self, requested: TaskCommand | PolicyCommand, reason: str) -> CommandAnswer:
+    def _record_refused(
+        self, requested: TaskCommand | PolicyCommand | PipelineCommand, reason: str
+    ) -> CommandAnswer:
         if requested.command is not None:
             return self.refuse(requested.command, reason)
         return CommandAnswer(applied=False, reason=reason)
@@ -206,7 +239,7 @@ class CommandHandler:
     def _record_applied(
         self,
         entry: Entry,
-        requested: TaskCommand | PolicyCommand,
+        requested: TaskCommand | PolicyCommand | PipelineCommand,
         events: list[EventData],
         detail: str,
     ) -> CommandAnswer:

@@ -167,6 +167,17 @@ _ROWS: Final[tuple[Kind, ...]] = (
         recipients=to.instances_that_can_restart, needs_reason=True, since=2,
     ),
     Kind(
+        kind=CommandKind.PAUSE_PIPELINE, label="Pause pipeline",
+        subject=Subject.PIPELINE, applied_by=AppliedBy.AGENT,
+        recipients=to.instances_with_runs, needs_reason=False, since=5,
+        fields=("until", "duration"),
+    ),
+    Kind(
+        kind=CommandKind.RESUME_PIPELINE, label="Resume pipeline",
+        subject=Subject.PIPELINE, applied_by=AppliedBy.AGENT,
+        recipients=to.instances_with_runs, needs_reason=False, since=5,
+    ),
+    Kind(
         kind=CommandKind.SHUT_DOWN_APPLICATION, label="Shut down application", slug="shut-down",
         subject=Subject.APPLICATION, applied_by=AppliedBy.AGENT, is_shutdown=True,
         recipients=to.live_instances, needs_reason=True, since=1, fields=("force",),

@@ -14,9 +14,12 @@ from arrester.controlplane.domain.commands.recipients import (
 )
 from arrester.controlplane.domain.commands.request import CommandRequest
 from arrester.controlplane.domain.events import CommandKind
+from arrester.controlplane.domain.state.live_runs import live
 from arrester.controlplane.domain.state.policy_overrides import policy_refusal
-from arrester.controlplane.domain.state.states import ApplicationStatus
+from arrester.controlplane.domain.state.states import ApplicationStatus, PipelinePause
 from arrester.controlplane.domain.state.stream_state import StreamState
+
+_PAUSE_AND_RESUME = (CommandKind.PAUSE_PIPELINE, CommandKind.RESUME_PIPELINE)
 
 
 def set_policy_refusal(requested: CommandRequest, state: StreamState) -> str | None:
@@ -43,6 +46,40 @@ def restart_pipeline_refusal(requested: CommandRequest, state: StreamState) -> s
     return None
 
 
+def pause_pipeline_refusal(requested: CommandRequest, state: StreamState) -> str | None:
+    """Return why a pipeline may not be paused, or resumed, or None.
+
+    It may if the command changes any of its runs.
+    """
+    pipeline, pauses = requested.pipeline or "", requested.kind is CommandKind.PAUSE_PIPELINE
+    forbidden = _in_progress(requested, state, *_PAUSE_AND_RESUME)
+    if forbidden is not None:
+        return forbidden
+    threads = [each for each in state.threads.values() if each.pipeline == pipeline]
+    if not threads:
+        return f"{state.application.name} has no pipeline {pipeline}"
+    running = runs(state, pipeline)
+    if not running:
+        if any(each.paused for each in live(threads)):
+            return (
+                f"no live instance runs {pipeline}, and its next run starts PAUSED; start its"
+                " driver, then resume it"
+            )
+        return f"no live instance runs {pipeline}; start its driver"
+    answers = [pause_refusal(pipeline, each.paused, pauses=pauses) for each in running]
+    return None if None in answers else answers[0]
+
+
+def pause_refusal(pipeline: str, current: PipelinePause | None, *, pauses: bool) -> str | None:
+    """Return why the pause of one run may not begin, or end, or None; agents call it too."""
+    if current is None:
+        return None if pauses else f"only a PAUSED pipeline can resume; {pipeline} is RUNNING"
+    if not pauses:
+        return None
+    by = f", by {current.actor}" if current.actor else ""
+    return f"{pipeline} is PAUSED already{by}; resume it first"
+
+
 def redrive_refusal(requested: CommandRequest, state: StreamState) -> str | None:
     """Return why dead letters of a pipeline may not be redriven, or None."""
     forbidden = _in_progress(requested, state)
@@ -62,11 +99,14 @@ def redrive_refusal(requested: CommandRequest, state: StreamState) -> str | None
     return None
 
 
-def _in_progress(requested: CommandRequest, state: StreamState) -> str | None:
-    """Return whether a latch, or another command of the kind for the pipeline, forbids it."""
+def _in_progress(requested: CommandRequest, state: StreamState, *kinds: CommandKind) -> str | None:
+    """Return whether a latch, or another command of the kinds for the pipeline, forbids it; without
+    `kinds`, of its own kind."""
     if state.application.status is ApplicationStatus.LATCHED:
         return f"{state.application.name} is LATCHED; start the application first"
     for command in open_commands(state):
-        if (command.kind, command.pipeline) == (requested.kind, requested.pipeline):
+        if command.kind not in (kinds or (requested.kind,)):
+            continue
+        if command.pipeline == requested.pipeline:
             return in_progress(command, f"for {command.pipeline}")
     return None

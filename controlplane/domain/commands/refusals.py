@@ -10,6 +10,7 @@ from arrester.controlplane.domain.commands.agent_versions import unknown_command
 from arrester.controlplane.domain.commands.in_progress import in_progress
 from arrester.controlplane.domain.commands.kinds import KINDS, TASK_KINDS, TaskAct
 from arrester.controlplane.domain.commands.pipeline_refusals import (
+    pause_pipeline_refusal,
     redrive_refusal,
     restart_pipeline_refusal,
     set_policy_refusal,
@@ -58,6 +59,8 @@ def _refusal_of_kind(requested: CommandRequest, state: StreamState) -> str | Non
             return set_policy_refusal(requested, state)
         case CommandKind.RESTART_PIPELINE:
             return restart_pipeline_refusal(requested, state)
+        case CommandKind.PAUSE_PIPELINE | CommandKind.RESUME_PIPELINE:
+            return pause_pipeline_refusal(requested, state)
         case CommandKind.REDRIVE | CommandKind.REDRIVE_RECORDS:
             return redrive_refusal(requested, state)
         case CommandKind.START_APPLICATION:

@@ -42,7 +42,7 @@ class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
     #: The stage, and its answer to failures; None restores the author's policy.
     stage: str | None = None
     answer: StageAnswer | None = None
-    #: When the server resumes a paused task, or after how long; neither: a person does.
+    #: When a pause of a task or pipeline ends, or after how long; neither: a person ends it.
     until: datetime | None = None
     duration: timedelta | None = None
     #: For a rollout.

@@ -11,7 +11,7 @@ from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import Rollout
 from arrester.controlplane.domain.json_patch import JsonPatch
 
-#: The longest pause of a task with an end.
+#: The longest pause with an end.
 LONGEST_PAUSE = timedelta(days=366)
 
 
@@ -84,7 +84,7 @@ def _check_pause(row: Kind, requested: CommandRequest, now: datetime) -> None:
         return
     if "until" not in row.fields:
         raise InvalidValue(
-            "kind", requested.kind, f"{_kinds_with('until')}, the only one with an end"
+            "kind", requested.kind, f"{_kinds_with('until')}, the only ones with an end"
         )
     if requested.until is not None and requested.duration is not None:
         raise InvalidValue("until", requested.until, "an end or a duration, not both")

@@ -91,6 +91,8 @@ from arrester.controlplane.domain.events.tasks import (
 from arrester.controlplane.domain.events.threads import (
     OutageFound,
     PipelineDescribed,
+    PipelinePaused,
+    PipelineResumed,
     PolicyChanged,
     StageAnswer,
     StageCommanded,
@@ -110,13 +112,13 @@ __all__ = [
     "ErrorGroupMuted", "ErrorGroupReopened", "ErrorGroupResolved", "ErrorGroupUnmuted", "Event",
     "EventData", "Failure", "FailuresCounted", "FlowMeasured", "GroupEvent", "InstanceEvent",
     "InstanceFound", "InstanceLost", "InstanceStarted", "InstanceStopped", "InstanceStopping",
-    "LogEvent", "Moment", "NoteAdded", "OutageFound", "PipelineDescribed", "PolicyChanged",
-    "Position", "QuarantineDismissed", "QuarantineRequeued", "RecordEvent", "RecordFailed",
-    "RecordsDeadLettered", "RecordsHeld", "RecordsRedriven", "Redrive", "RedriveSlice", "Response",
-    "ResumeHow", "RetriesCounted", "Rollout", "Run", "StageAnswer", "StageCommanded",
-    "StageDescribed", "StateReported", "StoredEvent", "TaskDied", "TaskDismissed", "TaskEvent",
-    "TaskMove", "TaskPaused", "TaskReported", "TaskRestarted", "TaskResumed", "ThreadDied",
-    "ThreadEvent", "ThreadReplaced", "ThreadStarted",
+    "LogEvent", "Moment", "NoteAdded", "OutageFound", "PipelineDescribed", "PipelinePaused",
+    "PipelineResumed", "PolicyChanged", "Position", "QuarantineDismissed", "QuarantineRequeued",
+    "RecordEvent", "RecordFailed", "RecordsDeadLettered", "RecordsHeld", "RecordsRedriven",
+    "Redrive", "RedriveSlice", "Response", "ResumeHow", "RetriesCounted", "Rollout", "Run",
+    "StageAnswer", "StageCommanded", "StageDescribed", "StateReported", "StoredEvent", "TaskDied",
+    "TaskDismissed", "TaskEvent", "TaskMove", "TaskPaused", "TaskReported", "TaskRestarted",
+    "TaskResumed", "ThreadDied", "ThreadEvent", "ThreadReplaced", "ThreadStarted",
 ]  # fmt: skip
 
 

@@ -25,6 +25,8 @@ class CommandKind(StrEnum):
     DISMISS_TASK = "DISMISS_TASK"
     SET_POLICY = "SET_POLICY"
     RESTART_PIPELINE = "RESTART_PIPELINE"
+    PAUSE_PIPELINE = "PAUSE_PIPELINE"
+    RESUME_PIPELINE = "RESUME_PIPELINE"
     #: The server issues them task by task: rollouts.
     RESUME_TASKS = "RESUME_TASKS"
     SKIP_RECORDS = "SKIP_RECORDS"
@@ -92,8 +94,8 @@ class CommandIssued(Data, frozen=True, kw_only=True, tag=True):
     kind: CommandKind
     actor: str
     reason: str | None = None
-    #: For a task command and a redrive, and for SET_POLICY and RESTART_PIPELINE, which apply on
-    #: every checkpoint of the pipeline.
+    #: For a task command and a redrive; and for SET_POLICY and commands for a pipeline, which apply
+    #: on every checkpoint of it.
     pipeline: str | None = None
     checkpoint: str | None = None
     task: str | None = None
@@ -107,7 +109,8 @@ class CommandIssued(Data, frozen=True, kw_only=True, tag=True):
     #: For SET_POLICY: the answer to failures of the stage; None: the author's.
     stage: str | None = None
     answer: StageAnswer | None = None
-    #: For PAUSE_TASK: when the server resumes the task; None: a person does.
+    #: For a pause: when the server resumes the task, or the agent the pipeline; None: a person
+    #: does.
     until: Moment | None = None
     #: For a shutdown: requested by a failure, and every instance ends in ERROR.
     error: bool = False

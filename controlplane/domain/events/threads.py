@@ -141,6 +141,33 @@ class PolicyChanged(Data, frozen=True, kw_only=True, tag=True):
     reason: str | None = None
 
 
+class PipelinePaused(Data, frozen=True, kw_only=True, tag=True):
+    """A person paused the pipeline: no micro-batch and no held record begins until it is resumed.
+
+    A run that starts PAUSED reports it again.
+    """
+
+    since: Moment
+    #: When the agent ends the pause; None: a person does.
+    until: Moment | None = None
+    actor: str | None = None
+    reason: str | None = None
+
+
+class PipelineResumed(Data, frozen=True, kw_only=True, tag=True):
+    """A person, or the end of its time, ended the pause of the pipeline."""
+
+    actor: str | None = None
+    reason: str | None = None
+
+
 ThreadEvent = (
-    ThreadStarted | PipelineDescribed | PolicyChanged | ThreadDied | ThreadReplaced | OutageFound
+    ThreadStarted
+    | PipelineDescribed
+    | PolicyChanged
+    | PipelinePaused
+    | PipelineResumed
+    | ThreadDied
+    | ThreadReplaced
+    | OutageFound
 )

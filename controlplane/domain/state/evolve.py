@@ -24,6 +24,8 @@ from arrester.controlplane.domain.events import (
     InstanceStopping,
     OutageFound,
     PipelineDescribed,
+    PipelinePaused,
+    PipelineResumed,
     PolicyChanged,
     RecordsHeld,
     ResumeHow,
@@ -49,6 +51,7 @@ from arrester.controlplane.domain.state.states import (
     InstanceState,
     InstanceStatus,
     MostToleranceUsed,
+    PipelinePause,
     TaskState,
     TaskStatus,
     ThreadState,
@@ -191,13 +194,21 @@ def evolve_thread(state: ThreadState, event: ThreadEvent, at: At) -> ThreadState
         # Its effects are events of their own, of tasks or of the run.
         return replace(state, sequence=at.sequence)
     if at.epoch > state.epoch:
-        # Each run has its own policy, and its tolerance starts at 0.
-        state = replace(state, policy=None, described_at=None, spent=MostToleranceUsed())
+        # Each run reports its policy and its pause, and its tolerance starts at 0.
+        state = replace(
+            state,
+            policy=None,
+            described_at=None,
+            spent=MostToleranceUsed(),
+            pause=msgspec.UNSET,
+        )
     state = replace(state, sequence=at.sequence, epoch=at.epoch, instance=at.instance)
     if isinstance(event, PipelineDescribed):
         return replace(state, policy=event, described_at=at.occurred_at)
     if isinstance(event, PolicyChanged):
         return replace(state, policy=changed(state.policy, event, at.occurred_at))
+    if isinstance(event, PipelinePaused | PipelineResumed):
+        return replace(state, pause=pause_after(event))
     state = replace(state, since=at.occurred_at)
     match event:
         case ThreadStarted():
@@ -208,6 +219,15 @@ def evolve_thread(state: ThreadState, event: ThreadEvent, at: At) -> ThreadState
             )
         case ThreadReplaced():
             return replace(state, reason=f"{event.reason}; a new thread follows")
+
+
+def pause_after(event: PipelinePaused | PipelineResumed) -> PipelinePause | msgspec.UnsetType:
+    """Return the pause of a pipeline after an event; unset: it is not PAUSED."""
+    if isinstance(event, PipelineResumed):
+        return msgspec.UNSET
+    return PipelinePause(
+        since=event.since, until=event.until, actor=event.actor, reason=event.reason
+    )
 
 
 def evolve_instance(

@@ -32,6 +32,8 @@ class RunStatus(StrEnum):
     """What a run of a pipeline does, as far as is known."""
 
     RUNNING = "RUNNING"
+    #: A person paused its pipeline. It begins nothing, and answers commands.
+    PAUSED = "PAUSED"
     #: It ended with a failure.
     DEAD = "DEAD"
     #: Its driver is lost, or ended without the end of the run: how it ended is unknown.
@@ -39,12 +41,19 @@ class RunStatus(StrEnum):
     #: Stopped, shut down, or finished.
     STOPPED = "STOPPED"
 
+    @property
+    def is_live(self) -> bool:
+        """Whether the run exists: its tasks do not wait for another one."""
+        return self in (RunStatus.RUNNING, RunStatus.PAUSED)
+
 
 def run_status(thread: ThreadState, instances: Mapping[UUID, InstanceState]) -> RunStatus:
     """Return what a run does; an unknown instance is LOST."""
     if thread.status is ThreadStatus.DEAD:
         return RunStatus.STOPPED if thread.failure is None else RunStatus.DEAD
-    return RunStatus.RUNNING if no_run_since(thread, instances) is None else RunStatus.LOST
+    if no_run_since(thread, instances) is not None:
+        return RunStatus.LOST
+    return RunStatus.RUNNING if thread.paused is None else RunStatus.PAUSED
 
 
 def no_run_since(thread: ThreadState, instances: Mapping[UUID, InstanceState]) -> datetime | None:

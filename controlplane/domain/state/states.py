@@ -211,6 +211,17 @@ class TaskState(State, frozen=True, kw_only=True):
         return self.stops > 1
 
 
+class PipelinePause(msgspec.Struct, frozen=True, kw_only=True):
+    """A pause of a pipeline by a person: its runs begin no micro-batch and no held record."""
+
+    since: datetime
+    until: Annotated[
+        datetime | None, Meta(description="When the agent ends it; null: a person does.")
+    ] = None
+    actor: Annotated[str | None, Meta(description="Who paused it.")] = None
+    reason: str | None = None
+
+
 class ThreadState(State, frozen=True, kw_only=True):
     """A pipeline on a checkpoint: its current run."""
 
@@ -227,6 +238,14 @@ class ThreadState(State, frozen=True, kw_only=True):
     policy: PipelineDescribed | None = None
     described_at: datetime | None = None
     spent: MostToleranceUsed = MostToleranceUsed()
+    #: Set while the pipeline is PAUSED, also after the end of the run: the next one starts PAUSED.
+    #: Unset, it is not stored.
+    pause: PipelinePause | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def paused(self) -> PipelinePause | None:
+        """The pause of the pipeline; None: it is not PAUSED."""
+        return if_set(self.pause)
 
     @property
     def stopped(self) -> bool:
@@ -311,7 +330,7 @@ class CommandState(State, frozen=True, kw_only=True):
     pipeline: str | None = None
     stage: str | None = None
     answer: StageAnswer | None = None
-    #: When the server resumes a paused task. Unset, it is not stored.
+    #: The end of a pause. Unset, it is not stored.
     until: datetime | msgspec.UnsetType = msgspec.UNSET
     #: For a shutdown requested by a failure.
     error: bool = False
@@ -335,7 +354,7 @@ class CommandState(State, frozen=True, kw_only=True):
 
     @property
     def paused_until(self) -> datetime | None:
-        """When the server resumes a paused task; None: a person does."""
+        """The end of a pause of a task or pipeline; None: a person ends it."""
         return if_set(self.until)
 
 

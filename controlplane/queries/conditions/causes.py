@@ -33,6 +33,7 @@ class AlertCause(StrEnum):
     THREAD_REPLACED = "THREAD_REPLACED"
     TWO_CHECKPOINTS = "TWO_CHECKPOINTS"
     COMMANDS_UNANSWERED = "COMMANDS_UNANSWERED"
+    PIPELINE_PAUSED = "PIPELINE_PAUSED"
     TASKS_PAUSED_BY_HAND = "TASKS_PAUSED_BY_HAND"
     QUARANTINE = "QUARANTINE"
     ERROR_NEW = "ERROR_NEW"
@@ -94,6 +95,7 @@ _ONLY_SHOWN = frozenset(
         AlertCause.HELD_WITHOUT_INSTANCE,
         AlertCause.TWO_CHECKPOINTS,
         AlertCause.COMMANDS_UNANSWERED,
+        AlertCause.PIPELINE_PAUSED,
         AlertCause.TASKS_PAUSED_BY_HAND,
     }
 )
@@ -119,6 +121,7 @@ _LABELS = {
     AlertCause.THREAD_REPLACED: "Threads replaced often",
     AlertCause.TWO_CHECKPOINTS: "Pipeline on two checkpoints",
     AlertCause.COMMANDS_UNANSWERED: "Commands without an answer",
+    AlertCause.PIPELINE_PAUSED: "Pipeline paused by an operator",
     AlertCause.TASKS_PAUSED_BY_HAND: "Tasks paused by an operator",
     AlertCause.QUARANTINE: "Invalid entries in quarantine",
     AlertCause.ERROR_NEW: "New error",

@@ -1,4 +1,4 @@
-"""Dead runs, used tolerance, replaced threads, and pipelines on two checkpoints."""
+"""Dead runs, paused pipelines, used tolerance, replaced threads, and two checkpoints."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def find(
     """Yield the conditions of the live runs of all pipelines."""
     runs = live(threads)
     yield from _dead(runs, stops, now)
+    yield from _paused(runs)
     yield from _used_tolerance(runs, limits, now)
     yield from _replaced(runs, limits, now)
     yield from _on_two_checkpoints(threads, now)
@@ -72,6 +73,29 @@ def _dead(runs: Sequence[ThreadState], stops: Sequence[Stop], now: datetime) -> 
             since=run.since or now,
             pipeline=run.pipeline,
             fingerprint=fingerprint,
+        )
+
+
+def _paused(runs: Sequence[ThreadState]) -> Iterator[Condition]:
+    """Yield the pipelines that a person paused, also those whose next run starts PAUSED."""
+    for run in runs:
+        pause = run.paused
+        if pause is None:
+            continue
+        by = f" by {pause.actor}" if pause.actor else ""
+        until = f" until {pause.until:%Y-%m-%d %H:%M} UTC" if pause.until else ""
+        why = f": {pause.reason}" if pause.reason else ""
+        yield Condition(
+            cause=AlertCause.PIPELINE_PAUSED,
+            application=run.application,
+            subject=run.pipeline,
+            name=run.pipeline,
+            title=f"{run.application}/{run.pipeline}: PAUSED{by}{until}",
+            detail=shortened(pause.reason or ""),
+            summary=shortened(f"paused{by}{until}{why}"),
+            path=application_path(run.application),
+            since=pause.since,
+            pipeline=run.pipeline,
         )
 
 

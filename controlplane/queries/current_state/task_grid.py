@@ -34,7 +34,9 @@ _FIRST_TASKS = f"""digest IN (
 COUNTED = (TaskStatus.RUNNING, TaskStatus.PAUSED, TaskStatus.DEAD)
 #: In place of RUNNING: tasks that wait for the next run, because none uses their checkpoint.
 NO_RUN: Final = "NO_RUN"
-_RUNS_FIRST = (RunStatus.DEAD, RunStatus.LOST, RunStatus.RUNNING, RunStatus.STOPPED)
+_RUNS_FIRST = (
+    *(RunStatus.DEAD, RunStatus.LOST, RunStatus.PAUSED, RunStatus.RUNNING, RunStatus.STOPPED),
+)
 # Each from an index alone: a task's state takes a kilobyte, and there may be very many.
 _COUNTS = """
 SELECT application, pipeline, checkpoint, status, count(*) FROM task
@@ -120,7 +122,7 @@ def grid(
 
 def counts_of_run(counts: Counter[str], run: RunStatus) -> Counter[str]:
     """Return the counts of a pipeline's tasks: without a run none of them is RUNNING."""
-    if run is RunStatus.RUNNING:
+    if run.is_live:
         return counts
     found = Counter(counts)
     found[NO_RUN] = found.pop(TaskStatus.RUNNING.value, 0)

@@ -16,7 +16,12 @@ from msgspec import Meta
 
 from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.domain.state.live_runs import RunStatus, live, run_status
-from arrester.controlplane.domain.state.states import InstanceState, TaskStatus, ThreadState
+from arrester.controlplane.domain.state.states import (
+    InstanceState,
+    PipelinePause,
+    TaskStatus,
+    ThreadState,
+)
 from arrester.controlplane.queries import paging
 from arrester.controlplane.queries.current_state import task_grid
 from arrester.controlplane.queries.flow.measured import RATE, Measured, Trend
@@ -58,6 +63,10 @@ class PipelineFlow(msgspec.Struct, frozen=True, kw_only=True):
     backlog_trend: Annotated[
         Trend | None, Meta(description="Null: the source does not report it, or not for long.")
     ] = None
+    pause: Annotated[
+        PipelinePause | None,
+        Meta(description="Set while it is PAUSED; of an ended run: the next one starts PAUSED."),
+    ] = None
     paused: Annotated[int, Meta(description="PAUSED tasks.")] = 0
     dead: Annotated[int, Meta(description="DEAD tasks.")] = 0
     held: Annotated[int, Meta(description="Records that are held now.")] = 0
@@ -82,7 +91,10 @@ class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 #: The key of the application's version among those of an instance.
 RELEASE: Final = "release"
-_FIRST: Final = (RunStatus.DEAD, RunStatus.LOST, RunStatus.RUNNING, RunStatus.STOPPED, None)
+_FIRST: Final = (
+    *(RunStatus.DEAD, RunStatus.LOST, RunStatus.PAUSED, RunStatus.RUNNING, RunStatus.STOPPED),
+    None,
+)
 
 
 def pipeline_flows(
@@ -139,10 +151,11 @@ def _row(
         since=run.since,
         reason=run.reason,
         release=None if instance is None else instance.versions.get(RELEASE),
+        pause=run.paused,
         paused=counted[TaskStatus.PAUSED],
         dead=counted[TaskStatus.DEAD],
         held=counted["held"],
-        **measured.values(key, since=run.since if status is RunStatus.RUNNING else None),
+        **measured.values(key, since=run.since if status.is_live else None),
     )
 
 

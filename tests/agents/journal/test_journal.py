@@ -33,6 +33,8 @@ from arrester.controlplane.domain.events import (
     Event,
     EventData,
     Failure,
+    PipelinePaused,
+    PipelineResumed,
     RecordFailed,
     RecordsHeld,
     Response,
@@ -59,7 +61,7 @@ def opened(files: Storage) -> Journal:
     return journal
 
 
-def claimed(files: Storage, instance: UUID | None = None) -> Journal:
+def claimed(files: Storage, instance: UUID | None = None, now: datetime = NOW) -> Journal:
     journal, _ = claim(
         files,
         application="flights",
@@ -67,7 +69,7 @@ def claimed(files: Storage, instance: UUID | None = None) -> Journal:
         checkpoint=CHECKPOINT,
         instance=instance or uuid4(),
         policy=POLICY,
-        now=NOW,
+        now=now,
     )
     return journal
 
@@ -589,3 +591,29 @@ def check_storage(files: Storage) -> None:
 
 def test_a_new_checkpoint_gets_an_id_that_stays(files: LocalStorage) -> None:
     assert checkpoint_id(files) == checkpoint_id(files)
+
+
+def test_each_run_reports_the_pause_of_its_pipeline_until_its_time_is_over(
+    files: LocalStorage,
+) -> None:
+    end = NOW + timedelta(hours=1)
+    pause = PipelinePaused(since=NOW, until=end, actor="ana", reason="a migration")
+    claimed(files).append(entry(EntryKind.PIPELINE, pause))
+
+    def reported(now: datetime) -> list[EventData]:
+        journal = claimed(files, now=now)
+        (_, events) = next(iter(journal.event_batches(journal.ledger.number)))
+        kinds = PipelinePaused | PipelineResumed
+        return [each.data for each in events if isinstance(each.data, kinds)]
+
+    assert reported(NOW + timedelta(minutes=59)) == [pause]
+    compacted = claimed(files)
+    compacted.compact(is_settled=lambda _: True, is_needed=lambda _: True)
+    assert compacted.ledger.pause is not None
+    assert opened(files).ledger.pause == compacted.ledger.pause
+    # No run existed at the end of the pause.
+    ended = PipelineResumed(
+        actor="pause of ana", reason="the pause ended at 2026-11-20 13:00:00 UTC"
+    )
+    assert reported(end) == [ended]
+    assert reported(end) == []

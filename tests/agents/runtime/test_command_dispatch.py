@@ -14,7 +14,12 @@ from arrester.agents.journal.journal import Superseded
 from arrester.agents.runtime import command_dispatch
 from arrester.agents.runtime.instance import Ending
 from arrester.agents.runtime.runtime import Runtime
-from arrester.agents.runtime.thread_protocol import Outbox, RedriveCommand, ThreadDeath
+from arrester.agents.runtime.thread_protocol import (
+    Outbox,
+    PipelineCommand,
+    RedriveCommand,
+    ThreadDeath,
+)
 from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.agents.transport import command_poller
 from arrester.agents.transport.redis_client import RedisClient
@@ -68,6 +73,7 @@ class Operator:
         error: bool = False,
         force: bool = False,
         stage: str | None = None,
+        until: datetime | None = None,
     ) -> CommandIssued:
         command = CommandIssued(
             command=uuid4(),
@@ -81,6 +87,7 @@ class Operator:
             target=target,
             patch=patch,
             stage=stage,
+            until=until,
             answer=None if stage is None else "CONTINUE",
             error=error,
             force=force,
@@ -515,6 +522,24 @@ def test_a_policy_of_another_instance_or_of_no_running_pipeline_is_not_set(
     ]
     other.end(Ending.STOPPED, "enough")
     assert "PolicyChanged" not in [each.type for each in operator._folding.events]
+
+
+def test_a_pipeline_is_paused_in_each_of_its_threads(runtime: Runtime, operator: Operator) -> None:
+    thread = begin(runtime)
+    until = datetime.now(UTC) + timedelta(hours=1)
+    for kind in (CommandKind.PAUSE_PIPELINE, CommandKind.RESUME_PIPELINE):
+        pauses = kind is CommandKind.PAUSE_PIPELINE
+        command = operator.requested(
+            kind, to=runtime, task=None, checkpoint=None, until=until if pauses else None
+        )
+        answers = operator.answered(command)
+        assert answers == [delivered(command), CommandApplied(command=command.command)]
+        operator.relay(command)
+        assert thread.pauses[-1] == PipelineCommand(
+            pauses=pauses, until=command.until, command=command.command, actor="ana",
+            reason="because",
+        )  # fmt: skip
+    assert len(thread.pauses) == 2
 
 
 def restart_requested(operator: Operator, runtime: Runtime) -> CommandIssued:

@@ -19,6 +19,8 @@ from arrester.controlplane.domain.events import (
     InstanceLost,
     InstanceStarted,
     InstanceStopped,
+    PipelinePaused,
+    PipelineResumed,
     RecordFailed,
     ResumeHow,
     TaskDied,
@@ -321,3 +323,30 @@ def test_a_micro_batch_that_runs_for_long(redis: Redis) -> None:
         key = redis_keys.heartbeat(APPLICATION, histories.INSTANCE)
         redis.set(key, msgspec.json.encode(beat), ex=redis_keys.LOST_AFTER_SECONDS)
         assert ("BATCH_LONG" in found()) is (minutes > 10)
+
+
+def test_a_paused_pipeline_needs_attention_until_it_is_resumed_and_is_no_alert(
+    redis: Redis,
+) -> None:
+    def by_hand() -> list[Condition]:
+        now = datetime.now(UTC)
+        return [
+            each
+            for each in conditions.needing_attention(now=now)
+            if each.cause is AlertCause.PIPELINE_PAUSED
+        ]
+
+    until = histories.NOON + HOUR
+    paused_by_ana = PipelinePaused(
+        since=histories.NOON, until=until, actor="ana", reason="a migration"
+    )
+    fold(redis, [*histories.started(), histories.event(paused_by_ana)])
+    [condition] = by_hand()
+    assert not condition.cause.alerts and not condition.cause.critical
+    assert condition.line == f"paused by ana until {until:%Y-%m-%d %H:%M} UTC: a migration"
+    assert (condition.since, condition.pipeline) == (histories.NOON, RUN.pipeline)
+    # Its next run starts PAUSED.
+    fold(redis, [histories.event(ThreadDied(reason="stopped"))])
+    assert len(by_hand()) == 1
+    fold(redis, [histories.event(PipelineResumed(actor="ben"))])
+    assert by_hand() == []

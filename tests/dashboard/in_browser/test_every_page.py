@@ -45,6 +45,7 @@ NO_PAGES = {
     "dead-letter-record", "dismiss-entry-dialog", "dismiss-many-dialog", "dismiss-task-dialog",
     "export", "groups-dialog", "healthz", "limits-dialog", "live", "login", "logout", "metrics",
     "mute-dialog", "pause-dialog", "policy-dialog", "problems", "readyz", "restart-pipeline-dialog",
+    "pause-key-dialog", "pause-pipeline-dialog", "resume-pipeline-dialog",
     "reveal-dialog", "sign-on", "sign-on-callback",
     "resume-at-dialog", "resume-many-dialog", "rollout-dialog", "rule-dialog", "shut-down-dialog",
     "shut-down-instance-dialog", "skip-dialog", "start-dialog",

@@ -482,3 +482,42 @@ def test_a_dry_run_has_what_becomes_of_skipped_records(
         assert response.status_code == 200, response.content
         found[kind] = response.json()["skipped"]
     assert found == {**dict.fromkeys(bodies, skipped), "RESUME_TASK": None}
+
+
+def test_a_pipeline_is_paused_and_shown_until_it_is_resumed(
+    flights: Story, operator: Client
+) -> None:
+    url, page = reverse("pause-pipeline", args=["flights"]), "/applications/flights"
+    assert press(operator, url, pipeline="delays", end="until", until="2020-01-01T00:00")[0] == 400
+    assert press(operator, url, pipeline="delays", end="1h", reason="a migration")[0] == 200
+    command = queries.commands().rows[0]
+    assert (command.kind, command.pipeline) == (CommandKind.PAUSE_PIPELINE, "delays")
+    assert command.paused_until == command.issued_at + timedelta(hours=1)
+    shown = operator.get(page).content.decode()
+    assert "PAUSE_PIPELINE by ana is already in progress for delays" in shown
+
+    flights.pauses_pipeline(command.id)
+    shown = operator.get(page).content.decode()
+    assert "Run PAUSED" in shown and "PAUSED by ana" in shown and "“a migration”" in shown
+    assert "data-resume-pipeline" in shown and "data-pause-pipeline" not in shown
+    assert "paused by ana until" in operator.get(reverse("overview")).content.decode()
+    assert press(operator, url, pipeline="delays")[0] == 409
+    assert (
+        press(operator, reverse("resume-pipeline", args=["flights"]), pipeline="delays")[0] == 200
+    )
+
+    flights.stops()
+    shown = operator.get(page).content.decode()
+    assert "Run STOPPED" in shown and "The next run starts PAUSED by ana" in shown
+
+
+def test_a_key_that_has_not_failed_is_paused(flights: Story, operator: Client) -> None:
+    url = reverse("pause-key", args=["flights"])
+    status, body = press(operator, url, pipeline="delays", key="é" * 300)
+    assert status == 400
+    assert "a text of at most 512 bytes" in body
+    assert press(operator, url, pipeline="delay", key="cust-001")[0] == 400
+    assert press(operator, url, pipeline="delays", key="cust-001", end="5m")[0] == 200
+    command = queries.commands().rows[0]
+    assert (command.task, command.kind) == (flights.task("cust-001"), CommandKind.PAUSE_TASK)
+    assert command.paused_until == command.issued_at + timedelta(minutes=5)

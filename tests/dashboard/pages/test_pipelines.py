@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from uuid import UUID, uuid4
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
@@ -123,3 +125,24 @@ def test_backlogs_have_their_unit() -> None:
     assert flow.backlog(2_500_000, "bytes") == "2.5 MB"
     assert "grows" in flow.trend(queries.Trend.GROWS)
     assert flow.trend(queries.Trend.STEADY) == ""
+
+
+def test_a_paused_pipeline_is_shown_as_such_with_its_reason(story: Story) -> None:
+    ana = logged_in(User.objects.get(username="ana"))
+    own = reverse("pipeline", args=["flights", "delays"])
+    form = {"id": str(uuid4()), "pipeline": "delays", "reason": "a migration"}
+    headers = {"HX-Request": "true", "HX-Current-URL": f"http://host{own}?range=7d"}
+    answer = ana.post(reverse("pause-pipeline", args=["flights"]), form, headers=headers)
+    assert answer.status_code == 200
+    assert 'id="runs"' in answer.content.decode()
+    story.pauses_pipeline(UUID(form["id"]))
+
+    page = text_of(ana, reverse("pipelines"))
+    assert "PAUSED</span>" in page and "paused by ana: a migration" in page
+    one = text_of(ana, own)
+    assert "Run PAUSED" in one and "data-resume-pipeline" in one
+    assert "PAUSED by ana" in one and "“a migration”" in one
+    [row] = ana.get("/api/pipelines").json()["results"]
+    assert (row["run"], row["pause"]["actor"]) == ("PAUSED", "ana")
+    [thread] = ana.get("/api/applications/flights/threads").json()
+    assert thread["pause"] == row["pause"]

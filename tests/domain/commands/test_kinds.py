@@ -28,7 +28,10 @@ MORE_FILES = {
     CommandKind.MEND_RECORD: 5,
     CommandKind.DISMISS_TASK: 6,
     CommandKind.SET_POLICY: 5,
+    CommandKind.PAUSE_TASK: 6,
     CommandKind.RESTART_PIPELINE: 7,
+    CommandKind.PAUSE_PIPELINE: 7,
+    CommandKind.RESUME_PIPELINE: 7,
     CommandKind.REDRIVE: 6,
     CommandKind.REDRIVE_RECORDS: 6,
     CommandKind.SHUT_DOWN_INSTANCE: 5,
@@ -41,6 +44,8 @@ SINCE = {
     CommandKind.SHUT_DOWN_INSTANCE: 2,
     CommandKind.REDRIVE_RECORDS: 3,
     CommandKind.MEND_RECORD: 4,
+    CommandKind.PAUSE_PIPELINE: 5,
+    CommandKind.RESUME_PIPELINE: 5,
 }
 
 
