@@ -15,7 +15,7 @@ from arrester.controlplane import models, store
 from arrester.controlplane.domain.errors import ArresterError, BrokenState, NotVerified
 from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.history import rebuild, state_at_position
-from arrester.controlplane.views import chart_buckets, dead_letters, flow
+from arrester.controlplane.views import chart_buckets, dead_letters, flow, held_minutes
 
 log = logging.getLogger(__name__)
 #: How far charts can look back.
@@ -89,10 +89,9 @@ def retain(
         dropped = store.drop_days(before, batches_before=batches_before)
     # Folds wait only while days are dropped.
     store.delete_old_states()
-    flow.forget(
-        minutes_before=datetime.combine(before, datetime.min.time(), UTC),
-        hours_before=now - BUCKETS,
-    )
+    minutes_before = datetime.combine(before, datetime.min.time(), UTC)
+    flow.forget(minutes_before=minutes_before, hours_before=now - BUCKETS)
+    held_minutes.forget(before=minutes_before)
     if dropped.partitions:
         report(f"{dropped.partitions} partitions dropped, {dropped.bytes:,} bytes")
     return Retained(bases=bases, dropped=dropped)

@@ -12,6 +12,7 @@ from arrester.controlplane.models.alerts import (
 )
 from arrester.controlplane.models.counts import (
     HeldChange,
+    HeldMinute,
     HourCount,
     HourTotal,
     MinuteCount,
@@ -62,9 +63,9 @@ __all__ = [
     "NO_CAUSE", "OPEN", "AgentCredential", "Alert", "AlertChannel", "AlertLimits", "AlertMessage",
     "AlertRule", "Application", "ApplicationRole", "AuditCheck", "AuditEntry", "Base", "BaseState",
     "Batch", "BatchSeen", "Command", "DeadLetter", "DeadLetterStatus", "DeadLetterTotal",
-    "ErrorGroup", "Event", "FlowHour", "FlowMinute", "FlowTotal", "HeldChange", "HourCount",
-    "HourTotal", "IdsKept", "Instance", "LogGap", "MinuteCount", "MinuteTotal", "Quarantine",
-    "RedriveSelection", "RestToken", "RetentionRefusal", "ShadowDeadLetter",
+    "ErrorGroup", "Event", "FlowHour", "FlowMinute", "FlowTotal", "HeldChange", "HeldMinute",
+    "HourCount", "HourTotal", "IdsKept", "Instance", "LogGap", "MinuteCount", "MinuteTotal",
+    "Quarantine", "RedriveSelection", "RestToken", "RetentionRefusal", "ShadowDeadLetter",
     "ShadowDeadLetterTotal", "ShadowRow", "Sighting", "SignOnAccount", "Snapshot", "Stream", "Task",
     "Thread", "View",
 ]  # fmt: skip

@@ -103,3 +103,21 @@ class HeldChange(Table):
     class Meta:
         db_table = "held_change"
         indexes = [models.Index("hour", name="held_change_newest")]
+
+
+class HeldMinute(Table):
+    """The change of a pipeline's held records in one minute (of occurrence).
+
+    Only `views.held_minutes` writes them; a rebuild leaves them.
+    """
+
+    pk = models.CompositePrimaryKey("application", "minute", "pipeline", "checkpoint")
+    application = models.TextField()
+    minute = models.DateTimeField()
+    pipeline = models.TextField()
+    checkpoint = models.TextField()
+    change = models.BigIntegerField()
+
+    class Meta:
+        db_table = "held_minute"
+        indexes = [models.Index("minute", name="held_minute_newest")]

@@ -1,6 +1,6 @@
 """Counts of failed records by time: per minute, pipeline, stage and group; per hour and group;
-per minute and per hour in total. And changes of held records, per hour and pipeline. Charts use
-these counts, so no page reads events."""
+per minute and per hour in total. And changes of held records, per hour and pipeline; those per
+minute are in `held_minutes`. Charts use these counts, so no page reads events."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Buckets:
     application: str
     minutes: dict[MinuteKey, Counted] = field(default_factory=dict)
     hours: dict[HourKey, Counted] = field(default_factory=dict)
-    #: Changes of held records.
+    #: Changes of held records, by hour.
     held: dict[HeldKey, Counted] = field(default_factory=dict)
 
     def count(self, elements: Iterable[Stored]) -> None:
@@ -63,8 +63,8 @@ class Buckets:
 
     def add_held_changes(self, state: StreamState) -> None:
         """Take the changes of held records from a fold."""
-        for key, change in state.held_changes.items():
-            _add(self.held, key, change)
+        for (minute, *pipeline), change in state.held_changes.items():
+            _add(self.held, (minute.replace(minute=0), *pipeline), change)
         state.held_changes = {}
 
     def rows(self, model: type[fields.Model]) -> list[Row]:

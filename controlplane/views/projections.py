@@ -11,7 +11,7 @@ from arrester.controlplane.domain.state.states import ENDED, TaskStatus
 from arrester.controlplane.domain.state.stream_state import StreamState, empty, state_keys
 from arrester.controlplane.domain.wire.failure_columns import Element, Stored, element_of
 from arrester.controlplane.store import prepared_statements
-from arrester.controlplane.views import chart_buckets, dead_letters, flow, row_mapping
+from arrester.controlplane.views import chart_buckets, dead_letters, flow, held_minutes, row_mapping
 from arrester.controlplane.views.bulk_upsert import upsert
 from arrester.controlplane.views.row_mapping import TASKS
 from arrester.controlplane.views.view_mapping import RowQuery, query_together
@@ -47,9 +47,10 @@ def write_states(state: StreamState, stored: Sequence[Stored]) -> None:
     upsert([TASKS.changed_rows(state)])
     counted = chart_buckets.Buckets(state.application.name)
     counted.count(stored)
+    held = held_minutes.additions(state)
     counted.add_held_changes(state)
     others = [view.changed_rows(state) for view in row_mapping.STATES if view is not TASKS]
-    upsert([*others, *chart_buckets.additions(counted), *flow.additions(stored)])
+    upsert([*others, *chart_buckets.additions(counted), held, *flow.additions(stored)])
 
 
 def current_states(

@@ -14,7 +14,7 @@ from arrester.controlplane import queries
 from arrester.controlplane.domain.state.states import GroupState
 from arrester.controlplane.queries import FlowSums
 from arrester.controlplane.queries.failure_history.counts import IntervalCount
-from arrester.dashboard.components import chart, sparkline, time_range
+from arrester.dashboard.components import chart, sparkline
 from arrester.dashboard.components.chart import Chart, Compared, Series
 from arrester.dashboard.components.sparkline import Spark
 from arrester.dashboard.components.time_range import Span
@@ -172,13 +172,8 @@ class Levels(NamedTuple):
     span: Span
 
 
-def levels(requested: Span, *, now: datetime, application: str | None = None) -> Levels:
-    """Return the chart of held records over a time range, or over the last day if it is short.
-
-    Held records are counted by the hour: a range of few hours has too few values.
-    """
-    if requested.step < HOUR:
-        requested = time_range.span({}, now=now, default=LAST_DAY)
+def levels(requested: Span, *, application: str | None = None) -> Levels:
+    """Return the chart of held records over a time range."""
     counted = queries.held_over_time(
         since=requested.start,
         until=requested.end,
@@ -201,15 +196,13 @@ def _held(application: str) -> str:
 
 
 def backlog(
-    total: int, *, limit: int, now: datetime, application: str | None = None
+    total: int, requested: Span, *, limit: int, application: str | None = None
 ) -> dict[str, object]:
-    """Return the held records over the last day, and the ranking of the tasks that hold most of
+    """Return the held records over a time range, and the ranking of the tasks that hold most of
     `total`, for a template."""
     holding = queries.held(application, limit=limit).rows
     return {
-        "levels": levels(
-            time_range.span({}, now=now, default=LAST_DAY), now=now, application=application
-        ),
+        "levels": levels(requested, application=application),
         "backlog": ranked((task, task.held) for task in holding),
         "held_total": total,
         "held_more": sum(task.held for task in holding) < total,

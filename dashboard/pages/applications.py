@@ -150,7 +150,8 @@ def _of_tab(
         case "policy":
             return {"policies": policy_text.policies(name, now=now)}
     wanted = task_grid.requested(*(query.get(field, "") for field in ("pipeline", "key", "page")))
-    backlog = failure_rates.backlog(summary.held, limit=RANKED, now=now, application=name)
+    span = time_range.span(query, now=now, default=failure_rates.LAST_DAY)
+    backlog = failure_rates.backlog(summary.held, span, limit=RANKED, application=name)
     parts = task_grid.parts(name, wanted)
     threads = [part.pipeline.thread for part in parts]
     offered = buttons.for_pipelines(who, state, threads)

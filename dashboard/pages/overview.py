@@ -26,7 +26,8 @@ def overview(request: HttpRequest, who: Person) -> HttpResponse:
     """Show the overview."""
     now = timezone.now()
     state = queries.overview()
-    rate = failure_rates.rate(time_range.span(request.GET, now=now))
+    span = time_range.span(request.GET, now=now)
+    rate = failure_rates.rate(span)
     needing = attention.read(who, now=now, overview=state)
     flows = queries.pipeline_flows(now=now, threads=state.threads)
     context = {
@@ -41,7 +42,7 @@ def overview(request: HttpRequest, who: Person) -> HttpResponse:
     }
     held_total = sum(each.held for each in state.applications)
     plots = failure_rates.causes(now=now, limit=RANKED) | failure_rates.backlog(
-        held_total, limit=RANKED, now=now
+        held_total, span, limit=RANKED
     )
     context |= plots
     return page(request, who, "overview", context, lags=state.lags, health=state.health)

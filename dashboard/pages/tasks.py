@@ -90,7 +90,6 @@ def held(request: HttpRequest, who: Person) -> HttpResponse:
         "records": records,
         "levels": failure_rates.levels(
             time_range.span(request.GET, now=now, default=failure_rates.LAST_DAY),
-            now=now,
             application=application,
         ),
         "in_all": tasks,

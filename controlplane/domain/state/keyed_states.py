@@ -21,7 +21,7 @@ from arrester.controlplane.domain.state.states import (
 
 #: A pipeline on a checkpoint.
 PipelineKey = tuple[str, str]
-#: An hour, and a pipeline on a checkpoint.
+#: A minute or an hour, and a pipeline on a checkpoint.
 HeldKey = tuple[datetime, str, str]
 #: The limit of one task's held records, so that sums fit any column.
 MAX_HELD = 2**40
@@ -51,7 +51,7 @@ class KeyedStates:
     commands: dict[UUID, CommandState] = field(default_factory=dict)
     groups: dict[str, GroupState] = field(default_factory=dict)
     changed_keys: StateKeys = field(default_factory=StateKeys)
-    #: The changes of held records, by hour, and the sequence of the last one.
+    #: The changes of held records, by minute, and the sequence of the last one.
     held_changes: dict[HeldKey, tuple[int, int]] = field(default_factory=dict, compare=False)
 
     def put(self, state: AnyState) -> None:

@@ -244,8 +244,8 @@ class StreamState(KeyedStates):
         self.tasks[digest] = task
         self.changed_keys.tasks[digest] = task.id
         if task.held != before.held:
-            hour = at.occurred_at.replace(minute=0, second=0, microsecond=0)
-            key = (hour, task.id.pipeline, task.id.checkpoint)
+            minute = at.occurred_at.replace(second=0, microsecond=0)
+            key = (minute, task.id.pipeline, task.id.checkpoint)
             change = min(task.held, MAX_HELD) - min(before.held, MAX_HELD)
             so_far, _ = self.held_changes.get(key, (0, 0))
             self.held_changes[key] = (so_far + change, at.sequence)

@@ -25,7 +25,10 @@ SILENT_AFTER = {
 #: A pipeline that was stopped for long sends again what the log has: that is reported for this
 #: long. One with a slow clock does so all the time.
 OLD_FOR = timedelta(days=1)
-_BUCKETS = ("minute_count", "hour_count", "minute_total", "hour_total", "held_change")
+_BUCKETS = (
+    *("minute_count", "hour_count", "minute_total", "hour_total"),
+    *("held_change", "held_minute", "flow_hour", "flow_minute"),
+)
 
 
 class Lag(msgspec.Struct, frozen=True, kw_only=True):

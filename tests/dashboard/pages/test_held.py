@@ -15,7 +15,7 @@ from arrester.controlplane.history import rebuild
 from tests.dashboard.overview_tiles import tiles
 from tests.dashboard.story import Story
 
-HOUR = timedelta(hours=1)
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 
 
 def text(client: Client, url: str) -> str:
@@ -56,9 +56,45 @@ def test_held_records_are_counted_by_the_hour(flights: Story) -> None:
         assert rebuild.differences(application) == []
 
 
+def minutes(*, since: datetime, count: int, step: timedelta = MINUTE) -> list[int]:
+    """Return the held records at the end of each step."""
+    found = queries.held_over_time(since=since, until=since + count * step, step=step)
+    levels = [0] * count
+    for each in found:
+        levels[(each.moment - since) // step] += each.count
+    return levels
+
+
+def test_held_records_are_counted_by_the_minute_and_fall_after_a_skip(flights: Story) -> None:
+    """The hours have the same numbers, and hide the fall."""
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - 2 * HOUR
+
+    def at(minute: int) -> timedelta:
+        return datetime.now(UTC) - (hour + minute * MINUTE)
+
+    flights.pauses("JFK", held=5, ago=at(3))
+    flights.report(RecordsHeld(task="JFK", held=900), ago=at(6))
+    skipped = TaskResumed(task="JFK", how=ResumeHow.SKIP, position=151_974, actor="ana")
+    flights.report(RecordsHeld(task="JFK", held=899), skipped, ago=at(8))
+    flights.report(RecordsHeld(task="JFK", held=400), ago=at(9))
+    flights.report(RecordsHeld(task="JFK", held=0), ago=at(11))
+    by_minute = [0, 0, 0, 5, 5, 5, 900, 900, 899, 400, 400, 0]
+    assert minutes(since=hour, count=12) == by_minute
+    assert minutes(since=hour + 2 * MINUTE, count=3, step=5 * MINUTE) == [900, 0, 0]
+    assert held()[-4:] == [0, 0, 0, 0]
+    # Where minutes are missing, as before an upgrade, the change of the hour is known.
+    models.HeldMinute.objects.filter(minute__lt=hour + 9 * MINUTE).delete()
+    assert minutes(since=hour, count=12) == [899] * 9 + [400, 400, 0]
+    assert rebuild.differences("flights") == []
+
+
 def test_held_records_over_time_have_a_chart_and_a_table(flights: Story, viewer: Client) -> None:
     flights.pauses("JFK", held=5, ago=3 * HOUR)
-    for url in (reverse("overview"), reverse("application", args=["flights"]), reverse("held")):
+    for url in (
+        reverse("overview") + "?range=24h",
+        reverse("application", args=["flights"]),
+        reverse("held"),
+    ):
         page = text(viewer, url)
         assert "at the end of each hour, last 24 h" in page
         assert page.count('<td class="number">5</td>') == 4
