@@ -22,7 +22,7 @@ from arrester.dashboard.components import chart_shapes as shapes
 from arrester.dashboard.components import sparkline
 from arrester.dashboard.components.chart import Chart, Column, MarkerKind, Shape
 from arrester.dashboard.components.sparkline import Spark
-from arrester.dashboard.templatetags.formats import day_minute, key
+from arrester.dashboard.templatetags.formats import key
 from arrester.dashboard.templatetags.states import colour, in_run
 from arrester.dashboard.text import policy_text
 from arrester.dashboard.text.policy_text import Meter
@@ -139,10 +139,8 @@ def chart_rows(chart: Chart) -> SafeString:
     """Write the rows of the table of a chart."""
     return _safe(
         f'<tr data-at="{each.number}"><th scope="row">{_linked(each, chart.link)}</th>'
-        + "".join(
-            f'<td class="number">{shapes.text(value, chart.unit)}</td>' for value in each.values
-        )
-        + (f"<td>{_marker_links(each)}</td>" if chart.markers else "")
+        + "".join(f"<td>{shapes.text(value, chart.unit)}</td>" for value in each.values)
+        + (f'<td class="events">{_marker_links(each)}</td>' if chart.markers else "")
         + "</tr>"
         for each in chart.rows
     )
@@ -160,7 +158,9 @@ def _marker_links(column: Column) -> str:
 
 
 def _linked(column: Column, link: str) -> str:
-    moment = day_minute(column.moment)
+    # The page's script writes the title.
+    utc = column.moment.astimezone(UTC)
+    moment = f'<time datetime="{utc:%Y-%m-%dT%H:%MZ}" data-form="moment">{utc:%m-%d %H:%M}</time>'
     if not link:
         return moment
     between = f"from={_minute(column.moment)}&amp;to={_minute(column.end)}"

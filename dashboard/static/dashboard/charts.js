@@ -1,7 +1,7 @@
 // Charts: the values of a column at the pointer, on touch and by keys; a dragged range becomes the time range of the page.
 //
-// The values are those of the table behind the chart, so both have the same texts. A refresh replaces all that is drawn
-// here; it is drawn again for the same times.
+// The values are those of the table behind the chart, so both have the same texts. All charts of a page show the column
+// of the same time. A refresh replaces all that is drawn here; it is drawn again for the same times.
 
 import { clock, day } from "./times.js";
 
@@ -10,8 +10,8 @@ const SCROLL = "arrester-scroll";
 const DRAG_PX = 5;
 const SVG = "http://www.w3.org/2000/svg";
 
-// By the id of a chart: the time at the pointer, the time at which a drag or a selection began, and where.
-const shown = new Map();
+// The chart whose values are shown, by its id; the time at the pointer, and that at which a selection began.
+let shown = null;
 let dragged = null;
 
 const figureOf = (target) => target.closest?.("[data-chart]");
@@ -83,23 +83,34 @@ function fill(readout, heading, lines) {
   readout.replaceChildren(element("b", heading), list);
 }
 
-function show(figure) {
-  const state = shown.get(figure.id);
+const charts = () => document.querySelectorAll("[data-chart]");
+
+// The columns of the shown times in a chart.
+function range(figure) {
+  const ends = [columnOf(figure, shown.at), columnOf(figure, shown.from ?? shown.at)];
+  return [Math.min(...ends), Math.max(...ends)];
+}
+
+function draw() {
+  for (const figure of charts()) {
+    const cursor = figure.querySelector("[data-cursor]");
+    const width = 600 / (last(figure) + 1);
+    const [first, end] = shown ? range(figure) : [0, -1];
+    cursor.setAttribute("x", String(first * width));
+    cursor.setAttribute("width", String((end - first + 1) * width));
+    figure.querySelector("[data-readout]").hidden = figure.id !== shown?.id;
+    if (figure.id === shown?.id) write(figure, first, end);
+  }
+}
+
+function write(figure, first, end) {
   const [plot, readout] = [plotOf(figure), figure.querySelector("[data-readout]")];
-  const cursor = plot.querySelector("[data-cursor]");
-  readout.hidden = !state;
-  cursor.setAttribute("width", "0");
-  if (!state) return;
-  const column = columnOf(figure, state.at);
-  const anchor = state.from === null ? column : columnOf(figure, state.from);
-  const [first, end] = [Math.min(column, anchor), Math.max(column, anchor)];
-  const width = 600 / (last(figure) + 1);
-  cursor.setAttribute("x", String(first * width));
-  cursor.setAttribute("width", String((end - first + 1) * width));
-  const lines = state.from === null ? values(figure, column) : [];
+  const column = columnOf(figure, shown.at);
+  const selects = shown.from !== null;
+  const lines = selects ? [] : values(figure, column);
   fill(readout, period(figure, first, end), lines);
-  if (state.from !== null) readout.append(element("span", "Release, or press Enter, to zoom in", "muted"));
-  place(readout, plot.getBoundingClientRect(), ((column + 0.5) * width) / 600);
+  if (selects) readout.append(element("span", "Release, or press Enter, to zoom in", "muted"));
+  place(readout, plot.getBoundingClientRect(), (column + 0.5) / (last(figure) + 1));
   plot.setAttribute("aria-valuenow", String(column));
   plot.setAttribute("aria-valuetext", [period(figure, first, end), ...lines.map((each) => `${each.name} ${each.text}`)].join(", "));
 }
@@ -111,14 +122,14 @@ function place(readout, { width }, share) {
   readout.style.left = `${Math.max(0, Math.min(beside, width - readout.offsetWidth))}px`;
 }
 
-function set(figure, state) {
-  if (state) shown.set(figure.id, state);
-  else shown.delete(figure.id);
-  show(figure);
+function show(figure, at, from = null) {
+  shown = { id: figure.id, at, from };
+  draw();
 }
 
-function hideAll(except = null) {
-  for (const figure of document.querySelectorAll("[data-chart]")) if (figure !== except && shown.has(figure.id)) set(figure, null);
+function hide() {
+  shown = null;
+  draw();
 }
 
 // ── pages ────────────────────────────────────────────────────────────────────────────────────
@@ -158,25 +169,26 @@ document.addEventListener("click", (event) => {
 
 // ── pointer ──────────────────────────────────────────────────────────────────────────────────
 
+const plotted = (target) => (target.matches?.("svg.chart, svg.chart *") ? figureOf(target) : null);
+
 document.addEventListener("pointerdown", (event) => {
-  const figure = event.target.matches?.("svg.chart, svg.chart *") ? figureOf(event.target) : null;
-  hideAll(figure);
-  if (!figure || event.button !== 0) return;
+  const figure = plotted(event.target);
+  if (!figure || event.button !== 0) return hide();
   const at = moment(figure, columnAt(figure, event.clientX));
   dragged = { figure, at, x: event.clientX, moved: false };
   plotOf(figure).setPointerCapture(event.pointerId);
-  set(figure, { at, from: null });
+  show(figure, at);
 });
 
 document.addEventListener("pointermove", (event) => {
   if (dragged) {
     const { figure, at, x } = dragged;
     dragged.moved ||= Math.abs(event.clientX - x) >= DRAG_PX;
-    set(figure, { at: moment(figure, columnAt(figure, event.clientX)), from: dragged.moved ? at : null });
+    show(figure, moment(figure, columnAt(figure, event.clientX)), dragged.moved ? at : null);
   } else if (event.pointerType === "mouse") {
-    const figure = event.target.matches?.("svg.chart, svg.chart *") ? figureOf(event.target) : null;
-    hideAll(figure ?? figureOf(document.activeElement));
-    if (figure) set(figure, { at: moment(figure, columnAt(figure, event.clientX)), from: null });
+    const figure = plotted(event.target);
+    if (figure) show(figure, moment(figure, columnAt(figure, event.clientX)));
+    else if (shown && shown.id !== plotted(document.activeElement)?.id) hide();
   }
 });
 
@@ -191,8 +203,8 @@ document.addEventListener("pointerup", (event) => {
 
 document.addEventListener("pointercancel", () => {
   if (!dragged) return;
-  set(dragged.figure, null);
   dragged = null;
+  hide();
 });
 
 // ── keys ─────────────────────────────────────────────────────────────────────────────────────
@@ -207,35 +219,30 @@ const MOVES = {
 };
 
 document.addEventListener("keydown", (event) => {
-  const figure = event.target.matches?.("svg.chart") ? figureOf(event.target) : null;
+  const figure = plotted(event.target);
   if (!figure || event.ctrlKey || event.metaKey || event.altKey) return;
-  const state = shown.get(figure.id) ?? { at: moment(figure, last(figure)), from: null };
-  const column = columnOf(figure, state.at);
+  const { at, from } = shown?.id === figure.id ? shown : { at: moment(figure, last(figure)), from: null };
+  const column = columnOf(figure, at);
   if (Object.hasOwn(MOVES, event.key)) {
-    const at = moment(figure, clamped(figure, MOVES[event.key](column, last(figure))));
-    set(figure, { at, from: event.shiftKey ? state.from ?? state.at : null });
+    const next = clamped(figure, MOVES[event.key](column, last(figure)));
+    show(figure, moment(figure, next), event.shiftKey ? from ?? at : null);
   } else if (event.key === "Escape") {
-    if (dragged) dragged = null;
-    set(figure, null);
+    dragged = null;
+    hide();
   } else if (event.key === "Enter") {
-    if (state.from === null) openColumn(figure, column);
-    else zoom(figure, columnOf(figure, state.from), column);
+    if (from === null) openColumn(figure, column);
+    else zoom(figure, columnOf(figure, from), column);
   } else return;
   event.preventDefault();
 });
 
 document.addEventListener("focusin", (event) => {
-  if (!dragged && event.target.matches?.("svg.chart:focus-visible")) {
-    const figure = figureOf(event.target);
-    set(figure, { at: moment(figure, last(figure)), from: null });
-  }
+  const figure = !dragged && event.target.matches?.(":focus-visible") ? plotted(event.target) : null;
+  if (figure) show(figure, moment(figure, last(figure)));
 });
 document.addEventListener("focusout", (event) => {
-  const figure = event.target.matches?.("svg.chart") ? figureOf(event.target) : null;
-  if (figure && !dragged) set(figure, null);
+  if (!dragged && plotted(event.target)) hide();
 });
 
-document.body.addEventListener("htmx:afterSwap", () => {
-  for (const figure of document.querySelectorAll("[data-chart]")) if (shown.has(figure.id)) show(figure);
-});
+document.body.addEventListener("htmx:afterSwap", () => { if (shown) draw(); });
 restoreScroll();

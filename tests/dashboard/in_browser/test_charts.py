@@ -137,3 +137,14 @@ def test_a_finger_shows_values_and_zooms(browser: Browser, server: str, story: S
     page.wait_for_url(re.compile(r"\?from="))
     expect(page.locator("#rate .card-head b")).to_have_text("5")
     page.context.close()
+
+
+def test_all_charts_of_a_page_show_the_same_time(plot: Locator, story: Story) -> None:
+    story.pauses("JFK", held=5, ago=timedelta(minutes=30))
+    page = plot.page
+    page.reload()
+    page.mouse.move(_x(plot, 20), _y(plot))
+    cursors = page.locator("[data-cursor]")
+    expect(cursors).to_have_count(2)
+    places = {(each.get_attribute("x"), each.get_attribute("width")) for each in cursors.all()}
+    assert len(places) == 1 and page.locator("[data-readout]:visible").count() == 1
