@@ -167,7 +167,7 @@ def marker_lines(chart: Chart) -> str:
 
 def _text(number: float) -> str:
     """Return a coordinate in as few characters as possible."""
-    return f"{number:.4g}"
+    return f"{round(number, 2):.4g}"
 
 
 def text(value: float | None, unit: Unit) -> str:
