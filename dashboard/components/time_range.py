@@ -102,6 +102,12 @@ class Span(NamedTuple):
         """The ranges to choose from."""
         return tuple(RELATIVE)
 
+    def wider(self, *, now: datetime) -> Range:
+        """Return a time range of twice the length around this one, but not after `now`."""
+        half, end = (self.end - self.start) / 2, self.end
+        later = min(end + half, max(end, _floor(now, STEPS[0][0]) + STEPS[0][0]))
+        return Range(_limited(self.start - half), _limited(later), CUSTOM)
+
     def moment(self, column: int) -> datetime:
         """Return the begin of a column; that of the first one after the last is the end."""
         return self.start + self.step * column

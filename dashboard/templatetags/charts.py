@@ -22,12 +22,24 @@ from arrester.dashboard.components import chart_shapes as shapes
 from arrester.dashboard.components import sparkline
 from arrester.dashboard.components.chart import Chart, Column, MarkerKind, Shape
 from arrester.dashboard.components.sparkline import Spark
+from arrester.dashboard.components.time_range import Span
 from arrester.dashboard.templatetags.formats import key
 from arrester.dashboard.templatetags.states import colour, in_run
 from arrester.dashboard.text import policy_text
 from arrester.dashboard.text.policy_text import Meter
 
 register = template.Library()
+
+
+@register.simple_tag(takes_context=True)
+def zoomed_out(context: Context, span: Span) -> str:
+    """Return the query of the page with a wider time range."""
+    query = context["request"].GET.copy()
+    for name in ("range", "after"):
+        query.pop(name, None)
+    wider = span.wider(now=context["now"])
+    query["from"], query["to"] = (_minute(each) for each in (wider.since, wider.until) if each)
+    return f"?{query.urlencode()}"
 
 
 @register.filter

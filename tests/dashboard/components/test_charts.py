@@ -74,6 +74,13 @@ def test_a_chart_of_any_time_range_is_drawn(one: datetime, other: datetime) -> N
     assert 1 <= span.columns <= time_range.MOST_COLUMNS + 1
 
 
+def test_a_wider_range_has_twice_the_length_and_ends_now_at_the_latest() -> None:
+    late, now = NOON + 90 * MINUTE, NOON + 12 * MINUTE + timedelta(seconds=7)
+    assert SPAN.wider(now=late)[:2] == (NOON - 5 * MINUTE, NOON + 15 * MINUTE)
+    assert SPAN.wider(now=now)[:2] == (NOON - 5 * MINUTE, NOON + 13 * MINUTE)
+    assert SPAN.wider(now=NOON)[:2] == (NOON - 5 * MINUTE, NOON + 10 * MINUTE)
+
+
 counts = st.lists(
     st.tuples(
         st.integers(0, 9).map(lambda minute: NOON + timedelta(minutes=minute)),

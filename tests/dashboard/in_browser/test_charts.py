@@ -96,6 +96,10 @@ def test_dragging_sets_the_time_range_of_the_page_and_back_restores_it(plot: Loc
     assert asked.keys() == {"from", "to"} and end - begin == timedelta(minutes=10)
     expect(page.locator("#rate .card-head b")).to_have_text("21")
     expect(page.locator("#rate-chart")).to_have_attribute("data-columns", "10")
+    page.get_by_role("link", name="Zoom out").click()
+    expect(page.locator("#rate-chart")).to_have_attribute("data-columns", "20")
+    page.go_back()
+    expect(page.locator("#rate-chart")).to_have_attribute("data-columns", "10")
     page.go_back()
     expect(page.locator("#rate .card-head b")).to_have_text(str(sum(AGES)))
 
