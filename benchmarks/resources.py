@@ -177,6 +177,8 @@ def _after_replacements(world: World) -> list[Figure]:
 class _NoOutbox:
     """Accept events and drop them."""
 
+    flow = None
+
     def put(self, batch_id: object, events: object) -> None:
         """Drop the events."""
 

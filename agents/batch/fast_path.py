@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from arrester.agents.batch.record_columns import task_key
 from arrester.agents.definition.checks import empty_frame
 from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.sink_store import BatchStore
 from arrester.agents.definition.sinks import Sink
 from arrester.agents.definition.steps import Native, Process, Step, Transform
 from arrester.agents.execution.row_steps import python_schema, python_steps
@@ -29,6 +30,7 @@ from arrester.agents.spark.jvm.session_zone import python_zone
 from arrester.agents.spark.jvm.try_eval import VALUE, reusable, try_eval
 from arrester.agents.spark.rows_read import RowsUnread
 from arrester.agents.spark.ship_worker_code import shipped, shipped_rules
+from arrester.agents.spark.source_reads import SourceReads
 from arrester.agents.worker.columns import SOURCE
 from arrester.controlplane.domain.error_policy.exception_identity import linked
 from arrester.controlplane.domain.error_policy.policy import Policy
@@ -104,8 +106,7 @@ class FastPath:
         `check` raises if the run is to end. Raises RowsUnread if the sink returned before it had
         read all rows.
         """
-        sink = self.pipeline.sink
-        assert isinstance(sink, Sink)
+        sink = self._sink
         self.log_filter.begin(self.abort_mark)
         try:
             sink(self.frame(source), number)
@@ -120,6 +121,16 @@ class FastPath:
             _log.info(message, self.pipeline.name, number, why)
             return False
         return True
+
+    def reads(self, source: DataFrame) -> SourceReads:
+        """Return a counter of the records that the next write reads."""
+        return SourceReads(source, reads_once=isinstance(self._sink.function, BatchStore))
+
+    @property
+    def _sink(self) -> Sink:
+        sink = self.pipeline.sink
+        assert isinstance(sink, Sink)
+        return sink
 
     def _is_failed_record(self, exc: BaseException) -> bool:
         """Whether a failed record is the cause of an exception."""

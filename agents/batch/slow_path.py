@@ -22,11 +22,13 @@ from arrester.agents.execution.transforms import transformed
 from arrester.agents.failures.failure_set import FailureSet, fits_driver
 from arrester.agents.failures.record_hash import RecordHash
 from arrester.agents.spark.column_names import with_columns_named
+from arrester.agents.spark.jvm.row_counter import RowCounter
 from arrester.agents.spark.jvm.stored_rows import partitions_of, row_count
 from arrester.agents.spark.local_checkpoint import (
     Checkpoints,
     checkpointed,
     lazy_checkpoint,
+    numbered,
     release,
     releasing,
     releasing_on_error,
@@ -45,6 +47,8 @@ class Evaluated:
     add_internal_columns: Callable[[DataFrame], DataFrame] = unchanged
     #: The local checkpoints to release.
     blocks: tuple[DataFrame, ...]
+    #: All records, if they are counted.
+    records: int = 0
     failed: int = 0
     held: int = 0
     #: Attempts after the first, also of successful records.
@@ -121,6 +125,7 @@ def evaluate(
     policy: Policy = Policy(),  # noqa: B008 (frozen)
     is_large: bool = False,
     expects_failures: bool = False,
+    counts_records: bool = False,
     record_hash: RecordHash | None = None,
 ) -> Evaluated:
     """Run the steps of `pipeline` over `source`, each record separately.
@@ -141,6 +146,7 @@ def evaluate(
         add_internal_columns=add_internal_columns,
         is_large=is_large,
         expects_failures=expects_failures,
+        counts_records=counts_records,
         record_hash=record_hash,
     )
     runner = StepRunner(
@@ -184,7 +190,7 @@ def _with_final_transform(
             # Each record is one row, so only the outcome of the isolated ones changes.
             evaluated = evaluated.with_frame(marked, failed=evaluated.failed + isolated)
         elif isolated:
-            evaluated = _stored(marked, holds=evaluated.held > 0, record_hash=evaluated.record_hash)
+            evaluated = _stored_again(marked, evaluated)
             if evaluated.has_split_failures:
                 evaluated = _atomic(evaluated)
                 return replace(evaluated, blocks=(*blocks, *evaluated.blocks))
@@ -195,10 +201,15 @@ def _with_final_transform(
 def _atomic(evaluated: Evaluated) -> Evaluated:
     """Return the batch with records failed as a whole; release the earlier rows."""
     try:
-        frame = make_atomic(evaluated.frame)
-        return _stored(frame, holds=evaluated.held > 0, record_hash=evaluated.record_hash)
+        return _stored_again(make_atomic(evaluated.frame), evaluated)
     finally:
         evaluated.release()
+
+
+def _stored_again(frame: DataFrame, evaluated: Evaluated) -> Evaluated:
+    """Return the batch with other rows of the same records, in another local checkpoint."""
+    stored = _stored(frame, holds=evaluated.held > 0, record_hash=evaluated.record_hash)
+    return replace(stored, records=evaluated.records)
 
 
 def _stored(
@@ -208,6 +219,7 @@ def _stored(
     add_internal_columns: Callable[[DataFrame], DataFrame] = unchanged,
     is_large: bool = False,
     expects_failures: bool = False,
+    counts_records: bool = False,
     record_hash: RecordHash | None = None,
 ) -> Evaluated:
     """Evaluate `frame` once, in a local checkpoint, and count its failed and held records."""
@@ -226,14 +238,42 @@ def _stored(
     with releasing_on_error(evaluated.blocks):
         # Records that may be held are counted, not collected.
         if expects_failures and not holds:
-            failures = FailureSet.collect(
-                evaluated.frame, partitions=partitions_of(block), record_hash=record_hash
-            )
-            if failures is not None:
-                return _with_failures(evaluated, failures, len(failures.on_driver))
-        failed = row_count(block.where(f"{OUTCOME} >= {SOURCE}"))
+            collected = _collected(evaluated, block, counts_records=counts_records)
+            if collected is not None:
+                return collected
+        rows, count = _rows_and_count(block, counts=counts_records)
+        failed = row_count(rows.where(f"{OUTCOME} >= {SOURCE}"))
+        records = count()
         held = row_count(block.where(f"{OUTCOME} = {HELD}")) if holds else 0
-    return replace(evaluated, failed=failed, held=held)
+    return replace(evaluated, records=records, failed=failed, held=held)
+
+
+def _collected(evaluated: Evaluated, block: DataFrame, *, counts_records: bool) -> Evaluated | None:
+    """Return a batch with its failed records, collected by its first job; None: possibly too
+    many."""
+    rows, count = _rows_and_count(block, counts=counts_records)
+    failures = FailureSet.collect(
+        evaluated.add_internal_columns(rows),
+        partitions=partitions_of(block),
+        record_hash=evaluated.record_hash,
+    )
+    if failures is None:
+        return None
+    # Later jobs do not count.
+    failures.frame = numbered(evaluated.frame)
+    evaluated = replace(evaluated, records=count())
+    return _with_failures(evaluated, failures, len(failures.on_driver))
+
+
+def _rows_and_count(block: DataFrame, *, counts: bool) -> tuple[DataFrame, Callable[[], int]]:
+    """Return the rows of a local checkpoint for the job that fills it, and how many it read.
+
+    They are counted after they are stored: a repeated task reads what an earlier attempt stored.
+    """
+    if not counts:
+        return block, lambda: 0
+    counter = RowCounter(block.sparkSession, name=None, counts_failed_tasks=False)
+    return counter.counted(block), lambda: counter.count
 
 
 def _observed(
@@ -252,6 +292,7 @@ def _observed(
         rows=block,
         add_internal_columns=add_internal_columns,
         blocks=(block,),
+        records=int(counts["records"] or 0),
         held=int(counts.get("held") or 0),
         retries=int(counts["retries"] or 0),
         has_split_failures=bool(counts["failed"] and counts["rows"] > counts["records"]),

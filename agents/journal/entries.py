@@ -163,6 +163,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: The Spark micro-batch of a `batch` entry.
     batch: int | None = None
     #: Of a `pause` or `redrive` entry: the last micro-batch that may have reached the sink before.
+    #: Of a `run` entry: the last one that was committed. 0.2.0 wrote none.
     after: int = NO_BATCH
     #: The folder of rows that this entry saved: held rows, and coordinates of skipped ones.
     row_folder: str | None = None

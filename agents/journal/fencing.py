@@ -50,13 +50,15 @@ def claim(
     instance: UUID,
     policy: PipelineDescribed,
     now: datetime,
+    committed: int = NO_BATCH,
     adopt: bool = False,
 ) -> tuple[Journal, Run]:
     """Claim the checkpoint; return its journal and the run that owns it. An older run ends.
 
     A new instance restarts tasks that a failure paused, and tasks that died alone, at the failed
     record (KIP-990). Tasks that an operator paused stay PAUSED. A replacement thread changes
-    neither; it restarts the task that ended its predecessor. The start event carries `policy`.
+    neither; it restarts the task that ended its predecessor. The start event carries `policy`,
+    the entry the last `committed` micro-batch.
     Raises CheckpointUnusable for a checkpoint of another application or pipeline, unless `adopt`
     renames it, and Superseded only if other runs keep winning.
     """
@@ -70,6 +72,7 @@ def claim(
             kind=EntryKind.RUN,
             at=now,
             epoch=run.epoch,
+            after=committed,
             instance=instance,
             application=application,
             pipeline=pipeline,

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from arrester.agents.journal.entries import Entry, EntryKind
+from arrester.agents.journal.entries import NO_BATCH, Entry, EntryKind
 from arrester.agents.journal.files import (
     FOLDER,
     JournalDamaged,
@@ -179,7 +179,7 @@ class Journal:
 
         The list is empty if an older run has just deleted the entry: it was confirmed.
         """
-        entry = self._entry(number)
+        entry = self.entry(number)
         if entry is None:
             return []
         self._unpublished.pop(number, None)
@@ -200,13 +200,13 @@ class Journal:
 
     def changes_tasks(self, number: int) -> bool:
         """Whether an entry changes the state of tasks, and does not only count failures."""
-        entry = self._entry(number)
+        entry = self.entry(number)
         events = [] if entry is None else [event.data for event in entry.events]
         return any(
             isinstance(data, TASK_EVENTS) and not isinstance(data, _COUNTED) for data in events
         )
 
-    def _entry(self, number: int) -> Entry | None:
+    def entry(self, number: int) -> Entry | None:
         """Return a complete entry; None if compaction has deleted it."""
         if number in self._unpublished:
             return self._unpublished[number]
@@ -214,6 +214,24 @@ class Journal:
         if not self._files.has_entry(number) and self._files.has_snapshot_since(number):
             return None
         return self._files.entry(number)
+
+    def is_of_run(self, number: int, epoch: int) -> bool:
+        """Whether the run that planned an entry of this number has made it.
+
+        If it has not, a later run took the number by its `run` entry, which is never deleted.
+        """
+        if number > self.ledger.number:
+            return False
+        entry = self._files.find_entry(number)
+        return entry is None or entry.epoch == epoch
+
+    def committed_before(self, epoch: int) -> int:
+        """Return the last micro-batch that was committed when a run began; NO_BATCH: unknown."""
+        for number in reversed(entry_numbers(self._files.names())):
+            entry = self._files.find_entry(number)
+            if entry is not None and entry.kind is EntryKind.RUN and entry.epoch == epoch:
+                return entry.after
+        return NO_BATCH
 
     def compaction_due(self, *, is_settled: Callable[[Entry], bool], now: datetime) -> bool:
         """Whether enough entries exist, or the oldest is old enough, for a new snapshot.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from arrester.agents.config import AgentConfig
@@ -22,6 +23,7 @@ from arrester.agents.run.commands.dead_letters_of_skips import SkipDeadLetters
 from arrester.agents.run.commands.handler import CommandHandler
 from arrester.agents.run.commands.record_mender import RecordMender
 from arrester.agents.run.commands.redrive import DeadLetterRedriver
+from arrester.agents.run.flow_meter import FlowMeter
 from arrester.agents.run.folder_checks import check_folders
 from arrester.agents.run.policy_snapshot import describe_pipeline
 from arrester.agents.run.processor_factory import ProcessorFactory
@@ -87,12 +89,21 @@ class Engine:
             instance=instance,
             policy=policy,
             now=datetime.now(UTC),
+            committed=last_committed(self.progress),
             adopt=adopt,
         )
         self.pipeline = pipeline = pipeline.at(self.journal.ledger.checkpoint)
         self.event_factory = _event_factory(pipeline, config, instance, self.run)
         alone = config.redis_url is None
         self.publisher = Publisher(self.journal, outbox, progress=self.progress, alone=alone)
+        self.meter = FlowMeter(
+            store=None if alone else outbox.flow,
+            run=self.run,
+            instance=instance,
+            journal=self.journal,
+            progress=self.progress,
+            clock=partial(datetime.now, UTC),
+        )
         #: The weight of the tasks, and the journal entry that it was computed at.
         self._task_weight: tuple[int, int] | None = None
 
@@ -108,6 +119,7 @@ class Engine:
             journal=self.journal,
             event_factory=self.event_factory,
             destination=self.destination,
+            meter=self.meter,
             check=check,
             wait=wait,
         ).processor()
@@ -192,6 +204,7 @@ class Engine:
     def read_progress(self) -> None:
         """Read the progress of the query that is about to start."""
         self.processor.last_batch = last_committed(self.progress)
+        self.meter.judge(self.processor.last_batch)
         planned = last_planned(self.progress)
         self.processor.awaited_batch = planned if planned > self.processor.last_batch else None
 
@@ -268,6 +281,7 @@ class Engine:
                 raise Superseded(death.reason)
             ledger = self.journal.ledger
             self.journal.check_owned()
+            self.meter.end()
             entry = ending_entry(
                 death, exc, event_factory=self.event_factory, ledger=ledger, at=datetime.now(UTC)
             )

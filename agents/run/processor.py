@@ -25,12 +25,15 @@ from arrester.agents.journal.entries import NO_BATCH, Chunk, EntryKind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.ledger import Ledger
 from arrester.agents.run.commit import Committer
+from arrester.agents.run.flow_meter import FlowMeter
 from arrester.agents.run.slow_path_writer import Input, SlowPathWriter
 from arrester.agents.spark.job_attempts import JobTag
 from arrester.agents.spark.job_description import JobDescription
 from arrester.agents.spark.rows_read import RowsUnread
+from arrester.agents.spark.source_reads import Reads, UncountedReads
 from arrester.agents.worker.columns import ENTRY, ROW
 from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.controlplane.domain.state.durations import Phase
 
 #: Clean micro-batches on the slow path after a failure. Failures cluster, and a micro-batch that is
 #: done twice costs more than the slow path.
@@ -64,6 +67,7 @@ class Processor:
     policy: Policy
     chunk_size: ChunkSize
     jobs: JobDescription
+    meter: FlowMeter
     #: The jobs that a stop request may cancel.
     stoppable: JobTag
     check: Callable[[], None]
@@ -95,11 +99,18 @@ class Processor:
         held, without evaluation. The other records passed and are written again.
         """
         self.journal.check_owned()
+        self.meter.settle(batch - 1)
         self.finish_open_chunks()
         self._refresh_schemas()
         self.begun_batch = max(batch, self.begun_batch)
+        began = time.monotonic()
         with self.jobs.of_batch(batch):
-            self._write(source, batch)
+            records = self._write(source, batch)
+        seconds = self.jobs.times.seconds
+        if not self.pipeline.source.isStreaming:
+            # Spark measures streams only.
+            seconds = {**seconds, Phase.TOTAL: time.monotonic() - began}
+        self.meter.wrote(batch, records, seconds)
         self.last_batch = max(batch, self.last_batch)
         self.awaited_batch = None
 
@@ -109,7 +120,8 @@ class Processor:
         if any(changed):
             self.fast_path = FastPath.of(self.pipeline, self.policy)
 
-    def _write(self, source: DataFrame, batch: int) -> None:
+    def _write(self, source: DataFrame, batch: int) -> Callable[[], int]:
+        """Write a micro-batch, and return how to get the number of its records."""
         ledger = self._ledger
         # Spark has not committed the micro-batch, but there is a decision about it.
         is_replayed = any(
@@ -121,29 +133,33 @@ class Processor:
             self.slow_path.always_decides or self.slow_batches or is_replayed or blocked
         )
         number = ledger.batch_number(batch)
-        if not (takes_fast_path and self._wrote_on_fast_path(source, number)):
-            saved_rows = ledger.saved_rows_of_batch(batch)
-            clean = self.slow_path.write(
-                source,
-                Input(
-                    batch=batch,
-                    saved_rows=saved_rows,
-                    is_replayed=is_replayed,
-                    needs_entry=self.slow_path.always_decides and not is_replayed,
-                    blocked=() if is_replayed or saved_rows else tuple(blocked),
-                    # The fast path does not count: the rows may not fit into memory as objects.
-                    is_large=takes_fast_path,
-                    expects_failures=self.slow_batches > 0,
-                ),
-            )
-            self.slow_batches = max(0, self.slow_batches - 1) if clean else SLOW_PATH_BATCHES
+        if takes_fast_path and self.fast_path is not None:
+            reads = self.fast_path.reads(source) if self.meter.is_on else UncountedReads(source)
+            if self._wrote_on_fast_path(reads, number):
+                return reads.count
+        saved_rows = ledger.saved_rows_of_batch(batch)
+        written = self.slow_path.write(
+            source,
+            Input(
+                batch=batch,
+                saved_rows=saved_rows,
+                is_replayed=is_replayed,
+                needs_entry=self.slow_path.always_decides and not is_replayed,
+                blocked=() if is_replayed or saved_rows else tuple(blocked),
+                # The fast path does not store: the rows may not fit into memory as objects.
+                is_large=takes_fast_path,
+                expects_failures=self.slow_batches > 0,
+            ),
+        )
+        self.slow_batches = max(0, self.slow_batches - 1) if written.clean else SLOW_PATH_BATCHES
+        return lambda: written.records
 
-    def _wrote_on_fast_path(self, source: DataFrame, number: int) -> bool:
+    def _wrote_on_fast_path(self, reads: Reads, number: int) -> bool:
         assert self.fast_path is not None
         self.jobs.phase("fast path")
         try:
-            with self.stoppable.set():
-                return self.fast_path.write(source, number, check=self.check)
+            with self.stoppable.set(), reads.watched():
+                return self.fast_path.write(reads.frame, number, check=self.check)
         except RowsUnread as exc:
             raise SinkFailed(exc) from exc
 
@@ -191,7 +207,7 @@ class Processor:
                     chunks = chunks[:1]
             if is_open or not self._wrote_chunks_on_fast_path(chunks):
                 is_open = bool(self._ledger.open_chunks)
-                clean = self.slow_path.write(
+                written = self.slow_path.write(
                     self.held_store.rows(self._ledger, chunks).select(f"{ROW}.*", ENTRY),
                     Input(
                         chunks=chunks,
@@ -201,8 +217,11 @@ class Processor:
                         is_large=self.fast_path is not None,
                     ),
                 )
-                self.slow_chunks = max(0, self.slow_chunks - 1) if clean else SLOW_PATH_BATCHES
-        self.committer.drained()
+                self.slow_chunks = (
+                    max(0, self.slow_chunks - 1) if written.clean else SLOW_PATH_BATCHES
+                )
+        with self.meter.draining():
+            self.committer.drained()
         return sum(each.taken for each in chunks)
 
     def _keep_their_tasks(self, chunks: tuple[Chunk, ...], *, is_open: bool) -> bool:
@@ -232,7 +251,9 @@ class Processor:
         # It raises if rows do not fit the source: then their task is PAUSED, and no chunk is open.
         rows = self.held_store.rows(self._ledger, chunks).select(f"{ROW}.*")
         self.committer.open(chunks)
-        return self._wrote_on_fast_path(rows, self._ledger.chunk_number(chunks[0].after))
+        return self._wrote_on_fast_path(
+            UncountedReads(rows), self._ledger.chunk_number(chunks[0].after)
+        )
 
     def apply_overrides(self) -> None:
         """Apply the policy overrides of the journal; nothing is running."""

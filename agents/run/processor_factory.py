@@ -32,6 +32,7 @@ from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.scratch import Scratch
 from arrester.agents.journal.storage import Storage
 from arrester.agents.run.commit import Committer
+from arrester.agents.run.flow_meter import FlowMeter
 from arrester.agents.run.processor import SLOW_PATH_BATCHES, Processor
 from arrester.agents.run.slow_path_writer import SlowPathWriter, stopping_records
 from arrester.agents.sink.batch_writer import BatchWriter
@@ -57,6 +58,7 @@ class ProcessorFactory:
     event_factory: EventFactory
     #: Of dead letters; None if they are not enabled.
     destination: Destination | None
+    meter: FlowMeter
     #: Raises if the run should end.
     check: Callable[[], None]
     #: Wait for this many milliseconds.
@@ -75,6 +77,7 @@ class ProcessorFactory:
             policy=policy,
             chunk_size=ChunkSize(records=errors.held_chunk_records),
             jobs=jobs,
+            meter=self.meter,
             stoppable=self._stoppable,
             check=self.check,
             committer=committer,
@@ -92,6 +95,7 @@ class ProcessorFactory:
                 sink_stage=self._sink_stage(),
                 always_decides=errors.always_decisions,
                 policy=policy,
+                counts_records=self.meter.is_on,
                 jobs=jobs,
                 stoppable=self._stoppable,
                 check=self.check,

@@ -137,6 +137,9 @@ class Publisher:
     def _is_settled(self, entry: Entry) -> bool:
         if (batch_ids := self._batches.get(entry.number)) is None:
             return False
+        if entry.kind is EntryKind.DRAIN and self._journal.ledger.open_chunks:
+            # What it decided is counted when the chunks are written.
+            return False
         is_received = self._outbox.is_stored if self._alone else self._outbox.is_confirmed
         return all(is_received(batch) for batch in batch_ids)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 
@@ -47,6 +48,15 @@ class Input:
     expects_failures: bool = False
 
 
+class Written(NamedTuple):
+    """An input that is decided and written."""
+
+    #: Whether no record failed or was retried.
+    clean: bool
+    #: The number of records of a micro-batch, if they are counted.
+    records: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowPathWriter:
     """Writes inputs of one run on the slow path. The caller holds the run lock.
@@ -64,17 +74,20 @@ class SlowPathWriter:
     always_decides: bool
     #: The policy of the executors.
     policy: Policy
+    #: Whether the records of micro-batches are to be counted.
+    counts_records: bool
     jobs: JobDescription
     #: The jobs that a stop request may cancel.
     stoppable: JobTag
     check: Callable[[], None]
 
-    def write(self, rows: DataFrame, input: Input) -> bool:
-        """Evaluate, decide, commit, write; return whether no record failed or was retried.
+    def write(self, rows: DataFrame, input: Input) -> Written:
+        """Evaluate, decide, commit, write.
 
         A pause in a chunk ends it before that record.
         """
         evaluated = self._evaluate(rows, input)
+        records = evaluated.records
         try:
             self.check()
             self.jobs.phase("decide")
@@ -90,7 +103,7 @@ class SlowPathWriter:
                 self.jobs.phase("store decision")
                 self.committer.commit(evaluated, decision, batch=input.batch, chunks=chunks)
             if chunks and not any(each.taken for each in chunks):
-                return clean
+                return Written(clean, records)
             held, number = held_after(decision.pause_offsets), self._number(input)
             self.jobs.phase("write")
             for rest in self.sink_stage.write(evaluated, held, number, self._stopped_at(input)):
@@ -101,7 +114,7 @@ class SlowPathWriter:
                 )
                 self.jobs.phase("write")
                 clean = False
-            return clean
+            return Written(clean, records)
         finally:
             evaluated.release()
 
@@ -117,6 +130,7 @@ class SlowPathWriter:
                 marks=marks,
                 policy=self.policy,
                 is_large=input.is_large,
+                counts_records=self.counts_records and input.batch is not None,
                 expects_failures=input.expects_failures,
                 # A chunk's records are not checked in a replay.
                 record_hash=(

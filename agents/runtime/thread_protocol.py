@@ -28,6 +28,8 @@ from arrester.controlplane.domain.wire.codec import InProgress
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from arrester.agents.transport.flow_store import FlowStore
+
 
 @dataclass(frozen=True, slots=True)
 class TaskCommand:
@@ -146,6 +148,11 @@ class Outbox(Protocol):
 
     Durable, ordered and idempotent by batch ID. Nothing after it can stop or slow a pipeline.
     """
+
+    @property
+    def flow(self) -> FlowStore | None:
+        """Where it stores what flows through its runs; None: nowhere."""
+        ...
 
     def put(self, batch_id: UUID, events: Sequence[Event]) -> None:
         """Store `events` as one batch; the same ID again changes nothing."""

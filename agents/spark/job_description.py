@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -11,12 +13,38 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from arrester.controlplane.domain.python_versions import UTC
+from arrester.controlplane.domain.state.durations import Phase
 from arrester.controlplane.domain.wire.codec import InProgress
 
 _DESCRIPTION: Final = "spark.job.description"
 _GROUP: Final = "spark.jobGroup.id"
 #: The input of jobs that process held records.
 HELD_RECORDS: Final = "held records"
+#: The measured phases, by their names in descriptions.
+_PHASES: Final = {
+    "evaluate": Phase.EVALUATE,
+    "decide": Phase.DECIDE,
+    "store decision": Phase.STORE,
+    "write": Phase.WRITE,
+    "fast path": Phase.WRITE,
+}
+
+
+@dataclass(slots=True)
+class PhaseTimes:
+    """How long each phase of one input took so far."""
+
+    seconds: dict[Phase, float] = field(default_factory=dict)
+    _phase: Phase | None = None
+    _since: float = 0.0
+
+    def begin(self, phase: Phase | None) -> None:
+        """End the phase before, and begin this one."""
+        now = time.monotonic()
+        if self._phase is not None:
+            earlier = self.seconds.get(self._phase, 0.0)
+            self.seconds[self._phase] = earlier + now - self._since
+        self._phase, self._since = phase, now
 
 
 class JobDescription:
@@ -27,6 +55,8 @@ class JobDescription:
         self._pipeline = pipeline
         #: None between two inputs. It can be read without the lock.
         self.in_progress: InProgress | None = None
+        #: Of the input in progress, or of the last one.
+        self.times = PhaseTimes()
 
     @contextmanager
     def of_batch(self, number: int) -> Iterator[None]:
@@ -54,6 +84,7 @@ class JobDescription:
     def phase(self, name: str) -> None:
         """Describe the next jobs of a block as a phase of its input."""
         if self.in_progress is not None:
+            self.times.begin(_PHASES.get(name))
             self.in_progress = replace(self.in_progress, phase=name)
             text = f"{self._pipeline}: {self.in_progress.input}, {name}"
             self._context.setLocalProperty(_DESCRIPTION, text)
@@ -61,9 +92,13 @@ class JobDescription:
     @contextmanager
     def _of(self, input: str) -> Iterator[None]:
         before, outer = self._context.getLocalProperty(_DESCRIPTION), self.in_progress
+        outer_times, self.times = self.times, PhaseTimes()
         self.in_progress = InProgress(pipeline=self._pipeline, input=input, since=datetime.now(UTC))
         try:
             yield
         finally:
+            self.times.begin(None)
+            if outer is not None:
+                self.times = outer_times
             self.in_progress = outer
             self._context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]  # None removes it

@@ -126,6 +126,7 @@ class Connection:
         if self._poller is not None:
             self._poller.stop()
         if self._sender is not None:
+            self.spool.put_flow(datetime.now(UTC), all=True)
             sent = self._sender.stop(flush_seconds=FLUSH_SECONDS)
         if self._redis is not None:
             if sent:

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime
 
 from arrester.agents.transport.confirmations import Confirmations
 from arrester.agents.transport.redis_client import (
@@ -18,6 +19,7 @@ from arrester.agents.transport.spool import Spool
 from arrester.controlplane.domain.errors import RedisUnavailable
 from arrester.controlplane.domain.identity.redis_keys import HEARTBEAT_SECONDS
 from arrester.controlplane.domain.plural import plural
+from arrester.controlplane.domain.python_versions import UTC
 
 log = logging.getLogger("arrester.sender")
 
@@ -146,6 +148,7 @@ class Sender:
         """Send the heartbeat and read the server's requests; return False if it is not due."""
         if time.monotonic() < self._next_beat:
             return False
+        self._spool.put_flow(datetime.now(UTC))
         counts_only, report = self._redis.beat(self._heartbeat())
         if counts_only is not self._spool.counts_only:
             self._spool.counts_only = counts_only

@@ -17,9 +17,10 @@ from datetime import datetime
 from pathlib import Path
 from uuid import UUID
 
+from arrester.agents.transport.flow_store import FlowStore
 from arrester.agents.transport.spool_file import check_format, connect
 from arrester.controlplane.domain.events import Event, RecordFailed
-from arrester.controlplane.domain.identity.uuids import milliseconds
+from arrester.controlplane.domain.identity.uuids import milliseconds, uuid7
 from arrester.controlplane.domain.python_versions import UTC
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.domain.wire.counted_only import counted_only
@@ -84,6 +85,8 @@ class Spool:
         self._lock = threading.RLock()
         self._unwritten: deque[_Unwritten] = deque()
         self._database = connect(path)
+        #: What flows through the runs, until it is an event.
+        self.flow = FlowStore(self._database, self._lock)
         self._bytes, self._events = self._measure()
 
     # ── for publishers of events ─────────────────────────────────────────────────────────────
@@ -125,6 +128,25 @@ class Spool:
                 self.write_failures += 1
                 if self.write_failures == 1:
                     log.warning("%s cannot be written (%s); events wait in memory", self.path, exc)
+
+    def put_flow(self, now: datetime, *, all: bool = False) -> None:
+        """Put what flowed in the minutes that are over, or in `all`, as one batch of events.
+
+        The batch and the deletion of what it contains are one transaction.
+        """
+        try:
+            with self._lock:
+                with self._transaction():
+                    events = self.flow.take(None if all else now)
+                    packed = [
+                        self._pack(uuid7(now), events[first : first + codec.BATCH_MAX_EVENTS])
+                        for first in range(0, len(events), codec.BATCH_MAX_EVENTS)
+                    ]
+                    for each in packed:
+                        self._insert_row(each)
+                self._count(packed)
+        except sqlite3.Error:
+            log.debug("%s: the flow of pipelines is put later", self.path, exc_info=True)
 
     # ── for the sender ───────────────────────────────────────────────────────────────────────
 
@@ -221,9 +243,9 @@ class Spool:
         with self._lock:
             try:
                 row = self._database.execute("SELECT 1 FROM batch LIMIT 1").fetchone()
+                return row is None and not self._unwritten and self.flow.is_empty()
             except sqlite3.Error:
                 return False
-            return row is None and not self._unwritten
 
     def adopt(self, other: Path) -> None:
         """Take over all batches of a dead instance's file, after our own, or none of them."""
@@ -236,6 +258,7 @@ class Spool:
                         "INSERT OR IGNORE INTO batch (id, events, count)"
                         " SELECT id, events, count FROM other.batch ORDER BY number"
                     )
+                    self.flow.adopt("other")
             finally:
                 self._database.execute("DETACH other")
             self._bytes, self._events = self._measure()
@@ -260,14 +283,18 @@ class Spool:
         return _Unwritten(id, codec.encode_batch(reduced), len(reduced))
 
     def _insert(self, batch: _Unwritten) -> None:
-        if self._has("SELECT 1 FROM confirmed WHERE id = ?", batch.id):
-            return
-        inserted = self._database.execute(
-            "INSERT OR IGNORE INTO batch (id, events, count) VALUES (?, ?, ?)",
-            (batch.id.bytes, batch.packed, batch.count),
-        ).rowcount
-        self._bytes += len(batch.packed) * inserted
-        self._events += batch.count * inserted
+        if not self._has("SELECT 1 FROM confirmed WHERE id = ?", batch.id):
+            self._count([batch] if self._insert_row(batch) else [])
+
+    def _insert_row(self, batch: _Unwritten) -> bool:
+        statement = "INSERT OR IGNORE INTO batch (id, events, count) VALUES (?, ?, ?)"
+        row = (batch.id.bytes, batch.packed, batch.count)
+        return self._database.execute(statement, row).rowcount > 0
+
+    def _count(self, inserted: Iterable[_Unwritten]) -> None:
+        for batch in inserted:
+            self._bytes += len(batch.packed)
+            self._events += batch.count
 
     def _has(self, query: str, id: UUID) -> bool:
         with self._lock:

@@ -25,6 +25,27 @@ CREATE TABLE IF NOT EXISTS confirmed (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     id BLOB NOT NULL UNIQUE
 );
+-- What flowed through a run in a minute, until it is an event.
+CREATE TABLE IF NOT EXISTS flow (
+    checkpoint TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    minute INTEGER NOT NULL,
+    pipeline TEXT NOT NULL,
+    instance BLOB NOT NULL,
+    measured BLOB NOT NULL,
+    PRIMARY KEY (checkpoint, epoch, minute)
+);
+-- The same of a micro-batch that Spark has not committed, or of a journal entry.
+CREATE TABLE IF NOT EXISTS flow_pending (
+    checkpoint TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    pipeline TEXT NOT NULL,
+    instance BLOB NOT NULL,
+    measured BLOB NOT NULL,
+    PRIMARY KEY (checkpoint, epoch, kind, number)
+);
 """
 
 

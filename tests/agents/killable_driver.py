@@ -3,10 +3,11 @@
     python -m tests.agents.killable_driver FOLDER [POINT] [produce | atomic | jdbc | iceberg]
 
 It ends by itself when the file `stop` appears, and kills itself with SIGKILL at POINT:
-`before-entry:KIND` or `after-entry:KIND` of the journal, `after-sink:NUMBER`, or `after-abort`:
-then the sink is all or nothing. With `jdbc`, it is `before-commit` or `after-commit` of a write
-into the table `lines` of JDBC_URL, or `in-insert`, a second after its begin. With `iceberg`, the
-table is `lake.db.lines` in FOLDER/lake; `at-file:PATTERN` is when a file of it exists.
+`before-entry:KIND` or `after-entry:KIND` of the journal, `after-sink:NUMBER`, `after-count:BATCH`
+or `before-settle:BATCH` of the flow, or `after-abort`: then the sink is all or nothing. With
+`jdbc`, it is `before-commit` or `after-commit` of a write into the table `lines` of JDBC_URL, or
+`in-insert`, a second after its begin. With `iceberg`, the table is `lake.db.lines` in FOLDER/lake;
+`at-file:PATTERN` is when a file of it exists.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -33,6 +35,8 @@ from arrester.agents.journal.journal import Journal
 from arrester.agents.run.thread import PipelineThread
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection
+from arrester.agents.transport.flow_store import FlowStore, Pending
+from arrester.agents.transport.spool_ownership import open_spool
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.events import Event, ResumeHow
 from arrester.controlplane.domain.state.states import ThreadStatus
@@ -51,6 +55,10 @@ class FolderOutbox:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         self._folder = folder
+        self.spool = open_spool(
+            folder.parent / "spool", APPLICATION, limit_bytes=2**20, now=datetime.now(UTC)
+        )
+        self.flow = self.spool.spool.flow
 
     def put(self, batch_id: UUID, events: Sequence[Event]) -> None:
         if list(self._folder.glob(f"*-{batch_id}.json")):
@@ -90,6 +98,25 @@ def die_at(point: str) -> None:
         return made
 
     Journal.append = dying_append  # type: ignore[method-assign]  # a kill has no better place
+
+
+def die_at_count(point: str) -> None:
+    """Arrange for this process to be killed around the count of a micro-batch."""
+    when, _, number = point.partition(":")
+    add_pending, settle = FlowStore.add_pending, FlowStore.settle
+
+    def dying_add(self: FlowStore, pending: Pending) -> None:
+        add_pending(self, pending)
+        if point == f"after-count:{pending.number}":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def dying_settle(self: FlowStore, committed: Sequence[Pending], **more: Any) -> None:
+        if when == "before-settle" and int(number) in {each.number for each in committed}:
+            os.kill(os.getpid(), signal.SIGKILL)
+        settle(self, committed, **more)
+
+    FlowStore.add_pending = dying_add  # type: ignore[method-assign]
+    FlowStore.settle = dying_settle  # type: ignore[method-assign]
 
 
 def die_in_transaction(point: str) -> None:
@@ -218,15 +245,17 @@ def main(folder: Path, point: str, end: str) -> None:
             .write(dying_sink(folder / "out", point), atomic=end == "atomic")
         )
     die_at(point)
+    die_at_count(point)
+    outbox = FolderOutbox(folder / "outbox")
     thread = PipelineThread(
         pipeline,
         application=APPLICATION,
         instance=uuid4(),
-        outbox=FolderOutbox(folder / "outbox"),
+        outbox=outbox,
         config=AgentConfig.read(
             APPLICATION,
             {"errors.dlq.enable": True, "errors.dlq.path": str(folder / "dlq")},
-            environment={"ARRESTER_SPOOL": str(folder / "spool")},
+            environment={"ARRESTER_SPOOL": str(folder / "spool"), "REDIS_URL": "redis://unused"},
         ),
         on_death=lambda death: print(death, flush=True),
     )
@@ -240,6 +269,7 @@ def main(folder: Path, point: str, end: str) -> None:
                 thread.apply(TaskCommand(task.id.key, how=ResumeHow.SKIP, reason="known"))
         time.sleep(0.05)
     thread.stop("stopped", timeout_seconds=PATIENCE_SECONDS)
+    outbox.spool.close()
     spark.stop()
 
 

@@ -19,6 +19,7 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import Handler, LogAndPause
 from arrester.agents.run.thread import PipelineThread
 from arrester.agents.runtime.thread_protocol import ThreadDeath
+from arrester.agents.transport.flow_store import FlowStore
 from arrester.controlplane.domain.events import Event, StoredEvent
 from arrester.controlplane.domain.state.states import ThreadStatus
 from arrester.controlplane.domain.state.stream_state import StreamState, empty
@@ -36,6 +37,8 @@ class MemoryOutbox:
     def __init__(self, *, confirming: bool = False) -> None:
         self.batches: dict[UUID, list[Event]] = {}
         self.confirming = confirming
+        #: Of a spool, if a test measures the flow.
+        self.flow: FlowStore | None = None
 
     def put(self, batch_id: UUID, events: Sequence[Event]) -> None:
         self.batches.setdefault(batch_id, list(events))
@@ -129,7 +132,11 @@ class Bench:
         return AgentConfig.read(
             APPLICATION,
             errors | {name.replace("_", "."): value for name, value in keys.items()},
-            environment={"ARRESTER_SPOOL": str(self.folder / "spool")},
+            environment={
+                "ARRESTER_SPOOL": str(self.folder / "spool"),
+                # Without a server, nothing is measured.
+                **({} if self.outbox.flow is None else {"REDIS_URL": "redis://unused"}),
+            },
         )
 
     def add(self, *rows: tuple[str | None, int | None, str]) -> None:
@@ -143,8 +150,11 @@ class Bench:
         return reader.json(str(self.folder / "in"))
 
     def define(self, **more: Any) -> PipelineBuilder:
+        return self.define_over(self.source(), **more)
+
+    def define_over(self, source: DataFrame, **more: Any) -> PipelineBuilder:
         columns: dict[str, Any] = {"task": "task", "position": "position", "value": "value"} | more
-        return define("lines", self.source(), **columns)
+        return define("lines", source, **columns)
 
     def checking(
         self, fn: Callable[[Row], Any], handler: Handler | None = None, **more: Any

@@ -184,7 +184,8 @@ class CommandHandler:
             chunk=chunk,
             unstored=self.skip_dead_letters.of(task, chunk, requested, at),
         )
-        return self._record_applied(entry, requested, [held, resumed], detail)
+        with self.processor.meter.skipping(chunk.taken):
+            return self._record_applied(entry, requested, [held, resumed], detail)
 
     def _pause(self, requested: TaskCommand, at: datetime) -> CommandAnswer:
         paused = TaskPaused(

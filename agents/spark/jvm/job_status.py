@@ -26,6 +26,8 @@ _ENDED_TICK_SECONDS = 0.002
 _ENDED = frozenset({"SUCCEEDED", "FAILED"})
 #: The largest number of failed tasks of a stage that are read.
 _FAILED_TASKS = 10_000
+#: The largest number of tasks of a stage whose accumulators are read.
+_TASKS = 100_000
 _STATUS_API = "org.apache.spark.status.api.v1"
 #: Operators and actions that may end before the last row of their input.
 _STOPS_EARLY = re.compile(
@@ -153,6 +155,14 @@ def _sql_executions(core: Any, tag: str) -> set[int | None]:
 
     None represents a job without an SQL execution, and one that did not succeed.
     """
+    jobs = _ended_jobs(core, tag)
+    if {str(job._1().status()) for job in jobs} != {"SUCCEEDED"}:
+        return {None}
+    return {job._2().get() if job._2().isDefined() else None for job in jobs}
+
+
+def _ended_jobs(core: Any, tag: str) -> list[Any]:
+    """Return the jobs of a tag with their SQL executions, if possible when all have ended."""
     deadline = time.monotonic() + _ENDED_SECONDS
     while True:
         numbers = core.statusTracker().getJobIdsForTag(tag)
@@ -160,11 +170,43 @@ def _sql_executions(core: Any, tag: str) -> set[int | None]:
         states = {str(job._1().status()) for job in jobs}
         # The store gets the end of a job after its caller.
         if (jobs and states <= _ENDED) or time.monotonic() > deadline:
-            break
+            return jobs
         time.sleep(_ENDED_TICK_SECONDS)
-    if states != {"SUCCEEDED"}:
-        return {None}
-    return {job._2().get() if job._2().isDefined() else None for job in jobs}
+
+
+def accumulated_by_stage(spark: SparkSession, tag: str, counter: str) -> list[int]:
+    """Return what each stage of the jobs of a tag added to the accumulator of a name.
+
+    Stages that added nothing are left out.
+    """
+    context: Any = spark.sparkContext
+    store = context._jsc.sc().statusStore()
+    jobs = [job._1() for job in _ended_jobs(context._jsc.sc(), tag)]
+    numbers = {int(number) for job in jobs for number in to_list(job.stageIds())}
+    stages = [store.lastStageAttempt(number) for number in sorted(numbers)]
+    counting = [(stage, _total(stage, counter)) for stage in stages]
+    counting = [(stage, total) for stage, total in counting if total]
+    if len(counting) == 1:
+        return [counting[0][1]]
+    # The status of a stage has the sum over all stages until then.
+    return [_accumulated_in(context._jvm, store, stage, counter) for stage, _ in counting]
+
+
+def _total(stage: Any, name: str) -> int:
+    """Return the value of the accumulator of a name at the end of a stage; 0: it has none."""
+    for update in to_list(stage.accumulatorUpdates()):
+        if update.name() == name:
+            return int(update.value())
+    return 0
+
+
+def _accumulated_in(jvm: Any, store: Any, stage: Any, name: str) -> int:
+    """Return what the successful tasks of a stage added to the accumulator of a name."""
+    by_id = jvm_class(jvm, f"{_STATUS_API}.TaskSorting").ID
+    success = jvm_class(jvm, f"{_STATUS_API}.TaskStatus").SUCCESS
+    ended = jvm_class(jvm, "java.util.List").of(success)
+    tasks = store.taskList(stage.stageId(), stage.attemptId(), 0, _TASKS, by_id, ended)
+    return sum(_accumulated(task, name) for task in to_list(tasks))
 
 
 def _reads_to_the_end(execution: Any) -> bool:

@@ -294,6 +294,7 @@ class Confirming:
     """An outbox of which some batches are confirmed."""
 
     def __init__(self) -> None:
+        self.flow = None
         self.batches: list[UUID] = []
         self.confirmed: set[UUID] = set()
 

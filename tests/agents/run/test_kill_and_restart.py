@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import LiteralString
 from uuid import uuid4
@@ -14,11 +15,21 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import SparkSession
 
-from arrester.controlplane.domain.events import RecordFailed, RecordsDeadLettered, TaskPaused
+from arrester.agents.journal.storage import LocalStorage, last_committed, last_planned
+from arrester.agents.transport.flow_store import added
+from arrester.agents.transport.spool_ownership import open_spool
+from arrester.controlplane.domain.events import (
+    Event,
+    FlowMeasured,
+    RecordFailed,
+    RecordsDeadLettered,
+    TaskPaused,
+)
 from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.controlplane.domain.wire import codec
 from tests import iceberg, postgres_server
 from tests.agents.killable_driver import read_outbox
-from tests.agents.pipeline_bench import read_sink, server_state, write_batch
+from tests.agents.pipeline_bench import APPLICATION, read_sink, server_state, write_batch
 from tests.kafka_broker import KafkaBroker, Sent
 from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.services import REPOSITORY
@@ -54,9 +65,31 @@ class Driver:
 
     def stop(self) -> None:
         assert self.process is not None
+        wait_until(self.is_committed, what=self.log())
         (self.folder / "stop").touch()
         assert self.process.wait(timeout=PATIENCE_SECONDS) == 0, self.log()
         (self.folder / "stop").unlink()
+
+    def is_committed(self) -> bool:
+        """Whether Spark has committed all micro-batches that it planned."""
+        files = LocalStorage(str(self.folder / "checkpoint"))
+        return last_committed(files) == last_planned(files) >= 0
+
+    def flow(self) -> FlowMeasured:
+        """Return what the drivers counted; each record has one outcome."""
+        total = FlowMeasured(minute=datetime(2026, 1, 1, tzinfo=UTC))
+        own = open_spool(
+            self.folder / "spool", APPLICATION, limit_bytes=2**20, now=datetime.now(UTC)
+        )
+        own.spool.put_flow(datetime.now(UTC), all=True)
+        for batch in own.spool.unsent(most=1_000, most_bytes=2**20):
+            for event in codec.decode_batch(batch.events):
+                assert isinstance(event, Event)
+                assert isinstance(event.data, FlowMeasured)
+                total = added(total, event.data)
+        own.close()
+        assert total.records_in + total.drained == total.records_out + total.skipped + total.held
+        return total
 
     def log(self) -> str:
         return (self.folder / "driver.log").read_text()[-5_000:]
@@ -167,6 +200,8 @@ def test_a_driver_killed_at_every_point(driver: Driver, spark: SparkSession) -> 
         "before-entry:batch",  # rows are stored, the decision is not durable
         "after-entry:batch",  # it is; nothing is published, the sink was not called
         "after-sink:1",  # the sink has written, Spark has not committed
+        "after-count:1",  # the same, and its records are counted
+        "before-settle:1",  # Spark has committed, it is not known that they count
     ]
     for point in points:
         driver.start(point)
@@ -297,6 +332,9 @@ def check_all(
     assert any(isinstance(each, TaskPaused) for each in data)
     tasks = server_state(events).tasks.values()
     assert all((task.status, task.held) == (TaskStatus.RUNNING, 0) for task in tasks)
+    flow = driver.flow()
+    assert (flow.records_in, flow.failed, flow.skipped) == (9, failed, len(dead_letters))
+    assert flow.held == flow.drained
 
 
 @pytest.mark.long
@@ -337,6 +375,7 @@ def test_a_driver_killed_around_a_commit_leaves_each_row_once_in_its_table(
         assert postgres.rows("SELECT number FROM arrester_numbers") == [(2,)]
         left = postgres.rows("SELECT relname FROM pg_class WHERE relname LIKE 'arrester_staging%'")
         assert left == []
+        assert (driver.flow().records_in, driver.flow().micro_batches) == (9, 3)
 
 
 @pytest.mark.parametrize(
@@ -371,3 +410,4 @@ def test_a_driver_killed_around_a_commit_leaves_each_row_once_in_its_iceberg_tab
     wait_until(lambda: len(written()) >= 9, what="the rows")
     driver.stop()
     assert written() == [*(("a", at) for at in range(5)), *(("b", at) for at in range(4))]
+    assert (driver.flow().records_in, driver.flow().micro_batches) == (9, 3)
