@@ -103,8 +103,13 @@ class Agent:
         application: str,
         errors: Mapping[str, object] | None = None,
         on_uncaught: object = None,
+        version: str | None = None,
     ) -> None:
         """Check the arguments. Nothing runs and nothing is written yet.
+
+        `version` is the version of the application, such as "1.4.2". The default is that of the
+        environment (ARRESTER_VERSION), else of the installed distribution that the main module
+        belongs to, if it requires this product.
 
         `on_uncaught` is the handler of an exception that ends a thread (KIP-671): an
         UncaughtAnswer, a function of the exception that returns one, an object with
@@ -115,8 +120,9 @@ class Agent:
         `spark.arrester.config.file`.
 
         Raises InvalidConfiguration with every fault of the name, of all settings, of the
-        environment (REDIS_URL, ARRESTER_SERVER_KEY, ARRESTER_SPOOL) and of `on_uncaught`; raises
-        SparkRefused for Spark Connect or an unsupported version of Spark.
+        environment (REDIS_URL, ARRESTER_SERVER_KEY, ARRESTER_SPOOL, ARRESTER_VERSION), of `version`
+        and of `on_uncaught`; raises SparkRefused for Spark Connect or an unsupported version of
+        Spark.
         """
         # It imports PySpark, which importing this package alone must not need.
         from arrester.agents.spark.agent_settings import agent_settings
@@ -139,10 +145,12 @@ class Agent:
             sources = agent_settings(spark)
         except InvalidValue as fault:
             faults.append(fault)
-        config = AgentConfig.read(application, errors or {}, sources=sources, other_faults=faults)
+        config = AgentConfig.read(
+            application, errors or {}, version=version, sources=sources, other_faults=faults
+        )
         self._runtime = Runtime(
             config,
-            versions=_versions(spark),
+            versions=_versions(spark, config.release),
             describe=driver_failure,
             spark_ui=spark.sparkContext.uiWebUrl,
             on_uncaught=handler,
@@ -607,8 +615,9 @@ def _apply_in_threads(
     return not refusals
 
 
-def _versions(spark: SparkSession) -> dict[str, str]:
+def _versions(spark: SparkSession, release: str | None) -> dict[str, str]:
     versions = {
+        **({} if release is None else {"release": release}),
         "python": platform.python_version(),
         "spark": spark.version,
         agent_versions.REPORTED_AS: str(agent_versions.VERSION),

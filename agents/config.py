@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from arrester.agents.error_policy.settings import ErrorSettings
 from arrester.agents.handlers import Handler, check_handler
+from arrester.agents.release import check_release, installed_release
 from arrester.controlplane.domain.error_policy import setting_definitions as keys
 from arrester.controlplane.domain.error_policy.policy import StageKind
 from arrester.controlplane.domain.error_policy.setting_types import CONVERTER_RULE, HANDLER_RULE
@@ -47,7 +48,13 @@ _HANDLERS = {
 #: Settings of the agent that are no error settings, and their environment variables. Only the
 #: configuration of Spark and the file have these keys.
 REDIS_URL, SPOOL, SERVER_KEYS = "redis.url", "spool.folder", "server.key"
-_VARIABLES = {REDIS_URL: "REDIS_URL", SPOOL: "ARRESTER_SPOOL", SERVER_KEYS: SERVER_KEY}
+VERSION = "application.version"
+_VARIABLES = {
+    REDIS_URL: "REDIS_URL",
+    SPOOL: "ARRESTER_SPOOL",
+    SERVER_KEYS: SERVER_KEY,
+    VERSION: "ARRESTER_VERSION",
+}
 
 
 class ExternalSetting(NamedTuple):
@@ -77,6 +84,8 @@ class AgentConfig:
     errors: ErrorSettings
     #: {deserialization,processing,production}.exception.handler, imported.
     handlers: Mapping[StageKind, Handler]
+    #: ARRESTER_VERSION: the version of the application; None: unknown.
+    release: str | None = None
     #: The error settings as they were given, as texts, without secrets.
     shown: Mapping[str, str] = field(default_factory=dict)
 
@@ -86,12 +95,14 @@ class AgentConfig:
         application: str,
         errors: Mapping[str, object],
         *,
+        version: object = None,
         environment: Mapping[str, str] = os.environ,
         sources: Sequence[SettingSource] = (),
         other_faults: Sequence[InvalidValue] = (),
     ) -> AgentConfig:
         """Return the configuration; raises InvalidConfiguration with every fault in it.
 
+        `version` precedes the setting, and that the one of the installed distribution.
         `errors` precedes `sources`, an earlier source a later one, and the sources the
         environment. `other_faults` are those of the agent's other arguments, reported together
         with these.
@@ -111,6 +122,7 @@ class AgentConfig:
             spool_folder=reader.spool_folder(own[SPOOL].strip()),
             errors=settings,
             handlers=reader.handlers(errors),
+            release=reader.release(version, own[VERSION]),
             shown=without_secrets(errors),
         )
         if faults := [*(_add_place(fault, places) for fault in reader.faults), *other_faults]:
@@ -211,6 +223,15 @@ class _Reader:
         except InvalidValue as fault:
             self.faults.append(fault)
             return name
+
+    def release(self, given: object, text: str) -> str | None:
+        try:
+            if given is not None:
+                return check_release("version", given)
+            return check_release("ARRESTER_VERSION", text) if text else installed_release()
+        except InvalidValue as fault:
+            self.faults.append(fault)
+            return None
 
     def redis_url(self, text: str) -> str | None:
         if not text:

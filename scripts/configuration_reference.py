@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from arrester.agents.release import RULE
 from arrester.controlplane.domain.error_policy.setting_definitions import KEYS
 from arrester.controlplane.domain.error_policy.setting_types import Key
 from arrester.controlplane.domain.wire.signed_messages import KEY_RULE, SERVER_KEY
@@ -55,6 +56,10 @@ OTHERS = (
         "`spool.folder`<br>or the variable `ARRESTER_SPOOL`",
         *("`~/.local/state/arrester/spool`", "a folder on a local disk"),
         "Folder for unconfirmed events. Not in `errors=`.",
+    ),
+    (
+        *("`application.version`<br>or the variable `ARRESTER_VERSION`", "none", RULE),
+        "Version of the application, unless `Agent(version=…)` gives it. Not in `errors=`.",
     ),
 )
 TAIL = """\
