@@ -96,8 +96,9 @@ class Engine:
         self.event_factory = _event_factory(pipeline, config, instance, self.run)
         alone = config.redis_url is None
         self.publisher = Publisher(self.journal, outbox, progress=self.progress, alone=alone)
+        flow = None if alone else outbox.flow
         self.meter = FlowMeter(
-            store=None if alone else outbox.flow,
+            store=flow,
             run=self.run,
             instance=instance,
             journal=self.journal,

@@ -12,6 +12,7 @@ from uuid import UUID
 from arrester.agents.journal.entries import Entry, EntryKind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import Storage, last_committed
+from arrester.agents.spark.query_progress import Progress
 from arrester.agents.transport.flow_store import FlowStore, Measured, Pending, Waits, minute_of
 from arrester.controlplane.domain.events import (
     FailuresCounted,
@@ -61,6 +62,24 @@ class FlowMeter:
         if self.store is not None:
             waiting = [each for each in self._waiting() if each.number <= committed]
             self.store.settle(waiting)
+
+    def reported(self, progress: Progress) -> None:
+        """Count what Spark reports to be committed, and how long the trigger took."""
+        if self.store is None:
+            return
+        self.settle(progress.committed)
+        if not progress.is_batch:
+            return
+        times = {Phase.TOTAL: progress.total, Phase.SOURCE: progress.source}
+        flow = FlowMeasured(
+            minute=minute_of(progress.ended_at),
+            durations={key_of(phase, taken): 1 for phase, taken in times.items()},
+            last_batch_at=progress.ended_at,
+            backlog=progress.backlog.size,
+            backlog_unit=progress.backlog.unit,
+            watermark=progress.watermark,
+        )
+        self.store.add(Measured(instance=self.instance, run=self.run, flow=flow))
 
     def end(self) -> None:
         """Count what is committed at the end of the run, whose query has stopped."""

@@ -20,6 +20,7 @@ from arrester.agents.spark.foreach_batch import ForeachBatchQuery, OnBatch
 from arrester.agents.spark.job_attempts import JobTag
 from arrester.agents.spark.jvm.active_session import activate
 from arrester.agents.spark.jvm.hadoop_storage import storage
+from arrester.agents.spark.query_progress import Progress
 from arrester.agents.spark.source_identity import SourceIdentity, identity_of
 
 #: In the checkpoint of a static source: the progress that Spark stores for a streaming one.
@@ -41,6 +42,10 @@ class Query(Protocol):
 
     @property
     def rows_per_second(self) -> float | None: ...
+
+    def progress_after(self, last: Progress | None) -> list[Progress]:
+        """Return the newer reports of Spark, oldest first."""
+        ...
 
     def awaitTermination(self) -> object: ...
 
@@ -129,6 +134,9 @@ class StaticQuery:
     @property
     def isActive(self) -> bool:
         return self._thread.is_alive()
+
+    def progress_after(self, last: Progress | None) -> list[Progress]:
+        return []
 
     def awaitTermination(self) -> None:
         self._thread.join()

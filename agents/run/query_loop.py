@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from arrester.agents.definition.pipeline import Trigger
 from arrester.agents.run.engine import Engine
 from arrester.agents.run.query import start_query
+from arrester.agents.run.query_reports import QueryReports
 from arrester.agents.run.run_lock import RunLock
 from arrester.agents.run.source_retries import SourceRetries
 from arrester.agents.run.termination import death_of
@@ -50,6 +51,7 @@ class QueryLoop:
         trigger: Trigger | None,
     ) -> None:
         self._engine = engine
+        self.reports = QueryReports(engine.meter)
         self._lock = lock
         self._stop_signal = stop_signal
         self._retries = retries
@@ -137,6 +139,7 @@ class QueryLoop:
             activate(self._engine.pipeline.source.sparkSession)
             while self._stop_signal.exception is None and self.query.isActive:
                 worked = self._tick()
+                self.reports.read(self.query)
                 pause = _PAUSE_SECONDS if worked else _TICK_SECONDS
                 if self._stop_signal.sleep(pause):
                     self.query.awaitTermination()
@@ -145,6 +148,7 @@ class QueryLoop:
         except BaseException as exc:
             self._stop_signal.record(exc)
         self.stop_query()
+        self.reports.read(self.query, now=True)
 
     def _restart_query(self) -> bool:
         """Restart the query if its failed source may be retried; return False if it may not."""

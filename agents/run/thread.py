@@ -37,7 +37,7 @@ from arrester.controlplane.domain.state.states import (
     ThreadStatus,
 )
 from arrester.controlplane.domain.state.transitions import Transition, thread_transition
-from arrester.controlplane.domain.wire.codec import InProgress
+from arrester.controlplane.domain.wire.codec import InProgress, RunFlow
 
 _log = logging.getLogger("arrester.thread")
 
@@ -152,6 +152,13 @@ class PipelineThread:
         if drained is None and (now is None or now.input != HELD_RECORDS):
             return self._query_loop.query.rows_per_second
         return drained
+
+    @property
+    def flow(self) -> RunFlow | None:
+        """What flows through the run now; None if nothing is measured, and during its start."""
+        if not self._engine.meter.is_on or not self._loop.is_alive():
+            return None
+        return self._query_loop.reports.flow(self.rows_per_second)
 
     @property
     def was_finished(self) -> bool:

@@ -21,6 +21,12 @@ def in_progress(running: Sequence[Thread]) -> tuple[codec.InProgress, ...]:
     return tuple(each for each in inputs if each is not None)
 
 
+def flow(running: Sequence[Thread]) -> tuple[codec.RunFlow, ...]:
+    """Return what flows through the threads now."""
+    found = (thread.flow for thread in running)
+    return tuple(each for each in found if each is not None)
+
+
 def heartbeat(status: InstanceStatus, running: Sequence[Thread], spool: Spool) -> bytes:
     """Return the heartbeat, packed."""
     weights = [thread.task_weight() for thread in running]
@@ -31,6 +37,7 @@ def heartbeat(status: InstanceStatus, running: Sequence[Thread], spool: Spool) -
             status=status.value,
             runs=tuple(map(run_of, running)),
             in_progress=in_progress(running),
+            flow=flow(running),
             spooled=spool.events,
             counted_only=spool.counted_only,
             spool_bytes=spool.size_bytes,

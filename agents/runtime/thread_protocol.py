@@ -23,7 +23,7 @@ from arrester.controlplane.domain.events import (
     ThreadDied,
 )
 from arrester.controlplane.domain.state.states import PipelinePause, TaskState, ThreadStatus
-from arrester.controlplane.domain.wire.codec import InProgress
+from arrester.controlplane.domain.wire.codec import InProgress, RunFlow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -211,6 +211,11 @@ class Thread(Protocol):
     def rows_per_second(self) -> float | None:
         """The rows per second of the last micro-batch, or chunk of held records while some are
         left; None if unknown."""
+        ...
+
+    @property
+    def flow(self) -> RunFlow | None:
+        """What flows through it now; None if it is not measured."""
         ...
 
     @property

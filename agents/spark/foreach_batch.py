@@ -14,6 +14,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from arrester.agents.spark.jvm.callbacks import release_callback
+from arrester.agents.spark.jvm.progress_reports import NO_REPORT, reports_after
+from arrester.agents.spark.query_progress import Progress, progress_of
 from arrester.agents.stop_signal import BatchEnded, BatchStopped
 
 _log = logging.getLogger("arrester.thread")
@@ -81,6 +83,11 @@ class ForeachBatchQuery:
             progress = self._started.result().lastProgress
             return progress.get("processedRowsPerSecond") if progress else None
         return None
+
+    def progress_after(self, last: Progress | None) -> list[Progress]:
+        """Return the newer reports of Spark, oldest first."""
+        timestamp = NO_REPORT if last is None else last.timestamp
+        return [progress_of(each) for each in reports_after(self._started.result(), timestamp)]
 
     def awaitTermination(self) -> object:
         """Wait for the end of the query; raises the exception that ended it."""

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from arrester.agents.transport.spool import Spool
 from tests import kafka_broker as broker_process
 from tests.agents.pipeline_bench import Bench
 from tests.agents.redis_server import FoldingSide, Server, running
+from tests.agents.sample_events import batch_id
 
 
 @pytest.fixture
@@ -16,6 +18,16 @@ def bench(spark: SparkSession, tmp_path: Path) -> Iterator[Bench]:
     """Return a bench in a new folder."""
     made = Bench(spark, tmp_path)
     yield made
+    made.close()
+
+
+@pytest.fixture
+def spool(bench: Bench) -> Iterator[Spool]:
+    """Return a spool, into which the runs of the bench measure their flow."""
+    made = Spool(bench.folder / "spool.sqlite", id=batch_id(0), limit_bytes=2**20)
+    bench.outbox.flow = made.flow
+    yield made
+    bench.stop()
     made.close()
 
 

@@ -33,7 +33,7 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.domain.state.states import PipelinePause, TaskState, ThreadStatus
-from arrester.controlplane.domain.wire.codec import InProgress
+from arrester.controlplane.domain.wire.codec import InProgress, RunFlow
 from tests.agents.sample_events import INSTANCE, NOW
 from tests.patience import PATIENCE_SECONDS
 
@@ -83,6 +83,7 @@ class FakeThread:
     was_finished: bool = False
     in_progress: InProgress | None = None
     rows_per_second: float | None = None
+    flow: RunFlow | None = None
     #: The weight of its tasks, and how often a report was requested.
     weight: int | None = 0
     reports: int = 0

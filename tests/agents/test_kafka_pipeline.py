@@ -18,6 +18,7 @@ from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.agents.runtime.thread_protocol import TaskCommand
+from arrester.agents.transport.spool import Spool
 from arrester.controlplane.domain.events import (
     DeadLettersFailed,
     RecordsDeadLettered,
@@ -25,7 +26,8 @@ from arrester.controlplane.domain.events import (
 )
 from tests.agents.kafka_cluster import headers_of
 from tests.agents.kafka_records import KafkaRecord, add_records, kafka_source
-from tests.agents.pipeline_bench import Bench
+from tests.agents.measured_flow import counts_of, flow_in
+from tests.agents.pipeline_bench import Bench, sink_to
 from tests.agents.test_examples_of_the_docs import examples, paused, run
 from tests.kafka_broker import KafkaBroker, Sent, connector
 from tests.patience import wait_until
@@ -281,3 +283,37 @@ def test_a_dead_letter_that_the_broker_refuses_is_sent_when_the_topic_accepts_it
     bench.stop()
     values = [message.value() for message in kafka_broker.messages(topic)]
     assert values == [b"small", large.value, alone.value]
+
+
+def test_the_backlog_of_a_topic_is_what_is_not_read_yet(
+    bench: Bench, spool: Spool, connected: SparkSession, kafka_broker: KafkaBroker, topic: str
+) -> None:
+    kafka_broker.make(topic, 2)
+    kafka_broker.send(topic, *(flight("JFK", partition=each % 2) for each in range(6)))
+    options = {
+        "kafka.bootstrap.servers": kafka_broker.servers,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "4",
+    }
+    source = connected.readStream.format("kafka").options(**options).load()
+    backlogs: list[tuple[int | None, str | None]] = []
+    sink = sink_to(bench.folder / "out")
+
+    def noting(df: DataFrame, number: int) -> None:
+        sink(df.select("partition", "offset"), number)
+        if number:
+            # Spark reported the micro-batch before.
+            wait_until(lambda: thread.flow is not None and thread.flow.backlog is not None)
+            flow = thread.flow
+            assert flow is not None
+            backlogs.append((flow.backlog, flow.backlog_unit))
+
+    thread = bench.start(define("flights", source).write(noting, atomic=True))
+    wait_until(lambda: bench.committed() == 1, what="two micro-batches")
+    bench.stop()
+
+    assert backlogs == [(2, "records")]
+    flow = flow_in(spool)
+    assert (flow.backlog, flow.backlog_unit) == (0, "records")
+    assert counts_of(spool) == {"micro_batches": 2, "records_in": 6, "records_out": 6}

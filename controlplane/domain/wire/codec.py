@@ -13,7 +13,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from arrester.controlplane.domain.errors import MalformedBatch
-from arrester.controlplane.domain.events import Count, Data, Event, Moment, Run
+from arrester.controlplane.domain.events import BacklogUnit, Count, Data, Event, Moment, Run
 from arrester.controlplane.domain.python_versions import UTC
 from arrester.controlplane.domain.wire.envelope import incomplete, is_complete
 from arrester.controlplane.domain.wire.event_count import (
@@ -74,6 +74,22 @@ class InProgress(Data, frozen=True, kw_only=True):
     since: Annotated[Moment, Meta(description="When its processing began.")]
 
 
+class RunFlow(Data, frozen=True, kw_only=True):
+    """What flows through a run now."""
+
+    pipeline: str
+    checkpoint: str
+    #: Of the last micro-batch, or of held records while some are left; None: unknown.
+    rows_per_second: Annotated[float | None, Meta(description="Of the last micro-batch.")] = None
+    #: By the clock of the instance.
+    last_batch_at: Annotated[
+        Moment | None, Meta(description="The end of the last micro-batch of this run.")
+    ] = None
+    #: None: the source does not report it.
+    backlog: Annotated[Count | None, Meta(description="What the source has, unread.")] = None
+    backlog_unit: Annotated[BacklogUnit | None, Meta(description="What it is counted in.")] = None
+
+
 class Heartbeat(Data, frozen=True, kw_only=True):
     """The report of an instance every 5 s, in a key that expires; not an event."""
 
@@ -82,6 +98,8 @@ class Heartbeat(Data, frozen=True, kw_only=True):
     runs: tuple[Run, ...] = ()
     #: One at most of each run.
     in_progress: tuple[InProgress, ...] = ()
+    #: One at most of each run; none: an older agent.
+    flow: tuple[RunFlow, ...] = ()
     #: Events that the server has not confirmed yet.
     spooled: Count = 0
     #: Failed records that were only counted so far.

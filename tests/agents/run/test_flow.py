@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,46 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.agents.run.flow_meter import FlowMeter
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.agents.transport.flow_store import added
 from arrester.agents.transport.spool import Spool
-from arrester.controlplane.domain.events import Event, FlowMeasured, ResumeHow
+from arrester.controlplane.domain.events import ResumeHow
 from arrester.controlplane.domain.state.durations import Phase, buckets
-from arrester.controlplane.domain.wire import codec
+from tests.agents.measured_flow import counts_of, flow_in
 from tests.agents.pipeline_bench import Bench, Row, sink_to
-from tests.agents.sample_events import batch_id
 from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def spool(bench: Bench) -> Iterator[Spool]:
-    """Return the spool that the runs of the bench measure into."""
-    made = Spool(bench.folder / "spool.sqlite", id=batch_id(0), limit_bytes=2**20)
-    bench.outbox.flow = made.flow
-    yield made
-    bench.stop()
-    made.close()
-
-
-def flow_in(spool: Spool) -> FlowMeasured:
-    """Return the sum of all minutes, without what is pending."""
-    spool.put_flow(datetime.now(UTC), all=True)
-    total = FlowMeasured(minute=datetime(2026, 1, 1, tzinfo=UTC))
-    for batch in spool.unsent(most=1_000, most_bytes=2**20):
-        for event in codec.decode_batch(batch.events):
-            assert isinstance(event, Event)
-            assert isinstance(event.data, FlowMeasured)
-            total = added(total, event.data)
-    return total
-
-
-def counts_of(spool: Spool) -> dict[str, int]:
-    """Return the counts that are not 0, and check that each record is counted once."""
-    flow = flow_in(spool)
-    assert flow.records_in + flow.drained == flow.records_out + flow.skipped + flow.held
-    names = ("micro_batches", "records_in", "records_out", "failed", "skipped", "held", "drained")
-    return {name: getattr(flow, name) for name in names if getattr(flow, name)}
 
 
 def checking(repaired: Path) -> Callable[[Row], Row]:
@@ -95,6 +62,9 @@ def test_healthy_records_are_counted_on_both_paths(
     durations = flow_in(spool).durations
     assert sum(count for _, count in buckets(durations, Phase.WRITE)) == 2
     assert bool(buckets(durations, Phase.EVALUATE)) is not atomic
+    for phase in (Phase.TOTAL, Phase.SOURCE):
+        assert sum(count for _, count in buckets(durations, phase)) == 2
+    assert (flow_in(spool).backlog, flow_in(spool).watermark) == (None, None)
 
 
 def in_two_places(df: DataFrame, folder: str) -> None:

@@ -19,8 +19,7 @@ from arrester.agents.journal.fencing import claim
 from arrester.agents.journal.storage import LocalStorage, checkpoint_id, last_committed
 from arrester.agents.run.flow_meter import FlowMeter
 from arrester.agents.transport.spool import Spool
-from arrester.controlplane.domain.events import Event, FlowMeasured
-from arrester.controlplane.domain.wire import codec
+from tests.agents.measured_flow import flow_in
 from tests.agents.sample_events import batch_id
 from tests.histories import POLICY
 
@@ -66,13 +65,8 @@ class CountsWhatIsCommitted(RuleBasedStateMachine):
             self._start(host)
             assert self.spool is not None
             self.meter.end()
-            self.spool.put_flow(_clock(), all=True)
-            for batch in self.spool.unsent(most=1_000, most_bytes=2**20):
-                for event in codec.decode_batch(batch.events):
-                    assert isinstance(event, Event)
-                    assert isinstance(event.data, FlowMeasured)
-                    total[0] += event.data.records_in
-                    total[1] += event.data.drained
+            flow = flow_in(self.spool)
+            total = [total[0] + flow.records_in, total[1] + flow.drained]
             assert self.spool.flow.is_empty()
             self.kill()
         shutil.rmtree(self.folder)

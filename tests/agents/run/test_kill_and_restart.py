@@ -16,19 +16,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from arrester.agents.journal.storage import LocalStorage, last_committed, last_planned
-from arrester.agents.transport.flow_store import added
 from arrester.agents.transport.spool_ownership import open_spool
 from arrester.controlplane.domain.events import (
-    Event,
     FlowMeasured,
     RecordFailed,
     RecordsDeadLettered,
     TaskPaused,
 )
 from arrester.controlplane.domain.state.states import TaskStatus
-from arrester.controlplane.domain.wire import codec
 from tests import iceberg, postgres_server
 from tests.agents.killable_driver import read_outbox
+from tests.agents.measured_flow import flow_in
 from tests.agents.pipeline_bench import APPLICATION, read_sink, server_state, write_batch
 from tests.kafka_broker import KafkaBroker, Sent
 from tests.patience import PATIENCE_SECONDS, wait_until
@@ -76,20 +74,12 @@ class Driver:
         return last_committed(files) == last_planned(files) >= 0
 
     def flow(self) -> FlowMeasured:
-        """Return what the drivers counted; each record has one outcome."""
-        total = FlowMeasured(minute=datetime(2026, 1, 1, tzinfo=UTC))
-        own = open_spool(
-            self.folder / "spool", APPLICATION, limit_bytes=2**20, now=datetime.now(UTC)
-        )
-        own.spool.put_flow(datetime.now(UTC), all=True)
-        for batch in own.spool.unsent(most=1_000, most_bytes=2**20):
-            for event in codec.decode_batch(batch.events):
-                assert isinstance(event, Event)
-                assert isinstance(event.data, FlowMeasured)
-                total = added(total, event.data)
+        """Return what the drivers counted."""
+        folder, now = self.folder / "spool", datetime.now(UTC)
+        own = open_spool(folder, APPLICATION, limit_bytes=2**20, now=now)
+        flow = flow_in(own.spool)
         own.close()
-        assert total.records_in + total.drained == total.records_out + total.skipped + total.held
-        return total
+        return flow
 
     def log(self) -> str:
         return (self.folder / "driver.log").read_text()[-5_000:]
