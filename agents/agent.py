@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 
     from arrester.agents.definition.builder import PipelineBuilder
     from arrester.agents.definition.pipeline import Pipeline, Trigger
+    from arrester.agents.run.query_observer import QueryObserver
     from arrester.agents.run.thread import PipelineThread
 
 _log = logging.getLogger("arrester.agent")
@@ -155,6 +156,8 @@ class Agent:
             spark_ui=spark.sparkContext.uiWebUrl,
             on_uncaught=handler,
         )
+        self._spark = spark
+        self._observer: QueryObserver | None = None
         self._uncaught = handler.shown
         self._block = ExitStack()
 
@@ -230,6 +233,23 @@ class Agent:
             ),
             lambda thread: thread.start(checkpoint, trigger=trigger, adopt=adopt),
         )
+
+    def observe(self) -> None:
+        """Report what flows through the streaming queries of the session that are not guarded.
+
+        They are only read: their rate, duration, backlog and watermark, from the reports that Spark
+        makes after each micro-batch. The name of a query (`queryName`) is the name of its pipeline,
+        else its id. Reports come late, and Spark may drop some under load. A second call has no
+        effect, and without a server nothing is stored. Raises StartRefused.
+        """
+        from arrester.agents.run.query_observer import QueryObserver
+
+        store = self._runtime.flow_store()
+        if store is None or self._observer is not None:
+            return
+        self._observer = QueryObserver(self._spark, store=store, instance=self.instance)
+        self._observer.start()
+        self._runtime.at_end.append(self._observer.stop)
 
     def remove_thread(self, pipeline: str) -> bool:
         """End a pipeline's thread at a micro-batch boundary without a replacement.

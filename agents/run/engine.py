@@ -97,6 +97,8 @@ class Engine:
         alone = config.redis_url is None
         self.publisher = Publisher(self.journal, outbox, progress=self.progress, alone=alone)
         flow = None if alone else outbox.flow
+        if flow is not None:
+            flow.guarded.add(self.run.checkpoint)
         self.meter = FlowMeter(
             store=flow,
             run=self.run,

@@ -33,6 +33,7 @@ from arrester.agents.runtime.thread_protocol import (
 from arrester.agents.runtime.thread_registry import ThreadRegistry, ThreadSlot
 from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.agents.transport.connection import FLUSH_SECONDS, Connection
+from arrester.agents.transport.flow_store import FlowStore
 from arrester.controlplane.domain.errors import InvalidValue, StartRefused
 from arrester.controlplane.domain.events import (
     Event,
@@ -73,6 +74,8 @@ class Runtime:
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._connection: Connection | None = None
+        #: What ends with the instance, before its last events are sent.
+        self.at_end: list[Callable[[], None]] = []
         #: When the last pipeline was started.
         self._started_at = 0.0
         self._dead_threads = DeadThreads(
@@ -139,6 +142,11 @@ class Runtime:
         thread = self._launch(slot)
         self.registry.add(slot)
         return thread
+
+    def flow_store(self) -> FlowStore | None:
+        """Open the instance, and return where its flow is stored; None without a server."""
+        self.open()
+        return None if self.config.redis_url is None else self._opened.spool.flow
 
     def remove(self, pipeline: str) -> bool:
         """End the pipeline's thread for good, within error.shutdown.timeout.ms; return False if
@@ -230,6 +238,8 @@ class Runtime:
                 )
                 self._shutdowns.report_end(stopped, caused_by, graceful=graceful, body=body)
                 self._commands.stop()
+                for end in self.at_end:
+                    end()
                 sent = self._connection.close()
                 if error and caused_by is None and not sent:
                     self._log_unreached()

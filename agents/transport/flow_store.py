@@ -76,6 +76,8 @@ class FlowStore:
     def __init__(self, database: sqlite3.Connection, lock: threading.RLock) -> None:
         self._database = database
         self._lock = lock
+        #: The checkpoints that runs of this process have counted for.
+        self.guarded: set[str] = set()
         #: What the disk refused.
         self.write_failures = 0
 
