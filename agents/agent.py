@@ -238,9 +238,10 @@ class Agent:
         """Report what flows through the streaming queries of the session that are not guarded.
 
         They are only read: their rate, duration, backlog and watermark, from the reports that Spark
-        makes after each micro-batch. The name of a query (`queryName`) is the name of its pipeline,
-        else its id. Reports come late, and Spark may drop some under load. A second call has no
-        effect, and without a server nothing is stored. Raises StartRefused.
+        makes after each micro-batch. The name of a query (`queryName`), in lower case and with
+        hyphens, is the name of its pipeline, else its id. Reports come late, and Spark may drop
+        some under load. A second call has no effect, and without a server nothing is stored. Raises
+        StartRefused.
         """
         from arrester.agents.run.query_observer import QueryObserver
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from typing import Any
 from uuid import UUID
 
@@ -13,9 +14,12 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from arrester.agents.spark.query_progress import Progress, progress_of
 from arrester.agents.transport.flow_store import FlowStore, Measured, minute_of
 from arrester.controlplane.domain.events import FlowMeasured, Run
+from arrester.controlplane.domain.identity.names import NAME
 from arrester.controlplane.domain.state.durations import Phase, key_of
 
 _log = logging.getLogger("arrester.agent")
+
+_INVALID = re.compile(r"[^a-z0-9.-]+")
 
 
 class QueryObserver(StreamingQueryListener):
@@ -60,9 +64,15 @@ class QueryObserver(StreamingQueryListener):
         query, progress = str(json.loads(report)["id"]), progress_of(report)
         if query in self._store.guarded or not progress.is_batch:
             return
-        run = Run(pipeline=progress.name or query, checkpoint=query, epoch=0)
+        run = Run(pipeline=_pipeline_of(progress.name, query), checkpoint=query, epoch=0)
         measured = Measured(instance=self._instance, run=run, flow=_flow_of(progress))
         self._store.add(measured)
+
+
+def _pipeline_of(name: str | None, query: str) -> str:
+    """Return a valid name of a pipeline: `Plain lines` becomes `plain-lines`."""
+    found = NAME.search(_INVALID.sub("-", (name or "").lower()))
+    return query if found is None else found.group()
 
 
 def _flow_of(progress: Progress) -> FlowMeasured:

@@ -43,7 +43,7 @@ def test_an_unguarded_query_is_observed_and_a_guarded_one_is_not(
     try:
         wait_until(lambda: bench.committed() == 0, what="the guarded micro-batch")
         wait_until(
-            lambda: "Plain lines" in {each.run.pipeline for each in flow_events(spool) if each.run},
+            lambda: "plain-lines" in {each.run.pipeline for each in flow_events(spool) if each.run},
             what="the report of the query",
         )
     finally:
@@ -54,7 +54,7 @@ def test_an_unguarded_query_is_observed_and_a_guarded_one_is_not(
     [event] = observed
     assert event.run is not None
     assert (event.run.pipeline, event.run.checkpoint, event.run.epoch) == (
-        "Plain lines",
+        "plain-lines",
         str(query.id),
         0,
     )
@@ -67,6 +67,28 @@ def test_an_unguarded_query_is_observed_and_a_guarded_one_is_not(
 def flows_in_file(folder: Path) -> list[Event]:
     [path] = (folder / "spool" / "tests").glob("*.sqlite")
     return flow_events(Spool(path, id=batch_id(0), limit_bytes=2**20))
+
+
+@pytest.mark.parametrize(
+    ("name", "pipeline"),
+    [
+        ("Plain lines", "plain-lines"),
+        ("delays", "delays"),
+        ("-_Übung 7", "bung-7"),
+        ("x" * 100, "x" * 63),
+        ("__", "q1"),
+        (None, "q1"),
+    ],
+)
+def test_a_query_has_a_valid_name(name: str | None, pipeline: str) -> None:
+    spool = Spool(Path(":memory:"), id=batch_id(0), limit_bytes=2**20)
+    observer = QueryObserver(None, store=spool.flow, instance=INSTANCE)  # type: ignore[arg-type]
+    report = {"id": "q1", "timestamp": "2026-03-04T05:06:07.000Z", "batchId": 3, "name": name}
+    observer.onQueryProgress(event_with(json.dumps(report | {"durationMs": {"addBatch": 1}})))
+
+    [event] = flow_events(spool)
+    assert event.run is not None
+    assert event.run.pipeline == pipeline
 
 
 def event_with(report: Any) -> Any:
