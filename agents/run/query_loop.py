@@ -99,7 +99,9 @@ class QueryLoop:
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         """Process a micro-batch, called by Spark; raises only a short exception."""
         try:
+            began = time.monotonic()
             with self._lock_unless_paused():
+                self.reports.waited(batch, time.monotonic() - began)
                 self._engine.processor.process(frame, batch)
                 self._retries.reset()
                 return

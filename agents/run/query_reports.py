@@ -25,6 +25,8 @@ class QueryReports:
         self._meter = meter
         self._next_at = 0.0
         self._last: Progress | None = None
+        #: How many milliseconds micro-batches waited, by their number.
+        self._waits: dict[int, float] = {}
         self._last_batch_at: datetime | None = None
 
     def flow(self, rows_per_second: float | None) -> RunFlow:
@@ -39,6 +41,11 @@ class QueryReports:
             backlog_unit=backlog.unit,
         )
 
+    def waited(self, batch: int, seconds: float) -> None:
+        """Exclude a wait for a resume or for held records from the duration of a micro-batch."""
+        if self._meter.is_on:
+            self._waits[batch] = seconds * 1_000
+
     def read(self, query: Query, *, now: bool = False) -> None:
         """Read the new reports, at most once a second unless it is to be `now`; never raises."""
         if not self._meter.is_on or (not now and time.monotonic() < self._next_at):
@@ -49,6 +56,10 @@ class QueryReports:
                 self._last = progress
                 if progress.is_batch:
                     self._last_batch_at = progress.ended_at
+                    waited = self._waits.pop(progress.committed, 0)
+                    progress = progress._replace(
+                        total=max(progress.source, progress.total - waited)
+                    )
                 self._meter.reported(progress)
         except Exception:  # of a query that ends meanwhile, or a stopped session
             _log.debug("the progress of %s cannot be read", self._meter.run.pipeline, exc_info=True)
