@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from django import template
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 
 from arrester.controlplane.queries import Trend
+from arrester.controlplane.store import RunEnd
 
 register = template.Library()
 UNKNOWN = "\N{EN DASH}"
@@ -75,4 +78,19 @@ def trend(of: Trend | None) -> str | SafeString:
     look = "grows" if of is Trend.GROWS else "muted"
     return format_html(
         ' <span class="{}"><span aria-hidden="true">{}</span> {}</span>', look, sign, word
+    )
+
+
+@register.simple_tag
+def run_marks(ends: Iterable[RunEnd]) -> SafeString:
+    """Show the last ends of runs as marks, the newest last; as one text, since lists have many."""
+    marks = "".join(map(_mark, ends))
+    return mark_safe(f'<span class="marks">{marks}</span>' if marks else UNKNOWN)
+
+
+def _mark(end: RunEnd) -> str:
+    word, look = ("failed", "is-dead") if end.failed else ("ended", "is-quiet")
+    text = f"{word} {end.ended_at:%Y-%m-%d %H:%M} UTC"
+    return (
+        f'<span class="mark {look}" title="{text}"><span class="hidden-text">{text}</span></span>'
     )

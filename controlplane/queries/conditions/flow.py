@@ -99,7 +99,7 @@ def _growing(runs: Sequence[ThreadState], limits: AllLimits, now: datetime) -> I
     longest = max(
         each.backlog_minutes or 0 for each in (limits.default, *limits.by_application.values())
     )
-    backlogs = sums.backlogs(now - timedelta(minutes=longest))
+    backlogs = sums.backlogs(now - timedelta(minutes=longest), now)
     for run in runs:
         minutes = limits.of(run.application).backlog_minutes
         if minutes is None:

@@ -17,7 +17,7 @@ from arrester.controlplane.views.live_checkpoints import PipelineKey
 
 #: The time of rates: long enough for a micro-batch a minute, short enough for "now".
 RATE: Final = timedelta(minutes=5)
-#: The time of shares and durations.
+#: The time of shares; durations are those of this hour and of the one before.
 RECENT: Final = timedelta(hours=1)
 #: An agent has sent the flow of a minute this long after its end.
 ARRIVAL: Final = timedelta(seconds=20)
@@ -56,9 +56,9 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             until=until,
             recent=recent,
-            p95=sums.percentiles(until - RECENT, until, LONG),
+            p95=sums.percentiles(_hour(until) - RECENT, now, LONG),
             newest=sums.newest([*zip(*lines, strict=True)] or [[], [], []]),
-            backlogs=sums.backlogs(until - TREND),
+            backlogs=sums.backlogs(until - TREND, now),
         )
 
     def values(self, key: PipelineKey, *, since: datetime | None) -> dict[str, Any]:
@@ -90,3 +90,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
         if abs(last - first) <= _CHANGE * max(first, 1):
             return Trend.STEADY
         return Trend.GROWS if last > first else Trend.SHRINKS
+
+
+def _hour(moment: datetime) -> datetime:
+    return moment.replace(minute=0, second=0, microsecond=0)

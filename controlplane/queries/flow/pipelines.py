@@ -57,7 +57,9 @@ class PipelineFlow(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     batch_p95_ms: Annotated[
         float | None,
-        Meta(description="95 % of the micro-batches of the last hour took no longer."),
+        Meta(
+            description="95 % of the micro-batches took no longer, in this hour and the one before."
+        ),
     ] = None
     newest: NewestFlow = NewestFlow()
     backlog_trend: Annotated[

@@ -24,8 +24,8 @@ WHERE minute >= %s AND minute < %s GROUP BY 1, 2, 3
 """
 _DURATIONS = """
 SELECT application, pipeline, checkpoint, key, sum(value::bigint)
-FROM flow_minute CROSS JOIN LATERAL jsonb_each_text(durations)
-WHERE minute >= %s AND minute < %s AND starts_with(key, 'total:') GROUP BY 1, 2, 3, 4
+FROM flow_hour CROSS JOIN LATERAL jsonb_each_text(durations)
+WHERE hour >= %s AND hour < %s AND starts_with(key, 'total:') GROUP BY 1, 2, 3, 4
 """
 _NEWEST = f"""
 SELECT application, pipeline, checkpoint, last_batch_at, backlog, backlog_unit, watermark
@@ -41,7 +41,7 @@ WHERE starts_with(key, 'total:') GROUP BY 1, 2, 3
 """
 _BACKLOGS = """
 SELECT application, pipeline, checkpoint, minute, backlog FROM flow_minute
-WHERE minute >= %s AND backlog IS NOT NULL ORDER BY 1, 2, 3, 4, epoch
+WHERE minute >= %s AND minute < %s AND backlog IS NOT NULL ORDER BY 1, 2, 3, 4, epoch
 """
 
 
@@ -99,7 +99,7 @@ def of_counts(counts: Sequence[Any]) -> FlowSums:
 
 
 def percentiles(since: datetime, until: datetime, share: float) -> dict[PipelineKey, float]:
-    """Return how many milliseconds a share of the micro-batches of a time took at most."""
+    """Return how many milliseconds a share of the micro-batches of some hours took at most."""
     histograms: dict[PipelineKey, dict[str, int]] = defaultdict(dict)
     for application, pipeline, checkpoint, bucket, count in sql.rows(_DURATIONS, [since, until]):
         histograms[(application, pipeline, checkpoint)][bucket] = int(count)
@@ -121,10 +121,10 @@ def newest(lines: Sequence[Sequence[str]]) -> dict[PipelineKey, NewestFlow]:
     }
 
 
-def backlogs(since: datetime) -> dict[PipelineKey, list[tuple[datetime, int]]]:
-    """Return the backlogs after a time, oldest first, of the pipelines whose source has one."""
+def backlogs(since: datetime, until: datetime) -> dict[PipelineKey, list[tuple[datetime, int]]]:
+    """Return the backlogs of [since, until), oldest first, of pipelines whose source has one."""
     found: dict[PipelineKey, list[tuple[datetime, int]]] = defaultdict(list)
-    for application, pipeline, checkpoint, minute, backlog in sql.rows(_BACKLOGS, [since]):
+    for application, pipeline, checkpoint, minute, backlog in sql.rows(_BACKLOGS, [since, until]):
         found[(application, pipeline, checkpoint)].append((minute, int(backlog)))
     return found
 
