@@ -71,7 +71,8 @@ def show(
     lags = queries.lags()
     summary = queries.application(name, lags)
     open_commands = queries.open_commands(name)
-    state = buttons.state_of(summary.state, open_commands, queries.instances(name))
+    instances = queries.instances(name)
+    state = buttons.state_of(summary.state, open_commands, instances)
     own = reverse("application", args=[name])
     restore_query(request, own)
     query = request.GET
@@ -91,6 +92,7 @@ def show(
         ],
         "rollouts": [each for each in open_commands if each.kind in IN_PARTS],
         "log_gaps": queries.log_gaps(name),
+        "reports": queries.reports(instances),
         "spark": failure_rates.sparks_of_applications(now=now, application=name).get(name),
         "tabs": TABS.items(),
         "tab": tab,

@@ -17,7 +17,7 @@ from arrester.controlplane.queries.conditions.condition import (
 )
 from arrester.controlplane.queries.current_state.instances import in_progress_seconds
 from arrester.controlplane.queries.flow import sums
-from arrester.controlplane.queries.flow.measured import ARRIVAL, RATE
+from arrester.controlplane.queries.flow.measured import ARRIVAL, RATE, newest
 from arrester.controlplane.queries.flow.sums import FlowSums, NewestFlow
 from arrester.controlplane.views import live_checkpoints
 from arrester.controlplane.views.live_checkpoints import PipelineKey
@@ -36,10 +36,10 @@ def find(
     """Yield the conditions of the flow of running pipelines, of what has a limit."""
     runs = [each for each in live(threads) if run_status(each, instances) is RunStatus.RUNNING]
     if limits.any("no_batch_minutes"):
-        newest = sums.newest(live_checkpoints.columns_of(runs))
+        known = newest(live_checkpoints.columns_of(runs), instances.values())
         for run in runs:
             key = live_checkpoints.pipeline_key(run)
-            yield from _late(run, newest.get(key), limits.of(run.application), now)
+            yield from _late(run, known.get(key), limits.of(run.application), now)
     if limits.any("batch_minutes"):
         ages = in_progress_seconds()
         for run in runs:
@@ -57,16 +57,16 @@ def find(
 
 
 def _late(
-    run: ThreadState, newest: NewestFlow | None, limits: Limits, now: datetime
+    run: ThreadState, flow: NewestFlow | None, limits: Limits, now: datetime
 ) -> Iterator[Condition]:
     """Yield that a run has completed no micro-batch for long; of an older agent nothing is known.
 
     After its start a run has the same time.
     """
     minutes = limits.no_batch_minutes
-    if minutes is None or newest is None:
+    if minutes is None or flow is None:
         return
-    times = [each for each in (newest.last_batch_at, run.since) if each is not None]
+    times = [each for each in (flow.last_batch_at, run.since) if each is not None]
     last = max(times, default=now)
     if now - last < timedelta(minutes=minutes):
         return

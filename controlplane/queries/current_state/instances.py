@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 from uuid import UUID
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from arrester.controlplane import heartbeats
 from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.domain.state.states import ENDED, InstanceState
-from arrester.controlplane.domain.wire.codec import InProgress
+from arrester.controlplane.domain.wire.codec import InProgress, RunFlow
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import row_mapping
@@ -94,6 +94,50 @@ def last_heartbeats(instances: Sequence[InstanceState]) -> dict[UUID, LastHeartb
         id: LastHeartbeat(received_at=beat.received_at, in_progress=_in_progress(beat))
         for id, beat in beats.items()
     }
+
+
+class Reports(msgspec.Struct, frozen=True, kw_only=True):
+    """What the drivers of an application report: how old their last reports are at most."""
+
+    #: The oldest of the last heartbeats; None: no instance has one, or Redis is unreachable.
+    heard_at: datetime | None = None
+    #: Events that wait in drivers, and since when.
+    waiting: int = 0
+    waiting_since: datetime | None = None
+
+
+def reports(instances: Sequence[InstanceState]) -> Reports:
+    """Return what the drivers of live instances report, with times by the server's clock."""
+    beats = heartbeats.read([(each.application, each.id) for each in instances]).values()
+    known = [beat for beat in beats if beat.heartbeat is not None and beat.skew is not None]
+    since = [
+        beat.heartbeat.spool_since - beat.skew
+        for beat in known
+        if beat.heartbeat is not None
+        and beat.skew is not None
+        and beat.heartbeat.spool_since is not None
+    ]
+    return Reports(
+        heard_at=min((beat.received_at for beat in beats), default=None),
+        waiting=sum(beat.heartbeat.spooled for beat in known if beat.heartbeat is not None),
+        waiting_since=min(since, default=None),
+    )
+
+
+def flow_now(instances: Iterable[InstanceState]) -> dict[tuple[str, str, str], RunFlow]:
+    """Return what flows through the runs of instances now, by application, pipeline and
+    checkpoint, with times by the server's clock; empty while Redis is unreachable."""
+    owners = {each.id: each.application for each in instances}
+    found: dict[tuple[str, str, str], RunFlow] = {}
+    for id, beat in heartbeats.read([(name, id) for id, name in owners.items()]).items():
+        if beat.heartbeat is None or beat.skew is None:
+            continue
+        for each in beat.heartbeat.flow:
+            last = each.last_batch_at
+            by_server = None if last is None else last - beat.skew
+            key = (owners[id], each.pipeline, each.checkpoint)
+            found[key] = replace(each, last_batch_at=by_server)
+    return found
 
 
 def instance_page(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from arrester.controlplane.domain.python_versions import StrEnum
-from arrester.controlplane.domain.state.states import ThreadState
+from arrester.controlplane.domain.state.states import InstanceState, ThreadState
+from arrester.controlplane.queries.current_state.instances import flow_now
 from arrester.controlplane.queries.flow import sums
 from arrester.controlplane.queries.flow.sums import NewestFlow, RecentSums
 from arrester.controlplane.views import live_checkpoints
@@ -48,8 +51,15 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     backlogs: dict[PipelineKey, list[tuple[datetime, int]]]
 
     @classmethod
-    def of(cls, runs: Sequence[ThreadState], *, now: datetime) -> Measured:
-        """Return what was measured until now; `runs` are those whose newest values are needed."""
+    def of(
+        cls,
+        runs: Sequence[ThreadState],
+        instances: Mapping[UUID, InstanceState],
+        *,
+        now: datetime,
+    ) -> Measured:
+        """Return what was measured until now; `runs` are those whose newest values are needed,
+        and `instances` run them."""
         until = (now - ARRIVAL).replace(second=0, microsecond=0)
         recent = sums.sums(until - RECENT, until, last=until - RATE)
         lines = {live_checkpoints.pipeline_key(each) for each in runs} | recent.keys()
@@ -57,7 +67,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
             until=until,
             recent=recent,
             p95=sums.percentiles(_hour(until) - RECENT, now, LONG),
-            newest=sums.newest([*zip(*lines, strict=True)] or [[], [], []]),
+            newest=newest([*zip(*lines, strict=True)] or [[], [], []], instances.values()),
             backlogs=sums.backlogs(until - TREND, now),
         )
 
@@ -90,6 +100,24 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
         if abs(last - first) <= _CHANGE * max(first, 1):
             return Trend.STEADY
         return Trend.GROWS if last > first else Trend.SHRINKS
+
+
+def newest(
+    lines: Sequence[Sequence[str]], instances: Iterable[InstanceState]
+) -> dict[PipelineKey, NewestFlow]:
+    """Return the newest values of checkpoints: of the last minute, or of a later heartbeat."""
+    found = sums.newest(lines)
+    for key, now in flow_now(each for each in instances if not each.ended).items():
+        known = found.get(key, NewestFlow())
+        last = now.last_batch_at
+        if last is not None and (known.last_batch_at is None or known.last_batch_at < last):
+            found[key] = replace(
+                known,
+                last_batch_at=last,
+                backlog=now.backlog,
+                backlog_unit=now.backlog_unit,
+            )
+    return found
 
 
 def _hour(moment: datetime) -> datetime:

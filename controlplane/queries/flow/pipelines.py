@@ -112,7 +112,7 @@ def pipeline_flows(
     names = sorted({each.application for each in runs})
     counts = task_grid.counts_by_pipeline(names)
     instances = live_checkpoints.instances_of(runs)
-    measured = Measured.of(runs, now=now)
+    measured = Measured.of(runs, instances, now=now)
     rows = [_row(each, instances, counts, measured) for each in runs]
     known = {live_checkpoints.pipeline_key(each) for each in threads}
     rows += _unguarded(measured, known, application)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+import msgspec
 import pytest
 from msgspec.structs import replace
+from redis import Redis
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import NotFound
@@ -19,8 +21,10 @@ from arrester.controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
+from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state import durations
 from arrester.controlplane.domain.state.live_runs import RunStatus
+from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.queries import Duration, FlowSums, Trend
 from tests.controlplane import streams
 from tests.histories import APPLICATION, FAILURE, INSTANCE
@@ -149,3 +153,39 @@ def test_runs_have_their_ends_and_what_they_processed() -> None:
         (NOW - 10 * MINUTE, True)
     ]
     assert ends[APPLICATION, "gates"] == []
+
+
+def test_a_heartbeat_is_newer_than_the_last_minute(redis: Redis) -> None:
+    now = datetime.now(UTC)
+    streams.append(started(now - 90 * MINUTE), received_at=now)
+    ahead = timedelta(seconds=40)
+    last = now - timedelta(seconds=3)
+    flow = codec.RunFlow(
+        pipeline="delays",
+        checkpoint="cp-1",
+        last_batch_at=last + ahead,
+        backlog=41,
+        backlog_unit="records",
+    )
+    beat = codec.Heartbeat(
+        at=now + ahead,
+        status="RUNNING",
+        flow=(flow,),
+        spooled=7,
+        spool_since=now + ahead - MINUTE,
+    )
+    key = redis_keys.heartbeat(APPLICATION, INSTANCE)
+    redis.set(key, msgspec.json.encode(beat), ex=redis_keys.LOST_AFTER_SECONDS)
+    [line] = queries.pipeline_flows(now=now)
+    assert (line.newest.backlog, line.newest.backlog_unit) == (41, "records")
+    found = line.newest.last_batch_at
+    assert found is not None and abs(found - last) < timedelta(seconds=5)
+    reports = queries.reports(queries.instances(APPLICATION))
+    assert reports.waiting == 7 and reports.waiting_since is not None
+    assert abs(reports.waiting_since - (now - MINUTE)) < timedelta(seconds=5)
+    redis.delete(key)
+    [line] = queries.pipeline_flows(now=now)
+    assert (line.newest.backlog, queries.reports(queries.instances(APPLICATION)).waiting) == (
+        None,
+        0,
+    )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from arrester.controlplane import queries
+from arrester.controlplane import queries, redis_client
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.wire import codec
 from arrester.dashboard.templatetags import flow
 from tests.dashboard.accounts import logged_in, make_user
 from tests.dashboard.story import MODULE, Story, started_with_accounts
@@ -75,6 +78,17 @@ def test_a_pipeline_shows_what_flows_and_where_records_fail(viewer: Client, stor
         True,
     ]
     assert "Run 1 started" in page
+
+
+def test_an_application_shows_the_age_of_the_last_report(viewer: Client, story: Story) -> None:
+    now = datetime.now(UTC)
+    since = now - timedelta(seconds=64)
+    beat = codec.Heartbeat(at=now, status="RUNNING", spooled=3, spool_since=since)
+    key = redis_keys.heartbeat(story.application, story.instance)
+    redis_client.client().set(key, msgspec.json.encode(beat), ex=redis_keys.LOST_AFTER_SECONDS)
+    page = text_of(viewer, reverse("application", args=["flights"]))
+    assert "last report" in page
+    assert "3 events wait there since" in page
 
 
 def test_an_unknown_pipeline_is_not_found(viewer: Client) -> None:
