@@ -60,7 +60,7 @@ def _durations(counted: Mapping[tuple[str, str], Mapping[str, int]]) -> Histogra
     )
     for key, histogram in counted.items():
         found = [
-            (durations.longest_in(bucket) / 1000, count)
+            (durations.middle_of(bucket) / 1000, count)
             for bucket, count in durations.buckets(histogram, Phase.TOTAL)
         ]
         buckets = [

@@ -58,7 +58,7 @@ def _build(story: Story) -> None:
         records_in=12_000,
         records_out=11_945,
         failed=45,
-        durations={"total:66": 11, "total:80": 1},
+        durations={"total:35": 11, "total:42": 1},
         backlog=340,
         backlog_unit="records",
         last_batch_at=datetime.now(UTC),

@@ -123,7 +123,7 @@ def _flow(story: Story) -> None:
             failed=failed,
             skipped=failed,
             held=failed,
-            durations={"total:80": 5, f"total:{90 - ago % 9}": 1, "write:78": 6, "source:50": 6},
+            durations={"total:40": 5, f"total:{45 - ago % 5}": 1, "write:39": 6, "source:25": 6},
             backlog=40_000 - 300 * ago,
             backlog_unit="records",
             last_batch_at=datetime.now(UTC) - timedelta(minutes=ago - 1, seconds=20),

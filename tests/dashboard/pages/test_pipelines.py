@@ -62,7 +62,7 @@ def test_a_pipeline_shows_what_flows_and_where_records_fail(viewer: Client, stor
         records_in=1_200,
         records_out=1_100,
         failed=3,
-        durations={"total:70": 4, "write:60": 4},
+        durations={"total:37": 4, "write:33": 4},
         backlog=12_345,
         backlog_unit="records",
     )
