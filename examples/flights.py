@@ -1,17 +1,24 @@
-"""The demo: a guarded pipeline over a year of real flights, with one task per airport.
+"""The demo: two guarded pipelines over real flights, which come again and again.
 
-Departures with the delay `NA` fail to parse. They are skipped and written as dead letters. A delay
-of more than 15 hours is implausible: its airport is PAUSED until an operator resumes it.
+`departures` has a task per airport. Departures with the delay `NA` fail to parse: they are skipped
+and written as dead letters. A delay of more than 15 hours is implausible: its airport is PAUSED
+until an operator resumes it. After five minutes the script itself skips the record, so that a demo
+that nobody watches holds no more than that. `arrivals` reads the same flights into a sink that is
+slow now and then, so that the pipeline is late.
 
-    python -m arrester.examples.flights [--folder .arrester/flights] [--rows-per-second 500]
+    python -m arrester.examples.flights [--folder .arrester/flights] [--rows-per-second 100]
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +34,13 @@ SCHEMA = (
     "minute INT, time_hour TIMESTAMP"
 )
 MAXIMUM_DELAY_MINUTES = 15 * 60
-EVERY_SECOND = {"processingTime": "1 second"}
+EVERY_TWO_SECONDS = {"processingTime": "2 seconds"}
+#: How long an airport waits for an operator.
+PATIENCE = timedelta(minutes=5)
+#: The newest micro-batches whose rows the sinks keep.
+KEPT = 100
+#: In each of so many micro-batches, the sink of `arrivals` waits so long.
+LATE_EACH, LATE_SECONDS = 300, 200
 
 
 class ImplausibleDelay(Exception):
@@ -43,27 +56,24 @@ def plausible(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run until a command stops the pipeline; return 0, or raise the exception that ended it."""
+    """Run until a command stops the pipelines; return 0, or raise the exception that ended one."""
     options = _options()
     folder: Path = options.folder.resolve()
-    files = flights_data.prepare(folder / "input", rows_per_file=options.rows_per_second)
     spark = (
         SparkSession.builder.appName("flights")
         .master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.ansi.enabled", "true")  # as in Spark 4; 3.5 needs a value
+        # Spark writes a list of all files that it ever read, at each of so many micro-batches.
+        .config("spark.sql.streaming.fileSource.log.compactInterval", "200")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    source = (
-        spark.readStream.schema("position BIGINT, origin STRING, flight STRING, value STRING")
-        .option("maxFilesPerTrigger", 1)
-        .parquet(str(files))
-    )
     agent = Agent(
         spark,
         application="flights",
+        version="1.0",
         errors={
             "errors.log.enable": True,
             "errors.dlq.enable": True,
@@ -71,28 +81,70 @@ def main() -> int:
             "errors.dlq.path": str(folder / "dead-letters"),
         },
     )
-    departures = (
-        agent.pipeline("departures", source, task="origin", position="position", key="flight")
-        .deserialize("departure", F.from_csv("value", SCHEMA), on_error=LogAndContinue())
-        .process("plausible", plausible, on_error=LogAndPause())
-        .write(lambda df, number: _write(df, folder / "departures" / f"batch={number:09d}"))
+    feed = flights_data.Feed(folder / "feed", rows_per_second=options.rows_per_second)
+    source = (
+        spark.readStream.schema("position BIGINT, origin STRING, flight STRING, value STRING")
+        .option("maxFilesPerTrigger", 10)
+        .parquet(str(feed.folder))
     )
-    with agent:
-        departures.start(checkpoint=str(folder / "checkpoint"), trigger=EVERY_SECOND)
+    with agent, feed:
+        start_departures(agent, source, folder)
+        start_arrivals(agent, source, folder)
+        Thread(target=_skip_forgotten, args=(agent,), daemon=True).start()
         agent.await_termination()
     return 0
 
 
-def _write(df: DataFrame, path: Path) -> None:
+def start_departures(agent: Agent, source: DataFrame, folder: Path) -> None:
+    """Start the pipeline of departures, with a task per airport."""
+    departures = (
+        agent.pipeline("departures", source, task="origin", position="position", key="flight")
+        .deserialize("departure", F.from_csv("value", SCHEMA), on_error=LogAndContinue())
+        .process("plausible", plausible, on_error=LogAndPause())
+        .write(lambda df, number: _write(df, folder / "departures", number))
+    )
+    checkpoint = folder / "checkpoints" / "departures"
+    departures.start(checkpoint=str(checkpoint), trigger=EVERY_TWO_SECONDS)
+
+
+def start_arrivals(agent: Agent, source: DataFrame, folder: Path) -> None:
+    """Start the pipeline of arrivals, whose sink is slow now and then."""
+
+    def write(df: DataFrame, number: int) -> None:
+        _write(df, folder / "arrivals", number)
+        if number % LATE_EACH == LATE_EACH // 2:
+            time.sleep(LATE_SECONDS)
+
+    arrivals = (
+        agent.pipeline("arrivals", source, task="origin", position="position", key="flight")
+        .deserialize("arrival", F.from_csv("value", SCHEMA), on_error=LogAndContinue())
+        .write(write)
+    )
+    checkpoint = folder / "checkpoints" / "arrivals"
+    arrivals.start(checkpoint=str(checkpoint), trigger=EVERY_TWO_SECONDS)
+
+
+def _write(df: DataFrame, folder: Path, number: int) -> None:
     """Write one micro-batch to the folder of its number, so that a repetition replaces it."""
-    df.write.mode("overwrite").parquet(str(path))
+    df.write.mode("overwrite").parquet(str(folder / f"batch={number:09d}"))
+    shutil.rmtree(folder / f"batch={number - KEPT:09d}", ignore_errors=True)
+
+
+def _skip_forgotten(agent: Agent) -> None:
+    """Skip the records at which airports have been PAUSED for long, until the agent ends."""
+    while agent.is_running:
+        time.sleep(10)
+        for task in agent.paused_tasks():
+            is_by_hand = task.failure is None
+            if not is_by_hand and task.since and datetime.now(UTC) - task.since > PATIENCE:
+                agent.skip(task, reason="no operator came within five minutes", actor="the demo")
 
 
 def _options() -> argparse.Namespace:
     home = Path(os.environ.get("ARRESTER_HOME", ".arrester"))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=home / "flights")
-    parser.add_argument("--rows-per-second", type=int, default=500)
+    parser.add_argument("--rows-per-second", type=int, default=100)
     return parser.parse_args()
 
 

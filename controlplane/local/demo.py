@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
 from django.db import DatabaseError, close_old_connections
 
 from arrester.controlplane import actions, queries
+from arrester.controlplane.alerts import configuration
 from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.domain.state.states import ApplicationStatus
+from arrester.controlplane.queries.conditions.causes import Limits
 
 APPLICATION = "flights"
 MODULE = "arrester.examples.flights"
@@ -27,6 +30,11 @@ def missing_requirement() -> str | None:
     if not (Path(java_home, "bin", "java").exists() if java_home else shutil.which("java")):
         return "Java 17 or newer (JAVA_HOME)"
     return None
+
+
+#: The pipeline of arrivals is late for longer now and then.
+LATE_MINUTES = 2
+_ACTOR = "arrester up"
 
 
 @dataclass(slots=True)
@@ -49,8 +57,10 @@ class ApplicationCheck:
 
 
 def create_application() -> None:
-    """Create the application in status OPEN, unless it exists."""
+    """Create the application in status OPEN, unless it exists, with a limit for late pipelines."""
     try:
         queries.application(APPLICATION)
     except NotFound:
-        actions.open_application(APPLICATION, actor="arrester up", reason="first start of the demo")
+        actions.open_application(APPLICATION, actor=_ACTOR, reason="first start of the demo")
+        limits = msgspec.structs.asdict(Limits()) | {"no_batch_minutes": LATE_MINUTES}
+        configuration.set_limits(APPLICATION, limits, actor=_ACTOR)
