@@ -34,24 +34,32 @@ WITH holding AS MATERIALIZED (
     SELECT application, pipeline, checkpoint, held FROM task WHERE held > 0
 )
 """
-_HOURS = """
-SELECT hour AS moment, application, pipeline, checkpoint, change FROM held_change WHERE hour >= %s
-"""
-# A minute divides its hour. Changes of which the minute is unknown, like those before an upgrade,
-# stay at the begin of their hour.
-_MINUTES = f"""
-{_HOURS} UNION ALL
-SELECT moment, application, pipeline, checkpoint, change * factor FROM (
-    SELECT *, minute AS moment, 1 AS factor FROM held_minute UNION ALL
-    SELECT *, date_trunc('hour', minute, 'UTC') AS moment, -1 AS factor FROM held_minute
-) AS divided WHERE minute >= %s AND minute < %s
+# Materialized: otherwise the planner reads the changes of an application once for each of its
+# pipelines.
+_BY_HOUR = f"""
+{_HOLDING}, hourly AS MATERIALIZED (
+    SELECT * FROM held_change WHERE hour >= %s AND {{where}}
+)"""
+# Minutes divide their hour. Changes of which the minute is unknown, like those before an upgrade,
+# stay at the begin of the hour.
+_BY_MINUTE = f"""
+{_BY_HOUR}, minutely AS MATERIALIZED (
+    SELECT * FROM held_minute WHERE minute >= %s AND minute < %s AND {{where}}
+), divided AS MATERIALIZED (
+    SELECT date_bin(%s, minute, %s) AS moment,
+    date_bin(%s, date_bin('1 hour', minute, %s), %s) AS hour, application, sum(change) AS change
+    FROM minutely WHERE {live_checkpoints.OF_THREADS} GROUP BY 1, 2, 3
+)"""
+_DIVIDED = """
+UNION ALL SELECT moment, application, change FROM divided
+UNION ALL SELECT hour, application, -change FROM divided
 """
 _LEVELS = f"""
-{_HOLDING} SELECT NULL, application, sum(held) FROM holding
+{{changes}} SELECT NULL, application, sum(held) FROM holding
 WHERE {live_checkpoints.OF_THREADS} GROUP BY 2
 UNION ALL
-SELECT date_bin(%s, moment, %s), application, sum(change) FROM ({{changes}}) AS changed
-WHERE {live_checkpoints.OF_THREADS} GROUP BY 1, 2
+SELECT date_bin(%s, hour, %s), application, sum(change) FROM hourly
+WHERE {live_checkpoints.OF_THREADS} GROUP BY 1, 2 {{divided}}
 """
 _HOUR = timedelta(hours=1)
 
@@ -128,13 +136,17 @@ def held_over_time(
     computed backwards from the current number, so the last step agrees with the other lists.
     """
     shown = _shown(application)
-    statement, parameters = _HOURS, [since]
+    where, own = sql.where({"application": application})
+    bins: list[object] = [step, since]
+    read, divided, parameters = _BY_HOUR, "", [since, *own]
     if step % _HOUR or since.minute:
         # All minutes of an hour, or none.
         first = since.replace(minute=0)
         end = -(-(until - first) // _HOUR) * _HOUR + first
-        statement, parameters = _MINUTES, [first, first, end]
-    rows = sql.rows(_LEVELS.format(changes=statement), [*shown, step, since, *parameters, *shown])
+        read, divided = _BY_MINUTE, _DIVIDED
+        parameters = [first, *own, first, end, *own, *bins, step, first, since, *shown]
+    statement = _LEVELS.format(changes=read.format(where=where), divided=divided)
+    rows = sql.rows(statement, [*parameters, *shown, *bins, *shown])
     now: Counter[str] = Counter()
     changes: dict[str, Counter[datetime]] = defaultdict(Counter)
     names = _names(rows, max_names)
