@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -43,6 +44,15 @@ METRICS = {
     'arrester_instances_alive{application="NAME"}': "live instances",
     'arrester_instances_lost{application="NAME"}': "LOST instances",
 }
+#: The outcomes of records in the metrics of pipelines, and their fields in REST.
+OUTCOMES = {
+    "read": "records_in",
+    "written": "records_out",
+    "failed": "failed",
+    "skipped": "skipped",
+    "held": "held",
+    "drained": "drained",
+}
 ALL = "all applications"
 #: Pages of single tasks and error groups that are read of each application.
 MOST_DETAILS = 40
@@ -62,6 +72,7 @@ def differences(client: Client) -> tuple[list[str], int]:
         of_groups(numbers, name, stopped)
         of_dialog(numbers, name)
         of_page(numbers, name)
+        of_pipelines(numbers, name)
     for what, number in totals.items():
         numbers.add(what, ALL, "/api/applications", number)
     of_all(numbers)
@@ -186,6 +197,46 @@ def of_page(numbers: Numbers, name: str) -> None:
     numbers.add_found("held records", name, url, rf"{NUMBER} records? held in order", text)
     found = rf"held in order by {NUMBER} task"
     numbers.add_found("tasks with held records", name, url, found, text)
+
+
+def of_pipelines(numbers: Numbers, name: str) -> None:
+    """Add what flowed through the pipelines of an application, by minutes, runs and in total."""
+    url = f"/api/pipelines?application={name}"
+    metrics = numbers.html("/metrics")
+    row_of = dict(
+        re.findall(
+            rf'<tr id="pipeline-{name}-([a-z0-9.-]+?)-[^"]*">(.*?)</tr>',
+            numbers.html("/pipelines"),
+            re.S,
+        )
+    )
+    for each in numbers.rows(url):
+        pipeline = each["pipeline"]
+        of, path = f"{name}/{pipeline}", f"{name}/{pipeline}"
+        page = words(numbers.html(f"/pipelines/{path}"))
+        numbers.add("held records", of, url, each["held"])
+        numbers.add_found("held records", of, f"/pipelines/{path}", rf"Held now {NUMBER}", page)
+        held = rf'data-word="held">{NUMBER}<'
+        if pipeline in row_of:
+            numbers.add_found("held records", of, "/pipelines", held, row_of[pipeline])
+        since = f"{datetime.now(UTC) - timedelta(days=30):%Y-%m-%dT%H:00Z}"
+        series = f"/api/pipelines/{path}/series?since={since}&step=3600"
+        steps = numbers.json(series)["results"]
+        for outcome, field in OUTCOMES.items():
+            label = f'application="{name}",outcome="{outcome}",pipeline="{pipeline}"'
+            found = re.search(rf"^arrester_pipeline_records_total{{{label}}} (\S+)$", metrics, re.M)
+            total = int(float(found[1])) if found else 0
+            numbers.add(f"records that were {outcome}", of, "/metrics", total)
+            numbers.add(
+                f"records that were {outcome}", of, series, sum(step[field] for step in steps)
+            )
+        runs = f"/api/pipelines/{path}/runs?limit=500"
+        flows = [run["flow"] for run in numbers.json(runs) if run["flow"]]
+        numbers.add("records that were read", of, runs, sum(flow["records_in"] for flow in flows))
+        sums = {field: sum(step[field] for step in steps) for field in OUTCOMES.values()}
+        numbers.add("records", of, "read and drained", sums["records_in"] + sums["drained"])
+        gone = sums["records_out"] + sums["skipped"] + sums["held"]
+        numbers.add("records", of, "written, skipped and held", gone)
 
 
 def of_all(numbers: Numbers) -> None:
