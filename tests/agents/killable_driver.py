@@ -33,7 +33,7 @@ from arrester.agents.handlers import ErrorContext, LogAndContinue, LogAndPause, 
 from arrester.agents.journal.entries import Entry
 from arrester.agents.journal.journal import Journal
 from arrester.agents.run.thread import PipelineThread
-from arrester.agents.runtime.thread_protocol import TaskCommand
+from arrester.agents.runtime.thread_protocol import PipelineCommand, TaskCommand
 from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection
 from arrester.agents.transport.flow_store import FlowStore, Pending
 from arrester.agents.transport.spool_ownership import open_spool
@@ -267,6 +267,10 @@ def main(folder: Path, point: str, end: str) -> None:
             for task in thread.paused_tasks():
                 (folder / "skip").unlink(missing_ok=True)
                 thread.apply(TaskCommand(task.id.key, how=ResumeHow.SKIP, reason="known"))
+        for name, pauses in (("pause", True), ("resume", False)):
+            if (folder / name).exists():
+                (folder / name).unlink()
+                thread.apply(PipelineCommand(pauses=pauses, actor="ana"))
         time.sleep(0.05)
     thread.stop("stopped", timeout_seconds=PATIENCE_SECONDS)
     outbox.spool.close()

@@ -278,6 +278,34 @@ def test_a_driver_killed_after_a_skip_stores_its_dead_letter_once(
 
 
 @pytest.mark.long
+def test_a_driver_killed_while_its_pipeline_is_paused(driver: Driver, spark: SparkSession) -> None:
+    (driver.folder / "repaired").touch()
+    (driver.folder / "pause").touch()
+    driver.start("after-entry:pipeline")  # it is PAUSED, and the command is not answered
+    driver.dies()
+    before = [driver.positions(task) for task in "ab"]
+    numbers = driver.folder / "checkpoint" / "offsets", driver.folder / "checkpoint" / "commits"
+
+    def is_planned() -> bool:
+        offsets, commits = (len(list(each.glob("[0-9]*"))) for each in numbers)
+        return "starts PAUSED by ana" in driver.log() and offsets > commits
+
+    driver.start()
+    wait_until(is_planned, what=driver.log())
+    driver.kill()
+    assert [driver.positions(task) for task in "ab"] == before
+
+    driver.start()
+    (driver.folder / "resume").touch()
+    expected = [[0, 1, 2, 3, 4], [0, 1, 3]]
+    wait_until(lambda: [driver.positions(task) for task in "ab"] == expected, what=driver.log())
+    driver.stop()
+    assert dead_letters_of(driver, spark) == [("b", 2)]
+    [thread] = server_state(read_outbox(driver.folder / "outbox")).threads.values()
+    assert (thread.epoch, thread.paused) == (3, None)
+
+
+@pytest.mark.long
 def test_a_driver_killed_while_it_sends(driver: Driver, spark: SparkSession) -> None:
     driver.end = "produce"
     driver.start("before-entry:batch")  # all is sent but what failed; nothing is decided
