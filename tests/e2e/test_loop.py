@@ -118,6 +118,19 @@ def test_the_loop(
     assert paused == "flights/departures/JFK: PAUSE_TASK APPLIED\n"
     eventually(lambda: stack.task("JFK")["status"] == "RUNNING", what="the pause has ended")
 
+    # The pipeline, whose pause the agent ends; and a key without a record.
+    paused = stack.cli("pause", "--pipeline", "flights/departures", "--for", "2s", "--wait")
+    assert paused == "flights/departures: PAUSE_PIPELINE APPLIED\n"
+    assert stack.get("/api/pipelines/flights/departures")["run"] == "PAUSED"
+    paused = stack.cli("pause", "flights/departures/XYZ", "--wait")
+    assert paused == "flights/departures/XYZ: PAUSE_TASK APPLIED\n"
+    assert stack.is_paused("XYZ")
+    stack.cli("resume", "flights/departures/XYZ", "--wait")
+    eventually(
+        lambda: stack.get("/api/pipelines/flights/departures")["run"] == "RUNNING",
+        what="the pause of the pipeline has ended",
+    )
+
     # Another task: a rollout changes the record, which keeps its place.
     eventually(lambda: stack.is_paused("EWR"), what="EWR is PAUSED")
     page.goto(f"{stack.url}/applications/flights")

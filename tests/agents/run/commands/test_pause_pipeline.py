@@ -13,12 +13,14 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import DataFrame
 
+from arrester import Agent
 from arrester.agents.definition.builder import define
 from arrester.agents.handlers import LogAndPause
 from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.run.thread import PipelineThread
 from arrester.agents.runtime.thread_protocol import PipelineCommand, TaskCommand
 from arrester.controlplane.domain.commands.kinds import TaskAct
+from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
     PipelinePaused,
     PipelineResumed,
@@ -198,3 +200,26 @@ def test_available_input_waits_for_the_end_of_the_pause(bench: Bench) -> None:
     wait_until(lambda: again.state is ThreadStatus.DEAD)
     assert bench.written() == [("a", 0), ("a", 1)]
     assert [death.finished for death in bench.deaths] == [True]
+
+
+def test_an_agent_pauses_its_own_pipeline(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARRESTER_SPOOL", str(bench.folder / "spool"))
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    agent = Agent(bench.spark, application="tests")
+    lines = agent.pipeline("lines", bench.source(), task="task", position="position")
+    with agent:
+        lines.write(sink_to(bench.folder / "out")).start(bench.checkpoint)
+        assert not agent.resume_pipeline("lines")
+        assert agent.pause_pipeline("lines", actor="ana", reason="a migration")
+        assert not agent.pause_pipeline("lines")
+        assert not agent.pause_pipeline("nowhere")
+        assert "PAUSED" in repr(agent.status())
+        bench.add(("a", 0, "x"))
+        wait_until(lambda: planned(bench, 0))
+        assert bench.written() == []
+        assert agent.resume_pipeline("lines")
+        assert agent.pause_pipeline("lines", seconds=0.5)
+        bench.wait_for_input()
+        with pytest.raises(InvalidValue):
+            agent.pause_pipeline("lines", seconds=0)
+    assert bench.written() == [("a", 0)]
