@@ -115,6 +115,8 @@ def _as_received(state: CommandState) -> CommandIssued:
         patch=if_set(state.patch),
         stage=state.stage,
         answer=state.answer,
+        # The server ends the pause of a task; older agents do not know the field.
+        until=if_set(state.until) if state.task is None else None,
         error=state.error,
         force=bool(state.force),
         slice=if_set(state.slice),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from io import StringIO
 from uuid import UUID, uuid4
 
 import pytest
 from django.conf import settings
 from django.core.management import call_command
+from msgspec import structs
 from redis import Redis
 
 from arrester.controlplane import actions, queries, redis_client, tasks
@@ -287,6 +289,28 @@ def test_a_policy_is_relayed_as_requested_and_shown_as_applied(redis: Redis) -> 
     with pytest.raises(CommandForbidden, match="has no stage process:nope"):
         set_policy(stage="process:nope")
     call_command("rebuild", verify=True, stdout=StringIO())
+
+
+def test_agents_receive_the_end_of_the_pause_of_a_pipeline_and_not_of_a_task(redis: Redis) -> None:
+    streams.send(redis, histories.started())
+    drain.drain(APPLICATION)
+    of_pipeline = CommandRequest(
+        command=uuid4(),
+        kind=CommandKind.PAUSE_PIPELINE,
+        actor="ana",
+        pipeline=JFK.pipeline,
+        duration=timedelta(hours=1),
+    )
+    of_task = structs.replace(
+        of_pipeline, command=uuid4(), kind=CommandKind.PAUSE_TASK, task=JFK, pipeline=None
+    )
+    pauses = [actions.issue_command(APPLICATION, each) for each in (of_pipeline, of_task)]
+    assert all(each.paused_until == each.issued_at + timedelta(hours=1) for each in pauses)
+    received = {each.kind: each.until for each in relayed(redis)}
+    assert received == {
+        CommandKind.PAUSE_PIPELINE: pauses[0].paused_until,
+        CommandKind.PAUSE_TASK: None,
+    }
 
 
 def set_policy(
