@@ -23,6 +23,7 @@ from arrester.controlplane.domain.state.states import (
     TaskState,
     TaskStatus,
     ThreadState,
+    ThreadStatus,
 )
 from arrester.controlplane.queries import Checkpoints, Summary, pipeline_key
 from arrester.dashboard.components import attention
@@ -162,7 +163,10 @@ def in_run(task: TaskState, run: RunStatus) -> str:
 @register.simple_tag
 def run_state(thread: ThreadState, stale: str = "") -> SafeString:
     """Show the state of a run; one that ended without a failure has no colour."""
-    badge: SafeString = state("STOPPED" if thread.stopped else thread.status, stale, of="Run")
+    status: str = "STOPPED" if thread.stopped else thread.status
+    if thread.status is ThreadStatus.RUNNING and thread.paused is not None:
+        status = RunStatus.PAUSED
+    badge: SafeString = state(status, stale, of="Run")
     return badge
 
 

@@ -16,6 +16,7 @@ from arrester.controlplane.queries.conditions.condition import (
     Condition,
     application_path,
     error_path,
+    pipeline_path,
     plural,
     shortened,
 )
@@ -93,7 +94,7 @@ def _paused(runs: Sequence[ThreadState]) -> Iterator[Condition]:
             title=f"{run.application}/{run.pipeline}: PAUSED{by}{until}",
             detail=shortened(pause.reason or ""),
             summary=shortened(f"paused{by}{until}{why}"),
-            path=application_path(run.application),
+            path=pipeline_path(run.application, run.pipeline),
             since=pause.since,
             pipeline=run.pipeline,
         )

@@ -345,6 +345,7 @@ def test_a_paused_pipeline_needs_attention_until_it_is_resumed_and_is_no_alert(
     assert not condition.cause.alerts and not condition.cause.critical
     assert condition.line == f"paused by ana until {until:%Y-%m-%d %H:%M} UTC: a migration"
     assert (condition.since, condition.pipeline) == (histories.NOON, RUN.pipeline)
+    assert condition.path == f"/pipelines/{APPLICATION}/{RUN.pipeline}"
     # Its next run starts PAUSED.
     fold(redis, [histories.event(ThreadDied(reason="stopped"))])
     assert len(by_hand()) == 1

@@ -500,6 +500,7 @@ def test_a_pipeline_is_paused_and_shown_until_it_is_resumed(
     shown = operator.get(page).content.decode()
     assert "Run PAUSED" in shown and "PAUSED by ana" in shown and "“a migration”" in shown
     assert "data-resume-pipeline" in shown and "data-pause-pipeline" not in shown
+    assert "Run PAUSED" in operator.get(f"{page}?tab=policy").content.decode()
     assert "paused by ana until" in operator.get(reverse("overview")).content.decode()
     assert press(operator, url, pipeline="delays")[0] == 409
     assert (
