@@ -2,8 +2,8 @@
 
 Files of records come in all the time, an operator clicks, and processes, connections and disks
 fail at random. At the end each record is in the sink or a dead letter exactly once, in order per
-task; each accepted command has an answer; the counts of all lists agree, and the views are those
-that the log gives.
+task; each accepted command has an answer; the counts of all lists agree, the flow has each record
+once, and the views are those that the log gives.
 """
 
 from __future__ import annotations
@@ -30,6 +30,16 @@ from tests.patience import PATIENCE_SECONDS
 _WAITING_FILES, _SHORT_WAITING_FILES = 20, 6
 #: How long the records and the counts may take at the end: in general, and in the short form.
 _CALM_SECONDS, _SHORT_CALM_SECONDS = 900, PATIENCE_SECONDS
+
+
+#: Print the sums of the flow.
+_FLOW = """
+from django.db.models import Sum
+from arrester.controlplane.models import FlowHour
+names = ("records_in", "records_out", "skipped", "held", "drained")
+sums = FlowHour.objects.aggregate(**{f"sum_{name}": Sum(name) for name in names})
+print(*(sums[f"sum_{name}"] or 0 for name in names))
+"""
 
 
 def main(arguments: list[str]) -> int:
@@ -146,6 +156,7 @@ def _calm(product: Product, records: Records, operator: Operator, *, seconds: fl
     )
     if bad != expected:
         found.append(f"{bad} bad records are counted, of {expected}")
+    found += _flow_violations(product, records, seconds=seconds)
     quarantined = product.all_of("/api/quarantine")
     if quarantined:
         found.append(f"{len(quarantined)} entries are quarantined: {quarantined[0]}")
@@ -155,6 +166,24 @@ def _calm(product: Product, records: Records, operator: Operator, *, seconds: fl
     except AssertionError as exc:
         found.append(f"the views differ from the log: {exc}")
     return found
+
+
+def _flow_violations(product: Product, records: Records, *, seconds: float) -> list[str]:
+    """Return what is wrong with the flow: each record is read once, and has one outcome."""
+    dead_letters = len(records.dead_letters())
+    expected = [len(records.values), len(records.values) - dead_letters, dead_letters]
+
+    def flow() -> list[int]:
+        printed = product.manage("shell", "-v", "0", "-c", _FLOW)
+        read, written, skipped, held, drained = map(int, printed.split()[-5:])
+        return [read, written, skipped] if held == drained else []
+
+    try:
+        # A minute is reported when it is over.
+        eventually(lambda: flow() == expected, what="the flow", seconds=seconds, every=5)
+    except AssertionError:
+        return [f"the flow is {flow()}: read, written, skipped; it is to be {expected}"]
+    return []
 
 
 def _print(
