@@ -132,6 +132,7 @@ def show(
             (name, word, f"{url}?{_tab_query(request, tab=name)}") for name, word in TABS.items()
         ],
         "tab": tab,
+        "release": queries.first_release(application, group.state.first_seen),
     }
     return page(
         request,

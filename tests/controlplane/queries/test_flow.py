@@ -27,7 +27,7 @@ from arrester.controlplane.domain.state.live_runs import RunStatus
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.queries import Duration, FlowSums, Trend
 from tests.controlplane import streams
-from tests.histories import APPLICATION, FAILURE, INSTANCE
+from tests.histories import APPLICATION, FAILURE, INSTANCE, OTHER_INSTANCE
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 20, 12, 30, 40, tzinfo=UTC)
@@ -189,3 +189,17 @@ def test_a_heartbeat_is_newer_than_the_last_minute(redis: Redis) -> None:
         None,
         0,
     )
+
+
+def test_an_error_is_new_since_the_release_in_which_it_was_first_seen() -> None:
+    assert queries.first_release(APPLICATION, NOW) is None
+    append(*started(NOW - 60 * MINUTE, release="1.4.1"))
+    first = queries.first_release(APPLICATION, NOW)
+    assert first is not None and (first.release, first.is_new) == ("1.4.1", False)
+    other = InstanceStarted(host="spark-2", pid=8, versions={"release": "1.4.2"})
+    append(event(other, NOW - 30 * MINUTE, run=None, instance=OTHER_INSTANCE))
+    first = queries.first_release(APPLICATION, NOW)
+    assert first is not None and (first.release, first.is_new) == ("1.4.2", True)
+    before = queries.first_release(APPLICATION, NOW - 45 * MINUTE)
+    assert before is not None and before.release == "1.4.1"
+    assert queries.first_release(APPLICATION, None) is None
