@@ -75,7 +75,6 @@ def main() -> int:
         application="flights",
         version="1.0",
         errors={
-            "errors.log.enable": True,
             "errors.dlq.enable": True,
             "errors.dlq.format": "parquet",
             "errors.dlq.path": str(folder / "dead-letters"),
