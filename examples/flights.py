@@ -3,7 +3,7 @@
 `departures` has a task per airport. Departures with the delay `NA` fail to parse: they are skipped
 and written as dead letters. A delay of more than 15 hours is implausible: its airport is PAUSED
 until an operator resumes it. After five minutes the script itself skips the record, so that a demo
-that nobody watches holds no more than that. `arrivals` reads the same flights into a sink that is
+without an operator holds no more than that. `arrivals` reads the same flights into a sink that is
 slow now and then, so that the pipeline is late.
 
     python -m arrester.examples.flights [--folder .arrester/flights] [--rows-per-second 100]

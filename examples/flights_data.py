@@ -61,7 +61,7 @@ def rows() -> Iterator[dict[str, object]]:
 class Feed:
     """Writes the table again and again while a block runs, in order, and deletes old files.
 
-    Positions increase for ever. After a break it continues where it ended, without what would have
+    Positions only increase. After a break it continues where it ended, without what would have
     come meanwhile.
     """
 

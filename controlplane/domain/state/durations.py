@@ -1,6 +1,6 @@
 """Durations of micro-batches as a histogram: sparse, and exact when histograms are added.
 
-A bucket contains the durations that differ by a fifth at most; its middle stands for them, so
+A bucket contains the durations that differ by a fifth at most; its middle represents them, so
 percentiles are exact to a tenth.
 """
 
@@ -43,7 +43,7 @@ def bucket_of(milliseconds: float) -> int:
 
 
 def middle_of(bucket: int) -> float:
-    """Return the duration that stands for those of a bucket, in milliseconds."""
+    """Return the duration that represents those of a bucket, in milliseconds."""
     return 1.0 if bucket <= 0 else float(_GROWTH ** (min(bucket, _LAST) - 0.5))
 
 
