@@ -208,7 +208,7 @@ def evolve_thread(state: ThreadState, event: ThreadEvent, at: At) -> ThreadState
     if isinstance(event, PolicyChanged):
         return replace(state, policy=changed(state.policy, event, at.occurred_at))
     if isinstance(event, PipelinePaused | PipelineResumed):
-        return replace(state, pause=pause_after(event))
+        return replace(state, pause=pause_after(event), since=at.occurred_at)
     state = replace(state, since=at.occurred_at)
     match event:
         case ThreadStarted():

@@ -283,6 +283,12 @@ def test_a_pipeline_without_a_micro_batch_for_long(redis: Redis) -> None:
     late = found()["PIPELINE_LATE"]
     assert (late.title, late.since) == ("flights/delays: no micro-batch for 9 min", last)
     assert late.path == "/pipelines/flights/delays"
+    # After a pause it has the same time as after a start.
+    fold(redis, [histories.event(PipelinePaused(since=last))])
+    assert "PIPELINE_LATE" not in found()
+    fold(redis, [histories.event(PipelineResumed())])
+    assert "PIPELINE_LATE" not in found()
+    assert "PIPELINE_LATE" in found(after=timedelta(minutes=6))
     fold(redis, [measured(2, micro_batches=1, last_batch_at=datetime.now(UTC))])
     assert "PIPELINE_LATE" not in found()
     assert "PIPELINE_LATE" in found(after=HOUR)
