@@ -113,9 +113,17 @@ class Windows:
         self._unused = page
         assert not checks_console or console == [], console
 
+    def _note(self, line: str) -> None:
+        """Keep a line of the console, unless a dialog came before the first frame of its page.
+
+        Chromium leaves out its own focus then; the dialog sets it.
+        """
+        if not line.startswith("Autofocus processing was blocked"):
+            self._console.append(line)
+
     def _new_page(self) -> Page:
         page = new_page(self._browser, self._url)
-        page.on("console", lambda line: self._console.append(line.text))
+        page.on("console", lambda line: self._note(line.text))
         page.on("pageerror", lambda error: self._console.append(str(error)))
         return page
 

@@ -174,8 +174,10 @@ def test_successful_held_records_reset_the_retry_budget(
 def test_a_chunk_of_held_records_begins_a_new_retry_budget() -> None:
     resets: list[bool] = []
     publisher = SimpleNamespace(publish=lambda now: False)
+    commands = SimpleNamespace(end_pause=lambda now: None)
+    engine = SimpleNamespace(drain=lambda: True, publisher=publisher, commands=commands, meter=None)
     loop = QueryLoop(
-        cast(Engine, SimpleNamespace(drain=lambda: True, publisher=publisher)),
+        cast(Engine, engine),
         lock=RunLock(),
         stop_signal=StopSignal("lines"),
         retries=cast(SourceRetries, SimpleNamespace(reset=lambda: resets.append(True))),
