@@ -87,7 +87,7 @@ def apps(session: Session) -> None:
 
 @click.command()
 @APPLICATION
-@click.option("--run", "-r", metavar="STATE", help="RUNNING, DEAD, LOST or STOPPED.")
+@click.option("--run", "-r", metavar="STATE", help="RUNNING, PAUSED, DEAD, LOST or STOPPED.")
 @LIMIT
 @with_session
 def pipelines(session: Session, *, application: str | None, limit: int, run: str | None) -> None:
