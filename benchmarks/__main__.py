@@ -69,10 +69,11 @@ def _latency(_options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
 
 def _volume(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
     _set_up()
-    from benchmarks import disk_usage
+    from benchmarks import disk_usage, flow
 
     title = f"## Disk usage, and deriving the views, {options.events:,} events"
-    return [title, figures(disk_usage.figures(urls, events=options.events))]
+    found = disk_usage.figures(urls, events=options.events)
+    return [title, figures(found), "### Flow", figures(flow.disk_usage(urls))]
 
 
 def _history(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:

@@ -21,7 +21,8 @@ from django.urls import reverse
 
 from arrester.controlplane import embedded, models, queries
 from arrester.controlplane.queries import GroupFilter, TaskFilter
-from benchmarks import seed
+from benchmarks import flow, seed
+from benchmarks.sample_history import PIPELINE
 
 Execute = Callable[[str, Any, bool, Any], Any]
 GOAL_MS = 100
@@ -56,6 +57,7 @@ def figures(
 ) -> list[PageCost]:
     """Return the figures of each page, and of each list over REST."""
     names = seed.seed(urls, events=events, applications=applications, tasks=tasks)
+    flow.seed_month(urls)
     return measured(names, requests=requests)
 
 
@@ -89,9 +91,14 @@ def pages(wide: str, other: str) -> dict[str, str]:
     application = reverse("application", args=[wide])
     of_task = reverse("task", args=[task.id.digest])
     history = reverse("task-history", args=[task.id.digest])
+    pipeline = reverse("pipeline", args=[other, PIPELINE])
     return {
         "overview": reverse("overview"),
         "overview, 30 days": reverse("overview") + "?range=30d",
+        "pipelines": reverse("pipelines"),
+        "pipeline": pipeline,
+        "pipeline, 24 hours": f"{pipeline}?range=24h",
+        "pipeline, 30 days": f"{pipeline}?range=30d",
         "applications": reverse("applications"),
         "application, 10,000 tasks": application,
         "application, page 20 of its tasks": f"{application}?pipeline=departures&page=20",
@@ -119,7 +126,11 @@ def lists(application: str) -> dict[str, str]:
     """Return the URL of the lists over REST."""
     cause = queries.groups(GroupFilter(application=application), limit=1).rows[0]
     failures = reverse("api-failures")
+    series = reverse("api-pipeline-series", args=[application, PIPELINE])
     return {
+        "metrics": reverse("metrics"),
+        "REST pipelines": reverse("api-pipelines"),
+        "REST pipeline, one hour": series,
         "REST applications": reverse("api-applications"),
         "REST tasks": reverse("api-tasks"),
         "REST errors": reverse("api-errors"),

@@ -5,6 +5,7 @@ Only `views.flow` writes them, in the transaction that appends the events; a reb
 
 from __future__ import annotations
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 from arrester.controlplane.models.table import Table
@@ -23,8 +24,8 @@ class Flow(Table):
     skipped = models.BigIntegerField()
     held = models.BigIntegerField()
     drained = models.BigIntegerField()
-    #: See `state.durations`.
-    durations = models.JSONField()
+    #: A packed histogram, see `state.durations`.
+    durations = ArrayField(models.BigIntegerField())
     #: The newest values.
     last_batch_at = models.DateTimeField(null=True)
     backlog = models.BigIntegerField(null=True)

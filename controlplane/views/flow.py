@@ -16,6 +16,7 @@ from django.db import models as fields
 from arrester.controlplane import models
 from arrester.controlplane.domain.events import FlowMeasured, StoredEvent
 from arrester.controlplane.domain.state import durations
+from arrester.controlplane.domain.state.durations import KEYS, MOST
 from arrester.controlplane.domain.wire.failure_columns import Stored
 from arrester.controlplane.store.column_values import MAX_BIGINT, saturated
 from arrester.controlplane.views.bulk_upsert import Row, Upsert
@@ -32,11 +33,9 @@ _TIMES: Final[dict[type[fields.Model], tuple[str | None, Mapping[str, Any]]]] = 
     models.FlowTotal: (None, {}),
 }
 _SUMMED_DURATIONS = (
-    "(SELECT coalesce(jsonb_object_agg(key, number), '{{}}') FROM"
-    " (SELECT key, sum(value::bigint) AS number FROM"
-    " (SELECT * FROM jsonb_each_text({table}.durations)"
-    " UNION ALL SELECT * FROM jsonb_each_text(excluded.durations)) AS each_one"
-    " GROUP BY key) AS summed)"
+    f"ARRAY(SELECT least(sum(each / {KEYS}), {MOST})::bigint * {KEYS} + mod(each, {KEYS})"
+    " FROM unnest({table}.durations || excluded.durations) AS each"
+    f" GROUP BY mod(each, {KEYS}) ORDER BY mod(each, {KEYS}))"
 )
 
 
@@ -87,7 +86,7 @@ def _rows(measured: Iterable[StoredEvent], model: type[fields.Model]) -> list[Ro
             row[name] = row[name] if value is None else value
         row["durations"] = durations.added([row["durations"], data.durations])
         row |= {"observed": data.observed, "sequence": each.sequence}
-    return list(rows.values())
+    return [row | {"durations": durations.packed(row["durations"])} for row in rows.values()]
 
 
 def _changes(model: type[fields.Model]) -> dict[str, str]:

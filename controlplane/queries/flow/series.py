@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from arrester.controlplane.domain.state import durations
-from arrester.controlplane.domain.state.durations import Phase
+from arrester.controlplane.domain.state.durations import KEYS, Phase, key_of_packed
 from arrester.controlplane.queries import sql
 from arrester.controlplane.queries.flow.sums import FlowSums, of_counts
 from arrester.controlplane.views.flow import COUNTS
@@ -25,10 +25,10 @@ SELECT date_bin(%s, {{time}}, %s) AS moment, {_SUMS},
         FILTER (WHERE backlog_unit IS NOT NULL))[1]
 FROM flow_{{time}} WHERE {{time}} >= %s AND {{time}} < %s AND {{where}} GROUP BY 1 ORDER BY 1
 """
-_DURATIONS = """
-SELECT date_bin(%s, {time}, %s), key, sum(value::bigint)
-FROM flow_{time} CROSS JOIN LATERAL jsonb_each_text(durations)
-WHERE {time} >= %s AND {time} < %s AND {where} GROUP BY 1, 2
+_DURATIONS = f"""
+SELECT date_bin(%s, {{time}}, %s), mod(each, {KEYS}), sum(each / {KEYS})
+FROM flow_{{time}} CROSS JOIN LATERAL unnest(durations) AS each
+WHERE {{time}} >= %s AND {{time}} < %s AND {{where}} GROUP BY 1, 2
 """
 
 
@@ -95,7 +95,7 @@ def _durations(rows: list[tuple[Any, ...]]) -> dict[datetime, dict[str, Duration
     """Return the durations of each step by phase."""
     histograms: dict[datetime, dict[str, int]] = defaultdict(dict)
     for moment, key, count in rows:
-        histograms[moment][key] = int(count)
+        histograms[moment][key_of_packed(key)] = int(count)
     return {moment: _of_phases(each) for moment, each in histograms.items()}
 
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from arrester.controlplane.domain.state import durations
-from arrester.controlplane.domain.state.durations import Phase
+from arrester.controlplane.domain.state.durations import BUCKETS, KEYS, Phase, key_of_packed
 from arrester.controlplane.queries import sql
 from arrester.controlplane.views.flow import COUNTS
 from arrester.controlplane.views.live_checkpoints import TABLE, PipelineKey
@@ -22,10 +22,11 @@ _OF_MINUTES = f"""
 SELECT application, pipeline, checkpoint, bool_or(observed), {_SUMS}, {_LAST} FROM flow_minute
 WHERE minute >= %s AND minute < %s GROUP BY 1, 2, 3
 """
-_DURATIONS = """
-SELECT application, pipeline, checkpoint, key, sum(value::bigint)
-FROM flow_hour CROSS JOIN LATERAL jsonb_each_text(durations)
-WHERE hour >= %s AND hour < %s AND starts_with(key, 'total:') GROUP BY 1, 2, 3, 4
+#: The buckets of micro-batches as a whole; their phase is the first.
+_BUCKETS = f"CROSS JOIN LATERAL unnest(durations) AS each WHERE mod(each, {KEYS}) < {BUCKETS}"
+_DURATIONS = f"""
+SELECT application, pipeline, checkpoint, mod(each, {KEYS}), sum(each / {KEYS})
+FROM flow_hour {_BUCKETS} AND hour >= %s AND hour < %s GROUP BY 1, 2, 3, 4
 """
 _NEWEST = f"""
 SELECT application, pipeline, checkpoint, last_batch_at, backlog, backlog_unit, watermark
@@ -34,10 +35,9 @@ FROM flow_total WHERE (application, pipeline, checkpoint) IN (SELECT * FROM {TAB
 _TOTALS = f"""
 SELECT application, pipeline, {_SUMS} FROM flow_total GROUP BY 1, 2 ORDER BY 1, 2
 """
-_ALL_DURATIONS = """
-SELECT application, pipeline, key, sum(value::bigint)
-FROM flow_total CROSS JOIN LATERAL jsonb_each_text(durations)
-WHERE starts_with(key, 'total:') GROUP BY 1, 2, 3
+_ALL_DURATIONS = f"""
+SELECT application, pipeline, mod(each, {KEYS}), sum(each / {KEYS})
+FROM flow_total {_BUCKETS} GROUP BY 1, 2, 3
 """
 _BACKLOGS = """
 SELECT application, pipeline, checkpoint, minute, backlog FROM flow_minute
@@ -101,8 +101,8 @@ def of_counts(counts: Sequence[Any]) -> FlowSums:
 def percentiles(since: datetime, until: datetime, share: float) -> dict[PipelineKey, float]:
     """Return how many milliseconds a share of the micro-batches of some hours took at most."""
     histograms: dict[PipelineKey, dict[str, int]] = defaultdict(dict)
-    for application, pipeline, checkpoint, bucket, count in sql.rows(_DURATIONS, [since, until]):
-        histograms[(application, pipeline, checkpoint)][bucket] = int(count)
+    for application, pipeline, checkpoint, key, count in sql.rows(_DURATIONS, [since, until]):
+        histograms[(application, pipeline, checkpoint)][key_of_packed(key)] = int(count)
     found = {
         key: durations.percentile(each, Phase.TOTAL, share) for key, each in histograms.items()
     }
@@ -140,6 +140,6 @@ def totals() -> dict[tuple[str, str], FlowSums]:
 def histograms() -> dict[tuple[str, str], dict[str, int]]:
     """Return the durations of all micro-batches, by application and pipeline."""
     found: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
-    for application, pipeline, bucket, count in sql.rows(_ALL_DURATIONS):
-        found[application, pipeline][bucket] = int(count)
+    for application, pipeline, key, count in sql.rows(_ALL_DURATIONS):
+        found[application, pipeline][key_of_packed(key)] = int(count)
     return found

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 from arrester.controlplane import models
 from arrester.controlplane.domain.events import Event, FlowMeasured, Run
+from arrester.controlplane.domain.state.durations import KEYS, key_of_packed
 from arrester.controlplane.history import retention
 from arrester.controlplane.views import flow
 from tests import histories
@@ -27,8 +28,14 @@ def measured(minute: datetime, *, run: Run = RUN, **values: object) -> Event:
 
 
 def rows(model: type[models.FlowMinute | models.FlowHour] = models.FlowMinute) -> list[object]:
-    names = ("records_in", "held", "durations", "backlog", "last_batch_at")
-    return [tuple(getattr(each, name) for name in names) for each in model.objects.order_by("pk")]
+    return [
+        (each.records_in, each.held, unpacked(each.durations), each.backlog, each.last_batch_at)
+        for each in model.objects.order_by("pk")
+    ]
+
+
+def unpacked(numbers: list[int]) -> dict[str, int]:
+    return {key_of_packed(each % KEYS): each // KEYS for each in numbers}
 
 
 def test_events_of_one_minute_are_added_and_the_newest_backlog_is_kept() -> None:

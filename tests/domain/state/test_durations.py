@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arrester.controlplane.domain.state import durations
-from arrester.controlplane.domain.state.durations import Phase
+from arrester.controlplane.domain.state.durations import KEYS, MOST, Phase
 
 _ms = st.floats(0.1, 100 * 86_400_000)
 
@@ -37,3 +37,16 @@ def test_another_phase_and_unknown_keys_are_not_counted() -> None:
 @pytest.mark.parametrize(("ms", "bucket"), [(0, 0), (1, 0), (1.05, 1), (1.2, 1), (1.21, 2)])
 def test_a_bucket_contains_its_upper_bound(ms: float, bucket: int) -> None:
     assert durations.bucket_of(ms) == bucket
+
+
+@given(
+    st.dictionaries(
+        st.builds(durations.key_of, st.sampled_from(Phase), _ms), st.integers(1, 2**63 - 1)
+    )
+)
+def test_a_packed_histogram_has_the_same_counts(counted: dict[str, int]) -> None:
+    packed = durations.packed(counted | {"other:1": 7, "total:127": 1})
+    assert {durations.key_of_packed(each % KEYS): each // KEYS for each in packed} == {
+        key: min(count, MOST) for key, count in counted.items()
+    }
+    assert all(each < 2**63 for each in packed)

@@ -1,0 +1,134 @@
+"""What flows through pipelines: a month of minutes, and what a minute costs on disk."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from random import Random
+from uuid import UUID
+
+import psycopg
+
+from arrester.controlplane import embedded
+from arrester.controlplane.domain.events import Event, FlowMeasured, Run
+from arrester.controlplane.domain.identity import uuids
+from arrester.controlplane.domain.state.durations import Phase, added, key_of, packed
+from arrester.controlplane.store import NewBatch
+from benchmarks import servers
+from benchmarks.sample_history import PIPELINE
+from benchmarks.table import Figure
+
+DAYS = 30
+#: Micro-batches of a minute: a trigger of ten seconds.
+MICRO_BATCHES = 6
+#: The usual duration of each phase, in milliseconds.
+_USUAL = {Phase.TOTAL: 900, Phase.SOURCE: 60, Phase.EVALUATE: 200, Phase.WRITE: 450}
+#: Minutes whose size is measured, of one pipeline.
+MINUTES = 5_000
+_TABLES = ("batch", "batch_seen", "flow_minute", "flow_hour", "flow_total")
+_SIZES = """
+SELECT c.relname, pg_total_relation_size(c.oid) FROM pg_class c WHERE c.oid = ANY(%s::regclass[])
+UNION ALL
+SELECT p.relname, sum(pg_total_relation_size(i.inhrelid)) FROM pg_inherits i
+JOIN pg_class p ON p.oid = i.inhparent WHERE i.inhparent = ANY(%s::regclass[]) GROUP BY 1
+"""
+#: The sums of the first pipeline of each application, as agents that report each minute leave them.
+_FILL = """
+INSERT INTO {table} (
+    application, pipeline, checkpoint, epoch, {time}, micro_batches, records_in, records_out,
+    failed, skipped, held, drained, durations, last_batch_at, backlog, backlog_unit, watermark,
+    observed, sequence
+)
+SELECT application, pipeline, checkpoint, 1, at, 6 * {minutes}, 6000 * {minutes},
+    5990 * {minutes}, 10 * {minutes}, 10 * {minutes}, 0, 0, %(durations)s::bigint[],
+    at + interval '59 seconds', 100, 'records', at, false, 1
+FROM (
+    SELECT DISTINCT application, pipeline, checkpoint FROM task WHERE pipeline = %(pipeline)s
+) AS run, generate_series(
+        date_trunc('{time}', now() - %(days)s * interval '1 day'), now(), interval '1 {time}'
+    ) AS at
+"""
+_FILL_TOTAL = """
+INSERT INTO flow_total
+SELECT application, pipeline, checkpoint, sum(micro_batches), sum(records_in), sum(records_out),
+    sum(failed), sum(skipped), 0, 0, %(durations)s::bigint[], max(last_batch_at), 100, 'records',
+    max(watermark), false, 1
+FROM flow_hour GROUP BY 1, 2, 3
+"""
+
+
+def seed_month(urls: embedded.Urls) -> None:
+    """Add a month of flow to the first pipeline of each application of a seeded database."""
+    values = {"durations": packed(_durations(Random(1))), "pipeline": PIPELINE, "days": DAYS}
+    with psycopg.connect(urls.migrate_database, autocommit=True) as database:
+        for time, minutes in (("minute", 1), ("hour", 60)):
+            statement = _FILL.format(table=f"flow_{time}", time=time, minutes=minutes)
+            database.execute(statement, values)
+        database.execute(_FILL_TOTAL, values)
+        database.execute("VACUUM ANALYZE")
+
+
+def disk_usage(urls: embedded.Urls) -> list[Figure]:
+    """Return the bytes of PostgreSQL for one minute of one pipeline."""
+    from django.db import transaction
+
+    from arrester.controlplane import store
+    from arrester.controlplane.views import projections
+
+    servers.reset(urls)
+    store.open_stream("flights")
+    random, now = Random(2), datetime.now(UTC).replace(second=0, microsecond=0)
+    run = Run(pipeline=PIPELINE, checkpoint=str(UUID(int=7, version=4)), epoch=1)
+    instance = UUID(int=random.getrandbits(128), version=4)
+    before = _sizes(urls)
+    for number in range(MINUTES):
+        minute = now - timedelta(minutes=MINUTES - number)
+        event = Event(
+            occurred_at=minute, data=_measured(minute, random), instance=instance, run=run
+        )
+        batches = [NewBatch(id=uuids.uuid7(minute), events=[event])]
+        with transaction.atomic(durable=True):
+            stream = store.lock("flights")
+            store.record_batches(stream, batches, received_at=now)
+            _, stored = store.append(stream, batches, received_at=now)
+            projections.project("flights", stored)
+    after = _sizes(urls)
+    each = {name: (after[name] - before[name]) / MINUTES for name in _TABLES}
+    title = "bytes for a minute of a pipeline"
+    return [
+        Figure(name=title, value=sum(each.values()), goal="≤ 1,000"),
+        *(Figure(name=f"of it `{name}`", value=value) for name, value in each.items() if value),
+    ]
+
+
+def _measured(minute: datetime, random: Random) -> FlowMeasured:
+    records = random.randrange(3_000, 9_000)
+    return FlowMeasured(
+        minute=minute,
+        micro_batches=MICRO_BATCHES,
+        records_in=records,
+        records_out=records,
+        durations=_durations(random),
+        last_batch_at=minute + timedelta(seconds=random.randrange(50, 60)),
+        backlog=random.randrange(500),
+        backlog_unit="records",
+        watermark=minute,
+    )
+
+
+def _durations(random: Random) -> dict[str, int]:
+    """Return the histogram of a minute whose micro-batches take about as long as usual."""
+    return added(
+        {key_of(phase, random.lognormvariate(0, 0.2) * usual): 1}
+        for phase, usual in _USUAL.items()
+        for _ in range(MICRO_BATCHES)
+    )
+
+
+def _sizes(urls: embedded.Urls) -> dict[str, int]:
+    with psycopg.connect(urls.migrate_database, autocommit=True) as database:
+        database.execute("VACUUM FULL")
+        found = database.execute(_SIZES, [[*_TABLES], [*_TABLES]]).fetchall()
+    sizes = dict.fromkeys(_TABLES, 0)
+    for name, size in found:
+        sizes[name] += int(size)
+    return sizes
