@@ -48,7 +48,10 @@ FROM (
     ) AS at
 """
 _FILL_TOTAL = """
-INSERT INTO flow_total
+INSERT INTO flow_total (
+    application, pipeline, checkpoint, micro_batches, records_in, records_out, failed, skipped,
+    held, drained, durations, last_batch_at, backlog, backlog_unit, watermark, observed, sequence
+)
 SELECT application, pipeline, checkpoint, sum(micro_batches), sum(records_in), sum(records_out),
     sum(failed), sum(skipped), 0, 0, %(durations)s::bigint[], max(last_batch_at), 100, 'records',
     max(watermark), false, 1
