@@ -99,19 +99,24 @@ def read(
     overview: Overview | None = None,
     lags: Sequence[Lag] | None = None,
     health: Health | None = None,
+    application: str | None = None,
 ) -> Attention:
-    """Return what needs attention of what the person sees; troubles of the server are for roles
-    on all applications. `overview`, or `lags` and `health`, are what the caller has read."""
+    """Return what needs attention of what the person sees, or of one application; troubles of the
+    server are for roles on all applications. `overview`, or `lags` and `health`, are what the
+    caller has read."""
     threads = None
     if overview is not None:
         threads, lags, health = overview.threads, overview.lags, overview.health
-    found = conditions.needing_attention(now=now, threads=threads, lags=lags, health=health)
+    found = conditions.needing_attention(
+        now=now, threads=threads, lags=lags, health=health, application=application
+    )
     items = tuple(
         Item(each, _STATES.get(each.cause) or ("CRITICAL" if each.cause.critical else "WARNING"))
         for each in found
         if each.application or not who.confined
     )
-    _kept[who.seen] = _Kept(len(items), time.monotonic() + KEEP_SECONDS)
+    if application is None:
+        _kept[who.seen] = _Kept(len(items), time.monotonic() + KEEP_SECONDS)
     return Attention(items)
 
 

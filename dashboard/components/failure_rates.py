@@ -66,13 +66,11 @@ def rate(
 
 def _flow(span: Span, application: str | None) -> FlowSums | None:
     """Return the records that pipelines have read in a span, and those of them that failed."""
+    length = span.end - span.start
     steps = queries.flow_series(
-        since=span.start, until=span.end, step=span.step, application=application
+        since=span.start, until=span.end, step=length, application=application
     )
-    if not steps:
-        return None
-    read = sum(each.sums.records_in for each in steps)
-    return FlowSums(records_in=read, failed=sum(each.sums.failed for each in steps))
+    return steps[0].sums if steps else None
 
 
 def _day_before(span: Span, application: str | None, fingerprint: str | None) -> Compared | None:
@@ -86,6 +84,7 @@ def _day_before(span: Span, application: str | None, fingerprint: str | None) ->
         step=span.step,
         application=application,
         fingerprint=fingerprint,
+        max_names=1,
     )
     values = [0] * span.columns
     for each in counted:

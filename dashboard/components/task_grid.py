@@ -8,14 +8,12 @@ from typing import NamedTuple
 from django.urls import reverse
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.queries import GridPipeline
+from arrester.dashboard.components import page_numbers
 from arrester.dashboard.components.buttons import PipelineButtons
 
 #: Cells of one pipeline on one page, and the number from which on they are small.
 CELLS, DENSE_FROM = 400, 48
-#: The highest page number: far more than any pipeline's tasks need.
-MOST_PAGES = 100_000
 
 
 class GridPart(NamedTuple):
@@ -59,11 +57,7 @@ class GridPage(NamedTuple):
 
 def requested(pipeline: str, key: str, page: str) -> GridPage:
     """Return the request of the URL's texts; raise InvalidValue."""
-    if not page:
-        return GridPage(pipeline, key, 1)
-    if not page.isdecimal() or len(page) > 6 or not 1 <= int(page) <= MOST_PAGES:
-        raise InvalidValue("page", page, f"a whole number from 1 to {MOST_PAGES}")
-    return GridPage(pipeline, key, int(page))
+    return GridPage(pipeline, key, page_numbers.requested(page))
 
 
 def parts(application: str, wanted: GridPage) -> list[GridPart]:

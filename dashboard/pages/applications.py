@@ -79,11 +79,9 @@ def show(
     tab = query.get("tab", "")
     tab = tab if tab in TABS else "tasks"
     now = timezone.now()
-    needing = attention.read(who, now=now, lags=lags)
     context = {
         "summary": summary,
-        "attention": needing.of(name),
-        "problems": len(needing.items),
+        "attention": attention.read(who, now=now, lags=lags, application=name),
         "buttons": buttons.for_application(who, state),
         "rollout_disabled": "" if who.may_act_on(name) else NOT_AN_OPERATOR,
         "resume_disabled": _resume_disabled(who, summary),

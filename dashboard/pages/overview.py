@@ -29,7 +29,7 @@ def overview(request: HttpRequest, who: Person) -> HttpResponse:
     span = time_range.span(request.GET, now=now)
     rate = failure_rates.rate(span)
     needing = attention.read(who, now=now, overview=state)
-    flows = queries.pipeline_flows(now=now, threads=state.threads)
+    flows = queries.pipeline_flows(now=now, threads=state.threads, tasks=state.tasks)
     context = {
         "overview": state,
         "pipelines": pipeline_lines.lines(flows[:PIPELINES], needing),

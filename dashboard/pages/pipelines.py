@@ -15,6 +15,7 @@ from arrester.dashboard.components import (
     attention,
     buttons,
     flow_charts,
+    page_numbers,
     pipeline_lines,
     time_range,
 )
@@ -24,6 +25,8 @@ from arrester.dashboard.permissions import Person, for_people
 from arrester.dashboard.text import policy_text
 from arrester.dashboard.text.policy_text import StageRow
 
+#: The lines of a page.
+SHOWN = 100
 _RUNS, _COMMANDS = 20, 100
 _SOURCE, _SINK = "source", "produce"
 
@@ -44,12 +47,14 @@ def pipelines(request: HttpRequest, who: Person) -> HttpResponse:
     now = timezone.now()
     state = queries.overview()
     needing = attention.read(who, now=now, overview=state)
+    flows = queries.pipeline_flows(now=now, threads=state.threads, tasks=state.tasks)
+    number = page_numbers.requested(request.GET.get("page", ""))
+    part = page_numbers.part(number, size=SHOWN, total=len(flows))
     context = {
         "problems": len(needing.items),
-        "pipelines": pipeline_lines.lines(
-            queries.pipeline_flows(now=now, threads=state.threads), needing
-        ),
+        "pipelines": pipeline_lines.lines(flows[part.first - 1 : part.last], needing),
         "applications": bool(state.applications),
+        "part": part,
     }
     return page(request, who, "pipelines", context, lags=state.lags, health=state.health)
 
@@ -75,7 +80,7 @@ def show(
     restore_query(request, own)
     flow = queries.pipeline_flow(application, name, now=now)
     lags = queries.lags()
-    needing = attention.read(who, now=now, lags=lags)
+    needing = attention.read(who, now=now, lags=lags, application=application)
     span = time_range.span(request.GET, now=now)
     runs = queries.past_runs(application, name, limit=_RUNS)
     commands = _commands(application, name)
@@ -84,7 +89,6 @@ def show(
     context = {
         "of": flow,
         "attention": _of_pipeline(needing, application, name),
-        "problems": len(needing.items),
         "strip": _strip(flow, now),
         "span": span,
         "charts": flow_charts.charts(measured, earlier, span, flow_charts.markers(runs, commands)),

@@ -53,15 +53,18 @@ def lasting(
     threads: Sequence[ThreadState] | None = None,
     lags: Sequence[Lag] | None = None,
     health: Health | None = None,
+    application: str | None = None,
 ) -> Found:
-    """Return the conditions that last until a person acts, or they end by themselves.
+    """Return the conditions that last until a person acts, or they end by themselves: all, or those
+    of one application.
 
     `threads`, `lags` and `health` are of all applications, if the caller has read them.
     """
     limits = read_limits()
     if threads is None:
-        threads = row_mapping.THREADS.load_readable("true", [])
-    drivers = instances.read(threads)
+        where = "true" if application is None else "application = %s"
+        threads = row_mapping.THREADS.load_readable(where, [application] if application else [])
+    drivers = instances.read(threads, application)
     stopped = stops.read(threads, drivers, now=now)
     found = [
         *stops.find(stopped, threads, limits, now=now),
@@ -77,7 +80,8 @@ def lasting(
         found += server.find(now=now, lags=lags, health_now=health)
     except redis_client.RedisError:
         unknown = server.CAUSES | {AlertCause.BATCH_LONG}
-    return Found(conditions=_ordered(found), unknown=unknown)
+    wanted = (each for each in found if application in (None, each.application))
+    return Found(conditions=_ordered(wanted), unknown=unknown)
 
 
 def needing_attention(
@@ -86,9 +90,10 @@ def needing_attention(
     threads: Sequence[ThreadState] | None = None,
     lags: Sequence[Lag] | None = None,
     health: Health | None = None,
+    application: str | None = None,
 ) -> tuple[Condition, ...]:
     """Return the conditions that lists show as long as they last; for the rest see `lasting`."""
-    found = lasting(now=now, threads=threads, lags=lags, health=health)
+    found = lasting(now=now, threads=threads, lags=lags, health=health, application=application)
     return tuple(each for each in found.conditions if each.cause.needs_attention)
 
 

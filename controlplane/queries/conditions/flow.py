@@ -20,7 +20,6 @@ from arrester.controlplane.queries.flow import sums
 from arrester.controlplane.queries.flow.measured import ARRIVAL, RATE, newest
 from arrester.controlplane.queries.flow.sums import FlowSums, NewestFlow
 from arrester.controlplane.views import live_checkpoints
-from arrester.controlplane.views.live_checkpoints import PipelineKey
 
 #: A share of fewer records in some minutes is no sign.
 LEAST_RECORDS = 100
@@ -96,36 +95,27 @@ def _long(
 
 
 def _growing(runs: Sequence[ThreadState], limits: AllLimits, now: datetime) -> Iterator[Condition]:
-    longest = max(
-        each.backlog_minutes or 0 for each in (limits.default, *limits.by_application.values())
+    minutes = {
+        run.application: limit
+        for run in runs
+        if (limit := limits.of(run.application).backlog_minutes) is not None
+    }
+    growing = sums.growing(
+        {name: now - timedelta(minutes=limit) for name, limit in minutes.items()}, now
     )
-    backlogs = sums.backlogs(now - timedelta(minutes=longest), now)
     for run in runs:
-        minutes = limits.of(run.application).backlog_minutes
-        if minutes is None:
+        grown = growing.get(live_checkpoints.pipeline_key(run))
+        if grown is None:
             continue
-        since = now - timedelta(minutes=minutes)
-        key: PipelineKey = live_checkpoints.pipeline_key(run)
-        levels = [each for each in backlogs.get(key, ()) if each[0] >= since]
-        if not _grows(levels, since, now):
-            continue
-        first, last = levels[0][1], levels[-1][1]
+        more = f"{grown.last - grown.first:,} more than {minutes[run.application]} min ago"
         yield _condition(
             AlertCause.BACKLOG_GROWS,
             run,
-            f"its backlog grows: {last:,}, {last - first:,} more than {minutes} min ago",
+            f"its backlog grows: {grown.last:,}, {more}",
             "It reads less than arrives.",
-            since=levels[0][0],
-            count=last,
+            since=grown.since,
+            count=grown.last,
         )
-
-
-def _grows(levels: Sequence[tuple[datetime, int]], since: datetime, now: datetime) -> bool:
-    """Whether a backlog grew from the first to the last third of a time that it is known for."""
-    third = (now - since) / 3
-    first = [backlog for at, backlog in levels if at < since + third]
-    last = [backlog for at, backlog in levels if at >= now - third]
-    return bool(first and last) and max(first) < min(last)
 
 
 def _failing(

@@ -31,20 +31,22 @@ from arrester.controlplane.queries.current_state.instances import LIVE
 from arrester.controlplane.views import live_checkpoints, row_mapping
 
 # Those that are live, those of runs, and the newest of each application.
-_NEEDED = f"""{LIVE} OR id = ANY(%s::uuid[]) OR (application, id) IN (
-    SELECT DISTINCT ON (application) application, id FROM instance
-    ORDER BY application, started_at DESC NULLS LAST, id DESC)"""
+_NEEDED = f"""(%s::text IS NULL OR application = %s) AND ({LIVE} OR id = ANY(%s::uuid[])
+    OR (application, id) IN (SELECT DISTINCT ON (application) application, id FROM instance
+        ORDER BY application, started_at DESC NULLS LAST, id DESC))"""
 _HELD = f"""SELECT application, sum(held), min(since) FROM task
-    WHERE held > 0 AND application <> ALL(%s::text[]) AND {live_checkpoints.OF_THREADS}
-    GROUP BY 1"""
+    WHERE held > 0 AND {live_checkpoints.OF_THREADS} GROUP BY 1"""
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
-def read(threads: Sequence[ThreadState]) -> dict[UUID, InstanceState]:
-    """Return the live instances, those of runs, and the newest of each application."""
+def read(
+    threads: Sequence[ThreadState], application: str | None = None
+) -> dict[UUID, InstanceState]:
+    """Return the live instances, those of runs, and the newest of each application, or of one."""
     ended = [status.value for status in ENDED]
     ids = [each.instance for each in threads if each.instance is not None]
-    return {each.id: each for each in row_mapping.INSTANCES.load_readable(_NEEDED, [ended, ids])}
+    parameters = [application, application, ended, ids]
+    return {each.id: each for each in row_mapping.INSTANCES.load_readable(_NEEDED, parameters)}
 
 
 def find(
@@ -67,8 +69,9 @@ def find(
             yield _lost(each, now)
     yield from _failed(threads, instances.values(), now)
     yield from _silent({each.application for each in alive if not each.lost}, limits, now)
-    names = [*{each.application for each in alive}]
-    for name, held, since in sql.rows(_HELD, [names, *live_checkpoints.columns(threads)]):
+    names = {each.application for each in alive}
+    without = [each for each in threads if each.application not in names]
+    for name, held, since in sql.rows(_HELD, live_checkpoints.columns(without)):
         yield _held_without_instance(name, int(held), since or now)
 
 

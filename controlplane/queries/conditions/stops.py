@@ -142,7 +142,12 @@ def find(
         if each.status is not TaskStatus.DEAD
         or (each.application, each.pipeline, each.fingerprint) not in dead
     ]
-    keys = [(each.application, each.fingerprint) for each in stopped if each.fingerprint]
+    # What is about one task has the failure of the task.
+    keys = [
+        (each.application, each.fingerprint)
+        for each in stopped
+        if each.fingerprint and (each.tasks > 1 or each.first.failure is None)
+    ]
     groups = groups_by_key(keys)
     for each in stopped:
         yield _by_hand(each) if each.fingerprint is None else _by_failure(each, groups)
@@ -154,12 +159,15 @@ def _by_failure(stop: Stop, groups: Mapping[tuple[str, str], GroupState]) -> Con
     group = groups.get((stop.application, fingerprint))
     alone = stop.tasks == 1
     name = f"task {task.id.printed}" if alone else plural(stop.tasks, "task")
-    error = "" if group is None else f": {group.exception_class}"
     where = "" if not alone or task.position is None else f" at position {task.position:,}"
-    if alone and task.failure is not None:
-        message = f" {task.failure.stage}: {task.failure.message}"
+    why = (alone and task.failure) or group
+    error = f": {why.exception_class}" if why else ""
+    if why is None:
+        message = ""
+    elif alone and why is task.failure:
+        message = f" {why.stage}: {why.message}"
     else:
-        message = "" if group is None else f" {group.stage}, for example: {group.message}"
+        message = f" {why.stage}, for example: {why.message}"
     why = task.failure or group
     return Condition(
         cause=AlertCause.TASKS_DEAD if stop.status is TaskStatus.DEAD else AlertCause.TASKS_PAUSED,

@@ -5,7 +5,8 @@ It needs a fixed number of statements for any number of applications and tasks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -48,6 +49,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     applications: tuple[ApplicationSummary, ...]
     #: The newest run of each pipeline on each checkpoint.
     threads: tuple[ThreadState, ...]
+    #: Tasks by status, and `held`, of each pipeline and checkpoint.
+    tasks: Mapping[live_checkpoints.PipelineKey, Counter[str]]
     #: Of all applications, including those without any valid entry.
     lags: tuple[Lag, ...]
     #: The number of tasks stopped by muted errors, which need no attention.
@@ -62,7 +65,8 @@ def overview() -> Overview:
     # Applications first: each of them has a lag by then.
     names = [*application_names()]
     lags = health.lags()
-    tasks = task_grid.task_counts(names, threads)
+    by_pipeline = task_grid.counts_by_pipeline(names)
+    tasks = task_grid.task_counts(names, threads, by_pipeline)
     instances = instance_counts(names)
     return Overview(
         applications=tuple(
@@ -77,6 +81,7 @@ def overview() -> Overview:
             for name in names
         ),
         threads=tuple(threads),
+        tasks=by_pipeline,
         lags=lags,
         muted_stops=_muted_stops(threads),
         open_commands=tuple(row_mapping.COMMANDS.load_readable("open ORDER BY issued_at DESC", [])),

@@ -130,18 +130,23 @@ def counts_of_run(counts: Counter[str], run: RunStatus) -> Counter[str]:
 
 
 def task_counts(
-    names: Sequence[str], threads: Sequence[ThreadState] | None = None
+    names: Sequence[str],
+    threads: Sequence[ThreadState] | None = None,
+    counts: Mapping[live_checkpoints.PipelineKey, Counter[str]] | None = None,
 ) -> dict[str, Counter[str]]:
     """Return the number of tasks by status or NO_RUN, and `held`, of the live checkpoints of each
-    application. `threads` are those of all applications, if they are loaded."""
+    application. `threads` are those of all applications, and `counts` those of pipelines, if they
+    are loaded."""
     if threads is None:
         threads = row_mapping.THREADS.load_readable("application = ANY(%s)", [names])
+    if counts is None:
+        counts = counts_by_pipeline(names)
     shown = {live_checkpoints.pipeline_key(each): each for each in live(threads)}
     instances = live_checkpoints.instances_of(shown.values())
     totals: dict[str, Counter[str]] = defaultdict(Counter)
-    for key, counts in counts_by_pipeline(names).items():
+    for key, counted in counts.items():
         if key in shown:
-            totals[key[0]].update(counts_of_run(counts, run_status(shown[key], instances)))
+            totals[key[0]].update(counts_of_run(counted, run_status(shown[key], instances)))
     return totals
 
 

@@ -48,7 +48,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     recent: dict[PipelineKey, RecentSums]
     p95: dict[PipelineKey, float]
     newest: dict[PipelineKey, NewestFlow]
-    backlogs: dict[PipelineKey, list[tuple[datetime, int]]]
+    #: The first and the last one of the time of a trend.
+    backlogs: dict[PipelineKey, tuple[int, int]]
 
     @classmethod
     def of(
@@ -93,10 +94,9 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
         return max(0, min(RATE, self.until - since).total_seconds())
 
     def _trend(self, key: PipelineKey) -> Trend | None:
-        levels = [backlog for _, backlog in self.backlogs.get(key, ())]
-        if len(levels) < 2:
+        if key not in self.backlogs:
             return None
-        first, last = levels[0], levels[-1]
+        first, last = self.backlogs[key]
         if abs(last - first) <= _CHANGE * max(first, 1):
             return Trend.STEADY
         return Trend.GROWS if last > first else Trend.SHRINKS

@@ -100,20 +100,27 @@ _FIRST: Final = (
 
 
 def pipeline_flows(
-    *, now: datetime, application: str | None = None, threads: Sequence[ThreadState] | None = None
+    *,
+    now: datetime,
+    application: str | None = None,
+    threads: Sequence[ThreadState] | None = None,
+    tasks: Mapping[PipelineKey, Counter[str]] | None = None,
 ) -> tuple[PipelineFlow, ...]:
     """Return the pipelines of all applications or of one: dead ones first, then by name.
 
-    `threads` are those of all applications, if the caller has read them.
+    `threads` are those of all applications, and `tasks` the counts of their pipelines, if the
+    caller has read them.
     """
     if threads is None:
-        threads = row_mapping.THREADS.load_readable("true", [])
+        where = "true" if application is None else "application = %s"
+        parameters = [] if application is None else [application]
+        threads = row_mapping.THREADS.load_readable(where, parameters)
+    if tasks is None:
+        tasks = task_grid.counts_by_pipeline(sorted({each.application for each in threads}))
     runs = [each for each in live(threads) if application in (None, each.application)]
-    names = sorted({each.application for each in runs})
-    counts = task_grid.counts_by_pipeline(names)
     instances = live_checkpoints.instances_of(runs)
     measured = Measured.of(runs, instances, now=now)
-    rows = [_row(each, instances, counts, measured) for each in runs]
+    rows = [_row(each, instances, tasks, measured) for each in runs]
     known = {live_checkpoints.pipeline_key(each) for each in threads}
     rows += _unguarded(measured, known, application)
     return tuple(

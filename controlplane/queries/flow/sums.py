@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -39,9 +39,18 @@ _ALL_DURATIONS = f"""
 SELECT application, pipeline, mod(each, {KEYS}), sum(each / {KEYS})
 FROM flow_total {_BUCKETS} GROUP BY 1, 2, 3
 """
-_BACKLOGS = """
-SELECT application, pipeline, checkpoint, minute, backlog FROM flow_minute
-WHERE minute >= %s AND minute < %s AND backlog IS NOT NULL ORDER BY 1, 2, 3, 4, epoch
+_FIRST = "(array_agg(backlog ORDER BY minute, epoch))[1]"
+_LAST_LEVEL = "(array_agg(backlog ORDER BY minute DESC, epoch DESC))[1]"
+_BACKLOGS = f"""
+SELECT application, pipeline, checkpoint, {_FIRST}, {_LAST_LEVEL} FROM flow_minute
+WHERE minute >= %s AND minute < %s AND backlog IS NOT NULL GROUP BY 1, 2, 3 HAVING count(*) > 1
+"""
+_GROWING = f"""
+SELECT application, pipeline, checkpoint, min(minute), {_FIRST}, {_LAST_LEVEL} FROM flow_minute
+JOIN unnest(%s::text[], %s::timestamptz[]) AS wanted (application, since) USING (application)
+WHERE minute >= %s AND minute >= since AND minute < %s AND backlog IS NOT NULL GROUP BY 1, 2, 3
+HAVING max(backlog) FILTER (WHERE minute < since + (%s - since) / 3)
+    < min(backlog) FILTER (WHERE minute >= %s - (%s - since) / 3)
 """
 
 
@@ -121,12 +130,33 @@ def newest(lines: Sequence[Sequence[str]]) -> dict[PipelineKey, NewestFlow]:
     }
 
 
-def backlogs(since: datetime, until: datetime) -> dict[PipelineKey, list[tuple[datetime, int]]]:
-    """Return the backlogs of [since, until), oldest first, of pipelines whose source has one."""
-    found: dict[PipelineKey, list[tuple[datetime, int]]] = defaultdict(list)
-    for application, pipeline, checkpoint, minute, backlog in sql.rows(_BACKLOGS, [since, until]):
-        found[(application, pipeline, checkpoint)].append((minute, int(backlog)))
-    return found
+def backlogs(since: datetime, until: datetime) -> dict[PipelineKey, tuple[int, int]]:
+    """Return the first and the last backlog of [since, until), of pipelines that reported two."""
+    return {
+        (application, pipeline, checkpoint): (first, last)
+        for application, pipeline, checkpoint, first, last in sql.rows(_BACKLOGS, [since, until])
+    }
+
+
+class Growth(NamedTuple):
+    """A backlog that grows: its first and last value, and the minute of the first."""
+
+    since: datetime
+    first: int
+    last: int
+
+
+def growing(since: Mapping[str, datetime], until: datetime) -> dict[PipelineKey, Growth]:
+    """Return the backlogs that grew from the first to the last third of the time until now; it
+    begins at the time given for an application."""
+    if not since:
+        return {}
+    times = [min(since.values()), until, until, until, until]
+    rows = sql.rows(_GROWING, [[*since], [*since.values()], *times])
+    return {
+        (application, pipeline, checkpoint): Growth(*values)
+        for application, pipeline, checkpoint, *values in rows
+    }
 
 
 def totals() -> dict[tuple[str, str], FlowSums]:

@@ -21,7 +21,12 @@ from arrester.controlplane.queries.current_state.instances import (
     in_progress_seconds,
     instance_counts,
 )
-from arrester.controlplane.queries.current_state.task_grid import COUNTED, NO_RUN, task_counts
+from arrester.controlplane.queries.current_state.task_grid import (
+    COUNTED,
+    NO_RUN,
+    counts_by_pipeline,
+    task_counts,
+)
 from arrester.controlplane.queries.flow import sums
 from arrester.controlplane.queries.flow.pipelines import PipelineFlow, pipeline_flows
 from arrester.controlplane.queries.flow.sums import FlowSums
@@ -67,9 +72,11 @@ def metrics() -> MetricValues:
     # Applications first: each of them has a lag by then.
     states = row_mapping.APPLICATIONS.load_readable("true ORDER BY name", [])
     names = [each.name for each in states]
-    tasks, instances = task_counts(names), instance_counts(names)
+    instances = instance_counts(names)
     lags, reached = health.lags(), health.health()
     now, threads = datetime.now(UTC), row_mapping.THREADS.load_readable("true", [])
+    by_pipeline = counts_by_pipeline(names)
+    tasks = task_counts(names, threads, by_pipeline)
     lasting = conditions.lasting(now=now, threads=threads, lags=lags, health=reached)
     return MetricValues(
         lags=lags,
@@ -85,7 +92,7 @@ def metrics() -> MetricValues:
         alive={name: instances[name]["alive"] for name in names},
         lost={name: instances[name]["lost"] for name in names},
         in_progress_seconds={key: int(age) for key, age in in_progress_seconds().items()},
-        pipelines=pipeline_flows(now=now, threads=threads),
+        pipelines=pipeline_flows(now=now, threads=threads, tasks=by_pipeline),
         flow=sums.totals(),
         durations=sums.histograms(),
     )

@@ -141,7 +141,9 @@ def test_a_thousand_pauses_at_once_are_one_digest(
     assert len(data["alerts"]) == 10 and data["others"] == {"Tasks PAUSED": 990}
 
     clock.update(after=5 * MINUTE)
-    assert titles(receiver)[1:] == ["flights/delays: task delays_late PAUSED at position 1"]
+    assert titles(receiver)[1:] == [
+        "flights/delays: task delays_late PAUSED: ValueError at position 1"
+    ]
 
 
 def test_a_critical_alert_waits_for_no_other_message(

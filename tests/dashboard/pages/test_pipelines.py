@@ -14,6 +14,7 @@ from django.urls import reverse
 from arrester.controlplane import queries, redis_client
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.wire import codec
+from arrester.dashboard.pages import pipelines
 from arrester.dashboard.templatetags import flow
 from tests.dashboard.accounts import logged_in, make_user
 from tests.dashboard.story import MODULE, Story, started_with_accounts
@@ -89,6 +90,21 @@ def test_an_application_shows_the_age_of_the_last_report(viewer: Client, story: 
     page = text_of(viewer, reverse("application", args=["flights"]))
     assert "last report" in page
     assert "3 events wait there since" in page
+
+
+def test_many_pipelines_are_on_several_pages(
+    viewer: Client, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipelines, "SHOWN", 1)
+    Story(application="airports", pipeline="gates", checkpoint="9c1b").starts()
+    first, last = (text_of(viewer, f"/pipelines?page={number}") for number in (1, 9))
+    assert ("gates" in first, "delays" in first, "1 to 1 of 2" in first) == (True, False, True)
+    assert ("gates" in last, "delays" in last, "2 to 2 of 2" in last) == (False, True, True)
+    assert "Next" in first
+    assert "Previous" in last
+    refused = viewer.get("/pipelines?page=x")
+    assert refused.status_code == 400
+    assert "a whole number from 1" in refused.content.decode()
 
 
 def test_an_unknown_pipeline_is_not_found(viewer: Client) -> None:
