@@ -71,36 +71,48 @@ def seed_month(urls: embedded.Urls) -> None:
 
 
 def disk_usage(urls: embedded.Urls) -> list[Figure]:
-    """Return the bytes of PostgreSQL for one minute of one pipeline."""
-    from django.db import transaction
+    """Return the bytes of PostgreSQL for one minute of one pipeline: of a driver with one pipeline,
+    and of one with three, whose events are one batch."""
+    alone, together = _bytes(urls, pipelines=1), _bytes(urls, pipelines=3)
+    title = "bytes for a minute of a pipeline"
+    return [
+        Figure(name=title, value=sum(alone.values()), goal="≤ 1,000"),
+        *(Figure(name=f"of it `{name}`", value=value) for name, value in alone.items() if value),
+        Figure(name=f"{title}, one of three in a driver", value=sum(together.values())),
+    ]
+
+
+def _bytes(urls: embedded.Urls, *, pipelines: int) -> dict[str, float]:
+    """Return the bytes of each table for a minute of one of a driver's pipelines."""
+    from django.db import connection, transaction
 
     from arrester.controlplane import store
     from arrester.controlplane.views import projections
 
+    connection.close()
     servers.reset(urls)
     store.open_stream("flights")
     random, now = Random(2), datetime.now(UTC).replace(second=0, microsecond=0)
-    run = Run(pipeline=PIPELINE, checkpoint=str(UUID(int=7, version=4)), epoch=1)
+    runs = [
+        Run(pipeline=f"{PIPELINE}-{number}", checkpoint=str(UUID(int=number, version=4)), epoch=1)
+        for number in range(pipelines)
+    ]
     instance = UUID(int=random.getrandbits(128), version=4)
     before = _sizes(urls)
     for number in range(MINUTES):
         minute = now - timedelta(minutes=MINUTES - number)
-        event = Event(
-            occurred_at=minute, data=_measured(minute, random), instance=instance, run=run
-        )
-        batches = [NewBatch(id=uuids.uuid7(minute), events=[event])]
+        events = [
+            Event(occurred_at=minute, data=_measured(minute, random), instance=instance, run=run)
+            for run in runs
+        ]
+        batches = [NewBatch(id=uuids.uuid7(minute), events=events)]
         with transaction.atomic(durable=True):
             stream = store.lock("flights")
             store.record_batches(stream, batches, received_at=now)
             _, stored = store.append(stream, batches, received_at=now)
             projections.project("flights", stored)
     after = _sizes(urls)
-    each = {name: (after[name] - before[name]) / MINUTES for name in _TABLES}
-    title = "bytes for a minute of a pipeline"
-    return [
-        Figure(name=title, value=sum(each.values()), goal="≤ 1,000"),
-        *(Figure(name=f"of it `{name}`", value=value) for name, value in each.items() if value),
-    ]
+    return {name: (after[name] - before[name]) / (MINUTES * pipelines) for name in _TABLES}
 
 
 def _measured(minute: datetime, random: Random) -> FlowMeasured:
