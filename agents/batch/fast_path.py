@@ -26,6 +26,7 @@ from arrester.agents.execution.step_runner import segments
 from arrester.agents.spark.column_names import map_in_arrow, quoted
 from arrester.agents.spark.jvm.log_filter import LogFilter, abort_mark
 from arrester.agents.spark.jvm.prepared_expressions import PreparedExpressions
+from arrester.agents.spark.jvm.row_counter import RowCounter
 from arrester.agents.spark.jvm.session_zone import python_zone
 from arrester.agents.spark.jvm.try_eval import VALUE, reusable, try_eval
 from arrester.agents.spark.rows_read import RowsUnread
@@ -60,6 +61,8 @@ class FastPath:
     #: A text in the exceptions of failed records, and in no others.
     abort_mark: str
     log_filter: LogFilter
+    #: Counts the records of all micro-batches; None: the sink may read them more than once.
+    counter: RowCounter | None
 
     @classmethod
     def of(cls, pipeline: Pipeline, policy: Policy) -> FastPath | None:
@@ -86,11 +89,16 @@ class FastPath:
             # Spark cannot analyse such an expression again: all micro-batches take the slow path.
             _log.debug("%s cannot take the fast path", pipeline.name, exc_info=True)
             return None
+        spark = pipeline.source.sparkSession
+        reads_once = isinstance(pipeline.sink, Sink) and isinstance(
+            pipeline.sink.function, BatchStore
+        )
         return cls(
             pipeline=pipeline,
             layers=plan.layers,
             abort_mark=plan.abort_mark,
-            log_filter=LogFilter(pipeline.source.sparkSession),
+            log_filter=LogFilter(spark),
+            counter=RowCounter(spark, name=None, counts_failed_tasks=False) if reads_once else None,
         )
 
     def frame(self, source: DataFrame) -> DataFrame:
@@ -124,7 +132,7 @@ class FastPath:
 
     def reads(self, source: DataFrame) -> SourceReads:
         """Return a counter of the records that the next write reads."""
-        return SourceReads(source, reads_once=isinstance(self._sink.function, BatchStore))
+        return SourceReads(source, counter=self.counter)
 
     @property
     def _sink(self) -> Sink:

@@ -55,14 +55,19 @@ class UncountedReads:
 
 
 class SourceReads:
-    """Counts the records that one write reads from `source`."""
+    """Counts the records that one write reads from `source`.
 
-    def __init__(self, source: DataFrame, *, reads_once: bool) -> None:
-        spark = source.sparkSession
+    A write that reads once may use a `counter` that counted earlier ones: its parts in the JVM take
+    milliseconds. Spark's status has the sum of all.
+    """
+
+    def __init__(self, source: DataFrame, *, counter: RowCounter | None) -> None:
         self._source = source
-        self._tag = None if reads_once else f"arrester-source-{uuid4().hex}"
-        name = None if reads_once else _NAME
-        self._counter = RowCounter(spark, name=name, counts_failed_tasks=False)
+        self._tag = f"arrester-source-{uuid4().hex}" if counter is None else None
+        self._counter = counter or RowCounter(
+            source.sparkSession, name=_NAME, counts_failed_tasks=False
+        )
+        self._before = 0 if counter is None else counter.count
         #: The same rows, each counted when it is read.
         self.frame = self._counter.counted(source)
 
@@ -85,7 +90,7 @@ class SourceReads:
         One more job counts them if the write read nothing, for example because the number of the
         micro-batch is stored already, or in jobs that do not show what they read.
         """
-        read = self._counter.count
+        read = self._counter.count - self._before
         if read and self._tag is not None:
             by_stage = accumulated_by_stage(self._source.sparkSession, self._tag, _NAME)
             read = max(by_stage, default=0)

@@ -27,6 +27,8 @@ class RowCounter:
         java_name = jvm_class(self._jvm, "scala.Option").apply(name)
         context: Any = spark.sparkContext
         self._accumulator.register(context._jsc.sc(), java_name, counts_failed_tasks)
+        self._parts = _plan_parts(self._jvm)
+        self._condition = self._parts.counting_condition(self._jvm, self._accumulator)
 
     @property
     def count(self) -> int:
@@ -35,13 +37,10 @@ class RowCounter:
 
     def counted(self, frame: DataFrame) -> DataFrame:
         """Return the same rows, each counted when it is read."""
-        jvm = self._jvm
-        parts = _plan_parts(jvm)
-        plan = analysed_plan(frame)
+        jvm, plan = self._jvm, analysed_plan(frame)
         filter_class = jvm_class(jvm, f"{_CATALYST}.plans.logical.Filter")
         project_class = jvm_class(jvm, PROJECT)
-        with_ones = project_class(parts.columns, plan)
-        counting = filter_class(parts.counting_condition(jvm, self._accumulator), with_ones)
+        counting = filter_class(self._condition, project_class(self._parts.columns, plan))
         return frame_of(frame.sparkSession, project_class(plan.output(), counting))
 
 
