@@ -151,6 +151,17 @@ def last_planned(files: Storage) -> int:
     return _last_number(files, "offsets")
 
 
+def delete_drafts(files: Storage) -> None:
+    """Delete what a killed driver left of the offsets of its first micro-batch.
+
+    Spark 4.3 starts no query on offsets that are of no micro-batch.
+    """
+    if last_planned(files) < 0:
+        for name in files.names("offsets"):
+            if name.endswith((".tmp", ".tmp.crc")):
+                files.delete(f"offsets/{name}")
+
+
 def is_committed(files: Storage, batch: int) -> bool:
     """Whether Spark committed the micro-batch. For a purged one, later commits decide."""
     if files.exists(f"commits/{batch}"):

@@ -18,7 +18,13 @@ from arrester.agents.journal.exclusive_create import check_exclusive_create
 from arrester.agents.journal.fencing import check_journal, claim
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.scratch import Scratch
-from arrester.agents.journal.storage import Storage, checkpoint_id, last_committed, last_planned
+from arrester.agents.journal.storage import (
+    Storage,
+    checkpoint_id,
+    delete_drafts,
+    last_committed,
+    last_planned,
+)
 from arrester.agents.run.commands.dead_letters_of_skips import SkipDeadLetters
 from arrester.agents.run.commands.handler import CommandHandler
 from arrester.agents.run.commands.record_mender import RecordMender
@@ -115,6 +121,7 @@ class Engine:
         self._check_last_number()
         self._delete_orphans()
         Scratch(files=self.files, epoch=self.run.epoch).delete_earlier()
+        delete_drafts(self.progress)
         self.processor = ProcessorFactory(
             pipeline=self.pipeline,
             config=self._config,

@@ -238,3 +238,19 @@ def test_micro_batches_of_spark_without_a_journal_are_refused_unless_adopted(
     bench.stop()
     again = bench.start(pausing(bench))
     wait_until(lambda: again.is_running)
+
+
+@pytest.mark.spark
+def test_a_run_starts_where_a_driver_was_killed_while_spark_stored_its_first_offsets(
+    bench: Bench,
+) -> None:
+    offsets = Path(bench.checkpoint) / "offsets"
+    offsets.mkdir(parents=True)
+    draft = f".0.{uuid4()}.tmp"
+    for name in (draft, f".{draft}.crc"):
+        (offsets / name).write_text("v1")
+    bench.add(("a", 0, "x"))
+    bench.start(pausing(bench))
+    bench.wait_for_input()
+
+    assert (bench.deaths, bench.positions("a")) == ([], [0])
