@@ -19,7 +19,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.events import Event, FlowMeasured, Run
+from arrester.controlplane.domain.events import FLOW_COUNTS, Event, FlowMeasured, Run
 from arrester.controlplane.domain.python_versions import UTC, StrEnum
 from arrester.controlplane.domain.state import durations
 
@@ -27,11 +27,6 @@ _log = logging.getLogger("arrester.spool")
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(FlowMeasured).decode
-#: The fields that are added up.
-_COUNTS: Final = (
-    *("micro_batches", "records_in", "records_out"),
-    *("failed", "skipped", "held", "drained"),
-)
 _SUM_COLUMNS: Final = "checkpoint, epoch, minute, pipeline, instance, measured"
 _PENDING_COLUMNS: Final = "checkpoint, epoch, kind, number, pipeline, instance, measured"
 
@@ -191,7 +186,7 @@ def minute_of(at: datetime) -> datetime:
 
 def added(earlier: FlowMeasured, later: FlowMeasured) -> FlowMeasured:
     """Return the sum of two measurements of one minute; the backlog is the later one."""
-    counts = {name: getattr(earlier, name) + getattr(later, name) for name in _COUNTS}
+    counts = {name: getattr(earlier, name) + getattr(later, name) for name in FLOW_COUNTS}
     ends = [each for each in (earlier.last_batch_at, later.last_batch_at) if each is not None]
     newest = earlier if later.backlog is None else later
     return replace(

@@ -14,16 +14,13 @@ from typing import Any, Final
 from django.db import models as fields
 
 from arrester.controlplane import models
-from arrester.controlplane.domain.events import FlowMeasured, StoredEvent
+from arrester.controlplane.domain.events import FLOW_COUNTS, FlowMeasured, StoredEvent
 from arrester.controlplane.domain.state import durations
 from arrester.controlplane.domain.state.durations import KEYS, MOST
 from arrester.controlplane.domain.wire.failure_columns import Stored
 from arrester.controlplane.store.column_values import MAX_BIGINT, saturated
 from arrester.controlplane.views.bulk_upsert import Row, Upsert
 
-COUNTS: Final = (
-    "micro_batches", "records_in", "records_out", "failed", "skipped", "held", "drained",
-)  # fmt: skip
 #: The newest value that is known.
 GAUGES: Final = ("last_batch_at", "backlog", "backlog_unit", "watermark")
 #: The column of the time, by table, and the parts of a time that it leaves out.
@@ -77,9 +74,9 @@ def _rows(measured: Iterable[StoredEvent], model: type[fields.Model]) -> list[Ro
             key |= {"epoch": run.epoch, column: data.minute.replace(**left_out)}
         row = rows.setdefault(
             tuple(key.values()),
-            key | dict.fromkeys(COUNTS, 0) | dict.fromkeys(GAUGES) | {"durations": {}},
+            key | dict.fromkeys(FLOW_COUNTS, 0) | dict.fromkeys(GAUGES) | {"durations": {}},
         )
-        for name in COUNTS:
+        for name in FLOW_COUNTS:
             row[name] = saturated(row[name] + getattr(data, name))
         for name in GAUGES:
             value = getattr(data, name)
@@ -94,7 +91,7 @@ def _changes(model: type[fields.Model]) -> dict[str, str]:
     table = model._meta.db_table
     sums = {
         name: f"least({table}.{name}::numeric + excluded.{name}, {MAX_BIGINT})::bigint"
-        for name in COUNTS
+        for name in FLOW_COUNTS
     }
     newest = {name: f"coalesce(excluded.{name}, {table}.{name})" for name in GAUGES}
     rest = {name: f"excluded.{name}" for name in ("observed", "sequence")}

@@ -13,6 +13,7 @@ from rest_framework.response import Response
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import FLOW_COUNTS
 from arrester.dashboard.rest import base
 from arrester.dashboard.rest.failures import FailureFieldSerializer
 from arrester.dashboard.rest.field_types import MomentField
@@ -25,13 +26,12 @@ _MINUTE, _HOUR = timedelta(minutes=1), timedelta(hours=1)
 _STEPS = 1500
 #: The default is the smallest of these that gives no more steps, in seconds.
 _DEFAULTS = (60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400, 7 * 86_400)
-_SUMS = ("micro_batches", "records_in", "records_out", "failed", "skipped", "held", "drained")
 
 
 class FlowSumsSerializer(StructSerializer):
     class Meta:
         struct = queries.FlowSums
-        fields = (*_SUMS, "failed_share")
+        fields = (*FLOW_COUNTS, "failed_share")
 
 
 class PipelineQuerySerializer(base.PageQuerySerializer):
@@ -90,7 +90,7 @@ class FlowIntervalSerializer(StructSerializer):
     class Meta:
         struct = queries.FlowInterval
         fields = (
-            *("moment", *(f"sums.{name}" for name in _SUMS), "durations"),
+            *("moment", *(f"sums.{name}" for name in FLOW_COUNTS), "durations"),
             *("backlog", "backlog_unit"),
         )
 

@@ -6,10 +6,8 @@ from datetime import UTC, datetime
 
 from arrester.agents.transport.flow_store import added
 from arrester.agents.transport.spool import Spool
-from arrester.controlplane.domain.events import Event, FlowMeasured
+from arrester.controlplane.domain.events import FLOW_COUNTS, Event, FlowMeasured
 from arrester.controlplane.domain.wire import codec
-
-COUNTS = ("micro_batches", "records_in", "records_out", "failed", "skipped", "held", "drained")
 
 
 def flow_events(spool: Spool) -> list[Event]:
@@ -36,4 +34,4 @@ def flow_in(spool: Spool) -> FlowMeasured:
 def counts_of(spool: Spool) -> dict[str, int]:
     """Return the counts that are not 0."""
     flow = flow_in(spool)
-    return {name: getattr(flow, name) for name in COUNTS if getattr(flow, name)}
+    return {name: getattr(flow, name) for name in FLOW_COUNTS if getattr(flow, name)}

@@ -29,7 +29,7 @@ from arrester.controlplane.domain.events.commands import (
     RedriveSlice,
     Rollout,
 )
-from arrester.controlplane.domain.events.flow import BacklogUnit, FlowMeasured
+from arrester.controlplane.domain.events.flow import FLOW_COUNTS, BacklogUnit, FlowMeasured
 from arrester.controlplane.domain.events.groups import (
     ErrorGroupMuted,
     ErrorGroupReopened,
@@ -104,7 +104,7 @@ from arrester.controlplane.domain.events.threads import (
 )
 
 __all__ = [
-    "DRIVER", "EVENT_TYPES", "FAILED", "ApplicationEvent", "ApplicationLatched",
+    "DRIVER", "EVENT_TYPES", "FAILED", "FLOW_COUNTS", "ApplicationEvent", "ApplicationLatched",
     "ApplicationOpened", "ApplicationShutdownRequested", "BacklogUnit", "Body", "BodyErased",
     "ChosenDeadLetters", "CommandApplied", "CommandCancelled", "CommandDelivered", "CommandEvent",
     "CommandExpired", "CommandIssued", "CommandKind", "CommandRefused", "Count", "Data",

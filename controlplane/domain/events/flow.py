@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -10,6 +10,10 @@ from arrester.controlplane.domain.events.parts import Count, Data, Moment
 
 #: What the backlog of a source is counted in.
 BacklogUnit = Literal["records", "files", "bytes"]
+#: The fields that are added up.
+FLOW_COUNTS: Final = (
+    "micro_batches", "records_in", "records_out", "failed", "skipped", "held", "drained",
+)  # fmt: skip
 
 
 class FlowMeasured(Data, frozen=True, kw_only=True, tag=True):

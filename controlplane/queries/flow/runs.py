@@ -13,16 +13,21 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.events import Failure, StoredEvent, ThreadDied, ThreadStarted
+from arrester.controlplane.domain.events import (
+    FLOW_COUNTS,
+    Failure,
+    StoredEvent,
+    ThreadDied,
+    ThreadStarted,
+)
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.flow.pipelines import RELEASE
 from arrester.controlplane.queries.flow.sums import FlowSums, of_counts
 from arrester.controlplane.views import row_mapping
-from arrester.controlplane.views.flow import COUNTS
 
 #: The ended runs that a list shows as marks.
 MARKS = 8
-_SUMS = ", ".join(f"sum({name})" for name in COUNTS)
+_SUMS = ", ".join(f"sum({name})" for name in FLOW_COUNTS)
 _OF_RUNS = f"""
 SELECT checkpoint, epoch, {_SUMS} FROM flow_hour
 WHERE application = %s AND pipeline = %s

@@ -10,14 +10,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from arrester.controlplane.domain.events import FLOW_COUNTS
 from arrester.controlplane.domain.state import durations
 from arrester.controlplane.domain.state.durations import KEYS, Phase, key_of_packed
 from arrester.controlplane.queries import sql
 from arrester.controlplane.queries.flow.sums import FlowSums, of_counts
-from arrester.controlplane.views.flow import COUNTS
 
 _HOUR = timedelta(hours=1)
-_SUMS = ", ".join(f"sum({name})" for name in COUNTS)
+_SUMS = ", ".join(f"sum({name})" for name in FLOW_COUNTS)
 _STEPS = f"""
 SELECT date_bin(%s, {{time}}, %s) AS moment, {_SUMS},
     (array_agg(backlog ORDER BY {{time}} DESC, epoch DESC) FILTER (WHERE backlog IS NOT NULL))[1],

@@ -10,14 +10,14 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from arrester.controlplane.domain.events import FLOW_COUNTS
 from arrester.controlplane.domain.state import durations
 from arrester.controlplane.domain.state.durations import BUCKETS, KEYS, Phase, key_of_packed
 from arrester.controlplane.queries import sql
-from arrester.controlplane.views.flow import COUNTS
 from arrester.controlplane.views.live_checkpoints import TABLE, PipelineKey
 
-_SUMS = ", ".join(f"sum({name})" for name in COUNTS)
-_LAST = ", ".join(f"coalesce(sum({name}) FILTER (WHERE minute >= %s), 0)" for name in COUNTS)
+_SUMS = ", ".join(f"sum({name})" for name in FLOW_COUNTS)
+_LAST = ", ".join(f"coalesce(sum({name}) FILTER (WHERE minute >= %s), 0)" for name in FLOW_COUNTS)
 _OF_MINUTES = f"""
 SELECT application, pipeline, checkpoint, bool_or(observed), {_SUMS}, {_LAST} FROM flow_minute
 WHERE minute >= %s AND minute < %s GROUP BY 1, 2, 3
@@ -91,20 +91,20 @@ class RecentSums(msgspec.Struct, frozen=True, kw_only=True):
 
 def sums(since: datetime, until: datetime, *, last: datetime) -> dict[PipelineKey, RecentSums]:
     """Return the sums of the minutes of [since, until), and of [last, until)."""
-    parameters = [*[last] * len(COUNTS), since, until]
+    parameters = [*[last] * len(FLOW_COUNTS), since, until]
     found = {}
     for application, pipeline, checkpoint, observed, *counts in sql.rows(_OF_MINUTES, parameters):
         found[(application, pipeline, checkpoint)] = RecentSums(
-            sums=of_counts(counts[: len(COUNTS)]),
-            last=of_counts(counts[len(COUNTS) :]),
+            sums=of_counts(counts[: len(FLOW_COUNTS)]),
+            last=of_counts(counts[len(FLOW_COUNTS) :]),
             observed=bool(observed),
         )
     return found
 
 
 def of_counts(counts: Sequence[Any]) -> FlowSums:
-    """Return sums in the order of `COUNTS`, as a statement returns them."""
-    return FlowSums(**{name: int(each) for name, each in zip(COUNTS, counts, strict=True)})
+    """Return sums in the order of `FLOW_COUNTS`, as a statement returns them."""
+    return FlowSums(**{name: int(each) for name, each in zip(FLOW_COUNTS, counts, strict=True)})
 
 
 def percentiles(since: datetime, until: datetime, share: float) -> dict[PipelineKey, float]:

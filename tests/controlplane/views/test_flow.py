@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from arrester.controlplane import models
-from arrester.controlplane.domain.events import Event, FlowMeasured, Run
+from arrester.controlplane.domain.events import FLOW_COUNTS, Event, FlowMeasured, Run
 from arrester.controlplane.domain.state.durations import KEYS, key_of_packed
 from arrester.controlplane.history import retention
 from arrester.controlplane.views import flow
@@ -85,6 +85,6 @@ def test_minutes_and_hours_have_the_sum_of_all_events(events: list[Event]) -> No
     streams.append(events, received_at=datetime.now(UTC))
     data = [each.data for each in events if isinstance(each.data, FlowMeasured)]
     for model in (models.FlowMinute, models.FlowHour):
-        for name in flow.COUNTS:
+        for name in FLOW_COUNTS:
             stored = sum(getattr(each, name) for each in model.objects.all())
             assert stored == sum(getattr(each, name) for each in data)
