@@ -66,7 +66,7 @@ trips: $(STAMP)  ## the modules that three acts pass through, and the calls betw
 	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest -s -q tests/dashboard/test_trips.py
 
 conformance: $(STAMP)  ## Kafka's own cases against our code (CONFORMANCE_VECTORS=folder: others)
-	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest tests/conformance $(ARGS)
+	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest -m "not cluster" tests/conformance $(ARGS)
 
 smoke: $(STAMP)  ## some tests on Spark 3.5 and 4.0 side by side, each in its own environment
 	@scripts/spark-venv $(SMOKE) && scripts/jars $(JARS) >/dev/null

@@ -178,7 +178,7 @@ def test_the_pipeline_of_the_how_to(
     assert headers["__arrester.reason"] == "not an airport of ours"
 
 
-@pytest.mark.smoke
+@pytest.mark.long
 def test_two_topics_with_a_pause_a_restart_transactions_and_a_new_partition(
     connected: SparkSession, bench: Bench, kafka_broker: KafkaBroker, topic: str
 ) -> None:

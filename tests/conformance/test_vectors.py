@@ -29,6 +29,8 @@ from tests.conformance.cases import (
 CASES = [as_decided(case) for case in read(FOLDER) if has_meaning(case)]
 
 
+#: They count a million failures.
+LONG = {"connect_tolerance_shipped/all-many-failures"}
 RULES = [case for case in CASES if effects.runner(case) is None]
 ON_SPARK = [case for case in CASES if effects.runner(case) is not None]
 
@@ -41,7 +43,11 @@ def test_there_are_cases() -> None:
     assert CASES
 
 
-@pytest.mark.parametrize("case", RULES, ids=lambda case: case.name)
+def marked(case: Case) -> Any:
+    return pytest.param(case, marks=[pytest.mark.long] if case.name in LONG else [], id=case.name)
+
+
+@pytest.mark.parametrize("case", [marked(case) for case in RULES])
 def test_the_rules_conform_to_the_case(case: Case) -> None:
     ours = adapter(case)
     case.run(lambda: ours.check(case), ours.IGNORED)

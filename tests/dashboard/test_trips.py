@@ -41,6 +41,7 @@ def check_hops(trip: Trip, section: str) -> None:
     assert named <= trip.modules
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_failed_record_and_a_command_enter_the_modules_of_the_docs(
     spark: SparkSession,
