@@ -12,11 +12,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from playwright.sync_api import Browser, Page, expect
 
 from tests import services
+
+if TYPE_CHECKING:
+    from tests.dashboard.story import Story
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PICTURES = REPOSITORY / "docs" / "screenshots"
@@ -111,7 +114,7 @@ def story() -> str:
         TaskDied,
     )
     from arrester.controlplane.domain.identity import redis_keys
-    from tests.dashboard.story import POLICY, STACK, Story, failure
+    from tests.dashboard.story import MODULE, POLICY, STACK, Story, failure
 
     random = Random(7)
     flights = Story()
@@ -119,7 +122,12 @@ def story() -> str:
     payments = Story(application="payments", pipeline="settle", checkpoint="c03d7f12-88ab")
     for each, host in ((flights, "flights-1"), (orders, "orders-1"), (payments, "payments-1")):
         # At any minute of the hour, fewer records than this have failed.
-        each.starts(host=host, policy=replace(POLICY, rate_limit=120))
+        policy = replace(POLICY, rate_limit=120)
+        each.starts(host=host, policy=policy, ago=timedelta(hours=26))
+        flow(each, random)
+    returns = Story(application="orders", pipeline="returns", checkpoint="e7f00a51-94c0")
+    returns.starts(host="orders-2", ago=timedelta(hours=5))
+    returns.fails(MODULE, ago=timedelta(minutes=2))
     for minutes in sorted((random.randrange(3, 1430) for _ in range(70)), reverse=True):
         ago = timedelta(minutes=minutes)
         flights.skips(random.choice(AIRPORTS), random.randint(2, 40), ago=ago)
@@ -154,6 +162,36 @@ def story() -> str:
     return task.digest
 
 
+def flow(story: Story, random: Random) -> None:
+    """Report what flowed in the last three hours; a backlog appears and is worked off."""
+    from arrester.controlplane.domain.state.durations import Phase, added, key_of
+
+    usual = {Phase.TOTAL: 900, Phase.SOURCE: 60, Phase.EVALUATE: 200, Phase.WRITE: 450}
+    for ago in range(179, 0, -1):
+        read = random.randrange(5_000, 6_500) + 900 * (60 < ago < 75)
+        held = random.randrange(20) if ago < 12 else 0
+        failed = random.randrange(1, 40) if ago % 3 == 0 else 0
+        longer = 2.4 if 60 < ago < 75 else 1.0
+        story.flows(
+            ago=ago,
+            micro_batches=6,
+            records_in=read,
+            records_out=read - failed - held,
+            failed=failed + (held > 0),
+            skipped=failed,
+            held=held,
+            durations=added(
+                {key_of(phase, random.lognormvariate(0, 0.2) * ms * longer): 1}
+                for phase, ms in usual.items()
+                for _ in range(6)
+            ),
+            backlog=max(0, 14_000 - 1_000 * abs(ago - 62)) + random.randrange(400),
+            backlog_unit="records",
+            last_batch_at=datetime.now(UTC) - timedelta(minutes=ago - 1, seconds=9),
+            watermark=datetime.now(UTC) - timedelta(minutes=ago + 10),
+        )
+
+
 def alert() -> None:
     """Find the alerts, and show their message as if Slack had accepted it."""
     from arrester.controlplane import alerts, models
@@ -183,6 +221,7 @@ def all_pages(browser: Browser, url: str, task: str) -> None:
     page = signed_in(browser, url)
     for path, name in (
         ("/", "overview"),
+        ("/pipelines", "pipelines"),
         ("/applications/flights", "application"),
         ("/applications/flights?tab=timeline", "application-timeline"),
         ("/applications/flights?tab=errors&range=24h", "application-errors"),
@@ -193,6 +232,9 @@ def all_pages(browser: Browser, url: str, task: str) -> None:
     ):
         page.goto(path)
         take_picture(page, name)
+    page.goto("/pipelines/flights/delays")
+    take_picture(page, "pipeline", whole=True)
+    page.goto("/errors")
     page.get_by_role("link", name="ImplausibleDelay").first.click()
     take_picture(page, "error")
     for tab in ("Record", "Affected tasks", "Grouping", "Notes and history"):
@@ -219,7 +261,13 @@ def all_pages(browser: Browser, url: str, task: str) -> None:
     phone = signed_in(browser, url, size=PHONE)
     dark = signed_in(browser, url, scheme="dark")
     for other, where in ((phone, "phone"), (dark, "dark")):
-        for path, what in ((f"/tasks/{task}", "task"), ("/", "overview"), ("/errors", "errors")):
+        for path, what in (
+            (f"/tasks/{task}", "task"),
+            ("/", "overview"),
+            ("/errors", "errors"),
+            ("/pipelines", "pipelines"),
+            ("/pipelines/flights/delays", "pipeline"),
+        ):
             other.goto(path)
             take_picture(other, f"{what}-{where}")
     page.locator("#events a[href*=as_of]").last.click()

@@ -183,12 +183,13 @@ class Story:
         host: str = "spark-driver-0",
         pid: int = 4242,
         policy: PipelineDescribed | None = POLICY,
+        ago: timedelta = timedelta(0),
     ) -> None:
         """Start the instance and its pipeline; without a policy as an old agent."""
         started = InstanceStarted(
             host=host, pid=pid, versions=VERSIONS, spark_ui=f"http://{host}:4040"
         )
-        self.report(started, ThreadStarted(), *([] if policy is None else [policy]))
+        self.report(started, ThreadStarted(), *([] if policy is None else [policy]), ago=ago)
         self.beats()
 
     def beats(self) -> None:

@@ -27,6 +27,8 @@ ARRIVAL: Final = timedelta(seconds=20)
 #: The time over which a backlog grows or shrinks, and the change that counts as one.
 TREND: Final = timedelta(minutes=10)
 _CHANGE: Final = 0.1
+#: A change of fewer records than are read in this time counts as none.
+_LITTLE: Final = timedelta(minutes=1)
 #: The share of micro-batches that a long duration is not exceeded by.
 LONG: Final = 0.95
 
@@ -84,7 +86,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
             "records_out_per_second": rates.records_out / seconds if seconds else None,
             "batch_p95_ms": self.p95.get(key),
             "newest": self.newest.get(key, NewestFlow()),
-            "backlog_trend": self._trend(key),
+            "backlog_trend": self._trend(key, rates.records_in / RATE.total_seconds()),
         }
 
     def _seconds(self, since: datetime | None) -> float:
@@ -93,11 +95,13 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
             return 0
         return max(0, min(RATE, self.until - since).total_seconds())
 
-    def _trend(self, key: PipelineKey) -> Trend | None:
+    def _trend(self, key: PipelineKey, rate: float) -> Trend | None:
         if key not in self.backlogs:
             return None
         first, last = self.backlogs[key]
-        if abs(last - first) <= _CHANGE * max(first, 1):
+        is_records = self.newest.get(key, NewestFlow()).backlog_unit == "records"
+        little = rate * _LITTLE.total_seconds() if is_records else 0
+        if abs(last - first) <= max(_CHANGE * max(first, 1), little):
             return Trend.STEADY
         return Trend.GROWS if last > first else Trend.SHRINKS
 

@@ -64,7 +64,7 @@ def test_a_line_has_rates_shares_and_the_newest_values() -> None:
         *started(NOW - 90 * MINUTE, release="1.4.2"),
         measured(50, records_in=400, failed=10, durations={"total:10": 18}),
         measured(5, records_in=600, records_out=300, held=300, backlog=100, backlog_unit="records"),
-        measured(1, micro_batches=2, durations={"total:50": 2}, backlog=200, last_batch_at=last),
+        measured(1, micro_batches=2, durations={"total:50": 2}, backlog=300, last_batch_at=last),
     )
     [line] = queries.pipeline_flows(now=NOW)
     assert (line.run, line.release, line.checkpoint) == (RunStatus.RUNNING, "1.4.2", "cp-1")
@@ -74,8 +74,33 @@ def test_a_line_has_rates_shares_and_the_newest_values() -> None:
     )
     assert line.failed_share == 0.01
     assert line.batch_p95_ms == durations.middle_of(50)
-    assert (line.newest.backlog, line.newest.backlog_unit) == (200, "records")
+    assert (line.newest.backlog, line.newest.backlog_unit) == (300, "records")
     assert (line.newest.last_batch_at, line.backlog_trend) == (last, Trend.GROWS)
+
+
+@pytest.mark.parametrize(
+    ("backlogs", "unit", "trend"),
+    [
+        # 100 records are read in a second.
+        ((100, 5_900), "records", Trend.STEADY),
+        ((5_900, 0), "records", Trend.STEADY),
+        ((100, 6_200), "records", Trend.GROWS),
+        ((100_000, 109_000), "records", Trend.STEADY),
+        ((100_000, 80_000), "records", Trend.SHRINKS),
+        ((3, 5), "files", Trend.GROWS),
+    ],
+)
+def test_a_backlog_grows_by_more_than_is_read_in_a_minute(
+    backlogs: tuple[int, int], unit: str, trend: Trend
+) -> None:
+    first, last = backlogs
+    append(
+        *started(NOW - 90 * MINUTE),
+        measured(5, records_in=30_000, backlog=first, backlog_unit=unit),
+        measured(1, backlog=last, backlog_unit=unit),
+    )
+    [line] = queries.pipeline_flows(now=NOW)
+    assert line.backlog_trend == trend
 
 
 def test_what_is_not_known_is_no_number() -> None:
