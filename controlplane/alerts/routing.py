@@ -96,9 +96,11 @@ def _follow_up(rules: Sequence[AlertRule], now: datetime) -> None:
     escalated = _escalated([each.id for each in messages])
     for message in messages:
         about = [alerts[id] for id in message.alerts if id in alerts]
-        if all(each.resolved_at is not None for each in about):
+        # New errors and commands have no end that is news: the others do not wait for them.
+        lasting = [each for each in about if AlertCause(each.cause).lasts] or about
+        if all(each.resolved_at is not None for each in lasting):
             if message.status != MessageStatus.PENDING.value:
-                _settle(message, about, now)
+                _settle(message, lasting, now)
         elif message.kind == MessageKind.FIRED.value and message.id not in escalated:
             rule = by_id.get(message.rule_id or 0)
             if rule is not None and _is_ignored(rule, message, about, now):

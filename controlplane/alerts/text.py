@@ -15,6 +15,10 @@ from arrester.controlplane.queries.conditions.causes import AlertCause
 
 #: The alerts of one message that are described; the others are counted by cause.
 DESCRIBED = 10
+#: The causes in the title of several alerts.
+COUNTED = 4
+#: The number of such an alert is that of its tasks.
+_OF_TASKS = (AlertCause.TASKS_DEAD, AlertCause.TASKS_PAUSED)
 
 
 class MessageKind(StrEnum):
@@ -125,7 +129,18 @@ def _title(kind: MessageKind, alerts: Sequence[models.Alert]) -> str:
         return f"{prefix}{alerts[0].title}"
     names = sorted({each.application for each in alerts if each.application})
     where = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return f"{prefix}{len(alerts):,} alerts{f' of {where}' if where else ''}"
+    return f"{prefix}{f'{where}: ' if where else ''}{', '.join(_counted(alerts))}"
+
+
+def _counted(alerts: Sequence[models.Alert]) -> list[str]:
+    """Return what alerts are about with numbers, the most urgent first: `200 tasks PAUSED`."""
+    numbers: Counter[AlertCause] = Counter()
+    for each in alerts:
+        cause = AlertCause(each.cause)
+        numbers[cause] += each.count if cause in _OF_TASKS else 1
+    causes = sorted(numbers, key=[*AlertCause].index)
+    named = [cause.counted(numbers[cause]) for cause in causes[:COUNTED]]
+    return [*named, *(["others"] if len(causes) > COUNTED else [])]
 
 
 def _url(path: str) -> str:

@@ -22,7 +22,7 @@ from arrester.controlplane.queries.conditions import (
     stops,
 )
 from arrester.controlplane.queries.conditions.causes import AlertCause, read_limits
-from arrester.controlplane.queries.conditions.condition import Condition
+from arrester.controlplane.queries.conditions.condition import Condition, bounded
 from arrester.controlplane.queries.operation.health import Health, Lag
 from arrester.controlplane.views import row_mapping
 
@@ -44,7 +44,8 @@ def find(*, now: datetime) -> Found:
     """
     found = lasting(now=now)
     moments = (*errors.new(now=now), *commands.without_effect(now=now))
-    return Found(conditions=_ordered([*found.conditions, *moments]), unknown=found.unknown)
+    every = bounded([*found.conditions, *moments], now=now)
+    return Found(conditions=_ordered(every), unknown=found.unknown)
 
 
 def lasting(
@@ -80,7 +81,8 @@ def lasting(
         found += server.find(now=now, lags=lags, health_now=health)
     except redis_client.RedisError:
         unknown = server.CAUSES | {AlertCause.BATCH_LONG}
-    wanted = (each for each in found if application in (None, each.application))
+    of_application = (each for each in found if application in (None, each.application))
+    wanted = bounded(of_application, now=now)
     return Found(conditions=_ordered(wanted), unknown=unknown)
 
 

@@ -32,6 +32,7 @@ class AlertCause(StrEnum):
     TOLERANCE_USED = "TOLERANCE_USED"
     THREAD_REPLACED = "THREAD_REPLACED"
     TWO_CHECKPOINTS = "TWO_CHECKPOINTS"
+    MORE_THAN_LISTED = "MORE_THAN_LISTED"
     COMMANDS_UNANSWERED = "COMMANDS_UNANSWERED"
     PIPELINE_PAUSED = "PIPELINE_PAUSED"
     TASKS_PAUSED_BY_HAND = "TASKS_PAUSED_BY_HAND"
@@ -65,6 +66,11 @@ class AlertCause(StrEnum):
     def label(self) -> str:
         """The cause in words, for people."""
         return _LABELS[self]
+
+    def counted(self, number: int) -> str:
+        """Return a number of alerts with this cause in words; of stopped tasks, that of tasks."""
+        one, many = _COUNTED[self]
+        return f"{number:,} {one if number == 1 else many}"
 
 
 _CRITICAL = frozenset(
@@ -120,6 +126,7 @@ _LABELS = {
     AlertCause.TOLERANCE_USED: "Tolerance nearly used",
     AlertCause.THREAD_REPLACED: "Threads replaced often",
     AlertCause.TWO_CHECKPOINTS: "Pipeline on two checkpoints",
+    AlertCause.MORE_THAN_LISTED: "More than are listed",
     AlertCause.COMMANDS_UNANSWERED: "Commands without an answer",
     AlertCause.PIPELINE_PAUSED: "Pipeline paused by an operator",
     AlertCause.TASKS_PAUSED_BY_HAND: "Tasks paused by an operator",
@@ -128,6 +135,33 @@ _LABELS = {
     AlertCause.ERROR_RECURRED: "Resolved error failed again",
     AlertCause.COMMAND_EXPIRED: "Command EXPIRED",
     AlertCause.FAILED_AGAIN: "Task failed again after a command",
+}
+#: What an alert is about, in the singular and in the plural.
+_COUNTED = {
+    AlertCause.PIPELINE_DEAD: ("pipeline DEAD", "pipelines DEAD"),
+    AlertCause.DRIVER_FAILED: ("failed driver", "failed drivers"),
+    AlertCause.TASKS_DEAD: ("task DEAD", "tasks DEAD"),
+    AlertCause.INSTANCE_LOST: ("instance LOST", "instances LOST"),
+    AlertCause.APPLICATION_SILENT: ("application silent", "applications silent"),
+    AlertCause.TASKS_PAUSED: ("task PAUSED", "tasks PAUSED"),
+    AlertCause.PIPELINE_LATE: ("late pipeline", "late pipelines"),
+    AlertCause.BATCH_LONG: ("long micro-batch", "long micro-batches"),
+    AlertCause.BACKLOG_GROWS: ("growing backlog", "growing backlogs"),
+    AlertCause.AUDIT_BROKEN: ("audit not whole", "audits not whole"),
+    AlertCause.SERVER_BEHIND: ("queue of events", "queues of events"),
+    AlertCause.SERVER_STORAGE: ("storage nearly full", "storages nearly full"),
+    AlertCause.SERVER_PROCESS: ("server process missing", "server processes missing"),
+    AlertCause.RECORDS_HELD: ("pipeline holds records for long", "pipelines hold records for long"),
+    AlertCause.FAILED_SHARE: ("high share of failed records", "high shares of failed records"),
+    AlertCause.FAILURE_RATE: ("high failure rate", "high failure rates"),
+    AlertCause.TOLERANCE_USED: ("tolerance nearly used", "tolerances nearly used"),
+    AlertCause.THREAD_REPLACED: ("pipeline replaced often", "pipelines replaced often"),
+    AlertCause.MORE_THAN_LISTED: ("list that is not complete", "lists that are not complete"),
+    AlertCause.QUARANTINE: ("quarantine", "quarantines"),
+    AlertCause.ERROR_NEW: ("new error", "new errors"),
+    AlertCause.ERROR_RECURRED: ("error again", "errors again"),
+    AlertCause.COMMAND_EXPIRED: ("command EXPIRED", "commands EXPIRED"),
+    AlertCause.FAILED_AGAIN: ("task failed again", "tasks failed again"),
 }
 #: The causes that rules select.
 ALERTS = tuple(each for each in AlertCause if each.alerts)

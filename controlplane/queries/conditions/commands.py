@@ -11,16 +11,26 @@ from arrester.controlplane.domain.commands.kinds import KINDS
 from arrester.controlplane.domain.commands.verdict import Outcome, Verdict, newest_verdict
 from arrester.controlplane.domain.state.states import CommandState, CommandStatus
 from arrester.controlplane.queries import sql
+from arrester.controlplane.queries.conditions import condition
 from arrester.controlplane.queries.conditions.causes import AlertCause
-from arrester.controlplane.queries.conditions.condition import MOST, Condition
+from arrester.controlplane.queries.conditions.condition import Condition
 from arrester.controlplane.views import row_mapping
 
 #: A live instance answers within a second; after this time an operator should look.
 ANSWER_WITHIN = timedelta(seconds=10)
 #: Only commands of this time are checked.
 RECENT = timedelta(hours=24)
-_NEWEST = f"""issued_at >= %s AND status IN ('EXPIRED', 'APPLIED')
-    ORDER BY issued_at DESC, id DESC LIMIT {MOST}"""
+_RECENT = "issued_at >= %s AND status IN ('EXPIRED', 'APPLIED')"
+_NEWEST = f"""id IN (
+    SELECT id FROM (
+        SELECT id, row_number() OVER (
+            PARTITION BY application ORDER BY issued_at DESC, id DESC
+        ) AS place FROM command WHERE {_RECENT}
+    ) AS newest WHERE place <= %s) ORDER BY issued_at DESC, id DESC"""
+_MANY = f"""
+SELECT application, count(*) FROM command WHERE {_RECENT} AND status = 'EXPIRED'
+GROUP BY 1 HAVING count(*) > %s
+"""
 
 
 def unanswered(*, now: datetime) -> Iterator[Condition]:
@@ -55,7 +65,8 @@ def without_effect(*, now: datetime) -> Iterator[Condition]:
     Only the newest command of a task counts: it replaces those before.
     """
     newest: dict[str, CommandState] = {}
-    for command in row_mapping.COMMANDS.load_readable(_NEWEST, [now - RECENT]):
+    parameters = [now - RECENT, condition.MOST]
+    for command in row_mapping.COMMANDS.load_readable(_NEWEST, parameters):
         newest.setdefault(_subject(command), command)
     stopped = f"{sql.STOPPED} AND digest = ANY(%s::uuid[])"
     digests = [each.task.digest for each in newest.values() if each.task is not None]
@@ -68,6 +79,8 @@ def without_effect(*, now: datetime) -> Iterator[Condition]:
             verdict = newest_verdict(command, tasks[subject])
             if verdict is not None and verdict.outcome is Outcome.FAILED_AGAIN:
                 yield _failed_again(command, verdict)
+    for application, number in sql.rows(_MANY, parameters):
+        yield condition.rest(application, "EXPIRED commands", number - condition.MOST, now=now)
 
 
 def _subject(command: CommandState) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated
 from urllib.parse import quote
@@ -12,7 +14,7 @@ from msgspec import Meta
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.queries.conditions.causes import AlertCause
 
-#: The most conditions of one kind, the oldest first.
+#: The most conditions of one cause in one application, the oldest first; the rest is counted.
 MOST = 1000
 _DETAIL_MAX = 500
 
@@ -46,6 +48,37 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> Key:
         """The identity of the condition."""
         return (self.cause.value, self.application, self.subject)
+
+
+def rest(application: str, what: str, number: int, *, now: datetime) -> Condition:
+    """Return the condition that an application has more of something than are listed."""
+    return Condition(
+        cause=AlertCause.MORE_THAN_LISTED,
+        application=application,
+        subject=what,
+        name=application,
+        title=f"{application}: {number:,} more: {what}",
+        summary=f"{number:,} more: {what}",
+        detail=f"{MOST:,} are listed; the others have no alert of their own.",
+        path=application_path(application),
+        count=number,
+        since=now,
+    )
+
+
+def bounded(found: Iterable[Condition], *, now: datetime) -> list[Condition]:
+    """Return at most `MOST` conditions of each cause in each application, and what counts the
+    rest: an application with many does not hide those of others."""
+    alike: dict[tuple[str, AlertCause], list[Condition]] = defaultdict(list)
+    for each in found:
+        alike[each.application, each.cause].append(each)
+    kept = []
+    for (application, cause), some in alike.items():
+        if len(some) > MOST:
+            some.sort(key=lambda each: (each.since, each.key))
+            kept.append(rest(application, cause.label, len(some) - MOST, now=now))
+        kept += some[:MOST]
+    return kept
 
 
 def plural(count: int, one: str, many: str = "") -> str:

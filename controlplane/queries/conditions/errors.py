@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 from arrester.controlplane.domain.state.states import GroupState
 from arrester.controlplane.queries import sql
+from arrester.controlplane.queries.conditions import condition
 from arrester.controlplane.queries.conditions.causes import AlertCause, AllLimits
 from arrester.controlplane.queries.conditions.condition import (
-    MOST,
     Condition,
     application_path,
     error_path,
@@ -23,16 +23,27 @@ NEW_FOR = timedelta(hours=24)
 RATE_MINUTES = 5
 #: The index has times rounded down to ten seconds.
 _ROUNDING = timedelta(seconds=10)
-_NEW = f"""seen_about >= %s AND status = 'UNRESOLVED'
-    AND (first_seen >= %s OR state LIKE '%%"recurred":true%%')
-    ORDER BY first_seen, application, fingerprint LIMIT {MOST}"""
+_NEW = """seen_about >= %s AND status = 'UNRESOLVED'
+    AND (first_seen >= %s OR state LIKE '%%"recurred":true%%')"""
+_OLDEST = f"""(application, fingerprint) IN (
+    SELECT application, fingerprint FROM (
+        SELECT application, fingerprint, row_number() OVER (
+            PARTITION BY application ORDER BY first_seen, fingerprint
+        ) AS place FROM error_group WHERE {_NEW}
+    ) AS new WHERE place <= %s)"""
+_MANY = f"""
+SELECT application, count(*) FROM error_group WHERE {_NEW} GROUP BY 1 HAVING count(*) > %s
+"""
 
 
 def new(*, now: datetime) -> Iterator[Condition]:
     """Yield the error groups that are new or failed after their resolution."""
     since = now - NEW_FOR
-    for group in row_mapping.GROUPS.load_readable(_NEW, [since - _ROUNDING, since]):
+    parameters = [since - _ROUNDING, since, condition.MOST]
+    for group in row_mapping.GROUPS.load_readable(_OLDEST, parameters):
         yield _group(group, now)
+    for application, number in sql.rows(_MANY, parameters):
+        yield condition.rest(application, "new errors", number - condition.MOST, now=now)
 
 
 def _group(group: GroupState, now: datetime) -> Condition:

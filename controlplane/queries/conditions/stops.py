@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
+from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -22,9 +23,9 @@ from arrester.controlplane.domain.state.states import (
     ThreadStatus,
 )
 from arrester.controlplane.queries import sql
+from arrester.controlplane.queries.conditions import condition
 from arrester.controlplane.queries.conditions.causes import AlertCause, AllLimits
 from arrester.controlplane.queries.conditions.condition import (
-    MOST,
     Condition,
     application_path,
     duration,
@@ -42,12 +43,19 @@ WITH task AS MATERIALIZED (
     SELECT application, pipeline, checkpoint, digest, status, since, held, fingerprint
     FROM task WHERE {sql.STOPPED}
 )
-SELECT application, pipeline, status, fingerprint, count(*), sum(held), min(since),
-    min(since) FILTER (WHERE held > 0), (array_agg(digest ORDER BY since, digest))[1]
-FROM task WHERE {live_checkpoints.OF_THREADS} AND NOT EXISTS (
-    SELECT FROM error_group WHERE error_group.application = task.application
-    AND error_group.fingerprint = task.fingerprint AND error_group.status = 'MUTED')
-GROUP BY 1, 2, 3, 4 ORDER BY min(since), 1, 2, 3, 4 LIMIT {MOST}
+SELECT many, application, pipeline, status, fingerprint, tasks, held, since, held_since, first
+FROM (
+    SELECT application, pipeline, status, fingerprint, count(*) AS tasks, sum(held) AS held,
+        min(since) AS since, min(since) FILTER (WHERE held > 0) AS held_since,
+        (array_agg(digest ORDER BY since, digest))[1] AS first,
+        count(*) OVER of_application AS many, row_number() OVER (
+            of_application ORDER BY min(since), pipeline, status, fingerprint
+        ) AS place
+    FROM task WHERE {live_checkpoints.OF_THREADS} AND NOT EXISTS (
+        SELECT FROM error_group WHERE error_group.application = task.application
+        AND error_group.fingerprint = task.fingerprint AND error_group.status = 'MUTED')
+    GROUP BY 1, 2, 3, 4 WINDOW of_application AS (PARTITION BY application)
+) AS stop WHERE place <= %s ORDER BY since, application, pipeline, status, fingerprint
 """
 
 
@@ -67,6 +75,8 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     first: TaskState
     #: Since when no run uses their checkpoint; None while one does.
     no_run_since: datetime | None = None
+    #: How many stops of the application are not read.
+    unread: int = 0
 
     @property
     def path(self) -> str:
@@ -96,35 +106,35 @@ def read(
     threads: Sequence[ThreadState], instances: Mapping[UUID, InstanceState], *, now: datetime
 ) -> list[Stop]:
     """Return the stopped tasks of live runs, those of muted errors excepted."""
-    rows = sql.rows(_STOPPED, live_checkpoints.columns(threads))
+    rows = sql.rows(_STOPPED, [*live_checkpoints.columns(threads), condition.MOST])
     if not rows:
         return []
+    firsts = [first for *_, first in rows]
     tasks = {
         UUID(task.id.digest): task
-        for task in row_mapping.TASKS.load_readable(
-            "digest = ANY(%s::uuid[])", [[first for *_, first in rows]]
-        )
+        for task in row_mapping.TASKS.load_readable("digest = ANY(%s::uuid[])", [firsts])
     }
     checkpoints = live_checkpoints.Checkpoints.of(threads, instances.values())
-    return [
-        Stop(
-            application=application,
-            pipeline=pipeline,
-            status=TaskStatus(status),
-            fingerprint=fingerprint,
-            tasks=count,
-            held=int(held),
-            since=since or now,
-            held_since=held_since,
-            first=tasks[first],
-            no_run_since=checkpoints.no_run_since.get(
-                live_checkpoints.pipeline_key(tasks[first].id)
-            ),
-        )
-        for application, pipeline, status, fingerprint, count, held, since, held_since, first in (
-            row for row in rows if row[-1] in tasks
-        )
-    ]
+    return [_stop(row, tasks[row[-1]], checkpoints, now) for row in rows if row[-1] in tasks]
+
+
+def _stop(
+    row: tuple[Any, ...], first: TaskState, checkpoints: live_checkpoints.Checkpoints, now: datetime
+) -> Stop:
+    many, application, pipeline, status, fingerprint, tasks, held, since, held_since, _ = row
+    return Stop(
+        application=application,
+        pipeline=pipeline,
+        status=TaskStatus(status),
+        fingerprint=fingerprint,
+        tasks=tasks,
+        held=int(held),
+        since=since or now,
+        held_since=held_since,
+        first=first,
+        no_run_since=checkpoints.no_run_since.get(live_checkpoints.pipeline_key(first.id)),
+        unread=max(0, many - condition.MOST),
+    )
 
 
 def find(
@@ -151,6 +161,9 @@ def find(
     groups = groups_by_key(keys)
     for each in stopped:
         yield _by_hand(each) if each.fingerprint is None else _by_failure(each, groups)
+    unread = {each.application: each.unread for each in stops if each.unread}
+    for application, number in unread.items():
+        yield condition.rest(application, "causes that stop tasks", number, now=now)
     yield from _held(stops, limits, now)
 
 

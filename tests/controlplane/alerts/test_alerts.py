@@ -74,7 +74,7 @@ def test_a_pause_is_one_mail_and_one_webhook_and_its_end_another(
     clock.update(after=SHORT)
 
     (mail,) = mailbox.messages
-    assert mail["Subject"] == "2 alerts of flights"
+    assert mail["Subject"] == "flights: 1 task PAUSED, 1 new error"
     assert mail["To"] == "ops@example.com" and "arrester@example.com" in mail["From"]
     text = mail.get_content()
     assert "flights/delays: task delays_JFK PAUSED: ValueError at position 7" in text
@@ -96,12 +96,13 @@ def test_a_pause_is_one_mail_and_one_webhook_and_its_end_another(
     assert resolved["type"] == "alerts.resolved"
     assert resolved["data"]["incident"] == body["data"]["id"]
     assert only("TASKS_PAUSED").resolved_at is not None
-    # The new error of the same mail is still open.
-    assert len(mailbox.messages) == 1
+    # The new error of the same mail is still open: it has no end that is news.
+    (_, ended) = mailbox.messages
+    assert ended["Subject"].startswith("Resolved: flights/delays: task delays_JFK PAUSED")
     resolve_error()
     clock.update(after=SHORT)
     clock.update(after=RESOLVE_AFTER)
-    assert mailbox.messages[1]["Subject"] == "Resolved: 2 alerts of flights"
+    assert len(mailbox.messages) == 2
 
 
 def resolve_error() -> None:
@@ -119,12 +120,12 @@ def assert_signed(headers: dict[str, str], content: bytes, key: str) -> None:
     assert headers["webhook-signature"] == f"v1,{digest}"
 
 
-def test_a_thousand_pauses_at_once_are_one_digest(
+def test_hundreds_of_pauses_at_once_are_one_digest(
     redis: Redis, clock: Clock, receiver: Receiver
 ) -> None:
     configuration.add_channel(receiver.url, actor="adam")
     events = histories.started()
-    for number in range(1000):
+    for number in range(900):
         failure = replace(FAILURE, fingerprint=f"1-{number:016x}", message=f"number {number}")
         events.append(
             histories.event(TaskPaused(task=str(number), position=1, failure=failure), minute=1)
@@ -135,10 +136,10 @@ def test_a_thousand_pauses_at_once_are_one_digest(
     fold(redis, [histories.event(TaskPaused(task="late", position=1, failure=FAILURE))])
     clock.update(after=MINUTE)
 
-    assert titles(receiver) == ["1,000 alerts of flights"]
+    assert titles(receiver) == ["flights: 900 tasks PAUSED"]
     (request,) = receiver.requests
     data = json.loads(request.content)["data"]
-    assert len(data["alerts"]) == 10 and data["others"] == {"Tasks PAUSED": 990}
+    assert len(data["alerts"]) == 10 and data["others"] == {"Tasks PAUSED": 890}
 
     clock.update(after=5 * MINUTE)
     assert titles(receiver)[1:] == [
