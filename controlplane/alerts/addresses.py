@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import secrets
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -56,8 +57,8 @@ def _mail(address: str) -> Address:
     return Address(service="mail", shown=address, url=address)
 
 
-def mail_url(address: str, smtp_url: str) -> str:
-    """Return the address of Apprise for mail to `address` over an SMTP server."""
+def mail_url(address: str, smtp_url: str, headers: Mapping[str, str]) -> str:
+    """Return the address of Apprise for mail to `address` over an SMTP server, with headers."""
     parts = urlsplit(smtp_url)
     modes = {"smtp": "insecure", "smtp+starttls": "starttls", "smtps": "ssl"}
     given = dict(parse_qsl(parts.query))
@@ -76,7 +77,8 @@ def mail_url(address: str, smtp_url: str) -> str:
     port = f":{parts.port}" if parts.port else ""
     scheme = "mailto" if parts.scheme == "smtp" else "mailtos"
     query = urlencode({name: value for name, value in options.items() if value}, quote_via=quote)
-    return f"{scheme}://{login}{parts.hostname}{port}?{query}"
+    added = "".join(f"&+{name}={quote(value, safe='')}" for name, value in headers.items())
+    return f"{scheme}://{login}{parts.hostname}{port}?{query}{added}"
 
 
 def incident_url(url: str, incident: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -13,6 +14,8 @@ from arrester.controlplane.alerts.text import MessageKind
 from arrester.controlplane.models import Alert, AlertChannel, AlertMessage, AlertRule
 from arrester.controlplane.queries.conditions.causes import AlertCause
 
+#: Less urgent than any cause.
+_LEAST = len(AlertCause) + 1
 #: Services with incidents, which have to be resolved even if the end of the cause is no news.
 _INCIDENTS = ("Pager Duty", "Opsgenie")
 
@@ -53,7 +56,7 @@ def _fire(rule: AlertRule, open_alerts: Iterable[Alert], now: datetime) -> None:
         return
     sent = _sent(rule, [each.id for each in wanted])
     throttled = _throttled(rule, now)
-    new = [each for each in wanted if each.id not in sent and _key(each) not in throttled]
+    new = [each for each in wanted if each.id not in sent and not _waits(each, throttled)]
     if new:
         add(rule, rule.channel, MessageKind.FIRED, new, now=now)
 
@@ -66,25 +69,24 @@ def _sent(rule: AlertRule, ids: Sequence[int]) -> set[int]:
     return {id for alerts in messages.values_list("alerts", flat=True) for id in alerts}
 
 
-def _throttled(rule: AlertRule, now: datetime) -> set[tuple[str, bool]]:
-    """Return the applications, each with a severity, that a rule has sent a message about lately.
-
-    A critical alert waits for no message without one.
-    """
+def _throttled(rule: AlertRule, now: datetime) -> dict[str, int]:
+    """Return the applications that a rule has sent a message about lately, each with the most
+    urgent cause. An alert that is more urgent does not wait."""
     messages = AlertMessage.objects.filter(
         rule=rule,
         kind=MessageKind.FIRED.value,
         created_at__gt=now - timedelta(seconds=rule.throttle_seconds),
     )
-    throttled = set()
-    for names, critical in messages.values_list("applications", "critical"):
-        for name in names:
-            throttled |= {(name, False), (name, critical)}
-    return throttled
+    ids = {id for alerts in messages.values_list("alerts", flat=True) for id in alerts}
+    sent: dict[str, int] = {}
+    for application, cause in Alert.objects.filter(id__in=ids).values_list("application", "cause"):
+        urgency = AlertCause(cause).urgency
+        sent[application] = min(urgency, sent.get(application, urgency))
+    return sent
 
 
-def _key(alert: Alert) -> tuple[str, bool]:
-    return alert.application, alert.critical
+def _waits(alert: Alert, throttled: Mapping[str, int]) -> bool:
+    return AlertCause(alert.cause).urgency >= throttled.get(alert.application, _LEAST)
 
 
 def _follow_up(rules: Sequence[AlertRule], now: datetime) -> None:
@@ -163,15 +165,21 @@ def preview(rule: AlertRule, *, now: datetime) -> list[tuple[datetime, list[Aler
     opened = Alert.objects.filter(opened_at__gt=now - timedelta(days=1)).order_by("opened_at", "id")
     throttle = timedelta(seconds=rule.throttle_seconds)
     messages: list[tuple[datetime, list[Alert]]] = []
-    newest: dict[tuple[str, bool], tuple[datetime, list[Alert]]] = {}
+    by_application: dict[str, list[tuple[datetime, list[Alert]]]] = defaultdict(list)
     for alert in opened:
         if not matches(rule, alert) or (is_quiet(rule, alert.opened_at) and not alert.critical):
             continue
-        at, about = newest.get(_key(alert), (None, []))
-        if at is None or alert.opened_at - at > throttle:
-            at, about = alert.opened_at, []
-            # A message with a critical alert is also the newest one for the others.
-            newest[alert.application, False] = newest[_key(alert)] = at, about
-            messages.append((at, about))
-        about.append(alert)
+        earlier = by_application[alert.application]
+        lately = [each for each in earlier if alert.opened_at - each[0] <= throttle]
+        urgency = AlertCause(alert.cause).urgency
+        # The next message, which the throttle delays, is as good as the last one here.
+        if any(urgency >= _urgency(about) for _, about in lately):
+            lately[-1][1].append(alert)
+            continue
+        earlier.append((alert.opened_at, [alert]))
+        messages.append(earlier[-1])
     return messages
+
+
+def _urgency(alerts: Iterable[Alert]) -> int:
+    return min(AlertCause(each.cause).urgency for each in alerts)

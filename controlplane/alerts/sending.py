@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import logging
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -20,6 +21,7 @@ from arrester.controlplane.alerts.text import MessageKind, MessageText, body
 #: The time to connect, and to wait for an answer.
 TIMEOUT_SECONDS = 8.0
 _REASON_MAX = 300
+_ANSWER = "Socket Exception: "
 
 
 class NotSent(Exception):
@@ -62,8 +64,20 @@ def send(
         smtp = settings.ENVIRONMENT.smtp_url
         if smtp is None:
             raise NotSent("ARRESTER_SMTP_URL is not set")
-        url = addresses.mail_url(url, smtp)
+        url = addresses.mail_url(url, smtp, _headers(message, is_first=id == incident, of=incident))
     _notify(addresses.incident_url(url, str(incident)), message)
+
+
+def _headers(message: MessageText, *, is_first: bool, of: UUID) -> dict[str, str]:
+    """Return the headers of a mail: no vacation reply (RFC 3834), one thread for an incident, and
+    the importance."""
+    thread = f"<{of}@arrester>"
+    return {
+        "Auto-Submitted": "auto-generated",
+        "References": thread,
+        **({} if is_first else {"In-Reply-To": thread}),
+        **({"Importance": "high"} if _type(message) == "failure" else {}),
+    }
 
 
 def _post(stored: Stored, id: UUID, incident: UUID, message: MessageText, now: datetime) -> None:
@@ -127,16 +141,30 @@ def _notify(url: str, message: MessageText) -> None:
     if not service.add(f"{url}{joined}{timeouts}"):
         raise NotSent("Apprise does not accept the address")
     capture: Any = apprise.LogCapture
-    with capture(level=logging.WARNING, fmt="%(message)s") as lines:
+    # What a mail server answers is only in lines for debugging; those of others may have secrets.
+    level = logging.DEBUG if url.startswith("mailto") else logging.WARNING
+    with capture(level=level, fmt="%(levelname)s %(message)s") as lines:
         accepted = service.notify(
             title=message.title,
             body=body(message) or message.title,
             notify_type=_type(message),
             body_format=apprise.NotifyFormat.TEXT,
         )
-        reason = " ".join(lines.getvalue().split())
+        reason = _reason(lines.getvalue().splitlines())
     if not accepted:
         raise NotSent(reason[:_REASON_MAX] or "the service did not accept the message")
+
+
+def _reason(lines: Sequence[str]) -> str:
+    """Return the warnings of Apprise, and what the server of a failed mail answered."""
+    kept = []
+    for line in lines:
+        level, _, text = line.partition(" ")
+        if level in ("WARNING", "ERROR"):
+            kept.append(text)
+        elif text.startswith(_ANSWER):
+            kept.append(text.removeprefix(_ANSWER))
+    return " ".join(" ".join(kept).split())
 
 
 def _type(message: MessageText) -> str:

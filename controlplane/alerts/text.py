@@ -99,7 +99,8 @@ def body(message: MessageText) -> str:
 
 
 def _paragraph(alert: AlertText) -> str:
-    times = f"Since {alert.since:%Y-%m-%d %H:%M:%S} UTC"
+    since = f"{alert.since:%Y-%m-%d %H:%M:%S} UTC"
+    times = f"Critical, since {since}" if alert.critical else f"Since {since}"
     if alert.resolved_at is not None:
         times += f", resolved {alert.resolved_at:%H:%M:%S} UTC"
     return "\n".join(filter(None, [alert.title, alert.detail, times, alert.url]))

@@ -48,6 +48,11 @@ class AlertCause(StrEnum):
         return self in _CRITICAL
 
     @property
+    def urgency(self) -> int:
+        """The place among critical causes, the most urgent first; those that are not share one."""
+        return [*AlertCause].index(self) if self.critical else len(AlertCause)
+
+    @property
     def lasts(self) -> bool:
         """Whether the condition ends by itself, so that its end is news."""
         return self not in _MOMENTS

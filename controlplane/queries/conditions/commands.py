@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from datetime import datetime, timedelta
 from urllib.parse import urlencode
+from uuid import UUID
+
+import msgspec
 
 from arrester.controlplane.domain.commands.kinds import KINDS
 from arrester.controlplane.domain.commands.verdict import Outcome, Verdict, newest_verdict
@@ -71,8 +74,12 @@ def without_effect(*, now: datetime) -> Iterator[Condition]:
     stopped = f"{sql.STOPPED} AND digest = ANY(%s::uuid[])"
     digests = [each.task.digest for each in newest.values() if each.task is not None]
     tasks = {task.id.digest: task for task in row_mapping.TASKS.load_readable(stopped, [digests])}
+    continued = _open({each.part_of for each in newest.values() if each.part_of})
     for subject, command in newest.items():
         if command.status is CommandStatus.EXPIRED:
+            # The redrive or rollout that it is a part of goes on, and issues it again.
+            if command.part_of in continued:
+                continue
             title = f"{command.kind} by {command.actor} EXPIRED"
             yield _condition(command, AlertCause.COMMAND_EXPIRED, title, command.outcome or "")
         elif subject in tasks:
@@ -81,6 +88,12 @@ def without_effect(*, now: datetime) -> Iterator[Condition]:
                 yield _failed_again(command, verdict)
     for application, number in sql.rows(_MANY, parameters):
         yield condition.rest(application, "EXPIRED commands", number - condition.MOST, now=now)
+
+
+def _open(ids: Set[UUID | msgspec.UnsetType]) -> set[UUID | msgspec.UnsetType]:
+    """Return those of some commands that are open."""
+    states = row_mapping.COMMANDS.load_readable("open AND id = ANY(%s::uuid[])", [[*ids]])
+    return {each.id for each in states}
 
 
 def _subject(command: CommandState) -> str:

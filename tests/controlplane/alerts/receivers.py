@@ -69,6 +69,7 @@ class Mailbox:
     """An SMTP server with the messages that it has received."""
 
     url: str = ""
+    answer: str = "250 accepted"
     messages: list[EmailMessage] = field(default_factory=list)
 
 
@@ -82,7 +83,7 @@ def mail_server() -> Iterator[Mailbox]:
             parsed = BytesParser(policy=default).parsebytes(envelope.content)
             assert isinstance(parsed, EmailMessage)
             mailbox.messages.append(parsed)
-            return "250 accepted"
+            return mailbox.answer
 
     port = ports.free_port()
     controller = Controller(Handler(), hostname="127.0.0.1", port=port)

@@ -25,6 +25,7 @@ from arrester.controlplane.domain.events import (
     ResumeHow,
     TaskPaused,
     TaskResumed,
+    ThreadDied,
 )
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.ingest import drain
@@ -99,6 +100,12 @@ def test_a_pause_is_one_mail_and_one_webhook_and_its_end_another(
     # The new error of the same mail is still open: it has no end that is news.
     (_, ended) = mailbox.messages
     assert ended["Subject"].startswith("Resolved: flights/delays: task delays_JFK PAUSED")
+    assert (mail["Auto-Submitted"], mail["Importance"]) == ("auto-generated", "high")
+    assert (ended["Auto-Submitted"], ended["Importance"]) == ("auto-generated", None)
+    thread = str(mail["References"])
+    assert "Critical, since" in text
+    assert (ended["References"], ended["In-Reply-To"]) == (thread, thread)
+    assert mail["In-Reply-To"] is None
     resolve_error()
     clock.update(after=SHORT)
     clock.update(after=RESOLVE_AFTER)
@@ -166,6 +173,27 @@ def test_a_critical_alert_waits_for_no_other_message(
     assert [[each.cause for each in about] for _, about in previewed] == [
         ["ERROR_NEW"], ["TASKS_PAUSED", "TASKS_PAUSED"],
     ]  # fmt: skip
+
+
+def test_a_more_urgent_alert_waits_for_no_less_urgent_one(
+    redis: Redis, clock: Clock, receiver: Receiver
+) -> None:
+    configuration.add_channel(receiver.url, actor="adam")
+    paused(redis)
+    clock.update()
+    fold(redis, [histories.event(ThreadDied(reason="disk", failure=FAILURE, recordless=True))])
+    clock.update(after=SHORT)
+    assert titles(receiver)[1:] == ["flights/delays: DEAD: ValueError"]
+    other = replace(FAILURE, fingerprint="1-00000000000000ff")
+    fold(redis, [histories.event(TaskPaused(task="EWR", position=1, failure=other))])
+    clock.update(after=SHORT)
+    assert len(receiver.requests) == 2
+    every = models.AlertRule(name="all", throttle_seconds=300)
+    previewed = routing.preview(every, now=clock.now)
+    assert [[each.cause for each in about] for _, about in previewed] == [
+        ["TASKS_PAUSED", "ERROR_NEW"],
+        ["PIPELINE_DEAD", "TASKS_PAUSED"],
+    ]
 
 
 def test_a_task_that_is_resumed_and_stops_again_is_the_same_alert(

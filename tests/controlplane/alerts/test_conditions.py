@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -14,6 +15,9 @@ from arrester.controlplane import actions, models, redis_client
 from arrester.controlplane.alerts import configuration
 from arrester.controlplane.domain.events import (
     CommandApplied,
+    CommandExpired,
+    CommandIssued,
+    CommandKind,
     Event,
     FlowMeasured,
     InstanceLost,
@@ -185,6 +189,30 @@ def test_commands_that_expired_or_did_not_help(redis: Redis) -> None:
     now = found()
     assert "FAILED_AGAIN" not in now
     assert now["COMMAND_EXPIRED"].title == "flights: RESUME_TASK by olga EXPIRED"
+
+
+def test_an_expired_part_of_a_redrive_or_rollout_that_goes_on_is_no_alert(redis: Redis) -> None:
+    whole, part = uuid4(), uuid4()
+    later = datetime.now(UTC) + HOUR
+    common: dict[str, Any] = {"actor": "olga", "pipeline": RUN.pipeline, "expires_at": later}
+    rollout = CommandIssued(command=whole, kind=CommandKind.RESUME_TASKS, **common)
+    resume = CommandIssued(
+        command=part,
+        kind=CommandKind.RESUME_TASK,
+        checkpoint=RUN.checkpoint,
+        task="JFK",
+        part_of=whole,
+        **common,
+    )
+    expired = CommandExpired(command=part, reason="the instance is lost")
+    events = [histories.event(each, run=None) for each in (rollout, resume, expired)]
+    fold(redis, [*histories.started(), *histories.paused()])
+    streams.append(events, received_at=datetime.now(UTC))
+    models.Command.objects.filter(id=part).update(issued_at=datetime.now(UTC))
+    assert "COMMAND_EXPIRED" not in found()
+    ended = CommandExpired(command=whole, reason="two parts expired")
+    streams.append([histories.event(ended, run=None)], received_at=datetime.now(UTC))
+    assert "COMMAND_EXPIRED" in found()
 
 
 def test_threads_that_are_replaced_often(redis: Redis) -> None:

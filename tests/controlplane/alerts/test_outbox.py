@@ -18,7 +18,7 @@ from arrester.controlplane.alerts.evaluation import RESOLVE_AFTER
 from arrester.controlplane.domain.errors import InvalidValue
 from tests import services
 from tests.controlplane.alerts.conftest import Clock
-from tests.controlplane.alerts.receivers import Receiver
+from tests.controlplane.alerts.receivers import Mailbox, Receiver
 from tests.controlplane.alerts.test_alerts import paused, resolve_error, resumed
 from tests.controlplane.lost_connections import wait_until_closed
 
@@ -163,8 +163,19 @@ def test_an_alert_of_opsgenie_is_closed_by_another_process(
     ]
 
 
+def test_the_answer_of_a_mail_server_is_shown(redis: Redis, clock: Clock, mailbox: Mailbox) -> None:
+    mailbox.answer = "554 5.7.1 the quota of today is used"
+    channel, _ = configuration.add_channel("ops@example.com", actor="adam")
+    paused(redis)
+    clock.update()
+    channel.refresh_from_db()
+    assert "554" in channel.error and "the quota of today is used" in channel.error
+
+
 def test_the_smtp_server_has_an_encryption_and_a_login() -> None:
-    url = addresses.mail_url("ops@example.com", "smtp+starttls://joe:p%40ss@mail.example.com:587")
+    url = addresses.mail_url(
+        "ops@example.com", "smtp+starttls://joe:p%40ss@mail.example.com:587", {}
+    )
     assert url.startswith("mailtos://joe:p%40ss@mail.example.com:587?")
     assert "mode=starttls" in url and "to=ops%40example.com" in url
-    assert "mode=ssl" in addresses.mail_url("a@b.c", "smtps://mail.example.com")
+    assert "mode=ssl" in addresses.mail_url("a@b.c", "smtps://mail.example.com", {})
