@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from arrester.controlplane.domain.commands.reactions import is_instance
+from arrester.controlplane.domain.state.states import ApplicationStatus
 from arrester.controlplane.models import Alert
 from arrester.controlplane.queries import conditions
 from arrester.controlplane.queries.conditions.condition import Condition, Key
+from arrester.controlplane.views import row_mapping
 
-#: An alert is resolved when its condition was absent for so long: a task that is resumed and fails
-#: again is the same alert.
+#: An alert is resolved when its condition was absent for so long, and its record is not tried
+#: again: a task that is resumed and fails again is the same alert.
 RESOLVE_AFTER = timedelta(seconds=15)
 _SHOWN = ["title", "detail", "path", "count", "absent_since"]
 
@@ -18,19 +21,34 @@ _SHOWN = ["title", "detail", "path", "count", "absent_since"]
 def evaluate(*, now: datetime) -> None:
     """Make the open alerts those of the present conditions. Call it under the lock of alerts."""
     found = conditions.find(now=now)
-    present = {each.key: each for each in found.conditions if each.cause.alerts}
+    shut_down = _shut_down_by_people()
+    present = {
+        each.key: each
+        for each in found.conditions
+        if each.cause.alerts and each.application not in shut_down
+    }
     lasting: set[Key] = set()
     changed: list[Alert] = []
     for alert in Alert.objects.filter(resolved_at=None):
         key = (alert.cause, alert.application, alert.subject)
         lasting.add(key)
+        is_retried = key in found.retried and alert.application not in shut_down
         if key in present:
-            if _update(alert, present[key]):
-                changed.append(alert)
-        elif alert.cause not in found.unknown and _absent(alert, now):
+            has_changed = _update(alert, present[key])
+        else:
+            is_known = alert.cause not in found.unknown and not is_retried
+            has_changed = is_known and _absent(alert, now)
+        if has_changed:
             changed.append(alert)
     Alert.objects.bulk_update(changed, [*_SHOWN, "resolved_at"], batch_size=500)
     Alert.objects.bulk_create(_opened(present.values(), lasting, now), batch_size=500)
+
+
+def _shut_down_by_people() -> set[str]:
+    """Return the applications that a person shut down: until they are started again, their
+    conditions are no alerts."""
+    latched = row_mapping.APPLICATIONS.load_readable("status = %s", [ApplicationStatus.LATCHED])
+    return {each.name for each in latched if each.actor and not is_instance(each.actor)}
 
 
 def _update(alert: Alert, condition: Condition) -> bool:

@@ -24,6 +24,15 @@ from arrester.controlplane.domain.wire.failure_columns import Stored
 MAX_REQUEST_AGE = timedelta(minutes=1)
 
 
+#: The actor of a command that an instance requested; no name of a person has a space.
+_INSTANCE = "instance "
+
+
+def is_instance(actor: str) -> bool:
+    """Whether an instance requested what this actor did."""
+    return actor.startswith(_INSTANCE)
+
+
 def reactions_to(
     stored: StoredEvent, state: StreamState, *, now: datetime, expiry: timedelta = COMMAND_EXPIRY
 ) -> list[Event]:
@@ -45,7 +54,7 @@ def reactions_to(
     issued = CommandIssued(
         command=uuid5(stored.batch, str(stored.sequence)),
         kind=CommandKind.SHUT_DOWN_APPLICATION,
-        actor=f"instance {event.instance}",
+        actor=f"{_INSTANCE}{event.instance}",
         reason=event.data.reason,
         instances=tuple(sorted((each.id for each in others), key=str)),
         error=True,

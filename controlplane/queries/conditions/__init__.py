@@ -22,7 +22,7 @@ from arrester.controlplane.queries.conditions import (
     stops,
 )
 from arrester.controlplane.queries.conditions.causes import AlertCause, read_limits
-from arrester.controlplane.queries.conditions.condition import Condition, bounded
+from arrester.controlplane.queries.conditions.condition import Condition, Key, bounded
 from arrester.controlplane.queries.operation.health import Health, Lag
 from arrester.controlplane.views import row_mapping
 
@@ -35,6 +35,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     #: The most urgent first; of one cause, that which lasts the longest.
     conditions: tuple[Condition, ...]
     unknown: Set[AlertCause] = frozenset()
+    #: The keys of conditions that may come again at once: their record is tried again.
+    retried: Set[Key] = frozenset()
 
 
 def find(*, now: datetime) -> Found:
@@ -42,10 +44,12 @@ def find(*, now: datetime) -> Found:
 
     While Redis is away, what it has is unknown.
     """
-    found = lasting(now=now)
+    threads = row_mapping.THREADS.load_readable("true", [])
+    found = lasting(now=now, threads=threads)
+    retried = {*stops.retried(threads), *pipelines.restarted(threads, instances.read(threads))}
     moments = (*errors.new(now=now), *commands.without_effect(now=now))
     every = bounded([*found.conditions, *moments], now=now)
-    return Found(conditions=_ordered(every), unknown=found.unknown)
+    return Found(conditions=_ordered(every), unknown=found.unknown, retried=retried)
 
 
 def lasting(

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
+from uuid import UUID
 
 from arrester.controlplane import store
 from arrester.controlplane.domain.state.failure_text import cause
-from arrester.controlplane.domain.state.live_runs import live
-from arrester.controlplane.domain.state.states import TaskStatus, ThreadState, ThreadStatus
+from arrester.controlplane.domain.state.live_runs import RunStatus, live, run_status
+from arrester.controlplane.domain.state.states import (
+    InstanceState,
+    TaskStatus,
+    ThreadState,
+    ThreadStatus,
+)
 from arrester.controlplane.queries.conditions.causes import AlertCause, AllLimits
 from arrester.controlplane.queries.conditions.condition import (
     Condition,
+    Key,
     application_path,
     error_path,
     pipeline_path,
@@ -23,6 +30,7 @@ from arrester.controlplane.queries.conditions.condition import (
 from arrester.controlplane.queries.conditions.stops import Stop
 from arrester.controlplane.queries.current_state import policies
 from arrester.controlplane.queries.failure_history.error_groups import groups_by_key
+from arrester.controlplane.queries.flow.measured import newest
 from arrester.controlplane.store.column_values import hash_text
 from arrester.controlplane.views import live_checkpoints
 
@@ -39,6 +47,21 @@ def find(
     yield from _used_tolerance(runs, limits, now)
     yield from _replaced(runs, limits, now)
     yield from _on_two_checkpoints(threads, now)
+
+
+def restarted(
+    threads: Sequence[ThreadState], instances: Mapping[UUID, InstanceState]
+) -> Iterator[Key]:
+    """Yield the runs that follow an earlier one and have completed no micro-batch yet: the record
+    that ended the earlier one may end this one. Of an older agent nothing is known."""
+    runs = [each for each in live(threads) if each.epoch > 1]
+    runs = [each for each in runs if run_status(each, instances) is RunStatus.RUNNING]
+    known = newest(live_checkpoints.columns_of(runs), instances.values())
+    for run in runs:
+        flow = known.get(live_checkpoints.pipeline_key(run))
+        last = None if flow is None else flow.last_batch_at
+        if last is not None and run.since is not None and last < run.since:
+            yield AlertCause.PIPELINE_DEAD.value, run.application, run.pipeline
 
 
 def _dead(runs: Sequence[ThreadState], stops: Sequence[Stop], now: datetime) -> Iterator[Condition]:

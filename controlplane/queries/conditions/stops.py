@@ -27,6 +27,7 @@ from arrester.controlplane.queries.conditions import condition
 from arrester.controlplane.queries.conditions.causes import AlertCause, AllLimits
 from arrester.controlplane.queries.conditions.condition import (
     Condition,
+    Key,
     application_path,
     duration,
     error_path,
@@ -56,6 +57,14 @@ FROM (
         AND error_group.fingerprint = task.fingerprint AND error_group.status = 'MUTED')
     GROUP BY 1, 2, 3, 4 WINDOW of_application AS (PARTITION BY application)
 ) AS stop WHERE place <= %s ORDER BY since, application, pipeline, status, fingerprint
+"""
+
+
+# A task that retries its record keeps its first stop until it holds nothing.
+_RETRIED = f"""
+SELECT DISTINCT application, pipeline, fingerprint FROM task
+WHERE status = 'RUNNING' AND held > 0 AND fingerprint IS NOT NULL
+    AND state LIKE '%%"first_stop"%%' AND {live_checkpoints.OF_THREADS}
 """
 
 
@@ -165,6 +174,14 @@ def find(
     for application, number in unread.items():
         yield condition.rest(application, "causes that stop tasks", number, now=now)
     yield from _held(stops, limits, now)
+
+
+def retried(threads: Sequence[ThreadState]) -> Iterator[Key]:
+    """Yield the stops that a resume or a new run has ended, while it is unknown whether their
+    record passes this time."""
+    for application, pipeline, fingerprint in sql.rows(_RETRIED, live_checkpoints.columns(threads)):
+        for of in (AlertCause.TASKS_PAUSED, AlertCause.TASKS_DEAD):
+            yield of.value, application, f"{pipeline} {fingerprint}"
 
 
 def _by_failure(stop: Stop, groups: Mapping[tuple[str, str], GroupState]) -> Condition:

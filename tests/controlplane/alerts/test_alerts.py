@@ -21,11 +21,16 @@ from arrester.controlplane.alerts.configuration import RuleForm
 from arrester.controlplane.alerts.evaluation import RESOLVE_AFTER
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
+    ApplicationShutdownRequested,
+    CommandApplied,
     Event,
+    FlowMeasured,
+    InstanceStopped,
     ResumeHow,
     TaskPaused,
     TaskResumed,
     ThreadDied,
+    ThreadStarted,
 )
 from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.ingest import drain
@@ -33,7 +38,7 @@ from tests import histories
 from tests.controlplane import streams
 from tests.controlplane.alerts.conftest import Clock
 from tests.controlplane.alerts.receivers import Mailbox, Receiver
-from tests.histories import APPLICATION, FAILURE, JFK
+from tests.histories import APPLICATION, FAILURE, JFK, RUN
 
 SHORT = timedelta(seconds=5)
 MINUTE = timedelta(minutes=1)
@@ -50,8 +55,11 @@ def paused(redis: Redis) -> None:
     fold(redis, [*histories.started(), *histories.paused()])
 
 
-def resumed(redis: Redis) -> None:
+def resumed(redis: Redis, *, drained: bool = True) -> None:
+    """Resume the task; its record and those after it pass."""
     fold(redis, [histories.event(TaskResumed(task="JFK", how=ResumeHow.RETRY))])
+    if drained:
+        fold(redis, [histories.held(0)])
 
 
 def only(cause: str) -> models.Alert:
@@ -202,14 +210,74 @@ def test_a_task_that_is_resumed_and_stops_again_is_the_same_alert(
     configuration.add_channel(receiver.url, actor="adam")
     paused(redis)
     clock.update()
-    resumed(redis)
+    resumed(redis, drained=False)
+    # A driver needs its time to start again.
     clock.update(after=SHORT)
-    clock.update(after=SHORT)
+    clock.update(after=10 * MINUTE)
     fold(redis, [histories.event(TaskPaused(task="JFK", position=7, failure=FAILURE), minute=9)])
     clock.update(after=SHORT)
     clock.update(after=10 * MINUTE)
     assert len(receiver.requests) == 1
     assert only("TASKS_PAUSED").resolved_at is None
+
+
+def test_a_run_that_dies_again_at_the_same_record_is_the_same_alert(
+    redis: Redis, clock: Clock, receiver: Receiver
+) -> None:
+    def measured(at: datetime) -> Event:
+        return histories.event(
+            FlowMeasured(minute=at.replace(second=0, microsecond=0), last_batch_at=at)
+        )
+
+    def dies(epoch: int) -> None:
+        died = ThreadDied(reason="disk", failure=FAILURE, recordless=True)
+        fold(redis, [histories.event(died, run=replace(RUN, epoch=epoch))])
+
+    configuration.add_channel(receiver.url, actor="adam")
+    fold(redis, [*histories.started(), measured(datetime.now(UTC) - MINUTE)])
+    dies(1)
+    clock.update()
+    fold(redis, [histories.event(ThreadStarted(), run=replace(RUN, epoch=2))])
+    clock.update(after=SHORT)
+    clock.update(after=MINUTE)
+    dies(2)
+    clock.update(after=SHORT)
+    assert len(receiver.requests) == 1
+    fold(redis, [histories.event(ThreadStarted(), run=replace(RUN, epoch=3))])
+    streams.append([measured(datetime.now(UTC) + MINUTE)], received_at=datetime.now(UTC))
+    clock.update(after=SHORT)
+    clock.update(after=RESOLVE_AFTER)
+    assert len(receiver.requests) == 2
+    assert titles(receiver)[1] == "Resolved: flights/delays: DEAD: ValueError"
+
+
+def test_an_application_that_a_person_shut_down_has_no_alerts(
+    redis: Redis, clock: Clock, receiver: Receiver
+) -> None:
+    configuration.add_channel(receiver.url, actor="adam")
+    paused(redis)
+    clock.update()
+    command = actions.shut_down_application(APPLICATION, actor="olga", reason="maintenance")
+    clock.update(after=SHORT)
+    clock.update(after=RESOLVE_AFTER)
+    assert not models.Alert.objects.filter(resolved_at=None).exists()
+    ended = (CommandApplied(command=command.id), InstanceStopped(reason="shut down"))
+    fold(redis, [histories.event(each, run=None) for each in ended])
+    actions.open_application(APPLICATION, actor="olga")
+    clock.update(after=10 * MINUTE)
+    assert "1 task PAUSED" in titles(receiver)[-1]
+
+
+def test_an_application_that_a_failure_shut_down_has_its_alerts(
+    redis: Redis, clock: Clock, receiver: Receiver
+) -> None:
+    configuration.add_channel(receiver.url, actor="adam")
+    requested = ApplicationShutdownRequested(reason="disk")
+    died = ThreadDied(reason="disk", failure=FAILURE, recordless=True)
+    fold(redis, [*histories.started(), histories.event(died), histories.event(requested)])
+    assert models.Application.objects.get(name=APPLICATION).status == "LATCHED"
+    clock.update()
+    assert titles(receiver) == ["flights: 1 pipeline DEAD, 1 new error"]
 
 
 def test_an_alert_escalates_until_a_person_acts(
