@@ -40,6 +40,8 @@ class InvalidConfiguration(InvalidValue):
 def _shown(value: object) -> str:
     """Return a value for a message, as one line; an object may fail to represent itself."""
     try:
+        if isinstance(value, datetime):
+            value = value.isoformat().replace("+00:00", "Z")
         text = " ".join(repr(value).split()) if not isinstance(value, str) else repr(value)
     except Exception:
         text = f"a {type(value).__name__}"

@@ -41,6 +41,7 @@ from arrester.dashboard.rest.struct_serializers import StructSerializer
 
 #: A redrive needs dead letters: see `redrives`.
 _KINDS = [kind for kind in CommandKind if KINDS[kind].subject is not Subject.DEAD_LETTERS]
+_LONGEST_PAUSE_SECONDS = int(LONGEST_PAUSE.total_seconds())
 _NEED_REASON = [row.kind.value for row in KINDS.values() if row.needs_reason]
 
 
@@ -104,7 +105,11 @@ class NewCommandSerializer(serializers.Serializer[Any]):
     duration_seconds = serializers.IntegerField(
         required=False,
         min_value=1,
-        max_value=int(LONGEST_PAUSE.total_seconds()),
+        max_value=_LONGEST_PAUSE_SECONDS,
+        error_messages=dict.fromkeys(
+            ("invalid", "min_value", "max_value"),
+            f"a whole number of seconds from 1 to {_LONGEST_PAUSE_SECONDS}",
+        ),
         help_text=f"{kinds_with('duration_seconds')}: after how many seconds the pause ends.",
     )
     fingerprint = serializers.CharField(

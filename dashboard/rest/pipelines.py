@@ -196,10 +196,13 @@ def _steps(
     until = until or now
     since = since or until - _HOUR
     if since >= until:
-        raise InvalidValue("since", since.isoformat(), f"a time before {until.isoformat()}")
+        raise InvalidValue("since", since, f"a time before {until.isoformat()}")
     if step is None:
         seconds = (until - since).total_seconds()
-        step = next((each for each in _DEFAULTS if seconds / each <= _STEPS), _DEFAULTS[-1])
+        step = next((each for each in _DEFAULTS if seconds / each <= _STEPS), None)
+    if step is None:
+        longest = timedelta(seconds=_STEPS * _DEFAULTS[-1])
+        raise InvalidValue("since", since, f"a time at most {longest.days:,} days before until")
     if step % 60:
         raise InvalidValue("step", step, "60 to 604800 seconds, a multiple of 60")
     length = timedelta(seconds=step)

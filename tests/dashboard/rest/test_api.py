@@ -268,8 +268,10 @@ def test_a_task_is_resumed_at_a_position_and_paused_by_command(
     pause["duration_seconds"] = 300
     status, problem = command(operator, **pause | {"duration_seconds": 0})
     assert (status, problem["field"]) == (400, "duration_seconds")
+    assert problem["allowed"] == "a whole number of seconds from 1 to 31622400"
     status, problem = command(operator, **pause, until="2013-01-01T00:00:00Z")
     assert (status, problem["field"]) == (400, "until")
+    assert "'2013-01-01T00:00:00Z' is not allowed" in problem["detail"]
     id = str(uuid4())
     for _ in range(2):
         status, issued = command(operator, **pause, id=id)

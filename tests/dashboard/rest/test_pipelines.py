@@ -106,6 +106,7 @@ def test_a_series_has_the_measured_steps(viewer: Client, now: datetime) -> None:
         ("step=0", "60 to 604800"),
         ("since=2026-11-20T00:00Z&until=2026-11-19T00:00Z", "a time before until"),
         ("since=2020-01-01T00:00Z&step=60", "at most 1,500"),
+        ("since=0001-01-01T00:00Z", "since: '0001-01-01T00:00:00Z' is not allowed"),
         ("since=yesterday", "a time in ISO 8601"),
     ],
 )
