@@ -43,10 +43,12 @@ function values(figure, column) {
   })).filter((each) => each.isNumber || (row && each.text));
 }
 
-// A value, or the events of a column.
+// A value, or the events of a column; equal ones are counted.
 function text(cell) {
-  const links = [...cell.querySelectorAll("a")].map((link) => link.textContent);
-  return links.length ? links.join(", ") : cell.textContent;
+  const counts = new Map();
+  for (const { textContent } of cell.querySelectorAll("a")) counts.set(textContent, (counts.get(textContent) ?? 0) + 1);
+  if (!counts.size) return cell.textContent;
+  return [...counts].map(([event, count]) => (count > 1 ? `${count} × ${event}` : event)).join(", ");
 }
 
 function period(figure, from, to) {
@@ -75,10 +77,10 @@ function swatch(ink) {
 
 function fill(readout, heading, lines) {
   const list = document.createElement("dl");
-  for (const { name, text, ink } of lines) {
+  for (const { name, text, ink, isNumber } of lines) {
     const picture = document.createElement("dt");
     picture.append(swatch(ink));
-    list.append(picture, element("dt", name), element("dd", text));
+    list.append(picture, element("dt", name), element("dd", text, isNumber ? "" : "events"));
   }
   readout.replaceChildren(element("b", heading), list);
 }

@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from arrester.controlplane import actions
 from tests.dashboard.browser import log_in, new_page, open_live
 from tests.dashboard.story import Story
 
@@ -152,3 +153,25 @@ def test_all_charts_of_a_page_show_the_same_time(plot: Locator, story: Story) ->
     expect(cursors).to_have_count(2)
     places = {(each.get_attribute("x"), each.get_attribute("width")) for each in cursors.all()}
     assert len(places) == 1 and page.locator("[data-readout]:visible").count() == 1
+
+
+def test_equal_events_of_a_column_are_one_line_below_the_values(page: Page, story: Story) -> None:
+    story.flows(ago=9, records_in=5)
+    for key in ("EWR", "JFK", "LGA"):
+        story.pauses(key, held=1)
+        actions.resume_task(story.task(key).digest, actor="ana")
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(reverse("pipeline", args=["flights", "delays"]))
+    plot, readout = (
+        page.locator("#records-chart svg.chart"),
+        page.locator("#records-chart [data-readout]"),
+    )
+    # A minute may begin between two commands.
+    row = page.locator("#records-chart ~ .table-behind tr:has(td.events a ~ a)").first
+    column = int(row.get_attribute("data-at") or -1)
+    plot.scroll_into_view_if_needed()
+    page.mouse.move(_x(plot, column), _y(plot))
+    events = readout.locator("dd.events")
+    expect(events).to_contain_text("\N{MULTIPLICATION SIGN} RESUME_TASK by ana")
+    name = readout.get_by_text("written").bounding_box()
+    assert name is not None and name["width"] > name["height"]
