@@ -8,7 +8,7 @@ import click
 
 from arrester.cli import output
 from arrester.cli.completion import complete_application, complete_task
-from arrester.cli.names import find_task, near_applications, task_name
+from arrester.cli.names import find_task, near_applications, task_name, task_state
 from arrester.cli.output import Column, Row, age
 from arrester.cli.session import Session, with_options, with_session
 from arrester.cli.values import rows
@@ -36,7 +36,7 @@ TIMES = with_options(
 #: The columns of tasks.
 TASK_COLUMNS: tuple[Column, ...] = (
     ("TASK", task_name),
-    ("STATUS", "status"),
+    ("STATUS", task_state),
     ("SINCE", lambda row: age(row["first_stopped"] or row["since"])),
     ("POSITION", "position"),
     ("HELD", "held"),
@@ -100,7 +100,11 @@ def pipelines(session: Session, *, application: str | None, limit: int, run: str
 @APPLICATION
 @PIPELINE
 @click.option(
-    "--state", "--status", "-s", metavar="STATE", help="RUNNING, PAUSED, DEAD or DISMISSED."
+    "--state",
+    "--status",
+    "-s",
+    metavar="STATE",
+    help="RUNNING, PAUSED, DEAD, DISMISSED, or NO_RUN: RUNNING ones that no run processes.",
 )
 @click.option("--sort", metavar="COLUMN", help="-since (default), -held or -failed.")
 @LIMIT

@@ -26,6 +26,15 @@ def task_name(task: Json) -> str:
     return "/".join(parts if task["key"] is None else [*parts, task["key"]])
 
 
+def task_state(task: Json) -> str:
+    """Return the state of a row of a task, as the filter of the list names it.
+
+    A RUNNING task whose checkpoint no run uses is NO_RUN.
+    """
+    state: str = task["status"]
+    return "NO_RUN" if state == "RUNNING" and task["no_run_since"] else state
+
+
 def find_task(client: Client, name: str) -> Json:
     """Return a task by its name or id.
 

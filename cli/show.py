@@ -11,7 +11,7 @@ from arrester.cli import output
 from arrester.cli.client import Json
 from arrester.cli.completion import complete_task
 from arrester.cli.issue import progress_sentence
-from arrester.cli.names import find_group, find_task, task_name
+from arrester.cli.names import find_group, find_task, task_name, task_state
 from arrester.cli.session import Session, with_session
 from arrester.cli.verdicts import sentence
 
@@ -47,7 +47,7 @@ def _show_task(task: Json) -> None:
         [
             ("task", task_name(task)),
             ("id", task["id"]),
-            ("status", task["status"]),
+            ("status", task_state(task)),
             ("stopped", _moment(task["first_stopped"])),
             ("last change", _moment(task["since"])),
             ("resumed at", task["paused_until"]),

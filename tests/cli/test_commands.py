@@ -295,3 +295,14 @@ def test_a_key_that_has_not_failed_is_paused_by_its_name(arrester: Arrester, sto
     assert wrong.code == 1
     assert "pipeline 'flights/delay' is unknown; nearest names: flights/delays" in wrong.err
     assert "task 'delays/x' is unknown" in arrester("pause", "delays/x").err
+
+
+def test_a_task_that_no_run_processes_is_not_running(arrester: Arrester, story: Story) -> None:
+    story.skips("JFK", 1)
+    story.pauses("EWR")
+    assert "RUNNING" in arrester("tasks", "--state", "RUNNING").out
+    story.stops()
+    states = dict(line.split()[:2] for line in arrester("tasks").out.splitlines()[1:])
+    assert states == {"flights/delays/JFK": "NO_RUN", "flights/delays/EWR": "PAUSED"}
+    assert "NO_RUN" in arrester("show", "flights/delays/JFK").out
+    assert "flights/delays/JFK" in arrester("tasks", "--state", "NO_RUN").out
