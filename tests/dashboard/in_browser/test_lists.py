@@ -213,3 +213,14 @@ def test_a_narrow_header_truncates_the_name_and_then_the_lag(page: Page, story: 
         assert lag.evaluate(is_truncated) == lag_is_truncated
         assert lag.evaluate(end) <= page.locator("#feed").evaluate(end)
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_the_longest_name_of_a_pipeline_hides_no_number(page: Page) -> None:
+    Story(pipeline="p" * 63).starts()
+    page.set_viewport_size({"width": 1440, "height": 800})
+    for url in (reverse("pipelines"), reverse("overview")):
+        page.goto(url)
+        expect(page.locator("#pipelines")).to_contain_text("p" * 63)
+        table = page.locator("table", has=page.locator("#pipelines"))
+        hidden = "each => each.scrollWidth - each.parentElement.clientWidth"
+        assert table.evaluate(hidden) <= 0
