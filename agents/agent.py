@@ -45,6 +45,7 @@ from arrester.agents.runtime.thread_protocol import (
     PolicyCommand,
     TaskCommand,
     Thread,
+    run_of,
 )
 from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.controlplane.domain.commands import agent_versions
@@ -459,9 +460,11 @@ class Agent:
     ) -> bool:
         """Pause a RUNNING task until it is resumed; return True only from RUNNING.
 
-        It stays PAUSED in later runs and instances. A global task cannot be paused.
+        It stays PAUSED in later runs and instances. While one pipeline runs, the key may be one
+        that has not failed. A global task cannot be paused.
         """
-        return self._apply(task, TaskAct.PAUSE, actor=actor, reason=reason)
+        id = self._task_id(task, is_new_allowed=True)
+        return self._apply(id, TaskAct.PAUSE, actor=actor, reason=reason)
 
     def set_policy(
         self,
@@ -589,7 +592,7 @@ class Agent:
         ]
         return _apply_in_threads(method, pipeline, command, threads)
 
-    def _task_id(self, task: TaskState | TaskId | str) -> TaskId:
+    def _task_id(self, task: TaskState | TaskId | str, *, is_new_allowed: bool = False) -> TaskId:
         """Return the identity of a task that may be given by its key."""
         if isinstance(task, TaskState):
             return task.id
@@ -600,6 +603,15 @@ class Agent:
         ids = [state.id for state in self.tasks() if state.id.key == task]
         if len(ids) == 1:
             return ids[0]
+        running = self._runtime.registry.running()
+        if is_new_allowed and not ids and len(running) == 1:
+            run = run_of(running[0])
+            return TaskId(
+                application=self._runtime.config.application,
+                pipeline=run.pipeline,
+                checkpoint=run.checkpoint,
+                key=task,
+            )
         keys = [state.id.key for state in self.tasks() if state.id.key is not None]
         hint = f"; {len(ids)} pipelines have it" if ids else nearest(task, keys)
         raise InvalidValue("task", task, allowed + hint)

@@ -22,7 +22,7 @@ from arrester import Agent, Ending, InvalidConfiguration, StartRefused
 from arrester.agents.journal.fencing import claim
 from arrester.agents.journal.storage import LocalStorage
 from arrester.agents.spark.jvm.versions import SparkRefused
-from arrester.controlplane.domain.errors import ArresterError
+from arrester.controlplane.domain.errors import ArresterError, InvalidValue
 from arrester.controlplane.domain.events import (
     CommandApplied,
     CommandIssued,
@@ -161,12 +161,16 @@ def test_an_agent_reports_its_state_and_metrics(world: World) -> None:
         assert "JFK   PAUSED" in str(status)
         assert "1000 minutes late" in str(status)
         assert "<td" in status._repr_html_()
+        assert agent.pause("a new key") and not agent.pause("a new key")
+        assert set(paused_keys(agent)) == {"JFK", "a new key"}
     assert agent.state.value == "NOT_RUNNING"
     assert [each.state for each in agent.status().pipelines] == [ThreadStatus.DEAD]
     assert agent.status().pipelines[0].rows_per_second is None
     assert agent.await_termination() is Ending.STOPPED
     assert agent.exception is None
     assert not agent.stopped_by_command
+    with pytest.raises(InvalidValue, match="nobody"):
+        agent.pause("nobody")
 
 
 @pytest.mark.long
