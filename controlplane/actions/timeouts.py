@@ -20,6 +20,9 @@ from arrester.controlplane.outbound import clock_check, drift_check
 from arrester.controlplane.views import projections
 
 log = logging.getLogger(__name__)
+#: Longer than a usual fold; the checks of an application whose stream is locked follow in the next
+#: round.
+LOCK_SECONDS = 1.0
 
 
 def watch(*, now: datetime | None = None) -> int:
@@ -30,10 +33,15 @@ def watch(*, now: datetime | None = None) -> int:
     appended = 0
     for stream in store.all_streams():
         try:
-            appended += _watch(stream.application, now=now, may_declare_lost=reachable >= expiry)
-            # Last, so that a broken one prevents no other check.
-            advance_rollouts(stream.application, now=now)
-            advance_redrives(stream.application, now=now)
+            with store.waiting_at_most(LOCK_SECONDS):
+                appended += _watch(
+                    stream.application, now=now, may_declare_lost=reachable >= expiry
+                )
+                # Last, so that a broken one prevents no other check.
+                advance_rollouts(stream.application, now=now)
+                advance_redrives(stream.application, now=now)
+        except store.StreamLocked:
+            log.warning("%s: a fold is slow; its periodic checks follow", stream.application)
         except redis_client.APPLICATION_ERRORS:
             log.exception("%s: its periodic checks failed", stream.application)
     return appended

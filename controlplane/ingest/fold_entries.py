@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import transaction
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.commands.reactions import needing_reaction, reactions_to
+from arrester.controlplane.domain.commands.reactions import needing_reaction, reaction_to
 from arrester.controlplane.domain.errors import BrokenState
 from arrester.controlplane.domain.identity import uuids
 from arrester.controlplane.domain.wire.failure_columns import Stored
@@ -124,16 +124,18 @@ def _append_reactions(
     stream: store.LogStream, stored: Sequence[Stored], *, now: datetime
 ) -> Folded:
     """Append and project the server's own reactions in the same transaction."""
-    followed: list[Stored] = []
+    requests = needing_reaction(stored)
+    if not requests:
+        return Folded(stream, [])
+    state = projections.current_states(stream.application)
     expiry = timedelta(seconds=settings.ENVIRONMENT.command_expiry_seconds)
-    for each in needing_reaction(stored):
-        state = projections.current_states(stream.application)
-        events = reactions_to(each, state, now=now, expiry=expiry)
-        batch = store.NewBatch(id=uuid5(each.batch, f"follows {each.sequence}"), events=events)
-        stream, appended = store.append(stream, [batch], received_at=now)
-        if appended:
-            projections.project(stream.application, appended)
-        followed += appended
+    reaction = reaction_to(requests, state, now=now, expiry=expiry)
+    if reaction is None:
+        return Folded(stream, [])
+    cause, events = reaction
+    batch = store.NewBatch(id=uuid5(cause.batch, f"follows {cause.sequence}"), events=events)
+    stream, followed = store.append(stream, [batch], received_at=now)
+    projections.project(stream.application, followed)
     return Folded(stream, followed)
 
 

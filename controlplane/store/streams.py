@@ -9,8 +9,9 @@ from datetime import date, datetime
 from uuid import UUID
 
 import msgspec
-from django.db import Error, connection
+from django.db import Error, OperationalError, connection
 from msgspec.structs import replace
+from psycopg.errors import LockNotAvailable
 
 from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.store import prepared_statements
@@ -61,6 +62,30 @@ def read_stream(application: str) -> LogStream:
 def lock(application: str) -> LogStream:
     """Return the stream, locked until the transaction ends; raise NotFound."""
     return send_lock(application)()
+
+
+class StreamLocked(Exception):
+    """Another process holds the lock of a stream for longer than was waited."""
+
+
+@contextmanager
+def waiting_at_most(seconds: float) -> Iterator[None]:
+    """Wait for the locks of streams for so long in the block, then raise StreamLocked: one slow
+    fold must not hold up what is done for all applications."""
+    _set_lock_timeout(f"{seconds:g}s")
+    try:
+        yield
+    except OperationalError as exc:
+        if isinstance(exc.__cause__, LockNotAvailable):
+            raise StreamLocked(str(exc)) from exc
+        raise
+    finally:
+        _set_lock_timeout("0")
+
+
+def _set_lock_timeout(value: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('lock_timeout', %s, false)", [value])
 
 
 def send_lock(application: str) -> Callable[[], LogStream]:

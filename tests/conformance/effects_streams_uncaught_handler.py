@@ -17,7 +17,7 @@ from arrester import Agent, Ending, StartRefused, UncaughtAnswer
 from arrester.agents.definition.builder import define
 from arrester.agents.handlers import LogAndFail
 from arrester.controlplane.domain import events
-from arrester.controlplane.domain.commands.reactions import needing_reaction, reactions_to
+from arrester.controlplane.domain.commands.reactions import needing_reaction, reaction_to
 from arrester.controlplane.domain.events import CommandIssued, CommandKind, EventData, StoredEvent
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import ThreadStatus
@@ -125,9 +125,9 @@ class Server:
             for sequence, event in enumerate(self._side.events, start=1)
         ]
         state = empty("tests").fold(stored)
-        for request in needing_reaction(stored):
-            for event in reactions_to(request, state, now=datetime.now(UTC)):
-                self.relay(event.data)
+        reaction = reaction_to(needing_reaction(stored), state, now=datetime.now(UTC))
+        for event in [] if reaction is None else reaction[1]:
+            self.relay(event.data)
         return state
 
     def relay(self, data: EventData) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from uuid import uuid5
 
@@ -15,6 +15,7 @@ from arrester.controlplane.domain.events import (
     Event,
     StoredEvent,
 )
+from arrester.controlplane.domain.python_versions import UTC
 from arrester.controlplane.domain.state.states import ApplicationStatus, InstanceState
 from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.domain.wire.failure_columns import Stored
@@ -24,6 +25,7 @@ from arrester.controlplane.domain.wire.failure_columns import Stored
 MAX_REQUEST_AGE = timedelta(minutes=1)
 
 
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
 #: The actor of a command that an instance requested; no name of a person has a space.
 _INSTANCE = "instance "
 
@@ -33,30 +35,48 @@ def is_instance(actor: str) -> bool:
     return actor.startswith(_INSTANCE)
 
 
-def reactions_to(
-    stored: StoredEvent, state: StreamState, *, now: datetime, expiry: timedelta = COMMAND_EXPIRY
-) -> list[Event]:
-    """Return the events that follow from an event of an agent; usually none.
+def reaction_to(
+    requests: Sequence[StoredEvent],
+    state: StreamState,
+    *,
+    now: datetime,
+    expiry: timedelta = COMMAND_EXPIRY,
+) -> tuple[StoredEvent, list[Event]] | None:
+    """Return the events that follow from the events of agents in one fold, and the one that has
+    caused them; usually None.
 
     A shutdown of the application requested by an instance (KIP-671) becomes a command for all
-    others, with the request's own id: a repetition changes nothing. `state` is after the event.
+    others, with the request's own id: a repetition changes nothing. The first request with an
+    effect latches the application, and the others have none. `state` is after the events.
     """
-    event = stored.event
-    if not isinstance(event.data, ApplicationShutdownRequested):
-        return []
     if state.application.status is ApplicationStatus.LATCHED:
-        return []
-    late = stored.received_at - event.occurred_at > MAX_REQUEST_AGE
-    others = [each for each in state.instances.values() if _is_other(each, event)]
-    if late and not all(_was_there(each, event.occurred_at) for each in others):
-        # The application was started again since, and stays open.
-        return []
+        return None
+    receiving = [each for each in state.instances.values() if receives_commands(each)]
+    # Newest first: one of the first two decides for each request.
+    receiving.sort(key=lambda each: each.started_at or _EARLIEST, reverse=True)
+    for request in requests:
+        if not (_is_late(request) and _started_since(request, receiving[:2])):
+            return request, _shutdown(request, receiving, state, now=now, expiry=expiry)
+    return None
+
+
+def _shutdown(
+    request: StoredEvent,
+    receiving: Iterable[InstanceState],
+    state: StreamState,
+    *,
+    now: datetime,
+    expiry: timedelta,
+) -> list[Event]:
+    event = request.event
+    assert isinstance(event.data, ApplicationShutdownRequested)
+    others = (each.id for each in receiving if each.id != event.instance)
     issued = CommandIssued(
-        command=uuid5(stored.batch, str(stored.sequence)),
+        command=uuid5(request.batch, str(request.sequence)),
         kind=CommandKind.SHUT_DOWN_APPLICATION,
         actor=f"{_INSTANCE}{event.instance}",
         reason=event.data.reason,
-        instances=tuple(sorted((each.id for each in others), key=str)),
+        instances=tuple(sorted(others, key=str)),
         error=True,
         expires_at=now + expiry,
     )
@@ -70,12 +90,18 @@ def reactions_to(
     ]
 
 
-def _is_other(instance: InstanceState, event: Event) -> bool:
-    return receives_commands(instance) and instance.id != event.instance
+def _is_late(request: StoredEvent) -> bool:
+    return request.received_at - request.event.occurred_at > MAX_REQUEST_AGE
 
 
-def _was_there(instance: InstanceState, moment: datetime) -> bool:
-    return instance.started_at is None or instance.started_at <= moment
+def _started_since(request: StoredEvent, receiving: Iterable[InstanceState]) -> bool:
+    """Whether another instance has started since the request: the application was started again,
+    and stays open."""
+    event = request.event
+    return any(
+        each.id != event.instance and each.started_at and each.started_at > event.occurred_at
+        for each in receiving
+    )
 
 
 def needing_reaction(elements: Iterable[Stored]) -> list[StoredEvent]:

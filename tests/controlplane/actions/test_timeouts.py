@@ -7,18 +7,22 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import msgspec
+import psycopg
 import pytest
+from django.db import connection
 from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import (
     actions,
+    embedded,
     heartbeats,
     models,
     queries,
     reachability,
     redis_client,
 )
+from arrester.controlplane.actions import timeouts
 from arrester.controlplane.domain.events import CommandApplied, CommandKind, TaskPaused
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import CommandStatus, InstanceState
@@ -65,6 +69,24 @@ def test_an_instance_without_heartbeat_is_lost_and_found_with_the_next_one(
     assert actions.watch(now=now) == 1
     assert not instance().lost
     streams.assert_exact()
+
+
+def test_an_application_whose_fold_is_slow_delays_the_checks_of_no_other(
+    redis: Redis, now: datetime, fresh_database: embedded.Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeouts, "LOCK_SECONDS", 0.05)
+    watched_since(redis, now - timedelta(seconds=31), last=now - timedelta(seconds=5))
+    for application in ("a", "z"):
+        streams.append(histories.started(), received_at=now, application=application)
+    with psycopg.connect(fresh_database.database) as slow:
+        slow.execute("SELECT FROM stream WHERE application = %s FOR UPDATE", [APPLICATION])
+        assert actions.watch(now=now) == 2
+    assert not instance().lost
+    assert actions.watch(now=now) == 1
+    assert instance().lost
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW lock_timeout")
+        assert cursor.fetchone() == ("0",)
 
 
 def test_killed_and_replaced_instances_are_checked_for_a_day(redis: Redis, now: datetime) -> None:

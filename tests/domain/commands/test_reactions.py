@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from arrester.controlplane.domain.commands.reactions import (
     MAX_REQUEST_AGE,
     needing_reaction,
-    reactions_to,
+    reaction_to,
 )
 from arrester.controlplane.domain.events import (
     ApplicationLatched,
@@ -43,7 +43,8 @@ def stored_request(
 
 def followed(*events: Event, after: timedelta = timedelta(seconds=1)) -> list[EventData]:
     request, state = stored_request(*events, after=after)
-    return [each.data for each in reactions_to(request, state, now=request.received_at)]
+    reaction = reaction_to([request], state, now=request.received_at)
+    return [] if reaction is None else [each.data for each in reaction[1]]
 
 
 def test_a_shutdown_request_addresses_other_instances_and_latches() -> None:
@@ -79,10 +80,7 @@ def test_open_task_commands_are_cancelled_by_a_shutdown_request() -> None:
 
 
 def test_the_same_request_is_always_the_same_command() -> None:
-    request, state = stored_request(STARTED, OTHER)
-    first, second = (
-        reactions_to(request, state, now=request.received_at)[0].data for _ in range(2)
-    )
+    (first, *_), (second, *_) = (followed(STARTED, OTHER) for _ in range(2))
     assert isinstance(first, CommandIssued)
     assert isinstance(second, CommandIssued)
     assert first.command == second.command
@@ -107,4 +105,23 @@ def test_other_events_have_no_reaction() -> None:
     request, state = stored_request(STARTED)
     [other] = histories.stored([STARTED])
     assert needing_reaction([other, request]) == [request]
-    assert reactions_to(other, state, now=request.received_at) == []
+    assert reaction_to([], state, now=request.received_at) is None
+
+
+def test_one_of_many_requests_has_an_effect_and_a_late_one_leaves_it_to_the_next() -> None:
+    since = replace(OTHER, occurred_at=REQUEST.occurred_at + timedelta(minutes=5))
+    later = replace(REQUEST, occurred_at=since.occurred_at + timedelta(minutes=1))
+    *_, late, next_one, third = histories.stored([STARTED, since, REQUEST, later, later])
+    state = empty(APPLICATION).fold(histories.stored([STARTED, since]))
+    age = MAX_REQUEST_AGE + timedelta(seconds=1)
+    requests = [
+        replace(late, received_at=REQUEST.occurred_at + timedelta(hours=1)),
+        replace(next_one, received_at=later.occurred_at + age),
+        replace(third, received_at=later.occurred_at),
+    ]
+    found = reaction_to(requests, state, now=later.occurred_at)
+    assert found is not None
+    cause, (issued, *_) = found
+    assert cause == requests[1]
+    assert isinstance(issued.data, CommandIssued)
+    assert issued.data.instances == (OTHER_INSTANCE,)
