@@ -52,17 +52,19 @@ def test_each_example_has_the_output_of_the_page(
 
 
 def _build(story: Story) -> None:
-    story.flows(
-        ago=2,
-        micro_batches=12,
-        records_in=12_000,
-        records_out=11_945,
-        failed=45,
-        durations={"total:35": 11, "total:42": 1},
-        backlog=340,
-        backlog_unit="records",
-        last_batch_at=datetime.now(UTC),
-    )
+    # In each of the five minutes of a rate, at any second of the minute.
+    for ago in range(6, 0, -1):
+        story.flows(
+            ago=ago,
+            micro_batches=2,
+            records_in=2_000,
+            records_out=1_992,
+            failed=8,
+            durations={"total:35": 11, "total:42": 1} if ago == 1 else {},
+            backlog=340,
+            backlog_unit="records",
+            last_batch_at=datetime.now(UTC),
+        )
     story.skips("EWR", 40)
     for key in ("ATL", "DCA"):
         story.pauses(key, cause=NA)

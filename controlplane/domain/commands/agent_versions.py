@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from arrester.controlplane.domain.commands.kinds import KINDS
 from arrester.controlplane.domain.commands.request import CommandRequest
+from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.state.states import InstanceState
 from arrester.controlplane.domain.state.stream_state import StreamState
 
@@ -14,6 +15,15 @@ _FORCE_SINCE = 2
 #: know as invalid entries.
 VERSION = max(_FORCE_SINCE, *(each.since for each in KINDS.values()))
 REPORTED_AS = "commands"
+
+
+#: The version that measures what flows.
+_FLOW_SINCE = KINDS[CommandKind.PAUSE_PIPELINE].since
+
+
+def measures_flow(instance: InstanceState) -> bool:
+    """Whether the agent of an instance measures what flows; it may, if its version is unknown."""
+    return not _is_older(instance, _FLOW_SINCE)
 
 
 def unknown_command(requested: CommandRequest, state: StreamState) -> str | None:

@@ -17,7 +17,7 @@ from arrester.controlplane.queries.conditions.condition import (
 )
 from arrester.controlplane.queries.current_state.instances import in_progress_seconds
 from arrester.controlplane.queries.flow import sums
-from arrester.controlplane.queries.flow.measured import ARRIVAL, RATE, newest
+from arrester.controlplane.queries.flow.measured import ARRIVAL, RATE, measures_flow, newest
 from arrester.controlplane.queries.flow.sums import FlowSums, NewestFlow
 from arrester.controlplane.views import live_checkpoints
 
@@ -33,7 +33,11 @@ def find(
     now: datetime,
 ) -> Iterator[Condition]:
     """Yield the conditions of the flow of running pipelines, of what has a limit."""
-    runs = [each for each in live(threads) if run_status(each, instances) is RunStatus.RUNNING]
+    runs = [
+        each
+        for each in live(threads)
+        if run_status(each, instances) is RunStatus.RUNNING and measures_flow(each, instances)
+    ]
     if limits.any("no_batch_minutes"):
         known = newest(live_checkpoints.columns_of(runs), instances.values())
         for run in runs:
@@ -48,7 +52,7 @@ def find(
         yield from _growing(runs, limits, now)
     if limits.any("failed_percent"):
         until = (now - ARRIVAL).replace(second=0, microsecond=0)
-        recent = sums.sums(until - RATE, until, last=until - RATE)
+        recent = sums.sums(until - RATE, until, last=(until - RATE, until))
         for run in runs:
             found = recent.get(live_checkpoints.pipeline_key(run))
             if found is not None:

@@ -12,6 +12,7 @@ from arrester.controlplane import store
 from arrester.controlplane.domain.state.failure_text import cause
 from arrester.controlplane.domain.state.live_runs import RunStatus, live, run_status
 from arrester.controlplane.domain.state.states import (
+    GroupStatus,
     InstanceState,
     TaskStatus,
     ThreadState,
@@ -30,7 +31,7 @@ from arrester.controlplane.queries.conditions.condition import (
 from arrester.controlplane.queries.conditions.stops import Stop
 from arrester.controlplane.queries.current_state import policies
 from arrester.controlplane.queries.failure_history.error_groups import groups_by_key
-from arrester.controlplane.queries.flow.measured import newest
+from arrester.controlplane.queries.flow.measured import measures_flow, newest
 from arrester.controlplane.store.column_values import hash_text
 from arrester.controlplane.views import live_checkpoints
 
@@ -55,7 +56,11 @@ def restarted(
     """Yield the runs that follow an earlier one and have completed no micro-batch yet: the record
     that ended the earlier one may end this one. Of an older agent nothing is known."""
     runs = [each for each in live(threads) if each.epoch > 1]
-    runs = [each for each in runs if run_status(each, instances) is RunStatus.RUNNING]
+    runs = [
+        each
+        for each in runs
+        if run_status(each, instances) is RunStatus.RUNNING and measures_flow(each, instances)
+    ]
     known = newest(live_checkpoints.columns_of(runs), instances.values())
     for run in runs:
         flow = known.get(live_checkpoints.pipeline_key(run))
@@ -79,11 +84,15 @@ def _dead(runs: Sequence[ThreadState], stops: Sequence[Stop], now: datetime) -> 
     groups = groups_by_key([(run.application, failure.fingerprint) for run, failure in dead])
     for run, failure in dead:
         fingerprint = failure.fingerprint
+        group = groups.get((run.application, fingerprint))
+        # A person knows of it, also of a pipeline that never runs again.
+        if group is not None and group.status in (GroupStatus.MUTED, GroupStatus.RESOLVED):
+            continue
         stop = by_task.get((run.application, run.pipeline, fingerprint))
         path = application_path(run.application, "timeline")
         if stop is not None:
             path = stop.path
-        elif (run.application, fingerprint) in groups:
+        elif group is not None:
             path = error_path(run.application, fingerprint)
         yield Condition(
             cause=AlertCause.PIPELINE_DEAD,

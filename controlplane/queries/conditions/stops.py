@@ -108,7 +108,7 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
         """Return the held records and why the tasks are stopped, in one line."""
         held = f"{self.held:,} held" if self.held else ""
         ended = self.no_run_since and f"no run since {self.no_run_since:%Y-%m-%d %H:%M} UTC"
-        return " · ".join(each for each in (held, ended, why) if each)
+        return " · ".join(each for each in (held, why, ended) if each)
 
 
 def read(

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from arrester.controlplane.domain.commands import agent_versions
 from arrester.controlplane.domain.python_versions import StrEnum
 from arrester.controlplane.domain.state.states import InstanceState, ThreadState
 from arrester.controlplane.queries.current_state.instances import flow_now
@@ -29,6 +30,9 @@ TREND: Final = timedelta(minutes=10)
 _CHANGE: Final = 0.1
 #: A change of fewer records than are read in this time counts as none.
 _LITTLE: Final = timedelta(minutes=1)
+_MINUTE: Final = timedelta(minutes=1)
+#: A rate of less time is none: its minute is not whole.
+_LEAST_SECONDS: Final = 40
 #: The share of micro-batches that a long duration is not exceeded by.
 LONG: Final = 0.95
 
@@ -64,7 +68,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
         """Return what was measured until now; `runs` are those whose newest values are needed,
         and `instances` run them."""
         until = (now - ARRIVAL).replace(second=0, microsecond=0)
-        recent = sums.sums(until - RECENT, until, last=until - RATE)
+        recent = sums.sums(until - RECENT, now, last=(until - RATE, until))
         lines = {live_checkpoints.pipeline_key(each) for each in runs} | recent.keys()
         return cls(
             until=until,
@@ -78,10 +82,11 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
         """Return the fields of a pipeline's line; `since` its run runs, None: none does."""
         is_known = key in self.newest
         recent = self.recent.get(key, RecentSums())
-        seconds = self._seconds(since) if is_known else 0
+        seconds = self._seconds(since, recent.first) if is_known else 0
         rates = recent.last
+        is_young = since is not None and since > self.until - _MINUTE
         return {
-            "recent": recent.sums if is_known else None,
+            "recent": recent.sums if key in self.recent or (is_known and not is_young) else None,
             "records_in_per_second": rates.records_in / seconds if seconds else None,
             "records_out_per_second": rates.records_out / seconds if seconds else None,
             "batch_p95_ms": self.p95.get(key),
@@ -89,11 +94,17 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
             "backlog_trend": self._trend(key, rates.records_in / RATE.total_seconds()),
         }
 
-    def _seconds(self, since: datetime | None) -> float:
-        """Return the time of the rate of a run; 0: it does not run, or not for a minute yet."""
+    def _seconds(self, since: datetime | None, first: datetime | None) -> float:
+        """Return the time of the rate of a run; 0: it does not run, or not for a minute yet.
+
+        What flowed before its start, by an earlier run, is in the minutes from `first` on.
+        """
         if since is None:
             return 0
-        return max(0, min(RATE, self.until - since).total_seconds())
+        if first is not None and since - first >= _MINUTE:
+            since = first
+        seconds = min(RATE, self.until - since).total_seconds()
+        return seconds if seconds >= _LEAST_SECONDS else 0
 
     def _trend(self, key: PipelineKey, rate: float) -> Trend | None:
         if key not in self.backlogs:
@@ -104,6 +115,13 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
         if abs(last - first) <= max(_CHANGE * max(first, 1), little):
             return Trend.STEADY
         return Trend.GROWS if last > first else Trend.SHRINKS
+
+
+def measures_flow(run: ThreadState, instances: Mapping[UUID, InstanceState]) -> bool:
+    """Whether the agent of a run measures what flows; an older one does not, also where an earlier
+    run did."""
+    instance = None if run.instance is None else instances.get(run.instance)
+    return instance is None or agent_versions.measures_flow(instance)
 
 
 def newest(

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from datetime import datetime
-from typing import Annotated, Final
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 import msgspec
 from msgspec import Meta
 
 from arrester.controlplane.domain.errors import NotFound
-from arrester.controlplane.domain.state.live_runs import RunStatus, live, run_status
+from arrester.controlplane.domain.state.live_runs import RunStatus, live, no_run_since, run_status
 from arrester.controlplane.domain.state.states import (
     InstanceState,
     PipelinePause,
@@ -24,7 +24,7 @@ from arrester.controlplane.domain.state.states import (
 )
 from arrester.controlplane.queries import paging
 from arrester.controlplane.queries.current_state import task_grid
-from arrester.controlplane.queries.flow.measured import RATE, Measured, Trend
+from arrester.controlplane.queries.flow.measured import Measured, Trend, measures_flow
 from arrester.controlplane.queries.flow.sums import FlowSums, NewestFlow
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import live_checkpoints, row_mapping
@@ -81,7 +81,7 @@ class PipelineFlow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def failed_share(self) -> float | None:
         """The share of failed records in the last hour; None: nothing flowed, or is not known."""
-        return None if self.recent is None else self.recent.failed_share
+        return None if self.recent is None or self.observed else self.recent.failed_share
 
 
 class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,32 +157,57 @@ def _row(
         checkpoint=run.checkpoint,
         run=status,
         epoch=run.epoch,
-        since=run.since,
+        since=no_run_since(run, instances) if status is RunStatus.LOST else run.since,
         reason=run.reason,
         release=None if instance is None else instance.versions.get(RELEASE),
         pause=run.paused,
         paused=counted[TaskStatus.PAUSED],
         dead=counted[TaskStatus.DEAD],
         held=counted["held"],
-        **measured.values(key, since=run.since if status.is_live else None),
+        **_measured(run, status, instances, measured),
     )
+
+
+def _measured(
+    run: ThreadState,
+    status: RunStatus,
+    instances: Mapping[UUID, InstanceState],
+    measured: Measured,
+) -> dict[str, Any]:
+    """Return the fields of what flows; none of a run whose agent does not measure it."""
+    if status.is_live and not measures_flow(run, instances):
+        return {}
+    key = live_checkpoints.pipeline_key(run)
+    return measured.values(key, since=run.since if status.is_live else None)
 
 
 def _unguarded(
     measured: Measured, known: Set[PipelineKey], application: str | None
 ) -> Iterator[PipelineFlow]:
-    """Yield the queries that are only observed: they have no run."""
+    """Yield the queries that are only observed: they have no run, and the outcome of a record is
+    unknown. Of several with a name, the newest is it."""
+    guarded = {(name, pipeline) for name, pipeline, _ in known}
+    newest: dict[tuple[str, str], PipelineFlow] = {}
     for key, recent in measured.recent.items():
         name, pipeline, checkpoint = key
-        if not recent.observed or key in known or application not in (None, name):
+        if not recent.observed or key[:2] in guarded or application not in (None, name):
             continue
-        yield PipelineFlow(
+        values = measured.values(key, since=recent.first or measured.until)
+        found = PipelineFlow(
             application=name,
             pipeline=pipeline,
             checkpoint=checkpoint,
             observed=True,
-            **measured.values(key, since=measured.until - RATE),
+            **values | {"records_out_per_second": None},
         )
+        other = newest.get(key[:2])
+        if other is None or _last(other) < _last(found):
+            newest[key[:2]] = found
+    yield from newest.values()
+
+
+def _last(flow: PipelineFlow) -> datetime:
+    return flow.newest.last_batch_at or datetime.min.replace(tzinfo=UTC)
 
 
 def pipeline_flow(application: str, name: str, *, now: datetime) -> PipelineFlow:

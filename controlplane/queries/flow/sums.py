@@ -17,10 +17,13 @@ from arrester.controlplane.queries import sql
 from arrester.controlplane.views.live_checkpoints import TABLE, PipelineKey
 
 _SUMS = ", ".join(f"sum({name})" for name in FLOW_COUNTS)
-_LAST = ", ".join(f"coalesce(sum({name}) FILTER (WHERE minute >= %s), 0)" for name in FLOW_COUNTS)
+_LAST = ", ".join(
+    f"coalesce(sum({name}) FILTER (WHERE minute >= %s AND minute < %s), 0)" for name in FLOW_COUNTS
+)
 _OF_MINUTES = f"""
-SELECT application, pipeline, checkpoint, bool_or(observed), {_SUMS}, {_LAST} FROM flow_minute
-WHERE minute >= %s AND minute < %s GROUP BY 1, 2, 3
+SELECT application, pipeline, checkpoint, bool_or(observed),
+    min(minute) FILTER (WHERE minute >= %s AND minute < %s), {_SUMS}, {_LAST}
+FROM flow_minute WHERE minute >= %s AND minute < %s GROUP BY 1, 2, 3
 """
 #: The buckets of micro-batches as a whole; their phase is the first.
 _BUCKETS = f"CROSS JOIN LATERAL unnest(durations) AS each WHERE mod(each, {KEYS}) < {BUCKETS}"
@@ -81,22 +84,29 @@ class NewestFlow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecentSums(msgspec.Struct, frozen=True, kw_only=True):
-    """The sums of a time, and of its last part."""
+    """The sums of a time, and of its last whole minutes."""
 
     sums: FlowSums = FlowSums()
     last: FlowSums = FlowSums()
+    #: The first of these minutes in which anything was measured.
+    first: datetime | None = None
     #: Whether it is an unguarded query.
     observed: bool = False
 
 
-def sums(since: datetime, until: datetime, *, last: datetime) -> dict[PipelineKey, RecentSums]:
-    """Return the sums of the minutes of [since, until), and of [last, until)."""
-    parameters = [*[last] * len(FLOW_COUNTS), since, until]
+def sums(
+    since: datetime, until: datetime, *, last: tuple[datetime, datetime]
+) -> dict[PipelineKey, RecentSums]:
+    """Return the sums of the minutes of [since, until), and of those of `last` among them."""
+    parameters = [*last * (1 + len(FLOW_COUNTS)), since, until]
     found = {}
-    for application, pipeline, checkpoint, observed, *counts in sql.rows(_OF_MINUTES, parameters):
+    for application, pipeline, checkpoint, observed, first, *counts in sql.rows(
+        _OF_MINUTES, parameters
+    ):
         found[(application, pipeline, checkpoint)] = RecentSums(
             sums=of_counts(counts[: len(FLOW_COUNTS)]),
             last=of_counts(counts[len(FLOW_COUNTS) :]),
+            first=first,
             observed=bool(observed),
         )
     return found

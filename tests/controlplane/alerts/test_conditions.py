@@ -35,6 +35,7 @@ from arrester.controlplane.domain.events import (
     ThreadStarted,
 )
 from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.queries import conditions
 from arrester.controlplane.queries.conditions.causes import AlertCause
@@ -70,6 +71,21 @@ def test_stopped_tasks_are_alerts_and_muted_or_hand_paused_ones_are_not(redis: R
     assert stop.path == f"/errors/flights/{FAILURE.fingerprint}"
     models.ErrorGroup.objects.update(status="MUTED")
     assert found().keys() == set()
+
+
+@pytest.mark.parametrize("act", [GroupAct.MUTE, GroupAct.RESOLVE])
+def test_a_dead_pipeline_whose_error_a_person_settled_is_no_condition(
+    redis: Redis, act: GroupAct
+) -> None:
+    died = histories.event(ThreadDied(reason="disk", failure=FAILURE))
+    fold(redis, [*histories.started(), histories.failed(4), died])
+    assert "PIPELINE_DEAD" in found()
+    until = datetime.now(UTC) + HOUR if act is GroupAct.MUTE else None
+    requested = GroupRequest(
+        id=uuid4(), act=act, fingerprint=FAILURE.fingerprint, actor="olga", until=until
+    )
+    actions.act_on_group(APPLICATION, requested)
+    assert "PIPELINE_DEAD" not in found()
 
 
 def test_an_alert_about_one_task_has_the_message_of_its_record(redis: Redis) -> None:

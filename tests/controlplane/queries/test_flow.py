@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import queries
+from arrester.controlplane.domain.commands import agent_versions
 from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.domain.events import (
     Event,
@@ -42,7 +43,8 @@ def event(
 
 
 def started(at: datetime, *, run: Run = RUN, release: str | None = None) -> list[Event]:
-    versions = {} if release is None else {"release": release}
+    version = {agent_versions.REPORTED_AS: str(agent_versions.VERSION)}
+    versions = version if release is None else version | {"release": release}
     instance = InstanceStarted(host="spark-1", pid=7, versions=versions)
     return [event(instance, at, run=None), event(ThreadStarted(), at, run=run)]
 
@@ -138,7 +140,54 @@ def test_an_unguarded_query_is_listed_without_a_run() -> None:
     observed = Run(pipeline="rollup", checkpoint="q-1", epoch=0)
     append(measured(2, run=observed, records_in=30, observed=True))
     [line] = queries.pipeline_flows(now=NOW)
-    assert (line.run, line.observed, line.records_in_per_second) == (None, True, 0.1)
+    assert (line.run, line.observed, line.records_in_per_second) == (None, True, 0.25)
+    assert (line.records_out_per_second, line.failed_share) == (None, None)
+
+
+def test_a_name_has_one_line_of_its_newest_unguarded_query_or_of_its_run() -> None:
+    older, newer = (Run(pipeline="rollup", checkpoint=f"q-{each}", epoch=0) for each in (1, 2))
+    append(
+        measured(9, run=newer, records_in=5, observed=True, last_batch_at=NOW - 3 * MINUTE),
+        measured(9, run=older, records_in=9, observed=True, last_batch_at=NOW - 8 * MINUTE),
+    )
+    [line] = queries.pipeline_flows(now=NOW)
+    assert line.checkpoint == "q-2"
+    append(*started(NOW - MINUTE, run=replace(RUN, pipeline="rollup")))
+    [line] = queries.pipeline_flows(now=NOW)
+    assert (line.checkpoint, line.run) == ("cp-1", RunStatus.RUNNING)
+
+
+def test_what_flowed_before_a_restart_is_divided_by_its_time() -> None:
+    append(*started(NOW - 90 * MINUTE), *(measured(ago, records_in=600) for ago in range(1, 6)))
+    again = replace(RUN, epoch=2)
+    append(event(ThreadStarted(), NOW - timedelta(seconds=50), run=again))
+    [line] = queries.pipeline_flows(now=NOW)
+    assert line.records_in_per_second == 10
+
+
+def test_a_run_without_a_whole_minute_has_no_numbers() -> None:
+    append(*started(NOW - timedelta(seconds=35)))
+    [line] = queries.pipeline_flows(now=NOW)
+    assert (line.recent, line.records_in_per_second) == (None, None)
+    # What is reported counts at once, a rate needs a minute.
+    append(measured(0, records_in=7))
+    [line] = queries.pipeline_flows(now=NOW)
+    assert line.recent is not None
+    assert (line.recent.records_in, line.records_in_per_second) == (7, None)
+
+
+def test_an_older_agent_after_a_newer_one_measures_nothing() -> None:
+    append(*started(NOW - 90 * MINUTE), measured(9, records_in=600, last_batch_at=NOW))
+    versions = {agent_versions.REPORTED_AS: "1"}
+    older = InstanceStarted(host="spark-1", pid=8, versions=versions)
+    run = replace(RUN, epoch=2)
+    append(
+        event(older, NOW - 8 * MINUTE, run=None, instance=OTHER_INSTANCE),
+        event(ThreadStarted(), NOW - 8 * MINUTE, run=run, instance=OTHER_INSTANCE),
+    )
+    [line] = queries.pipeline_flows(now=NOW)
+    assert (line.run, line.recent, line.records_in_per_second) == (RunStatus.RUNNING, None, None)
+    assert line.newest.last_batch_at is None
 
 
 def test_a_series_has_the_steps_in_which_something_was_measured() -> None:

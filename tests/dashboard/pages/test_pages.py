@@ -675,7 +675,8 @@ def test_a_history_has_the_messages_about_each_stop(flights: Story, operator: Cl
         outbox.send_pending(channel.id)
 
     def resume(key: str, *, ago: timedelta) -> None:
-        flights.report(TaskResumed(task=key, how=ResumeHow.RETRY), ago=ago)
+        resumed, drained = TaskResumed(task=key, how=ResumeHow.RETRY), RecordsHeld(task=key, held=0)
+        flights.report(resumed, drained, ago=ago)
         send(ago=ago)
         send(ago=ago - RESOLVE_AFTER)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from arrester.controlplane.domain.commands import agent_versions
 from arrester.controlplane.domain.events import (
     Event,
     EventData,
@@ -35,7 +36,8 @@ def viewer(db: None, now: datetime) -> Client:
         run = Run(pipeline=name, checkpoint=f"cp-{name}", epoch=1)
         return Event(occurred_at=now - ago * MINUTE, data=data, instance=INSTANCE, run=run)
 
-    start = InstanceStarted(host="spark-1", pid=7, versions={"release": "1.4.2"})
+    versions = {"release": "1.4.2", agent_versions.REPORTED_AS: str(agent_versions.VERSION)}
+    start = InstanceStarted(host="spark-1", pid=7, versions=versions)
     minute = (now - 5 * MINUTE).replace(second=0, microsecond=0)
     flow = FlowMeasured(
         minute=minute,
