@@ -29,6 +29,8 @@ _STATES = {
     AlertCause.TASKS_DEAD: "DEAD",
     AlertCause.INSTANCE_LOST: "LOST",
     AlertCause.TASKS_PAUSED: "PAUSED",
+    AlertCause.PIPELINE_LATE: "LATE",
+    AlertCause.BATCH_LONG: "LATE",
     AlertCause.PIPELINE_PAUSED: "PAUSED",
     AlertCause.TASKS_PAUSED_BY_HAND: "PAUSED",
     AlertCause.HELD_WITHOUT_INSTANCE: "NOBODY",

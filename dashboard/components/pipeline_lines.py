@@ -16,6 +16,8 @@ class Line(NamedTuple):
     of: queries.PipelineFlow
     ends: Sequence[store.RunEnd]
     condition: str = ""
+    #: Beside the state of its run.
+    is_late: bool = False
 
     @property
     def key(self) -> str:
@@ -32,14 +34,18 @@ def lines(pipelines: Sequence[queries.PipelineFlow], needing: Attention) -> list
     """Return the lines of pipelines, in the given order."""
     ends = queries.run_ends([(each.application, each.pipeline) for each in pipelines])
     conditions: dict[tuple[str, str | None], str] = {}
+    late: set[tuple[str, str | None]] = set()
     for item in needing.items:
         of = (item.condition.application, item.condition.pipeline)
         conditions.setdefault(of, item.condition.line)
+        if item.status == "LATE":
+            late.add(of)
     return [
         Line(
             of=each,
             ends=ends.get((each.application, each.pipeline), ()),
             condition=conditions.get((each.application, each.pipeline), ""),
+            is_late=(each.application, each.pipeline) in late,
         )
         for each in pipelines
     ]

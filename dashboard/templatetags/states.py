@@ -96,6 +96,7 @@ LOOKS = {
     "UNRESOLVED": Look("is-dead", "warning"),
     "RESOLVED": Look("is-running", "check"),
     "MUTED": Look("is-quiet", "mute"),
+    "LATE": Look("is-dead", "clock"),
     "CRITICAL": Look("is-dead", "bell"),
     "WARNING": Look("is-lost", "bell"),
     "PENDING": Look("is-open", "clock"),

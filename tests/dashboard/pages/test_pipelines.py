@@ -12,6 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from arrester.controlplane import queries, redis_client
+from arrester.controlplane.alerts import configuration
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.wire import codec
 from arrester.dashboard.pages import pipelines
@@ -90,6 +91,20 @@ def test_an_application_shows_the_age_of_the_last_report(viewer: Client, story: 
     page = text_of(viewer, reverse("application", args=["flights"]))
     assert "last report" in page
     assert "3 events wait there since" in page
+
+
+def test_a_late_pipeline_is_late_in_words(viewer: Client, story: Story) -> None:
+    configuration.set_limits("", {"no_batch_minutes": 5}, actor="ada")
+    gates = Story(application="airports", pipeline="gates", checkpoint="9c1b")
+    gates.starts(ago=timedelta(hours=1))
+    gates.flows(ago=9, last_batch_at=datetime.now(UTC) - timedelta(minutes=8))
+    for page in (reverse("pipelines"), reverse("overview")):
+        shown = text_of(viewer, page)
+        row = shown[shown.index('id="pipeline-airports-gates') :].partition("</tr>")[0]
+        assert "LATE" in row, page
+        assert "no micro-batch for 8 min" in row
+        other = shown[shown.index('id="pipeline-flights-delays') :].partition("</tr>")[0]
+        assert "LATE" not in other
 
 
 def test_many_pipelines_are_on_several_pages(
