@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from arrester.controlplane.domain.commands.kinds import KINDS
 from arrester.controlplane.domain.commands.request import CommandRequest
-from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.domain.state.states import InstanceState
 from arrester.controlplane.domain.state.stream_state import StreamState
 
 #: The version that brought forced shutdowns.
 _FORCE_SINCE = 2
+#: The version that measures what flows.
+_FLOW_SINCE = 5
 #: The version of the commands that an agent knows, and its name in the versions of an instance.
 #: Agents of 0.2.0 do not report it: they have version 1. An agent counts commands that it does not
 #: know as invalid entries.
 VERSION = max(_FORCE_SINCE, *(each.since for each in KINDS.values()))
 REPORTED_AS = "commands"
-
-
-#: The version that measures what flows.
-_FLOW_SINCE = KINDS[CommandKind.PAUSE_PIPELINE].since
 
 
 def measures_flow(instance: InstanceState) -> bool:
