@@ -22,6 +22,8 @@ from arrester.controlplane.alerts.text import MessageKind, MessageText, body
 TIMEOUT_SECONDS = 8.0
 _REASON_MAX = 300
 _ANSWER = "Socket Exception: "
+#: Begins a record of the log, which may have several lines.
+_RECORD = "\0"
 
 
 class NotSent(Exception):
@@ -143,24 +145,24 @@ def _notify(url: str, message: MessageText) -> None:
     capture: Any = apprise.LogCapture
     # What a mail server answers is only in lines for debugging; those of others may have secrets.
     level = logging.DEBUG if url.startswith("mailto") else logging.WARNING
-    with capture(level=level, fmt="%(levelname)s %(message)s") as lines:
+    with capture(level=level, fmt=f"{_RECORD}%(levelname)s %(message)s") as lines:
         accepted = service.notify(
             title=message.title,
             body=body(message) or message.title,
             notify_type=_type(message),
             body_format=apprise.NotifyFormat.TEXT,
         )
-        reason = _reason(lines.getvalue().splitlines())
+        reason = _reason(lines.getvalue().split(_RECORD))
     if not accepted:
         raise NotSent(reason[:_REASON_MAX] or "the service did not accept the message")
 
 
-def _reason(lines: Sequence[str]) -> str:
+def _reason(records: Sequence[str]) -> str:
     """Return the warnings of Apprise, and what the server of a failed mail answered."""
     kept = []
-    for line in lines:
-        level, _, text = line.partition(" ")
-        if level in ("WARNING", "ERROR"):
+    for record in records:
+        level, _, text = record.partition(" ")
+        if level in ("WARNING", "ERROR", "CRITICAL"):
             kept.append(text)
         elif text.startswith(_ANSWER):
             kept.append(text.removeprefix(_ANSWER))

@@ -72,7 +72,8 @@ class StreamLocked(Exception):
 def waiting_at_most(seconds: float) -> Iterator[None]:
     """Wait for the locks of streams for so long in the block, then raise StreamLocked: one slow
     fold must not hold up what is done for all applications."""
-    _set_lock_timeout(f"{seconds:g}s")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('lock_timeout', %s, false)", [f"{seconds:g}s"])
     try:
         yield
     except OperationalError as exc:
@@ -80,12 +81,8 @@ def waiting_at_most(seconds: float) -> Iterator[None]:
             raise StreamLocked(str(exc)) from exc
         raise
     finally:
-        _set_lock_timeout("0")
-
-
-def _set_lock_timeout(value: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT set_config('lock_timeout', %s, false)", [value])
+        with connection.cursor() as cursor:
+            cursor.execute("RESET lock_timeout")
 
 
 def send_lock(application: str) -> Callable[[], LogStream]:

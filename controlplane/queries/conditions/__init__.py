@@ -5,13 +5,14 @@ Each needs a fixed number of statements for any number of pipelines, tasks and i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime
+from uuid import UUID
 
 import msgspec
 
 from arrester.controlplane import redis_client
-from arrester.controlplane.domain.state.states import ThreadState
+from arrester.controlplane.domain.state.states import InstanceState, ThreadState
 from arrester.controlplane.queries.conditions import (
     commands,
     errors,
@@ -45,8 +46,9 @@ def find(*, now: datetime) -> Found:
     While Redis is away, what it has is unknown.
     """
     threads = row_mapping.THREADS.load_readable("true", [])
-    found = lasting(now=now, threads=threads)
-    retried = {*stops.retried(threads), *pipelines.restarted(threads, instances.read(threads))}
+    drivers = instances.read(threads)
+    found = lasting(now=now, threads=threads, drivers=drivers)
+    retried = {*stops.retried(threads), *pipelines.restarted(threads, drivers)}
     moments = (*errors.new(now=now), *commands.without_effect(now=now))
     every = bounded([*found.conditions, *moments], now=now)
     return Found(conditions=_ordered(every), unknown=found.unknown, retried=retried)
@@ -56,6 +58,7 @@ def lasting(
     *,
     now: datetime,
     threads: Sequence[ThreadState] | None = None,
+    drivers: Mapping[UUID, InstanceState] | None = None,
     lags: Sequence[Lag] | None = None,
     health: Health | None = None,
     application: str | None = None,
@@ -63,13 +66,14 @@ def lasting(
     """Return the conditions that last until a person acts, or they end by themselves: all, or those
     of one application.
 
-    `threads`, `lags` and `health` are of all applications, if the caller has read them.
+    `threads`, `drivers`, `lags` and `health` are of all applications, if the caller has read them.
     """
     limits = read_limits()
     if threads is None:
         where = "true" if application is None else "application = %s"
         threads = row_mapping.THREADS.load_readable(where, [application] if application else [])
-    drivers = instances.read(threads, application)
+    if drivers is None:
+        drivers = instances.read(threads, application)
     stopped = stops.read(threads, drivers, now=now)
     found = [
         *stops.find(stopped, threads, limits, now=now),

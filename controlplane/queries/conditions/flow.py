@@ -33,14 +33,10 @@ def find(
     now: datetime,
 ) -> Iterator[Condition]:
     """Yield the conditions of the flow of running pipelines, of what has a limit."""
-    runs = [
-        each
-        for each in live(threads)
-        if run_status(each, instances) is RunStatus.RUNNING and measures_flow(each, instances)
-    ]
+    runs = [each for each in live(threads) if run_status(each, instances) is RunStatus.RUNNING]
     if limits.any("no_batch_minutes"):
         known = newest(live_checkpoints.columns_of(runs), instances.values())
-        for run in runs:
+        for run in (each for each in runs if measures_flow(each, instances)):
             key = live_checkpoints.pipeline_key(run)
             yield from _late(run, known.get(key), limits.of(run.application), now)
     if limits.any("batch_minutes"):

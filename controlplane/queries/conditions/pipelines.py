@@ -12,6 +12,7 @@ from arrester.controlplane import store
 from arrester.controlplane.domain.state.failure_text import cause
 from arrester.controlplane.domain.state.live_runs import RunStatus, live, run_status
 from arrester.controlplane.domain.state.states import (
+    GroupState,
     GroupStatus,
     InstanceState,
     TaskStatus,
@@ -85,8 +86,7 @@ def _dead(runs: Sequence[ThreadState], stops: Sequence[Stop], now: datetime) -> 
     for run, failure in dead:
         fingerprint = failure.fingerprint
         group = groups.get((run.application, fingerprint))
-        # A person knows of it, also of a pipeline that never runs again.
-        if group is not None and group.status in (GroupStatus.MUTED, GroupStatus.RESOLVED):
+        if group is not None and _is_settled(group, run):
             continue
         stop = by_task.get((run.application, run.pipeline, fingerprint))
         path = application_path(run.application, "timeline")
@@ -107,6 +107,14 @@ def _dead(runs: Sequence[ThreadState], stops: Sequence[Stop], now: datetime) -> 
             pipeline=run.pipeline,
             fingerprint=fingerprint,
         )
+
+
+def _is_settled(group: GroupState, run: ThreadState) -> bool:
+    """Whether a person muted or resolved the error since it ended the run, which may be the last
+    one of its pipeline. An earlier mute was about records only."""
+    if group.status not in (GroupStatus.MUTED, GroupStatus.RESOLVED):
+        return False
+    return group.since is not None and run.since is not None and group.since >= run.since
 
 
 def _paused(runs: Sequence[ThreadState]) -> Iterator[Condition]:

@@ -58,8 +58,6 @@ FROM (
     GROUP BY 1, 2, 3, 4 WINDOW of_application AS (PARTITION BY application)
 ) AS stop WHERE place <= %s ORDER BY since, application, pipeline, status, fingerprint
 """
-
-
 # A task that retries its record keeps its first stop until it holds nothing.
 _RETRIED = f"""
 SELECT DISTINCT application, pipeline, fingerprint FROM task
@@ -190,15 +188,11 @@ def _by_failure(stop: Stop, groups: Mapping[tuple[str, str], GroupState]) -> Con
     alone = stop.tasks == 1
     name = f"task {task.id.printed}" if alone else plural(stop.tasks, "task")
     where = "" if not alone or task.position is None else f" at position {task.position:,}"
-    why = (alone and task.failure) or group
-    error = f": {why.exception_class}" if why else ""
-    if why is None:
-        message = ""
-    elif alone and why is task.failure:
-        message = f" {why.stage}: {why.message}"
-    else:
-        message = f" {why.stage}, for example: {why.message}"
-    why = task.failure or group
+    own = task.failure if alone else None
+    shown, why = own or group, task.failure or group
+    example = "" if own else ", for example"
+    error = f": {shown.exception_class}" if shown else ""
+    message = f" {shown.stage}{example}: {shown.message}" if shown else ""
     return Condition(
         cause=AlertCause.TASKS_DEAD if stop.status is TaskStatus.DEAD else AlertCause.TASKS_PAUSED,
         application=stop.application,

@@ -31,7 +31,7 @@ _CHANGE: Final = 0.1
 #: A change of fewer records than are read in this time counts as none.
 _LITTLE: Final = timedelta(minutes=1)
 _MINUTE: Final = timedelta(minutes=1)
-#: A rate of less time is none: its minute is not whole.
+#: A rate of less time would be that of one micro-batch.
 _LEAST_SECONDS: Final = 40
 #: The share of micro-batches that a long duration is not exceeded by.
 LONG: Final = 0.95

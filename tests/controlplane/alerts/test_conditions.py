@@ -88,6 +88,21 @@ def test_a_dead_pipeline_whose_error_a_person_settled_is_no_condition(
     assert "PIPELINE_DEAD" not in found()
 
 
+def test_a_pipeline_that_dies_of_a_muted_error_is_a_condition(redis: Redis) -> None:
+    fold(redis, [*histories.started(), histories.failed(4)])
+    requested = GroupRequest(
+        id=uuid4(),
+        act=GroupAct.MUTE,
+        fingerprint=FAILURE.fingerprint,
+        actor="olga",
+        until=datetime.now(UTC) + HOUR,
+    )
+    actions.act_on_group(APPLICATION, requested)
+    died = histories.event(ThreadDied(reason="disk", failure=FAILURE), minute=1)
+    fold(redis, [died])
+    assert "PIPELINE_DEAD" in found()
+
+
 def test_an_alert_about_one_task_has_the_message_of_its_record(redis: Redis) -> None:
     of_other = histories.failed(9, key="EWR")
     assert isinstance(of_other.data, RecordFailed)
