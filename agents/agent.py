@@ -239,17 +239,20 @@ class Agent:
         """Report what flows through the streaming queries of the session that are not guarded.
 
         They are only read: their rate, duration, backlog and watermark, from the reports that Spark
-        makes after each micro-batch. The name of a query (`queryName`), in lower case and with
-        hyphens, is the name of its pipeline, else its id. Reports come late, and Spark may drop
-        some under load. A second call has no effect, and without a server nothing is stored. Raises
-        StartRefused.
+        makes after each micro-batch, and their end: a query that an exception ends is a DEAD
+        pipeline. The name of a query (`queryName`), in lower case and with hyphens, is the name of
+        its pipeline, else its id. Reports come late, and Spark may drop some under load. A second
+        call has no effect, and without a server nothing is stored. Raises StartRefused.
         """
         from arrester.agents.run.query_observer import QueryObserver
 
         store = self._runtime.flow_store()
         if store is None or self._observer is not None:
             return
-        self._observer = QueryObserver(self._spark, store=store, instance=self.instance)
+        instance = self._runtime.instance
+        self._observer = QueryObserver(
+            self._spark, store=store, instance=instance.id, emit=instance.emit
+        )
         self._observer.start()
         self._runtime.at_end.append(self._observer.stop)
 
@@ -506,8 +509,8 @@ class Agent:
         """Pause a running pipeline until it is resumed, or for some seconds.
 
         The current micro-batch is completed. Then no micro-batch and no held record begins; the
-        source keeps its place, and later runs start PAUSED. Return False if the pipeline does not
-        run or is PAUSED already.
+        source keeps its place, and later runs start PAUSED. A PAUSED pipeline gets this end in
+        place of its own. Return False if the pipeline does not run.
         """
         if seconds is not None and not seconds > 0:
             raise InvalidValue("seconds", seconds, "more than 0, or None: until it is resumed")

@@ -35,6 +35,7 @@ def _dialog(
         "pipeline": pipeline,
         "threads": threads,
         "ended": all(each.status is ThreadStatus.DEAD for each in threads),
+        "paused": next((each.paused for each in threads if each.paused), None),
         "recipients": [each for each in live if each.instance.id in instances],
         "posted": request.POST,
         "pauses": forms.pause_lengths(),

@@ -22,6 +22,7 @@ from arrester.controlplane.domain.events import (
     TaskResumed,
 )
 from arrester.controlplane.domain.plural import plural
+from arrester.controlplane.domain.state.states import PipelinePause
 
 #: Why the state of a task forbids what an agent is to do with it: the rules of the server.
 _REFUSALS = {each.how: each.refusal for each in TASK_KINDS.values() if each.how}
@@ -38,16 +39,25 @@ def policy_detail(pipeline: Pipeline, requested: PolicyCommand) -> str:
 
 
 def pipeline_event(
-    requested: PipelineCommand, at: datetime
+    requested: PipelineCommand, current: PipelinePause | None, at: datetime
 ) -> tuple[PipelinePaused | PipelineResumed, str]:
-    """Return the event of an accepted pause or resume of the pipeline, and what it has changed."""
+    """Return the event of an accepted pause or resume of the pipeline, and what it has changed.
+
+    `current` is its pause before.
+    """
     if not requested.pauses:
         resumed = PipelineResumed(actor=requested.actor, reason=requested.reason)
         return resumed, "resumed: held records run first, then the next micro-batch"
     paused = PipelinePaused(
-        since=at, until=requested.until, actor=requested.actor, reason=requested.reason
+        since=at if current is None else current.since,
+        until=requested.until,
+        actor=requested.actor,
+        reason=requested.reason,
     )
-    return paused, "paused: no micro-batch and no held record begins"
+    if current is None:
+        return paused, "paused: no micro-batch and no held record begins"
+    end = "it is resumed" if paused.until is None else f"{paused.until:%Y-%m-%d %H:%M:%S} UTC"
+    return paused, f"PAUSED until {end}"
 
 
 def resume_detail(task: TaskLedger, requested: TaskCommand, skipped: Chunk | None) -> str:

@@ -108,7 +108,7 @@ class CommandHandler:
             refusal = f"the pause of {self.pipeline.name} was to end at {end}, which is over"
         if refusal is not None:
             return self._record_refused(requested, refusal)
-        event, detail = pipeline_event(requested, at)
+        event, detail = pipeline_event(requested, current, at)
         entry = Entry(kind=EntryKind.PIPELINE, at=at, epoch=self._epoch)
         return self._record_applied(entry, requested, [event], detail)
 

@@ -22,6 +22,15 @@ from arrester.controlplane.domain.state.stream_state import StreamState
 _PAUSE_AND_RESUME = (CommandKind.PAUSE_PIPELINE, CommandKind.RESUME_PIPELINE)
 
 
+def unguarded_refusal(requested: CommandRequest, state: StreamState) -> str | None:
+    """Return why a query that is only observed can have no command, or None."""
+    named = requested.task or requested
+    threads = [each for each in state.threads.values() if each.pipeline == named.pipeline]
+    if not threads or not all(each.unguarded for each in threads):
+        return None
+    return f"{named.pipeline} is an unguarded query, which is only observed: it takes no commands"
+
+
 def set_policy_refusal(requested: CommandRequest, state: StreamState) -> str | None:
     """Return why the policy of a stage may not be set, or None."""
     pipeline, stage = requested.pipeline or "", requested.stage or ""
@@ -71,13 +80,13 @@ def pause_pipeline_refusal(requested: CommandRequest, state: StreamState) -> str
 
 
 def pause_refusal(pipeline: str, current: PipelinePause | None, *, pauses: bool) -> str | None:
-    """Return why the pause of one run may not begin, or end, or None; agents call it too."""
-    if current is None:
-        return None if pauses else f"only a PAUSED pipeline can resume; {pipeline} is RUNNING"
-    if not pauses:
+    """Return why the pause of one run may not begin, or end, or None; agents call it too.
+
+    A pause of a PAUSED pipeline gives it another end, actor and reason.
+    """
+    if pauses or current is not None:
         return None
-    by = f", by {current.actor}" if current.actor else ""
-    return f"{pipeline} is PAUSED already{by}; resume it first"
+    return f"only a PAUSED pipeline can resume; {pipeline} is RUNNING"
 
 
 def redrive_refusal(requested: CommandRequest, state: StreamState) -> str | None:

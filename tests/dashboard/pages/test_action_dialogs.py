@@ -499,10 +499,13 @@ def test_a_pipeline_is_paused_and_shown_until_it_is_resumed(
     flights.pauses_pipeline(command.id)
     shown = operator.get(page).content.decode()
     assert "Run PAUSED" in shown and "PAUSED by ana" in shown and "“a migration”" in shown
-    assert "data-resume-pipeline" in shown and "data-pause-pipeline" not in shown
+    assert "data-resume-pipeline" in shown and "Change pause…" in shown
+    dialog = operator.get("/applications/flights/pause-pipeline/ask?pipeline=delays")
+    assert "PAUSED by ana" in dialog.content.decode()
     assert "Run PAUSED" in operator.get(f"{page}?tab=policy").content.decode()
     assert "paused by ana until" in operator.get(reverse("overview")).content.decode()
-    assert press(operator, url, pipeline="delays")[0] == 409
+    assert press(operator, url, pipeline="delays", end="never")[0] == 200
+    flights.pauses_pipeline(queries.commands().rows[0].id)
     assert (
         press(operator, reverse("resume-pipeline", args=["flights"]), pipeline="delays")[0] == 200
     )

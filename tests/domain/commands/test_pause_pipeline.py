@@ -80,9 +80,9 @@ def test_the_instances_that_run_it_receive_the_command() -> None:
     assert (command.instances, command.task) == ((INSTANCE,), None)
 
 
-def test_a_pause_and_a_resume_that_change_nothing_are_refused() -> None:
+def test_a_pause_may_be_changed_and_only_a_paused_pipeline_resumes() -> None:
     paused = [*started(), histories.event(BY_ANA)]
-    assert when(*paused) == "delays is PAUSED already, by ana; resume it first"
+    assert isinstance(when(*paused), CommandIssued)
     assert isinstance(resumes(*paused), CommandIssued)
     resumed = [*paused, histories.event(PipelineResumed(actor="ben"))]
     assert resumes(*resumed) == "only a PAUSED pipeline can resume; delays is RUNNING"
@@ -98,6 +98,13 @@ def test_without_a_run_it_is_refused_with_the_next_step() -> None:
     )
     assert (when(*paused), resumes(*paused)) == (expected, expected)
     assert when(*started(), pipeline="delay") == f"{APPLICATION} has no pipeline delay"
+
+
+@pytest.mark.parametrize("kind", [CommandKind.PAUSE_PIPELINE, CommandKind.RESUME_PIPELINE])
+def test_an_unguarded_query_takes_no_commands(kind: CommandKind) -> None:
+    observed = histories.event(ThreadStarted(observed=True))
+    expected = "delays is an unguarded query, which is only observed: it takes no commands"
+    assert when(started()[0], observed, kind=kind) == expected
 
 
 def test_an_older_agent_does_not_receive_it() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 from pyspark.sql import DataFrame
 
 from arrester import Agent
@@ -71,11 +72,12 @@ def test_a_paused_pipeline_begins_no_micro_batch_and_no_held_record(bench: Bench
     assert pause(thread) == CommandAnswer(
         applied=True, reason="paused: no micro-batch and no held record begins"
     )
-    again = pause(thread)
-    assert (again.applied, again.reason) == (
-        False,
-        "lines is PAUSED already, by ana; resume it first",
-    )
+    first = thread.pause
+    end = datetime.now(UTC) + timedelta(hours=1)
+    changed = pause(thread, until=end)
+    assert (changed.applied, changed.reason) == (True, f"PAUSED until {end:%Y-%m-%d %H:%M:%S} UTC")
+    assert first is not None
+    assert thread.pause == replace(first, until=end)
     bench.add(("b", 1, "x"))
     wait_until(lambda: planned(bench, 1))
     # Commands for tasks are applied; what they let continue waits, too.
@@ -83,7 +85,7 @@ def test_a_paused_pipeline_begins_no_micro_batch_and_no_held_record(bench: Bench
     assert thread.apply(TaskCommand("c", how=TaskAct.PAUSE)).applied
     wait_until(lambda: len(bench.dead_letters()) == 1)
     assert (bench.written(), bench.committed()) == ([("b", 0)], 0)
-    assert thread.pause is not None and thread.pause.reason == "a migration"
+    assert thread.pause.reason == "a migration"
     wait_until(lambda: reports(bench, thread.pause))
     assert thread.state is ThreadStatus.RUNNING
 
@@ -211,7 +213,7 @@ def test_an_agent_pauses_its_own_pipeline(bench: Bench, monkeypatch: pytest.Monk
         lines.write(sink_to(bench.folder / "out")).start(bench.checkpoint)
         assert not agent.resume_pipeline("lines")
         assert agent.pause_pipeline("lines", actor="ana", reason="a migration")
-        assert not agent.pause_pipeline("lines")
+        assert agent.pause_pipeline("lines")
         assert not agent.pause_pipeline("nowhere")
         assert "PAUSED" in repr(agent.status())
         bench.add(("a", 0, "x"))
