@@ -64,7 +64,6 @@ def add(
         about=about,
         alerts=[each.id for each in alerts],
         applications=sorted({each.application for each in alerts}),
-        critical=any(each.critical for each in alerts),
         text=(text or compose(kind, alerts)).encode(),
         created_at=now,
         status=MessageStatus.PENDING.value,

@@ -118,8 +118,6 @@ class AlertMessage(Table):
     about = models.UUIDField(null=True)
     alerts = ArrayField(models.BigIntegerField(), default=list)
     applications = ArrayField(models.TextField(), default=list)
-    #: Whether one of its alerts is critical.
-    critical = models.BooleanField(default=False)
     #: The text, as JSON; see `MessageText`.
     text = models.TextField()
     created_at = models.DateTimeField()

@@ -31,8 +31,6 @@ class Flow(Table):
     backlog = models.BigIntegerField(null=True)
     backlog_unit = models.TextField(null=True)
     watermark = models.DateTimeField(null=True)
-    #: Of an unguarded query.
-    observed = models.BooleanField()
     #: The position of the last event.
     sequence = models.BigIntegerField()
 

@@ -82,7 +82,7 @@ def _rows(measured: Iterable[StoredEvent], model: type[fields.Model]) -> list[Ro
             value = getattr(data, name)
             row[name] = row[name] if value is None else value
         row["durations"] = durations.added([row["durations"], data.durations])
-        row |= {"observed": data.observed, "sequence": each.sequence}
+        row["sequence"] = each.sequence
     return [row | {"durations": durations.packed(row["durations"])} for row in rows.values()]
 
 
@@ -94,5 +94,5 @@ def _changes(model: type[fields.Model]) -> dict[str, str]:
         for name in FLOW_COUNTS
     }
     newest = {name: f"coalesce(excluded.{name}, {table}.{name})" for name in GAUGES}
-    rest = {name: f"excluded.{name}" for name in ("observed", "sequence")}
-    return sums | newest | rest | {"durations": _SUMMED_DURATIONS.format(table=table)}
+    rest = {"sequence": "excluded.sequence", "durations": _SUMMED_DURATIONS.format(table=table)}
+    return sums | newest | rest

@@ -75,7 +75,9 @@ def running_on_others(threads: Sequence[ThreadState]) -> tuple[ThreadState, ...]
     others = {
         (each.application, each.pipeline)
         for each in threads
-        if each.status is ThreadStatus.RUNNING and pipeline_key(each) not in keys
+        if each.status is ThreadStatus.RUNNING
+        and not each.unguarded
+        and pipeline_key(each) not in keys
     }
     found = {name: each for each in shown if (name := (each.application, each.pipeline)) in others}
     return tuple(each for _, each in sorted(found.items()))

@@ -27,7 +27,7 @@ class Line(NamedTuple):
     @property
     def runs(self) -> bool:
         """Whether a run runs, or an unguarded query: otherwise it has no rate."""
-        return self.of.run in (RunStatus.RUNNING, None)
+        return self.of.run is RunStatus.RUNNING
 
 
 def lines(pipelines: Sequence[queries.PipelineFlow], needing: Attention) -> list[Line]:

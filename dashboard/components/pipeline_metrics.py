@@ -77,13 +77,13 @@ def _gauges(pipelines: tuple[queries.PipelineFlow, ...]) -> Iterator[GaugeMetric
         "arrester_pipeline_running",
         "1 while a run of the pipeline runs, else 0.",
         pipelines,
-        lambda each: None if each.run is None else each.run is RunStatus.RUNNING,
+        lambda each: each.run is RunStatus.RUNNING,
     )
     yield _gauge(
         "arrester_pipeline_paused",
         "1 while a person has paused the pipeline, else 0.",
         pipelines,
-        lambda each: None if each.run is None else each.pause is not None,
+        lambda each: None if each.observed else each.pause is not None,
     )
     yield _gauge(
         "arrester_pipeline_backlog",

@@ -12,6 +12,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.jvm.causes import (
@@ -116,15 +117,26 @@ def problem_of_end(exc: BaseException) -> Problem:
     try:
         spark, throwable = SparkSession.getActiveSession(), java_exception_of(exc)
         if spark is not None and throwable is not None:
-            # The message of a query's exception names only the query.
-            while throwable.getCause() and throwable.getClass().getName() == _QUERY_EXCEPTION:
-                throwable = throwable.getCause()
-            problem = _problem_of_job(spark, throwable)
+            problem = _problem_of_job(spark, _below_query(throwable))
             return replace(problem, frame=problem.frame or known["frame"])
     except Exception:  # the JVM is gone
         _log.debug("the JVM does not answer", exc_info=True)
     name, message = java_class_and_message(exc) or (known["exception_class"], known["message"])
     return Problem(**known | {"exception_class": name, "message": message}, cause=describe(exc))
+
+
+def problem_of_query(spark: SparkSession, query: StreamingQuery) -> Problem | None:
+    """Return the problem of the exception that ended a query; None: it ended without one."""
+    # PySpark's own method leaves out the causes.
+    found = query._jsq.exception()
+    return _problem_of_job(spark, _below_query(found.get())) if found.isDefined() else None
+
+
+def _below_query(throwable: Any) -> Any:
+    """Return the cause of a query's exception, whose own message names only the query."""
+    while throwable.getCause() and throwable.getClass().getName() == _QUERY_EXCEPTION:
+        throwable = throwable.getCause()
+    return throwable
 
 
 def problem_of_java(spark: SparkSession, throwable: Any) -> Problem:

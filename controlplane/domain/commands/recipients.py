@@ -63,6 +63,7 @@ def runs(state: StreamState, pipeline: str | None) -> list[ThreadState]:
         for each in state.threads.values()
         if each.pipeline == pipeline
         and each.status is ThreadStatus.RUNNING
+        and not each.unguarded
         and _is_reachable(each, state)
     ]
 

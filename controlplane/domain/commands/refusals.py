@@ -14,6 +14,7 @@ from arrester.controlplane.domain.commands.pipeline_refusals import (
     redrive_refusal,
     restart_pipeline_refusal,
     set_policy_refusal,
+    unguarded_refusal,
 )
 from arrester.controlplane.domain.commands.recipients import instance_of_run, open_commands
 from arrester.controlplane.domain.commands.request import CommandRequest
@@ -41,6 +42,9 @@ from arrester.controlplane.domain.state.stream_state import StreamState
 def refusal(requested: CommandRequest, state: StreamState) -> str | None:
     """Return why the state forbids the command, or None; pages call it before they offer the
     button."""
+    forbidden = unguarded_refusal(requested, state)
+    if forbidden is not None:
+        return forbidden
     if requested.task is None:
         forbidden = _refusal_of_kind(requested, state)
     else:

@@ -49,5 +49,3 @@ class FlowMeasured(Data, frozen=True, kw_only=True, tag=True):
     backlog_unit: BacklogUnit | None = None
     #: Spark's watermark for event times.
     watermark: Moment | None = None
-    #: Of an unguarded query, which `Agent.observe` reports: no outcome of a record is known.
-    observed: bool = False

@@ -23,6 +23,10 @@ StageAnswer = Literal["CONTINUE", "RETRY", "PAUSE", "FAIL"]
 class ThreadStarted(Data, frozen=True, kw_only=True, tag=True):
     """A run of a pipeline has claimed its epoch and begins."""
 
+    #: An unguarded query, which `Agent.observe` reports: its id is the checkpoint, and each of its
+    #: runs has the epoch 0.
+    observed: bool = False
+
 
 class ThreadDied(Data, frozen=True, kw_only=True, tag=True):
     """A run of a pipeline has ended, for any reason."""

@@ -212,7 +212,13 @@ def evolve_thread(state: ThreadState, event: ThreadEvent, at: At) -> ThreadState
     state = replace(state, since=at.occurred_at)
     match event:
         case ThreadStarted():
-            return replace(state, status=ThreadStatus.RUNNING, reason=None, failure=None)
+            return replace(
+                state,
+                status=ThreadStatus.RUNNING,
+                reason=None,
+                failure=None,
+                observed=event.observed or msgspec.UNSET,
+            )
         case ThreadDied():
             return replace(
                 state, status=ThreadStatus.DEAD, reason=event.reason, failure=event.failure

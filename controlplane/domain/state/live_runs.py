@@ -1,6 +1,7 @@
 """Which runs are live: the newest of each pipeline; and since when a checkpoint has no run.
 
-A run is as new as its start; its end makes it no newer.
+A run is as new as its start; its end makes it no newer. An unguarded query is never the newest
+beside a run of the same name.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ def live(threads: Sequence[ThreadState]) -> list[ThreadState]:
     return [each for each in threads if newest[(each.application, each.pipeline)] is each]
 
 
-def _started(thread: ThreadState) -> tuple[datetime, str]:
+def _started(thread: ThreadState) -> tuple[bool, datetime, str]:
     # A run describes its pipeline at its start. A run that did not has only its last change.
-    return thread.described_at or thread.since or _EARLIEST, thread.checkpoint
+    began = thread.described_at or thread.since or _EARLIEST
+    return not thread.unguarded, began, thread.checkpoint
 
 
 class RunStatus(StrEnum):

@@ -241,6 +241,13 @@ class ThreadState(State, frozen=True, kw_only=True):
     #: Set while the pipeline is PAUSED, also after the end of the run: the next one starts PAUSED.
     #: Unset, it is not stored.
     pause: PipelinePause | msgspec.UnsetType = msgspec.UNSET
+    #: Set for an unguarded query, to which no command comes. Unset, it is not stored.
+    observed: bool | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def unguarded(self) -> bool:
+        """Whether it is a query that is only observed."""
+        return bool(if_set(self.observed))
 
     @property
     def paused(self) -> PipelinePause | None:

@@ -6,8 +6,8 @@ Each query needs a fixed number of statements for any number of pipelines.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Annotated, Any, Final
 from uuid import UUID
 
@@ -37,15 +37,15 @@ class PipelineFlow(msgspec.Struct, frozen=True, kw_only=True):
     application: str
     pipeline: str
     checkpoint: str
-    run: Annotated[
-        RunStatus | None, Meta(description="Null: an unguarded query that is only observed.")
-    ] = None
+    run: RunStatus
     #: The run, and since when it is in this state.
     epoch: int = 0
     since: datetime | None = None
     reason: str | None = None
     release: Annotated[str | None, Meta(description="The version of the application.")] = None
-    observed: bool = False
+    observed: Annotated[
+        bool, Meta(description="An unguarded query: the outcome of a record is not known.")
+    ] = False
     records_in_per_second: Annotated[
         float | None, Meta(description="In the last minutes; null: not known.")
     ] = None
@@ -94,9 +94,8 @@ class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):
 #: The key of the application's version among those of an instance.
 RELEASE: Final = "release"
 _FIRST: Final = (
-    *(RunStatus.DEAD, RunStatus.LOST, RunStatus.PAUSED, RunStatus.RUNNING, RunStatus.STOPPED),
-    None,
-)
+    RunStatus.DEAD, RunStatus.LOST, RunStatus.PAUSED, RunStatus.RUNNING, RunStatus.STOPPED,
+)  # fmt: skip
 
 
 def pipeline_flows(
@@ -121,8 +120,6 @@ def pipeline_flows(
     instances = live_checkpoints.instances_of(runs)
     measured = Measured.of(runs, instances, now=now)
     rows = [_row(each, instances, tasks, measured) for each in runs]
-    known = {live_checkpoints.pipeline_key(each) for each in threads}
-    rows += _unguarded(measured, known, application)
     return tuple(
         sorted(rows, key=lambda each: (_FIRST.index(each.run), each.application, each.pipeline))
     )
@@ -160,6 +157,7 @@ def _row(
         since=no_run_since(run, instances) if status is RunStatus.LOST else run.since,
         reason=run.reason,
         release=None if instance is None else instance.versions.get(RELEASE),
+        observed=run.unguarded,
         pause=run.paused,
         paused=counted[TaskStatus.PAUSED],
         dead=counted[TaskStatus.DEAD],
@@ -178,36 +176,8 @@ def _measured(
     if status.is_live and not measures_flow(run, instances):
         return {}
     key = live_checkpoints.pipeline_key(run)
-    return measured.values(key, since=run.since if status.is_live else None)
-
-
-def _unguarded(
-    measured: Measured, known: Set[PipelineKey], application: str | None
-) -> Iterator[PipelineFlow]:
-    """Yield the queries that are only observed: they have no run, and the outcome of a record is
-    unknown. Of several with a name, the newest is it."""
-    guarded = {(name, pipeline) for name, pipeline, _ in known}
-    newest: dict[tuple[str, str], PipelineFlow] = {}
-    for key, recent in measured.recent.items():
-        name, pipeline, checkpoint = key
-        if not recent.observed or key[:2] in guarded or application not in (None, name):
-            continue
-        values = measured.values(key, since=recent.first or measured.until)
-        found = PipelineFlow(
-            application=name,
-            pipeline=pipeline,
-            checkpoint=checkpoint,
-            observed=True,
-            **values | {"records_out_per_second": None},
-        )
-        other = newest.get(key[:2])
-        if other is None or _last(other) < _last(found):
-            newest[key[:2]] = found
-    yield from newest.values()
-
-
-def _last(flow: PipelineFlow) -> datetime:
-    return flow.newest.last_batch_at or datetime.min.replace(tzinfo=UTC)
+    values = measured.values(key, since=run.since if status.is_live else None)
+    return values | {"records_out_per_second": None} if run.unguarded else values
 
 
 def pipeline_flow(application: str, name: str, *, now: datetime) -> PipelineFlow:

@@ -16,6 +16,7 @@ from arrester.controlplane import store
 from arrester.controlplane.domain.events import (
     FLOW_COUNTS,
     Failure,
+    Run,
     StoredEvent,
     ThreadDied,
     ThreadStarted,
@@ -93,30 +94,42 @@ def run_ends(pipelines: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list
 
 
 def _paired(events: Sequence[StoredEvent]) -> list[PastRun]:
-    """Return the runs of starts and ends, the newest event first."""
-    found: dict[RunKey, PastRun] = {}
+    """Return the runs of starts and ends, the newest event first.
+
+    All runs of an unguarded query have one number: its start separates a run from the one before.
+    """
+    found: list[PastRun] = []
+    places: dict[RunKey, int] = {}
     for each in events:
         run, data, at = each.event.run, each.event.data, each.event.occurred_at
         assert run is not None
-        known = found.get((run.checkpoint, run.epoch)) or PastRun(
-            application=each.application,
-            checkpoint=run.checkpoint,
-            epoch=run.epoch,
-            instance=each.event.instance,
-            sequence=each.sequence,
-        )
+        key = (run.checkpoint, run.epoch)
+        if key not in places:
+            places[key] = len(found)
+            found.append(_unpaired(each, run))
+        place = places[key]
         if isinstance(data, ThreadStarted):
-            known = replace(known, started_at=at)
-        elif isinstance(data, ThreadDied) and known.ended_at is None:
-            known = replace(
-                known,
+            found[place] = replace(found[place], started_at=at)
+            del places[key]
+        elif isinstance(data, ThreadDied) and found[place].ended_at is None:
+            found[place] = replace(
+                found[place],
                 ended_at=at,
                 reason=data.reason,
                 failure=data.failure,
                 superseded=data.superseded,
             )
-        found[run.checkpoint, run.epoch] = known
-    return list(found.values())
+    return found
+
+
+def _unpaired(stored: StoredEvent, run: Run) -> PastRun:
+    return PastRun(
+        application=stored.application,
+        checkpoint=run.checkpoint,
+        epoch=run.epoch,
+        instance=stored.event.instance,
+        sequence=stored.sequence,
+    )
 
 
 def _flows(application: str, pipeline: str, some: Sequence[PastRun]) -> dict[RunKey, FlowSums]:

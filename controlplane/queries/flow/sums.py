@@ -21,7 +21,7 @@ _LAST = ", ".join(
     f"coalesce(sum({name}) FILTER (WHERE minute >= %s AND minute < %s), 0)" for name in FLOW_COUNTS
 )
 _OF_MINUTES = f"""
-SELECT application, pipeline, checkpoint, bool_or(observed),
+SELECT application, pipeline, checkpoint,
     min(minute) FILTER (WHERE minute >= %s AND minute < %s), {_SUMS}, {_LAST}
 FROM flow_minute WHERE minute >= %s AND minute < %s GROUP BY 1, 2, 3
 """
@@ -90,8 +90,6 @@ class RecentSums(msgspec.Struct, frozen=True, kw_only=True):
     last: FlowSums = FlowSums()
     #: The first of these minutes in which anything was measured.
     first: datetime | None = None
-    #: Whether it is an unguarded query.
-    observed: bool = False
 
 
 def sums(
@@ -100,14 +98,11 @@ def sums(
     """Return the sums of the minutes of [since, until), and of those of `last` among them."""
     parameters = [*last * (1 + len(FLOW_COUNTS)), since, until]
     found = {}
-    for application, pipeline, checkpoint, observed, first, *counts in sql.rows(
-        _OF_MINUTES, parameters
-    ):
+    for application, pipeline, checkpoint, first, *counts in sql.rows(_OF_MINUTES, parameters):
         found[(application, pipeline, checkpoint)] = RecentSums(
             sums=of_counts(counts[: len(FLOW_COUNTS)]),
             last=of_counts(counts[len(FLOW_COUNTS) :]),
             first=first,
-            observed=bool(observed),
         )
     return found
 

@@ -8,13 +8,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from arrester import Agent
 from arrester.agents.run.query_observer import QueryObserver
 from arrester.agents.transport.spool import Spool
-from arrester.controlplane.domain.events import Event, FlowMeasured
+from arrester.controlplane.domain.events import Event, FlowMeasured, ThreadDied, ThreadStarted
 from arrester.controlplane.domain.state.durations import Phase, buckets
+from arrester.controlplane.domain.wire import codec
 from tests.agents.measured_flow import flow_events
 from tests.agents.pipeline_bench import SCHEMA, Bench, sink_to, write_batch
 from tests.agents.sample_events import INSTANCE, batch_id
@@ -46,12 +49,15 @@ def test_an_unguarded_query_is_observed_and_a_guarded_one_is_not(
             lambda: "plain-lines" in {each.run.pipeline for each in flow_events(spool) if each.run},
             what="the report of the query",
         )
+        died = failing_query(spark, tmp_path)
+        with pytest.raises(StreamingQueryException):
+            died.awaitTermination()
+        wait_until(lambda: agent._observer is not None and len(agent._observer._queries) == 1)
     finally:
         query.stop()
         agent.stop()
 
-    observed = [each for each in flows_in_file(tmp_path) if getattr(each.data, "observed", False)]
-    [event] = observed
+    [event] = [each for each in flows_in_file(tmp_path) if each.run and each.run.epoch == 0]
     assert event.run is not None
     assert (event.run.pipeline, event.run.checkpoint, event.run.epoch) == (
         "plain-lines",
@@ -62,6 +68,41 @@ def test_an_unguarded_query_is_observed_and_a_guarded_one_is_not(
     assert isinstance(flow, FlowMeasured)
     assert (flow.micro_batches, flow.records_in, flow.records_out) == (1, 3, 0)
     assert buckets(flow.durations, Phase.TOTAL)
+
+    started, ended = (event for event in run_events(tmp_path) if of(event) == "no-room")
+    assert started.data == ThreadStarted(observed=True)
+    assert isinstance(ended.data, ThreadDied) and ended.data.failure is not None
+    assert ended.data.reason == "ValueError: no room"
+    assert (ended.data.failure.exception_class, ended.data.failure.message) == (
+        "ValueError",
+        "no room",
+    )
+    assert ended.body is not None and "refuse" in str(ended.body.stack)
+    _, stopped = (event for event in run_events(tmp_path) if of(event) == "plain-lines")
+    assert isinstance(stopped.data, ThreadDied) and stopped.data.failure is None
+
+
+def failing_query(spark: SparkSession, folder: Path) -> StreamingQuery:
+    def refuse(_rows: DataFrame, _batch: int) -> None:
+        raise ValueError("no room")
+
+    lines = spark.readStream.schema(SCHEMA).json(str(folder / "plain")).writeStream
+    return lines.foreachBatch(refuse).queryName("No room").start()
+
+
+def of(event: Event) -> str:
+    return "" if event.run is None else event.run.pipeline
+
+
+def run_events(folder: Path) -> list[Event]:
+    [path] = (folder / "spool" / "tests").glob("*.sqlite")
+    spool = Spool(path, id=batch_id(0), limit_bytes=2**20)
+    return [
+        event
+        for batch in spool.unsent(most=1_000, most_bytes=2**20)
+        for event in codec.decode_batch(batch.events)
+        if isinstance(event, Event) and isinstance(event.data, ThreadStarted | ThreadDied)
+    ]
 
 
 def flows_in_file(folder: Path) -> list[Event]:
@@ -82,7 +123,7 @@ def flows_in_file(folder: Path) -> list[Event]:
 )
 def test_a_query_has_a_valid_name(name: str | None, pipeline: str) -> None:
     spool = Spool(Path(":memory:"), id=batch_id(0), limit_bytes=2**20)
-    observer = QueryObserver(None, store=spool.flow, instance=INSTANCE)  # type: ignore[arg-type]
+    observer = observer_of(spool)
     report = {"id": "q1", "timestamp": "2026-03-04T05:06:07.000Z", "batchId": 3, "name": name}
     observer.onQueryProgress(event_with(json.dumps(report | {"durationMs": {"addBatch": 1}})))
 
@@ -91,13 +132,18 @@ def test_a_query_has_a_valid_name(name: str | None, pipeline: str) -> None:
     assert event.run.pipeline == pipeline
 
 
+def observer_of(spool: Spool) -> QueryObserver:
+    session: Any = SimpleNamespace(streams=SimpleNamespace(get=lambda id: None))
+    return QueryObserver(session, store=spool.flow, instance=INSTANCE, emit=lambda *_, **__: None)
+
+
 def event_with(report: Any) -> Any:
     return SimpleNamespace(progress=SimpleNamespace(json=report))
 
 
 def test_a_report_that_cannot_be_read_is_left_out() -> None:
     spool = Spool(Path(":memory:"), id=batch_id(0), limit_bytes=2**20)
-    observer = QueryObserver(None, store=spool.flow, instance=INSTANCE)  # type: ignore[arg-type]
+    observer = observer_of(spool)
     observer.onQueryProgress(event_with("{"))
     observer.onQueryProgress(event_with(json.dumps({"id": "q1"})))
     idle = {"id": "q1", "timestamp": "2026-03-04T05:06:07.000Z", "batchId": 3}

@@ -136,25 +136,42 @@ def test_the_rate_of_a_young_run_is_that_of_its_own_time() -> None:
     assert line.records_in_per_second == 1.0
 
 
-def test_an_unguarded_query_is_listed_without_a_run() -> None:
-    observed = Run(pipeline="rollup", checkpoint="q-1", epoch=0)
-    append(measured(2, run=observed, records_in=30, observed=True))
+QUERY = Run(pipeline="rollup", checkpoint="q-1", epoch=0)
+OBSERVED = ThreadStarted(observed=True)
+
+
+def test_an_unguarded_query_is_listed_with_its_run_and_its_end() -> None:
+    [instance, _] = started(NOW - 90 * MINUTE)
+    start = event(OBSERVED, NOW - 30 * MINUTE, run=QUERY)
+    append(instance, start, measured(2, run=QUERY, records_in=30))
     [line] = queries.pipeline_flows(now=NOW)
-    assert (line.run, line.observed, line.records_in_per_second) == (None, True, 0.25)
-    assert (line.records_out_per_second, line.failed_share) == (None, None)
+    assert (line.run, line.observed) == (RunStatus.RUNNING, True)
+    assert (line.records_in_per_second, line.records_out_per_second) == (0.1, None)
+    assert line.failed_share is None
+
+    died = ThreadDied(reason="failed", failure=FAILURE, recordless=True)
+    append(event(died, NOW - MINUTE, run=QUERY))
+    [line] = queries.pipeline_flows(now=NOW)
+    assert (line.run, line.observed, line.reason) == (RunStatus.DEAD, True, "failed")
+    append(event(OBSERVED, NOW, run=QUERY))
+    [line] = queries.pipeline_flows(now=NOW)
+    assert line.run is RunStatus.RUNNING
+    newest, first = queries.past_runs(APPLICATION, "rollup")
+    assert (newest.started_at, newest.ended_at) == (NOW, None)
+    assert (first.started_at, first.ended_at) == (NOW - 30 * MINUTE, NOW - MINUTE)
+    assert first.failure == FAILURE
 
 
 def test_a_name_has_one_line_of_its_newest_unguarded_query_or_of_its_run() -> None:
-    older, newer = (Run(pipeline="rollup", checkpoint=f"q-{each}", epoch=0) for each in (1, 2))
+    newer = replace(QUERY, checkpoint="q-2")
     append(
-        measured(9, run=newer, records_in=5, observed=True, last_batch_at=NOW - 3 * MINUTE),
-        measured(9, run=older, records_in=9, observed=True, last_batch_at=NOW - 8 * MINUTE),
+        event(OBSERVED, NOW - 9 * MINUTE, run=newer), event(OBSERVED, NOW - 30 * MINUTE, run=QUERY)
     )
     [line] = queries.pipeline_flows(now=NOW)
     assert line.checkpoint == "q-2"
-    append(*started(NOW - MINUTE, run=replace(RUN, pipeline="rollup")))
+    append(*started(NOW - 10 * MINUTE, run=replace(RUN, pipeline="rollup")))
     [line] = queries.pipeline_flows(now=NOW)
-    assert (line.checkpoint, line.run) == ("cp-1", RunStatus.RUNNING)
+    assert (line.checkpoint, line.observed) == ("cp-1", False)
 
 
 def test_what_flowed_before_a_restart_is_divided_by_its_time() -> None:
