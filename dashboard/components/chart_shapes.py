@@ -22,6 +22,8 @@ TICK_STEPS = (
 LEAST_TICKS = 4
 #: Space between two columns of bars, as a share of a column.
 _SPACE = 0.1
+#: The width of a value between unknown ones, if its column is narrower.
+_LEAST_LINE = 4.0
 _BYTES = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (1000, "kB"))
 _LARGE = ((10**12, "tn"), (10**9, "bn"), (10**6, "m"))
 
@@ -122,16 +124,20 @@ def compared(chart: Chart) -> str:
 
 
 def _line(values: Values, end: float) -> str:
-    """Return a line through the middles of the columns; a single value is a point."""
+    """Return a line through the middles of the columns; a single value is a short line."""
     width = WIDTH / len(values)
+    short_line = max(width, _LEAST_LINE)
     parts = []
     known = ((column, value) for column, value in enumerate(values) if value is not None)
     for _, some in groupby(enumerate(known), key=lambda each: each[1][0] - each[0]):
         points = [
-            f"{_text((column + 0.5) * width)} {_text(HEIGHT * (1 - value / end))}"
-            for _, (column, value) in some
+            ((column + 0.5) * width, HEIGHT * (1 - value / end)) for _, (column, value) in some
         ]
-        parts.append(f"M{'L'.join(points)}" if len(points) > 1 else f"M{points[0]}h0")
+        if len(points) == 1:
+            [(x, y)] = points
+            parts.append(f"M{_text(x - short_line / 2)} {_text(y)}h{_text(short_line)}")
+        else:
+            parts.append("M" + "L".join(f"{_text(x)} {_text(y)}" for x, y in points))
     return "".join(parts)
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from arrester.controlplane import queries, store
 from arrester.controlplane.domain.state.live_runs import RunStatus
+from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.dashboard.components.attention import Attention
 
 
@@ -37,6 +38,9 @@ def lines(pipelines: Sequence[queries.PipelineFlow], needing: Attention) -> list
     late: set[tuple[str, str | None]] = set()
     for item in needing.items:
         of = (item.condition.application, item.condition.pipeline)
+        if item.condition.cause is AlertCause.PIPELINE_PAUSED:
+            # Its state; the others are about its tasks.
+            conditions[of] = item.condition.line
         conditions.setdefault(of, item.condition.line)
         if item.status == "LATE":
             late.add(of)

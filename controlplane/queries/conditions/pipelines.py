@@ -124,7 +124,7 @@ def _paused(runs: Sequence[ThreadState]) -> Iterator[Condition]:
         if pause is None:
             continue
         by = f" by {pause.actor}" if pause.actor else ""
-        until = f" until {pause.until:%Y-%m-%d %H:%M} UTC" if pause.until else ""
+        until = f" until {pause.until:%Y-%m-%d %H:%M:%S} UTC" if pause.until else ""
         why = f": {pause.reason}" if pause.reason else ""
         yield Condition(
             cause=AlertCause.PIPELINE_PAUSED,

@@ -408,7 +408,7 @@ def test_a_paused_pipeline_needs_attention_until_it_is_resumed_and_is_no_alert(
     fold(redis, [*histories.started(), histories.event(paused_by_ana)])
     [condition] = by_hand()
     assert not condition.cause.alerts and not condition.cause.critical
-    assert condition.line == f"paused by ana until {until:%Y-%m-%d %H:%M} UTC: a migration"
+    assert condition.line == f"paused by ana until {until:%Y-%m-%d %H:%M:%S} UTC: a migration"
     assert (condition.since, condition.pipeline) == (histories.NOON, RUN.pipeline)
     assert condition.path == f"/pipelines/{APPLICATION}/{RUN.pipeline}"
     # Its next run starts PAUSED.

@@ -147,7 +147,7 @@ def test_markers_are_drawn_by_column_and_are_in_the_table() -> None:
 def test_compared_values_have_a_line_a_column_and_a_place_in_the_legend() -> None:
     before = Compared(name="in, 24 h earlier", values=(90, *[None] * 8, 1))
     both = replace(FLOW, compared=before)
-    assert chart_shapes.compared(both).startswith("M30 10h0M570 ")
+    assert chart_shapes.compared(both).startswith("M0 10h60M540 ")
     assert chart_shapes.value_ticks(both) == ("100", "50", "0")
     page = render_to_string("dashboard/plot.html", {"chart": both})
     assert page.count("in, 24 h earlier") == 3 and "<td>90</td>" in page
