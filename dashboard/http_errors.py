@@ -10,6 +10,7 @@ import msgspec
 from django.db import DataError, OperationalError
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
+from psycopg.errors import QueryCanceled
 from rest_framework.permissions import SAFE_METHODS
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
@@ -32,6 +33,7 @@ from arrester.controlplane.domain.errors import (
     RedisUnavailable,
     StartRefused,
 )
+from arrester.controlplane.web.connection_pool.base import STATEMENT_SECONDS
 
 STATUS_CODES: dict[type[ArresterError], int] = {
     StartRefused: 409,
@@ -52,6 +54,10 @@ STATUS_CODES: dict[type[ArresterError], int] = {
 NOT_A_VALUE = "a value that PostgreSQL cannot store: a NUL character, or too large a number"
 UNREACHABLE = (
     "PostgreSQL does not answer. Pipelines keep running; their events are processed later."
+)
+TOO_LONG = (
+    f"The answer takes longer than {STATEMENT_SECONDS} s. Ask for less: a shorter time, one"
+    " application, a filter."
 )
 #: A commit may be executed without an answer.
 UNKNOWN = (
@@ -82,6 +88,11 @@ def unreachable(method: str | None) -> str:
     return (UNREACHABLE if method in SAFE_METHODS else UNKNOWN) + seen + (cause and f" {cause}")
 
 
+def unanswered(error: OperationalError, method: str | None) -> str:
+    """Return the message of a request that PostgreSQL did not answer, or not within the limit."""
+    return TOO_LONG if isinstance(error.__cause__, QueryCanceled) else unreachable(method)
+
+
 def handle(error: Exception, context: dict[str, Any]) -> Response | None:
     """Convert an exception of a REST view into a response; None results in a 500."""
     if isinstance(error, ArresterError):
@@ -89,7 +100,7 @@ def handle(error: Exception, context: dict[str, Any]) -> Response | None:
     if isinstance(error, DataError):
         return Response({"detail": NOT_A_VALUE}, status=400)
     if isinstance(error, OperationalError):
-        problem = {"detail": unreachable(context["request"].method), "service": "postgres"}
+        problem = {"detail": unanswered(error, context["request"].method), "service": "postgres"}
         return Response(problem, status=503, headers={"Retry-After": "5"})
     return exception_handler(error, context)
 

@@ -21,7 +21,7 @@ from arrester.controlplane.access import Person as Person
 from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.models import ApplicationRole, RestToken
 from arrester.controlplane.roles import Role
-from arrester.dashboard.http_errors import NOT_A_VALUE, headers, status_code, unreachable
+from arrester.dashboard.http_errors import NOT_A_VALUE, headers, status_code, unanswered
 from arrester.dashboard.session import extend
 
 #: Where a request keeps the lengths of the logs.
@@ -114,8 +114,8 @@ def _with_message_pages(
             return response
         except DataError:
             return message_page(request, NOT_A_VALUE, status=400)
-        except OperationalError:
-            return message_page(request, unreachable(request.method), status=503)
+        except OperationalError as error:
+            return message_page(request, unanswered(error, request.method), status=503)
 
     return guarded
 

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.core.asgi import get_asgi_application
 
 from arrester.controlplane.web import redis_connections
+from arrester.controlplane.web.clients import Disconnects
 from arrester.controlplane.web.login_queue import LoginQueue
 from arrester.controlplane.web.request_limits import BodyLimits
 
@@ -16,7 +17,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "arrester.controlplane.settings"
 # Requests come every second, and a connect takes longer than most of their queries.
 settings.DATABASES["default"]["ENGINE"] = "arrester.controlplane.web.connection_pool"
 settings.REDIS_OPTIONS = redis_connections.options(settings.REDIS_URL)
-application = BodyLimits(LoginQueue(get_asgi_application()))
+application = Disconnects(BodyLimits(LoginQueue(get_asgi_application())))
 # Modules loaded by now stay loaded: collections need not visit them.
 gc.collect()
 gc.freeze()

@@ -25,6 +25,8 @@ from arrester.controlplane.web.connection_pool.connection import HANG, connect
 SIZE = 8
 #: The memory of a backend for tables and plans grows; a new one starts without.
 LIFE_SECONDS = 3600.0
+#: The most that one statement of a request may take.
+STATEMENT_SECONDS = 30
 #: See `access`.
 _RESET: Final = "RESET search_path"
 
@@ -53,7 +55,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
         """
         params: dict[str, Any] = super().get_connection_params()
         params["prepare_threshold"] = 0
-        params["options"] = f"{params.get('options', '')} -c plan_cache_mode=force_generic_plan"
+        options = {
+            "plan_cache_mode": "force_generic_plan",
+            "statement_timeout": f"{STATEMENT_SECONDS}s",
+        }
+        added = (f"-c {name}={value}" for name, value in options.items())
+        params["options"] = " ".join([params.get("options", ""), *added])
         return params
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Connection:

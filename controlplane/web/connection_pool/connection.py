@@ -1,4 +1,5 @@
-"""A PostgreSQL connection whose statements end with an error if PostgreSQL hangs."""
+"""A PostgreSQL connection whose statements end with an error if PostgreSQL hangs, or if the client
+of the request has left."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Any, Final, TypeVar
 from psycopg import Connection, OperationalError, errors
 from psycopg.abc import PQGen
 
+from arrester.controlplane.web import clients
 from arrester.controlplane.web.hang import ANSWER_SECONDS, CONNECT_SECONDS, Hang
 
 T = TypeVar("T")
@@ -24,11 +26,11 @@ class PageConnection(Connection[Any]):
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         """Wait for an answer; raise OperationalError, and close the connection, if PostgreSQL hangs
-        or did not receive the statement."""
+        or did not receive the statement, or if nobody waits for the request."""
         if timeout is not None:
             return super().wait(gen, interval, timeout)
         executing = True
-        while True:
+        while not clients.has_left():
             try:
                 return super().wait(gen, interval, ANSWER_SECONDS if executing else 0.0)
             except errors._WaitTimeout:
@@ -36,6 +38,11 @@ class PageConnection(Connection[Any]):
                     break
                 # If not: once more without a wait, the answer may have come meanwhile.
                 executing = _is_executing(self.params, self.info.backend_pid)
+        if clients.has_left():
+            # Closing alone would let PostgreSQL complete the statement.
+            self.cancel_safe(timeout=CONNECT_SECONDS)
+            self.close()
+            raise OperationalError("the client has left")
         HANG.notice()
         self.close()
         raise OperationalError(HANG.message)

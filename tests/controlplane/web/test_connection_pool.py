@@ -291,6 +291,17 @@ def test_a_slow_statement_continues_and_one_without_an_answer_ends(request_: Req
     assert ask(request_())
 
 
+def test_a_statement_ends_after_the_limit(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ask(
+        request_(), "SELECT setting::int FROM pg_settings WHERE name = 'statement_timeout'"
+    ) == (1000 * base.STATEMENT_SECONDS)
+    monkeypatch.setattr(base, "STATEMENT_SECONDS", 1)
+    with pytest.raises(OperationalError, match="statement timeout"):
+        ask(request_(), "SELECT 1 FROM pg_sleep(60)")
+
+
 def test_idle_connections_are_limited_in_number_and_age(
     request_: Request, idle: Collection[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
