@@ -24,6 +24,8 @@ BUCKETS = timedelta(days=400)
 MARGIN = timedelta(days=2)
 #: The unit of ARRESTER_RETENTION_GB, in bytes.
 GIGABYTE = 10**9
+#: Folds that have a lock are waited for so long: the next run does what is left.
+LOCK_SECONDS = 1.0
 Report = Callable[[str], None]
 #: Shows the progress for an application, whose events are read up to a position.
 ShowProgress = Callable[[str, int], AbstractContextManager[rebuild.Progress]]
@@ -35,7 +37,8 @@ class Retained(msgspec.Struct, frozen=True, kw_only=True):
     #: The new beginnings of the logs of applications.
     bases: dict[str, int]
     dropped: store.Dropped
-    #: Applications whose views are being rebuilt: nothing is dropped before these are done.
+    #: Applications whose views are being rebuilt, or whose stream is locked: nothing is dropped
+    #: before these are done.
     busy: tuple[str, ...] = ()
 
 
@@ -72,8 +75,8 @@ def retain(
 
     Raises NotVerified if an application's base differs from its views, BrokenState if it cannot be
     read. Then nothing is dropped: a day holds the events of all applications. The bases of the
-    others are made nevertheless. An application that is being rebuilt is not waited for; the next
-    run drops the days.
+    others are made nevertheless. Neither a rebuild nor a slow fold is waited for: the next run
+    drops the days.
     """
     now = now or datetime.now(UTC)
     before = now.date() - timedelta(days=days)
@@ -81,12 +84,16 @@ def retain(
     store.delete_handled_entries(before=now - timedelta(days=days))
     if refused:
         raise refused[0]
+    nothing = store.Dropped(partitions=0, bytes=0)
     if busy:
-        nothing = store.Dropped(partitions=0, bytes=0)
         return Retained(bases=bases, dropped=nothing, busy=tuple(busy))
     batches_before = min(before, (now - timedelta(days=replay_days) - MARGIN).date())
-    with transaction.atomic(durable=True):
-        dropped = store.drop_days(before, batches_before=batches_before)
+    try:
+        with store.waiting_at_most(LOCK_SECONDS), transaction.atomic(durable=True):
+            dropped = store.drop_days(before, batches_before=batches_before)
+    except store.StreamLocked:
+        report("a fold is slow; the next run drops the days")
+        return Retained(bases=bases, dropped=nothing)
     # Folds wait only while days are dropped.
     store.delete_old_states()
     minutes_before = datetime.combine(before, datetime.min.time(), UTC)
@@ -112,7 +119,12 @@ def _make_bases(
                     report(f"{stream.application}: its views are being rebuilt; nothing is dropped")
                     busy.append(stream.application)
                     continue
-                position = _make_base(stream.application, before, now=now, progress=progress)
+                with store.waiting_at_most(LOCK_SECONDS):
+                    position = _make_base(stream.application, before, now=now, progress=progress)
+        except store.StreamLocked:
+            report(f"{stream.application}: a fold is slow; nothing is dropped")
+            busy.append(stream.application)
+            continue
         except (NotVerified, BrokenState) as exc:
             _record_refusal(stream.application, exc, now=now)
             refused.append(exc)

@@ -41,6 +41,12 @@ FIRST_ENTRIES, MAX_ENTRIES = 300, 512
 #: LATCHED.
 _RELAYED = frozenset((*get_args(CommandEvent), *get_args(ApplicationEvent), InstanceStarted))
 
+#: The turn of an application before others have theirs.
+BUDGET_SECONDS = 1.0
+#: A transaction that takes longer is followed by a smaller one.
+FOLD_SECONDS = 1.0
+#: Another holder of a stream's lock is waited for so long; then others have a turn.
+LOCK_SECONDS = 1.0
 #: A fold without a statement for so long is suspended; PostgreSQL's limit for idle transactions.
 STUCK_SECONDS = 300.0
 
@@ -58,7 +64,7 @@ class Drained(msgspec.Struct, frozen=True, kw_only=True):
 def drain(
     application: str,
     *,
-    budget_seconds: float = 5.0,
+    budget_seconds: float = BUDGET_SECONDS,
     request_snapshot: Callable[[str], None] | None = None,
 ) -> Drained:
     """Fold the waiting entries of the application's stream, for about `budget_seconds` at most.
@@ -67,6 +73,17 @@ def drain(
     """
     check_name("application", application)
     deadline = time.monotonic() + budget_seconds
+    try:
+        with store.waiting_at_most(LOCK_SECONDS):
+            return _drain(application, deadline, request_snapshot)
+    except store.StreamLocked:
+        log.warning("%s: its stream is locked; its events follow", application)
+        return Drained(more=True)
+
+
+def _drain(
+    application: str, deadline: float, request_snapshot: Callable[[str], None] | None
+) -> Drained:
     events = 0
     while True:
         with store.try_fold_lock(application) as acquired:
@@ -107,7 +124,7 @@ def _drain_until(
         if not raw_entries:
             return events, False
         entries = _read(application, raw_entries)
-        before = seen.sequence
+        before, began = seen.sequence, time.monotonic()
         try:
             seen, stored = fold(seen, entries)
         except StreamAdvanced:
@@ -116,8 +133,10 @@ def _drain_until(
             continue
         events += sum(last(each) - each.sequence + 1 for each in stored)
         packed = sum(size(entry.events) for entry in entries)
-        fitting = len(entries) * EVENTS_PER_READ // max(packed, 1)
-        count = max(1, min(fitting, count * 2, MAX_ENTRIES))
+        share = min(
+            EVENTS_PER_READ / max(packed, 1), FOLD_SECONDS / (time.monotonic() - began or 1.0)
+        )
+        count = max(1, min(int(len(entries) * share), count * 2, MAX_ENTRIES))
         raw_entries = _confirm(redis, seen, entries, count=count)
         _relay_if_needed(application, stored)
         if stored and state_at_position.may_be_due(before, seen.sequence) and seen.sequence >= due:

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from uuid import UUID, uuid5
 
 from django.conf import settings
-from django.db import transaction
+from django.db import OperationalError, transaction
+from psycopg.errors import QueryCanceled
 
 from arrester.controlplane import store
 from arrester.controlplane.domain.commands.reactions import needing_reaction, reaction_to
@@ -24,6 +25,10 @@ from arrester.controlplane.views import dead_letters, projections
 log = logging.getLogger(__name__)
 #: Ids of today and yesterday are never dropped; clocks may differ by the same time again.
 IDS_KEPT_AT_LEAST = timedelta(hours=12)
+
+
+#: A statement for several entries ends after so long; they are folded in parts.
+STATEMENT_SECONDS = 10.0
 
 
 class StreamAdvanced(Exception):
@@ -46,7 +51,8 @@ def order(entry: str) -> tuple[int, int]:
 def fold(seen: store.LogStream, entries: Sequence[DecodedEntry]) -> Folded:
     """Append `entries` to a stream and fold them into its views; senders are confirmed later.
 
-    If a value breaks the fold, only its entry is quarantined. Raises StreamAdvanced if the stream
+    If a value breaks the fold, only its entry is quarantined. If a statement takes too long, the
+    entries are folded in parts. Raises StreamAdvanced if the stream
     is not as it was `seen` before the entries were read; BrokenState if a stored row cannot be
     read: then all entries wait, since they are folded over that row.
     """
@@ -59,10 +65,17 @@ def fold(seen: store.LogStream, entries: Sequence[DecodedEntry]) -> Folded:
         log.exception("%s: an entry breaks the fold", seen.application)
         if len(entries) == 1:
             return _fold_all(seen, [entries[0].refused(f"breaks the fold: {exc!r}")])
+        parts = [[entry] for entry in entries]
+    except OperationalError as exc:
+        if not isinstance(exc.__cause__, QueryCanceled) or len(entries) == 1:
+            raise
+        log.warning("%s: folding %d entries is slow: in two parts", seen.application, len(entries))
+        half = len(entries) // 2
+        parts = [[*entries[:half]], [*entries[half:]]]
     stored: list[Stored] = []
-    for entry in entries:
+    for part in parts:
         # If another worker advances the stream meanwhile, a sweep relays what is stored by then.
-        folded = fold(seen, [entry])
+        folded = fold(seen, part)
         seen = folded.stream
         stored += folded.stored
     return Folded(seen, stored)
@@ -75,6 +88,8 @@ def _fold_all(seen: store.LogStream, entries: Sequence[DecodedEntry]) -> Folded:
     now = datetime.now(UTC)
     with transaction.atomic(durable=True):
         with prepared_statements.pipelined():
+            if len(entries) > 1:
+                store.limit_statements(STATEMENT_SECONDS)
             locked = store.send_lock(application)
             known = store.send_seen_batches(
                 application, {each.batch for each in entries if each.batch}

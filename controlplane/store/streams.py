@@ -85,6 +85,13 @@ def waiting_at_most(seconds: float) -> Iterator[None]:
             cursor.execute("RESET lock_timeout")
 
 
+def limit_statements(seconds: float) -> None:
+    """Let each statement of this transaction take so long at most, in a pipeline too."""
+    prepared_statements.cursor().execute(
+        "SELECT set_config('statement_timeout', %s, true)", [f"{int(seconds * 1000)}ms"]
+    )
+
+
 def send_lock(application: str) -> Callable[[], LogStream]:
     """Lock the stream in a pipeline; the returned function gives it afterwards, or raises
     NotFound."""

@@ -46,7 +46,8 @@ class Command(BaseCommand):
             raise CommandError(str(exc)) from exc
         if done.busy:
             raise CommandError(
-                f"{', '.join(done.busy)}: a rebuild is running; retry when it has finished"
+                f"{', '.join(done.busy)}: a rebuild or a slow fold is running; retry when it has"
+                " finished"
             )
         if not done.bases and not done.dropped.partitions:
             self.stdout.write(f"no events are older than {days} days")

@@ -188,12 +188,36 @@ def test_retention_drops_nothing_during_a_rebuild_and_does_not_wait(
         done = retain()
         assert (done.busy, done.dropped.partitions) == ((APPLICATION,), 0)
         assert store.base("other").position == 1
-        with pytest.raises(CommandError, match="a rebuild is running"):
+        with pytest.raises(CommandError, match="a rebuild or a slow fold is running"):
             call_command("retain", "--days", "30", stdout=StringIO())
     finally:
         go_on.set()
         rebuilder.join()
     assert retain().bases == {APPLICATION: 25}
+
+
+@pytest.mark.parametrize(
+    ("statement", "busy"),
+    [
+        ("SELECT FROM stream FOR UPDATE", (APPLICATION,)),
+        # The tables of the days, which are dropped.
+        ("SELECT FROM batch_seen", ()),
+    ],
+)
+def test_retention_drops_nothing_beside_a_slow_fold_and_does_not_wait(
+    forty_days: rebuild.Derived,
+    fresh_database: embedded.Urls,
+    monkeypatch: pytest.MonkeyPatch,
+    statement: str,
+    busy: tuple[str, ...],
+) -> None:
+    """Folds of other applications would wait behind it."""
+    monkeypatch.setattr(retention, "LOCK_SECONDS", 0.05)
+    with psycopg.connect(fresh_database.database) as slow:
+        slow.execute(statement)
+        done = retain()
+        assert (done.dropped.partitions, done.busy) == (0, busy)
+    assert retain().dropped.partitions > 0
 
 
 def test_wake_requests_housekeeping_an_hour_after_the_last(redis: Redis) -> None:

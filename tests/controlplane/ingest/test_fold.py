@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from random import Random
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 from django.db import connection
 from hypothesis import HealthCheck, given, settings
@@ -18,15 +19,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from redis import Redis
 
-from arrester.controlplane import models, redis_client, store
+from arrester.controlplane import embedded, models, redis_client, store
 from arrester.controlplane.domain.events import Event, FailuresCounted, Response
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire.failure_columns import Stored
 from arrester.controlplane.history import rebuild
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import drain, fold_entries
 from arrester.controlplane.ingest.fold_entries import Folded, StreamAdvanced, fold
-from arrester.controlplane.store.stream_entry import read_entry
+from arrester.controlplane.store import prepared_statements
+from arrester.controlplane.store.stream_entry import DecodedEntry, read_entry
+from arrester.controlplane.views import projections
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, JFK
@@ -234,6 +239,57 @@ def test_a_second_worker_skips_a_busy_stream(redis: Redis) -> None:
     with held_by_another():
         assert drain.drain(APPLICATION).busy
     assert drain.drain(APPLICATION) == drain.Drained(events=1)
+
+
+def test_a_locked_stream_is_left_for_its_next_turn(
+    redis: Redis, fresh_database: embedded.Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that waits for it would fold no other application."""
+    monkeypatch.setattr(drain, "LOCK_SECONDS", 0.05)
+    store.open_stream(APPLICATION)
+    streams.send(redis, [histories.failed(1)])
+    with psycopg.connect(fresh_database.database) as other:
+        other.execute("SELECT FROM stream FOR UPDATE")
+        assert drain.drain(APPLICATION) == drain.Drained(more=True)
+    assert drain.drain(APPLICATION) == drain.Drained(events=1)
+    streams.assert_exact()
+
+
+def test_a_slow_statement_is_repeated_for_a_part_of_the_entries(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fold_entries, "STATEMENT_SECONDS", 0.5)
+    write = projections.write_states
+
+    def write_slowly(state: StreamState, stored: Sequence[Stored]) -> None:
+        with prepared_statements.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(%s)", [0.2 * len(stored)])
+        write(state, stored)
+
+    monkeypatch.setattr(projections, "write_states", write_slowly)
+    for number in range(4):
+        streams.send(redis, [histories.failed(number)])
+    assert drain.drain(APPLICATION, budget_seconds=PATIENCE_SECONDS).events == 4
+    assert "folding 4 entries is slow: in two parts" in caplog.text
+    streams.assert_exact()
+
+
+def test_a_slow_fold_is_followed_by_smaller_ones(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+
+    def folded(seen: store.LogStream, entries: Sequence[DecodedEntry]) -> Folded:
+        sizes.append(len(entries))
+        return fold(seen, entries)
+
+    monkeypatch.setattr(drain, "fold", folded)
+    monkeypatch.setattr(drain, "FIRST_ENTRIES", 8)
+    monkeypatch.setattr(drain, "FOLD_SECONDS", 1e-9)
+    for number in range(11):
+        streams.send(redis, [histories.failed(number)])
+    assert drain.drain(APPLICATION, budget_seconds=PATIENCE_SECONDS).events == 11
+    assert sizes == [8, 1, 1, 1]
 
 
 @pytest.mark.parametrize("by", ["another fold", "a new generation"])
