@@ -57,7 +57,7 @@ def test_a_read_ends_when_its_client_leaves(server: str, fresh_database: embedde
 
 
 @pytest.mark.parametrize("path", ["/api/tasks", "/tasks"])
-def test_a_read_that_takes_too_long_says_what_to_do(
+def test_a_read_that_takes_too_long_reports_what_to_narrow(
     fresh_database: embedded.Urls, path: str
 ) -> None:
     operator = logged_in(make_user("ana", "operator"))

@@ -26,7 +26,7 @@ class PageConnection(Connection[Any]):
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         """Wait for an answer; raise OperationalError, and close the connection, if PostgreSQL hangs
-        or did not receive the statement, or if nobody waits for the request."""
+        or did not receive the statement, or if the client of the request has left."""
         if timeout is not None:
             return super().wait(gen, interval, timeout)
         executing = True

@@ -1,4 +1,4 @@
-"""The cost of a fold is linear in its events, whatever they are: one application that sends many of
+"""The cost of a fold is linear in its events of any kind: one application that sends many of
 a kind delays no other for longer than as many of another kind.
 
 Work is counted, not timed: calls of Python functions, and rows that PostgreSQL reads and writes.
