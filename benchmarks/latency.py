@@ -12,25 +12,35 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import cycle
 from pathlib import Path
 from statistics import quantiles
+from typing import Any
 from uuid import UUID
 
 import psycopg
+from redis import Redis
 
 from arrester.agents.transport.redis_client import RedisClient
 from arrester.agents.transport.sender import Sender
 from arrester.agents.transport.spool import Spool
 from arrester.controlplane import embedded
-from arrester.controlplane.domain.identity import uuids
+from arrester.controlplane.domain.identity import redis_keys, uuids
+from arrester.controlplane.domain.wire import codec
 from benchmarks import servers
 from benchmarks.events import batches
+from benchmarks.sustained import WAITING_ENTRIES, packed_batches, send_batches
 from benchmarks.table import Figure
 
 APPLICATION = "flights"
 EVENTS_PER_SECOND = 10_000
 EVENTS_PER_PUT = 100
 WARM_UP_SECONDS = 2
+#: Applications with a backlog beside one with an event now and then: fewer than the processes that
+#: fold, and more.
+NOISY = (1, 4)
+QUIET = "quiet"
+SINGLE_EVENTS = 100
 TIMEOUT_SECONDS = 60
 _CELERY = ("-m", "celery", "-A", "arrester.controlplane", "worker")
 
@@ -46,12 +56,73 @@ def figures(urls: embedded.Urls, *, seconds: int = 10) -> list[Figure]:
         ):
             stack.enter_context(_running(command))
         latencies = _measure(urls, seconds=seconds)
+        beside = _beside_backlogs(urls)
     steps = quantiles(latencies, n=100)
     name = f"emission → committed at {EVENTS_PER_SECOND:,} events/s"
     return [
         Figure(name=f"{name}, p50, ms", value=steps[49]),
         Figure(name=f"{name}, p99, ms", value=steps[98], goal="≤ 50"),
+        *(
+            Figure(
+                name=f"the same beside {count} applications with endless backlogs, p99, ms",
+                value=quantiles(found, n=100)[98],
+                goal="≤ 5,000",
+            )
+            for count, found in beside.items()
+        ),
     ]
+
+
+def _beside_backlogs(urls: embedded.Urls) -> dict[int, list[float]]:
+    """Return the milliseconds of single events, by the number of other applications whose streams
+    never become empty; two processes fold."""
+    found = {}
+    for count in NOISY:
+        noisy, end = [f"noisy-{count}-{each}" for each in range(count)], threading.Event()
+        feeder = threading.Thread(target=_fill, args=(urls, noisy, end), daemon=True)
+        feeder.start()
+        try:
+            time.sleep(WARM_UP_SECONDS)
+            found[count] = _single(urls)
+        finally:
+            end.set()
+            feeder.join()
+        with Redis.from_url(urls.redis) as redis:
+            redis.delete(*(redis_keys.events(each) for each in noisy))
+    return found
+
+
+def _single(urls: embedded.Urls) -> list[float]:
+    latencies = []
+    with (
+        Redis.from_url(urls.redis) as redis,
+        psycopg.connect(urls.database, autocommit=True) as database,
+    ):
+        database.execute("LISTEN arrester")
+        events = codec.encode_batch(next(iter(batches(QUIET, EVENTS_PER_PUT)))[1])
+        for _ in range(SINGLE_EVENTS):
+            fields: dict[Any, Any] = {
+                "batch": str(uuids.uuid7(datetime.now(UTC))),
+                "events": events,
+            }
+            begin = time.perf_counter()
+            redis.xadd(redis_keys.events(QUIET), fields | {"spool": str(UUID(int=1))})
+            for notification in database.notifies(timeout=TIMEOUT_SECONDS):
+                if notification.payload.split()[0] == QUIET:
+                    break
+            latencies.append((time.perf_counter() - begin) * 1000)
+            time.sleep(0.05)
+    return latencies
+
+
+def _fill(urls: embedded.Urls, applications: list[str], end: threading.Event) -> None:
+    """Keep entries waiting in each stream."""
+    packed = {each: packed_batches(each) for each in applications}
+    with Redis.from_url(urls.redis) as redis:
+        while not end.wait(0.05):
+            for each, batch in packed.items():
+                missing = WAITING_ENTRIES - redis.xlen(redis_keys.events(each))
+                send_batches(redis, each, cycle(batch), max(missing, 0))
 
 
 def _measure(urls: embedded.Urls, *, seconds: int) -> list[float]:

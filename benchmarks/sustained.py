@@ -21,7 +21,7 @@ from benchmarks.processes import timed
 from benchmarks.table import Figure
 
 #: Entries that wait in each stream while there are more events to send.
-_WAITING_ENTRIES = 600
+WAITING_ENTRIES = 600
 _FIRST_SECONDS = 5.0
 _SPOOL = UUID(int=1)
 _POLL_SECONDS = 0.05
@@ -59,12 +59,12 @@ class _Feeder(threading.Thread):
     def run(self) -> None:
         sent, begin = 0, None
         with Redis.from_url(self._urls.redis) as redis:
-            packed = {each: cycle(_packed(each)) for each in fold.APPLICATIONS}
+            packed = {each: cycle(packed_batches(each)) for each in fold.APPLICATIONS}
             while any(self._left.values()):
                 waiting = 0
                 for application, found in packed.items():
                     have = redis.xlen(redis_keys.events(application))
-                    sent += self._send(redis, application, found, _WAITING_ENTRIES - have)
+                    sent += self._send(redis, application, found, WAITING_ENTRIES - have)
                     waiting += redis.xlen(redis_keys.events(application))
                 folded = (sent - waiting) * EVENTS_PER_BATCH
                 if begin is None and folded:
@@ -79,19 +79,25 @@ class _Feeder(threading.Thread):
         self, redis: Redis, application: str, packed: Iterator[bytes], free_entries: int
     ) -> int:
         count = min(max(free_entries, 0), self._left[application])
-        now = datetime.now(UTC)
-        with redis.pipeline(transaction=False) as pipeline:
-            for _ in range(count):
-                fields: dict[Any, Any] = {
-                    "batch": str(uuids.uuid7(now)),
-                    "spool": str(_SPOOL),
-                    "events": next(packed),
-                }
-                pipeline.xadd(redis_keys.events(application), fields)
-            pipeline.execute()
+        send_batches(redis, application, packed, count)
         self._left[application] -= count
         return count
 
 
-def _packed(application: str) -> list[bytes]:
+def send_batches(redis: Redis, application: str, packed: Iterator[bytes], count: int) -> None:
+    """Send batches with new ids."""
+    now = datetime.now(UTC)
+    with redis.pipeline(transaction=False) as pipeline:
+        for _ in range(count):
+            fields: dict[Any, Any] = {
+                "batch": str(uuids.uuid7(now)),
+                "spool": str(_SPOOL),
+                "events": next(packed),
+            }
+            pipeline.xadd(redis_keys.events(application), fields)
+        pipeline.execute()
+
+
+def packed_batches(application: str) -> list[bytes]:
+    """Return the batches of an application, as agents send them."""
     return [codec.encode_batch(events) for _, events in batches(application, 50_000)]

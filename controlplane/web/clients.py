@@ -1,4 +1,4 @@
-"""Whether the client of a request is still there: reading for nobody ends."""
+"""Whether the client of a request is still there: reads for one that has left end."""
 
 from __future__ import annotations
 
