@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from ipaddress import ip_address
 from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest
+
+from arrester.controlplane.web import client_address as client_addresses
 
 #: When a session was last extended, in seconds since 1970.
 _EXTENDED = "extended"
@@ -15,25 +16,15 @@ _EXTENDED = "extended"
 EXTEND_SECONDS = 60
 #: The id of the part of a page that refreshes itself, as htmx sends it.
 _REFRESHED = "live"
-UNKNOWN = "an unknown address"
 
 
 def client_address(request: HttpRequest) -> str:
-    """Return the address of the client; behind reverse proxies the one that they report.
-
-    Each proxy adds the address that it sees to X-Forwarded-For. What the client itself has put
-    there is before those, and ignored.
-    """
-    proxies: int = settings.ENVIRONMENT.proxies
-    hops = [each.strip() for each in request.headers.get("X-Forwarded-For", "").split(",")]
-    if proxies and len(hops) >= proxies:
-        address = hops[-proxies]
-    else:
-        address = request.META.get("REMOTE_ADDR") or ""
-    try:
-        return str(ip_address(address))
-    except ValueError:
-        return UNKNOWN
+    """Return the address of the client of a request."""
+    return client_addresses.client_address(
+        request.headers.get("X-Forwarded-For", ""),
+        request.META.get("REMOTE_ADDR") or "",
+        proxies=settings.ENVIRONMENT.proxies,
+    )
 
 
 def extend(request: HttpRequest) -> None:

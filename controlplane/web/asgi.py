@@ -17,7 +17,10 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "arrester.controlplane.settings"
 # Requests come every second, and a connect takes longer than most of their queries.
 settings.DATABASES["default"]["ENGINE"] = "arrester.controlplane.web.connection_pool"
 settings.REDIS_OPTIONS = redis_connections.options(settings.REDIS_URL)
-application = Disconnects(BodyLimits(LoginQueue(get_asgi_application())))
+_environment = settings.ENVIRONMENT
+# With TLS there is a proxy.
+_proxies = None if _environment.https and not _environment.proxies else _environment.proxies
+application = Disconnects(BodyLimits(LoginQueue(get_asgi_application(), proxies=_proxies)))
 # Modules loaded by now stay loaded: collections need not visit them.
 gc.collect()
 gc.freeze()

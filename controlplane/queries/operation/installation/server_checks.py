@@ -34,5 +34,8 @@ def settings_for_production() -> Iterator[Finding]:
     else:
         yield ok("server ARRESTER_HTTPS", f"{int(environment.https)}")
     if not login_attempts.address_is_known():
-        advice = "Set it to the number of proxies: wrong passwords then lock addresses out, too."
+        advice = (
+            "Set it to the number of proxies: wrong passwords then lock addresses out, too, and"
+            " many log-ins of one address do not delay others."
+        )
         yield warning("server ARRESTER_PROXIES", "0 with ARRESTER_HTTPS=1", advice)
