@@ -164,7 +164,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator")
 ]
-SESSION_ENGINE = "django.contrib.sessions.backends.db"
+SESSION_ENGINE = "arrester.controlplane.web.session_store"
 SESSION_COOKIE_NAME = "arrester_session"
 # Since the last request of a person: `arrester.dashboard.permissions` extends it.
 SESSION_COOKIE_AGE = ENVIRONMENT.session_hours * 3600

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from unittest import mock
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.test import Client
@@ -19,9 +21,15 @@ from django.utils import timezone
 from arrester.controlplane import actions, login_attempts, models, queries
 from arrester.controlplane.login_attempts import PER_ADDRESS, PER_NAME, PER_NAME_AND_ADDRESS
 from arrester.controlplane.queries.operation.installation import server_checks
-from arrester.controlplane.web.login_queue import DELAY_SECONDS, MAXIMUM, LoginQueue
+from arrester.controlplane.web.client_address import UNKNOWN
+from arrester.controlplane.web.login_queue import (
+    DELAY_SECONDS,
+    MAXIMUM,
+    MAXIMUM_PER_ADDRESS,
+    LoginQueue,
+)
 from arrester.controlplane.web.request_limits import Message, Receive, Scope, Send
-from arrester.dashboard import session
+from arrester.controlplane.web.session_store import SessionStore
 from tests.dashboard.accounts import logged_in, make_user
 
 PASSWORD, NEW = "only for tests", "Blue-horse-battery-9"
@@ -140,7 +148,7 @@ def test_the_address_behind_proxies_is_the_one_that_they_report(eve: User, setti
     log_in("eve", "wrong", address="10.0.0.1", **spoofed)
     log_in("eve", "wrong", address="10.0.0.1", HTTP_X_FORWARDED_FOR="<script>")
     seen = [detail for *_, detail in audited()]
-    assert seen == ["from 10.0.0.1", "from 10.7.7.7", f"from {session.UNKNOWN}"]
+    assert seen == ["from 10.0.0.1", "from 10.7.7.7", f"from {UNKNOWN}"]
 
 
 def test_a_user_changes_the_own_password(eve: User) -> None:
@@ -189,6 +197,41 @@ def test_a_session_ends_after_idle_time(eve: User) -> None:
     assert client.get(reverse("overview")).status_code == 302
 
 
+def test_the_database_has_no_key_of_a_session(eve: User) -> None:
+    client, other = logged_in(eve), logged_in(eve)
+    rows = {each.session_key: each for each in Session.objects.all()}
+    key = client.cookies["arrester_session"].value
+    assert key not in str([vars(each) for each in rows.values()])
+    # What a dump has does not log in.
+    for stored in rows:
+        thief = Client()
+        thief.cookies["arrester_session"] = stored
+        assert thief.get(reverse("overview")).status_code == 302
+    assert client.get(reverse("overview")).status_code == 200
+    client.post(reverse("logout"))
+    assert Session.objects.count() == 1
+    assert other.get(reverse("overview")).status_code == 200
+    kept = other.cookies["arrester_session"].value
+    assert SessionStore().exists(kept) and not SessionStore().exists(key)
+
+
+def test_sessions_are_the_same_for_the_stream_of_live_pages(eve: User) -> None:
+    key = logged_in(eve).cookies["arrester_session"].value
+
+    async def story() -> None:
+        store = SessionStore(key)
+        user = await store.aget("_auth_user_id")
+        assert user == str(eve.id)
+        assert await store.aexists(key)
+        await store.aset("mark", 1)
+        await store.asave()
+        assert await SessionStore(key).aget("mark") == 1
+        await store.adelete()
+        assert await SessionStore(key).aget("_auth_user_id") is None
+
+    async_to_sync(story)()
+
+
 @pytest.mark.parametrize("url", ["/problems", "/api/status"])
 def test_polls_and_rest_do_not_extend_a_session(eve: User, url: str) -> None:
     client = logged_in(eve)
@@ -201,50 +244,119 @@ def test_polls_and_rest_do_not_extend_a_session(eve: User, url: str) -> None:
     assert client.session["extended"] > 0
 
 
-def test_log_ins_are_checked_one_by_one_and_refusals_are_delayed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    at_once, most, begun = 0, 0, 0
+async def receive_nothing() -> Message:
+    raise AssertionError
+
+
+def form_from(address: str, *forwarded: str) -> Scope:
+    headers = [(b"x-forwarded-for", each.encode()) for each in forwarded]
+    client = (address, 40_000)
+    return {
+        "type": "http", "method": "POST", "path": "/login", "headers": headers, "client": client
+    }  # fmt: skip
+
+
+def log_ins(scopes: Sequence[Scope], *, proxies: int | None = 0) -> list[tuple[Scope, int]]:
+    """Send forms at once, the password of the first one is right; return forms and statuses in
+    the order of the answers."""
+    answered: list[tuple[Scope, int]] = []
+    checking = 0
 
     async def check(scope: Scope, receive: Receive, send: Send) -> None:
-        nonlocal at_once, most, begun
-        begun += 1
-        at_once += 1
-        most = max(most, at_once)
+        nonlocal checking
+        checking += 1
         await asyncio.sleep(0)
-        at_once -= 1
-        await send({"type": "http.response.start", "status": 302 if begun == 1 else 200})
+        assert checking == 1, "passwords are checked one by one"
+        checking -= 1
+        await send({"type": "http.response.start", "status": 302 if scope is scopes[0] else 200})
         await send({"type": "http.response.body", "body": b""})
 
-    async def receive() -> Message:
-        raise AssertionError
+    async def story() -> None:
+        queue = LoginQueue(check, proxies=proxies, delay=7)
 
-    wait, waits = asyncio.sleep, []
+        async def log_in(scope: Scope) -> None:
+            async def send(message: Message) -> None:
+                if "status" in message:
+                    answered.append((scope, message["status"]))
+
+            await queue(scope, receive_nothing, send)
+
+        await asyncio.gather(*map(log_in, scopes))
+
+    asyncio.run(story())
+    return answered
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the waits of the queue, which end at once in the order of their begin."""
+    wait, waits = asyncio.sleep, list[float]()
 
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
         await wait(0.1 if seconds else 0)
 
-    async def story() -> list[int]:
-        queue = LoginQueue(check, delay=7)
-        answers: list[int] = []
-
-        async def send(message: Message) -> None:
-            if "status" in message:
-                answers.append(message["status"])
-
-        scope: Any = {"type": "http", "method": "POST", "path": "/login"}
-        await asyncio.gather(*(queue(scope, receive, send) for _ in range(MAXIMUM + 3)))
-        return answers
-
     monkeypatch.setattr("arrester.controlplane.web.login_queue.asyncio.sleep", sleep)
-    statuses = asyncio.run(story())
-    assert (most, begun) == (1, MAXIMUM)
+    return waits
+
+
+def test_log_ins_are_checked_one_by_one_and_refusals_are_delayed(waits: list[float]) -> None:
+    answers = log_ins([form_from(f"10.0.0.{number}") for number in range(MAXIMUM + 3)])
+    statuses = [status for _, status in answers]
     assert (statuses.count(302), statuses.count(429)) == (1, 3)
     # Only the accepted one is answered at once.
     assert statuses[0] == 302
     assert waits.count(7) == len(statuses) - 1
     assert DELAY_SECONDS >= 1
+
+
+def test_addresses_take_turns_and_have_a_share_of_the_places(waits: list[float]) -> None:
+    attack = [form_from("10.0.0.1") for _ in range(28)]
+    person = form_from("10.0.0.2")
+
+    def checked(answers: list[tuple[Scope, int]]) -> list[str]:
+        return [scope["client"][0] for scope, status in answers if status != 429]
+
+    order = checked(log_ins([*attack, person]))
+    # One check may be in progress, and one may wait.
+    assert order.index("10.0.0.2") <= 1
+    assert order.count("10.0.0.1") == MAXIMUM_PER_ADDRESS
+    more = [form_from("10.0.0.3") for _ in range(3)]
+    order = checked(log_ins([*attack[:4], *more, person]))
+    assert order[:6] == ["10.0.0.1", "10.0.0.3", "10.0.0.2", "10.0.0.1", "10.0.0.3", "10.0.0.1"]
+
+
+@pytest.mark.parametrize(
+    ("same", "proxies"),
+    [
+        (
+            [
+                form_from("10.0.0.1", "1.1.1.1, 9.9.9.9"),
+                form_from("10.0.0.1", "2.2.2.2", "9.9.9.9"),
+            ],
+            1,
+        ),
+        ([form_from("2001:db8::1"), form_from("2001:db8::2")], 0),
+        ([form_from("::ffff:10.0.0.1"), form_from("10.0.0.1")], 0),
+    ],
+)
+def test_what_one_client_has_is_one_share(
+    same: list[Scope], proxies: int, waits: list[float]
+) -> None:
+    statuses = [status for _, status in log_ins(same * MAXIMUM_PER_ADDRESS, proxies=proxies)]
+    assert statuses.count(429) == MAXIMUM_PER_ADDRESS
+
+
+def test_different_clients_have_a_share_each(waits: list[float]) -> None:
+    mapped = [form_from(f"::ffff:10.0.0.{number}") for number in range(MAXIMUM_PER_ADDRESS + 1)]
+    assert all(status != 429 for _, status in log_ins(mapped))
+    behind = [form_from("10.0.0.1", f"9.9.9.{each}") for each in range(MAXIMUM_PER_ADDRESS + 1)]
+    assert all(status != 429 for _, status in log_ins(behind, proxies=1))
+
+
+def test_unknown_addresses_share_all_places(waits: list[float]) -> None:
+    statuses = [status for _, status in log_ins([form_from("10.0.0.1")] * 20, proxies=None)]
+    assert statuses.count(429) == 0
 
 
 def test_the_page_of_a_lock_is_listed_once_per_subject(eve: User) -> None:
