@@ -14,7 +14,7 @@ COPY dashboard dashboard
 COPY migrations migrations
 ENV ARRESTER_HOME=/data
 USER arrester
-CMD ["uvicorn", "arrester.controlplane.web.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--lifespan", "off", "--no-proxy-headers"]
+CMD ["uvicorn", "arrester.controlplane.web.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--lifespan", "off", "--no-proxy-headers", "--http", "arrester.controlplane.web.http_protocol:TimedHeaders"]
 
 FROM base AS demo
 RUN apt-get update && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps \

@@ -54,6 +54,7 @@ def web(port: int | None = None) -> Iterator[str]:
     port = port or free_port()
     command = [sys.executable, "-m", "uvicorn", "arrester.controlplane.web.asgi:application"]
     options = ["--lifespan", "off", "--no-access-log", "--timeout-graceful-shutdown", "1"]
+    options += ["--http", "arrester.controlplane.web.http_protocol:TimedHeaders"]
     process = subprocess.Popen([*command, "--port", str(port), *options], cwd=REPOSITORY)
     url = f"http://127.0.0.1:{port}"
     try:
