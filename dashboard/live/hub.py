@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from typing import Final
+from weakref import WeakSet
 
 import django.db
 import psycopg
@@ -65,6 +66,8 @@ class Hub:
     def __init__(self, *, probe_seconds: float = PROBE_SECONDS) -> None:
         self._probe_seconds = probe_seconds
         self._mailboxes: set[Mailbox] = set()
+        #: Claimed by requests whose answers have not begun; those of abandoned requests are gone.
+        self._claimed: WeakSet[Mailbox] = WeakSet()
         self._listener: asyncio.Task[None] | None = None
         self._sequences: dict[str, int] = {}
 
@@ -77,27 +80,34 @@ class Hub:
             return sum(self._sequences.values())
         return sum(self._sequences.get(name, 0) for name in applications)
 
-    def is_full_for(self, user: str) -> bool:
-        """Return whether this user, or all together, have as many subscriptions as allowed."""
-        own = sum(each.user == user for each in self._mailboxes)
-        return own >= USER_LIMIT or len(self._mailboxes) >= LIMIT
+    def claim(self, user: str = "", applications: frozenset[str] | None = None) -> Mailbox | None:
+        """Return a mailbox for a subscription; None: this user, or all together, have as many as
+        allowed.
+
+        It counts until its subscription ends, or the caller drops it.
+        """
+        every = [*self._mailboxes, *self._claimed]
+        own = sum(each.user == user for each in every)
+        if own >= USER_LIMIT or len(every) >= LIMIT:
+            return None
+        mailbox = Mailbox(user, applications)
+        self._claimed.add(mailbox)
+        return mailbox
 
     @contextlib.asynccontextmanager
-    async def subscription(
-        self, user: str = "", applications: frozenset[str] | None = None
-    ) -> AsyncIterator[Mailbox]:
-        """Yield a mailbox; the first subscriber starts the listener, the last one ends it.
+    async def subscription(self, mailbox: Mailbox) -> AsyncIterator[None]:
+        """Fill a mailbox; the first subscriber starts the listener, the last one ends it.
 
         It contains ALL once the listener listens: from then on nothing is missed.
         """
-        mailbox = Mailbox(user, applications)
         self._mailboxes.add(mailbox)
+        self._claimed.discard(mailbox)
         if self._listener is None:
             self._listener = asyncio.create_task(self._listen())
         else:
             mailbox.put(ALL)
         try:
-            yield mailbox
+            yield
         finally:
             self._mailboxes.discard(mailbox)
             if not self._mailboxes and self._listener is not None:

@@ -12,12 +12,12 @@ from functools import partial
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth import get_user
-from django.contrib.sessions.backends.db import SessionStore
 from django.db import OperationalError, connections
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.views.decorators.http import require_GET
 
-from arrester.dashboard.live.hub import ALL, RETRY_SECONDS, Hub
+from arrester.controlplane.web.session_store import SessionStore
+from arrester.dashboard.live.hub import ALL, RETRY_SECONDS, Hub, Mailbox
 from arrester.dashboard.permissions import person
 
 HEARTBEAT_SECONDS = 15.0
@@ -36,7 +36,9 @@ async def live(request: HttpRequest) -> HttpResponseBase:
         return HttpResponse(status=503)
     if who is None:
         return HttpResponse(status=401)
-    if HUB.is_full_for(who.name):
+    # Before any other request can: streams that are opened at once do not exceed the limit.
+    mailbox = HUB.claim(who.name, who.seen)
+    if mailbox is None:
         # The page polls.
         return HttpResponse(status=429, headers={"Retry-After": "60"})
     # The stream may last for days, and needs no PostgreSQL connection besides the hub's.
@@ -46,9 +48,8 @@ async def live(request: HttpRequest) -> HttpResponseBase:
     return StreamingHttpResponse(
         stream(
             HUB,
+            mailbox,
             shown,
-            user=who.name,
-            applications=who.seen,
             heartbeat_seconds=HEARTBEAT_SECONDS,
             has_role=partial(sync_to_async(_sees_same), key, who.seen),
             check_seconds=CHECK_SECONDS,
@@ -81,17 +82,17 @@ async def _always() -> bool:
 
 async def stream(
     hub: Hub,
+    mailbox: Mailbox,
     shown: str,
     *,
-    user: str = "",
-    applications: frozenset[str] | None = None,
     heartbeat_seconds: float = HEARTBEAT_SECONDS,
     has_role: Callable[[], Awaitable[bool]] = _always,
     check_seconds: float = CHECK_SECONDS,
 ) -> AsyncGenerator[str, None]:
     """Yield events for a client that shows the position `shown`, until it leaves or loses its
     permission, which is checked periodically."""
-    async with hub.subscription(user, applications) as mailbox:
+    applications = mailbox.applications
+    async with hub.subscription(mailbox):
         yield f"retry: {int(RETRY_SECONDS * 1000)}\n\n"
         next_check = time.monotonic() + check_seconds
         while True:

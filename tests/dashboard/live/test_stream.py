@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.client
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +25,7 @@ from redis import Redis
 from arrester.controlplane import embedded, queries
 from arrester.controlplane.web.connection_pool.base import SIZE
 from arrester.dashboard.live import stream as live_stream
-from arrester.dashboard.live.hub import ALL, NAMES_LIMIT, Hub, Mailbox
+from arrester.dashboard.live.hub import ALL, NAMES_LIMIT, USER_LIMIT, Hub, Mailbox
 from tests.dashboard.accounts import logged_in, make_user
 from tests.dashboard.browser import web
 from tests.dashboard.story import Story
@@ -55,6 +56,15 @@ async def next_event(stream: AsyncIterator[str]) -> dict[str, str]:
     raise AssertionError("the stream has ended")
 
 
+def stream_of(
+    hub: Hub, shown: str, *, applications: frozenset[str] | None = None, **more: Any
+) -> AsyncGenerator[str, None]:
+    """Return a stream for a client that shows a position."""
+    mailbox = hub.claim("ben", applications)
+    assert mailbox is not None
+    return live_stream.stream(hub, mailbox, shown, **more)
+
+
 def position() -> str:
     """Return the position of the whole log, as a page has it."""
     return str(sum(queries.positions().values()))
@@ -67,7 +77,7 @@ class TestStream:
         flights.starts()
 
         async def story() -> dict[str, str]:
-            stream = live_stream.stream(Hub(), before)
+            stream = stream_of(Hub(), before)
             first = asyncio.ensure_future(next_event(stream))
             await asyncio.sleep(0.5)
             await sync_to_async(flights.skips)("EWR", 3)
@@ -86,7 +96,7 @@ class TestStream:
         present = str(queries.positions()["apple"])
 
         async def story() -> tuple[list[str], dict[str, str]]:
-            stream = live_stream.stream(
+            stream = stream_of(
                 Hub(), present, applications=frozenset({"apple"}), heartbeat_seconds=0.3
             )
             lines = [await anext(stream) for _ in range(2)]
@@ -107,7 +117,7 @@ class TestStream:
         flights.starts()
 
         async def story() -> dict[str, str]:
-            stream = live_stream.stream(Hub(), "1")
+            stream = stream_of(Hub(), "1")
             event = await next_event(stream)
             await stream.aclose()
             return event
@@ -120,7 +130,7 @@ class TestStream:
         present = position()
 
         async def story() -> list[str]:
-            stream = live_stream.stream(Hub(), present, heartbeat_seconds=0.2)
+            stream = stream_of(Hub(), present, heartbeat_seconds=0.2)
             lines = [await anext(stream) for _ in range(3)]
             await stream.aclose()
             return lines
@@ -132,7 +142,7 @@ class TestStream:
 
         async def story() -> tuple[int, int, int]:
             hub = Hub()
-            streams = [live_stream.stream(hub, "0", heartbeat_seconds=0.2) for _ in range(10)]
+            streams = [stream_of(hub, "0", heartbeat_seconds=0.2) for _ in range(10)]
             for stream in streams:
                 await anext(stream)
             await asyncio.sleep(0.5)
@@ -203,6 +213,22 @@ class TestStream:
             assert settled(most=0, like="LISTEN%") == 0
             assert settled(most=SIZE) <= SIZE
 
+    def test_streams_that_are_opened_at_once_do_not_exceed_the_limit(self, redis: Redis) -> None:
+        user = make_user("ben", "viewer")
+
+        async def story() -> list[int]:
+            browser = AsyncClient()
+            await browser.aforce_login(user)
+            requests = (browser.get(reverse("live")) for _ in range(USER_LIMIT + 10))
+            # None of the answers is read: each holds its place.
+            responses = await asyncio.gather(*requests)
+            return sorted(each.status_code for each in responses)
+
+        assert run(story) == [200] * USER_LIMIT + [429] * 10
+        # The unread answers are gone.
+        gc.collect()
+        assert live_stream.HUB.claim("ben") is not None
+
     @pytest.mark.parametrize("payload", [None, "hello", "flights x"])
     def test_the_listener_reconnects(
         self,
@@ -215,7 +241,7 @@ class TestStream:
         flights.starts()
 
         async def story() -> str:
-            stream = live_stream.stream(Hub(), "0", heartbeat_seconds=0.2)
+            stream = stream_of(Hub(), "0", heartbeat_seconds=0.2)
             await next_event(stream)
             await sync_to_async(disturb)(services, payload)
             await asyncio.sleep(0.5)
@@ -239,7 +265,7 @@ class TestStream:
         async def story() -> str:
             async with silenced() as (address, silence):
                 monkeypatch.setattr(settings, "DATABASE_URL", address)
-                stream = live_stream.stream(Hub(probe_seconds=0.3), "0", heartbeat_seconds=0.2)
+                stream = stream_of(Hub(probe_seconds=0.3), "0", heartbeat_seconds=0.2)
                 await next_event(stream)
                 # Answered probes cause no event.
                 assert [await anext(stream) for _ in range(4)] == [": nothing new\n\n"] * 4
