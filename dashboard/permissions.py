@@ -177,9 +177,23 @@ def _for_role(
     return for_people(guarded)
 
 
+def tokens_of(who: Person) -> tuple[RestToken, ...]:
+    """Return the REST tokens that a person may list and revoke: admins those of all accounts, a
+    token those with no more than its own applications."""
+    found = queries.tokens(None if who.is_admin else who.name)
+    own = who.token_applications
+    if own is None:
+        return found
+    return tuple(
+        each
+        for each in found
+        if each.applications is not None and own.issuperset(each.applications)
+    )
+
+
 def check_token(who: Person, id: int) -> None:
     """Raise PermissionDenied for a REST token that the user may not revoke, or that is unknown."""
-    if not who.is_admin and all(each.id != id for each in queries.tokens(who.name)):
+    if not who.is_admin and all(each.id != id for each in tokens_of(who)):
         raise PermissionDenied(NOT_AN_ADMIN)
 
 

@@ -24,6 +24,7 @@ from arrester.dashboard.permissions import (
     for_operators,
     for_people,
     note_positions,
+    tokens_of,
     visible_applications,
 )
 
@@ -71,10 +72,7 @@ def show(
         "storage": None if who.confined else queries.storage(),
         "password": password,
         "token": token,
-        "tokens": [
-            (each, visible_applications(who, each))
-            for each in queries.tokens(None if who.is_admin else who.name)
-        ],
+        "tokens": [(each, visible_applications(who, each)) for each in tokens_of(who)],
         "scopes": [scope.value for scope in TokenScope],
         "days": TOKEN_DAYS,
         "never": NEVER if who.is_admin else "",

@@ -9,12 +9,12 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from arrester.controlplane import actions, queries
+from arrester.controlplane import actions
 from arrester.controlplane.access import Person
 from arrester.controlplane.actions import tokens
 from arrester.controlplane.models import RestToken
 from arrester.controlplane.roles import TokenScope
-from arrester.dashboard.permissions import check_token, visible_applications
+from arrester.dashboard.permissions import check_token, tokens_of, visible_applications
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.problems import PROBLEMS
 
@@ -85,10 +85,12 @@ class TokensView(base.RestView):
         responses={200: TokenSerializer(many=True)} | PROBLEMS,
     )
     def get(self, request: Request) -> Response:
-        """List the tokens of the own account; for admins of all accounts."""
+        """List the tokens of the own account; for admins of all accounts.
+
+        A token with a list of applications sees those with no more than its own.
+        """
         who = _person(request)
-        shown = queries.tokens(None if who.is_admin else who.name)
-        return Response(TokenSerializer(shown, many=True, context={"who": who}).data)
+        return Response(TokenSerializer(tokens_of(who), many=True, context={"who": who}).data)
 
     @extend_schema(request=NewTokenSerializer, responses={201: CreatedTokenSerializer} | PROBLEMS)
     def post(self, request: Request) -> Response:
@@ -115,7 +117,7 @@ class OneTokenView(base.RestView):
 
     @extend_schema(responses={204: None} | PROBLEMS)
     def delete(self, request: Request, id: int) -> Response:
-        """Revoke a token: one of the own account, for admins any."""
+        """Revoke a token that the list has: one of the own account, for admins any."""
         who = _person(request)
         check_token(who, id)
         actions.revoke_token(id, actor=who.name)

@@ -68,6 +68,31 @@ def test_a_token_is_created_used_and_revoked(viewer: Client, admin: Client) -> N
     ]
 
 
+def test_a_token_lists_and_revokes_tokens_with_no_more_than_its_own_applications(
+    viewer: Client,
+) -> None:
+    lists = {"own": ["a", "b"], "less": ["a"], "more": ["a", "b", "c"], "other": ["c"], "all": None}
+    created = {
+        name: actions.create_token(
+            "ben", name, actor="ben", scope=TokenScope.OPERATE, applications=applications
+        )
+        for name, applications in lists.items()
+    }
+    limited = Client(headers=by(created["own"].text))
+    shown = limited.get("/api/tokens").json()
+    assert {each["name"]: each["applications"] for each in shown} == {
+        "less": ["a"],
+        "own": ["a", "b"],
+    }
+    for name in ("more", "other", "all"):
+        assert limited.delete(f"/api/tokens/{created[name].row.id}").status_code == 403
+        assert status(created[name].text) == 200
+    assert limited.delete(f"/api/tokens/{created['less'].row.id}").status_code == 204
+    assert [each["name"] for each in viewer.get("/api/tokens").json()] == [
+        "all", "more", "other", "own",
+    ]  # fmt: skip
+
+
 def test_a_token_ends(viewer: Client) -> None:
     text = token("ben")
     assert status(text) == 200
