@@ -78,6 +78,7 @@ class Command(BaseCommand):
         # Before the port check: a second start should report the first one, not its port.
         embedded.refuse_if_running(environment.home)
         _check_port(environment.port)
+        first_start = not embedded.known_secret_key(environment.home)
         self.report(f"[1/4] servers, data in {environment.home}")
         with embedded.servers(
             environment.home,
@@ -104,7 +105,7 @@ class Command(BaseCommand):
                 self.report(f"[3/4] processes, logs in {servers.home.logs}")
                 supervisor.check()
                 self._wait_for_web(environment.port)
-                self._print_login(environment, servers)
+                self._print_login(environment, servers, first_start=first_start)
                 while True:
                     supervisor.check()
                     time.sleep(1)
@@ -181,11 +182,15 @@ class Command(BaseCommand):
                 time.sleep(0.2)
         self.report(f"no answer from the web process after {WEB_START_SECONDS} s")
 
-    def _print_login(self, environment: Environment, servers: embedded.Servers) -> None:
+    def _print_login(
+        self, environment: Environment, servers: embedded.Servers, *, first_start: bool
+    ) -> None:
+        """Print where and how to log in; the password at the first start only: logs are kept."""
         self.report("[4/4] ready; Ctrl-C stops everything")
+        password = f", password {servers.credentials.operator}" if first_start else ""
         self.stdout.write(
             f"\n    http://127.0.0.1:{environment.port}\n"
-            f"    user operator, password {servers.credentials.operator}\n"
+            f"    user operator{password}\n"
             f"    initial passwords, also of viewer and admin: {servers.home.credentials_file}\n\n"
         )
         self.stdout.flush()
@@ -300,6 +305,7 @@ def _server_commands(environment: Environment) -> dict[str, list[str]]:
             # Django reads the headers of proxies: see `dashboard.session`.
             *["--lifespan", "off", "--no-access-log", "--no-proxy-headers"],
             *["--timeout-graceful-shutdown", "5"],
+            *["--http", "arrester.controlplane.web.http_protocol:TimedHeaders"],
         ],
     }
 

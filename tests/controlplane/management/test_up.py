@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -14,12 +15,14 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
 from redis import Redis
 
 from arrester.controlplane import embedded
+from arrester.controlplane.management.commands.up import Command
 from tests import scratch
 from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port
@@ -98,6 +101,22 @@ def test_up_starts_every_process_and_stops_them_on_a_signal(
     order = [rest.index(f"stopping {part}") for part in parts]
     assert order == sorted(order)
     assert remaining_processes(home) == []
+
+
+@pytest.mark.parametrize("first_start", [True, False])
+def test_the_password_is_printed_at_the_first_start_only(
+    home: Path, settings: Any, first_start: bool
+) -> None:
+    folder, credentials = embedded.Home(home), embedded.Credentials(operator="only-once")
+    servers = embedded.Servers(
+        home=folder, credentials=credentials, urls=folder.urls(credentials), running=[]
+    )
+    output = io.StringIO()
+    command = Command(stdout=output)
+    command._print_login(settings.ENVIRONMENT, servers, first_start=first_start)
+    assert ("only-once" in output.getvalue()) == first_start
+    assert "user operator" in output.getvalue()
+    assert f"initial passwords, also of viewer and admin: {home}" in output.getvalue()
 
 
 def page_while_postgres_is_damaged(home: Path, port: int) -> str:
