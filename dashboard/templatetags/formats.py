@@ -13,13 +13,13 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import slugify
 
+from arrester.controlplane.domain import visible_text
 from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.domain.state import failure_text
 from arrester.controlplane.domain.state.error_groups import PERIODS
 from arrester.dashboard.text import (
     command_links,
     event_text,
-    invisible,
     record_text,
     verdict_text,
 )
@@ -32,7 +32,7 @@ register.filter("without_id", command_links.without_id)
 register.filter("pretty", record_text.pretty)
 register.filter("revealed", record_text.revealed)
 register.filter("short", failure_text.short)
-register.filter("visible", invisible.visible)
+register.filter("visible", visible_text.visible)
 register.filter("ordinal", verdict_text.ordinal)
 register.filter("verdict", verdict_text.sentence)
 

@@ -1,7 +1,6 @@
-r"""Control characters, and characters that change the direction of text, on pages: `\u202e`.
+"""Invisible and misleading characters on pages are shown as escapes.
 
-They could hide a part of a text, or show it in another order. Values of forms, URLs and exports
-keep them.
+Values of forms, URLs and exports keep them.
 """
 
 from __future__ import annotations
@@ -11,22 +10,16 @@ from typing import Any
 
 from django.template.backends.django import DjangoTemplates, Template
 
-_CHARACTERS = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
-_INVISIBLE = re.compile(_CHARACTERS)
-#: Line ends of templates stay, and so do tags with their attributes.
-_IN_HTML = re.compile(rf"<[^>]*>|\r\n|{_CHARACTERS}")
+from arrester.controlplane.domain.visible_text import CHARACTERS, escaped, has_invisible, visible
 
-
-def visible(text: str) -> str:
-    """Return a text with invisible and misleading characters escaped."""
-    return _INVISIBLE.sub(_escaped, text)
+#: Line ends of templates stay, and so do tags, but for attributes that are shown.
+_IN_HTML = re.compile(rf"<[^>]*>|\r\n|{CHARACTERS}")
+_SHOWN_ATTRIBUTE = re.compile(r'\s(?:title|alt|placeholder|aria-[a-z]+)="[^"]*"')
 
 
 def visible_html(html: str) -> str:
-    """Return a page with the invisible characters between its tags as escapes."""
-    if _INVISIBLE.search(html) is None:
-        return html
-    return _IN_HTML.sub(lambda found: found[0] if len(found[0]) > 1 else _escaped(found), html)
+    """Return a page with the invisible characters of its texts and tooltips as escapes."""
+    return _IN_HTML.sub(_shown, html) if has_invisible(html) else html
 
 
 class EscapingTemplate(Template):
@@ -46,5 +39,8 @@ class Templates(DjangoTemplates):
         return EscapingTemplate(super().get_template(template_name).template, self)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+def _shown(found: re.Match[str]) -> str:
+    text = found[0]
+    if text.startswith("<"):
+        return _SHOWN_ATTRIBUTE.sub(lambda attribute: visible(attribute[0]), text)
+    return text if text == "\r\n" else escaped(text)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from arrester.controlplane.domain import json_patch
-from arrester.dashboard.text.invisible import visible
+from arrester.controlplane.domain.visible_text import visible
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
 

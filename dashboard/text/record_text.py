@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from arrester.controlplane.domain.events import Body, StoredEvent
-from arrester.dashboard.text.invisible import visible
+from arrester.controlplane.domain.visible_text import visible
 
 #: Further bytes are counted, not shown.
 SHOWN_BYTES = 512

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.template import engines
 from django.test import Client
@@ -28,10 +30,29 @@ def test_invisible_characters_of_texts_are_escaped_on_all_pages(
 
 
 def test_tags_and_line_ends_stay() -> None:
-    html = '<input value="\u202ea">\r\n\tא\u200fב\x85<b title="\x00">👩‍👧</b>'
-    shown = '<input value="\u202ea">\r\n\tא\\u200fב\\u0085<b title="\x00">👩‍👧</b>'
+    html = '<input value="\u202ea">\r\n\tא\u200fב\x85<b>👩‍👧</b>'
+    shown = '<input value="\u202ea">\r\n\tא\\u200fב\\u0085<b>👩‍👧</b>'
     assert visible_html(html) == shown
     assert engines["django"].from_string("{{ a }}").render({"a": "<"}) == "&lt;"
+
+
+def test_attributes_that_are_shown_are_escaped_and_others_stay() -> None:
+    html = (
+        '<b title="a\u202eb" data-title="\u202e" aria-label="\x1b" href="?key=\u202e"'
+        ' placeholder="\u061c" value="\u202e">'
+    )
+    assert visible_html(html) == (
+        '<b title="a\\u202eb" data-title="\u202e" aria-label="\\u001b" href="?key=\u202e"'
+        ' placeholder="\\u061c" value="\u202e">'
+    )
+
+
+def test_task_keys_are_escaped_in_tooltips_and_labels(flights: Story, operator: Client) -> None:
+    digest = flights.pauses("a\u2066b").digest
+    shown = re.compile(r'\s(?:title|aria-[a-z]+)="[^"]*\u2066[^"]*"')
+    pages = [operator.get(url).content.decode() for url in ("/", "/tasks", f"/tasks/{digest}")]
+    assert [each for page in pages for each in shown.findall(page)] == []
+    assert any(r"Select delays_a\u2066b" in page for page in pages)
 
 
 @pytest.mark.parametrize(

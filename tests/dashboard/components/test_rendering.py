@@ -16,6 +16,7 @@ from django.urls import reverse
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arrester.controlplane.domain import visible_text
 from arrester.controlplane.domain.commands.kinds import KINDS, TASK_KINDS
 from arrester.controlplane.domain.events import (
     Body,
@@ -45,7 +46,7 @@ from arrester.dashboard.components.buttons import TaskButton
 from arrester.dashboard.components.state_timeline import strip
 from arrester.dashboard.templatetags.formats import large, relative
 from arrester.dashboard.templatetags.states import ICONS, LOOKS, kind, spark_ui, state
-from arrester.dashboard.text import event_text, invisible, record_text
+from arrester.dashboard.text import event_text, record_text
 from arrester.dashboard.text.command_links import linked
 from tests.dashboard.story import TYPO
 
@@ -120,7 +121,7 @@ def test_a_large_number_is_shortened_and_exact_in_its_title(number: int, shown: 
 
 def test_invisible_characters_of_a_record_are_shown() -> None:
     turned = "paid \u202e00001\u202c now"
-    assert invisible.visible(f"{turned}\x00\x1b[31m\t\n") == (
+    assert visible_text.visible(f"{turned}\x00\x1b[31m\t\n") == (
         "paid \\u202e00001\\u202c now\\u0000\\u001b[31m\t\n"
     )
     # The copied text has the same meaning.
