@@ -20,7 +20,8 @@ POLICY = (
 # Swagger UI sets style attributes from its own script.
 DOCS_POLICY = f"{POLICY}; style-src 'self' 'unsafe-inline'"
 DOCS_PREFIX = "/api/docs"
-REST_PREFIX = "/api/"
+#: Answers of these are never stored; pages have it from `dashboard.permissions`.
+UNSTORED_PREFIXES = ("/api/", "/metrics")
 
 ResponseOrAwaitable = HttpResponseBase | Awaitable[HttpResponseBase]
 
@@ -51,7 +52,7 @@ class ResponseHeaders:
 def _with_headers(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
     policy = DOCS_POLICY if request.path.startswith(DOCS_PREFIX) else POLICY
     response.headers.setdefault("Content-Security-Policy", policy)
-    if request.path.startswith(REST_PREFIX):
+    if request.path.startswith(UNSTORED_PREFIXES):
         response.headers.setdefault("Cache-Control", "no-store")
     return response
 

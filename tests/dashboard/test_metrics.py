@@ -30,6 +30,7 @@ def scrape(client: Client) -> dict[str, dict[tuple[str, ...], float]]:
     """Return the values of each metric by its labels."""
     response = client.get("/metrics")
     assert response.status_code == 200
+    assert response.headers["Cache-Control"] == "no-store"
     families = text_string_to_metric_families(response.content.decode())
     return {
         sample.name: {
