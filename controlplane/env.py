@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ REDIS_SCHEMES = ("redis", "rediss", "unix")
 HTTP_SCHEMES = ("http", "https")
 SMTP_SCHEMES = ("smtp", "smtps", "smtp+starttls")
 DEFAULT_OIDC_ROLES = "viewer=arrester-viewer,operator=arrester-operator,admin=arrester-admin"
+_HOST = re.compile(r"[a-z][a-z0-9+.-]*://|([a-z][a-z0-9+.-]*://)?(\*\.)?[a-z0-9_.-]+")
 REVEALERS = (Role.ADMIN.value, Role.OPERATOR.value)
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -59,6 +61,8 @@ class Environment:
     #: The address of the dashboard, for links in messages.
     url: str
     smtp_url: str | None
+    #: The hosts of alert channels; empty: all.
+    alert_hosts: list[str]
     database_url: str | None
     migrate_database_url: str | None
     redis_url: str | None
@@ -108,6 +112,7 @@ class Environment:
                 _url(variables, "ARRESTER_URL", HTTP_SCHEMES) or f"http://127.0.0.1:{port}"
             ).rstrip("/"),
             smtp_url=_url(variables, "ARRESTER_SMTP_URL", SMTP_SCHEMES),
+            alert_hosts=_hosts(variables, "ARRESTER_ALERT_HOSTS"),
             database_url=_url(variables, "DATABASE_URL", POSTGRES_SCHEMES),
             migrate_database_url=_url(variables, "MIGRATE_DATABASE_URL", POSTGRES_SCHEMES),
             redis_url=_url(variables, "REDIS_URL", REDIS_SCHEMES),
@@ -160,6 +165,18 @@ def _choice(variables: Mapping[str, str], name: str, default: str, allowed: tupl
 
 def _list(variables: Mapping[str, str], name: str, default: str) -> list[str]:
     return [item.strip() for item in variables.get(name, default).split(",") if item.strip()]
+
+
+def _hosts(variables: Mapping[str, str], name: str) -> list[str]:
+    hosts = [each.lower() for each in _list(variables, name, "")]
+    for each in hosts:
+        if not _HOST.fullmatch(each):
+            allowed = (
+                "hosts such as hooks.example.com or *.example.com, or schemes of Apprise such as"
+                " slack:// or mattermost://chat.example.com, separated by commas"
+            )
+            raise InvalidSetting(name, each, allowed)
+    return hosts
 
 
 def _folders(variables: Mapping[str, str], name: str) -> list[str]:

@@ -7,7 +7,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 
 import msgspec
 from django.conf import settings
@@ -37,9 +37,10 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 def parse(text: str) -> Address:
     """Return the address that a person entered; raise InvalidValue for an unusable one."""
     text = text.strip()
+    check_host(text)
     if _MAIL.fullmatch(text):
         return _mail(text)
-    parts = urlsplit(text)
+    parts = _parts(text)
     service = _service(text)
     if service is not None:
         return Address(service=str(service.service_name), shown=_shown(text), url=text)
@@ -47,6 +48,44 @@ def parse(text: str) -> Address:
         key = f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}"
         return Address(service=WEBHOOK, shown=_shown(text), url=text, key=key)
     raise InvalidValue("address", _shown(text), ALLOWED)
+
+
+def check_host(text: str) -> None:
+    """Raise InvalidValue for an address that ARRESTER_ALERT_HOSTS does not permit."""
+    permitted = settings.ENVIRONMENT.alert_hosts
+    if not permitted:
+        return
+    if _MAIL.fullmatch(text):
+        scheme, host = "", text.rpartition("@")[2].lower()
+    else:
+        parts = _parts(text)
+        scheme, host = parts.scheme, parts.hostname or ""
+    if not any(_permits(each, scheme, host) for each in permitted):
+        allowed = f"an address that ARRESTER_ALERT_HOSTS permits: {', '.join(permitted)}"
+        raise InvalidValue("address", _shown(text), allowed)
+
+
+def _permits(entry: str, scheme: str, host: str) -> bool:
+    """Return whether an entry permits an address: `host`, `*.domain`, or for services of Apprise,
+    whose hosts are often tokens, `scheme://` or `scheme://host`."""
+    wanted, mark, pattern = entry.rpartition("://")
+    if scheme not in ((wanted,) if mark else ("", "http", "https")):
+        return False
+    if pattern.startswith("*."):
+        return host.endswith(pattern[1:])
+    return host == pattern or bool(mark and not pattern)
+
+
+def _parts(text: str) -> SplitResult:
+    """Return the parts of an address; raise InvalidValue where libraries differ in its host."""
+    try:
+        parts = urlsplit(text)
+        _ = parts.hostname, parts.port  # they raise ValueError
+    except ValueError:
+        raise InvalidValue("address", text[:60], ALLOWED) from None
+    if "\\" in text or not text.isprintable():
+        raise InvalidValue("address", _shown(text), ALLOWED)
+    return parts
 
 
 def _mail(address: str) -> Address:

@@ -6,7 +6,8 @@ import base64
 import hashlib
 import hmac
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -17,11 +18,14 @@ from django.conf import settings
 from arrester.controlplane import models
 from arrester.controlplane.alerts import addresses, encryption
 from arrester.controlplane.alerts.text import MessageKind, MessageText, body
+from arrester.controlplane.domain.errors import InvalidValue
 
 #: The time to connect, and to wait for an answer.
 TIMEOUT_SECONDS = 8.0
 _REASON_MAX = 300
 _ANSWER = "Socket Exception: "
+#: After `@` and `<`, and between the brackets of a link.
+_MARKUP = re.compile(r"(?<=[@<])|(?<=\])(?=[(\[:])")
 #: Begins a record of the log, which may have several lines.
 _RECORD = "\0"
 
@@ -58,6 +62,10 @@ def send(
         Undecipherable: the address cannot be read.
     """
     stored = opened(channel)
+    try:
+        addresses.check_host(stored.url)
+    except InvalidValue as error:
+        raise NotSent(str(error)) from None
     if channel.service == addresses.WEBHOOK:
         _post(stored, id, incident, message, now)
         return
@@ -67,7 +75,9 @@ def send(
         if smtp is None:
             raise NotSent("ARRESTER_SMTP_URL is not set")
         url = addresses.mail_url(url, smtp, _headers(message, is_first=id == incident, of=incident))
-    _notify(addresses.incident_url(url, str(incident)), message)
+        _notify(url, message, text=str)
+        return
+    _notify(addresses.incident_url(url, str(incident)), message, text=plain)
 
 
 def _headers(message: MessageText, *, is_first: bool, of: UUID) -> dict[str, str]:
@@ -124,7 +134,16 @@ def signature(key: str, id: str, timestamp: int, content: bytes) -> str:
     return f"v1,{base64.b64encode(digest).decode()}"
 
 
-def _notify(url: str, message: MessageText) -> None:
+def plain(text: str) -> str:
+    """Return a text without mentions and links of chat services, such as `@here`, `<!channel>`,
+    `<https://example.com|text>` and `[text](https://example.com)`.
+
+    A space of no width separates what would become one.
+    """
+    return _MARKUP.sub("\u200b", text)
+
+
+def _notify(url: str, message: MessageText, *, text: Callable[[str], str]) -> None:
     """Send a message by Apprise, whose log has the reason of a failure."""
     import apprise
 
@@ -137,18 +156,18 @@ def _notify(url: str, message: MessageText) -> None:
         storage_mode=apprise.PersistentStoreMode.FLUSH,
     )
     service = apprise.Apprise(asset=asset)
-    options = {"cto": TIMEOUT_SECONDS, "rto": TIMEOUT_SECONDS}
+    options = {"cto": TIMEOUT_SECONDS, "rto": TIMEOUT_SECONDS, "redirect": "no"}
     joined = "&" if "?" in url else "?"
-    timeouts = "&".join(f"{name}={value}" for name, value in options.items())
-    if not service.add(f"{url}{joined}{timeouts}"):
+    given = "&".join(f"{name}={value}" for name, value in options.items())
+    if not service.add(f"{url}{joined}{given}"):
         raise NotSent("Apprise does not accept the address")
     capture: Any = apprise.LogCapture
     # What a mail server answers is only in lines for debugging; those of others may have secrets.
     level = logging.DEBUG if url.startswith("mailto") else logging.WARNING
     with capture(level=level, fmt=f"{_RECORD}%(levelname)s %(message)s") as lines:
         accepted = service.notify(
-            title=message.title,
-            body=body(message) or message.title,
+            title=text(message.title),
+            body=text(body(message) or message.title),
             notify_type=_type(message),
             body_format=apprise.NotifyFormat.TEXT,
         )

@@ -11,6 +11,7 @@ import msgspec
 from django.conf import settings
 
 from arrester.controlplane import models
+from arrester.controlplane.domain.visible_text import visible
 from arrester.controlplane.queries.conditions.causes import AlertCause
 
 #: The alerts of one message that are described; the others are counted by cause.
@@ -65,12 +66,15 @@ class MessageText(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compose(kind: MessageKind, alerts: Sequence[models.Alert]) -> MessageText:
-    """Return the message about alerts: the critical ones first, then the oldest."""
+    """Return the message about alerts: the critical ones first, then the oldest.
+
+    Applications choose parts of the texts: no text has lines or directions of its own.
+    """
     ordered = sorted(alerts, key=lambda each: (not each.critical, each.since, each.id))
     described = ordered[:DESCRIBED]
     return MessageText(
         kind=kind,
-        title=_title(kind, ordered),
+        title=_line(_title(kind, ordered)),
         alerts=tuple(_text(each) for each in described),
         others=dict(Counter(AlertCause(each.cause).label for each in ordered[DESCRIBED:])),
         url=_url("/alerts"),
@@ -81,7 +85,7 @@ def test_message(channel: str, actor: str) -> MessageText:
     """Return a message that tests a channel."""
     return MessageText(
         kind=MessageKind.TEST,
-        title=f"Arrester: test of channel {channel}, requested by {actor}",
+        title=_line(f"Arrester: test of channel {channel}, requested by {actor}"),
         alerts=(),
         url=_url("/alerts"),
     )
@@ -112,8 +116,8 @@ def _text(alert: models.Alert) -> AlertText:
         cause=alert.cause,
         critical=alert.critical,
         application=alert.application,
-        title=alert.title,
-        detail=alert.detail,
+        title=_line(alert.title),
+        detail=_line(alert.detail),
         count=alert.count,
         since=alert.since,
         resolved_at=alert.resolved_at,
@@ -142,6 +146,10 @@ def _counted(alerts: Sequence[models.Alert]) -> list[str]:
     causes = sorted(numbers, key=[*AlertCause].index)
     named = [cause.counted(numbers[cause]) for cause in causes[:COUNTED]]
     return [*named, *(["others"] if len(causes) > COUNTED else [])]
+
+
+def _line(text: str) -> str:
+    return visible(" ".join(text.split()))
 
 
 def _url(path: str) -> str:

@@ -44,6 +44,8 @@ def test_an_empty_variable_counts_as_unset() -> None:
         ("ARRESTER_COMMAND_EXPIRY_SECONDS", "-3", "an integer from 1"),
         ("ARRESTER_DEBUG", "yes", "one of 0, 1"),
         ("ARRESTER_LOG_LEVEL", "LOUD", "one of DEBUG, INFO, WARNING, ERROR"),
+        ("ARRESTER_ALERT_HOSTS", "https://hooks.example/path", "*.example.com"),
+        ("ARRESTER_ALERT_HOSTS", "*", "*.example.com"),
         ("DATABASE_URL", "mysql://root@db/x", "starts with postgresql:// or postgres://"),
         ("REDIS_URL", "localhost:6379", "starts with redis:// or rediss:// or unix://"),
         ("REDIS_URL", "redis://localhost:port/0", "starts with redis://"),
