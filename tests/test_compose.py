@@ -32,6 +32,7 @@ from arrester.controlplane.celery import app
 from arrester.controlplane.celery_workers import FOLDS, HOUSEKEEPING
 from arrester.controlplane.embedded import postgres
 from arrester.controlplane.embedded import redis as embedded_redis
+from arrester.controlplane.embedded.home import BROKER_RIGHTS
 from arrester.controlplane.local import demo
 from tests import services
 from tests.patience import PATIENCE_SECONDS
@@ -123,9 +124,8 @@ def test_the_file_for_tls_adds_a_port_to_redis_and_nothing_else() -> None:
     more = yaml.safe_load((REPOSITORY / "docker-compose.tls.yml").read_text())
     jsonschema.Draft202012Validator(schema).validate(more)
     assert set(more["services"]) == {"redis"}
-    base, words = SERVICES["redis"]["command"], more["services"]["redis"]["command"]
-    assert words[: len(base)] == base
-    assert words[len(base) :: 2] == [
+    assert "command" not in SERVICES["redis"]
+    assert more["services"]["redis"]["command"][::2] == [
         "--tls-port",
         "--tls-cert-file",
         "--tls-key-file",
@@ -133,26 +133,87 @@ def test_the_file_for_tls_adds_a_port_to_redis_and_nothing_else() -> None:
     ]
 
 
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_process_has_no_right_that_it_does_not_need(service: str) -> None:
+    declared = SERVICES[service]
+    assert declared["cap_drop"] == ["ALL"] and "cap_add" not in declared
+    assert declared["security_opt"] == ["no-new-privileges:true"]
+    assert declared["read_only"] is True
+    assert "/tmp" in [each.partition(":")[0] for each in declared["tmpfs"]]
+    assert re.fullmatch(r"\d+g", interpolated(declared["mem_limit"], {}))
+    if "build" not in declared:
+        # Images of others begin as root, and change their user by rights that are dropped here.
+        assert declared["user"] == service
+    inside = [each.split(":")[1] for each in declared["volumes"]]
+    assert declared["volumes"][0].split(":")[0] in COMPOSE["volumes"]
+    assert all(each.endswith(":ro") for each in declared["volumes"][1:]), inside
+
+
+def test_only_the_server_reaches_postgresql() -> None:
+    assert set(COMPOSE["networks"]) == {"store", "agents"}
+    assert COMPOSE["networks"]["store"] == {"internal": True}
+    networks = {name: set(each["networks"]) for name, each in SERVICES.items()}
+    assert networks.pop("postgres") == {"store"}
+    assert networks.pop("redis") == networks.pop("demo") == {"agents"}
+    assert all(each == {"store", "agents"} for each in networks.values())
+
+
+def test_no_argument_has_a_password() -> None:
+    files = [COMPOSE, yaml.safe_load((REPOSITORY / "docker-compose.tls.yml").read_text())]
+    for name, service in (each for file in files for each in file["services"].items()):
+        words = [*service.get("entrypoint", ()), *service.get("command", ())]
+        words += service.get("healthcheck", {}).get("test", ())
+        shown = " ".join(interpolated(each, VARIABLES) for each in words)
+        assert not [each for each in VARIABLES.values() if each in shown], name
+
+
 def test_the_declared_redis_has_the_user_of_the_broker(tmp_path: Path) -> None:
-    _, *words = [interpolated(each, VARIABLES) for each in SERVICES["redis"]["command"]]
+    mounted = dict(each.split(":")[1::-1] for each in SERVICES["redis"]["volumes"])
+    command = [mounted.get(each, each) for each in SERVICES["redis"]["entrypoint"]]
+    command[1] = str(REPOSITORY / command[1])
+    (tmp_path / "redis-server").symlink_to(embedded_redis.binary())
+    declared = {
+        name: interpolated(text, VARIABLES)
+        for name, text in SERVICES["redis"]["environment"].items()
+    }
     place = tmp_path / "redis.sock"
-    words += ["--port", "0", "--unixsocket", str(place), "--dir", str(tmp_path)]
-    with subprocess.Popen([embedded_redis.binary(), *words], stdout=subprocess.DEVNULL) as server:
+    command += ["--port", "0", "--unixsocket", str(place)]
+    env = declared | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL) as server:
         try:
             deadline = time.monotonic() + PATIENCE_SECONDS
             while not place.exists() and time.monotonic() < deadline:
                 time.sleep(0.05)
-            declared = SERVICES["web"]["environment"]["ARRESTER_BROKER_URL"]
-            url = urlsplit(interpolated(declared, VARIABLES))
-            login = url.netloc.partition("@")[0]
-            with Redis.from_url(f"unix://{login}@{place}?db={url.path[1:]}") as broker:
-                assert broker.ping()
-                with pytest.raises(NoPermissionError):
-                    broker.flushall()
-            with Redis.from_url(f"unix://{place}") as stranger, pytest.raises(AuthenticationError):
-                stranger.ping()
+            # The script has become the server: signals reach it.
+            arguments = Path(f"/proc/{server.pid}/cmdline").read_text()
+            assert "redis-server" in arguments and "secret" not in arguments
+            assert_redis_is_as_declared(place)
         finally:
             server.terminate()
+
+
+def assert_redis_is_as_declared(place: Path) -> None:
+    url = urlsplit(interpolated(SERVICES["web"]["environment"]["ARRESTER_BROKER_URL"], VARIABLES))
+    login = url.netloc.partition("@")[0]
+    with Redis.from_url(f"unix://{login}@{place}?db={url.path[1:]}") as broker:
+        assert broker.ping()
+        assert broker.lpush(FOLDS, "a task")
+        with pytest.raises(NoPermissionError):
+            broker.flushall()
+        # Redis has no rights by database: the keys of agents are in another one.
+        broker.select(0)
+        for key in ("arrester:movies:events", "arrester:movies:state", "other"):
+            with pytest.raises(NoPermissionError):
+                broker.exists(key)
+    with Redis.from_url(f"unix://:redis-secret@{place}") as redis:
+        settings = redis.config_get("max*") | redis.config_get("append*")
+        rights = redis.acl_list()
+    expected = {"maxmemory": str(1 << 30), "maxmemory-policy": "noeviction", "appendonly": "yes"}
+    assert settings.items() >= expected.items()
+    [broker_user] = [each for each in map(str, rights) if "arrester-broker" in each]
+    assert all(each in broker_user.split() for each in BROKER_RIGHTS.split())
+    with Redis.from_url(f"unix://{place}") as stranger, pytest.raises(AuthenticationError):
+        stranger.ping()
 
 
 def test_every_variable_without_default_is_required() -> None:

@@ -24,6 +24,12 @@ SOCKET_PATH_BYTES = 103
 POSTGRES_SOCKET = ".s.PGSQL.5432"
 #: The Redis user of Celery's broker, and its database.
 BROKER_USER, BROKER_DATABASE = "arrester-broker", 1
+#: Redis has no rights by database: these are Celery's keys, and none of agents in any database.
+BROKER_RIGHTS = (
+    "~arrester ~arrester[^:]* ~unacked* ~_kombu.* ~*@*.celery.pidbox*"
+    " ~????????-????-????-????-????????????.reply.celery.pidbox*"
+    f" &/{BROKER_DATABASE}.celery.pidbox +@all -@admin -@dangerous"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

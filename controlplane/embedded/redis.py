@@ -16,7 +16,7 @@ import redis as client
 
 from arrester.controlplane.embedded import append_only_file, process
 from arrester.controlplane.embedded.errors import EmbeddedError
-from arrester.controlplane.embedded.home import BROKER_USER, Credentials, Home
+from arrester.controlplane.embedded.home import BROKER_RIGHTS, BROKER_USER, Credentials, Home
 
 MINIMUM_VERSION = (6, 2)
 MEMORY = "1gb"
@@ -113,7 +113,7 @@ class Redis:
             f'unixsocket "{self.home.sockets / "redis.sock"}"',
             "unixsocketperm 700",
             f'requirepass "{self.credentials.redis}"',
-            f"user {BROKER_USER} on >{self.credentials.broker} ~* &* +@all -@admin -@dangerous",
+            f"user {BROKER_USER} on >{self.credentials.broker} {BROKER_RIGHTS}",
             f'dir "{self.home.redis_data}"',
             f"appendonly {'yes' if self.durable else 'no'}",
             "appendfsync everysec",

@@ -19,9 +19,10 @@ from typing import Any
 
 import pytest
 import requests
+from celery import Celery
 from redis import Redis
 
-from arrester.controlplane import embedded
+from arrester.controlplane import embedded, redis_urls
 from arrester.controlplane.management.commands.up import Command
 from tests import scratch
 from tests.patience import PATIENCE_SECONDS
@@ -137,13 +138,18 @@ def page_while_postgres_is_damaged(home: Path, port: int) -> str:
 
 
 def assert_queues_are_in_another_database(home: Path) -> None:
-    """Check the users of Redis, and that Celery writes nothing into the database of agents."""
-    url = embedded.known_urls(home).redis
+    """Check the users of Redis, that Celery writes nothing into the database of agents, and that it
+    has the rights that it uses."""
+    urls = embedded.known_urls(home)
+    url = urls.redis
+    with Celery(broker=redis_urls.for_celery(urls.broker)) as celery:
+        assert len(celery.control.inspect(timeout=5).ping() or {}) == 2
     with Redis.from_url(url) as redis, Redis.from_url(url.replace("db=0", "db=1")) as broker:
         users = {each if isinstance(each, str) else each.decode() for each in redis.acl_users()}
         assert users == {"arrester-broker", "default"}
         assert broker.keys("_kombu.binding.*")
         assert [each for each in redis.keys("*") if not each.startswith(b"arrester:")] == []
+        assert redis.acl_log() == []
 
 
 def login(port: int) -> str:
