@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
-from tests.chaos import clocks, faults
+from tests.chaos import clocks, faults, noisy_neighbour
 from tests.chaos.operator import Operator
 from tests.chaos.product import Product
 from tests.chaos.records import APPLICATION, BAD, Records
@@ -48,6 +48,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--faults", type=int, default=300, help="how many faults (300)")
     parser.add_argument("--seed", type=int, default=Random().randrange(10**6))
     parser.add_argument("--short", action="store_true", help="some faults of different kinds")
+    parser.add_argument(
+        "--noisy-neighbour", action="store_true", help="one application against another instead"
+    )
     options = parser.parse_args(arguments)
     # So that the product is stopped, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
@@ -63,6 +66,8 @@ def main(arguments: list[str]) -> int:
         has_disk = faults.mount_small_disk(folder / "home")
         product = Product(folder=folder)
         try:
+            if options.noisy_neighbour:
+                return noisy_neighbour.run(product)
             return _run(product, Random(options.seed), options, has_disk=has_disk)
         finally:
             product.stop()
