@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from arrester.controlplane import redis_client
+from arrester.controlplane import event_streams, redis_client
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.wire.codec import Heartbeat
 
@@ -66,5 +66,5 @@ def is_folded(application: str, *, now: datetime) -> bool:
 
     Otherwise the last events of a silent instance may not be folded yet.
     """
-    oldest = redis_client.entries(redis_client.client(), redis_keys.events(application), count=1)
-    return not oldest or now - redis_client.added_at(oldest[0][0]) < BEHIND
+    oldest = event_streams.read_ends(redis_client.client(), redis_keys.events(application)).first
+    return oldest is None or now - redis_client.added_at(oldest) < BEHIND

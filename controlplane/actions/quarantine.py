@@ -57,13 +57,16 @@ def requeue(
 def requeue_one(number: int, *, actor: str, id: UUID) -> bool:
     """Requeue one entry if this version can decode it; return whether it was.
 
-    Raises NotFound, and InvalidValue for an entry that is only too old: the log may have it
-    already.
+    Raises NotFound, and InvalidValue for an entry that is only too old, which the log may have
+    already, or that was too large to be stored whole.
     """
     entry = store.read_quarantined_entry(number)
     if entry.too_old:
         allowed = "an invalid entry: one that is only too old may be in the log already"
         raise InvalidValue("id", number, allowed)
+    if entry.cut_from is not None:
+        stored = f"an entry that is stored whole: of this one {len(entry.raw):,} bytes are"
+        raise InvalidValue("id", number, f"{stored} of {entry.cut_from:,}")
     check_text(actor=actor)
     portion = _requeue_some(
         entry.application, store.EntrySelection(id=number), actor=actor, entry=entry.entry, id=id

@@ -81,7 +81,7 @@ def retain(
     now = now or datetime.now(UTC)
     before = now.date() - timedelta(days=days)
     bases, refused, busy = _make_bases(before, now=now, report=report, progress=progress)
-    store.delete_handled_entries(before=now - timedelta(days=days))
+    store.delete_old_entries(before=now - timedelta(days=days), at=now)
     if refused:
         raise refused[0]
     nothing = store.Dropped(partitions=0, bytes=0)

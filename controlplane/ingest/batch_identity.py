@@ -28,23 +28,20 @@ def unseen_entries(
     and an agent of another version may pack it differently.
     """
     fresh: list[DecodedEntry] = []
-    repeated: list[tuple[UUID, DecodedEntry]] = []
+    repeated: dict[UUID, list[DecodedEntry]] = {}
     differing: list[tuple[UUID, DecodedEntry]] = []
     first: dict[UUID, DecodedEntry] = {}
     for entry in entries:
         if entry.batch is None:
             fresh.append(entry)
         elif entry.batch in known:
-            repeated.append((entry.batch, entry))
+            repeated.setdefault(entry.batch, []).append(entry)
         elif first.setdefault(entry.batch, entry) is entry:
             fresh.append(entry)
         elif not _is_same(first[entry.batch], entry):
             differing.append((entry.batch, entry))
-    if repeated:
-        logged = store.heads_of_batches(application, {batch for batch, _ in repeated})
-        differing += [
-            (batch, entry) for batch, entry in repeated if not _is_logged(entry, logged.get(batch))
-        ]
+    for batch, heads in store.heads_of_batches(application, repeated) if repeated else ():
+        differing += [(batch, each) for each in repeated[batch] if not _is_logged(each, heads)]
     return fresh + (_quarantined(application, differing) if differing else [])
 
 

@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 from django.db import transaction
 
-from arrester.controlplane import redis_client, signing, store
+from arrester.controlplane import event_streams, redis_client, signing, store
 from arrester.controlplane.domain.events import (
     ApplicationEvent,
     CommandEvent,
@@ -25,6 +25,7 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.identity.names import check_name
 from arrester.controlplane.domain.wire.failure_columns import Stored, last, size
+from arrester.controlplane.event_streams import StreamEntry
 from arrester.controlplane.history import state_at_position
 from arrester.controlplane.ingest import log_gaps
 from arrester.controlplane.ingest.fold_entries import StreamAdvanced, fold, order
@@ -35,6 +36,9 @@ log = logging.getLogger(__name__)
 CONFIRMED_SECONDS = 7 * 24 * 3600
 #: Large enough for a cheap transaction, small enough to be visible soon.
 EVENTS_PER_READ = 30_000
+#: The most bytes of events without bodies, unpacked, of one transaction; a larger batch is alone in
+#: its own. As objects they take up to 25 times as much memory.
+UNPACKED_PER_READ = 8 * 2**20
 #: One transaction takes the usual number of batches; their size is known from the last read.
 FIRST_ENTRIES, MAX_ENTRIES = 300, 512
 #: These events are relayed at once: an instance that starts must learn soon that the application is
@@ -119,7 +123,7 @@ def _drain_until(
     log_gaps.notice(redis, seen)
     # From the start, not from the cursor: earlier entries were left by a crash between commit and
     # confirmation, or by a Redis whose clock went back. Their batch ids identify them.
-    raw_entries = redis_client.entries(redis, stream, count=count)
+    raw_entries = event_streams.decoded(event_streams.read(redis, stream, count=count))
     while time.monotonic() < deadline:
         if not raw_entries:
             return events, False
@@ -129,7 +133,7 @@ def _drain_until(
             seen, stored = fold(seen, entries)
         except StreamAdvanced:
             seen = store.read_stream(application)
-            raw_entries = redis_client.entries(redis, stream, count=count)
+            raw_entries = event_streams.decoded(event_streams.read(redis, stream, count=count))
             continue
         events += sum(last(each) - each.sequence + 1 for each in stored)
         packed = sum(size(entry.events) for entry in entries)
@@ -146,14 +150,15 @@ def _drain_until(
     return events, True
 
 
-def _read(application: str, raw_entries: Iterable[redis_client.StreamEntry]) -> list[DecodedEntry]:
+def _read(application: str, raw_entries: Iterable[StreamEntry]) -> list[DecodedEntry]:
     """Return the entries of one transaction, in order."""
     entries: list[DecodedEntry] = []
-    events = 0
+    events = unpacked = 0
     for id, fields in raw_entries:
         entries.append(read_entry(application, id, fields))
         events += size(entries[-1].events) + len(entries[-1].quarantined)
-        if events >= EVENTS_PER_READ:
+        unpacked += entries[-1].unpacked
+        if events >= EVENTS_PER_READ or unpacked >= UNPACKED_PER_READ:
             break
     return entries
 
@@ -166,7 +171,7 @@ def _reset_cursor_after_loss(redis: redis_client.Redis, application: str) -> Non
     seen = store.read_stream(application)
     if seen.cursor == store.BEGINNING:
         return
-    last = redis_client.last_id(redis, redis_keys.events(application))
+    last = event_streams.last_id(redis, redis_keys.events(application))
     if last is not None and order(last) >= order(seen.cursor):
         return
     with transaction.atomic(durable=True):
@@ -182,7 +187,7 @@ def _confirm(
     entries: Sequence[DecodedEntry],
     *,
     count: int,
-) -> list[redis_client.StreamEntry]:
+) -> list[StreamEntry]:
     """Confirm committed batches to their senders and delete them from Redis in one step; return
     the entries that follow."""
     application = stream.application
@@ -203,11 +208,12 @@ def _confirm(
             pipeline.expire(key, CONFIRMED_SECONDS)
         log_gaps.record_end(pipeline, stream)
         read = [(entry.id, entry.fields) for entry in entries]
-        redis_client.delete_entries(pipeline, redis_keys.events(application), read)
+        event_streams.delete(pipeline, redis_keys.events(application), read)
         pipeline.set(redis_keys.pending_drain(application), 1, ex=redis_keys.PENDING_DRAIN_SECONDS)
-        pipeline.xrange(redis_keys.events(application), min=f"({entries[-1].id}", count=count)
+        begin = f"({entries[-1].id}"
+        event_streams.read(pipeline, redis_keys.events(application), begin=begin, count=count)
         *_, raw_entries = pipeline.execute()
-    return redis_client.decode_entries(raw_entries)
+    return event_streams.decoded(raw_entries)
 
 
 def _relay_if_needed(application: str, stored: Iterable[Stored]) -> None:

@@ -121,6 +121,8 @@ class Quarantine(Table):
     index = models.IntegerField(null=True)
     reason = models.TextField()
     raw = models.BinaryField()
+    #: The bytes of an entry of which `raw` has the first ones only.
+    cut_from = models.BigIntegerField(null=True)
     #: SHA-256 of `raw`: an entry that is read twice is stored once.
     digest = models.TextField()
     received_at = models.DateTimeField()

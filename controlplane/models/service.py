@@ -1,4 +1,4 @@
-"""Tables of the service: sightings, audit, agents' credentials, gaps, retention refusals."""
+"""Tables of the service: sightings, audit, credentials of agents, gaps, limits, refusals."""
 
 from __future__ import annotations
 
@@ -130,3 +130,19 @@ class RetentionRefusal(Table):
 
     class Meta:
         db_table = "retention_refusal"
+
+
+class LimitReached(Table):
+    """How often a limit of the server dropped or refused something of an application."""
+
+    pk = models.CompositePrimaryKey("application", "limit")
+    application = models.TextField()
+    #: One of `store.Limit`.
+    limit = models.TextField()
+    #: Since the first time.
+    count = models.BigIntegerField()
+    first_at = models.DateTimeField()
+    last_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "limit_reached"

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from django.conf import settings
 
-from arrester.controlplane import redis_client
+from arrester.controlplane import event_streams, redis_client
 from arrester.controlplane.domain.identity import redis_keys
 
 log = logging.getLogger(__name__)
@@ -64,14 +64,11 @@ def loads(applications: Sequence[str]) -> list[Load | redis_client.ResponseError
     busy = [each for each, length in zip(applications, lengths, strict=True) if length != 0]
     with redis_client.client().pipeline(transaction=False) as pipe:
         for application in busy:
-            stream = redis_keys.events(application)
-            pipe.xrange(stream, count=1)
-            pipe.xrevrange(stream, count=1)
-            pipe.xlen(stream)
-        results = iter(pipe.execute(raise_on_error=False) if busy else ())
-    waiting = dict(zip(busy, zip(*[results] * 3, strict=True), strict=True))
+            event_streams.send_ends(pipe, redis_keys.events(application))
+        ends = pipe.execute(raise_on_error=False) if busy else ()
+    waiting = dict(zip(busy, ends, strict=True))
     return [
-        _load(level, *waiting.get(each, ((), (), 0)))
+        _load(level, waiting.get(each, (0, None, None)))
         for each, level in zip(applications, _without_error(levels), strict=True)
     ]
 
@@ -82,17 +79,12 @@ def _without_error(result: Any) -> Any:
     return result
 
 
-def _load(level: bytes | None, *results: Any) -> Load | redis_client.ResponseError:
-    for result in results:
-        if isinstance(result, redis_client.ResponseError):
-            return result
-        _without_error(result)
-    oldest, newest, waiting = results
+def _load(level: bytes | None, result: Any) -> Load | redis_client.ResponseError:
+    if isinstance(result, redis_client.ResponseError):
+        return result
+    ends = event_streams.ends(_without_error(result))
     return Load(
-        waiting=int(waiting),
-        oldest=oldest[0][0].decode() if oldest else None,
-        newest=newest[0][0].decode() if newest else None,
-        overloaded=level is not None,
+        waiting=ends.length, oldest=ends.first, newest=ends.last, overloaded=level is not None
     )
 
 

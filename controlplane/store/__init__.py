@@ -1,5 +1,5 @@
 """The only code that touches the tables of the log: batch, event, batch_seen, stream,
-ids_kept, quarantine, snapshot, base and base_state.
+ids_kept, quarantine, limit_reached, snapshot, base and base_state.
 
 The log is append-only. Appends hold the row lock of the stream and number events without gaps, so
 a reader never misses an event.
@@ -32,8 +32,9 @@ from arrester.controlplane.store.audit_reads import (
     read_notes_on_command,
     read_of_task,
 )
-from arrester.controlplane.store.batches import LoggedHeads, erase_body, heads_of_batches, vacuum
+from arrester.controlplane.store.batches import erase_body, heads_of_batches, vacuum
 from arrester.controlplane.store.failures import CANDIDATES, FailureQuery, read_failures
+from arrester.controlplane.store.limit_counts import Limit
 from arrester.controlplane.store.log import (
     Newest,
     RunEnd,
@@ -63,7 +64,7 @@ from arrester.controlplane.store.quarantine import (
     WaitingEntries,
     add_to_quarantine,
     count_waiting_entries,
-    delete_handled_entries,
+    delete_old_entries,
     dismiss_entries,
     mark_requeued,
     quarantined_batches,
@@ -117,17 +118,16 @@ from arrester.controlplane.store.streams import (
 
 __all__ = [
     "BEGINNING", "CANDIDATES", "INVALID_ENTRIES", "ActionQuery", "Dropped", "EntrySelection",
-    "FailureQuery", "LogBeginning", "LogStream", "LoggedHeads", "NewBatch", "Newest",
-    "QuarantinedEntry", "RunEnd", "StoredState", "StreamLocked", "WaitingEntries",
-    "add_to_quarantine", "advance_stream", "all_streams", "append", "base", "base_states", "bases",
-    "batch_ids_since", "begin_of_log", "bytes_by_day", "copy_in", "copying", "count_by_task",
-    "count_replaced_threads", "count_waiting_entries", "delete_base_buckets",
-    "delete_handled_entries", "delete_old_states", "delete_snapshots", "dismiss_entries",
-    "drop_days", "ensure_partitions", "erase_body", "heads_of_batches", "last_before",
-    "lay_out_rows", "limit_statements", "lock", "maintenance_lock", "mark_requeued", "move_cursor",
-    "nearest_snapshot",
-    "newest", "next_snapshot", "notify", "open_stream", "position_at", "quarantined_batches",
-    "read", "read_actions", "read_batch", "read_ends", "read_events", "read_examples",
+    "FailureQuery", "Limit", "LogBeginning", "LogStream", "NewBatch", "Newest", "QuarantinedEntry",
+    "RunEnd", "StoredState", "StreamLocked", "WaitingEntries", "add_to_quarantine",
+    "advance_stream", "all_streams", "append", "base", "base_states", "bases", "batch_ids_since",
+    "begin_of_log", "bytes_by_day", "copy_in", "copying", "count_by_task", "count_replaced_threads",
+    "count_waiting_entries", "delete_base_buckets", "delete_old_entries", "delete_old_states",
+    "delete_snapshots", "dismiss_entries", "drop_days", "ensure_partitions", "erase_body",
+    "heads_of_batches", "last_before", "lay_out_rows", "limit_statements", "lock",
+    "maintenance_lock", "mark_requeued", "move_cursor", "nearest_snapshot", "newest",
+    "next_snapshot", "notify", "open_stream", "position_at", "quarantined_batches", "read",
+    "read_actions", "read_batch", "read_ends", "read_events", "read_examples",
     "read_examples_before", "read_failures", "read_following", "read_group_actions", "read_next",
     "read_next_stops", "read_notes_on_command", "read_of_task", "read_one", "read_positions",
     "read_quarantine", "read_quarantined_entry", "read_runs", "read_state_changes", "read_stored",

@@ -27,6 +27,14 @@ log = logging.getLogger(__name__)
 #: The columns of `BatchRow`, as SQL; of `batch` and `stream`.
 COLUMNS = "stream.application, batch.sequence, batch.id, batch.received_at, batch.heads"
 _STREAM = "(SELECT id FROM stream WHERE application = %(application)s)"
+#: The most bytes of packed events that are read at once; a larger batch is read alone.
+READ_BYTES = 32 * 2**20
+
+
+def _sizes_before(order: str) -> str:
+    """Return the packed size of the batches before a row in an order, as SQL."""
+    size = "octet_length(batch.heads)"
+    return f"(sum({size}) OVER (ORDER BY {order}) - {size}) AS before"
 
 
 class BatchRow(NamedTuple):
@@ -66,22 +74,32 @@ class BatchRow(NamedTuple):
         return list(expand_stored(self.elements()))
 
 
-#: The events without bodies of batches, as packed; empty: nothing of it was valid, None: dropped.
-LoggedHeads = Mapping[UUID, bytes | None]
+def heads_of_batches(
+    application: str, ids: Collection[UUID]
+) -> Iterator[tuple[UUID, bytes | None]]:
+    """Yield the stored events of batches with their ids, as far as the ids are known.
 
-
-def heads_of_batches(application: str, ids: Collection[UUID]) -> LoggedHeads:
-    """Return the stored events of batches by their ids, as far as the ids are known."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT seen.batch, CASE WHEN seen.count = 0 THEN '' ELSE batch.heads END"
-            " FROM batch_seen AS seen LEFT JOIN batch ON batch.sequence = seen.first_sequence"
-            " AND batch.id = seen.batch AND batch.day = (seen.received_at AT TIME ZONE 'UTC')::date"
-            " AND batch.stream = (SELECT id FROM stream WHERE application = %s)"
-            " WHERE seen.application = %s AND seen.batch = ANY(%s::uuid[])",
-            [application, application, list(ids)],
-        )
-        return {id: None if heads is None else bytes(heads) for id, heads in cursor.fetchall()}
+    They are packed, and without bodies. Empty: nothing of the batch was valid; None: dropped.
+    """
+    remaining, size = sorted(ids), READ_BYTES
+    while remaining and size >= READ_BYTES:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT seen_batch, heads FROM (SELECT seen.batch AS seen_batch,"
+                " CASE WHEN seen.count = 0 THEN '' ELSE batch.heads END AS heads,"
+                f" {_sizes_before('seen.batch')} FROM batch_seen AS seen"
+                " LEFT JOIN batch ON batch.sequence = seen.first_sequence"
+                " AND batch.id = seen.batch"
+                " AND batch.day = (seen.received_at AT TIME ZONE 'UTC')::date"
+                " AND batch.stream = (SELECT id FROM stream WHERE application = %s)"
+                " WHERE seen.application = %s AND seen.batch = ANY(%s::uuid[])) AS batch"
+                " WHERE coalesce(before, 0) < %s ORDER BY seen_batch",
+                [application, application, remaining, READ_BYTES],
+            )
+            rows = [(id, None if heads is None else bytes(heads)) for id, heads in cursor]
+        yield from rows
+        size = sum(len(heads or b"") for _, heads in rows)
+        remaining = [each for each in remaining if rows and each > rows[-1][0]]
 
 
 def with_positions(
@@ -138,31 +156,41 @@ def read_at(places: Sequence[Place]) -> list[StoredEvent]:
 
 
 def _rows(keys: Sequence[tuple[int, date, int]]) -> Iterator[tuple[tuple[int, date], BatchRow]]:
-    if not keys:
-        return
-    streams, days, sequences = zip(*keys, strict=True)
-    # One look-up in one partition each, independent of the planner's statistics.
-    statement = (
-        f"SELECT wanted.stream, wanted.day, {COLUMNS}"
-        " FROM unnest(%s::int[], %s::date[], %s::bigint[]) AS wanted (stream, day, sequence)"
-        " JOIN stream ON stream.id = wanted.stream CROSS JOIN LATERAL ("
-        "SELECT * FROM batch WHERE batch.stream = wanted.stream AND batch.day = wanted.day"
-        " AND batch.sequence = wanted.sequence LIMIT 1) AS batch"
-    )
-    parameters = [list(streams), list(days), list(sequences)]
-    for stream, day, *row in prepared_statements.rows(statement, parameters, binary=True):
-        yield (stream, day), _row(row)
+    """Yield the batches of streams and days that begin at positions, READ_BYTES at a time."""
+    size = READ_BYTES
+    while keys and size >= READ_BYTES:
+        streams, days, sequences = zip(*keys, strict=True)
+        # One look-up in one partition each, independent of the planner's statistics.
+        statement = (
+            "SELECT number, wanted_stream, wanted_day, application, sequence, id, received_at,"
+            " heads FROM (SELECT number, wanted.stream AS wanted_stream, wanted.day AS wanted_day,"
+            f" {COLUMNS}, {_sizes_before('number')}"
+            " FROM unnest(%s::int[], %s::date[], %s::bigint[])"
+            " WITH ORDINALITY AS wanted (stream, day, sequence, number)"
+            " JOIN stream ON stream.id = wanted.stream CROSS JOIN LATERAL ("
+            "SELECT * FROM batch WHERE batch.stream = wanted.stream AND batch.day = wanted.day"
+            " AND batch.sequence = wanted.sequence LIMIT 1) AS batch) AS found"
+            " WHERE before < %s ORDER BY number"
+        )
+        parameters = [list(streams), list(days), list(sequences), READ_BYTES]
+        rows = prepared_statements.rows(statement, parameters, binary=True)
+        for _, stream, day, *row in rows:
+            yield (stream, day), _row(row)
+        size = sum(len(row[-1]) for row in rows)
+        keys = keys[rows[-1][0] :] if rows else ()
 
 
 def read(application: str, *, after: int, until: int) -> list[BatchRow]:
-    """Return the batches with the positions after `after` up to `until`, in order."""
+    """Return batches with positions after `after` up to `until`, in order: the first ones, or all
+    if they have at most READ_BYTES."""
     rows = prepared_statements.rows(
-        "SELECT %(application)s::text, sequence, id, received_at, heads FROM batch"
+        "SELECT %(application)s::text, sequence, id, received_at, heads FROM"
+        f" (SELECT sequence, id, received_at, heads, {_sizes_before('sequence')} FROM batch"
         f" WHERE stream = {_STREAM} AND sequence <= %(until)s"
         " AND sequence >= coalesce((SELECT max(early.sequence) FROM batch AS early"
-        f" WHERE early.stream = {_STREAM} AND early.sequence <= %(first)s), 0)"
-        " ORDER BY sequence",
-        {"application": application, "until": until, "first": after + 1},
+        f" WHERE early.stream = {_STREAM} AND early.sequence <= %(first)s), 0)) AS found"
+        " WHERE before < %(most)s ORDER BY sequence",
+        {"application": application, "until": until, "first": after + 1, "most": READ_BYTES},
         binary=True,
     )
     return [_row(row) for row in rows]
@@ -178,15 +206,18 @@ def next_begin(application: str, *, after: int) -> int | None:
 
 
 def read_after(positions: Mapping[str, int], *, share: int) -> list[BatchRow]:
-    """Return the batches with the next `share` positions after one position of each log."""
+    """Return the first batches with the next `share` positions after one position of each log.
+
+    Each log has its share of READ_BYTES, and at least one batch.
+    """
     rows = prepared_statements.rows(
         f"SELECT {COLUMNS} FROM unnest(%s::text[], %s::bigint[]) AS wanted (name, after)"
         " JOIN stream ON stream.application = wanted.name CROSS JOIN LATERAL ("
-        "SELECT * FROM batch WHERE batch.stream = stream.id"
+        f"SELECT *, {_sizes_before('batch.sequence')} FROM batch WHERE batch.stream = stream.id"
         " AND batch.sequence <= wanted.after + %s AND batch.sequence >= coalesce(("
         "SELECT max(early.sequence) FROM batch AS early WHERE early.stream = stream.id"
-        " AND early.sequence <= wanted.after + 1), 0)) AS batch",
-        [list(positions), list(positions.values()), share],
+        " AND early.sequence <= wanted.after + 1), 0)) AS batch WHERE before < %s",
+        [list(positions), list(positions.values()), share, READ_BYTES // len(positions)],
         binary=True,
     )
     return [_row(row) for row in rows]
@@ -223,16 +254,16 @@ class _BatchBodies(NamedTuple):
 
 
 def body_of(stored: StoredEvent) -> Body | None:
-    """Return the body of an event; None if it has none or it is unreadable."""
+    """Return the body of an event; None if it has none. An unreadable one has the reason."""
     batch = _batch_bodies(stored)
     if batch is None:
         return None
     try:
         return bodies.decode_body(batch.bodies, batch.place)
-    except MalformedBatch:
-        # The fold does not decode bodies, so broken compression is detected here.
-        log.exception("%s @ %s: the bodies of its batch", stored.application, stored.sequence)
-        return None
+    except MalformedBatch as exc:
+        # The fold does not decode bodies, so it is detected here.
+        log.warning("%s @ %s: its body: %s", stored.application, stored.sequence, exc)
+        return Body(unreadable=str(exc))
 
 
 def erase_body(stored: StoredEvent) -> str:

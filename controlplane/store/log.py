@@ -36,6 +36,8 @@ Parameter = Any
 T = TypeVar("T")
 #: Events read at once, plus the rest of the last batch.
 EVENTS_PER_READ = 30_000
+#: The most bytes of events that follow positions, apart from the last event of each log.
+FOLLOWING_BYTES = 4 * 2**20
 _STREAM = "(SELECT id FROM stream WHERE application = %s)"
 
 
@@ -79,18 +81,22 @@ def read_stored(application: str, *, after: int = 0, until: int = MAX_BIGINT) ->
 def read_following(positions: Mapping[str, int], *, limit: int) -> list[StoredEvent]:
     """Return events of several logs after a position of each, without bodies.
 
-    In the order of each log; every log with more events gets its share of about `limit`.
+    In the order of each log; every log with more events gets its share of about `limit` and of
+    FOLLOWING_BYTES, and at least one event.
     """
     if not positions:
         return []
-    share = max(1, limit // len(positions))
+    share, most = max(1, limit // len(positions)), FOLLOWING_BYTES // len(positions)
     rows = batches.read_after(positions, share=share)
-    events = [
-        each
-        for row in rows
-        for each in row.events()
-        if positions[row.application] < each.sequence <= positions[row.application] + share
-    ]
+    events: list[StoredEvent] = []
+    taken: dict[str, int] = {}
+    for row in sorted(rows, key=lambda each: each.sequence):
+        after = positions[row.application]
+        for each in row.events() if taken.get(row.application, 0) < most else ():
+            if after < each.sequence <= after + share and taken.get(row.application, 0) < most:
+                events.append(each)
+                size = len(codec.encode_event(each.event))
+                taken[row.application] = taken.get(row.application, 0) + size
     return sorted(events, key=lambda each: (each.received_at, each.application, each.sequence))
 
 

@@ -14,7 +14,12 @@ from msgspec import Meta
 
 from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.store.column_values import fit
+from arrester.controlplane.store.limit_counts import Limit, count_reached
 
+#: The most bytes of an entry that are stored, and the most entries of an application with the most
+#: bytes of them together. For newer ones the oldest are dropped. Batches of agents are smaller.
+ENTRY_BYTES, ENTRIES, BYTES = 2**20, 10_000, 100 * 2**20
+PAGE_BYTES = 8 * 2**20
 #: The time of an entry that is not stored yet.
 NOT_YET = datetime.min.replace(tzinfo=UTC)
 
@@ -31,6 +36,10 @@ class QuarantinedEntry(msgspec.Struct, frozen=True, kw_only=True):
     ]
     reason: str
     raw: bytes
+    cut_from: Annotated[
+        int | None,
+        Meta(description="The bytes of an entry of which only the first ones are stored."),
+    ] = None
     too_old: Annotated[
         bool,
         Meta(description="Valid, but older than the replay horizon: the log may have it already."),
@@ -65,30 +74,68 @@ _SELECTED = (
 
 
 def add_to_quarantine(things: Sequence[QuarantinedEntry], *, received_at: datetime) -> None:
-    """Store entries; an entry that Redis delivers again is stored once."""
+    """Store entries; an entry that Redis delivers again is stored once.
+
+    Entries beyond the limits of an application are dropped and counted: first those that were
+    handled, then the oldest.
+    """
     with connection.cursor() as cursor:
         for each in things:
+            raw = each.raw[:ENTRY_BYTES]
+            size = each.cut_from or (len(each.raw) if len(each.raw) > ENTRY_BYTES else None)
             cursor.execute(
-                "INSERT INTO quarantine"
-                " (application, entry, batch, index, reason, raw, digest, received_at, too_old)"
-                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
+                "INSERT INTO quarantine (application, entry, batch, index, reason, raw, cut_from,"
+                " digest, received_at, too_old) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+                " ON CONFLICT DO NOTHING",
                 [
                     *(each.application, each.entry, each.batch, each.index),
-                    *(fit(each.reason, 2000), each.raw),
-                    *(hashlib.sha256(each.raw).hexdigest(), received_at, each.too_old),
+                    *(fit(each.reason, 2000), raw, size),
+                    *(hashlib.sha256(raw).hexdigest(), received_at, each.too_old),
                 ],
             )
+    for application in {each.application for each in things}:
+        _drop_beyond_limits(application, at=received_at)
+
+
+def _drop_beyond_limits(application: str, *, at: datetime) -> None:
+    _drop(
+        "id IN (SELECT id FROM (SELECT id, row_number() OVER newest AS number,"
+        " sum(octet_length(raw)) OVER newest AS bytes FROM quarantine WHERE application = %s"
+        f" WINDOW newest AS (ORDER BY ({_WAITING}) DESC, id DESC)) AS each"
+        " WHERE number > %s OR bytes > %s)",
+        [application, ENTRIES, BYTES],
+        at=at,
+    )
+
+
+def _drop(where: str, parameters: Sequence[Any], *, at: datetime) -> None:
+    """Delete entries, and count those that still waited."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"WITH dropped AS (DELETE FROM quarantine WHERE {where} RETURNING *)"
+            f" SELECT application, count(*) FROM dropped WHERE {_WAITING} GROUP BY 1",
+            parameters,
+        )
+        rows = cursor.fetchall()
+    for application, count in rows:
+        count_reached(application, Limit.QUARANTINE, count=count, at=at)
 
 
 def read_quarantine(
     application: str | None, *, waiting: bool, before: int | None, limit: int
 ) -> list[QuarantinedEntry]:
-    """Return a page of entries, newest first; with `waiting` only those that need an operator."""
+    """Return a page of entries, newest first; with `waiting` only those that need an operator.
+
+    It ends when they have PAGE_BYTES.
+    """
     counts = f"AND {_NEEDS_OPERATOR}" if waiting else ""
     return _select(
-        "WHERE (%s::text IS NULL OR application = %s) AND (%s::bigint IS NULL OR id < %s)"
-        f" {counts} ORDER BY id DESC LIMIT %s",
-        [application, application, before, before, limit],
+        "WHERE id IN (SELECT id FROM (SELECT id, sum(octet_length(raw)) OVER (ORDER BY id DESC)"
+        " - octet_length(raw) AS before FROM (SELECT id, raw FROM quarantine"
+        " WHERE (%s::text IS NULL OR application = %s) AND (%s::bigint IS NULL OR id < %s)"
+        f" {counts} ORDER BY id DESC LIMIT %s) AS newest) AS sized WHERE before < %s)"
+        " ORDER BY id DESC",
+        [application, application, before, before, limit, PAGE_BYTES],
     )
 
 
@@ -97,7 +144,7 @@ def quarantined_batches(application: str, batches: Collection[UUID]) -> set[tupl
     if not batches:
         return set()
     entries = _select(
-        "WHERE application = %s AND batch = ANY(%s::uuid[]) AND index IS NULL",
+        "WHERE application = %s AND batch = ANY(%s::uuid[]) AND index IS NULL AND cut_from IS NULL",
         [application, list(batches)],
     )
     fields = ((each.batch, msgspec.msgpack.decode(each.raw)) for each in entries)
@@ -114,9 +161,12 @@ def read_quarantined_entry(id: int) -> QuarantinedEntry:
 def read_waiting_entries(
     application: str, which: EntrySelection, *, after: int, limit: int
 ) -> list[QuarantinedEntry]:
-    """Return the entries to put back, oldest first; call it under the stream's lock."""
+    """Return the entries to put back, oldest first; call it under the stream's lock.
+
+    Of those that were cut too little is stored.
+    """
     return _select(
-        f"WHERE {_SELECTED} AND id > %s ORDER BY id LIMIT %s",
+        f"WHERE {_SELECTED} AND cut_from IS NULL AND id > %s ORDER BY id LIMIT %s",
         [*_selected(application, which), after, limit],
     )
 
@@ -139,12 +189,9 @@ def mark_requeued(ids: Sequence[int], *, at: datetime) -> None:
         )
 
 
-def delete_handled_entries(*, before: datetime) -> None:
-    """Delete entries that were put back or dismissed before a time."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "DELETE FROM quarantine WHERE coalesce(requeued_at, dismissed_at) < %s", [before]
-        )
+def delete_old_entries(*, before: datetime, at: datetime) -> None:
+    """Delete entries that were received, put back or dismissed before a time."""
+    _drop("coalesce(requeued_at, dismissed_at, received_at) < %s", [before], at=at)
 
 
 class WaitingEntries(NamedTuple):

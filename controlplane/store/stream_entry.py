@@ -31,9 +31,10 @@ from arrester.controlplane.domain.events import (
     QuarantineRequeued,
     TaskDismissed,
 )
-from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire import codec, received_batch
 from arrester.controlplane.domain.wire.failure_columns import Element
 from arrester.controlplane.domain.wire.signed_messages import SIGNED
+from arrester.controlplane.event_streams import CUT_FROM, ENTRY_BYTES
 from arrester.controlplane.store import QuarantinedEntry
 
 #: Events that only people and the server may emit; refused from an agent.
@@ -71,6 +72,10 @@ ENTRY_ERRORS = (
 )  # fmt: skip
 
 
+#: What zlib makes of a byte at most.
+_RATIO = 1032
+
+
 class DecodedEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An entry, decoded as far as possible."""
 
@@ -87,6 +92,8 @@ class DecodedEntry(msgspec.Struct, frozen=True, kw_only=True):
     #: The received bytes of the events, if all were decoded.
     packed: codec.Packed | None = None
     quarantined: tuple[QuarantinedEntry, ...] = ()
+    #: The most bytes of the events without bodies, unpacked.
+    unpacked: int = 0
 
     def refused(self, reason: str, *, too_old: bool = False) -> DecodedEntry:
         """Return the entry with all of it quarantined."""
@@ -98,6 +105,7 @@ class DecodedEntry(msgspec.Struct, frozen=True, kw_only=True):
             reason=reason,
             raw=msgspec.msgpack.encode(dict(self.fields)),
             too_old=too_old,
+            cut_from=_cut_from(self.fields),
         )
         return replace(self, events=(), packed=None, quarantined=(entry,))
 
@@ -112,19 +120,33 @@ def read_entry(application: str, id: str, fields: Mapping[bytes, bytes]) -> Deco
             spool=codec.parse_uuid(fields.get(b"spool"), "spool"),
             signed=fields.get(b"confirmation") == SIGNED.encode(),
         )
+        if _cut_from(fields) is not None:
+            return entry.refused(_too_large(fields))
         batch = fields.get(b"events", b"")
-        if (parts := codec.read_batch(batch)) is not None:
-            elements, packed = parts
+        if (parts := received_batch.read_batch(batch)) is not None:
+            elements, packed, unpacked = parts
             # Columns are failed records, which any agent may report.
             events = (each for each in elements if isinstance(each, Event))
             if not any(_refusal(each) for each in events if type(each.data) in CHECKED_EVENTS):
-                return replace(entry, events=tuple(elements), packed=packed)
-        decoded = codec.decode_batch(batch)
+                return replace(entry, events=tuple(elements), packed=packed, unpacked=unpacked)
+        decoded = received_batch.decode_batch(batch)
     except MalformedBatch as exc:
-        return entry.refused(str(exc))
+        return entry.refused(_too_large(fields) or str(exc))
     except MemoryError:
         return entry.refused("more than the memory of who folds it can hold")
-    return _with_events(entry, dict(enumerate(decoded)))
+    most = min(len(batch) * _RATIO, codec.BATCH_MAX_BYTES)
+    return _with_events(replace(entry, unpacked=most), dict(enumerate(decoded)))
+
+
+def _cut_from(fields: Mapping[bytes, bytes]) -> int | None:
+    """Return the size of an entry of which only a part was read; None if it was read whole."""
+    size = fields.get(CUT_FROM, b"")
+    return int(size) if size.isdigit() and len(size) < 10 else None
+
+
+def _too_large(fields: Mapping[bytes, bytes]) -> str:
+    size = _cut_from(fields)
+    return "" if size is None else f"{size:,} bytes; at most {ENTRY_BYTES:,} are read"
 
 
 def reread_entry(stored: QuarantinedEntry) -> DecodedEntry:
@@ -133,13 +155,13 @@ def reread_entry(stored: QuarantinedEntry) -> DecodedEntry:
         application=stored.application, id=stored.entry, fields={}, batch=stored.batch
     )
     if stored.index is not None:
-        return _with_events(entry, {stored.index: codec.decode_event(stored.raw)})
+        return _with_events(entry, {stored.index: received_batch.decode_event(stored.raw)})
     fields = msgspec.msgpack.decode(stored.raw, type=dict[bytes, bytes])
     return read_entry(stored.application, stored.entry, fields)
 
 
 def _with_events(
-    entry: DecodedEntry, decoded: Mapping[int, Event | codec.UnreadableEvent]
+    entry: DecodedEntry, decoded: Mapping[int, Event | received_batch.UnreadableEvent]
 ) -> DecodedEntry:
     checked = {index: _checked(each) for index, each in decoded.items()}
     quarantined = [
@@ -152,15 +174,17 @@ def _with_events(
             raw=each.raw,
         )
         for index, each in checked.items()
-        if isinstance(each, codec.UnreadableEvent)
+        if isinstance(each, received_batch.UnreadableEvent)
     ]
     events = [each for each in checked.values() if isinstance(each, Event)]
     return replace(entry, events=tuple(events), quarantined=tuple(quarantined))
 
 
-def _checked(event: Event | codec.UnreadableEvent) -> Event | codec.UnreadableEvent:
+def _checked(
+    event: Event | received_batch.UnreadableEvent,
+) -> Event | received_batch.UnreadableEvent:
     if isinstance(event, Event) and (reason := _refusal(event)):
-        return codec.UnreadableEvent(raw=codec.encode_event(event), reason=reason)
+        return received_batch.UnreadableEvent(raw=codec.encode_event(event), reason=reason)
     return event
 
 

@@ -74,7 +74,7 @@ def of_failure(stored: StoredEvent | None) -> Editable:
     """Return the record of a failure, as the agent has reported it."""
     body = stored.event.body if stored else None
     if body is None or body.record is None:
-        return Editable(reason="The log does not have the record.")
+        return Editable(reason=(body and body.unreadable) or "The log does not have the record.")
     return _of_body(body)
 
 

@@ -90,6 +90,7 @@ def show(
         ],
         "rollouts": [each for each in open_commands if each.kind in IN_PARTS],
         "log_gaps": queries.log_gaps(name),
+        "limits_reached": queries.limits_reached(name),
         "reports": queries.reports(instances),
         "spark": failure_rates.sparks_of_applications(now=now, application=name).get(name),
         "tabs": TABS.items(),

@@ -22,8 +22,8 @@ class QuarantinedEntrySerializer(StructSerializer):
     class Meta:
         struct = queries.QuarantinedEntry
         fields = (
-            *("id", "application", "entry", "batch", "index", "reason", "raw", "received_at"),
-            *("too_old", "requeued_at", "dismissed_at"),
+            *("id", "application", "entry", "batch", "index", "reason", "raw", "cut_from"),
+            *("received_at", "too_old", "requeued_at", "dismissed_at"),
         )
 
     def get_raw(self, entry: queries.QuarantinedEntry) -> str:

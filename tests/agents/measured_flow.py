@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from arrester.agents.transport.flow_store import added
 from arrester.agents.transport.spool import Spool
 from arrester.controlplane.domain.events import FLOW_COUNTS, Event, FlowMeasured
-from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire import received_batch
 
 
 def flow_events(spool: Spool) -> list[Event]:
@@ -16,7 +16,7 @@ def flow_events(spool: Spool) -> list[Event]:
     return [
         event
         for batch in spool.unsent(most=1_000, most_bytes=2**20)
-        for event in codec.decode_batch(batch.events)
+        for event in received_batch.decode_batch(batch.events)
         if isinstance(event, Event) and isinstance(event.data, FlowMeasured)
     ]
 

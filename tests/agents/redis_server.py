@@ -16,7 +16,7 @@ import redis
 from arrester.controlplane import signing
 from arrester.controlplane.domain.events import Event
 from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire import received_batch
 from arrester.controlplane.embedded.home import Credentials, Home
 from arrester.controlplane.embedded.redis import Redis
 from tests import scratch
@@ -72,7 +72,7 @@ class Entry:
 
     @property
     def events(self) -> list[Event]:
-        events = codec.decode_batch(self.packed)
+        events = received_batch.decode_batch(self.packed)
         assert all(isinstance(event, Event) for event in events)
         return cast("list[Event]", events)
 

@@ -20,7 +20,7 @@ from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.transport.spool_ownership import open_spool
 from arrester.controlplane import embedded
 from arrester.controlplane.domain.events import Event, RecordFailed, ResumeHow
-from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire import received_batch
 from arrester.controlplane.history import rebuild
 from arrester.controlplane.ingest import drain
 from tests import histories
@@ -91,7 +91,7 @@ def test_a_spool_is_continued(version: Path, tmp_path: Path) -> None:
     own.spool.mark_lost()
     batches = own.spool.unsent(most=10, most_bytes=2**30)
     assert [str(batch.id) for batch in batches] == list(known["batches"])
-    first = [codec.decode_batch(batch.events)[0] for batch in batches]
+    first = [received_batch.decode_batch(batch.events)[0] for batch in batches]
     failed = [each.data for each in first if isinstance(each, Event)]
     numbers = [each.position for each in failed if isinstance(each, RecordFailed)]
     assert numbers == list(known["batches"].values())

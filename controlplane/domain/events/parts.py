@@ -82,3 +82,5 @@ class Body(Data, frozen=True, kw_only=True):
     stack: str | None = None
     #: The body was erased (BodyErased); nothing else is set.
     erased: bool = False
+    #: Why the server cannot read the body, which it has stored; nothing else is set.
+    unreadable: str | None = None

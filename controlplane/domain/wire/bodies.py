@@ -6,6 +6,7 @@ import msgspec
 
 from arrester.controlplane.domain.errors import MalformedBatch
 from arrester.controlplane.domain.events import Body
+from arrester.controlplane.domain.wire import limits
 from arrester.controlplane.domain.wire.codec import NO_BODY, compressed, inflated
 
 _pack = msgspec.msgpack.Encoder()
@@ -19,13 +20,21 @@ def decode_body(bodies: bytes, index: int) -> Body | None:
     """Return one body of a batch; None if its event has none.
 
     A foreign sender's list may be short: the other events have none. Raises MalformedBatch if it
-    cannot be read.
+    cannot be read, or exceeds a limit: folds do not decode bodies.
     """
     raws = _bodies(bodies)
+    if index >= len(raws):
+        return None
+    size = memoryview(raws[index]).nbytes
+    if size > limits.BODY_BYTES:
+        raise MalformedBatch(f"it has {size:,} bytes; at most {limits.BODY_BYTES:,} are read")
     try:
-        return _unpack_body.decode(raws[index]) if index < len(raws) else None
+        body: Body | None = _unpack_body.decode(raws[index])
     except (ValueError, RecursionError) as exc:
         raise MalformedBatch(f"not a packed body: {exc}") from exc
+    if body is not None and limits.too_deep(body.record):
+        raise MalformedBatch(f"its record is nested deeper than {limits.BODY_DEPTH} levels")
+    return body
 
 
 def without_body(bodies: bytes, index: int) -> bytes:
@@ -44,5 +53,5 @@ def without_body(bodies: bytes, index: int) -> bytes:
 def _bodies(bodies: bytes) -> list[msgspec.Raw]:
     try:
         return _unpack_list.decode(inflated(bodies)[0])
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise MalformedBatch(f"not a packed list of bodies: {exc}") from exc

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
-from itertools import chain, repeat
 from typing import Annotated, NamedTuple
 from uuid import UUID
 
@@ -15,25 +14,18 @@ from msgspec.structs import replace
 from arrester.controlplane.domain.errors import MalformedBatch
 from arrester.controlplane.domain.events import BacklogUnit, Count, Data, Event, Moment, Run
 from arrester.controlplane.domain.python_versions import UTC
-from arrester.controlplane.domain.wire.envelope import incomplete, is_complete
-from arrester.controlplane.domain.wire.event_count import (
-    check_count,
-    each_head,
-    each_value,
-    is_columns,
-)
+from arrester.controlplane.domain.wire import limits
+from arrester.controlplane.domain.wire.event_count import each_head
 from arrester.controlplane.domain.wire.failure_columns import (
     Element,
     FailedRecords,
-    decode_unchecked,
-    expand,
     size,
     to_columns,
 )
 
 #: The first byte of a batch: the version of this format.
 FORMAT = b"\x01"
-#: A batch that unpacks to more than this is foreign; ours are some hundreds of events.
+#: A list that unpacks to more than this is foreign; ours are some hundreds of events.
 BATCH_MAX_BYTES = 64 * 2**20
 #: The most events that an agent packs into one batch. It decides which events of a journal entry
 #: have which batch id, so it never changes.
@@ -42,24 +34,15 @@ BATCH_MAX_EVENTS = 500
 _pack = msgspec.msgpack.Encoder()
 #: The packed form of "no body".
 NO_BODY = msgspec.Raw(_pack.encode(None))
-_unpack_event = msgspec.msgpack.Decoder(Event)
 _unpack_elements = msgspec.msgpack.Decoder(list[Event | FailedRecords])
 #: Raised for invalid bytes or values.
-_DECODE_ERRORS = (
+DECODE_ERRORS = (
     ValueError,
     TypeError,
     LookupError,
     OverflowError,
     RecursionError,
 )
-_unpack_map = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
-
-
-class UnreadableEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that cannot be decoded: to be quarantined with the reason, never dropped."""
-
-    raw: bytes
-    reason: str
 
 
 class InProgress(Data, frozen=True, kw_only=True):
@@ -138,6 +121,8 @@ def encode_batch(events: Sequence[Event]) -> bytes:
     lists = [heads] if bodies is None else [heads, bodies]
     if max(map(len, lists)) > BATCH_MAX_BYTES:
         raise MalformedBatch(f"unpacks to more than {BATCH_MAX_BYTES} bytes")
+    if len(heads) > limits.BATCH_BYTES:
+        limits.check_batch(each_head(heads))
     return FORMAT + b"".join(map(compressed, lists))
 
 
@@ -147,23 +132,6 @@ def _lists(events: Sequence[Event]) -> tuple[bytes, bytes | None]:
     elements = list(to_columns(heads))
     bodies = [event.body for event in events]
     return _pack.encode(elements), _pack.encode(bodies) if any(bodies) else None
-
-
-def read_batch(batch: bytes) -> tuple[list[Element], Packed] | None:
-    """Return the events of a batch without their bodies, and its unchanged parts.
-
-    None if not all events can be decoded, or a body is not in its place. Raises MalformedBatch if
-    the bytes are not a batch, or of more than BATCH_EVENTS_LIMIT.
-    """
-    unpacked, bodies = inflated(without_format(batch))
-    try:
-        check_count(unpacked)
-        elements = _all_in_utc(_unpack_elements.decode(unpacked))
-    except _DECODE_ERRORS:
-        return None
-    if not all(map(_is_valid, elements)):
-        return None
-    return elements, Packed(heads=batch[: len(batch) - len(bodies)], bodies=bodies or None)
 
 
 def compressed(unpacked: bytes) -> bytes:
@@ -197,14 +165,9 @@ def inflated(packed: bytes) -> tuple[bytes, bytes]:
     return unpacked, inflate.unused_data
 
 
-def _all_in_utc(elements: Iterable[Element]) -> list[Element]:
-    return [_in_utc(each) if each.__class__ is Event else each for each in elements]
-
-
-def _is_valid(elements: Element) -> bool:
-    if isinstance(elements, FailedRecords):
-        return is_complete(elements)
-    return elements.body is None and incomplete(elements) is None
+def all_in_utc(elements: Iterable[Element]) -> list[Element]:
+    """Return the elements, each event with its time in UTC."""
+    return [in_utc(each) if each.__class__ is Event else each for each in elements]
 
 
 def decode_elements(heads: bytes) -> list[Element]:
@@ -213,8 +176,8 @@ def decode_elements(heads: bytes) -> list[Element]:
     Raises MalformedBatch if they cannot be read.
     """
     try:
-        return _all_in_utc(_unpack_elements.decode(inflated(without_format(heads))[0]))
-    except _DECODE_ERRORS as exc:
+        return all_in_utc(_unpack_elements.decode(inflated(without_format(heads))[0]))
+    except DECODE_ERRORS as exc:
         raise MalformedBatch(f"not a packed list of events: {exc}") from exc
 
 
@@ -231,64 +194,12 @@ def decode_events_at(heads: bytes, indexes: Iterable[int]) -> dict[int, Event]:
     return events
 
 
-def decode_batch(packed: bytes) -> list[Event | UnreadableEvent]:
-    """Return the events of a batch one by one: an invalid event does not affect the others.
-
-    Raises MalformedBatch if the bytes are not a batch, or of more than BATCH_EVENTS_LIMIT.
-    """
-    heads, rest = inflated(without_format(packed))
-    try:
-        raws = chain.from_iterable(map(_expand_columns, each_head(heads)))
-        bodies = each_value(inflated(rest)[0]) if rest else []
-        return [decode_event(raw) for raw in map(_with_body, raws, chain(bodies, repeat(NO_BODY)))]
-    except (ValueError, RecursionError) as exc:
-        raise MalformedBatch(f"not a packed list of events: {exc}") from exc
-
-
-def _expand_columns(raw: msgspec.Raw) -> list[msgspec.Raw]:
-    """Return the events of columns one by one; anything else is returned unchanged.
-
-    Values are not checked: the reader of an event reports an invalid one. Raises MalformedBatch for
-    columns with an unknown number of events.
-    """
-    if not is_columns(raw):
-        return [raw]
-    try:
-        failed = decode_unchecked(raw)
-        if failed.is_consistent():
-            return [msgspec.Raw(_pack.encode(event)) for event in expand([failed])]
-    except _DECODE_ERRORS as exc:
-        raise MalformedBatch(f"columns that are not understood: {exc}") from exc
-    raise MalformedBatch("columns that do not fit each other")
-
-
-def _with_body(head: msgspec.Raw, body: msgspec.Raw) -> bytes:
-    """Return an event joined with its body."""
-    if body == NO_BODY:
-        return bytes(head)
-    try:
-        return _pack.encode(_unpack_map.decode(head) | {"body": body})
-    except ValueError:
-        # Not a map, so not an event: its reader reports why.
-        return bytes(head)
-
-
 def encode_event(event: Event) -> bytes:
     """Return one event packed, as in a batch."""
     return _pack.encode(event)
 
 
-def decode_event(packed: bytes) -> Event | UnreadableEvent:
-    """Return one event of a batch."""
-    try:
-        event = _in_utc(_unpack_event.decode(packed))
-    except (ValueError, OverflowError, RecursionError) as exc:
-        return UnreadableEvent(raw=packed, reason=str(exc))
-    missing = incomplete(event)
-    return event if missing is None else UnreadableEvent(raw=packed, reason=missing)
-
-
-def _in_utc(event: Event) -> Event:
+def in_utc(event: Event) -> Event:
     """Return the event with its time in UTC: states must be equal from the wire and from the
     store."""
     if event.occurred_at.tzinfo is UTC:

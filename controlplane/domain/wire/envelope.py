@@ -23,6 +23,7 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.identity.names import check_name
 from arrester.controlplane.domain.wire.dead_letter_columns import dead_letters_of, redriven_ids
 from arrester.controlplane.domain.wire.failure_columns import FailedRecords
+from arrester.controlplane.domain.wire.limits import TEXT_CHARACTERS
 
 #: The newest version of the events that this code understands.
 SCHEMA_VERSION = 1
@@ -30,8 +31,6 @@ SCHEMA_VERSION = 1
 TOKEN = re.compile(r"[!-~]{1,200}")
 #: A longer text is not a token, and not kept whole.
 _LIMIT = 300
-#: The most characters of one text of a failure, which pages show whole. Agents cut messages before.
-TEXT_LIMIT = 20_000
 _NEEDS_RUN = frozenset((*get_args(TaskEvent), *get_args(ThreadEvent), StateReported, FlowMeasured))
 _NEEDS_INSTANCE = frozenset((*get_args(InstanceEvent), *get_args(ThreadEvent), FlowMeasured))
 
@@ -86,8 +85,11 @@ def _invalid_failure(failure: Failure) -> str | None:
         failure.frame,
     )
     longest = max(len(text or "") for text in texts)
-    if longest > TEXT_LIMIT:
-        return f"a failure has a text of {longest:,} characters; at most {TEXT_LIMIT:,} are allowed"
+    if longest > TEXT_CHARACTERS:
+        return (
+            f"a failure has a text of {longest:,} characters;"
+            f" at most {TEXT_CHARACTERS:,} are allowed"
+        )
     return _invalid_fingerprint(failure.fingerprint[:_LIMIT])
 
 
@@ -112,11 +114,11 @@ def _invalid_run(pipeline: str, checkpoint: str) -> str | None:
 def is_complete(failed: FailedRecords) -> bool:
     """Return whether all events of the columns are complete."""
     run, kinds = failed.run, chain.from_iterable(failed.kinds)
-    texts = chain(failed.messages, failed.frames, kinds)
+    texts = chain(failed.messages, failed.frames, failed.tasks, failed.keys, kinds)
     return (
         failed.is_consistent()
         and _invalid_run(run.pipeline[:_LIMIT], run.checkpoint[:_LIMIT]) is None
-        and max(len(text or "") for text in texts) <= TEXT_LIMIT
+        and max(len(text or "") for text in texts) <= TEXT_CHARACTERS
         and max(map(len, failed.fingerprints)) < _LIMIT
         and not any(map(_invalid_fingerprint, failed.fingerprints))
     )

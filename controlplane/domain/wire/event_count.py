@@ -11,8 +11,6 @@ from arrester.controlplane.domain.errors import MalformedBatch
 #: A batch of more events is foreign; ours are some hundreds. A few bytes can encode millions, each
 #: of which the fold would expand.
 BATCH_EVENTS_LIMIT = 10_000
-#: In columns, an event takes a byte in each of six.
-_LEAST_BYTES = 6
 #: The first byte of an array of 16 or more values: columns, whereas single events are maps.
 _MANY = (0xDC, 0xDD)
 
@@ -20,12 +18,6 @@ _unpack_list = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _unpack_bounded: msgspec.msgpack.Decoder[list[msgspec.Raw]] = msgspec.msgpack.Decoder(
     Annotated[list[msgspec.Raw], msgspec.Meta(max_length=BATCH_EVENTS_LIMIT)]
 )
-
-
-def check_count(heads: bytes) -> None:
-    """Raise MalformedBatch for heads of more than BATCH_EVENTS_LIMIT."""
-    if len(heads) > _LEAST_BYTES * BATCH_EVENTS_LIMIT:
-        each_head(heads)
 
 
 def each_head(heads: bytes) -> list[msgspec.Raw]:

@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand
 from django.db import DatabaseError, InterfaceError, connection
 from kombu.exceptions import OperationalError
 
-from arrester.controlplane import actions, reachability, redis_client, tasks
+from arrester.controlplane import actions, event_streams, reachability, redis_client, tasks
 from arrester.controlplane.celery import DRAINS
 from arrester.controlplane.celery_workers import FOLDS
 from arrester.controlplane.domain.errors import InvalidValue
@@ -106,7 +106,7 @@ class Waker:
         for name in redis_client.changed_streams(
             self.redis, self.positions, milliseconds=milliseconds
         ):
-            self.positions[name] = redis_client.last_id(self.redis, name) or "0-0"
+            self.positions[name] = event_streams.last_id(self.redis, name) or "0-0"
             self._wake(redis_keys.application_of(name))
 
     def _discover(self) -> None:
@@ -152,7 +152,7 @@ class Waker:
             self._send(tasks.housekeeping, expires=HOUSEKEEPING_REPEAT_SECONDS)
 
     def _check_stream(self, name: str, memory_limit: int) -> None:
-        self.positions[name] = redis_client.last_id(self.redis, name) or "0-0"
+        self.positions[name] = event_streams.last_id(self.redis, name) or "0-0"
         application = redis_keys.application_of(name)
         # Here and not in a task, since it matters most while no worker runs.
         backpressure.watch(application, now=datetime.now(UTC))

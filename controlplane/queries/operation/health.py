@@ -178,6 +178,8 @@ def quarantine(
     entries = store.read_quarantine(
         application, waiting=waiting, before=before, limit=paging.checked(limit) + 1
     )
+    if sum(len(each.raw) for each in entries) >= store.quarantine.PAGE_BYTES:
+        limit = min(limit, len(entries) - 1)
     return paging.page(entries, limit=limit, key=lambda each: each.id)
 
 

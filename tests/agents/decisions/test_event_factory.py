@@ -15,7 +15,7 @@ from arrester.agents.run.termination import death_of
 from arrester.agents.spark.errors import Problem, StepFailed
 from arrester.controlplane.domain.events import Event, RecordFailed, Run, TaskDied, TaskPaused
 from arrester.controlplane.domain.identity.names import KEY_MAX_BYTES
-from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire import codec, received_batch
 from tests.agents.decisions.test_rules import pipeline_of
 from tests.agents.sample_events import NOW
 
@@ -48,7 +48,7 @@ def decided(decision: Decision) -> list[Event]:
 def test_a_key_is_bounded_so_that_the_server_can_read_its_batch() -> None:
     many = [failed_record(n, key=f"{n}" + "k" * 2**20) for n in range(70)]
     events = decided(Decision(examples=many))
-    assert len(codec.decode_batch(codec.encode_batch(events))) == 70
+    assert len(received_batch.decode_batch(codec.encode_batch(events))) == 70
     keys = [event.data.key for event in events if isinstance(event.data, RecordFailed)]
     assert all(key is not None and len(key.encode()) <= KEY_MAX_BYTES for key in keys)
     assert len(set(keys)) == 70

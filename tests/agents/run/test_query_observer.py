@@ -17,7 +17,7 @@ from arrester.agents.run.query_observer import QueryObserver
 from arrester.agents.transport.spool import Spool
 from arrester.controlplane.domain.events import Event, FlowMeasured, ThreadDied, ThreadStarted
 from arrester.controlplane.domain.state.durations import Phase, buckets
-from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire import received_batch
 from tests.agents.measured_flow import flow_events
 from tests.agents.pipeline_bench import SCHEMA, Bench, sink_to, write_batch
 from tests.agents.sample_events import INSTANCE, batch_id
@@ -100,7 +100,7 @@ def run_events(folder: Path) -> list[Event]:
     return [
         event
         for batch in spool.unsent(most=1_000, most_bytes=2**20)
-        for event in codec.decode_batch(batch.events)
+        for event in received_batch.decode_batch(batch.events)
         if isinstance(event, Event) and isinstance(event.data, ThreadStarted | ThreadDied)
     ]
 

@@ -25,7 +25,7 @@ from arrester.controlplane.domain.events import (
     InstanceStopping,
 )
 from arrester.controlplane.domain.state.states import InstanceStatus
-from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire import received_batch
 from tests.agents.fake_thread import FakeThread
 from tests.agents.redis_server import FoldingSide, Server
 from tests.agents.sample_events import NOW, failure
@@ -57,7 +57,7 @@ def stored_events(folder: Path) -> list[Event]:
     own = open_spool(folder, "flights", limit_bytes=2**30, now=NOW)
     batches = own.spool.unsent(most=1000, most_bytes=2**30)
     own.close()
-    events = [event for batch in batches for event in codec.decode_batch(batch.events)]
+    events = [event for batch in batches for event in received_batch.decode_batch(batch.events)]
     return [event for event in events if isinstance(event, Event)]
 
 

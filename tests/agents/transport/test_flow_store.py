@@ -12,7 +12,7 @@ from arrester.agents.transport.flow_store import Measured, Pending, Waits, added
 from arrester.agents.transport.spool import Spool
 from arrester.agents.transport.spool_ownership import open_spool
 from arrester.controlplane.domain.events import Event, FlowMeasured
-from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire import received_batch
 from tests.agents.sample_events import INSTANCE, RUN, batch_id
 
 GIB = 2**30
@@ -39,7 +39,7 @@ def open_at(path: Path) -> Spool:
 def sent(spool: Spool) -> list[FlowMeasured]:
     found = []
     for batch in spool.unsent(most=100, most_bytes=GIB):
-        for event in codec.decode_batch(batch.events):
+        for event in received_batch.decode_batch(batch.events):
             assert isinstance(event, Event)
             assert (event.instance, event.run) == (INSTANCE, RUN)
             assert isinstance(event.data, FlowMeasured)

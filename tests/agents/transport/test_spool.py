@@ -19,7 +19,7 @@ from arrester.agents.transport.spool import Spool
 from arrester.agents.transport.spool_ownership import open_spool
 from arrester.controlplane.domain.events import Event, FailuresCounted, TaskPaused
 from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire import received_batch
 from tests.agents.sample_events import NOW, batch_id, failed, paused, some_events
 
 GIB = 2**30
@@ -116,7 +116,7 @@ def test_a_repeated_put_has_no_effect(tmp_path: Path) -> None:
     for events in (some_events(1), some_events(2)):
         spool.put(batch_id(1), events)
     (batch,) = spool.unsent(most=10, most_bytes=GIB)
-    assert codec.decode_batch(batch.events) == some_events(1)
+    assert received_batch.decode_batch(batch.events) == some_events(1)
     spool.close()
 
 
@@ -145,7 +145,7 @@ def test_a_full_spool_counts_failures_only(tmp_path: Path) -> None:
     noise = [failed(n, text=os.urandom(100).hex()) for n in range(50)]
     spool.put(batch_id(1), [*noise, paused(50)])
     (batch,) = spool.unsent(most=10, most_bytes=GIB)
-    first, second = codec.decode_batch(batch.events)
+    first, second = received_batch.decode_batch(batch.events)
     assert isinstance(first, Event)
     assert isinstance(second, Event)
     assert isinstance(first.data, FailuresCounted)
@@ -164,7 +164,7 @@ def test_a_record_that_cannot_be_packed_does_not_break_its_pipeline(tmp_path: Pa
     monster.body.record["number"] = 2**80
     spool.put(batch_id(1), [monster, paused(1)])
     (batch,) = spool.unsent(most=10, most_bytes=GIB)
-    assert len(codec.decode_batch(batch.events)) == 2
+    assert len(received_batch.decode_batch(batch.events)) == 2
     spool.close()
 
 
@@ -173,7 +173,7 @@ def test_a_batch_that_cannot_be_unpacked_is_stored_without_bodies(tmp_path: Path
     text = "x" * 2**20
     spool.put(batch_id(1), [*(failed(n, text=text) for n in range(65)), paused(1)])
     (batch,) = spool.unsent(most=10, most_bytes=GIB)
-    counted, stopped = codec.decode_batch(batch.events)
+    counted, stopped = received_batch.decode_batch(batch.events)
     assert isinstance(counted, Event) and isinstance(counted.data, FailuresCounted)
     assert counted.data.count == 65
     assert isinstance(stopped, Event) and isinstance(stopped.data, TaskPaused)

@@ -36,6 +36,7 @@ from arrester.controlplane.domain.identity import redis_keys, uuids
 from arrester.controlplane.domain.state.states import ApplicationStatus
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.domain.wire.codec import BATCH_MAX_BYTES, FORMAT
+from arrester.controlplane.history import retention
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.store import copy_rows, stream_entry
 from tests import histories
@@ -367,3 +368,82 @@ def test_counting_waiting_entries_reads_no_handled_ones() -> None:
         plan = "\n".join(line for (line,) in cursor.fetchall())
     assert "not_understood" in plan and "too_old_lately" in plan
     assert "Seq Scan on quarantine" not in plan
+
+
+def quarantined(number: int, raw: bytes, **values: Any) -> store.QuarantinedEntry:
+    return store.QuarantinedEntry(
+        application=APPLICATION,
+        entry=f"{number}-0",
+        batch=None,
+        index=None,
+        reason="test",
+        raw=raw,
+        **values,
+    )
+
+
+def add(*entries: store.QuarantinedEntry) -> None:
+    store.add_to_quarantine(entries, received_at=datetime.now(UTC))
+
+
+def shown() -> list[str]:
+    return [each.entry for each in queries.quarantine(APPLICATION).rows]
+
+
+@pytest.mark.parametrize("limit", ["ENTRIES", "BYTES"])
+def test_the_oldest_entries_beyond_a_limit_are_dropped_and_counted(
+    monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(store.quarantine, limit, 3 if limit == "ENTRIES" else 35)
+    store.open_stream(APPLICATION)
+    for number in range(4):
+        add(quarantined(number, bytes(10)))
+    assert shown() == ["3-0", "2-0", "1-0"]
+    add(quarantined(4, bytes(10)), quarantined(5, bytes(10)))
+    assert shown() == ["5-0", "4-0", "3-0"]
+    (reached,) = queries.limits_reached(APPLICATION)
+    assert (reached.limit, reached.count) == (store.Limit.QUARANTINE, 3)
+    # A handled one is dropped first, and is not counted.
+    actions.dismiss_one(
+        queries.quarantine(APPLICATION).rows[0].id, actor="ana", reason="old", id=uuid4()
+    )
+    add(quarantined(6, bytes(10)))
+    assert shown() == ["6-0", "4-0", "3-0"]
+    assert queries.limits_reached(APPLICATION) == (reached,)
+
+
+def test_a_large_entry_is_stored_in_part_and_cannot_be_requeued() -> None:
+    store.open_stream(APPLICATION)
+    size = store.quarantine.ENTRY_BYTES + 1
+    add(quarantined(1, bytes(size)))
+    (entry,) = queries.quarantine(APPLICATION).rows
+    assert (len(entry.raw), entry.cut_from) == (size - 1, size)
+    assert actions.requeue(APPLICATION, actor="ana") == actions.Requeued(requeued=0, invalid=0)
+    with pytest.raises(InvalidValue, match=f"1,048,576 bytes are of {size:,}"):
+        actions.requeue_one(entry.id, actor="ana", id=uuid4())
+    assert actions.dismiss(APPLICATION, actor="ana") == 1
+
+
+def test_a_page_of_large_entries_ends_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store.quarantine, "PAGE_BYTES", 25)
+    store.open_stream(APPLICATION)
+    add(*(quarantined(number, bytes(10)) for number in range(5)))
+    found, cursor = [], None
+    while True:
+        page = queries.quarantine(APPLICATION, cursor=cursor)
+        found.append([each.entry for each in page.rows])
+        cursor = page.next
+        if cursor is None:
+            break
+    assert found == [["4-0", "3-0"], ["2-0", "1-0"], ["0-0"]]
+
+
+def test_retention_drops_and_counts_entries_that_still_wait() -> None:
+    store.open_stream(APPLICATION)
+    now = datetime.now(UTC)
+    store.add_to_quarantine([quarantined(1, b"x")], received_at=now - timedelta(days=31))
+    store.add_to_quarantine([quarantined(2, b"x")], received_at=now - timedelta(days=29))
+    retention.retain(days=30, replay_days=30)
+    assert shown() == ["2-0"]
+    (reached,) = queries.limits_reached(APPLICATION)
+    assert reached.count == 1

@@ -15,10 +15,12 @@ import pytest
 from django.db import connection, transaction
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from arrester.controlplane import queries, store
 from arrester.controlplane.domain.errors import BeforeHistory, InvalidValue
 from arrester.controlplane.domain.events import Event, StoredEvent
+from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.queries import event_feed
 from arrester.controlplane.store.column_values import MAX_BIGINT
 from tests import histories
@@ -177,3 +179,19 @@ def test_events_dropped_while_the_feed_is_read_are_refused_not_skipped() -> None
     with streams.retaining_before("LATERAL"), pytest.raises(BeforeHistory):
         queries.feed(cursor=cursor)
     assert [each.sequence for each in queries.feed().events] == [6, 7, 8, 9, 10]
+
+
+def test_a_page_of_the_feed_ends_by_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    (event,) = some(1)
+    size = len(codec.encode_event(replace(event, body=None)))
+    monkeypatch.setattr(store.log, "FOLLOWING_BYTES", 2 * size + 1)
+    streams.append([event] * 7, received_at=datetime.now(UTC))
+    numbers, found = [], queries.feed()
+    while found.events:
+        numbers.append(len(found.events))
+        assert found.more == (sum(numbers) < 7)
+        found = queries.feed(cursor=found.cursor)
+    assert numbers == [3, 3, 1]
+    # One event is always returned.
+    monkeypatch.setattr(store.log, "FOLLOWING_BYTES", 1)
+    assert [each.sequence for each in queries.feed(last=2).events] == [6]

@@ -23,7 +23,7 @@ from arrester.controlplane.domain.events import (
     TaskPaused,
     ThreadStarted,
 )
-from arrester.controlplane.domain.wire import codec, command_codec
+from arrester.controlplane.domain.wire import codec, command_codec, received_batch
 from arrester.controlplane.domain.wire.bodies import decode_body
 from arrester.controlplane.domain.wire.codec import BATCH_MAX_BYTES, FORMAT
 from arrester.controlplane.domain.wire.event_count import BATCH_EVENTS_LIMIT
@@ -39,25 +39,25 @@ def packed(*events: bytes) -> bytes:
 def unreadable(event: Event | bytes) -> str:
     """Return why an event, alone in its batch, is invalid."""
     raw = event if isinstance(event, bytes) else codec.encode_event(event)
-    (read,) = codec.decode_batch(packed(raw))
-    assert isinstance(read, codec.UnreadableEvent)
+    (read,) = received_batch.decode_batch(packed(raw))
+    assert isinstance(read, received_batch.UnreadableEvent)
     assert read.raw == raw
-    assert codec.decode_event(raw) == read
+    assert received_batch.decode_event(raw) == read
     return read.reason
 
 
 @given(histories.floods)
 def test_a_decoded_batch_equals_the_encoded_one(events: list[Event]) -> None:
-    assert codec.decode_batch(codec.encode_batch(events)) == events
+    assert received_batch.decode_batch(codec.encode_batch(events)) == events
 
 
 @given(histories.floods)
 def test_heads_and_bodies_are_read_separately(events: list[Event]) -> None:
     packed = codec.encode_batch(events)
     heads = [replace(event, body=None) for event in events]
-    found = codec.read_batch(packed)
+    found = received_batch.read_batch(packed)
     assert found is not None
-    assert found == (list(to_columns(heads)), codec.pack(events))
+    assert found[:2] == (list(to_columns(heads)), codec.pack(events))
     assert list(expand(codec.decode_elements(found[1].heads))) == heads
     assert codec.decode_events_at(found[1].heads, range(len(events))) == dict(enumerate(heads))
     bodies = [event.body for event in events]
@@ -71,8 +71,8 @@ def test_a_batch_with_bodies_inside_its_events_is_read() -> None:
     event = histories.failed(1)
     whole = packed(codec.encode_event(event))
     assert event.body is not None
-    assert codec.decode_batch(whole) == [event]
-    assert codec.read_batch(whole) is None
+    assert received_batch.decode_batch(whole) == [event]
+    assert received_batch.read_batch(whole) is None
 
 
 def test_an_invalid_event_is_stored_with_its_body() -> None:
@@ -80,10 +80,10 @@ def test_an_invalid_event_is_stored_with_its_body() -> None:
         histories.failed(1),
         replace(histories.failed(2), schema_version=2),
     )
-    first, second = codec.decode_batch(codec.encode_batch([good, strange]))
+    first, second = received_batch.decode_batch(codec.encode_batch([good, strange]))
     assert first == good
-    assert isinstance(second, codec.UnreadableEvent)
-    assert codec.read_batch(codec.encode_batch([good, strange])) is None
+    assert isinstance(second, received_batch.UnreadableEvent)
+    assert received_batch.read_batch(codec.encode_batch([good, strange])) is None
     assert msgspec.msgpack.decode(second.raw, type=Event) == strange
 
 
@@ -112,10 +112,10 @@ def test_an_invalid_event_among_columns_affects_no_other(changes: dict[str, Any]
     events = [histories.failed(position) for position in range(6)]
     strange = changed(events[3], **changes)
     batch = codec.encode_batch([*events[:3], strange, *events[4:]])
-    assert codec.read_batch(batch) is None
-    *before, found, fifth, sixth = codec.decode_batch(batch)
+    assert received_batch.read_batch(batch) is None
+    *before, found, fifth, sixth = received_batch.decode_batch(batch)
     assert [*before, fifth, sixth] == [*events[:3], *events[4:]]
-    assert isinstance(found, codec.UnreadableEvent)
+    assert isinstance(found, received_batch.UnreadableEvent)
     # With its body, to be read again once it is understood.
     kept, sent = msgspec.msgpack.decode(found.raw), msgspec.to_builtins(strange)
     assert (kept["data"], kept["body"]) == (sent["data"], sent["body"])
@@ -145,25 +145,25 @@ def test_a_batch_with_invalid_columns_is_refused(changes: dict[str, Any]) -> Non
     assert isinstance(columns, FailedRecords)
     raw = msgspec.msgpack.encode(columns._replace(**changes))
     batch = packed(raw, codec.encode_event(events[0]))
-    assert codec.read_batch(batch) is None
+    assert received_batch.read_batch(batch) is None
     # The number of their bodies is unknown, so the events of the others are unknown too.
     with pytest.raises(MalformedBatch, match="columns"):
-        codec.decode_batch(batch)
+        received_batch.decode_batch(batch)
 
 
 def test_columns_of_a_newer_agent_are_quarantined() -> None:
     (columns,) = to_columns(replace(histories.failed(each), body=None) for each in range(6))
     assert isinstance(columns, FailedRecords)
     batch = packed(msgspec.msgpack.encode([*columns, "a column that nobody knows yet"]))
-    assert codec.read_batch(batch) is None
+    assert received_batch.read_batch(batch) is None
     with pytest.raises(MalformedBatch, match="columns"):
-        codec.decode_batch(batch)
+        received_batch.decode_batch(batch)
 
 
 def test_a_batch_of_another_format_is_refused() -> None:
     batch = codec.encode_batch([histories.failed(1)])
     for other in (batch[1:], b"\x02" + batch[1:]):
-        for read in (codec.read_batch, codec.decode_batch, codec.decode_elements):
+        for read in (received_batch.read_batch, received_batch.decode_batch, codec.decode_elements):
             with pytest.raises(MalformedBatch, match="this version reads 01"):
                 read(other)
 
@@ -171,19 +171,19 @@ def test_a_batch_of_another_format_is_refused() -> None:
 def test_single_events_are_read() -> None:
     events = [replace(histories.failed(position), body=None) for position in range(6)]
     batch = packed(*map(codec.encode_event, events))
-    assert codec.decode_batch(batch) == events
+    assert received_batch.decode_batch(batch) == events
     assert codec.decode_elements(batch) == events
     assert codec.decode_events_at(batch, [5, 0]) == {0: events[0], 5: events[5]}
 
 
 def test_truncated_bodies_are_refused() -> None:
     cut = codec.encode_batch([histories.failed(1)])[:-5]
-    found = codec.read_batch(cut)
+    found = received_batch.read_batch(cut)
     assert found is not None
-    (heads, packed) = found
+    heads, packed, _ = found
     assert heads == [replace(histories.failed(1), body=None)]
     assert packed.bodies is not None
-    for read in (partial(decode_body, packed.bodies, 0), partial(codec.decode_batch, cut)):
+    for read in (partial(decode_body, packed.bodies, 0), partial(received_batch.decode_batch, cut)):
         with pytest.raises(MalformedBatch, match="cut off"):
             read()
 
@@ -202,8 +202,8 @@ def test_events_come_back_from_json(event: Event) -> None:
 def test_random_bytes_are_refused_or_read(garbage: bytes) -> None:
     for data in (garbage, FORMAT + zlib.compress(garbage)):
         with suppress(MalformedBatch):
-            codec.decode_batch(data)
-    codec.decode_event(garbage)
+            received_batch.decode_batch(data)
+    received_batch.decode_event(garbage)
 
 
 @given(st.lists(histories.agent_events, min_size=1, max_size=3), st.data())
@@ -213,7 +213,7 @@ def test_a_batch_with_a_flipped_byte_is_refused_or_read(
     raw = bytearray(msgspec.msgpack.encode(events))
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
     with suppress(MalformedBatch):
-        codec.decode_batch(FORMAT + zlib.compress(bytes(raw)))
+        received_batch.decode_batch(FORMAT + zlib.compress(bytes(raw)))
 
 
 def test_an_invalid_event_affects_no_other() -> None:
@@ -221,11 +221,11 @@ def test_an_invalid_event_affects_no_other() -> None:
     plain: dict[str, Any] = msgspec.to_builtins(good)
     plain["data"]["type"] = "RecordVanished"
     strange = msgspec.msgpack.encode(plain)
-    first, middle, last = codec.decode_batch(
+    first, middle, last = received_batch.decode_batch(
         packed(codec.encode_event(good), strange, codec.encode_event(good))
     )
     assert first == last == good
-    assert isinstance(middle, codec.UnreadableEvent)
+    assert isinstance(middle, received_batch.UnreadableEvent)
 
 
 @pytest.mark.parametrize("head", [7, "RecordFailed", [1], {1: 2}, None])
@@ -234,9 +234,9 @@ def test_a_head_that_is_not_a_map_affects_no_other(head: object) -> None:
     bare = codec.encode_event(replace(good, body=None))
     heads = packed(bare, msgspec.msgpack.encode(head), bare)
     bodies = zlib.compress(msgspec.msgpack.encode([good.body] * 3))
-    first, strange, last = codec.decode_batch(heads + bodies)
+    first, strange, last = received_batch.decode_batch(heads + bodies)
     assert first == last == good
-    assert isinstance(strange, codec.UnreadableEvent)
+    assert isinstance(strange, received_batch.UnreadableEvent)
     assert strange.raw == msgspec.msgpack.encode(head)
 
 
@@ -295,7 +295,9 @@ def test_an_event_with_an_impossible_time_is_quarantined() -> None:
 
 def test_times_are_decoded_in_utc() -> None:
     east = datetime(2026, 11, 20, 13, tzinfo=timezone(timedelta(hours=1)))
-    event = codec.decode_event(codec.encode_event(replace(histories.failed(1), occurred_at=east)))
+    event = received_batch.decode_event(
+        codec.encode_event(replace(histories.failed(1), occurred_at=east))
+    )
     assert isinstance(event, Event)
     assert event.occurred_at == east
     assert event.occurred_at.tzinfo is UTC
@@ -308,12 +310,12 @@ def test_times_are_decoded_in_utc() -> None:
 def test_bytes_that_are_not_a_batch_are_refused(batch: bytes) -> None:
     for each in (batch, FORMAT + batch):
         with pytest.raises(MalformedBatch):
-            codec.decode_batch(each)
+            received_batch.decode_batch(each)
 
 
 def test_the_unpacked_size_of_a_batch_is_limited() -> None:
     with pytest.raises(MalformedBatch, match="unpacks to more"):
-        codec.decode_batch(FORMAT + zlib.compress(b"\0" * (BATCH_MAX_BYTES + 1)))
+        received_batch.decode_batch(FORMAT + zlib.compress(b"\0" * (BATCH_MAX_BYTES + 1)))
 
 
 _PLAIN = replace(histories.failed(1), body=None)
@@ -336,15 +338,15 @@ _OTHER = histories.event(ThreadStarted())
 def test_a_batch_of_too_many_events_is_refused(batch: bytes) -> None:
     assert len(batch) < 200_000
     with pytest.raises(MalformedBatch, match="more than 10000 events"):
-        if codec.read_batch(batch) is None:
-            codec.decode_batch(batch)
+        if received_batch.read_batch(batch) is None:
+            received_batch.decode_batch(batch)
     with pytest.raises(MalformedBatch, match="more than 10000 events"):
-        codec.decode_batch(batch)
+        received_batch.decode_batch(batch)
 
 
 def test_a_batch_of_the_most_allowed_events_is_read() -> None:
     events = [_PLAIN] * BATCH_EVENTS_LIMIT
-    found = codec.read_batch(codec.encode_batch(events))
+    found = received_batch.read_batch(codec.encode_batch(events))
     assert found is not None
     assert list(expand(found[0])) == events
 
@@ -353,13 +355,16 @@ def test_a_batch_of_too_many_bodies_is_refused() -> None:
     strange = packed(codec.encode_event(replace(_PLAIN, schema_version=2)))
     bodies = zlib.compress(msgspec.msgpack.encode([None] * (BATCH_EVENTS_LIMIT + 1)))
     with pytest.raises(MalformedBatch, match="more than 10000"):
-        codec.decode_batch(strange + bodies)
+        received_batch.decode_batch(strange + bodies)
 
 
 def test_a_too_deeply_nested_record_is_quarantined() -> None:
     with pytest.raises(MalformedBatch):
-        codec.decode_batch(packed(b"\x81\xa1a" * 100_000 + b"\x01"))
-    assert isinstance(codec.decode_event(b"\x81\xa1a" * 100_000 + b"\x01"), codec.UnreadableEvent)
+        received_batch.decode_batch(packed(b"\x81\xa1a" * 100_000 + b"\x01"))
+    assert isinstance(
+        received_batch.decode_event(b"\x81\xa1a" * 100_000 + b"\x01"),
+        received_batch.UnreadableEvent,
+    )
 
 
 @given(histories.issued_commands)

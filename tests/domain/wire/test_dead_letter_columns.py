@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arrester.controlplane.domain.events import Event, RecordsDeadLettered
-from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire import codec, received_batch
 from arrester.controlplane.domain.wire.dead_letter_columns import (
     MAX_RECORDS,
     dead_letters_of,
@@ -90,12 +90,14 @@ def test_invalid_columns_are_quarantined(change: dict[str, object], reason: str)
     records = data_of(event).records
     assert records is not None
     data = replace(data_of(event), records=replace(records, **change))
-    unreadable = codec.decode_event(codec.encode_event(replace(event, data=data)))
-    assert isinstance(unreadable, codec.UnreadableEvent)
+    unreadable = received_batch.decode_event(codec.encode_event(replace(event, data=data)))
+    assert isinstance(unreadable, received_batch.UnreadableEvent)
     assert reason in unreadable.reason
 
 
 def test_too_many_in_one_event_are_quarantined() -> None:
-    unreadable = codec.decode_event(codec.encode_event(dead_lettered(range(MAX_RECORDS + 1))))
-    assert isinstance(unreadable, codec.UnreadableEvent)
+    unreadable = received_batch.decode_event(
+        codec.encode_event(dead_lettered(range(MAX_RECORDS + 1)))
+    )
+    assert isinstance(unreadable, received_batch.UnreadableEvent)
     assert "5,001 dead letters in one event" in unreadable.reason

@@ -37,6 +37,7 @@ CHECKS: tuple[Check, ...] = (
     processing_checks.fold_lag,
     processing_checks.log_gaps,
     processing_checks.quarantine,
+    processing_checks.limits,
     processing_checks.retention,
     processing_checks.audit,
     processing_checks.alert_channels,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from packaging.version import InvalidVersion, Version
@@ -20,9 +20,12 @@ from arrester.controlplane.queries.operation.installation.finding import (
     ok,
     warning,
 )
+from arrester.controlplane.queries.operation.limits import limits_reached
 
 #: The newest instances that are checked.
 _INSTANCES = 500
+#: How long a reached limit is reported.
+_LATELY = timedelta(days=1)
 _START = {
     "wake": "Start `arrester wake`.",
     "worker": "Start a Celery worker for the queue arrester.",
@@ -84,6 +87,17 @@ def quarantine() -> Iterator[Finding]:
     if too_old:
         advice = "Synchronise the clocks of the agents; see ARRESTER_REPLAY_DAYS."
         yield warning("quarantine of old batches", f"{too_old:,} in the last day", advice)
+
+
+def limits() -> Iterator[Finding]:
+    """Report the limits that dropped or refused something of an application in the last day."""
+    since = datetime.now(UTC) - _LATELY
+    reached = [each for each in limits_reached() if each.last_at >= since]
+    for each in reached:
+        advice = f"See the page of {each.application} and the logs of its drivers."
+        yield warning("limits", f"{each.application}: {each.text}", advice)
+    if not reached:
+        yield ok("limits", "none reached in the last day")
 
 
 def retention() -> Iterator[Finding]:
