@@ -56,12 +56,19 @@ def add(session: Session, *, application: str) -> ExitCode:
 
 @agent.command()
 @click.argument("id", type=int)
+@click.option(
+    "--delete-keys", is_flag=True,
+    help="Also delete the events and heartbeats of its agents in Redis; only with the last"
+    " credential of the application.",
+)  # fmt: skip
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @with_session
-def remove(session: Session, *, id: int, yes: bool) -> ExitCode:
+def remove(session: Session, *, id: int, delete_keys: bool, yes: bool) -> ExitCode:
     """Remove the credential ID, and end the connections of agents that use it."""
-    confirm(f"Remove credential {id}? Agents that use it lose their connection.", yes)
-    removed = session.client.delete(f"agents/{id}")
+    more = " Their events that are not processed are deleted." if delete_keys else ""
+    confirm(f"Remove credential {id}? Agents that use it lose their connection.{more}", yes)
+    query = "?delete_keys=true" if delete_keys else ""
+    removed = session.client.delete(f"agents/{id}{query}")
     session.print(removed, lambda shown: click.echo(f"credential {shown['id']} is removed"))
     return _report(removed)
 

@@ -62,6 +62,7 @@ app.conf.update(
         # In this queue they do not delay folds.
         "arrester.keep": {"queue": HOUSEKEEPING},
         "arrester.verify_audit": {"queue": HOUSEKEEPING},
+        "arrester.check_quotas": {"queue": HOUSEKEEPING},
         "arrester.read_dead_letter": {"queue": HOUSEKEEPING},
     },
     task_acks_late=True,

@@ -10,9 +10,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from arrester.controlplane import quotas
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.identity.names import check_name
 from arrester.controlplane.object_stores import is_plain, store_address
+from arrester.controlplane.quotas import Quotas
 from arrester.controlplane.roles import Role
 
 POSTGRES_SCHEMES = ("postgresql", "postgres")
@@ -90,6 +92,7 @@ class Environment:
     replay_days: int
     overload_seconds: int
     overload_batches: int
+    quotas: Quotas
     #: Folders of dead letters that workers may read, without a slash at the end.
     dead_letter_roots: list[str]
     #: Kafka topics of dead letters that workers may read, with the properties of their consumers.
@@ -135,6 +138,7 @@ class Environment:
             replay_days=_integer(variables, "ARRESTER_REPLAY_DAYS", 30),
             overload_seconds=_integer(variables, "ARRESTER_OVERLOAD_SECONDS", 30),
             overload_batches=_integer(variables, "ARRESTER_OVERLOAD_BATCHES", 2000),
+            quotas=_quotas(variables, "ARRESTER_QUOTAS"),
             dead_letter_roots=_folders(variables, "ARRESTER_DEAD_LETTERS_ROOTS"),
             dead_letter_topics=_topics(variables, "ARRESTER_DEAD_LETTERS_KAFKA"),
             dead_letter_redact=_list(variables, "ARRESTER_DEAD_LETTERS_REDACT", ""),
@@ -150,6 +154,14 @@ def _integer(
     if not text.isdecimal() or not minimum <= int(text) <= maximum:
         raise InvalidSetting(name, text, f"an integer from {minimum} to {maximum}")
     return int(text)
+
+
+def _quotas(variables: Mapping[str, str], name: str) -> Quotas:
+    text = variables.get(name, "")
+    try:
+        return quotas.parse(text)
+    except InvalidValue as error:
+        raise InvalidSetting(name, text, error.allowed) from None
 
 
 def _flag(variables: Mapping[str, str], name: str) -> bool:

@@ -16,7 +16,7 @@ from arrester.controlplane.celery_workers import HOUSEKEEPING
 from arrester.controlplane.history import audit_verification, retention, state_at_position
 from arrester.controlplane.ingest import drain as stream_drain
 from arrester.controlplane.ingest import drain_requests
-from arrester.controlplane.outbound import agent_users
+from arrester.controlplane.outbound import agent_users, quota_check
 from arrester.controlplane.outbound import command_outbox as outbox
 
 log = logging.getLogger(__name__)
@@ -69,6 +69,12 @@ def sweep() -> None:
 def watch() -> None:
     """Append the events that follow from the time."""
     actions.watch()
+
+
+@shared_task(name="arrester.check_quotas")
+def check_quotas() -> None:
+    """Compare all applications with their quotas."""
+    quota_check.check(now=datetime.now(UTC))
 
 
 @shared_task(name="arrester.alert")

@@ -6,6 +6,7 @@ PostgreSQL has the truth. Redis follows after the commit, or by the next periodi
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -16,13 +17,16 @@ from django.conf import settings
 from django.db import transaction
 from msgspec import Meta
 
-from arrester.controlplane import access, audit_chain, redis_urls, signing
-from arrester.controlplane.domain.errors import NotFound
+from arrester.controlplane import access, audit_chain, redis_client, redis_urls, signing
+from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.identity.names import check_name
 from arrester.controlplane.models import AgentCredential
-from arrester.controlplane.outbound import agent_users
+from arrester.controlplane.outbound import agent_keys, agent_users
 from arrester.controlplane.roles import Role
+
+log = logging.getLogger(__name__)
+_ONLY_WITH_THE_LAST = "false, unless it is the last credential of the application"
 
 
 class AgentAct(StrEnum):
@@ -90,22 +94,42 @@ def ensure_agent_credential(application: str, password: str, *, actor: str) -> b
     return created
 
 
-def remove_agent_credential(id: int, *, actor: str) -> str:
+def remove_agent_credential(id: int, *, actor: str, delete_keys: bool = False) -> str:
     """Remove a credential and end its connections.
 
     Return why it is still valid in Redis; empty if it has ended. Raises NotFound. Requires the role
     admin on the application.
+
+    Args:
+        id: its number.
+        actor: the admin.
+        delete_keys: also delete what the agents have written into Redis, such as events that are
+            not processed. Only with the last credential of the application, else InvalidValue.
     """
     missing = NotFound(f"there is no credential {id} of an agent")
     credential = AgentCredential.objects.filter(id=id).first()
     if credential is None:
         raise missing
-    with access.acting_on(credential.application, least=Role.ADMIN):
+    application = credential.application
+    with access.acting_on(application, least=Role.ADMIN):
         with transaction.atomic():
             if not AgentCredential.objects.filter(id=id).delete()[0]:
                 raise missing
+            if delete_keys and AgentCredential.objects.filter(application=application).exists():
+                raise InvalidValue("delete_keys", delete_keys, _ONLY_WITH_THE_LAST)
             _record(actor, credential, AgentAct.CREDENTIAL_REMOVED)
-        return agent_users.try_publish()
+        problem = agent_users.try_publish()
+        return problem or (_delete_keys(application) if delete_keys else "")
+
+
+def _delete_keys(application: str) -> str:
+    """Delete what agents have written; return why it was not deleted."""
+    try:
+        deleted = agent_keys.delete(application)
+    except redis_client.RedisError as exc:
+        return f"The keys of {application} in Redis were not deleted: {exc}"
+    log.info("%s: deleted %s keys in Redis", application, deleted)
+    return ""
 
 
 def agent_redis_url(application: str, password: str) -> str:

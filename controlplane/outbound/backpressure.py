@@ -32,6 +32,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     newest: str | None
     #: Agents are requested to report counts only.
     overloaded: bool
+    #: Since the application exceeds a quota.
+    over_quota: bool = False
 
     def age(self, *, now: datetime) -> float:
         """Return for how many seconds the oldest batch has waited; 0 if there is none."""
@@ -58,9 +60,10 @@ def loads(applications: Sequence[str]) -> list[Load | redis_client.ResponseError
         return []
     with redis_client.client().pipeline(transaction=False) as pipe:
         pipe.mget([redis_keys.overload(each) for each in applications])
+        pipe.mget([redis_keys.over_quota(each) for each in applications])
         for application in applications:
             pipe.xlen(redis_keys.events(application))
-        levels, *lengths = pipe.execute(raise_on_error=False)
+        levels, quotas, *lengths = pipe.execute(raise_on_error=False)
     busy = [each for each, length in zip(applications, lengths, strict=True) if length != 0]
     with redis_client.client().pipeline(transaction=False) as pipe:
         for application in busy:
@@ -68,8 +71,10 @@ def loads(applications: Sequence[str]) -> list[Load | redis_client.ResponseError
         ends = pipe.execute(raise_on_error=False) if busy else ()
     waiting = dict(zip(busy, ends, strict=True))
     return [
-        _load(level, waiting.get(each, (0, None, None)))
-        for each, level in zip(applications, _without_error(levels), strict=True)
+        _load(level, quota, waiting.get(each, (0, None, None)))
+        for each, level, quota in zip(
+            applications, _without_error(levels), _without_error(quotas), strict=True
+        )
     ]
 
 
@@ -79,12 +84,18 @@ def _without_error(result: Any) -> Any:
     return result
 
 
-def _load(level: bytes | None, result: Any) -> Load | redis_client.ResponseError:
+def _load(
+    level: bytes | None, quota: bytes | None, result: Any
+) -> Load | redis_client.ResponseError:
     if isinstance(result, redis_client.ResponseError):
         return result
     ends = event_streams.ends(_without_error(result))
     return Load(
-        waiting=ends.length, oldest=ends.first, newest=ends.last, overloaded=level is not None
+        waiting=ends.length,
+        oldest=ends.first,
+        newest=ends.last,
+        overloaded=level is not None,
+        over_quota=quota is not None,
     )
 
 
@@ -102,6 +113,7 @@ def watch(application: str, *, now: datetime) -> bool:
     too_much = (
         load.waiting > limits.overload_batches * share
         or load.age(now=now) > limits.overload_seconds * share
+        or load.over_quota
     )
     key = redis_keys.overload(application)
     if too_much:
@@ -111,7 +123,8 @@ def watch(application: str, *, now: datetime) -> bool:
         redis_client.client().delete(key)
     if too_much is not load.overloaded:
         change = "count failures only" if too_much else "report failures in full again"
-        log.warning("%s: %s batches wait; its agents %s", application, load.waiting, change)
+        why = "a quota is exceeded" if load.over_quota else f"{load.waiting} batches wait"
+        log.warning("%s: %s; its agents %s", application, why, change)
     return too_much
 
 

@@ -34,7 +34,7 @@ from arrester.controlplane.store.audit_reads import (
 )
 from arrester.controlplane.store.batches import erase_body, heads_of_batches, vacuum
 from arrester.controlplane.store.failures import CANDIDATES, FailureQuery, read_failures
-from arrester.controlplane.store.limit_counts import Limit
+from arrester.controlplane.store.limit_counts import Limit, count_reached
 from arrester.controlplane.store.log import (
     Newest,
     RunEnd,
@@ -121,10 +121,10 @@ __all__ = [
     "FailureQuery", "Limit", "LogBeginning", "LogStream", "NewBatch", "Newest", "QuarantinedEntry",
     "RunEnd", "StoredState", "StreamLocked", "WaitingEntries", "add_to_quarantine",
     "advance_stream", "all_streams", "append", "base", "base_states", "bases", "batch_ids_since",
-    "begin_of_log", "bytes_by_day", "copy_in", "copying", "count_by_task", "count_replaced_threads",
-    "count_waiting_entries", "delete_base_buckets", "delete_old_entries", "delete_old_states",
-    "delete_snapshots", "dismiss_entries", "drop_days", "ensure_partitions", "erase_body",
-    "heads_of_batches", "last_before", "lay_out_rows", "limit_statements", "lock",
+    "begin_of_log", "bytes_by_day", "copy_in", "copying", "count_by_task", "count_reached",
+    "count_replaced_threads", "count_waiting_entries", "delete_base_buckets", "delete_old_entries",
+    "delete_old_states", "delete_snapshots", "dismiss_entries", "drop_days", "ensure_partitions",
+    "erase_body", "heads_of_batches", "last_before", "lay_out_rows", "limit_statements", "lock",
     "maintenance_lock", "mark_requeued", "move_cursor", "nearest_snapshot", "newest",
     "next_snapshot", "notify", "open_stream", "position_at", "quarantined_batches", "read",
     "read_actions", "read_batch", "read_ends", "read_events", "read_examples",

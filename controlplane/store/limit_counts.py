@@ -13,6 +13,10 @@ class Limit(StrEnum):
 
     #: Quarantined entries that were dropped for newer ones, or by retention.
     QUARANTINE = "QUARANTINE"
+    #: How often agents were requested to report counts only, since a quota was exceeded.
+    QUOTA = "QUOTA"
+    #: Deleted heartbeats that never expire or are too large.
+    HEARTBEAT = "HEARTBEAT"
 
 
 def count_reached(application: str, limit: Limit, *, count: int, at: datetime) -> None:

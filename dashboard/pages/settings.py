@@ -190,7 +190,11 @@ def add_agent(request: HttpRequest, who: Person) -> HttpResponse:
 @for_application_admins
 def remove_agent(request: HttpRequest, who: Person, id: int) -> HttpResponse:
     """Remove a credential of an application's agents."""
-    problem = actions.remove_agent_credential(id, actor=who.name)
+    delete_keys = request.POST.get("delete_keys") == "1"
+    try:
+        problem = actions.remove_agent_credential(id, actor=who.name, delete_keys=delete_keys)
+    except InvalidValue as wrong:
+        problem = str(wrong)
     notice = Notice(text=f"{problem}.", bad=True) if problem else None
     note_positions(request)
     return show(request, who, notice=notice)

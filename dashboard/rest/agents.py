@@ -46,6 +46,16 @@ class RemovedAgentCredentialSerializer(serializers.Serializer[Any]):
     )
 
 
+class RemoveQuerySerializer(serializers.Serializer[Any]):
+    """What is removed together with a credential."""
+
+    delete_keys = serializers.BooleanField(
+        default=False,
+        help_text="Also delete what its agents have written into Redis, such as events that are not"
+        " processed; only with the last credential of the application.",
+    )
+
+
 class AgentsView(base.RestView):
     """The credentials of agents."""
 
@@ -78,10 +88,14 @@ class OneAgentView(base.RestView):
 
     permission_classes = (base.MayAdministrateAny,)
 
-    @extend_schema(responses={200: RemovedAgentCredentialSerializer} | PROBLEMS)
+    @extend_schema(
+        parameters=[RemoveQuerySerializer],
+        responses={200: RemovedAgentCredentialSerializer} | PROBLEMS,
+    )
     def delete(self, request: Request, id: int) -> Response:
         """Remove a credential, and end the connections of agents that use it."""
-        problem = actions.remove_agent_credential(id, actor=_name(request))
+        wanted = base.values(RemoveQuerySerializer, request.query_params)
+        problem = actions.remove_agent_credential(id, actor=_name(request), **wanted)
         removed = {"id": id, "problem": problem}
         return Response(RemovedAgentCredentialSerializer(removed).data)
 

@@ -23,6 +23,10 @@ PENDING_DRAIN_SECONDS = 3
 EVENT_STREAMS = "arrester:*:events"
 #: Since when the server has watched this Redis without a gap, and when it last checked.
 WATCH = "arrester:watch"
+#: What each application had at the last check of quotas: a hash.
+USAGE = "arrester:usage"
+#: The keys of applications, as a pattern.
+OF_APPLICATIONS = "arrester:*:*"
 #: When PostgreSQL was last reachable, for use while it is not.
 POSTGRES_SEEN = "arrester:postgres"
 #: The beginning of the names of agents' Redis users, before the application.
@@ -104,6 +108,14 @@ def overload(application: str) -> str:
     restricts no agent.
     """
     return f"arrester:{application}:overload"
+
+
+def over_quota(application: str) -> str:
+    """The quotas that an application exceeds, separated by commas; absent means none.
+
+    It expires, so that a dead server restricts no agent.
+    """
+    return f"arrester:{application}:over-quota"
 
 
 def memory_limit(application: str) -> str:

@@ -36,6 +36,8 @@ HOUSEKEEPING_INTERVAL = timedelta(hours=1)
 HOUSEKEEPING_REPEAT_SECONDS = 600
 #: The new entries of the audit are verified this often.
 AUDIT_SECONDS = 60
+#: Applications are compared with their quotas this often.
+QUOTAS_SECONDS = 60
 #: If the queue is longer, no worker runs, and more messages would only fill Redis.
 MAXIMUM_MESSAGES = 1000
 
@@ -70,7 +72,8 @@ class Waker:
         self.positions: dict[str, str] = {}
         #: The applications with a drain that is requested or may be running.
         self.requested: set[str] = set()
-        self.next_discovery = self.next_sweep = self.next_housekeeping = self.next_audit = 0.0
+        self.next_discovery = self.next_sweep = self.next_housekeeping = 0.0
+        self.next_audit = self.next_quotas = 0.0
         #: The cursor of the scan through all keys of Redis; 0 after the last key.
         self.scan_cursor = 0
 
@@ -110,7 +113,10 @@ class Waker:
             self._wake(redis_keys.application_of(name))
 
     def _discover(self) -> None:
-        """Scan more keys for new streams; their entries trigger a drain at once."""
+        """Scan more keys for new streams, and request a drain at once if they have entries.
+
+        Only entries that come later are read, since one may be very large.
+        """
         for _ in range(STEPS_PER_SCAN):
             answer: Any = self.redis.scan(
                 self.scan_cursor,
@@ -121,7 +127,9 @@ class Waker:
             self.scan_cursor, keys = answer
             for name in (key.decode(errors="replace") for key in keys):
                 if name not in self.positions and _is_ours(name):
-                    self.positions[name] = "0-0"
+                    self.positions[name] = event_streams.last_id(self.redis, name) or "0-0"
+                    if self.redis.xlen(name):
+                        self._wake(redis_keys.application_of(name))
             if not self.scan_cursor:
                 return
 
@@ -135,6 +143,9 @@ class Waker:
         if time.monotonic() >= self.next_audit:
             self.next_audit = time.monotonic() + AUDIT_SECONDS
             self._send(tasks.verify_audit, expires=AUDIT_SECONDS)
+        if time.monotonic() >= self.next_quotas:
+            self.next_quotas = time.monotonic() + QUOTAS_SECONDS
+            self._send(tasks.check_quotas, expires=QUOTAS_SECONDS)
         memory_limit = backpressure.memory_limit()
         for name in list(self.positions):
             try:

@@ -37,6 +37,7 @@ class AlertCause(StrEnum):
     PIPELINE_PAUSED = "PIPELINE_PAUSED"
     TASKS_PAUSED_BY_HAND = "TASKS_PAUSED_BY_HAND"
     QUARANTINE = "QUARANTINE"
+    QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
     ERROR_NEW = "ERROR_NEW"
     ERROR_RECURRED = "ERROR_RECURRED"
     COMMAND_EXPIRED = "COMMAND_EXPIRED"
@@ -136,6 +137,7 @@ _LABELS = {
     AlertCause.PIPELINE_PAUSED: "Pipeline paused by an operator",
     AlertCause.TASKS_PAUSED_BY_HAND: "Tasks paused by an operator",
     AlertCause.QUARANTINE: "Invalid entries in quarantine",
+    AlertCause.QUOTA_EXCEEDED: "Quota exceeded",
     AlertCause.ERROR_NEW: "New error",
     AlertCause.ERROR_RECURRED: "Resolved error failed again",
     AlertCause.COMMAND_EXPIRED: "Command EXPIRED",
@@ -163,6 +165,7 @@ _COUNTED = {
     AlertCause.THREAD_REPLACED: ("pipeline replaced often", "pipelines replaced often"),
     AlertCause.MORE_THAN_LISTED: ("list that is not complete", "lists that are not complete"),
     AlertCause.QUARANTINE: ("quarantine", "quarantines"),
+    AlertCause.QUOTA_EXCEEDED: ("quota exceeded", "quotas exceeded"),
     AlertCause.ERROR_NEW: ("new error", "new errors"),
     AlertCause.ERROR_RECURRED: ("error again", "errors again"),
     AlertCause.COMMAND_EXPIRED: ("command EXPIRED", "commands EXPIRED"),

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from django.conf import settings
 
 from arrester.controlplane import redis_client
+from arrester.controlplane.outbound import quota_check
 from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.controlplane.queries.conditions.condition import (
     Condition,
@@ -26,6 +27,7 @@ CAUSES = frozenset(
         AlertCause.SERVER_STORAGE,
         AlertCause.SERVER_PROCESS,
         AlertCause.QUARANTINE,
+        AlertCause.QUOTA_EXCEEDED,
     }
 )
 #: Older waiting events are an alert.
@@ -43,6 +45,7 @@ def find(
     """Yield the server's troubles; raise RedisError while Redis is away."""
     for lag in health.lags() if lags is None else lags:
         yield from _behind(lag, now)
+        yield from _over_quota(lag, now)
         if lag.quarantined:
             entries = plural(lag.quarantined, "invalid entry", "invalid entries")
             yield Condition(
@@ -80,7 +83,7 @@ def audit(*, now: datetime) -> Iterator[Condition]:
 
 def _behind(lag: health.Lag, now: datetime) -> Iterator[Condition]:
     seconds = lag.waiting_seconds or 0.0
-    if seconds > BEHIND_SECONDS or lag.overloaded:
+    if seconds > BEHIND_SECONDS or (lag.overloaded and not lag.over_quota):
         batches = plural(lag.waiting or 0, "batch", "batches")
         waiting = f"{batches} of events not processed yet"
         yield Condition(
@@ -94,6 +97,23 @@ def _behind(lag: health.Lag, now: datetime) -> Iterator[Condition]:
             path=application_path(lag.application),
             count=lag.waiting or 0,
             since=now - timedelta(seconds=seconds),
+        )
+
+
+def _over_quota(lag: health.Lag, now: datetime) -> Iterator[Condition]:
+    usage = quota_check.usages().get(lag.application) if lag.over_quota else None
+    for each in () if usage is None else usage.exceeded:
+        yield Condition(
+            cause=AlertCause.QUOTA_EXCEEDED,
+            application=lag.application,
+            subject=each.quota.value,
+            name=lag.application,
+            title=f"{lag.application}: {each.text}",
+            summary=each.text,
+            detail="Its agents report counts only. Repair the pipeline, or raise ARRESTER_QUOTAS.",
+            path=application_path(lag.application),
+            count=each.value,
+            since=now,
         )
 
 

@@ -51,6 +51,8 @@ class Lag(msgspec.Struct, frozen=True, kw_only=True):
     fold_seconds: float | None = None
     #: Agents were requested to report counts only until the fold has caught up.
     overloaded: bool = False
+    #: Agents were requested to report counts only since the application exceeds a quota.
+    over_quota: bool = False
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +154,7 @@ def _lags(streams: Sequence[store.LogStream]) -> tuple[Lag, ...]:
             too_old=counts.get(each.application, store.WaitingEntries()).too_old,
             fold_seconds=None if load is None else load.behind(each.cursor),
             overloaded=load is not None and load.overloaded,
+            over_quota=load is not None and load.over_quota,
         )
         for each, load in zip(streams, loads, strict=True)
     )

@@ -7,6 +7,7 @@ from datetime import datetime
 import msgspec
 
 from arrester.controlplane import models, store
+from arrester.controlplane.outbound import quota_check
 
 
 class ReachedLimit(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +30,16 @@ class ReachedLimit(msgspec.Struct, frozen=True, kw_only=True):
                     f"Dropped from the quarantine: {self.count:,}. It stores the newest"
                     f" {entries:,} entries of an application, {size:,} MiB at most, for the days"
                     " of the log"
+                )
+            case store.Limit.QUOTA:
+                return (
+                    f"Agents were requested {self.count:,} times to report counts only, since the"
+                    " application exceeded a quota"
+                )
+            case store.Limit.HEARTBEAT:
+                return (
+                    f"Deleted heartbeats: {self.count:,}. They had no expiry, or more than"
+                    f" {quota_check.HEARTBEAT_BYTES // 2**10} KiB: no agent sends such ones"
                 )
 
 

@@ -240,6 +240,25 @@ def test_an_agent_cannot_shut_down_celery_workers(url: str) -> None:
             attacker.send_task("arrester.drain", args=[OTHER], queue="arrester", retry=False)
 
 
+def test_the_keys_of_agents_are_deleted_with_their_last_credential(redis: Redis) -> None:
+    first = actions.add_agent_credential(APPLICATION, actor="ada")
+    second = actions.add_agent_credential(APPLICATION, actor="ada")
+    written = [
+        redis_keys.events(APPLICATION),
+        redis_keys.confirmed(APPLICATION, INSTANCE),
+        redis_keys.heartbeat(APPLICATION, INSTANCE),
+    ]
+    others = [redis_keys.commands(APPLICATION), redis_keys.heartbeat(OTHER, INSTANCE)]
+    for key in (*written, *others):
+        redis.set(key, "x")
+    with pytest.raises(InvalidValue, match="the last credential of the application"):
+        actions.remove_agent_credential(first.id, actor="ada", delete_keys=True)
+    actions.remove_agent_credential(first.id, actor="ada")
+    assert redis.exists(*written) == 3
+    actions.remove_agent_credential(second.id, actor="ada", delete_keys=True)
+    assert (redis.exists(*written), redis.exists(*others)) == (0, 2)
+
+
 def test_a_password_is_replaced_without_an_interruption(redis: Redis, url: str) -> None:
     first = models.AgentCredential.objects.get()
     second = actions.add_agent_credential(APPLICATION, actor="bob")

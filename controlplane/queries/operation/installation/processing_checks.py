@@ -11,6 +11,7 @@ from packaging.version import InvalidVersion, Version
 from arrester import __version__
 from arrester.controlplane import heartbeats, models
 from arrester.controlplane.domain.commands.agent_versions import REPORTED_AS, VERSION
+from arrester.controlplane.outbound import quota_check
 from arrester.controlplane.queries.current_state.instances import RunningInstance, instance_page
 from arrester.controlplane.queries.operation import health
 from arrester.controlplane.queries.operation.installation.clock import ADVICE
@@ -98,6 +99,18 @@ def limits() -> Iterator[Finding]:
         yield warning("limits", f"{each.application}: {each.text}", advice)
     if not reached:
         yield ok("limits", "none reached in the last day")
+
+
+def quotas() -> Iterator[Finding]:
+    """Report the applications that exceed a quota."""
+    found = quota_check.usages()
+    for application, usage in sorted(found.items()):
+        for each in usage.exceeded:
+            value = f"{application}: {each.text}; its agents report counts only"
+            advice = "Repair the pipeline, or raise ARRESTER_QUOTAS."
+            yield warning("quota", value, advice)
+    if not any(usage.exceeded for usage in found.values()):
+        yield ok("quotas", f"none of {len(found):,} applications exceeds one")
 
 
 def retention() -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 from django.conf import settings
 
 from arrester.controlplane import models, redis_client
-from arrester.controlplane.outbound import agent_users, backpressure
+from arrester.controlplane.outbound import agent_users, backpressure, quota_check
 from arrester.controlplane.queries.operation.installation import clock as clocks
 from arrester.controlplane.queries.operation.installation import disk as disks
 from arrester.controlplane.queries.operation.installation.finding import (
@@ -21,6 +21,8 @@ from arrester.controlplane.queries.operation.installation.finding import (
 )
 
 MINIMUM = (6, 2)
+#: The applications that are named.
+_SHOWN = 5
 _FULL, _NEARLY_FULL = backpressure.AGENT_MEMORY_SHARE, 0.5
 
 
@@ -85,6 +87,15 @@ def memory() -> Iterator[Finding]:
         yield warning("redis memory", value, advice)
     else:
         yield ok("redis memory", value)
+
+
+def memory_by_application() -> Iterator[Finding]:
+    """Report the applications with most memory, as of the last minute."""
+    used = {name: each.redis_bytes for name, each in quota_check.usages().items()}
+    first = sorted(used, key=lambda name: (-used[name], name))[:_SHOWN]
+    shown = ", ".join(f"{name} {_megabytes(used[name])}" for name in first)
+    more = f", {len(used) - len(first):,} more" if len(used) > len(first) else ""
+    yield ok("redis memory by application", f"{shown}{more}" if used else "not measured yet")
 
 
 def clock() -> Iterator[Finding]:

@@ -1,0 +1,185 @@
+"""Compare what applications have and send with their quotas, each minute.
+
+A worker does it, since it counts in PostgreSQL. `backpressure` requests counts from the agents of
+an application as long as its key of exceeded quotas exists.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from django.conf import settings
+from django.db import connection
+
+from arrester.controlplane import redis_client, store
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.identity.names import check_name
+from arrester.controlplane.quotas import Quota
+
+log = logging.getLogger(__name__)
+#: How long a result holds if no further check replaces it.
+LASTS_SECONDS = 180
+#: The most bytes of a heartbeat; one of an instance with hundreds of pipelines has less.
+HEARTBEAT_BYTES = 128 * 2**10
+#: Keys that are looked at in one step of the scan.
+_KEYS_PER_STEP = 500
+_ENDED = "('NOT_RUNNING', 'ERROR')"
+_COUNTS: Mapping[Quota, str] = {
+    Quota.GROUPS: "SELECT application, count(*) FROM error_group GROUP BY 1",
+    Quota.TASKS: "SELECT application, count(*) FROM task GROUP BY 1",
+    Quota.PIPELINES: "SELECT application, count(DISTINCT pipeline) FROM thread GROUP BY 1",
+    Quota.INSTANCES: (
+        f"SELECT application, count(*) FROM instance WHERE status NOT IN {_ENDED} GROUP BY 1"
+    ),
+}
+
+
+class Excess(msgspec.Struct, frozen=True):
+    """A quota of an application, and what it has."""
+
+    quota: Quota
+    value: int
+    most: int
+
+    @property
+    def text(self) -> str:
+        """The excess in words."""
+        return f"{self.value:,} {self.quota.unit}, {self.most:,} are allowed"
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What an application had when it was last checked."""
+
+    at: datetime
+    #: The position of its log: of two checks follow the events in a minute.
+    sequence: int
+    redis_bytes: int
+    exceeded: tuple[Excess, ...] = ()
+
+
+def check(*, now: datetime) -> dict[str, Usage]:
+    """Compare all applications with their quotas, and publish the result; raises RedisError.
+
+    Heartbeats that never expire, or are too large, are deleted: agents send no such ones.
+    """
+    before, used = usages(), _redis_bytes(now=now)
+    counts = {quota: _count(statement) for quota, statement in _COUNTS.items()}
+    found: dict[str, Usage] = {}
+    for stream in store.all_streams():
+        name = stream.application
+        values = {quota: some.get(name, 0) for quota, some in counts.items()}
+        values[Quota.REDIS_MB] = used[name] // 10**6
+        values[Quota.EVENTS] = _rate(before.get(name), stream.sequence, now=now)
+        quotas = settings.ENVIRONMENT.quotas.of(name)
+        found[name] = Usage(
+            at=now,
+            sequence=stream.sequence,
+            redis_bytes=used[name],
+            exceeded=tuple(
+                Excess(quota, values[quota], most)
+                for quota, most in quotas.items()
+                if values[quota] > most
+            ),
+        )
+    for name in used.keys() - found.keys():
+        found[name] = Usage(at=now, sequence=0, redis_bytes=used[name])
+    _publish(found, before)
+    return found
+
+
+def usages() -> dict[str, Usage]:
+    """Return the last results by application; raises RedisError."""
+    answer: Any = redis_client.client().hgetall(redis_keys.USAGE)
+    decoded = {
+        name.decode(): redis_client.decode_json(text, Usage) for name, text in answer.items()
+    }
+    return {name: each for name, each in decoded.items() if each is not None}
+
+
+def _rate(before: Usage | None, sequence: int, *, now: datetime) -> int:
+    """Return the events of a minute since the check before."""
+    seconds = 0.0 if before is None else (now - before.at).total_seconds()
+    if before is None or not 1 <= seconds <= LASTS_SECONDS:
+        return 0
+    return max(0, round((sequence - before.sequence) * 60 / seconds))
+
+
+def _count(statement: str) -> dict[str, int]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return dict(cursor.fetchall())
+
+
+def _redis_bytes(*, now: datetime) -> Counter[str]:
+    """Return the bytes of the keys of applications, and delete their invalid heartbeats."""
+    redis, used, deleted = redis_client.client(), Counter[str](), Counter[str]()
+    for keys in _keys():
+        with redis.pipeline(transaction=False) as pipe:
+            for key in keys:
+                pipe.memory_usage(key)
+                pipe.pttl(key)
+            answers = pipe.execute(raise_on_error=False)
+        for key, size, lifetime in zip(keys, answers[::2], answers[1::2], strict=True):
+            name = key.split(":")[1]
+            if not isinstance(size, int):
+                continue
+            if _is_heartbeat(key) and (lifetime == -1 or size > HEARTBEAT_BYTES):
+                redis.delete(key)
+                deleted[name] += 1
+            else:
+                used[name] += size
+    for name, number in deleted.items():
+        log.warning("%s: %s heartbeats that never expire or are too large", name, number)
+        store.count_reached(name, store.Limit.HEARTBEAT, count=number, at=now)
+    return used
+
+
+def _keys() -> Iterator[list[str]]:
+    """Yield the keys of applications, some at a time."""
+    cursor = None
+    while cursor != 0:
+        answer: Any = redis_client.client().scan(
+            cursor or 0, match=redis_keys.OF_APPLICATIONS, count=_KEYS_PER_STEP
+        )
+        cursor, keys = answer
+        texts = (key.decode(errors="replace") for key in keys)
+        if ours := [each for each in texts if _is_of_application(each)]:
+            yield ours
+
+
+def _is_of_application(key: str) -> bool:
+    try:
+        check_name("application", key.split(":")[1])
+    except InvalidValue:
+        return False
+    return True
+
+
+def _is_heartbeat(key: str) -> bool:
+    return key.split(":")[2:3] == ["instance"]
+
+
+def _publish(found: Mapping[str, Usage], before: Mapping[str, Usage]) -> None:
+    with redis_client.client().pipeline(transaction=True) as pipe:
+        pipe.delete(redis_keys.USAGE)
+        for name, each in found.items():
+            pipe.hset(redis_keys.USAGE, name, msgspec.json.encode(each))
+            key = redis_keys.over_quota(name)
+            if each.exceeded:
+                pipe.set(key, ",".join(some.quota for some in each.exceeded), ex=LASTS_SECONDS)
+            else:
+                pipe.delete(key)
+        pipe.expire(redis_keys.USAGE, LASTS_SECONDS)
+        pipe.execute()
+    for name, each in found.items():
+        known = before[name].exceeded if name in before else ()
+        if each.exceeded and not known:
+            texts = "; ".join(some.text for some in each.exceeded)
+            log.warning("%s exceeds its quotas: %s", name, texts)
+            store.count_reached(name, store.Limit.QUOTA, count=1, at=each.at)

@@ -1,0 +1,198 @@
+"""Quotas: the agents of an application above one report counts only; others are not affected."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+import pytest
+from django.conf import settings
+from msgspec.structs import replace as replaced
+from redis import Redis
+
+from arrester.controlplane import queries, quotas, store
+from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.events import (
+    Event,
+    EventData,
+    InstanceStarted,
+    InstanceStopped,
+    RecordFailed,
+)
+from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.outbound import backpressure, quota_check
+from arrester.controlplane.queries import conditions
+from arrester.controlplane.queries.conditions.causes import AlertCause
+from arrester.controlplane.quotas import DEFAULTS, Quota
+from tests import histories
+from tests.controlplane import streams
+from tests.histories import APPLICATION, INSTANCE, RUN
+
+pytestmark = pytest.mark.usefixtures("fresh_database")
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+QUIET = "quiet"
+
+
+def allow(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Set the quotas of applications."""
+    environment = replace(settings.ENVIRONMENT, quotas=quotas.parse(text))
+    monkeypatch.setattr(settings, "ENVIRONMENT", environment)
+
+
+def send(redis: Redis, *events: Event, application: str = APPLICATION) -> None:
+    streams.send(redis, events, application=application)
+    drain.drain(application)
+
+
+def in_pipeline(name: str) -> list[Event]:
+    """Return the start of another pipeline."""
+    return [replaced(each, run=replaced(RUN, pipeline=name)) for each in histories.started()[-1:]]
+
+
+def instance(number: int, *, ends: bool = False) -> Event:
+    data: EventData = InstanceStarted(host="h", pid=number)
+    if ends:
+        data = InstanceStopped(reason="done")
+    return Event(occurred_at=NOW, data=data, instance=UUID(int=number))
+
+
+def exceeded(application: str = APPLICATION) -> list[tuple[Quota, int, int]]:
+    usage = quota_check.usages()[application]
+    return [(each.quota, each.value, each.most) for each in usage.exceeded]
+
+
+def test_quotas_are_those_of_all_applications_or_of_one() -> None:
+    found = quotas.parse("groups=7, flights:groups=9,flights:redis_mb=1")
+    assert found.of("flights") == {**DEFAULTS, Quota.GROUPS: 9, Quota.REDIS_MB: 1}
+    assert found.of("orders") == {**DEFAULTS, Quota.GROUPS: 7}
+    assert quotas.parse("").of("orders") == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["groups", "groups=", "groups=0", "groups=x", "group=1", "A b:groups=1", "tasks=9999999999999"],
+)
+def test_an_invalid_quota_is_refused_with_the_allowed_ones(text: str) -> None:
+    with pytest.raises(InvalidValue, match="events, groups, tasks, pipelines, instances"):
+        quotas.parse(text)
+
+
+def failures(*, keys: int = 1, groups: int = 1) -> list[Event]:
+    """Return failures of some tasks, each with some causes."""
+    found = []
+    for key in range(keys):
+        failed = histories.failed(key, key=f"key-{key}")
+        assert isinstance(failed.data, RecordFailed)
+        for number in range(groups):
+            failure = replaced(failed.data.failure, fingerprint=f"cause-{number}")
+            found.append(replaced(failed, data=replaced(failed.data, failure=failure)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("quota", "events", "value"),
+    [
+        (Quota.GROUPS, failures(groups=3), 3),
+        (Quota.TASKS, failures(keys=3), 3),
+        (Quota.PIPELINES, [each for name in "abc" for each in in_pipeline(name)], 3),
+        (Quota.INSTANCES, [*map(instance, range(1, 5)), instance(4, ends=True)], 3),
+    ],
+)
+def test_what_exceeds_a_quota_is_requested_to_report_counts_only(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch, quota: Quota, events: list[Event], value: int
+) -> None:
+    send(redis, *events)
+    send(redis, histories.failed(1), application=QUIET)
+    key = redis_keys.overload(APPLICATION)
+
+    allow(monkeypatch, f"{quota}={value}")
+    quota_check.check(now=NOW)
+    assert exceeded() == []
+    assert not backpressure.watch(APPLICATION, now=NOW)
+
+    allow(monkeypatch, f"{quota}={value - 1}")
+    quota_check.check(now=NOW)
+    assert exceeded() == [(quota, value, value - 1)]
+    assert backpressure.watch(APPLICATION, now=NOW)
+    assert redis.get(key) == b"COUNTS"
+    # Another application goes on.
+    assert exceeded(QUIET) == []
+    assert not backpressure.watch(QUIET, now=NOW)
+    # It is an alert, a line of the application and a finding, and no delay of the server.
+    found = conditions.lasting(now=NOW).conditions
+    named = [(each.cause, each.application) for each in found if each.cause in _OF_SERVER]
+    assert named == [(AlertCause.QUOTA_EXCEEDED, APPLICATION)]
+    text = f"{value:,} {quota.unit}, {value - 1:,} are allowed"
+    assert [each.value for each in queries.findings() if each.check == "quota"] == [
+        f"{APPLICATION}: {text}; its agents report counts only"
+    ]
+    (reached,) = queries.limits_reached(APPLICATION)
+    assert (reached.limit, reached.count) == (store.Limit.QUOTA, 1)
+
+    # It is counted once as long as it lasts, and ends with a raised quota.
+    quota_check.check(now=NOW)
+    assert queries.limits_reached(APPLICATION) == (reached,)
+    allow(monkeypatch, f"{quota}={value - 1},{APPLICATION}:{quota}={value}")
+    quota_check.check(now=NOW)
+    assert not backpressure.watch(APPLICATION, now=NOW)
+    assert not redis.exists(key)
+
+
+_OF_SERVER = (AlertCause.QUOTA_EXCEEDED, AlertCause.SERVER_BEHIND)
+
+
+def test_events_in_a_minute_are_counted_between_two_checks(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allow(monkeypatch, "events=19")
+    send(redis, histories.failed(1))
+    quota_check.check(now=NOW)
+    send(redis, *(histories.failed(number) for number in range(10)))
+    quota_check.check(now=NOW + timedelta(seconds=30))
+    assert exceeded() == [(Quota.EVENTS, 20, 19)]
+    quota_check.check(now=NOW + timedelta(seconds=90))
+    assert exceeded() == []
+    # After a longer time without a check the rate is not known.
+    send(redis, *(histories.failed(number) for number in range(100)))
+    quota_check.check(now=NOW + timedelta(hours=1))
+    assert exceeded() == []
+
+
+def test_the_memory_of_an_application_in_redis_is_measured(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allow(monkeypatch, "redis_mb=1")
+    send(redis, histories.failed(1))
+    send(redis, histories.failed(1), application=QUIET)
+    for _ in range(20):
+        streams.put(redis, {"batch": "", "events": bytes(10**5)})
+    quota_check.check(now=NOW)
+    assert exceeded() in ([(Quota.REDIS_MB, 2, 1)], [(Quota.REDIS_MB, 3, 1)])
+    assert exceeded(QUIET) == []
+    (memory,) = (each for each in queries.findings() if each.check == "redis memory by application")
+    assert memory.value.startswith((f"{APPLICATION} 2 MB, {QUIET} 0 MB", f"{APPLICATION} 3 MB"))
+
+
+def test_heartbeats_that_no_agent_sends_are_deleted_and_counted(redis: Redis) -> None:
+    send(redis, histories.failed(1))
+    keys = [redis_keys.heartbeat(APPLICATION, each) for each in (INSTANCE, uuid4(), uuid4())]
+    redis.set(keys[0], b"x" * 50_000, ex=30)
+    redis.set(keys[1], b"x")
+    redis.set(keys[2], b"x" * (quota_check.HEARTBEAT_BYTES + 1), ex=30)
+    redis.set("arrester:No name:instance:7", b"x")
+
+    quota_check.check(now=NOW)
+
+    assert [redis.exists(key) for key in keys] == [1, 0, 0]
+    assert redis.exists("arrester:No name:instance:7")
+    (reached,) = queries.limits_reached(APPLICATION)
+    assert (reached.limit, reached.count) == (store.Limit.HEARTBEAT, 2)
+    assert queries.limits_reached(QUIET) == ()
+
+
+def test_an_application_that_is_in_redis_only_is_measured_too(redis: Redis) -> None:
+    streams.put(redis, {"events": bytes(10**6)}, application="unknown")
+    found = quota_check.check(now=NOW)
+    assert found["unknown"].redis_bytes > 10**6
