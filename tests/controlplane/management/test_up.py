@@ -142,7 +142,8 @@ def assert_queues_are_in_another_database(home: Path) -> None:
     has the rights that it uses."""
     urls = embedded.known_urls(home)
     url = urls.redis
-    with Celery(broker=redis_urls.for_celery(urls.broker)) as celery:
+    broker = redis_urls.for_celery(urls.broker)
+    with Celery(broker=broker, set_as_current=False) as celery:
         assert len(celery.control.inspect(timeout=5).ping() or {}) == 2
     with Redis.from_url(url) as redis, Redis.from_url(url.replace("db=0", "db=1")) as broker:
         users = {each if isinstance(each, str) else each.decode() for each in redis.acl_users()}
