@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
         folder = Path(name)
         folder.chmod(0o711)
         (folder / "home").mkdir(mode=0o711)
-        has_disk = faults.mount_small_disk(folder / "home")
+        has_disk = not options.noisy_neighbour and faults.mount_small_disk(folder / "home")
         product = Product(folder=folder)
         try:
             if options.noisy_neighbour:

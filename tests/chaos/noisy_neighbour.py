@@ -34,7 +34,7 @@ from arrester.controlplane.domain.events import (
     ThreadStarted,
 )
 from arrester.controlplane.domain.identity import redis_keys, uuids
-from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire import codec, limits
 from tests.chaos.product import Product
 from tests.e2e.stack import eventually
 
@@ -68,6 +68,8 @@ class Result(NamedTuple):
 
 def run(product: Product) -> int:
     """Attack, print what the quiet application saw, and return 1 if a limit was violated."""
+    # This process sends what an agent would not encode.
+    limits.BATCH_BYTES = sys.maxsize
     product.start()
     noisy, quiet = (_connect(product, each) for each in (NOISY, QUIET))
     _see(product, quiet)
@@ -285,6 +287,7 @@ def _many_events() -> Iterator[Entry]:
 
 #: What one application does, by its name in the table.
 ATTACKS: dict[str, Callable[[], Iterator[Entry]]] = {
+    "nothing, to compare": lambda: iter(()),
     "PAUSED pipelines": _paused_pipelines,
     "new error groups": _new_errors,
     "instances and requests to shut down": _shutdown_requests,
