@@ -118,7 +118,7 @@ def is_complete(failed: FailedRecords) -> bool:
     return (
         failed.is_consistent()
         and _invalid_run(run.pipeline[:_LIMIT], run.checkpoint[:_LIMIT]) is None
-        and max(len(text or "") for text in texts) <= TEXT_CHARACTERS
+        and max(map(len, filter(None, texts)), default=0) <= TEXT_CHARACTERS
         and max(map(len, failed.fingerprints)) < _LIMIT
         and not any(map(_invalid_fingerprint, failed.fingerprints))
     )

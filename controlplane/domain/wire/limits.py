@@ -16,7 +16,7 @@ T = TypeVar("T")
 #: The most characters of a text. Agents cut the texts of failures at 4,000.
 TEXT_CHARACTERS = 20_000
 #: The most values of a list or of a dictionary, and of all lists of a batch.
-LIST_ITEMS, BATCH_ITEMS = 10_000, 100_000
+LIST_ITEMS, BATCH_ITEMS = 20_000, 100_000
 #: An event without its body. The largest ones of agents report the failures of 200 tasks.
 EVENT_BYTES = 4 * 2**20
 #: All events of a batch without their bodies, apart from dead letters, whose ids are bytes.

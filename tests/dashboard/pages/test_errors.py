@@ -562,3 +562,20 @@ def test_a_group_has_its_failed_records_and_its_ends(flights: Story, viewer: Cli
     assert "1 failed record, ended 1 run at process" in page
     assert "Occurrences" in page and 'id="ends"' in page
     assert "Ended runs**: 1" in page
+
+
+@pytest.mark.parametrize("tab", ["", "trace"])
+def test_a_record_above_the_limits_has_the_reason_in_its_place(
+    flights: Story, viewer: Client, tab: str
+) -> None:
+    record: dict[str, object] = {}
+    for _ in range(200):
+        record = {"a": record}
+    flights.pauses("JFK", record=record)
+    shown = text(viewer, reverse("error", args=PAGE), tab=tab)
+    assert "cannot be shown: its record is nested deeper than 100 levels." in shown
+    assert "was not reported" not in shown
+    cause = failure("produce", "checks.Full", "the sink is full", "f:full")
+    flights.fails(cause, stack="x" * 300_000)
+    shown = text(viewer, reverse("error", args=["flights", cause.fingerprint]), tab=tab)
+    assert "bytes; at most 262,144 are read." in shown

@@ -423,9 +423,20 @@ def test_a_credential_of_an_agent_is_shown_once(admin: Client, redis: Redis) -> 
     assert "arrester-agent-flights:" not in shown
     [credential] = models.AgentCredential.objects.all()
     assert f"Remove credential {credential.id}" in shown
+    assert "Delete its events and heartbeats in Redis" in shown
     assert "a-z 0-9" in press(admin, reverse("add-agent"), application="Not a name")[1]
-    assert press(admin, reverse("remove-agent", args=[credential.id]))[0] == 200
-    assert press(admin, reverse("remove-agent", args=[credential.id]))[0] == 404
+    # Its events are deleted only with the last credential.
+    redis.set(redis_keys.events("flights"), "x")
+    page = press(admin, reverse("add-agent"), application="flights")[1]
+    assert "Delete its events" not in page
+    first, last = models.AgentCredential.objects.order_by("id")
+    refused = press(admin, reverse("remove-agent", args=[first.id]), delete_keys="1")[1]
+    assert "the last credential of the application" in refused
+    assert press(admin, reverse("remove-agent", args=[first.id]))[0] == 200
+    assert redis.exists(redis_keys.events("flights"))
+    assert press(admin, reverse("remove-agent", args=[last.id]), delete_keys="1")[0] == 200
+    assert not redis.exists(redis_keys.events("flights"))
+    assert press(admin, reverse("remove-agent", args=[last.id]))[0] == 404
     assert "No credentials" in text(admin, reverse("settings"))
 
 

@@ -798,11 +798,16 @@ def test_admins_add_list_and_remove_credentials_of_agents(operator: Client, redi
     assert operator.delete(f"/api/agents/{new['id']}").status_code == 403
     wrong = admin.post("/api/agents", {"application": "~*"}, content_type=JSON)
     assert (wrong.status_code, wrong.json()["field"]) == (400, "application")
-    removed = admin.delete(f"/api/agents/{new['id']}")
+    more = admin.post("/api/agents", {"application": "flights"}, content_type=JSON).json()
+    early = admin.delete(f"/api/agents/{more['id']}?delete_keys=true")
+    assert (early.status_code, early.json()["field"]) == (400, "delete_keys")
+    assert admin.delete(f"/api/agents/{more['id']}").status_code == 200
+    removed = admin.delete(f"/api/agents/{new['id']}?delete_keys=true")
     assert (removed.status_code, removed.json()) == (200, {"id": new["id"], "problem": ""})
     assert admin.delete(f"/api/agents/{new['id']}").status_code == 404
     acts = [each["kind"] for each in read(admin, "audit", kind="agents")["results"]]
-    assert acts == ["AGENT_CREDENTIAL_REMOVED", "AGENT_CREDENTIAL_ADDED"]
+    removed_two, added_two = ["AGENT_CREDENTIAL_REMOVED"] * 2, ["AGENT_CREDENTIAL_ADDED"] * 2
+    assert acts == removed_two + added_two
     assert read(admin, "audit", kind="accounts")["results"] == []
 
 

@@ -148,10 +148,10 @@ def test_the_ids_of_dead_letters_do_not_count_to_the_bytes_of_a_batch() -> None:
 
 def test_a_batch_of_too_many_values_in_lists_is_refused_as_a_whole() -> None:
     events = [histories.event(names(limits.LIST_ITEMS))]
-    assert received_batch.read_batch(lists(events * 10)) is not None
+    assert received_batch.read_batch(lists(events * 5)) is not None
     for read in (received_batch.read_batch, received_batch.decode_batch):
         with pytest.raises(MalformedBatch, match="more than 100,000 values"):
-            read(lists(events * 14))
+            read(lists(events * 7))
 
 
 def test_large_columns_with_an_invalid_value_are_refused_as_a_whole() -> None:
