@@ -103,9 +103,18 @@ def _untrue(product: Product) -> list[str]:
     """Return what the server reports wrongly of the quiet application."""
     # Each attack has a record with a new error, too.
     sent = next(_numbers) - 1 + len(ATTACKS)
-    eventually(lambda: product.get(f"/api/applications/{QUIET}"), what="the quiet application")
-    counts = product.failure_counts(QUIET)
-    return [] if set(counts.values()) == {sent} else [f"{sent} records failed, shown: {counts}"]
+    shown: list[dict[str, int]] = []
+
+    def is_true() -> bool:
+        with suppress(OSError):
+            shown.append(product.failure_counts(QUIET))
+        return bool(shown) and set(shown[-1].values()) == {sent}
+
+    try:
+        eventually(is_true, what=f"{sent} failed records of {QUIET}", every=1)
+    except AssertionError:
+        return [f"{sent} records failed, shown: {shown[-1:]}"]
+    return []
 
 
 def _attack(product: Product, noisy: Redis, quiet: Redis, name: str, idle: int) -> Result:
@@ -149,10 +158,8 @@ def _see(product: Product, quiet: Redis) -> float:
     _report(quiet, number, "1-00112233445566aa")
 
     def is_shown() -> bool:
-        with suppress(OSError):
-            rows = product.get(f"/api/failures?application={QUIET}&limit=20")["results"]
-            return any(each["first_position"] == number for each in rows)
-        return False
+        rows = _rows(product, f"/api/failures?application={QUIET}&limit=20")
+        return any(each["first_position"] == number for each in rows)
 
     return _seconds_until(is_shown, began)
 
@@ -163,12 +170,20 @@ def _alert_seconds(product: Product, quiet: Redis) -> float:
     _report(quiet, 0, fingerprint)
 
     def has_alert() -> bool:
-        with suppress(OSError):
-            rows = product.get(f"/api/alerts?application={QUIET}&limit=50")["results"]
-            return any(fingerprint in str(each) for each in rows)
-        return False
+        rows = _rows(product, f"/api/alerts?application={QUIET}&limit=50")
+        return any(fingerprint in str(each) for each in rows)
 
     return _seconds_until(has_alert, began)
+
+
+def _rows(product: Product, path: str) -> list[dict[str, Any]]:
+    """Return the rows of a list; none if it is refused, as with 503."""
+    try:
+        rows: list[dict[str, Any]] = product.get(path)["results"]
+    except OSError as exc:
+        print(f"{path}: {exc}", file=sys.stderr, flush=True)
+        return []
+    return rows
 
 
 def _seconds_until(look: Callable[[], bool], began: float) -> float:
