@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
@@ -11,7 +12,8 @@ from django.conf import settings
 from msgspec.structs import replace as replaced
 from redis import Redis
 
-from arrester.controlplane import queries, quotas, store
+from arrester.controlplane import queries, quotas, store, tasks
+from arrester.controlplane.celery_workers import HOUSEKEEPING
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.events import (
     Event,
@@ -22,6 +24,7 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.ingest import drain
+from arrester.controlplane.management.commands.wake import Waker
 from arrester.controlplane.outbound import backpressure, quota_check
 from arrester.controlplane.queries import conditions
 from arrester.controlplane.queries.conditions.causes import AlertCause
@@ -196,3 +199,17 @@ def test_an_application_that_is_in_redis_only_is_measured_too(redis: Redis) -> N
     streams.put(redis, {"events": bytes(10**6)}, application="unknown")
     found = quota_check.check(now=NOW)
     assert found["unknown"].redis_bytes > 10**6
+
+
+def test_wake_requests_a_check_each_minute(redis: Redis) -> None:
+    waker = Waker()
+    waker.next_audit = math.inf
+    for _ in range(2):
+        waker.next_sweep = 0.0
+        waker.poll()
+    assert redis.llen(HOUSEKEEPING) == 1
+    waker.next_quotas = waker.next_sweep = 0.0
+    waker.poll()
+    assert redis.llen(HOUSEKEEPING) == 2
+    tasks.check_quotas()
+    assert quota_check.usages() == {}
