@@ -25,8 +25,9 @@ from tests.patience import wait_until
 from tests.services import REPOSITORY
 from tests.trips import Trip, profiled
 
-#: The modules that a page of failures enters. A new one is another file that a reader has to open.
-MODULES = 18
+#: The modules that a page of failures enters, with those of its session. A new one is another file
+#: that a reader has to open.
+MODULES = 19
 #: Entered by a browser's connection, which no test client has.
 LIVE = "dashboard/live/stream.py"
 
