@@ -32,11 +32,11 @@ SETS = {
             for name in ("ansi_mode", "driver_log", "pause_and_resume", "static_data")
         ),
     ],
-    "conformance": ["tests/conformance"],
+    "conformance": ["-m", "not cluster", "tests/conformance"],
     "loop with server": ["tests/e2e/test_loop.py"],
 }
 #: Tests wait more than they compute.
-PROCESSES = ["--numprocesses", "2", "--dist", "loadfile"]
+PROCESSES = ["--numprocesses", "2", "--dist", "loadfile", "-rs"]
 
 
 def main(minors: list[str]) -> int:
