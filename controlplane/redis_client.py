@@ -47,9 +47,11 @@ def _client(url: str) -> Redis:
     )
 
 
-#: Errors of one application: a key of a wrong type, or a row that cannot be read. Loops over all
-#: applications continue with the next.
-APPLICATION_ERRORS = (ResponseError, BrokenState)
+#: Errors of one application: a key of a wrong type, a row that cannot be read, or an unforeseen
+#: value. Loops over all applications continue with the next.
+APPLICATION_ERRORS = (
+    ResponseError, BrokenState, ValueError, TypeError, ArithmeticError, LookupError,
+)  # fmt: skip
 #: An entry's id and fields.
 StreamEntry = tuple[str, Mapping[bytes, bytes]]
 

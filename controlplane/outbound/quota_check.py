@@ -16,7 +16,7 @@ import msgspec
 from django.conf import settings
 from django.db import connection
 
-from arrester.controlplane import redis_client, store
+from arrester.controlplane import heartbeats, redis_client, store
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.identity.names import check_name
@@ -25,8 +25,9 @@ from arrester.controlplane.quotas import Quota
 log = logging.getLogger(__name__)
 #: How long a result holds if no further check replaces it.
 LASTS_SECONDS = 180
-#: The most bytes of a heartbeat; one of an instance with hundreds of pipelines has less.
-HEARTBEAT_BYTES = 128 * 2**10
+HEARTBEAT_BYTES = heartbeats.HEARTBEAT_BYTES
+#: Agents let a heartbeat live for half as long at most.
+HEARTBEAT_MILLISECONDS = 2 * redis_keys.LOST_AFTER_SECONDS * 1000
 #: Keys that are looked at in one step of the scan.
 _KEYS_PER_STEP = 500
 _ENDED = "('NOT_RUNNING', 'ERROR')"
@@ -126,21 +127,22 @@ def _redis_bytes(*, now: datetime) -> Counter[str]:
                 pipe.pttl(key)
             answers = pipe.execute(raise_on_error=False)
         for key, size, lifetime in zip(keys, answers[::2], answers[1::2], strict=True):
-            name = key.split(":")[1]
+            name = _parts(key)[1]
             if not isinstance(size, int):
                 continue
-            if _is_heartbeat(key) and (lifetime == -1 or size > HEARTBEAT_BYTES):
+            too_long = lifetime == -1 or lifetime > HEARTBEAT_MILLISECONDS
+            if _is_heartbeat(key) and (too_long or size > HEARTBEAT_BYTES):
                 redis.delete(key)
                 deleted[name] += 1
             else:
                 used[name] += size
     for name, number in deleted.items():
-        log.warning("%s: %s heartbeats that never expire or are too large", name, number)
+        log.warning("%s: %s heartbeats that live too long or are too large", name, number)
         store.count_reached(name, store.Limit.HEARTBEAT, count=number, at=now)
     return used
 
 
-def _keys() -> Iterator[list[str]]:
+def _keys() -> Iterator[list[bytes]]:
     """Yield the keys of applications, some at a time."""
     cursor = None
     while cursor != 0:
@@ -148,21 +150,25 @@ def _keys() -> Iterator[list[str]]:
             cursor or 0, match=redis_keys.OF_APPLICATIONS, count=_KEYS_PER_STEP
         )
         cursor, keys = answer
-        texts = (key.decode(errors="replace") for key in keys)
-        if ours := [each for each in texts if _is_of_application(each)]:
+        # As they are: a name may be no UTF-8.
+        if ours := [each for each in keys if _is_of_application(each)]:
             yield ours
 
 
-def _is_of_application(key: str) -> bool:
+def _parts(key: bytes) -> list[str]:
+    return key.decode(errors="replace").split(":")
+
+
+def _is_of_application(key: bytes) -> bool:
     try:
-        check_name("application", key.split(":")[1])
+        check_name("application", _parts(key)[1])
     except InvalidValue:
         return False
     return True
 
 
-def _is_heartbeat(key: str) -> bool:
-    return key.split(":")[2:3] == ["instance"]
+def _is_heartbeat(key: bytes) -> bool:
+    return _parts(key)[2:3] == ["instance"]
 
 
 def _publish(found: Mapping[str, Usage], before: Mapping[str, Usage]) -> None:

@@ -185,13 +185,17 @@ def test_heartbeats_that_no_agent_sends_are_deleted_and_counted(redis: Redis) ->
     redis.set(keys[1], b"x")
     redis.set(keys[2], b"x" * (quota_check.HEARTBEAT_BYTES + 1), ex=30)
     redis.set("arrester:No name:instance:7", b"x")
+    foreign = f"arrester:{APPLICATION}:instance:".encode() + b"\xff"
+    redis.set(foreign, b"x")
+    redis.set(redis_keys.heartbeat(APPLICATION, UUID(int=7)), b"x", ex=10**6)
 
     quota_check.check(now=NOW)
 
     assert [redis.exists(key) for key in keys] == [1, 0, 0]
+    assert not redis.exists(foreign, redis_keys.heartbeat(APPLICATION, UUID(int=7)))
     assert redis.exists("arrester:No name:instance:7")
     (reached,) = queries.limits_reached(APPLICATION)
-    assert (reached.limit, reached.count) == (store.Limit.HEARTBEAT, 2)
+    assert (reached.limit, reached.count) == (store.Limit.HEARTBEAT, 4)
     assert queries.limits_reached(QUIET) == ()
 
 
