@@ -70,7 +70,8 @@ class StoredEventRowSerializer(StructSerializer):
 
     def get_data(self, stored: StoredEvent) -> dict[str, Any]:
         """Return the fields of the event, without those at their defaults."""
-        fields = msgspec.to_builtins(stored.event.data)
+        # Not `to_builtins`: stored numbers that are no JSON, such as infinity, become null.
+        fields = msgspec.json.decode(msgspec.json.encode(stored.event.data))
         return {name: value for name, value in fields.items() if name != "type"}
 
 

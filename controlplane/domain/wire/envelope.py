@@ -13,6 +13,7 @@ from arrester.controlplane.domain.events import (
     Failure,
     FlowMeasured,
     InstanceEvent,
+    PipelineDescribed,
     RecordsDeadLettered,
     RecordsRedriven,
     Run,
@@ -50,6 +51,9 @@ def incomplete(event: Event) -> str | None:
         return _invalid_dead_letters(data, run)
     if isinstance(data, RecordsRedriven) and run is not None:
         return _invalid_redriven(data, run)
+    if isinstance(data, PipelineDescribed) and data.outage_share is not None:
+        # Not a number and infinity are no JSON.
+        return None if 0 <= data.outage_share <= 1 else f"an outage share of {data.outage_share}"
     parts = data.tasks if isinstance(data, StateReported) else (data,)
     failures = [getattr(each, "failure", None) for each in parts]
     wrongs = (_invalid_failure(each) for each in failures if each is not None)

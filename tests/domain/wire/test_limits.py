@@ -198,3 +198,9 @@ def test_bodies_within_events_have_the_same_limit_together() -> None:
     for read in (received_batch.read_batch, received_batch.decode_batch):
         with pytest.raises(MalformedBatch, match="at most 2,097,152 are read one by one"):
             read(lists(inner * 11))
+
+
+@pytest.mark.parametrize("share", [float("inf"), float("nan"), -0.1, 1.1])
+def test_a_share_that_is_none_refuses_its_event(share: float) -> None:
+    policy = replace(histories.POLICY, outage_share=share)
+    assert "an outage share of" in reason(histories.event(policy))
