@@ -124,9 +124,9 @@ def _drain_until(
     # From the start, not from the cursor: earlier entries were left by a crash between commit and
     # confirmation, or by a Redis whose clock went back. Their batch ids identify them.
     raw_entries = event_streams.decoded(event_streams.read(redis, stream, count=count))
-    while time.monotonic() < deadline:
-        if not raw_entries:
-            return events, False
+    # A read of large entries may take longer than the time: what was read is folded, otherwise the
+    # next drain reads the same again, for ever.
+    while raw_entries:
         entries = _read(application, raw_entries)
         before, began = seen.sequence, time.monotonic()
         try:
@@ -134,6 +134,8 @@ def _drain_until(
         except StreamAdvanced:
             seen = store.read_stream(application)
             raw_entries = event_streams.decoded(event_streams.read(redis, stream, count=count))
+            if time.monotonic() >= deadline:
+                return events, True
             continue
         events += sum(last(each) - each.sequence + 1 for each in stored)
         packed = sum(size(entry.events) for entry in entries)
@@ -147,7 +149,9 @@ def _drain_until(
             due = state_at_position.ensure_snapshot(
                 application, seen.sequence, ask=request_snapshot
             )
-    return events, True
+        if time.monotonic() >= deadline:
+            return events, bool(raw_entries)
+    return events, False
 
 
 def _read(application: str, raw_entries: Iterable[StreamEntry]) -> list[DecodedEntry]:

@@ -318,9 +318,16 @@ def test_entries_read_before_the_stream_advanced_are_not_folded(redis: Redis, by
     streams.assert_exact()
 
 
-def test_a_drain_reports_remaining_entries_at_its_deadline(redis: Redis) -> None:
-    streams.send(redis, [histories.failed(1)])
-    assert drain.drain(APPLICATION, budget_seconds=0) == drain.Drained(more=True)
+def test_a_drain_folds_what_it_has_read_and_reports_remaining_entries_at_its_deadline(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain, "FIRST_ENTRIES", 1)
+    monkeypatch.setattr(drain, "MAX_ENTRIES", 1)
+    for number in (1, 2):
+        streams.send(redis, [histories.failed(number)])
+    # A read may take longer than the time: each drain has to fold something nevertheless.
+    assert drain.drain(APPLICATION, budget_seconds=0) == drain.Drained(events=1, more=True)
+    assert drain.drain(APPLICATION, budget_seconds=0).events == 1
 
 
 def test_a_count_above_the_column_limit_is_folded(redis: Redis) -> None:
