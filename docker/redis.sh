@@ -8,6 +8,12 @@ appendfsync everysec
 # Agents write up to three quarters of it, then to their spools.
 maxmemory ${REDIS_MAXMEMORY:-1gb}
 maxmemory-policy noeviction
+# What clients may leave unread: one, and all together.
+client-output-buffer-limit normal 128mb 0 0
+maxmemory-clients 25%
+# Values and entries that are larger block Redis for seconds whenever they are read.
+proto-max-bulk-len 32mb
+client-query-buffer-limit 128mb
 requirepass $REDIS_PASSWORD
 # Celery's queues, in any database, and nothing of agents: their keys begin with arrester:
 user arrester-broker on >$REDIS_BROKER_PASSWORD ~arrester ~arrester[^:]* ~unacked* ~_kombu.* ~*@*.celery.pidbox* ~????????-????-????-????-????????????.reply.celery.pidbox* &/1.celery.pidbox +@all -@admin -@dangerous

@@ -20,6 +20,11 @@ from arrester.controlplane.embedded.home import BROKER_RIGHTS, BROKER_USER, Cred
 
 MINIMUM_VERSION = (6, 2)
 MEMORY = "1gb"
+#: What clients may leave unread: one, and all together (from version 7). Larger ones are closed:
+#: answers count towards the memory, and otherwise one client fills it for all.
+CLIENT_MEMORY, CLIENTS_MEMORY = "128mb", "25%"
+#: The largest value that Redis takes; agents send 4 MiB at a time.
+VALUE = "32mb"
 START_SECONDS = 60
 STOP_SECONDS = 30
 
@@ -107,7 +112,7 @@ class Redis:
     def alive(self) -> bool:
         return self.child is not None and self.child.poll() is None
 
-    def _configuration(self) -> bytes:
+    def _configuration(self, version: tuple[int, ...]) -> bytes:
         lines = [
             "port 0",
             f'unixsocket "{self.home.sockets / "redis.sock"}"',
@@ -121,7 +126,13 @@ class Redis:
             # Agents write up to three quarters of it, then to their spools.
             f"maxmemory {MEMORY}",
             "maxmemory-policy noeviction",
+            f"client-output-buffer-limit normal {CLIENT_MEMORY} 0 0",
+            # Values and entries that are larger block Redis for seconds whenever they are read.
+            f"proto-max-bulk-len {VALUE}",
+            f"client-query-buffer-limit {CLIENT_MEMORY}",
         ]
+        if version >= (7,):
+            lines.append(f"maxmemory-clients {CLIENTS_MEMORY}")
         return "\n".join([*lines, ""]).encode()
 
     def _client(self) -> client.Redis:
@@ -131,7 +142,8 @@ class Redis:
         """Start the process; return whether it answers."""
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         # On standard input, so that the password is not in the process list.
-        self.child = process.start([path, "-"], log=self.log, stdin=self._configuration())
+        configuration = self._configuration(_version(path))
+        self.child = process.start([path, "-"], log=self.log, stdin=configuration)
         deadline = time.monotonic() + START_SECONDS
         with self._client() as connection:
             while time.monotonic() < deadline and self.alive():

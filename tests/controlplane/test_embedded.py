@@ -208,6 +208,9 @@ def test_durable_settings_are_on(home: Path) -> None:
         "appendonly": "yes",
         "appendfsync": "everysec",
         "maxmemory-policy": "noeviction",
+        "maxmemory-clients": "25%",
+        "proto-max-bulk-len": str(32 << 20),
+        "client-query-buffer-limit": str(128 << 20),
         "port": "0",
     }
     assert expected.items() <= found.items()
