@@ -9,10 +9,10 @@ appendfsync everysec
 maxmemory ${REDIS_MAXMEMORY:-1gb}
 maxmemory-policy noeviction
 # What clients may leave unread: one, and all together.
-client-output-buffer-limit normal 128mb 0 0
+client-output-buffer-limit normal 256mb 0 0
 maxmemory-clients 25%
 # Values and entries that are larger block Redis for seconds whenever they are read.
-proto-max-bulk-len 32mb
+proto-max-bulk-len 72mb
 client-query-buffer-limit 128mb
 requirepass $REDIS_PASSWORD
 # Celery's queues, in any database, and nothing of agents: their keys begin with arrester:

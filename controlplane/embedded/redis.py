@@ -22,9 +22,9 @@ MINIMUM_VERSION = (6, 2)
 MEMORY = "1gb"
 #: What clients may leave unread: one, and all together (from version 7). Larger ones are closed:
 #: answers count towards the memory, and otherwise one client fills it for all.
-CLIENT_MEMORY, CLIENTS_MEMORY = "128mb", "25%"
-#: The largest value that Redis takes; agents send 4 MiB at a time.
-VALUE = "32mb"
+CLIENT_MEMORY, CLIENTS_MEMORY = "256mb", "25%"
+#: The largest value and request that Redis takes; the largest batch of an agent fits.
+VALUE, REQUEST = "72mb", "128mb"
 START_SECONDS = 60
 STOP_SECONDS = 30
 
@@ -129,7 +129,7 @@ class Redis:
             f"client-output-buffer-limit normal {CLIENT_MEMORY} 0 0",
             # Values and entries that are larger block Redis for seconds whenever they are read.
             f"proto-max-bulk-len {VALUE}",
-            f"client-query-buffer-limit {CLIENT_MEMORY}",
+            f"client-query-buffer-limit {REQUEST}",
         ]
         if version >= (7,):
             lines.append(f"maxmemory-clients {CLIENTS_MEMORY}")

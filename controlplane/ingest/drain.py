@@ -125,7 +125,7 @@ def _drain_until(
     # confirmation, or by a Redis whose clock went back. Their batch ids identify them.
     raw_entries = event_streams.decoded(event_streams.read(redis, stream, count=count))
     # A read of large entries may take longer than the time: what was read is folded, otherwise the
-    # next drain reads the same again, for ever.
+    # next drain would read the same again.
     while raw_entries:
         entries = _read(application, raw_entries)
         before, began = seen.sequence, time.monotonic()
