@@ -3,14 +3,13 @@ large as Redis permits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from redis import Redis
 from redis.client import Pipeline
 
-#: An entry's id and fields.
-StreamEntry = tuple[str, Mapping[bytes, bytes]]
+from arrester.controlplane.redis_client import StreamEntry
 
 #: The most bytes of entries that are read at once, and of one entry. Of a larger one the beginnings
 #: of its first fields are read.

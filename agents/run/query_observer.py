@@ -65,13 +65,11 @@ class QueryObserver(StreamingQueryListener):
 
     def stop(self) -> None:
         """End the observation; never raises, because the session may have been stopped."""
-        for _, run in self._queries.values():
-            self._emit(ThreadDied(reason="the agent that observed it has ended"), run=run)
-        self._queries.clear()
-        try:
-            self._spark.streams.removeListener(self)
-        except Exception:
-            _log.debug("the observation of queries ended with its session", exc_info=True)
+        _try(lambda: self._spark.streams.removeListener(self))
+        # A copy: Spark's thread may still report the end of one.
+        for id, (_, run) in list(self._queries.items()):
+            if self._queries.pop(id, None) is not None:
+                self._emit(ThreadDied(reason="the agent that observed it has ended"), run=run)
 
     def onQueryStarted(self, event: Any) -> None:
         """Report the start of a query."""
@@ -118,11 +116,12 @@ class QueryObserver(StreamingQueryListener):
 
 
 def _try(report: Callable[[], None]) -> None:
-    """Report; never raises, because Spark would log it as an error of its own."""
+    """Do it; never raises: Spark would log it as an error of its own, and a guest may not break the
+    end of its driver."""
     try:
         report()
     except Exception:
-        _log.debug("a report of a query cannot be read", exc_info=True)
+        _log.debug("a query cannot be observed", exc_info=True)
 
 
 def _run_of(name: str | None, query: str) -> Run:

@@ -25,11 +25,11 @@ from arrester.controlplane.domain.events import (
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.identity.names import check_name
 from arrester.controlplane.domain.wire.failure_columns import Stored, last, size
-from arrester.controlplane.event_streams import StreamEntry
 from arrester.controlplane.history import state_at_position
 from arrester.controlplane.ingest import log_gaps
 from arrester.controlplane.ingest.fold_entries import StreamAdvanced, fold, order
 from arrester.controlplane.outbound import command_outbox
+from arrester.controlplane.redis_client import StreamEntry
 from arrester.controlplane.store.stream_entry import DecodedEntry, read_entry
 
 log = logging.getLogger(__name__)

@@ -159,7 +159,7 @@ def _step(row: StageRow, failed: int, flow: queries.PipelineFlow) -> StripStep:
 
 
 def _buttons(who: Person, application: str, name: str) -> buttons.PipelineButtons | None:
-    """Return the buttons of a pipeline; None for an unguarded query."""
+    """Return the buttons of a pipeline, disabled for an unguarded query; None: it has no run."""
     summary = queries.application(application)
     state = buttons.state_of(
         summary.state, queries.open_commands(application), queries.instances(application)

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from arrester import Agent
 from arrester.agents.run.query_observer import QueryObserver
 from arrester.agents.transport.spool import Spool
-from arrester.controlplane.domain.events import Event, FlowMeasured, ThreadDied, ThreadStarted
+from arrester.controlplane.domain.events import Event, FlowMeasured, Run, ThreadDied, ThreadStarted
 from arrester.controlplane.domain.state.durations import Phase, buckets
 from arrester.controlplane.domain.wire import received_batch
 from tests.agents.measured_flow import flow_events
@@ -154,3 +154,21 @@ def test_a_report_that_cannot_be_read_is_left_out() -> None:
     [event] = flow_events(spool)
     assert event.run is not None
     assert event.run.pipeline == "q1"
+
+
+def test_a_query_that_ends_while_the_agent_ends_is_reported_once() -> None:
+    spool = Spool(Path(":memory:"), id=batch_id(0), limit_bytes=2**20)
+    observer, ended = observer_of(spool), []
+
+    def emit(*_: object, run: Run, **__: object) -> None:
+        ended.append(run.checkpoint)
+        # Spark reports the end of the other one meanwhile.
+        observer._queries.pop("second", None)
+
+    observer._emit = emit
+    for id in ("first", "second"):
+        run = Run(pipeline="rollup", checkpoint=id, epoch=0)
+        query: Any = SimpleNamespace(id=id)
+        observer._queries[id] = (query, run)
+    observer.stop()
+    assert (ended, observer._queries) == (["first"], {})
