@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -79,6 +80,8 @@ class CommandDispatcher:
         self._restart = restart
         #: By pipeline and checkpoint.
         self._queues: dict[tuple[str | None, str | None], _Queue] = {}
+        #: The number of restarts of a pipeline that are queued or being applied.
+        self._restarts: Counter[str | None] = Counter()
         self._lock = threading.Lock()
         self._delivered: set[UUID] = set()
         self._unclaimed: dict[UUID, _FetchedCommand] = {}
@@ -139,23 +142,31 @@ class CommandDispatcher:
             self._unclaimed[fetched.command.command] = fetched
 
     def _enqueue(self, fetched: _FetchedCommand) -> None:
-        """Queue the command for its pipeline; if nothing runs, apply it at once."""
+        """Queue the command for its run, after a restart of its pipeline; if nothing runs, apply it
+        at once."""
         command = fetched.command
-        # A restart takes long, also of a thread that has ended.
-        if command.kind is not CommandKind.RESTART_PIPELINE and not self._threads_for(command):
-            self._apply_to_all(fetched)
-            return
         with self._lock:
-            commands = self._queues.get((command.pipeline, command.checkpoint))
-            if commands is None:
-                commands = self._queues[command.pipeline, command.checkpoint] = queue.SimpleQueue()
-                threading.Thread(
-                    target=self._run,
-                    args=(commands,),
-                    name=f"arrester-commands-{command.pipeline}",
-                    daemon=True,
-                ).start()
-        commands.put(fetched)
+            if command.kind is CommandKind.RESTART_PIPELINE:
+                self._restarts[command.pipeline] += 1
+            is_restarting = self._restarts[command.pipeline] > 0
+            if is_restarting or self._threads_for(command):
+                checkpoint = None if is_restarting else command.checkpoint
+                self._queue(command.pipeline, checkpoint).put(fetched)
+                return
+        self._apply_to_all(fetched)
+
+    def _queue(self, pipeline: str | None, checkpoint: str | None) -> _Queue:
+        """Return the queue of a run, with its thread. Call it under the lock."""
+        commands = self._queues.get((pipeline, checkpoint))
+        if commands is None:
+            commands = self._queues[pipeline, checkpoint] = queue.SimpleQueue()
+            threading.Thread(
+                target=self._run,
+                args=(commands,),
+                name=f"arrester-commands-{pipeline}",
+                daemon=True,
+            ).start()
+        return commands
 
     def _run(self, commands: _Queue) -> None:
         while (fetched := commands.get()) is not None:
@@ -165,13 +176,21 @@ class CommandDispatcher:
                 log.info("command %s: the newer run answers it", fetched.command.kind)
             except Exception as exc:  # must neither end the thread silently nor reach a pipeline
                 self._fail(fetched.command, exc)
+            if fetched.command.kind is CommandKind.RESTART_PIPELINE:
+                with self._lock:
+                    self._restarts[fetched.command.pipeline] -= 1
 
     def _apply_to_all(self, fetched: _FetchedCommand) -> None:
         """Apply the command: a task is in one thread, a pipeline may run in several."""
         if fetched.command.kind is CommandKind.RESTART_PIPELINE:
             self._restart_pipeline(fetched)
             return
-        threads = self._threads_for(fetched.command)
+        with self._lock:
+            threads = self._threads_for(fetched.command)
+            if not threads and self._restarts[fetched.command.pipeline]:
+                # Between the two runs of a restart: the next one applies it.
+                self._queue(fetched.command.pipeline, None).put(fetched)
+                return
         if not threads:
             self._apply(fetched, None)
         for thread in threads:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -544,6 +545,31 @@ def test_a_pipeline_is_paused_in_each_of_its_threads(runtime: Runtime, operator:
 
 def restart_requested(operator: Operator, runtime: Runtime) -> CommandIssued:
     return operator.requested(CommandKind.RESTART_PIPELINE, to=runtime, task=None, checkpoint=None)
+
+
+def test_a_command_fetched_during_a_restart_is_applied_by_the_new_run(
+    runtime: Runtime, operator: Operator
+) -> None:
+    runs: list[FakeThread] = []
+    may_start = threading.Event()
+
+    def start(thread: FakeThread) -> None:
+        runs.append(thread)
+        assert len(runs) == 1 or may_start.wait(PATIENCE_SECONDS)
+
+    begin(runtime, start)
+    restart = restart_requested(operator, runtime)
+    wait_until(lambda: len(runs) == 2)
+    waiting = [
+        operator.requested(to=runtime),
+        operator.requested(CommandKind.PAUSE_PIPELINE, to=runtime, task=None, checkpoint=None),
+    ]
+    wait_until(lambda: all(operator.answers(each) for each in waiting))
+    may_start.set()
+    for command in (restart, *waiting):
+        assert isinstance(operator.answered(command)[1], CommandApplied)
+    assert [len(each.resumes) for each in runs] == [0, 1]
+    assert [len(each.pauses) for each in runs] == [0, 1]
 
 
 def test_a_pipeline_is_restarted_once_and_its_instance_goes_on(
