@@ -16,6 +16,9 @@ from arrester.controlplane.alerts.evaluation import evaluate
 from arrester.controlplane.alerts.routing import route
 from arrester.controlplane.models import Alert, AlertMessage
 
+#: The most that a statement may take: a slow one must not hold up the alerts of all applications.
+STATEMENT_SECONDS = 30.0
+
 
 def update(*, now: datetime) -> bool:
     """Open and resolve alerts, and add the messages that follow; return False if another worker
@@ -23,6 +26,7 @@ def update(*, now: datetime) -> bool:
     with transaction.atomic(durable=True):
         if not store.try_alert_lock():
             return False
+        store.limit_statements(STATEMENT_SECONDS)
         evaluate(now=now)
         route(now=now)
     return True

@@ -36,8 +36,8 @@ def evaluate(*, now: datetime) -> None:
         if key in present:
             has_changed = _update(alert, present[key])
         else:
-            is_known = alert.cause not in found.unknown and not is_retried
-            has_changed = is_known and _absent(alert, now)
+            is_known = found.is_known(alert.cause, alert.application)
+            has_changed = is_known and not is_retried and _absent(alert, now)
         if has_changed:
             changed.append(alert)
     Alert.objects.bulk_update(changed, [*_SHOWN, "resolved_at"], batch_size=500)

@@ -5,13 +5,13 @@ Each needs a fixed number of statements for any number of pipelines, tasks and i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 import msgspec
 
-from arrester.controlplane import redis_client
 from arrester.controlplane.domain.state.states import InstanceState, ThreadState
 from arrester.controlplane.queries.conditions import (
     commands,
@@ -24,6 +24,8 @@ from arrester.controlplane.queries.conditions import (
 )
 from arrester.controlplane.queries.conditions.causes import AlertCause, read_limits
 from arrester.controlplane.queries.conditions.condition import Condition, Key, bounded
+from arrester.controlplane.queries.conditions.isolation import Search, Seen
+from arrester.controlplane.queries.operation import health as parts
 from arrester.controlplane.queries.operation.health import Health, Lag
 from arrester.controlplane.views import row_mapping
 
@@ -35,23 +37,36 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
     #: The most urgent first; of one cause, that which lasts the longest.
     conditions: tuple[Condition, ...]
+    #: Of all applications, and of single ones.
     unknown: Set[AlertCause] = frozenset()
+    unknown_of: Set[tuple[str, AlertCause]] = frozenset()
     #: The keys of conditions that may come again at once: their record is tried again.
     retried: Set[Key] = frozenset()
+
+    def is_known(self, cause: str, application: str) -> bool:
+        """Return whether a cause was checked in an application."""
+        return cause not in self.unknown and (application, cause) not in self.unknown_of
 
 
 def find(*, now: datetime) -> Found:
     """Return what needs a person now, with the moments that are news: new errors, vain commands.
 
-    While Redis is away, what it has is unknown.
+    Unknown is what Redis has while it is away, and what a finder that raised would have found.
     """
-    threads = row_mapping.THREADS.load_readable("true", [])
-    drivers = instances.read(threads)
-    found = lasting(now=now, threads=threads, drivers=drivers)
-    retried = {*stops.retried(threads), *pipelines.restarted(threads, drivers)}
-    moments = (*errors.new(now=now), *commands.without_effect(now=now))
-    every = bounded([*found.conditions, *moments], now=now)
-    return Found(conditions=_ordered(every), unknown=found.unknown, retried=retried)
+    search = Search(now=now)
+    seen, found = _lasting(search)
+    found += search.run("new errors", errors.NEW, partial(errors.new, now=now))
+    found += search.run("vain commands", commands.VAIN, partial(commands.without_effect, now=now))
+    retried = [
+        *search.run("retried tasks", stops.RETRIED, lambda: stops.retried(seen.threads)),
+        *search.run_on(
+            seen,
+            "restarted pipelines",
+            pipelines.RESTARTED,
+            lambda some: pipelines.restarted(some.threads, some.drivers),
+        ),
+    ]
+    return _result(search, found, retried=retried)
 
 
 def lasting(
@@ -68,30 +83,95 @@ def lasting(
 
     `threads`, `drivers`, `lags` and `health` are of all applications, if the caller has read them.
     """
-    limits = read_limits()
+    search = Search(now=now)
+    _, found = _lasting(search, threads, drivers, lags, health, application)
+    return _result(search, found, application=application)
+
+
+def _lasting(
+    search: Search,
+    threads: Sequence[ThreadState] | None = None,
+    drivers: Mapping[UUID, InstanceState] | None = None,
+    lags: Sequence[Lag] | None = None,
+    health_now: Health | None = None,
+    application: str | None = None,
+) -> tuple[Seen, list[Condition]]:
+    """Return what several finders have read, and the conditions that last."""
+    now, limits = search.now, read_limits()
     if threads is None:
         where = "true" if application is None else "application = %s"
         threads = row_mapping.THREADS.load_readable(where, [application] if application else [])
     if drivers is None:
         drivers = instances.read(threads, application)
-    stopped = stops.read(threads, drivers, now=now)
-    found = [
-        *stops.find(stopped, threads, limits, now=now),
-        *pipelines.find(threads, stopped, limits, now=now),
-        *instances.find(threads, drivers, limits, now=now),
-        *flow.find(threads, drivers, limits, now=now),
-        *errors.rates(limits, now=now),
-        *commands.unanswered(now=now),
-        *server.audit(now=now),
-    ]
-    unknown: Set[AlertCause] = frozenset()
-    try:
-        found += server.find(now=now, lags=lags, health_now=health)
-    except redis_client.RedisError:
-        unknown = server.CAUSES | {AlertCause.BATCH_LONG}
-    of_application = (each for each in found if application in (None, each.application))
-    wanted = bounded(of_application, now=now)
-    return Found(conditions=_ordered(wanted), unknown=unknown)
+    seen = Seen(threads=threads, drivers=drivers, limits=limits, now=now)
+    stopped = search.run_on(
+        seen,
+        "stopped tasks",
+        stops.CAUSES,
+        lambda some: stops.read(some.threads, some.drivers, now=now),
+    )
+    seen = msgspec.structs.replace(seen, stops=stopped)
+    found = []
+    for name, causes, find_in in _OF_RUNS:
+        found += search.run_on(seen, name, causes, find_in)
+    found += search.run("failure rates", errors.RATES, partial(errors.rates, limits, now=now))
+    found += search.run("open commands", commands.OPEN, partial(commands.unanswered, now=now))
+    found += search.run("audit", server.AUDIT, partial(server.audit, now=now))
+    found += search.run(
+        "queues of events",
+        server.QUEUES,
+        lambda: server.queues(parts.lags() if lags is None else lags, now=now),
+    )
+    found += search.run(
+        "processes of the server",
+        server.PROCESSES,
+        lambda: server.processes(health_now or parts.health(), now=now),
+    )
+    found += search.run("memory of Redis", server.REDIS, partial(server.redis_memory, now=now))
+    found += search.run("disk of the data folder", server.STORAGE, partial(server.disk, now=now))
+    return seen, found
+
+
+#: The finders of what concerns runs, with their causes.
+_OF_RUNS: Sequence[tuple[str, Set[AlertCause], Callable[[Seen], Iterable[Condition]]]] = (
+    (
+        "stopped tasks and held records",
+        stops.CAUSES,
+        lambda seen: stops.find(seen.stops, seen.threads, seen.limits, now=seen.now),
+    ),
+    (
+        "runs of pipelines",
+        pipelines.CAUSES,
+        lambda seen: pipelines.find(seen.threads, seen.stops, seen.limits, now=seen.now),
+    ),
+    (
+        "instances",
+        instances.CAUSES,
+        lambda seen: instances.find(seen.threads, seen.drivers, seen.limits, now=seen.now),
+    ),
+    (
+        "flow of pipelines",
+        flow.CAUSES,
+        lambda seen: flow.find(seen.threads, seen.drivers, seen.limits, now=seen.now),
+    ),
+)
+
+
+def _result(
+    search: Search,
+    found: Sequence[Condition],
+    *,
+    retried: Iterable[Key] = (),
+    application: str | None = None,
+) -> Found:
+    every = (*found, *search.faults)
+    wanted = [each for each in every if application in (None, each.application)]
+    return Found(
+        conditions=_ordered(bounded(wanted, now=search.now)),
+        unknown=search.unknown,
+        unknown_of=search.unknown_of,
+        retried={*retried},
+    )
 
 
 def needing_attention(

@@ -23,6 +23,7 @@ class AlertCause(StrEnum):
     SERVER_BEHIND = "SERVER_BEHIND"
     SERVER_STORAGE = "SERVER_STORAGE"
     SERVER_PROCESS = "SERVER_PROCESS"
+    CONDITIONS_UNKNOWN = "CONDITIONS_UNKNOWN"
     BATCH_LONG = "BATCH_LONG"
     BACKLOG_GROWS = "BACKLOG_GROWS"
     RECORDS_HELD = "RECORDS_HELD"
@@ -92,6 +93,7 @@ _CRITICAL = frozenset(
         AlertCause.SERVER_BEHIND,
         AlertCause.SERVER_STORAGE,
         AlertCause.SERVER_PROCESS,
+        AlertCause.CONDITIONS_UNKNOWN,
     }
 )
 _MOMENTS = frozenset(
@@ -125,6 +127,7 @@ _LABELS = {
     AlertCause.SERVER_BEHIND: "Events not processed",
     AlertCause.SERVER_STORAGE: "Server storage nearly full",
     AlertCause.SERVER_PROCESS: "Server process not running",
+    AlertCause.CONDITIONS_UNKNOWN: "Conditions not checked",
     AlertCause.RECORDS_HELD: "Records held for long",
     AlertCause.HELD_WITHOUT_INSTANCE: "Held records without an instance",
     AlertCause.FAILED_SHARE: "High share of failed records",
@@ -158,6 +161,7 @@ _COUNTED = {
     AlertCause.SERVER_BEHIND: ("queue of events", "queues of events"),
     AlertCause.SERVER_STORAGE: ("storage nearly full", "storages nearly full"),
     AlertCause.SERVER_PROCESS: ("server process missing", "server processes missing"),
+    AlertCause.CONDITIONS_UNKNOWN: ("unchecked list", "unchecked lists"),
     AlertCause.RECORDS_HELD: ("pipeline holds records for long", "pipelines hold records for long"),
     AlertCause.FAILED_SHARE: ("high share of failed records", "high shares of failed records"),
     AlertCause.FAILURE_RATE: ("high failure rate", "high failure rates"),

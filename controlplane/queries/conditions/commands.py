@@ -23,6 +23,8 @@ from arrester.controlplane.views import row_mapping
 ANSWER_WITHIN = timedelta(seconds=10)
 #: Only commands of this time are checked.
 RECENT = timedelta(hours=24)
+OPEN = frozenset({AlertCause.COMMANDS_UNANSWERED})
+VAIN = frozenset({AlertCause.COMMAND_EXPIRED, AlertCause.FAILED_AGAIN})
 _RECENT = "issued_at >= %s AND status IN ('EXPIRED', 'APPLIED')"
 _NEWEST = f"""id IN (
     SELECT id FROM (

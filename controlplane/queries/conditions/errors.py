@@ -21,6 +21,8 @@ from arrester.controlplane.views import row_mapping
 #: How long an error is new, and the minutes of the failure rate.
 NEW_FOR = timedelta(hours=24)
 RATE_MINUTES = 5
+NEW = frozenset({AlertCause.ERROR_NEW, AlertCause.ERROR_RECURRED})
+RATES = frozenset({AlertCause.FAILURE_RATE})
 #: The index has times rounded down to ten seconds.
 _ROUNDING = timedelta(seconds=10)
 _NEW = """seen_about >= %s AND status = 'UNRESOLVED'

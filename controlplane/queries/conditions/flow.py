@@ -23,6 +23,14 @@ from arrester.controlplane.views import live_checkpoints
 
 #: A share of fewer records in some minutes is no sign.
 LEAST_RECORDS = 100
+CAUSES = frozenset(
+    {
+        AlertCause.PIPELINE_LATE,
+        AlertCause.BATCH_LONG,
+        AlertCause.BACKLOG_GROWS,
+        AlertCause.FAILED_SHARE,
+    }
+)
 
 
 def find(

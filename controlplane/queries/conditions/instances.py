@@ -37,6 +37,14 @@ _NEEDED = f"""(%s::text IS NULL OR application = %s) AND ({LIVE} OR id = ANY(%s:
 _HELD = f"""SELECT application, sum(held), min(since) FROM task
     WHERE held > 0 AND {live_checkpoints.OF_THREADS} GROUP BY 1"""
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
+CAUSES = frozenset(
+    {
+        AlertCause.INSTANCE_LOST,
+        AlertCause.DRIVER_FAILED,
+        AlertCause.APPLICATION_SILENT,
+        AlertCause.HELD_WITHOUT_INSTANCE,
+    }
+)
 
 
 def read(

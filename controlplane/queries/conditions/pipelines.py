@@ -37,6 +37,16 @@ from arrester.controlplane.store.column_values import hash_text
 from arrester.controlplane.views import live_checkpoints
 
 _HOUR = timedelta(hours=1)
+CAUSES = frozenset(
+    {
+        AlertCause.PIPELINE_DEAD,
+        AlertCause.PIPELINE_PAUSED,
+        AlertCause.TOLERANCE_USED,
+        AlertCause.THREAD_REPLACED,
+        AlertCause.TWO_CHECKPOINTS,
+    }
+)
+RESTARTED = frozenset({AlertCause.PIPELINE_DEAD})
 
 
 def find(

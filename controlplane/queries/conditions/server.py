@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 from urllib.parse import quote
 
 from django.conf import settings
@@ -21,29 +20,28 @@ from arrester.controlplane.queries.conditions.condition import (
 from arrester.controlplane.queries.operation import health
 from arrester.controlplane.queries.operation.audit import audit_check
 
-CAUSES = frozenset(
+QUEUES = frozenset({AlertCause.SERVER_BEHIND, AlertCause.QUARANTINE, AlertCause.QUOTA_EXCEEDED})
+PROCESSES = frozenset({AlertCause.SERVER_PROCESS})
+#: What is unknown while Redis is away, too.
+REDIS = frozenset(
     {
-        AlertCause.SERVER_BEHIND,
         AlertCause.SERVER_STORAGE,
-        AlertCause.SERVER_PROCESS,
-        AlertCause.QUARANTINE,
+        AlertCause.SERVER_BEHIND,
         AlertCause.QUOTA_EXCEEDED,
+        AlertCause.BATCH_LONG,
     }
 )
+STORAGE = frozenset({AlertCause.SERVER_STORAGE})
+AUDIT = frozenset({AlertCause.AUDIT_BROKEN})
 #: Older waiting events are an alert.
 BEHIND_SECONDS = 60.0
 #: The used share of a disk or of Redis's memory that is an alert.
 FULL_SHARE = 0.9
 
 
-def find(
-    *,
-    now: datetime,
-    lags: Sequence[health.Lag] | None = None,
-    health_now: health.Health | None = None,
-) -> Iterator[Condition]:
-    """Yield the server's troubles; raise RedisError while Redis is away."""
-    for lag in health.lags() if lags is None else lags:
+def queues(lags: Sequence[health.Lag], *, now: datetime) -> Iterator[Condition]:
+    """Yield the applications whose events wait, that exceed a quota or have invalid entries."""
+    for lag in lags:
         yield from _behind(lag, now)
         yield from _over_quota(lag, now)
         if lag.quarantined:
@@ -60,9 +58,6 @@ def find(
                 count=lag.quarantined,
                 since=now,
             )
-    yield from _processes(health_now or health.health(), now)
-    yield from _memory(now)
-    yield from _disk(settings.ENVIRONMENT.home, now)
 
 
 def audit(*, now: datetime) -> Iterator[Condition]:
@@ -117,7 +112,8 @@ def _over_quota(lag: health.Lag, now: datetime) -> Iterator[Condition]:
         )
 
 
-def _processes(found: health.Health, now: datetime) -> Iterator[Condition]:
+def processes(found: health.Health, *, now: datetime) -> Iterator[Condition]:
+    """Yield the processes of the server that give no sign."""
     for name, reach in (("wake", found.wake), ("housekeeper", found.housekeeper)):
         if not reach.up and reach.last_seen is not None:
             yield Condition(
@@ -132,15 +128,17 @@ def _processes(found: health.Health, now: datetime) -> Iterator[Condition]:
             )
 
 
-def _memory(now: datetime) -> Iterator[Condition]:
+def redis_memory(*, now: datetime) -> Iterator[Condition]:
+    """Yield whether Redis is full; raise RedisError while it is away."""
     memory = redis_client.client().info("memory")
     used, most = int(memory["used_memory"]), int(memory.get("maxmemory") or 0)
     if most and used / most >= FULL_SHARE:
         yield _full("redis", f"Redis uses {used / most:.0%} of its memory", now)
 
 
-def _disk(folder: Path, now: datetime) -> Iterator[Condition]:
+def disk(*, now: datetime) -> Iterator[Condition]:
     """Yield whether the disk of the data folder is full; a server elsewhere has none."""
+    folder = settings.ENVIRONMENT.home
     if not folder.is_dir():
         return
     usage = shutil.disk_usage(folder)

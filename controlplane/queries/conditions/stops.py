@@ -64,6 +64,8 @@ SELECT DISTINCT application, pipeline, fingerprint FROM task
 WHERE status = 'RUNNING' AND held > 0 AND fingerprint IS NOT NULL
     AND state LIKE '%%"first_stop"%%' AND {live_checkpoints.OF_THREADS}
 """
+RETRIED = frozenset({AlertCause.TASKS_PAUSED, AlertCause.TASKS_DEAD})
+CAUSES = RETRIED | {AlertCause.TASKS_PAUSED_BY_HAND, AlertCause.RECORDS_HELD}
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,7 +180,7 @@ def retried(threads: Sequence[ThreadState]) -> Iterator[Key]:
     """Yield the stops that a resume or a new run has ended, while it is unknown whether their
     record passes this time."""
     for application, pipeline, fingerprint in sql.rows(_RETRIED, live_checkpoints.columns(threads)):
-        for of in (AlertCause.TASKS_PAUSED, AlertCause.TASKS_DEAD):
+        for of in sorted(RETRIED):
             yield of.value, application, f"{pipeline} {fingerprint}"
 
 
