@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from enum import Enum
@@ -50,6 +51,14 @@ class IfSet(serializers.Field[Any, Any, Any, Any]):
         return if_set(super().get_attribute(instance))
 
 
+class FiniteField(serializers.FloatField):
+    """A number; null if it is infinite or none, which JSON does not have."""
+
+    def to_representation(self, value: Any) -> Any:
+        """Return the number."""
+        return value if math.isfinite(value) else None
+
+
 class Datum(NamedTuple):
     """The type and description of a field or property, at the end of a path from a struct."""
 
@@ -81,7 +90,7 @@ class StructSerializer(serializers.Serializer[Any]):
         TaskDigest: serializers.CharField,
         bool: serializers.BooleanField,
         int: serializers.IntegerField,
-        float: serializers.FloatField,
+        float: FiniteField,
         UUID: serializers.UUIDField,
         datetime: serializers.DateTimeField,
     }

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import math
+from typing import Any
+
 import msgspec
+from msgspec.structs import replace
 
 from arrester.controlplane.domain.errors import MalformedBatch
 from arrester.controlplane.domain.events import Body
@@ -32,9 +37,30 @@ def decode_body(bodies: bytes, index: int) -> Body | None:
         body: Body | None = _unpack_body.decode(raws[index])
     except (ValueError, RecursionError) as exc:
         raise MalformedBatch(f"not a packed body: {exc}") from exc
-    if body is not None and limits.too_deep(body.record):
+    if body is None or body.record is None:
+        return body
+    if limits.too_deep(body.record):
         raise MalformedBatch(f"its record is nested deeper than {limits.BODY_DEPTH} levels")
-    return body
+    return replace(body, record=_json(body.record))
+
+
+def _json(value: Any) -> Any:
+    """Return a value with a text in place of each part that JSON does not have, such as infinity.
+
+    Agents send none.
+    """
+    if isinstance(value, dict):
+        return {str(name): _json(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_json(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, msgspec.msgpack.Ext):
+        value = value.data
+    if isinstance(value, bytes | bytearray | memoryview):
+        # As agents write bytes.
+        return f"base64:{base64.b64encode(value).decode()}"
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def without_body(bodies: bytes, index: int) -> bytes:

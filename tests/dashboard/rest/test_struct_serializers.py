@@ -18,7 +18,7 @@ from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.identity.names import TaskDigest
 from arrester.dashboard.rest.base import ListView, PageQuerySerializer, pop_filter, values
 from arrester.dashboard.rest.field_types import A_TIME
-from arrester.dashboard.rest.struct_serializers import StructSerializer
+from arrester.dashboard.rest.struct_serializers import FiniteField, StructSerializer
 from arrester.dashboard.rest.urls import urlpatterns
 
 Size = Annotated[int, Meta(ge=0)]
@@ -98,7 +98,7 @@ def test_types_and_descriptions_are_those_of_the_struct() -> None:
         "colour": serializers.ChoiceField,
         "shape": serializers.ChoiceField,
         "size": serializers.IntegerField,
-        "height": serializers.FloatField,
+        "height": FiniteField,
         "labels": serializers.ListField,
         "counts": serializers.DictField,
         "hollow": serializers.BooleanField,
