@@ -32,7 +32,7 @@ def test_ten_windows_are_live_on_one_stream(browser: Browser, server: str, story
     pages[0].close()
     story.pauses("LGA")
     for page in pages[1:]:
-        expect(page.locator("#needs").get_by_text("delays_LGA")).to_be_visible()
+        expect(page.locator("#needs").get_by_text("2 tasks of delays")).to_be_visible()
     context.close()
 
 
