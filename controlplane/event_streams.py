@@ -3,7 +3,7 @@ large as Redis permits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from redis import Redis
@@ -54,6 +54,18 @@ _ENDS = """
 local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
 return {redis.call('XLEN', KEYS[1]), first and first[1] or false, last and last[1] or false}
+"""
+
+#: KEYS: streams, each with a second key. A key of another type is no stream.
+_WAITING = """
+local waiting = {}
+for i = 1, #KEYS, 2 do
+  local length = redis.pcall('XLEN', KEYS[i])
+  if type(length) == 'number' and length > 0 and redis.call('EXISTS', KEYS[i + 1]) == 0 then
+    waiting[#waiting + 1] = KEYS[i]
+  end
+end
+return waiting
 """
 
 #: KEYS: stream.
@@ -136,6 +148,16 @@ def delete(pipe: Pipeline, stream: str, entries: Iterable[StreamEntry]) -> None:
     """
     arguments = [part for id, fields in entries for part in (id, *next(iter(fields.items())))]
     pipe.eval(_DELETE, 1, stream, *arguments)
+
+
+def waiting(redis: Redis, streams: Mapping[str, str]) -> list[str]:
+    """Return the streams that have entries and whose other key, their value, does not exist.
+
+    Blocking reads would end sooner, but bring entries with them, which may be very large.
+    """
+    keys = [key for pair in streams.items() for key in pair]
+    answer: Any = redis.register_script(_WAITING)(keys=keys)
+    return [name.decode() for name in answer]
 
 
 def last_id(redis: Redis, stream: str) -> str | None:

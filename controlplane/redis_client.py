@@ -18,7 +18,7 @@ from arrester.controlplane.domain.errors import BrokenState
 
 __all__ = [
     "APPLICATION_ERRORS", "Redis", "RedisError", "ResponseError", "StreamEntry", "TimeoutError",
-    "added_at", "broker", "changed_streams", "client", "decode_json", "entries",
+    "added_at", "broker", "client", "decode_json", "entries",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -80,12 +80,3 @@ def decode_json(value: bytes | str | None, type: type[T]) -> T | None:
         return None if value is None else msgspec.json.decode(value, type=type)
     except ValueError:  # also of invalid UTF-8
         return None
-
-
-def changed_streams(redis: Redis, positions: dict[str, str], *, milliseconds: int) -> list[str]:
-    """Wait until streams have entries after their positions; return those that have."""
-    # One entry of each is enough. The result depends on the protocol: pairs, or a dictionary.
-    streams: Any = dict(positions)
-    reply: Any = redis.xread(streams, count=1, block=milliseconds)
-    names = reply.keys() if isinstance(reply, dict) else [name for name, _ in reply or ()]
-    return [name.decode() for name in names]

@@ -26,6 +26,8 @@ from arrester.controlplane.outbound import backpressure
 log = logging.getLogger(__name__)
 #: Interval for finding new streams; also the longest reaction time to a signal.
 POLL_SECONDS = 1.0
+#: Interval for finding entries, extended so that it takes at most this share of the time.
+LOOK_SECONDS, LOOK_SHARE = 0.01, 0.05
 SWEEP_SECONDS = 5
 #: Limits of one scan for streams, since a shared Redis may have many other keys.
 KEYS_PER_STEP = 1000
@@ -65,11 +67,12 @@ class Command(BaseCommand):
 
 
 class Waker:
-    """The known streams, each with the id up to which a drain was requested."""
+    """The known streams; a drain is requested of each that has entries."""
 
     def __init__(self) -> None:
         self.redis, self.broker = redis_client.client(), redis_client.broker()
-        self.positions: dict[str, str] = {}
+        #: Each with its pending-drain key.
+        self.streams: dict[str, str] = {}
         #: The applications with a drain that is requested or may be running.
         self.requested: set[str] = set()
         self.next_discovery = self.next_sweep = self.next_housekeeping = 0.0
@@ -86,7 +89,7 @@ class Waker:
             self._poll()
         except redis_client.ResponseError as exc:
             log.warning("Redis returned an error; searching for streams again: %s", exc)
-            self.positions.clear()
+            self.streams.clear()
             self.next_discovery = 0.0
             time.sleep(POLL_SECONDS)
 
@@ -102,21 +105,25 @@ class Waker:
         if now >= self.next_sweep:
             self.next_sweep = now + SWEEP_SECONDS
             self._sweep()
-        if not self.positions:
+        if not self.streams:
             time.sleep(POLL_SECONDS)
             return
-        milliseconds = int(POLL_SECONDS * 1000)
-        for name in redis_client.changed_streams(
-            self.redis, self.positions, milliseconds=milliseconds
-        ):
-            self.positions[name] = event_streams.last_id(self.redis, name) or "0-0"
-            self._wake(redis_keys.application_of(name))
+        self._wait(now + POLL_SECONDS)
+
+    def _wait(self, until: float) -> None:
+        """Request a drain of the streams that have entries; wait for these until a time."""
+        while True:
+            began = time.monotonic()
+            found = event_streams.waiting(self.redis, self.streams)
+            for name in found:
+                self._wake(redis_keys.application_of(name))
+            now = time.monotonic()
+            if found or now >= until:
+                return
+            time.sleep(min(max(LOOK_SECONDS, (now - began) / LOOK_SHARE), until - now))
 
     def _discover(self) -> None:
-        """Scan more keys for new streams, and request a drain at once if they have entries.
-
-        Only entries that come later are read, since one may be very large.
-        """
+        """Scan more keys for new streams."""
         for _ in range(STEPS_PER_SCAN):
             answer: Any = self.redis.scan(
                 self.scan_cursor,
@@ -126,10 +133,9 @@ class Waker:
             )
             self.scan_cursor, keys = answer
             for name in (key.decode(errors="replace") for key in keys):
-                if name not in self.positions and _is_ours(name):
-                    self.positions[name] = event_streams.last_id(self.redis, name) or "0-0"
-                    if self.redis.xlen(name):
-                        self._wake(redis_keys.application_of(name))
+                if name not in self.streams and _is_ours(name):
+                    application = redis_keys.application_of(name)
+                    self.streams[name] = redis_keys.pending_drain(application)
             if not self.scan_cursor:
                 return
 
@@ -147,12 +153,12 @@ class Waker:
             self.next_quotas = time.monotonic() + QUOTAS_SECONDS
             self._send(tasks.check_quotas, expires=QUOTAS_SECONDS)
         memory_limit = backpressure.memory_limit()
-        for name in list(self.positions):
+        for name in list(self.streams):
             try:
                 self._check_stream(name, memory_limit)
             except redis_client.ResponseError as exc:
                 log.warning("%s is ignored: %s", name, exc)
-                del self.positions[name]
+                del self.streams[name]
 
     def _request_housekeeping(self, last: datetime) -> None:
         """Request housekeeping if it is due. One that is requested twice does no harm."""
@@ -163,13 +169,10 @@ class Waker:
             self._send(tasks.housekeeping, expires=HOUSEKEEPING_REPEAT_SECONDS)
 
     def _check_stream(self, name: str, memory_limit: int) -> None:
-        self.positions[name] = event_streams.last_id(self.redis, name) or "0-0"
         application = redis_keys.application_of(name)
         # Here and not in a task, since it matters most while no worker runs.
         backpressure.watch(application, now=datetime.now(UTC))
         backpressure.publish_memory_limit(application, memory_limit)
-        if self.redis.xlen(name):
-            self._wake(application)
 
     def _repeat_requests(self) -> None:
         """Request the drains that have neither a running worker nor a message in the queue."""

@@ -12,11 +12,13 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import event_streams, models, queries, redis_client
+from arrester.controlplane.celery import DRAINS
 from arrester.controlplane.domain.events import Body
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.heartbeats import is_folded
 from arrester.controlplane.ingest import drain
+from arrester.controlplane.management.commands import wake
 from arrester.controlplane.outbound import backpressure
 from tests import histories
 from tests.controlplane import streams
@@ -114,6 +116,19 @@ def test_looking_at_a_stream_reads_no_entry(redis: Redis) -> None:
     assert not isinstance(load, redis_client.ResponseError)
     assert (load.waiting, load.oldest, load.newest) == (2, first, last)
     assert is_folded(APPLICATION, now=datetime.now(UTC))
+    assert redis.info("stats")["total_net_output_bytes"] - sent < 100_000
+
+
+def test_wake_reads_no_entry(redis: Redis) -> None:
+    streams.send(redis, [histories.failed(1)])
+    waker = wake.Waker()
+    waker.poll()
+    redis.delete(redis_keys.pending_drain(APPLICATION), DRAINS)
+    sent = redis.info("stats")["total_net_output_bytes"]
+    streams.put(redis, {"events": b"x" * 10**6})
+    waker.next_sweep = float("inf")
+    waker.poll()
+    assert redis.llen(DRAINS) == 1
     assert redis.info("stats")["total_net_output_bytes"] - sent < 100_000
 
 
