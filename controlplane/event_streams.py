@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 from redis import Redis
 from redis.client import Pipeline
 
+from arrester.controlplane.domain.wire import limits
 from arrester.controlplane.redis_client import StreamEntry
 
 #: The most bytes of entries that are read at once, and of one entry. Of a larger one the beginnings
 #: of its first fields are read.
-READ_BYTES = ENTRY_BYTES = 32 * 2**20
+READ_BYTES = ENTRY_BYTES = limits.ENTRY_BYTES
 CUT_FIELDS, CUT_BYTES = 16, 64 * 2**10
 #: The first field of a cut entry: its number of bytes.
 CUT_FROM = b"cut-from"

@@ -12,8 +12,8 @@ maxmemory-policy noeviction
 client-output-buffer-limit normal 256mb 0 0
 maxmemory-clients 25%
 # Values and entries that are larger block Redis for seconds whenever they are read.
-proto-max-bulk-len 72mb
-client-query-buffer-limit 128mb
+proto-max-bulk-len 33mb
+client-query-buffer-limit 48mb
 requirepass $REDIS_PASSWORD
 # Celery's queues, in any database, and nothing of agents: their keys begin with arrester:
 user arrester-broker on >$REDIS_BROKER_PASSWORD ~arrester ~arrester[^:]* ~unacked* ~_kombu.* ~*@*.celery.pidbox* ~????????-????-????-????-????????????.reply.celery.pidbox* &/1.celery.pidbox +@all -@admin -@dangerous

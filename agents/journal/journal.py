@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
@@ -32,6 +32,7 @@ from arrester.controlplane.domain.events import (
     RetriesCounted,
 )
 from arrester.controlplane.domain.identity.uuids import commit_id
+from arrester.controlplane.domain.wire import dead_letter_columns, limits
 from arrester.controlplane.domain.wire.codec import BATCH_MAX_EVENTS
 
 _log = logging.getLogger("arrester.journal")
@@ -194,8 +195,9 @@ class Journal:
             entry=number,
         )
         return [
-            (commit(part=part), list(entry.events[first : first + BATCH_MAX_EVENTS]))
+            (commit(part=f"{part}.{piece}" if piece else part), events)
             for part, first in enumerate(range(0, len(entry.events), BATCH_MAX_EVENTS))
+            for piece, events in enumerate(_pieces(entry.events[first : first + BATCH_MAX_EVENTS]))
         ]
 
     def changes_tasks(self, number: int) -> bool:
@@ -308,3 +310,19 @@ class Journal:
                 raise Superseded(f"a newer run owns {self._storage.root}; this one ends") from exc
         self._snapshot = number
         self._files.delete_snapshots_before(number)
+
+
+def _pieces(events: Sequence[Event]) -> Iterator[list[Event]]:
+    """Divide the events of a batch whose columns of dead letters are too large for one entry."""
+    piece: list[Event] = []
+    size = 0
+    for event in events:
+        data = event.data
+        records = data.records if isinstance(data, RecordsDeadLettered | RecordsRedriven) else None
+        more = 0 if records is None else dead_letter_columns.size(records)
+        if piece and size + more > limits.COLUMNS_BYTES:
+            yield piece
+            piece, size = [], 0
+        piece.append(event)
+        size += more
+    yield piece

@@ -23,8 +23,9 @@ MEMORY = "1gb"
 #: What clients may leave unread: one, and all together (from version 7). Larger ones are closed:
 #: answers count towards the memory, and otherwise one client fills it for all.
 CLIENT_MEMORY, CLIENTS_MEMORY = "256mb", "25%"
-#: The largest value and request that Redis takes; the largest batch of an agent fits.
-VALUE, REQUEST = "72mb", "128mb"
+#: The largest value and request that Redis takes. The largest entry of an agent fits, see
+#: `domain/wire/limits.py`, and what the server deletes in one step.
+VALUE, REQUEST = "33mb", "48mb"
 START_SECONDS = 60
 STOP_SECONDS = 30
 

@@ -117,13 +117,13 @@ def _drain_until(
     more wait."""
     redis, events, count, due = redis_client.client(), 0, FIRST_ENTRIES, 0
     redis.set(redis_keys.pending_drain(application), 1, ex=redis_keys.PENDING_DRAIN_SECONDS)
-    _reset_cursor_after_loss(redis, application)
     stream = redis_keys.events(application)
-    seen = store.read_stream(application)
-    log_gaps.notice(redis, seen)
     # From the start, not from the cursor: earlier entries were left by a crash between commit and
     # confirmation, or by a Redis whose clock went back. Their batch ids identify them.
     raw_entries = event_streams.decoded(event_streams.read(redis, stream, count=count))
+    _reset_cursor_after_loss(redis, application, raw_entries)
+    seen = store.read_stream(application)
+    log_gaps.notice(redis, seen)
     # A read of large entries may take longer than the time: what was read is folded, otherwise the
     # next drain would read the same again.
     while raw_entries:
@@ -167,13 +167,17 @@ def _read(application: str, raw_entries: Iterable[StreamEntry]) -> list[DecodedE
     return entries
 
 
-def _reset_cursor_after_loss(redis: redis_client.Redis, application: str) -> None:
-    """Begin a new generation if Redis has lost the stream of the cursor.
+def _reset_cursor_after_loss(
+    redis: redis_client.Redis, application: str, raw_entries: Sequence[StreamEntry]
+) -> None:
+    """Begin a new generation if Redis has lost the stream of the cursor, also below its entries.
 
     Agents send unconfirmed batches again; folded ones are recognised by their ids.
     """
     seen = store.read_stream(application)
     if seen.cursor == store.BEGINNING:
+        return
+    if raw_entries and order(raw_entries[-1][0]) >= order(seen.cursor):
         return
     last = event_streams.last_id(redis, redis_keys.events(application))
     if last is not None and order(last) >= order(seen.cursor):

@@ -209,8 +209,8 @@ def test_durable_settings_are_on(home: Path) -> None:
         "appendfsync": "everysec",
         "maxmemory-policy": "noeviction",
         "maxmemory-clients": "25%",
-        "proto-max-bulk-len": str(72 << 20),
-        "client-query-buffer-limit": str(128 << 20),
+        "proto-max-bulk-len": str(33 << 20),
+        "client-query-buffer-limit": str(48 << 20),
         "port": "0",
     }
     assert expected.items() <= found.items()

@@ -20,7 +20,13 @@ def uuid7(now: datetime) -> UUID:
 
 
 def commit_id(
-    at: datetime, *, application: str, pipeline: str, checkpoint: str, entry: int, part: int = 0
+    at: datetime,
+    *,
+    application: str,
+    pipeline: str,
+    checkpoint: str,
+    entry: int,
+    part: int | str = 0,
 ) -> UUID:
     """Return the batch id of a journal entry's events: UUIDv8 of its time and its identity.
 

@@ -123,7 +123,10 @@ def encode_batch(events: Sequence[Event]) -> bytes:
         raise MalformedBatch(f"unpacks to more than {BATCH_MAX_BYTES} bytes")
     if len(heads) > limits.BATCH_BYTES:
         limits.check_batch(each_head(heads))
-    return FORMAT + b"".join(map(compressed, lists))
+    packed = FORMAT + b"".join(map(compressed, lists))
+    if len(packed) > limits.PACKED_BYTES:
+        raise MalformedBatch(f"{len(packed):,} bytes; at most {limits.PACKED_BYTES:,} are sent")
+    return packed
 
 
 def _lists(events: Sequence[Event]) -> tuple[bytes, bytes | None]:

@@ -66,6 +66,14 @@ def pack(
     )
 
 
+def size(records: DeadLetterIds) -> int:
+    """Return the bytes of the columns of dead letters."""
+    columns = [records.positions, records.ids]
+    if isinstance(records, DeadLetterColumns):
+        columns += [records.causes, records.sizes]
+    return sum(len(each) for each in columns if each is not None)
+
+
 def pack_ids(*, positions: Sequence[int] | None, ids: Iterable[str]) -> DeadLetterIds:
     """Return dead letters in order of position; without positions, by their ids."""
     if positions is None:

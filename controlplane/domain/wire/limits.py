@@ -21,6 +21,12 @@ LIST_ITEMS, BATCH_ITEMS = 20_000, 100_000
 EVENT_BYTES = 4 * 2**20
 #: All events of a batch without their bodies, apart from dead letters, whose ids are bytes.
 BATCH_BYTES = 12 * 2**20
+#: An entry of a stream with all of its fields, and the packed events in it: the others are ids.
+#: Redis takes no larger values (`embedded/redis.py`, `docker/redis.sh`), but others may.
+ENTRY_BYTES = 32 * 2**20
+PACKED_BYTES = ENTRY_BYTES - 4 * 2**10
+#: The columns of dead letters in a batch; agents divide larger ones.
+COLUMNS_BYTES = 8 * 2**20
 #: A body; agents cut records and stack traces at 16,000 bytes or characters each.
 BODY_BYTES, BODY_DEPTH = 256 * 2**10, 100
 #: The bodies of a batch whose events are read one by one, since one of them is invalid.

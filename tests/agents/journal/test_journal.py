@@ -30,6 +30,7 @@ from arrester.agents.journal.storage import (
 from arrester.agents.run.publisher import Publisher
 from arrester.controlplane.domain.events import (
     CommandApplied,
+    DeadLetterIds,
     Event,
     EventData,
     Failure,
@@ -37,6 +38,7 @@ from arrester.controlplane.domain.events import (
     PipelineResumed,
     RecordFailed,
     RecordsHeld,
+    RecordsRedriven,
     Response,
     ResumeHow,
     Run,
@@ -44,6 +46,7 @@ from arrester.controlplane.domain.events import (
     TaskResumed,
 )
 from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.controlplane.domain.wire import limits
 from arrester.controlplane.domain.wire.codec import BATCH_MAX_EVENTS
 from tests.agents.pipeline_bench import MemoryOutbox
 from tests.histories import POLICY
@@ -501,6 +504,28 @@ def test_batch_ids_are_the_same_from_every_host_and_never_shared(files: LocalSto
     assert batches == again
     assert [len(events) for _, events in batches] == [2, BATCH_MAX_EVENTS, 1]
     assert len({batch_id for batch_id, _ in batches}) == 3
+
+
+def test_large_columns_of_dead_letters_are_sent_in_several_batches(
+    files: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = claimed(files)
+    ids = DeadLetterIds(ids=bytes(160))
+    redriven = [
+        RecordsRedriven(task=name, count=10, first_position=None, last_position=None, records=ids)
+        for name in ("ATL", "JFK", "ORD")
+    ]
+    journal.append(entry(EntryKind.BATCH, *redriven, batch=0))
+    number = journal.unsettled[-1].number
+    ((whole, events),) = journal.event_batches(number)
+
+    monkeypatch.setattr(limits, "COLUMNS_BYTES", 320)
+    batches = opened(files).event_batches(number)
+
+    assert [len(events) for _, events in batches] == [2, 1]
+    assert [each for _, events in batches for each in events] == events
+    # A batch that is not divided has the id of versions that divide none.
+    assert batches[0][0] == whole and len({id for id, _ in batches}) == 2
 
 
 def test_a_stopping_record_that_is_skipped_later_no_longer_stops_its_task() -> None:

@@ -19,7 +19,7 @@ from arrester.agents.transport.spool import Spool
 from arrester.agents.transport.spool_ownership import open_spool
 from arrester.controlplane.domain.events import Event, FailuresCounted, TaskPaused
 from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.wire import received_batch
+from arrester.controlplane.domain.wire import limits, received_batch
 from tests.agents.sample_events import NOW, batch_id, failed, paused, some_events
 
 GIB = 2**30
@@ -152,6 +152,19 @@ def test_a_full_spool_counts_failures_only(tmp_path: Path) -> None:
     assert first.data.count == 50
     assert (first.data.first_position, first.data.last_position) == (0, 49)
     assert isinstance(second.data, TaskPaused)
+    assert spool.counted_only == 50
+    spool.close()
+
+
+def test_a_batch_that_is_too_large_for_an_entry_counts_failures_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = open_at(tmp_path)
+    noise = [failed(n, text=os.urandom(100).hex()) for n in range(50)]
+    monkeypatch.setattr(limits, "PACKED_BYTES", 2_000)
+    spool.put(batch_id(1), [*noise, paused(50)])
+    (batch,) = spool.unsent(most=10, most_bytes=GIB)
+    assert len(batch.events) <= 2_000
     assert spool.counted_only == 50
     spool.close()
 

@@ -8,14 +8,17 @@ from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
 import pytest
+from django.conf import settings
 from msgspec.structs import replace
 from redis import Redis
 
+from arrester.agents.transport.redis_client import AppendStatus, RedisClient
+from arrester.agents.transport.spool import SpooledBatch
 from arrester.controlplane import event_streams, models, queries, redis_client
 from arrester.controlplane.celery import DRAINS
 from arrester.controlplane.domain.events import Body
 from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire import codec, limits
 from arrester.controlplane.heartbeats import is_folded
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.management.commands import wake
@@ -23,6 +26,7 @@ from arrester.controlplane.outbound import backpressure
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
 STREAM = redis_keys.events(APPLICATION)
@@ -94,6 +98,22 @@ def test_an_entry_that_is_too_large_is_quarantined_with_its_size(
     assert (batch in streams.confirmed(redis)) == (form == "batch")
 
 
+def test_the_largest_entry_of_an_agent_is_read_whole_and_deleted(redis: Redis) -> None:
+    batch = SpooledBatch(number=1, id=uuid4(), events=os.urandom(limits.PACKED_BYTES))
+    url = str(settings.REDIS_URL)
+    agent = RedisClient(url, application=APPLICATION, instance=uuid4())
+    # A foreign entry, which is read whole too: all of its first field is sent back to Redis.
+    streams.put(redis, {"x" * event_streams.ENTRY_BYTES: ""})
+    status, ids = agent.append(streams.SPOOL, [batch], last=None)
+    agent.close()
+
+    assert status is AppendStatus.DONE
+    read = event_streams.decoded(event_streams.read(redis, STREAM, begin=ids[0], count=1))
+    assert read[0][1][b"events"] == batch.events
+    drain.drain(APPLICATION, budget_seconds=PATIENCE_SECONDS)
+    assert redis.xlen(STREAM) == 0
+
+
 def test_an_entry_that_is_named_as_a_cut_one_is_deleted(redis: Redis) -> None:
     for value in ("7", "x", "99999999999999999999"):
         streams.put(redis, {"cut-from": value})
@@ -140,3 +160,12 @@ def test_a_large_body_is_folded_and_its_page_has_the_reason(redis: Redis) -> Non
     assert first.body is not None
     assert first.body.unreadable == "it has 300,012 bytes; at most 262,144 are read"
     assert second == histories.failed(2)
+
+
+def test_a_drain_reads_an_entry_once(redis: Redis) -> None:
+    """Not for the last id of its stream: the entries that were read have newer ones."""
+    for position in (1, 2):
+        streams.send(redis, [histories.failed(position)])
+        redis.config_resetstat()
+        assert drain.drain(APPLICATION).events == 1
+    assert "cmdstat_xinfo|stream" not in redis.info("commandstats")
