@@ -66,7 +66,13 @@ from arrester.controlplane.queries.current_state.resumable_tasks import (
     resumed_by,
     without_run,
 )
-from arrester.controlplane.queries.current_state.task_grid import GridPipeline, pipelines, threads
+from arrester.controlplane.queries.current_state.task_grid import (
+    GridPipeline,
+    PipelineGrid,
+    Section,
+    pipelines,
+    threads,
+)
 from arrester.controlplane.queries.current_state.tasks import (
     LATEST_STOP,
     TASK_SORTS,
@@ -197,12 +203,12 @@ __all__ = [
     "DeadLetterTotal", "Drain", "Duration", "FailureFilter", "Feed", "Finding", "FirstRelease",
     "FlowInterval", "FlowSums", "Gauge", "GridPipeline", "GroupDetail", "GroupFilter", "Health",
     "Lag", "LastHeartbeat", "Level", "Lock", "MetricValues", "NewestFlow", "Overview", "Page",
-    "PastRun", "PipelineFilter", "PipelineFlow", "PipelineKey", "PipelinePolicy",
+    "PastRun", "PipelineFilter", "PipelineFlow", "PipelineGrid", "PipelineKey", "PipelinePolicy",
     "QuarantinedEntry", "Reach", "ReachedLimit", "Reports", "RunningInstance", "SearchResult",
-    "SkippedRecords", "Summary", "TaskDetail", "TaskFilter", "Trend", "accounts", "affected",
-    "agent_credentials", "application", "application_page", "application_roles", "applications",
-    "applied_times", "as_of", "as_of_state", "audit", "audit_check", "check_class", "check_group",
-    "check_known", "checkpoints", "command", "commands", "count_dead_letters",
+    "Section", "SkippedRecords", "Summary", "TaskDetail", "TaskFilter", "Trend", "accounts",
+    "affected", "agent_credentials", "application", "application_page", "application_roles",
+    "applications", "applied_times", "as_of", "as_of_state", "audit", "audit_check", "check_class",
+    "check_group", "check_known", "checkpoints", "command", "commands", "count_dead_letters",
     "count_open_dead_letters", "dead_letter", "dead_letter_totals", "dead_letters", "discard_of",
     "drain", "event", "event_if_kept", "examples", "failed_by_application", "failed_by_group",
     "failed_by_stage", "failure_of_dead_letter", "failures", "feed", "findings",

@@ -33,7 +33,7 @@ from arrester.controlplane.queries import paging
 from arrester.controlplane.queries.as_of_position import AsOf, position
 from arrester.controlplane.queries.current_state import task_grid
 from arrester.controlplane.queries.current_state.applications import Summary
-from arrester.controlplane.queries.current_state.task_grid import GridPipeline
+from arrester.controlplane.queries.current_state.task_grid import PipelineGrid, Section
 from arrester.controlplane.queries.current_state.tasks import TaskDetail, TaskFilter, sort_key
 from arrester.controlplane.queries.failure_history import history
 from arrester.controlplane.queries.failure_history.error_groups import GroupDetail
@@ -51,7 +51,7 @@ class ApplicationDetail(msgspec.Struct, frozen=True, kw_only=True):
     """An application at a past position, with its pipelines and live instances."""
 
     summary: Summary
-    pipelines: tuple[GridPipeline, ...]
+    grid: PipelineGrid
     instances: tuple[InstanceState, ...]
 
 
@@ -60,13 +60,15 @@ def application(name: str, when: AsOf) -> Summary:
     return _summary(_existing(name, when), store.read_stream(name))
 
 
-def application_detail(name: str, when: AsOf, *, tasks: int) -> ApplicationDetail:
-    """Return one application with its pipelines, the first `tasks` of each, and its live
+def application_detail(
+    name: str, when: AsOf, *, tasks: int, section: Section = task_grid.FIRST
+) -> ApplicationDetail:
+    """Return one application with a page of its pipelines, the first `tasks` of each, and its live
     instances, all as of the same fold."""
     state = _existing(name, when)
     return ApplicationDetail(
         summary=_summary(state, store.read_stream(name)),
-        pipelines=_pipelines(state, limit=tasks),
+        grid=_grid(state, section, limit=tasks),
         instances=_instances(state),
     )
 
@@ -201,7 +203,7 @@ def checkpoints(applications: Iterable[str], when: AsOf) -> Checkpoints:
     )
 
 
-def _pipelines(then: StreamState, *, limit: int) -> tuple[GridPipeline, ...]:
+def _grid(then: StreamState, section: Section, *, limit: int) -> PipelineGrid:
     threads = list(then.threads.values())
     tasks: dict[live_checkpoints.PipelineKey, list[TaskState]] = defaultdict(list)
     for each in sorted(then.tasks.values(), key=_grid_order):
@@ -213,7 +215,10 @@ def _pipelines(then: StreamState, *, limit: int) -> tuple[GridPipeline, ...]:
         for key, some in tasks.items()
     }
     first = {key: some[: paging.checked(limit)] for key, some in tasks.items()}
-    return task_grid.grid(live(threads), threads, first, counts, then.instances)
+    runs = task_grid.ordered(live(threads), then.instances)
+    return PipelineGrid(
+        pipelines=task_grid.grid(section.of(runs), threads, first, counts), total=len(runs)
+    )
 
 
 def _existing(name: str, when: AsOf) -> StreamState:

@@ -33,7 +33,7 @@ def _dialog(
     context = {
         "summary": queries.application(name),
         "recipients": command_delivery.recipients(command_delivery.live_instances(name)),
-        "pipelines": queries.pipelines(name),
+        "grid": queries.pipelines(name, limit=1, section=queries.Section(size=5)),
         "force": forms.is_forced(request),
         "invalid": invalid,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -39,7 +39,11 @@ class Recipient(NamedTuple):
 
 def live_instances(*applications: str) -> list[Recipient]:
     """Return the live instances of applications with the times of their last heartbeats."""
-    instances = [each for name in applications for each in queries.instances(name)]
+    return with_heartbeats([each for name in applications for each in queries.instances(name)])
+
+
+def with_heartbeats(instances: Sequence[InstanceState]) -> list[Recipient]:
+    """Return instances with the times of their last heartbeats."""
     heartbeats = queries.last_heartbeats(instances)
     return [_recipient(each, heartbeats.get(each.id)) for each in instances]
 

@@ -18,6 +18,7 @@ from arrester.dashboard.components import (
     buttons,
     command_delivery,
     failure_rates,
+    page_numbers,
     task_grid,
     time_range,
 )
@@ -32,6 +33,8 @@ from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person, for_people
 from arrester.dashboard.text import policy_text
 
 RANKED, SHOWN, ENDED_SHOWN = 8, 50, 20
+#: Commands in progress.
+PROGRESS_SHOWN = 5
 TABS = {
     "tasks": "Tasks",
     "errors": "Errors",
@@ -79,16 +82,19 @@ def show(
     tab = query.get("tab", "")
     tab = tab if tab in TABS else "tasks"
     now = timezone.now()
+    rollouts = [each for each in open_commands if each.kind in IN_PARTS]
+    in_progress = [
+        each for each in open_commands if each.task is None and each.kind not in IN_PARTS
+    ]
     context = {
         "summary": summary,
         "attention": attention.read(who, now=now, lags=lags, application=name),
         "buttons": buttons.for_application(who, state),
         "rollout_disabled": "" if who.may_act_on(name) else NOT_AN_OPERATOR,
         "resume_disabled": _resume_disabled(who, summary),
-        "commands_in_progress": [
-            each for each in open_commands if each.task is None and each.kind not in IN_PARTS
-        ],
-        "rollouts": [each for each in open_commands if each.kind in IN_PARTS],
+        "commands_in_progress": in_progress[:PROGRESS_SHOWN],
+        "rollouts": rollouts[:PROGRESS_SHOWN],
+        "more_commands": len(in_progress[PROGRESS_SHOWN:]) + len(rollouts[PROGRESS_SHOWN:]),
         "log_gaps": queries.log_gaps(name),
         "limits_reached": queries.limits_reached(name),
         "reports": queries.reports(instances),
@@ -145,31 +151,35 @@ def _of_tab(
             return {"commands": queries.commands(name, cursor=cursor, limit=SHOWN)}
         case "instances":
             return {
-                "live": command_delivery.live_instances(name),
+                "live": command_delivery.with_heartbeats([*state.instances.values()][:SHOWN]),
+                "more_live": max(0, summary.instances - SHOWN),
                 "ended": queries.instances(name, ended=True)[:ENDED_SHOWN],
             }
         case "policy":
-            return {"policies": policy_text.policies(name, now=now)}
+            policies = queries.policies(name, now=now)
+            number = page_numbers.requested(query.get("page", ""))
+            part = page_numbers.part(number, size=task_grid.PIPELINES, total=len(policies))
+            shown = policy_text.texts(policies[part.first - 1 : part.last])
+            return {"policies": shown, "pipeline_part": part}
     wanted = task_grid.requested(*(query.get(field, "") for field in ("pipeline", "key", "page")))
     span = time_range.span(query, now=now, default=failure_rates.LAST_DAY)
     backlog = failure_rates.backlog(summary.held, span, limit=RANKED, application=name)
-    parts = task_grid.parts(name, wanted)
-    threads = [part.pipeline.thread for part in parts]
-    offered = buttons.for_pipelines(who, state, threads)
-    parts = [part._replace(buttons=offered[part.pipeline.thread.pipeline]) for part in parts]
-    return backlog | {"parts": parts, "wanted": wanted}
+    return backlog | task_grid.context(name, wanted, partial(buttons.for_pipelines, who, state))
 
 
 def _show_past(request: HttpRequest, who: Person, name: str, when: queries.AsOf) -> HttpResponse:
     """Render an application as of then: its tasks and live instances."""
     own = reverse("application", args=[name])
-    then = queries.as_of_state.application_detail(name, when, tasks=task_grid.CELLS)
+    wanted = task_grid.requested("", "", request.GET.get("page", ""))
+    then = queries.as_of_state.application_detail(
+        name, when, tasks=task_grid.CELLS, section=wanted.section
+    )
     context = as_of_context(when, application=name, url=own) | {
         "summary": then.summary,
         "own": own,
-        "parts": task_grid.parts_then(then.pipelines),
-        "wanted": task_grid.requested("", "", ""),
-        "instances": then.instances,
+        **task_grid.context_then(then.grid, wanted),
+        "instances": then.instances[:SHOWN],
+        "more_instances": len(then.instances[SHOWN:]),
     }
     return page(
         request,

@@ -27,7 +27,7 @@ from arrester.dashboard.text.policy_text import StageRow
 
 #: The lines of a page.
 SHOWN = 100
-_RUNS, _COMMANDS = 20, 100
+_RUNS, _COMMANDS, _STEPS = 20, 100, 100
 _SOURCE, _SINK = "source", "produce"
 
 
@@ -133,10 +133,11 @@ def _commands(application: str, name: str) -> list[CommandState]:
 def _strip(flow: queries.PipelineFlow, now: datetime) -> list[StripStep]:
     """Return the stages of a pipeline in their order; empty if its run has not described them."""
     key = flow.key
+    policies = queries.policies(flow.application, now=now, pipeline=flow.pipeline)
     described = next(
         (
             each
-            for each in policy_text.policies(flow.application, now=now)
+            for each in policy_text.texts(policies)
             if (each.policy.thread.pipeline, each.policy.thread.checkpoint) == key[1:]
         ),
         None,
@@ -146,7 +147,8 @@ def _strip(flow: queries.PipelineFlow, now: datetime) -> list[StripStep]:
     failed = queries.failed_by_stage(
         flow.application, flow.pipeline, since=now - queries.RECENT, until=now
     )
-    return [_step(row, failed.get(row.stage.name, 0), flow) for row in described.rows]
+    rows = described.rows[:_STEPS]
+    return [_step(row, failed.get(row.stage.name, 0), flow) for row in rows]
 
 
 def _step(row: StageRow, failed: int, flow: queries.PipelineFlow) -> StripStep:

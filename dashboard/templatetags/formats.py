@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from django import template
@@ -24,6 +25,9 @@ from arrester.dashboard.text import (
     verdict_text,
 )
 from arrester.dashboard.text.glossary import TERMS
+
+#: Names with values in a line.
+_PAIRS = 20
 
 register = template.Library()
 register.filter("at", event_text.at)
@@ -53,6 +57,12 @@ def term(name: str, text: str = "") -> SafeString:
 def get(known: Mapping[Any, Any], key: object) -> Any:
     """Return the value of a key; None if there is none."""
     return known.get(key)
+
+
+@register.filter
+def first_pairs(values: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the first names with their values: a foreign sender may have very many."""
+    return [*islice(values.items(), _PAIRS)]
 
 
 @register.filter

@@ -87,9 +87,9 @@ class PipelineText(NamedTuple):
     facts: list[tuple[str, str]]
 
 
-def policies(application: str, *, now: datetime) -> list[PipelineText]:
-    """Return what the page shows of each pipeline of an application."""
-    return [_policy(each) for each in queries.policies(application, now=now)]
+def texts(policies: Iterable[queries.PipelinePolicy]) -> list[PipelineText]:
+    """Return what the page shows of pipelines."""
+    return [_policy(each) for each in policies]
 
 
 def meters(task: TaskState, thread: ThreadState | None, *, now: datetime) -> list[Meter]:

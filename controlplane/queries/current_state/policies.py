@@ -50,8 +50,10 @@ class PipelinePolicy(msgspec.Struct, frozen=True, kw_only=True):
     has_other_checkpoint: bool = False
 
 
-def policies(application: str, *, now: datetime) -> tuple[PipelinePolicy, ...]:
-    """Return the policy of each pipeline on its live checkpoint, by name."""
+def policies(
+    application: str, *, now: datetime, pipeline: str | None = None
+) -> tuple[PipelinePolicy, ...]:
+    """Return the policy of each pipeline on its live checkpoint, by name, or that of one."""
     threads = task_grid.threads(application)
     doubled = {each.pipeline for each in live_checkpoints.running_on_others(threads)}
     return tuple(
@@ -61,6 +63,7 @@ def policies(application: str, *, now: datetime) -> tuple[PipelinePolicy, ...]:
             has_other_checkpoint=each.pipeline in doubled,
         )
         for each in sorted(live(threads), key=lambda each: (each.pipeline, each.checkpoint))
+        if pipeline in (None, each.pipeline)
     )
 
 

@@ -37,6 +37,8 @@ NO_RUN: Final = "NO_RUN"
 _RUNS_FIRST = (
     *(RunStatus.DEAD, RunStatus.LOST, RunStatus.PAUSED, RunStatus.RUNNING, RunStatus.STOPPED),
 )
+#: What a run does, and the run.
+OrderedRun = tuple[RunStatus, ThreadState]
 # Each from an index alone: a task's state takes a kilobyte, and there may be very many.
 _COUNTS = """
 SELECT application, pipeline, checkpoint, status, count(*) FROM task
@@ -62,6 +64,29 @@ class GridPipeline(msgspec.Struct, frozen=True, kw_only=True):
     has_other_checkpoint: bool = False
 
 
+class PipelineGrid(msgspec.Struct, frozen=True, kw_only=True):
+    """Some pipelines of an application: dead runs first, then by name."""
+
+    pipelines: tuple[GridPipeline, ...]
+    #: The number of all pipelines.
+    total: int
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of pipelines; the last one, if they end before it."""
+
+    number: int = 1
+    size: int = 500
+
+    def of(self, runs: Sequence[OrderedRun]) -> list[OrderedRun]:
+        """Return the runs of the page."""
+        number = min(self.number, max(1, -(-len(runs) // self.size)))
+        return [*runs[(number - 1) * self.size : number * self.size]]
+
+
+FIRST: Final = Section()
+
+
 def threads(application: str) -> tuple[ThreadState, ...]:
     """Return the newest run of each pipeline on each checkpoint, live ones first."""
     where = "application = %s ORDER BY status DESC, pipeline, since DESC NULLS LAST, checkpoint"
@@ -75,37 +100,46 @@ def pipelines(
     key: str = "",
     offset: int = 0,
     limit: int = 500,
-) -> tuple[GridPipeline, ...]:
-    """Return the task grid: the live checkpoint of each pipeline with its tasks.
+    section: Section = FIRST,
+) -> PipelineGrid:
+    """Return a page of the task grid: the live checkpoint of each pipeline with its tasks.
 
     `only` names one pipeline. Of each pipeline it contains the tasks whose key begins with `key`,
     from `offset` on.
     """
     all_threads = threads(application)
-    shown = [each for each in live(all_threads) if only in (None, each.pipeline)]
+    named = [each for each in live(all_threads) if only in (None, each.pipeline)]
+    runs = ordered(named, live_checkpoints.instances_of(named))
+    some = section.of(runs)
+    shown = [each for _, each in some]
     tasks: dict[live_checkpoints.PipelineKey, list[TaskState]] = defaultdict(list)
     parameters = [*live_checkpoints.columns(shown), key, key, paging.checked(limit), offset]
     for task in row_mapping.TASKS.load(_FIRST_TASKS, parameters):
         tasks[live_checkpoints.pipeline_key(task.id)].append(task)
-    instances = live_checkpoints.instances_of(shown)
-    return grid(shown, all_threads, tasks, counts_by_pipeline([application]), instances)
+    found = grid(some, all_threads, tasks, counts_by_pipeline([application]))
+    return PipelineGrid(pipelines=found, total=len(runs))
+
+
+def ordered(
+    runs: Iterable[ThreadState], instances: Mapping[UUID, InstanceState]
+) -> list[OrderedRun]:
+    """Return runs with their states: dead ones first, then by name."""
+    return sorted(
+        ((run_status(each, instances), each) for each in runs),
+        key=lambda each: (_RUNS_FIRST.index(each[0]), each[1].pipeline, each[1].checkpoint),
+    )
 
 
 def grid(
-    shown: Iterable[ThreadState],
+    runs: Iterable[OrderedRun],
     all_threads: Sequence[ThreadState],
     tasks: Mapping[live_checkpoints.PipelineKey, Sequence[TaskState]],
     counts: Mapping[live_checkpoints.PipelineKey, Counter[str]],
-    instances: Mapping[UUID, InstanceState],
 ) -> tuple[GridPipeline, ...]:
-    """Return the grid of `shown` threads with their tasks and counts: dead runs first, by name."""
+    """Return the grid of some runs with their tasks and counts."""
     doubled = {each.pipeline for each in live_checkpoints.running_on_others(all_threads)}
     pipelines = []
-    runs = [(run_status(each, instances), each) for each in shown]
-    for run, thread in sorted(
-        runs,
-        key=lambda each: (_RUNS_FIRST.index(each[0]), each[1].pipeline, each[1].checkpoint),
-    ):
+    for run, thread in runs:
         key = live_checkpoints.pipeline_key(thread)
         count = counts_of_run(counts.get(key, Counter()), run)
         pipeline = GridPipeline(

@@ -108,7 +108,7 @@ def test_as_of_now_equals_the_views(redis: Redis, few_events_per_snapshot: None)
     )
     assert queries.as_of_state.threads(APPLICATION, now) == queries.threads(APPLICATION)
     detail = queries.as_of_state.application_detail(APPLICATION, now, tasks=500)
-    assert detail.pipelines == queries.pipelines(APPLICATION)
+    assert detail.grid == queries.pipelines(APPLICATION)
     lag = queries.lag(APPLICATION)
     then = [replace(each, lag=lag) for each in queries.as_of_state.applications(now)]
     assert tuple(then) == queries.applications()
@@ -149,7 +149,7 @@ def test_a_paused_task_was_running_before(redis: Redis) -> None:
     before = queries.as_of_state.task(JFK.digest, at(3)).state
     assert (before.status, before.held, before.failed) == (TaskStatus.RUNNING, 0, 1)
     detail = queries.as_of_state.application_detail(APPLICATION, at(5), tasks=500)
-    assert [each.counts["PAUSED"] for each in detail.pipelines] == [1]
+    assert [each.counts["PAUSED"] for each in detail.grid.pipelines] == [1]
     history = queries.as_of_state.task_history(JFK.digest, at(4))
     assert [each.sequence for each in history.rows] == [4, 3]
 

@@ -280,7 +280,7 @@ def test_the_grid_shows_stopped_tasks_first(redis: Redis) -> None:
             *histories.paused(),
         ],
     )
-    (pipeline,) = queries.pipelines(APPLICATION)
+    (pipeline,) = queries.pipelines(APPLICATION).pipelines
     assert [each.id.key for each in pipeline.tasks] == ["JFK", "EWR"]
     assert not pipeline.has_other_checkpoint
     summary = queries.application(APPLICATION)
