@@ -45,6 +45,10 @@ def _show(url: str, found: Json) -> None:
     output.print_rich(parts)
     click.echo()
     output.print_table(found["conditions"], _CONDITION_COLUMNS, empty="nothing needs attention")
+    # An earlier server lists all of them.
+    more = found.get("conditions_in_all", 0) - len(found["conditions"])
+    if more > 0:
+        click.echo(f"{more:,} more: see ATTENTION of each application")
     click.echo()
     output.print_table(
         found["applications"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -14,12 +15,12 @@ from django.utils.http import urlencode
 from arrester.controlplane.queries import Health, Lag, Overview, conditions
 from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.controlplane.queries.conditions.condition import Condition
-from arrester.dashboard.components import filters
+from arrester.dashboard.components import fair_shares, filters
 from arrester.dashboard.components.failure_rates import Rate
 from arrester.dashboard.permissions import Person
 
-#: The rows of the list.
-SHOWN = 20
+#: The rows of the list, and the applications that are named as having more.
+SHOWN, MORE_OF = 20, 5
 #: How long a process keeps the number of items for the titles of other pages than the overview.
 KEEP_SECONDS = 2.0
 #: The states of the causes that have one; others are warnings, or critical.
@@ -59,14 +60,28 @@ class Attention(NamedTuple):
     items: tuple[Item, ...]
 
     @property
-    def shown(self) -> tuple[Item, ...]:
-        """The first of them."""
-        return self.items[:SHOWN]
+    def shown(self) -> list[Item]:
+        """The first of them, of each application some."""
+        return self.first(SHOWN)
 
     @property
     def more(self) -> int:
         """The number of further ones."""
         return max(0, len(self.items) - SHOWN)
+
+    @property
+    def more_of(self) -> list[tuple[str, int]]:
+        """The applications with further ones, and their numbers, the largest first; an empty name
+        is the server."""
+        shown = Counter(each.condition.application for each in self.shown)
+        every = Counter(each.condition.application for each in self.items)
+        return (every - shown).most_common(MORE_OF)
+
+    def first(self, most: int) -> list[Item]:
+        """Return the first items: an application with very many hides none of the others."""
+        return fair_shares.first(
+            self.items, most, application=lambda each: each.condition.application
+        )
 
     @property
     def worst(self) -> str:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from arrester.controlplane import queries
 from arrester.controlplane.domain.errors import InvalidValue
+from arrester.controlplane.domain.state.live_runs import RunStatus
 from arrester.controlplane.domain.state.states import CommandStatus, GroupStatus
 from arrester.dashboard.components import time_range
 
@@ -115,6 +116,15 @@ def refuse_more_dead_letters(form: Mapping[str, str], found: int) -> None:
     if shown.isdecimal() and found > int(shown):
         allowed = f"{found:,}: more were received since then; check the number, and confirm again"
         raise InvalidValue("number of dead letters", int(shown), allowed)
+
+
+def of_pipelines(parameters: Mapping[str, str]) -> queries.PipelineFilter:
+    """Return the filter of pipelines."""
+    given = _given(parameters, "application", "run")
+    if given["run"] not in (None, *RunStatus):
+        raise InvalidValue("run", given["run"], ", ".join(RunStatus))
+    run = None if given["run"] is None else RunStatus(given["run"])
+    return queries.PipelineFilter(application=given["application"], run=run)
 
 
 def of_tasks(parameters: Mapping[str, str]) -> queries.TaskFilter:

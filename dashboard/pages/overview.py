@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -10,6 +12,7 @@ from arrester.controlplane import queries
 from arrester.dashboard.components import (
     attention,
     failure_rates,
+    fair_shares,
     pipeline_lines,
     time_range,
 )
@@ -17,7 +20,7 @@ from arrester.dashboard.page_frame import page
 from arrester.dashboard.permissions import Person, for_people
 
 FEED, RANKED = 8, 6
-#: Pipelines in the overview, dead ones first; the others are on their own page.
+#: Pipelines in the overview, dead ones first, of each application some; the others have a page.
 PIPELINES = 8
 
 
@@ -32,7 +35,7 @@ def overview(request: HttpRequest, who: Person) -> HttpResponse:
     flows = queries.pipeline_flows(now=now, threads=state.threads, tasks=state.tasks)
     context = {
         "overview": state,
-        "pipelines": pipeline_lines.lines(flows[:PIPELINES], needing),
+        "pipelines": pipeline_lines.lines(_first(flows), needing),
         "pipelines_in_all": len(flows),
         "attention": needing,
         "problems": len(needing.items),
@@ -46,6 +49,10 @@ def overview(request: HttpRequest, who: Person) -> HttpResponse:
     )
     context |= plots
     return page(request, who, "overview", context, lags=state.lags, health=state.health)
+
+
+def _first(flows: Sequence[queries.PipelineFlow]) -> list[queries.PipelineFlow]:
+    return fair_shares.first(flows, PIPELINES, application=lambda each: each.application)
 
 
 @require_safe

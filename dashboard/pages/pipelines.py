@@ -10,10 +10,12 @@ from django.urls import reverse
 from django.utils import timezone
 
 from arrester.controlplane import queries
+from arrester.controlplane.domain.state.live_runs import RunStatus
 from arrester.controlplane.domain.state.states import CommandState
 from arrester.dashboard.components import (
     attention,
     buttons,
+    filters,
     flow_charts,
     page_numbers,
     pipeline_lines,
@@ -27,6 +29,7 @@ from arrester.dashboard.text.policy_text import StageRow
 
 #: The lines of a page.
 SHOWN = 100
+FIELDS = ("application", "run")
 _RUNS, _COMMANDS, _STEPS = 20, 100, 100
 _SOURCE, _SINK = "source", "produce"
 
@@ -47,7 +50,9 @@ def pipelines(request: HttpRequest, who: Person) -> HttpResponse:
     now = timezone.now()
     state = queries.overview()
     needing = attention.read(who, now=now, overview=state)
-    flows = queries.pipeline_flows(now=now, threads=state.threads, tasks=state.tasks)
+    wanted = filters.of_pipelines(request.GET)
+    every = queries.pipeline_flows(now=now, threads=state.threads, tasks=state.tasks)
+    flows = [each for each in every if wanted.takes(each)]
     number = page_numbers.requested(request.GET.get("page", ""))
     part = page_numbers.part(number, size=SHOWN, total=len(flows))
     context = {
@@ -55,8 +60,13 @@ def pipelines(request: HttpRequest, who: Person) -> HttpResponse:
         "pipelines": pipeline_lines.lines(flows[part.first - 1 : part.last], needing),
         "applications": bool(state.applications),
         "part": part,
+        "runs": [*RunStatus],
     }
-    return page(request, who, "pipelines", context, lags=state.lags, health=state.health)
+    context |= filters.form(request.GET, FIELDS)
+    shows = wanted.application or ""
+    return page(
+        request, who, "pipelines", context, shows=shows, lags=state.lags, health=state.health
+    )
 
 
 @for_people

@@ -16,7 +16,7 @@ from arrester.controlplane import queries
 from arrester.controlplane.domain.state.states import TaskStatus
 from arrester.controlplane.queries.conditions.condition import Condition
 from arrester.controlplane.roles import Role
-from arrester.dashboard.components import attention
+from arrester.dashboard.components import attention, fair_shares
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.applications import ApplicationSerializer
 from arrester.dashboard.rest.pipelines import PipelineSerializer
@@ -26,7 +26,7 @@ from arrester.dashboard.rest.tasks import TaskSerializer
 
 #: Stopped tasks of each status in the answer.
 _TASKS = 10
-_PIPELINES = 20
+_CONDITIONS, _PIPELINES = 50, 20
 _HOUR = timedelta(hours=1)
 
 
@@ -67,13 +67,20 @@ class StatusSerializer(serializers.Serializer[Any]):
         help_text="Further roles, by application.",
     )
     parts = PartSerializer(many=True)
-    conditions = ConditionSerializer(many=True, help_text="The most urgent first.")
+    conditions = ConditionSerializer(
+        many=True,
+        help_text=f"The most urgent first, {_CONDITIONS} at most, of each application some.",
+    )
+    conditions_in_all = serializers.IntegerField()
     waiting = serializers.IntegerField(
         allow_null=True, help_text="Batches that wait in Redis; null while Redis is unreachable."
     )
     quarantined = serializers.IntegerField(help_text="Invalid entries in quarantine.")
     applications = ApplicationSerializer(many=True)
-    pipelines = PipelineSerializer(many=True, help_text=f"Dead ones first, {_PIPELINES} at most.")
+    pipelines = PipelineSerializer(
+        many=True,
+        help_text=f"Dead ones first, {_PIPELINES} at most, of each application some.",
+    )
     pipelines_in_all = serializers.IntegerField()
     failed_last_hour = serializers.DictField(
         child=serializers.IntegerField(), help_text="Failed records by application."
@@ -108,13 +115,16 @@ class StatusView(base.RestView):
             "waiting": sum(waiting) if len(waiting) == len(lags) else None,
             "quarantined": sum(each.quarantined for each in lags),
             "applications": applications,
-            "pipelines": pipelines[:_PIPELINES],
+            "pipelines": fair_shares.first(
+                pipelines, _PIPELINES, application=lambda each: each.application
+            ),
             "pipelines_in_all": len(pipelines),
             "failed_last_hour": _failed_last_hour(),
             "stopped": stopped,
         }
         needing = attention.read(who, now=timezone.now(), lags=lags)
-        found["conditions"] = [each.condition for each in needing.items]
+        found["conditions"] = [each.condition for each in needing.first(_CONDITIONS)]
+        found["conditions_in_all"] = len(needing.items)
         checkpoints = queries.checkpoints({task.id.application for task in stopped})
         context = {"checkpoints": checkpoints, "attention": needing}
         return Response(StatusSerializer(found, context=context).data)

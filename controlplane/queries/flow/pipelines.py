@@ -90,6 +90,10 @@ class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):
     application: Annotated[str | None, Meta(description="Of one application.")] = None
     run: Annotated[RunStatus | None, Meta(description="With a run in this state.")] = None
 
+    def takes(self, flow: PipelineFlow) -> bool:
+        """Return whether a pipeline is listed."""
+        return self.application in (None, flow.application) and self.run in (None, flow.run)
+
 
 #: The key of the application's version among those of an instance.
 RELEASE: Final = "release"
@@ -133,7 +137,7 @@ def pipeline_page(
     found = [
         each
         for each in pipeline_flows(now=now, application=wanted.application)
-        if wanted.run in (None, each.run) and each.key > after
+        if wanted.takes(each) and each.key > after
     ]
     rows = sorted(found, key=lambda each: each.key)
     return paging.page(rows[: paging.checked(limit) + 1], limit=limit, key=lambda each: each.key)
