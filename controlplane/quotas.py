@@ -23,6 +23,7 @@ class Quota(StrEnum):
     PIPELINES = "pipelines"
     INSTANCES = "instances"
     REDIS_MB = "redis_mb"
+    CONNECTIONS = "connections"
 
     @property
     def unit(self) -> str:
@@ -37,6 +38,7 @@ _UNITS = {
     Quota.PIPELINES: "pipelines",
     Quota.INSTANCES: "instances that did not end",
     Quota.REDIS_MB: "MB in Redis",
+    Quota.CONNECTIONS: "connections to Redis",
 }
 #: Far above what the pipelines of one application need.
 DEFAULTS: Mapping[Quota, int] = {
@@ -46,6 +48,7 @@ DEFAULTS: Mapping[Quota, int] = {
     Quota.PIPELINES: 1_000,
     Quota.INSTANCES: 1_000,
     Quota.REDIS_MB: 300,
+    Quota.CONNECTIONS: 2_000,
 }
 RULE = (
     "values separated by commas, as in `groups=50000,flights:tasks=5000000`, of"
@@ -62,6 +65,11 @@ class Quotas(msgspec.Struct, frozen=True):
     def of(self, application: str) -> dict[Quota, int]:
         """Return the quotas of an application."""
         return {each: self.own.get((application, each), self.common[each]) for each in DEFAULTS}
+
+    def least(self, quota: Quota) -> int:
+        """Return the smallest value that an application has."""
+        own = (value for (_, each), value in self.own.items() if each is quota)
+        return min((self.common[quota], *own))
 
 
 def parse(text: str) -> Quotas:

@@ -20,6 +20,7 @@ from arrester.controlplane import heartbeats, redis_client, store
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.identity.names import check_name
+from arrester.controlplane.outbound import agent_connections
 from arrester.controlplane.quotas import Quota
 
 log = logging.getLogger(__name__)
@@ -70,12 +71,14 @@ def check(*, now: datetime) -> dict[str, Usage]:
     Heartbeats that never expire, or are too large, are deleted: agents send no such ones.
     """
     before, used = usages(), _redis_bytes(now=now)
+    connections = agent_connections.by_application()
     counts = {quota: _count(statement) for quota, statement in _COUNTS.items()}
     found: dict[str, Usage] = {}
     for stream in store.all_streams():
         name = stream.application
         values = {quota: some.get(name, 0) for quota, some in counts.items()}
         values[Quota.REDIS_MB] = used[name] // 10**6
+        values[Quota.CONNECTIONS] = len(connections.get(name, ()))
         values[Quota.EVENTS] = _rate(before.get(name), stream.sequence, now=now)
         quotas = settings.ENVIRONMENT.quotas.of(name)
         found[name] = Usage(

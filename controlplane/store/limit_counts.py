@@ -17,6 +17,8 @@ class Limit(StrEnum):
     QUOTA = "QUOTA"
     #: Deleted heartbeats that never expire or are too large.
     HEARTBEAT = "HEARTBEAT"
+    #: Closed connections of agents to Redis.
+    CONNECTIONS = "CONNECTIONS"
 
 
 def count_reached(application: str, limit: Limit, *, count: int, at: datetime) -> None:

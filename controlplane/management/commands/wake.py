@@ -21,7 +21,7 @@ from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.identity.names import check_name
 from arrester.controlplane.ingest import drain_requests
-from arrester.controlplane.outbound import backpressure
+from arrester.controlplane.outbound import agent_connections, backpressure
 
 log = logging.getLogger(__name__)
 #: Interval for finding new streams; also the longest reaction time to a signal.
@@ -152,6 +152,7 @@ class Waker:
         if time.monotonic() >= self.next_quotas:
             self.next_quotas = time.monotonic() + QUOTAS_SECONDS
             self._send(tasks.check_quotas, expires=QUOTAS_SECONDS)
+        agent_connections.close_surplus(now=datetime.now(UTC))
         memory_limit = backpressure.memory_limit()
         for name in list(self.streams):
             try:

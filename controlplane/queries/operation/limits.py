@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from arrester.controlplane import models, store
-from arrester.controlplane.outbound import quota_check
+from arrester.controlplane.outbound import agent_connections, quota_check
 
 
 class ReachedLimit(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +40,11 @@ class ReachedLimit(msgspec.Struct, frozen=True, kw_only=True):
                 return (
                     f"Deleted heartbeats: {self.count:,}. They had no expiry, or more than"
                     f" {quota_check.HEARTBEAT_BYTES // 2**10} KiB: no agent sends such ones"
+                )
+            case store.Limit.CONNECTIONS:
+                return (
+                    f"Closed connections of agents to Redis: {self.count:,}. The application had"
+                    f" more than {agent_connections.FACTOR} times its quota"
                 )
 
 

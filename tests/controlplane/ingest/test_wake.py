@@ -9,13 +9,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg
 import pytest
+from django.conf import settings
 from django.db import connection
-from redis import Redis
+from redis import ConnectionError, Redis
 
 from arrester.controlplane import actions, embedded, queries
 from arrester.controlplane.celery import DRAINS
@@ -182,6 +183,40 @@ def test_lost_postgresql_connections_cost_one_sweep(
     # Ours was cut, too.
     connection.close()
     wait_until(folded(29))
+    streams.assert_exact()
+
+
+def test_a_redis_that_refuses_connections_delays_and_loses_nothing(
+    redis: Redis, server: subprocess.Popen[bytes]
+) -> None:
+    streams.send(redis, [histories.failed(1)])
+    wait_until(folded(1))
+    most, opened = redis.config_get("maxclients")["maxclients"], []
+
+    def fill() -> None:
+        """Open connections until Redis refuses them."""
+        with suppress(ConnectionError):
+            while True:
+                opened.append(Redis.from_url(settings.REDIS_URL, single_connection_client=True))
+
+    redis.config_set("maxclients", redis.info("clients")["connected_clients"] + 5)
+    try:
+        fill()
+        # The server loses its connections, and others take their places.
+        redis.client_kill_filter(_type="normal", skipme=True)
+        opened.clear()
+        for _ in range(20):
+            fill()
+            streams.send(redis, [histories.failed(2)])
+            time.sleep(0.2)
+        refused = redis.info("stats")["rejected_connections"]
+        assert refused > 20
+    finally:
+        for client in opened:
+            client.close()
+        redis.config_set("maxclients", str(most))
+    wait_until(folded(21))
+    wait_until(lambda: parts_down() == [])
     streams.assert_exact()
 
 

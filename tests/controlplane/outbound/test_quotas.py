@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
@@ -10,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 from django.conf import settings
 from msgspec.structs import replace as replaced
-from redis import Redis
+from redis import ConnectionError, Redis
 
 from arrester.controlplane import queries, quotas, store, tasks
 from arrester.controlplane.celery_workers import HOUSEKEEPING
@@ -197,6 +198,69 @@ def test_heartbeats_that_no_agent_sends_are_deleted_and_counted(redis: Redis) ->
     (reached,) = queries.limits_reached(APPLICATION)
     assert (reached.limit, reached.count) == (store.Limit.HEARTBEAT, 4)
     assert queries.limits_reached(QUIET) == ()
+
+
+@pytest.fixture
+def connect(redis: Redis) -> Iterator[Callable[[str], Redis]]:
+    """Return a function that opens a connection of an application's agents."""
+    opened: list[Redis] = []
+
+    def open_one(application: str) -> Redis:
+        user = redis_keys.agent_user(application)
+        redis.acl_setuser(user, enabled=True, nopass=True, commands=["+ping"])
+        url = str(settings.REDIS_URL)
+        client = Redis.from_url(url, username=user, password="", single_connection_client=True)
+        opened.append(client)
+        client.ping()
+        return client
+
+    yield open_one
+    for client in opened:
+        client.close()
+    for application in (APPLICATION, QUIET):
+        redis.acl_deluser(redis_keys.agent_user(application))
+
+
+def sweep() -> None:
+    waker = Waker()
+    waker.next_audit = waker.next_quotas = math.inf
+    waker.poll()
+
+
+def test_the_newest_connections_above_twice_the_quota_are_closed(
+    redis: Redis, connect: Callable[[str], Redis], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allow(monkeypatch, "connections=3,quiet:connections=1")
+    send(redis, histories.failed(1))
+    quiet = [connect(QUIET) for _ in range(2)]
+    noisy = [connect(APPLICATION) for _ in range(6)]
+    sweep()
+    assert queries.limits_reached(APPLICATION) == ()
+    own, most = redis.client_id(), redis.config_get("maxclients")["maxclients"]
+    redis.config_set("maxclients", redis.info("clients")["connected_clients"] + 4)
+    try:
+        newer = [connect(APPLICATION) for _ in range(4)]
+        with pytest.raises(ConnectionError):
+            connect(APPLICATION)
+        sweep()
+        # The server can open new connections, and keeps its own.
+        with Redis.from_url(settings.REDIS_URL) as another:
+            another.ping()
+    finally:
+        redis.config_set("maxclients", str(most))
+
+    assert redis.client_id() == own
+    for client in (*quiet, *noisy):
+        client.ping()
+    for client in newer:
+        with pytest.raises(ConnectionError):
+            client.ping()
+    (reached,) = queries.limits_reached(APPLICATION)
+    assert (reached.limit, reached.count) == (store.Limit.CONNECTIONS, 4)
+    assert queries.limits_reached(QUIET) == ()
+    # What is left is still above the quota, and named.
+    quota_check.check(now=NOW)
+    assert exceeded() == [(Quota.CONNECTIONS, 6, 3)]
 
 
 def test_an_application_that_is_in_redis_only_is_measured_too(redis: Redis) -> None:
