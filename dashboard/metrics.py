@@ -163,6 +163,12 @@ class MetricsCollector(Collector):
         yield _counter(
             "arrester_events_folded", "Events in the log: its newest position.", positions
         )
+        yield _counter(
+            "arrester_limits_reached",
+            "What a limit of the server dropped or refused, since the first time.",
+            values.limits_reached,
+            ("application", "limit"),
+        )
         for name, meaning, value in _LAG_GAUGES:
             yield _gauge(name, meaning, {lag.application: value(lag) for lag in values.lags})
         yield _gauge(
@@ -186,8 +192,13 @@ def _gauge(
     return family
 
 
-def _counter(name: str, meaning: str, samples: Mapping[str, int]) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, meaning, labels=["application"])
-    for application, value in samples.items():
-        family.add_metric([application], value)
+def _counter(
+    name: str,
+    meaning: str,
+    samples: Mapping[Any, int],
+    labels: Sequence[str] = ("application",),
+) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, meaning, labels=labels)
+    for key, value in samples.items():
+        family.add_metric([key] if isinstance(key, str) else list(key), value)
     return family

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import msgspec
@@ -15,10 +16,10 @@ from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 
-from arrester.controlplane import actions, queries, redis_client, store
+from arrester.controlplane import actions, models, queries, quotas, redis_client, store
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.outbound import backpressure
+from arrester.controlplane.outbound import backpressure, quota_check
 from tests.controlplane import streams
 from tests.dashboard.story import Story
 from tests.services import REPOSITORY
@@ -60,6 +61,39 @@ def test_metrics_have_the_values_of_the_pages(flights: Story, viewer: Client) ->
     assert (found["arrester_up"][("wake",)], found["arrester_up"][("worker",)]) == (1, 0)
     assert found["arrester_up"][("housekeeper",)] == 0
     assert found["arrester_events_folded_total"][("flights",)] > 3
+
+
+def test_reached_limits_are_counted_and_on_the_overview_for_a_day(
+    flights: Story, viewer: Client
+) -> None:
+    now = datetime.now(UTC)
+    reached = {store.Limit.QUARANTINE: 7, store.Limit.HEARTBEAT: 2, store.Limit.QUOTA: 3}
+    for limit, count in reached.items():
+        store.count_reached("flights", limit, count=count, at=now)
+    found = scrape(viewer)
+    assert found["arrester_limits_reached_total"] == {
+        ("flights", limit.value): count for limit, count in reached.items()
+    }
+    # Quotas have a condition of their own as long as they are exceeded.
+    assert found["arrester_conditions"] == {("flights", "LIMIT_REACHED"): 2}
+    html = viewer.get("/").content.decode()
+    assert "Dropped from the quarantine: 7." in html and "Deleted heartbeats: 2." in html
+    old = now - timedelta(days=2)
+    models.LimitReached.objects.update(first_at=old, last_at=old)
+    assert "arrester_conditions" not in scrape(viewer)
+    assert "Nothing needs attention" in viewer.get("/").content.decode()
+    assert "Deleted heartbeats: 2." in viewer.get("/applications/flights").content.decode()
+
+
+def test_an_exceeded_quota_is_on_the_overview(
+    flights: Story, viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flights.pauses("JFK")
+    flights.pauses("EWR")
+    environment = replace(settings.ENVIRONMENT, quotas=quotas.parse("tasks=1"))
+    monkeypatch.setattr(settings, "ENVIRONMENT", environment)
+    quota_check.check(now=datetime.now(UTC))
+    assert "2 tasks, 1 are allowed" in viewer.get("/").content.decode()
 
 
 def test_metrics_and_pages_leave_out_the_same(flights: Story, viewer: Client) -> None:
@@ -140,6 +174,7 @@ def test_every_metric_is_documented(flights: Story, viewer: Client) -> None:
     key = redis_keys.heartbeat("flights", flights.instance)
     redis_client.client().set(key, msgspec.json.encode(beat), ex=redis_keys.LOST_AFTER_SECONDS)
 
+    store.count_reached("flights", store.Limit.QUARANTINE, count=1, at=now)
     flights.pauses("JFK")
     flights.flows(ago=2, micro_batches=1, durations={"total:3": 1}, backlog=7, last_batch_at=now)
     histogram = "arrester_pipeline_batch_duration_seconds"

@@ -122,6 +122,7 @@ def _lasting(
         server.QUEUES,
         lambda: server.queues(parts.lags() if lags is None else lags, now=now),
     )
+    found += search.run("limits reached", server.LIMITS, partial(server.limits, now=now))
     found += search.run(
         "processes of the server",
         server.PROCESSES,

@@ -39,6 +39,7 @@ class AlertCause(StrEnum):
     TASKS_PAUSED_BY_HAND = "TASKS_PAUSED_BY_HAND"
     QUARANTINE = "QUARANTINE"
     QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
+    LIMIT_REACHED = "LIMIT_REACHED"
     ERROR_NEW = "ERROR_NEW"
     ERROR_RECURRED = "ERROR_RECURRED"
     COMMAND_EXPIRED = "COMMAND_EXPIRED"
@@ -141,6 +142,7 @@ _LABELS = {
     AlertCause.TASKS_PAUSED_BY_HAND: "Tasks paused by an operator",
     AlertCause.QUARANTINE: "Invalid entries in quarantine",
     AlertCause.QUOTA_EXCEEDED: "Quota exceeded",
+    AlertCause.LIMIT_REACHED: "Limit reached",
     AlertCause.ERROR_NEW: "New error",
     AlertCause.ERROR_RECURRED: "Resolved error failed again",
     AlertCause.COMMAND_EXPIRED: "Command EXPIRED",
@@ -170,6 +172,7 @@ _COUNTED = {
     AlertCause.MORE_THAN_LISTED: ("list that is not complete", "lists that are not complete"),
     AlertCause.QUARANTINE: ("quarantine", "quarantines"),
     AlertCause.QUOTA_EXCEEDED: ("quota exceeded", "quotas exceeded"),
+    AlertCause.LIMIT_REACHED: ("limit reached", "limits reached"),
     AlertCause.ERROR_NEW: ("new error", "new errors"),
     AlertCause.ERROR_RECURRED: ("error again", "errors again"),
     AlertCause.COMMAND_EXPIRED: ("command EXPIRED", "commands EXPIRED"),

@@ -9,16 +9,18 @@ from urllib.parse import quote
 
 from django.conf import settings
 
-from arrester.controlplane import redis_client
+from arrester.controlplane import redis_client, store
 from arrester.controlplane.outbound import quota_check
 from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.controlplane.queries.conditions.condition import (
     Condition,
     application_path,
     plural,
+    shortened,
 )
 from arrester.controlplane.queries.operation import health
 from arrester.controlplane.queries.operation.audit import audit_check
+from arrester.controlplane.queries.operation.limits import LATELY, limits_reached
 
 QUEUES = frozenset({AlertCause.SERVER_BEHIND, AlertCause.QUARANTINE, AlertCause.QUOTA_EXCEEDED})
 PROCESSES = frozenset({AlertCause.SERVER_PROCESS})
@@ -32,6 +34,7 @@ REDIS = frozenset(
     }
 )
 STORAGE = frozenset({AlertCause.SERVER_STORAGE})
+LIMITS = frozenset({AlertCause.LIMIT_REACHED})
 AUDIT = frozenset({AlertCause.AUDIT_BROKEN})
 #: Older waiting events are an alert.
 BEHIND_SECONDS = 60.0
@@ -109,6 +112,25 @@ def _over_quota(lag: health.Lag, now: datetime) -> Iterator[Condition]:
             path=application_path(lag.application),
             count=each.value,
             since=now,
+        )
+
+
+def limits(*, now: datetime) -> Iterator[Condition]:
+    """Yield the limits that lately dropped something of an application; for quotas see `queues`."""
+    for each in limits_reached(since=now - LATELY):
+        if each.limit is store.Limit.QUOTA:
+            continue
+        yield Condition(
+            cause=AlertCause.LIMIT_REACHED,
+            application=each.application,
+            subject=each.limit.value,
+            name=each.application,
+            title=shortened(f"{each.application}: {each.text}"),
+            summary=shortened(each.text),
+            detail="See the logs of its drivers: other programs may use its credential.",
+            path=application_path(each.application),
+            count=each.count,
+            since=each.first_at,
         )
 
 

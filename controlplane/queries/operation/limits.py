@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
 from arrester.controlplane import models, store
 from arrester.controlplane.outbound import agent_connections, quota_check
+
+#: How long a reached limit is reported.
+LATELY = timedelta(days=1)
 
 
 class ReachedLimit(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,9 +51,14 @@ class ReachedLimit(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
 
-def limits_reached(application: str | None = None) -> tuple[ReachedLimit, ...]:
-    """Return the limits that have dropped or refused something, of all applications or of one."""
+def limits_reached(
+    application: str | None = None, *, since: datetime | None = None
+) -> tuple[ReachedLimit, ...]:
+    """Return the limits that have dropped or refused something, of all applications or of one; with
+    `since` those that did so after a time."""
     rows = models.LimitReached.objects.order_by("application", "limit")
+    if since is not None:
+        rows = rows.filter(last_at__gte=since)
     if application is not None:
         rows = rows.filter(application=application)
     return tuple(

@@ -32,6 +32,7 @@ from arrester.controlplane.queries.flow.pipelines import PipelineFlow, pipeline_
 from arrester.controlplane.queries.flow.sums import FlowSums
 from arrester.controlplane.queries.operation import health
 from arrester.controlplane.queries.operation.health import Health, Lag
+from arrester.controlplane.queries.operation.limits import limits_reached
 from arrester.controlplane.views import row_mapping
 
 Counted = Mapping[tuple[str, str], int]
@@ -63,6 +64,8 @@ class MetricValues(msgspec.Struct, frozen=True, kw_only=True):
     pipelines: tuple[PipelineFlow, ...]
     flow: Mapping[tuple[str, str], FlowSums]
     durations: Mapping[tuple[str, str], Mapping[str, int]]
+    #: By application and limit: how often it dropped or refused something.
+    limits_reached: Counted
     #: The applications for which retention is refused.
     refused: frozenset[str]
 
@@ -88,6 +91,9 @@ def metrics() -> MetricValues:
         tasks_without_run={name: tasks[name][NO_RUN] for name in names},
         instances=_counted(models.Instance, names, InstanceStatus),
         commands=_counted(models.Command, names, CommandStatus),
+        limits_reached={
+            (each.application, each.limit.value): each.count for each in limits_reached()
+        },
         refused=frozenset(each.application for each in health.refusals()),
         alive={name: instances[name]["alive"] for name in names},
         lost={name: instances[name]["lost"] for name in names},

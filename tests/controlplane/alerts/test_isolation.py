@@ -45,6 +45,7 @@ FINDERS = {
     (commands, "without_effect"): AlertCause.COMMAND_EXPIRED,
     (server, "audit"): AlertCause.AUDIT_BROKEN,
     (server, "queues"): AlertCause.QUARANTINE,
+    (server, "limits"): AlertCause.LIMIT_REACHED,
     (server, "processes"): AlertCause.SERVER_PROCESS,
     (server, "redis_memory"): AlertCause.SERVER_STORAGE,
     (server, "disk"): AlertCause.SERVER_STORAGE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from django.conf import settings
 from packaging.version import InvalidVersion, Version
@@ -21,12 +21,10 @@ from arrester.controlplane.queries.operation.installation.finding import (
     ok,
     warning,
 )
-from arrester.controlplane.queries.operation.limits import limits_reached
+from arrester.controlplane.queries.operation.limits import LATELY, limits_reached
 
 #: The newest instances that are checked.
 _INSTANCES = 500
-#: How long a reached limit is reported.
-_LATELY = timedelta(days=1)
 _START = {
     "wake": "Start `arrester wake`.",
     "worker": "Start a Celery worker for the queue arrester.",
@@ -92,8 +90,7 @@ def quarantine() -> Iterator[Finding]:
 
 def limits() -> Iterator[Finding]:
     """Report the limits that dropped or refused something of an application in the last day."""
-    since = datetime.now(UTC) - _LATELY
-    reached = [each for each in limits_reached() if each.last_at >= since]
+    reached = limits_reached(since=datetime.now(UTC) - LATELY)
     for each in reached:
         advice = f"See the page of {each.application} and the logs of its drivers."
         yield warning("limits", f"{each.application}: {each.text}", advice)
