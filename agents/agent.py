@@ -17,6 +17,7 @@ from arrester.agents.arguments import (
     check_flag,
     check_mapping,
     check_number,
+    check_remark,
     check_text,
     nearest,
     wrong_type,
@@ -551,6 +552,7 @@ class Agent:
         """
         check_text("pipeline", pipeline, "the name of a pipeline")
         check_text("reason", reason, _REASON_RULE)
+        _check_remarks(actor, reason)
         threads = [
             thread
             for thread in self._runtime.registry.running()
@@ -572,6 +574,7 @@ class Agent:
         actor: str | None,
         reason: str | None,
     ) -> bool:
+        _check_remarks(actor, reason)
         id = self._task_id(task)
         command = TaskCommand(
             id.key, how=how, target=target, patch=patch, actor=actor, reason=reason
@@ -587,6 +590,7 @@ class Agent:
         self, method: str, pipeline: str, command: PolicyCommand | PipelineCommand
     ) -> bool:
         """Apply a command in all runs of a pipeline."""
+        _check_remarks(command.actor, command.reason)
         check_text("pipeline", pipeline, "the name of a pipeline")
         threads = [
             thread
@@ -626,6 +630,12 @@ class Agent:
         failure.
         """
         return metrics_of(self.tasks(), self._runtime.metrics())
+
+
+def _check_remarks(actor: object, reason: object) -> None:
+    """Raise InvalidValue for an actor or a reason that is no text."""
+    check_remark("actor", actor)
+    check_remark("reason", reason)
 
 
 def _apply_in_threads(

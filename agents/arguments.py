@@ -31,6 +31,19 @@ def check_text(name: str, value: object, allowed: str) -> None:
         raise InvalidValue(name, value, allowed)
 
 
+def check_remark(name: str, value: object) -> None:
+    """Raise InvalidValue unless `value` is None, or a text that can be stored."""
+    allowed = "a text, or None"
+    if value is None:
+        return
+    if not isinstance(value, str):
+        raise wrong_type(name, value, allowed)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidValue(name, value, "a text without unpaired surrogates") from None
+
+
 def check_mapping(name: str, value: object, allowed: str) -> None:
     """Raise InvalidValue unless `value` is None or a mapping."""
     if value is not None and not isinstance(value, Mapping):

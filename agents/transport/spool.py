@@ -22,7 +22,7 @@ from arrester.agents.transport.spool_file import check_format, connect
 from arrester.controlplane.domain.events import Event, RecordFailed
 from arrester.controlplane.domain.identity.uuids import milliseconds, uuid7
 from arrester.controlplane.domain.python_versions import UTC
-from arrester.controlplane.domain.wire import codec
+from arrester.controlplane.domain.wire import codec, limits
 from arrester.controlplane.domain.wire.counted_only import counted_only
 
 log = logging.getLogger("arrester.spool")
@@ -272,6 +272,7 @@ class Spool:
 
     def _pack(self, id: UUID, events: Sequence[Event]) -> _Unwritten:
         """Return the batch in full if it fits and the server keeps up, else counted only."""
+        events = [*map(limits.with_short_texts, events)]
         try:
             packed = None if self.counts_only else codec.encode_batch(events)
             if packed is not None and self._bytes + len(packed) <= self._limit_bytes:

@@ -7,14 +7,17 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from arrester.controlplane.domain.errors import MalformedBatch
-from arrester.controlplane.domain.events import Event
+from arrester.controlplane.domain.events import Event, RecordFailed
 from arrester.controlplane.domain.wire.event_count import is_columns
 
 T = TypeVar("T")
 #: The most characters of a text. Agents cut the texts of failures at 4,000.
 TEXT_CHARACTERS = 20_000
+#: The end of a text that was cut.
+CUT_MARK = "…[cut]"
 #: The most values of a list or of a dictionary, and of all lists of a batch.
 LIST_ITEMS, BATCH_ITEMS = 20_000, 100_000
 #: An event without its body. The largest ones of agents report the failures of 200 tasks.
@@ -104,6 +107,42 @@ def _body_bytes(head: bytes | msgspec.Raw) -> int:
         return _size(_unpack_with_body.decode(head).body)
     except (ValueError, RecursionError):
         return 0
+
+
+def with_short_texts(event: Event) -> Event:
+    """Return an event whose texts have at most TEXT_CHARACTERS: reasons, names and messages of any
+    length come from authors and their libraries. What was cut ends with CUT_MARK."""
+    data = event.data
+    if isinstance(data, RecordFailed) and _has_short_texts(data):
+        return event
+    short = _short(data)
+    return event if short is data else replace(event, data=short)
+
+
+def _has_short_texts(data: RecordFailed) -> bool:
+    """Return whether the texts of a failed record are together short, as usual: there are many."""
+    failure = data.failure
+    size = len(failure.stage) + len(failure.exception_class) + len(failure.message)
+    size += len(failure.frame or "") + len(failure.condition or "") + len(data.key or "")
+    return size <= TEXT_CHARACTERS
+
+
+def _short(value: Any) -> Any:
+    """Return a value with short texts; the same one if it has no longer ones."""
+    if isinstance(value, str):
+        cut = TEXT_CHARACTERS - len(CUT_MARK)
+        return value if len(value) <= TEXT_CHARACTERS else value[:cut] + CUT_MARK
+    if isinstance(value, msgspec.Struct):
+        fields = [(name, getattr(value, name)) for name in value.__struct_fields__]
+        changed = {name: new for name, part in fields if (new := _short(part)) is not part}
+        return replace(value, **changed) if changed else value
+    if isinstance(value, tuple):
+        parts = tuple(map(_short, value))
+        return value if parts == value else parts
+    if isinstance(value, dict):
+        pairs = {_short(name): _short(part) for name, part in value.items()}
+        return value if pairs == value else pairs
+    return value
 
 
 def exceeds(packed: bytes | msgspec.Raw, event: Event) -> str | None:

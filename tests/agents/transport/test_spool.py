@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
 
 from arrester.agents.transport.spool import Spool
 from arrester.agents.transport.spool_ownership import open_spool
@@ -459,3 +460,18 @@ def test_a_spool_in_memory_has_a_lower_limit(tmp_path: Path) -> None:
     code = [sys.executable, "-c", textwrap.dedent(FULL_DISK), str(tmp_path)]
     printed = subprocess.run(code, capture_output=True, text=True, check=True)
     assert printed.stdout.split() == [":memory:", "True", "True", "False"]
+
+
+def test_a_reason_of_any_length_is_sent_as_the_server_accepts_it(tmp_path: Path) -> None:
+    spool = open_at(tmp_path)
+    event = paused(1)
+    assert isinstance(event.data, TaskPaused)
+    long = replace(event, data=replace(event.data, reason="x" * 50_000))
+    for counts_only in (False, True):
+        spool.counts_only = counts_only
+        spool.put(uuid7(NOW), [long])
+    for batch in spool.unsent(most=10, most_bytes=GIB):
+        (received,) = received_batch.decode_batch(batch.events)
+        assert isinstance(received, Event) and isinstance(received.data, TaskPaused)
+        reason = received.data.reason or ""
+        assert len(reason) == limits.TEXT_CHARACTERS and reason.endswith("x…[cut]")
