@@ -253,6 +253,7 @@ def test_the_keys_of_agents_are_deleted_with_their_last_credential(redis: Redis)
         redis.set(key, "x")
     with pytest.raises(InvalidValue, match="the last credential of the application"):
         actions.remove_agent_credential(first.id, actor="ada", delete_keys=True)
+    assert models.AgentCredential.objects.filter(id=first.id).exists()
     actions.remove_agent_credential(first.id, actor="ada")
     assert redis.exists(*written) == 3
     actions.remove_agent_credential(second.id, actor="ada", delete_keys=True)
