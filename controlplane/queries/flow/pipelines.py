@@ -158,7 +158,7 @@ def _row(
         checkpoint=run.checkpoint,
         run=status,
         epoch=run.epoch,
-        since=no_run_since(run, instances) if status is RunStatus.LOST else run.since,
+        since=_since(run, status, instances),
         reason=run.reason,
         release=None if instance is None else instance.versions.get(RELEASE),
         observed=run.unguarded,
@@ -168,6 +168,16 @@ def _row(
         held=counted["held"],
         **_measured(run, status, instances, measured),
     )
+
+
+def _since(
+    run: ThreadState, status: RunStatus, instances: Mapping[UUID, InstanceState]
+) -> datetime | None:
+    """Return since when a run is in a state."""
+    if status is RunStatus.LOST:
+        return no_run_since(run, instances)
+    # The time of a run is that of its last change, also of a pause that gets another end.
+    return run.paused.since if status is RunStatus.PAUSED and run.paused else run.since
 
 
 def _measured(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -13,6 +14,7 @@ from django.urls import reverse
 
 from arrester.controlplane import queries, redis_client
 from arrester.controlplane.alerts import configuration
+from arrester.controlplane.domain.events import PipelinePaused, PipelineResumed
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.wire import codec
 from arrester.dashboard.pages import pipelines
@@ -170,6 +172,21 @@ def test_backlogs_have_their_unit() -> None:
     assert flow.backlog(2_500_000, "bytes") == "2.5 MB"
     assert "grows" in flow.trend(queries.Trend.GROWS)
     assert flow.trend(queries.Trend.STEADY) == ""
+
+
+def test_a_pipeline_is_paused_since_its_pause_began_also_after_a_change(story: Story) -> None:
+    ana = logged_in(User.objects.get(username="ana"))
+    began = datetime.now(UTC) - timedelta(hours=3)
+    for minutes in (30, 60):
+        until = datetime.now(UTC) + timedelta(minutes=minutes)
+        story.report(PipelinePaused(since=began, until=until, actor="ana"))
+    [row] = ana.get("/api/pipelines").json()["results"]
+    assert row["since"] == row["pause"]["since"] == began.isoformat().replace("+00:00", "Z")
+    one = text_of(ana, reverse("pipeline", args=["flights", "delays"]))
+    assert len(re.findall(rf'datetime="{began:%Y-%m-%dT%H:%M:%S}', one)) >= 2
+    story.report(PipelineResumed(actor="ana"))
+    [row] = ana.get("/api/pipelines").json()["results"]
+    assert row["run"] == "RUNNING" and row["since"] > began.isoformat()
 
 
 def test_a_paused_pipeline_is_shown_as_such_with_its_reason(story: Story) -> None:
