@@ -57,7 +57,12 @@ def find(*, now: datetime) -> Found:
     seen, found = _lasting(search)
     found += search.run("new errors", errors.NEW, partial(errors.new, now=now))
     found += search.run("vain commands", commands.VAIN, partial(commands.without_effect, now=now))
-    retried = [
+    return _result(search, found, retried=[] if seen is None else _retried(search, seen))
+
+
+def _retried(search: Search, seen: Seen) -> list[Key]:
+    """Return the keys of conditions that may come again at once."""
+    return [
         *search.run("retried tasks", stops.RETRIED, lambda: stops.retried(seen.threads)),
         *search.run_on(
             seen,
@@ -66,7 +71,6 @@ def find(*, now: datetime) -> Found:
             lambda some: pipelines.restarted(some.threads, some.drivers),
         ),
     ]
-    return _result(search, found, retried=retried)
 
 
 def lasting(
@@ -95,25 +99,29 @@ def _lasting(
     lags: Sequence[Lag] | None = None,
     health_now: Health | None = None,
     application: str | None = None,
-) -> tuple[Seen, list[Condition]]:
-    """Return what several finders have read, and the conditions that last."""
-    now, limits = search.now, read_limits()
-    if threads is None:
+) -> tuple[Seen | None, list[Condition]]:
+    """Return what several finders read, None if it cannot be read, and the conditions that last."""
+
+    def read() -> list[Seen]:
         where = "true" if application is None else "application = %s"
-        threads = row_mapping.THREADS.load_readable(where, [application] if application else [])
-    if drivers is None:
-        drivers = instances.read(threads, application)
-    seen = Seen(threads=threads, drivers=drivers, limits=limits, now=now)
-    stopped = search.run_on(
-        seen,
-        "stopped tasks",
-        stops.CAUSES,
-        lambda some: stops.read(some.threads, some.drivers, now=now),
-    )
-    seen = msgspec.structs.replace(seen, stops=stopped)
+        named = [application] if application else []
+        runs = row_mapping.THREADS.load_readable(where, named) if threads is None else threads
+        known = instances.read(runs, application) if drivers is None else drivers
+        return [Seen(threads=runs, drivers=known, limits=limits, now=now)]
+
+    now, limits = search.now, read_limits()
     found = []
-    for name, causes, find_in in _OF_RUNS:
-        found += search.run_on(seen, name, causes, find_in)
+    seen = next(iter(search.run("runs and instances", _RUN_CAUSES, read)), None)
+    if seen is not None:
+        stopped = search.run_on(
+            seen,
+            "stopped tasks",
+            stops.CAUSES,
+            lambda some: stops.read(some.threads, some.drivers, now=now),
+        )
+        seen = msgspec.structs.replace(seen, stops=stopped)
+        for name, causes, find_in in _RUN_FINDERS:
+            found += search.run_on(seen, name, causes, find_in)
     found += search.run("failure rates", errors.RATES, partial(errors.rates, limits, now=now))
     found += search.run("open commands", commands.OPEN, partial(commands.unanswered, now=now))
     found += search.run("audit", server.AUDIT, partial(server.audit, now=now))
@@ -133,8 +141,9 @@ def _lasting(
     return seen, found
 
 
-#: The finders of what concerns runs, with their causes.
-_OF_RUNS: Sequence[tuple[str, Set[AlertCause], Callable[[Seen], Iterable[Condition]]]] = (
+#: The causes of what concerns runs; and the finders, with their causes.
+_RUN_CAUSES = stops.CAUSES | pipelines.CAUSES | instances.CAUSES | flow.CAUSES
+_RUN_FINDERS: Sequence[tuple[str, Set[AlertCause], Callable[[Seen], Iterable[Condition]]]] = (
     (
         "stopped tasks and held records",
         stops.CAUSES,

@@ -32,6 +32,7 @@ from tests.controlplane.alerts.test_fairness import append, dead_run, error, sto
 pytestmark = pytest.mark.usefixtures("fresh_database", "redis")
 #: Each finder, and a cause that it finds.
 FINDERS = {
+    (instances, "read"): AlertCause.APPLICATION_SILENT,
     (stops, "read"): AlertCause.TASKS_PAUSED,
     (stops, "find"): AlertCause.TASKS_PAUSED,
     (stops, "retried"): AlertCause.TASKS_DEAD,
