@@ -57,7 +57,7 @@ class StagedPath:
     def __post_init__(self) -> None:
         marked = self._marked(empty_frame(self.pipeline.source), ())
         columns = [column.alias(name) for name, column in self._collected(marked).items()]
-        self.shape = marked.select(F.lit(0).cast("long").alias(ID), *columns)
+        self.shape = marked.select(*columns)
 
     @classmethod
     def of(cls, pipeline: Pipeline, policy: Policy) -> StagedPath | None:
@@ -131,11 +131,12 @@ class StagedPath:
         return frame
 
     def _collected(self, marked: DataFrame) -> dict[str, Column]:
-        """Return the columns of collected rows: those of the source, and the internal ones."""
+        """Return the columns of collected rows: those of the source, the internal ones, and ID."""
         sources = source_columns(marked.columns, self.pipeline.source.columns)
         copies = set(sources.values())
         internal = [name for name in marked.columns if is_internal(name) and name not in copies]
         return {
+            ID: F.monotonically_increasing_id(),
             **{name: F.col(name) for name in internal},
             **{name: quoted(column) for name, column in sources.items()},
         }

@@ -97,7 +97,7 @@ class FailureRules:
         self._answers.clear()
 
     def forget_answers(self) -> None:
-        """Forget the answers of handlers: other records follow, or the same ones anew."""
+        """Forget the answers of handlers: other records follow, or the same ones are repeated."""
         self._answers.clear()
 
     def discard_undecided(self) -> None:

@@ -116,7 +116,7 @@ class Files(WritesIntoFolder):
             _log.warning("staged files in %s could not be deleted", self.path, exc_info=True)
 
     def open_staged_write(self, spark: SparkSession) -> StagedFiles | None:
-        """Return a write into a folder beside the files; None if it could not be renamed at once."""
+        """Return a write into a folder beside the files; None: it could not be renamed at once."""
         if not self.is_atomic(spark) or not renames_at_once(spark, self.path):
             return None
         return StagedFiles(

@@ -32,7 +32,7 @@ class StagedWrite(ABC):
 
     @abstractmethod
     def stage(self, df: DataFrame) -> None:
-        """Write the rows where nobody sees them. It is called once, and reads them once."""
+        """Write the rows where no reader sees them. It is called once, and reads them once."""
 
     @abstractmethod
     def publish(self, number: int) -> None:

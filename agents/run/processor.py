@@ -102,6 +102,7 @@ class Processor:
         held, without evaluation. The other records passed and are written again.
         """
         self.journal.check_owned()
+        self.slow_path.judge.rules.forget_answers()
         self.meter.settle(batch - 1)
         self.finish_open_chunks()
         self._refresh_schemas()
@@ -215,6 +216,7 @@ class Processor:
 
     def _run_chunks(self, chunks: tuple[Chunk, ...]) -> int:
         """Give held records to the steps and the sink; return the number of those taken."""
+        self.slow_path.judge.rules.forget_answers()
         is_open = bool(self._ledger.open_chunks)
         self._refresh_schemas()
         with self.jobs.of_held_records():

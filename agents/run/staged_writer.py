@@ -55,7 +55,6 @@ class StagedWriter:
         If there is a decision about it then, the slow path replays it.
         """
         slow = self.slow_path
-        slow.judge.rules.forget_answers()
         with self.path.open_staged_write() as sink:
             slow.jobs.phase("fast path")
             reads = self.path.reads(source)

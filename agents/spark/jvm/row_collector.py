@@ -25,7 +25,6 @@ from arrester.agents.spark.jvm.accumulators import (
 from arrester.agents.spark.jvm.catalyst import analysed_plan, as_column, as_expression
 from arrester.agents.spark.jvm.classes import jvm_class
 from arrester.agents.spark.jvm.stored_rows import on_driver
-from arrester.agents.spark.local_checkpoint import ID
 
 _ROW: Final = "org.apache.spark.sql.catalyst.InternalRow"
 #: What a row takes besides its texts.
@@ -37,7 +36,7 @@ class RowCollector:
 
     One object serves all jobs: `begin` forgets the rows of the last one. Spark takes the rows of a
     task once, also if it repeated the task or ran it twice. If a shuffle follows in the plan, a
-    repeated stage adds its rows again, with the same ID.
+    repeated stage adds its rows again.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -58,8 +57,8 @@ class RowCollector:
     ) -> Column:
         """Return a condition of a filter that leaves the rows which are not `collected`.
 
-        A job collects the others: their `columns`, and ID, which is unique in a job. Each Spark
-        task collects at most this many `rows`, of about this `size` in bytes.
+        A job collects the `columns` of the others. Each Spark task collects at most this many
+        `rows`, of about this `size` in bytes.
         """
         jvm, sizes = self._jvm, object_type(self._jvm, LONG)
         counted = self._added(self._sizes, sizes, F.lit(0).cast("long") + _size(columns.values()))
@@ -69,10 +68,7 @@ class RowCollector:
         is_within = (as_column(self._spark, count) <= F.lit(rows).cast("long")) & (
             as_column(self._spark, total) <= F.lit(size).cast("long")
         )
-        row = F.struct(
-            F.monotonically_increasing_id().alias(ID),
-            *[column.alias(name) for name, column in columns.items()],
-        )
+        row = F.struct(*[column.alias(name) for name, column in columns.items()])
         copy = invoked(jvm, as_expression(self._spark, row), "copy", object_type(jvm, _ROW))
         collection = added(jvm, self._rows, object_type(jvm, COLLECTION), setters(jvm, copy))
         # False: the collection has the row.

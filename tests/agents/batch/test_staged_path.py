@@ -109,6 +109,7 @@ def on_slow_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FastPath, "of", lambda *_: None)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("number_column", [None, "batch"])
 def test_the_staged_path_has_the_result_of_the_slow_path(
     spark: SparkSession,
@@ -149,20 +150,6 @@ def test_held_records_of_the_staged_path_run_after_a_resume(bench: Bench) -> Non
     wait_until(lambda: len(written(bench)) == 3, what="held records")
     bench.stop()
     assert written(bench) == [("a", 1, 1), ("a", 2, 2), ("b", 0, 0)]
-
-
-def test_a_failed_record_takes_one_evaluation(bench: Bench, outcomes: Outcomes) -> None:
-    """Each evaluation draws a number: a second one would show other rows than the first."""
-    folder = bench.folder / "seen"
-    folder.mkdir()
-    bench.add(("a", 0, "0"), ("a", 1, "x"), ("a", 2, "2"))
-    builder = bench.define().columns("id", id=F.expr("uuid()"))
-    failing = builder.deserialize("n", F.col("value").cast("int"), on_error=LogAndContinue())
-    bench.start(failing.write_files(str(bench.folder / "out"), format="json"))
-    bench.wait_for_input()
-    bench.stop()
-    assert outcomes == [None]
-    assert written(bench) == [("a", 0, 0), ("a", 2, 2)]
 
 
 def test_nothing_is_visible_before_the_decision_is_durable(

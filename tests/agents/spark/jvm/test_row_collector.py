@@ -44,12 +44,15 @@ class Job:
         rows: int = 100,
         size: int = 100_000,
     ) -> None:
-        columns = {name: quoted(name) for name in frame.columns}
+        columns = {name: quoted(name) for name in frame.columns} | {
+            ID: F.monotonically_increasing_id()
+        }
         collector.begin()
         left = frame.where(collector.is_left(F.expr(condition), columns, rows=rows, size=size))
         self.left = sorted(row["id"] for row in left.select("id").collect())
         self.count = collector.count
-        self.rows = collector.rows(frame.select(F.lit(0).cast("long").alias(ID), *columns.values()))
+        named = [column.alias(name) for name, column in columns.items()]
+        self.rows = collector.rows(frame.select(*named))
 
 
 def in_binary(frame: DataFrame) -> list[str]:
@@ -57,6 +60,7 @@ def in_binary(frame: DataFrame) -> list[str]:
     return sorted(str(row.toString()) for row in collected(frame))
 
 
+@pytest.mark.smoke
 def test_collected_rows_are_unchanged(spark: SparkSession) -> None:
     frame = spark.sql(f"SELECT {_VALUES} FROM range(0, 9, 1, 3)")
     collector = RowCollector(spark)
