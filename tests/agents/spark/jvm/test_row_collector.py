@@ -24,7 +24,7 @@ _VALUES = """
     CAST(X'ff80' AS STRING) AS broken_text, X'00ff' AS binary, DATE'0001-01-01' AS first_date,
     DATE'1582-10-10' AS gap, TIMESTAMP'1582-10-10 01:02:03.123456' AS gap_timestamp,
     TIMESTAMP_NTZ'9999-12-31 23:59:59.999999' AS last_timestamp, INTERVAL '3' MONTH AS months,
-    INTERVAL '1 02:03:04.5' DAY TO SECOND AS seconds, make_interval(1, 2, 3, 4) AS calendar,
+    INTERVAL '1 02:03:04.5' DAY TO SECOND AS seconds,
     array(array(concat('a', id), NULL), NULL) AS arrays,
     map(concat('k', id), map(1, named_struct('x', X'01'))) AS maps,
     named_struct('a b', concat('x', id), 'c.d', array(struct(1, 'y'))) AS struct, NULL AS nothing,
