@@ -6,7 +6,9 @@ If the log begins at a base, so does the fold.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -23,6 +25,9 @@ from arrester.controlplane.views import chart_buckets, row_mapping
 from arrester.controlplane.views.bulk_upsert import Row, Value, key_columns
 from arrester.controlplane.views.chart_buckets import Buckets
 
+log = logging.getLogger(__name__)
+#: A lock that is held for longer is reported.
+LOCK_SECONDS = 1.0
 PROGRESS_EVERY = 50_000
 #: Events per chunk, whose sums become states at once.
 EVENTS_PER_CHUNK = 30_000
@@ -119,7 +124,7 @@ def rebuild(application: str, *, progress: Progress = silent) -> int:
     Folds continue meanwhile; only the last events are read under the stream's lock. Return the
     position that the views reflect.
     """
-    with store.maintenance_lock(application), dead_letter_index.deriving(application) as index:
+    with _alone(application), dead_letter_index.deriving(application) as index:
         derivation, compared_snapshots = begin(application), Snapshots(application)
         derivation.dead_letters = index
         begun, changed = derivation.position, _ChangedRows(application)
@@ -129,6 +134,7 @@ def rebuild(application: str, *, progress: Progress = silent) -> int:
         compared = derivation.position if derivation.position > begun else 0
         if compared:
             changed.put(derivation)
+        _report_locked_stream(application)
         with transaction.atomic(durable=True):
             # A snapshot made in parallel would contain rows that are about to be replaced.
             store.wait_for_snapshot_lock(application)
@@ -143,6 +149,27 @@ def rebuild(application: str, *, progress: Progress = silent) -> int:
             compared_snapshots.swap()
         rebuild_swap.clear(application)
     return stream.sequence
+
+
+@contextmanager
+def _alone(application: str) -> Iterator[None]:
+    """Hold the lock of rebuilds, and log that it is waited for."""
+    with store.try_maintenance_lock(application) as acquired:
+        if acquired:
+            yield
+            return
+    log.warning("%s: another rebuild or housekeeping is running; waiting for its end", application)
+    with store.maintenance_lock(application):
+        yield
+
+
+def _report_locked_stream(application: str) -> None:
+    """Log that the stream's lock is waited for, if a fold or an action holds it for a second."""
+    try:
+        with store.waiting_at_most(LOCK_SECONDS), transaction.atomic():
+            store.lock(application)
+    except store.StreamLocked:
+        log.warning("%s: a fold or an action has locked its stream; waiting for it", application)
 
 
 @dataclass(slots=True)
@@ -225,10 +252,11 @@ def differences(application: str, *, progress: Progress = silent) -> list[str]:
 
     Folds continue meanwhile, until the last events.
     """
-    with store.maintenance_lock(application), dead_letter_index.deriving(application) as index:
+    with _alone(application), dead_letter_index.deriving(application) as index:
         derivation = begin(application)
         derivation.dead_letters = index
         _catch_up(application, derivation, progress=progress)
+        _report_locked_stream(application)
         with transaction.atomic():
             store.lock(application)
             derivation.fold(

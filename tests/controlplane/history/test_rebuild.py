@@ -19,6 +19,7 @@ from arrester.controlplane.ingest import drain
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, JFK
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
 
@@ -47,6 +48,40 @@ def test_a_rebuild_gives_the_live_rows(before: rebuild.Derived) -> None:
     assert run() == "flights @ 10: rebuilt\n"
     assert rebuild.live_rows(APPLICATION) == before
     assert run("--verify") == "flights: 0 rows differ\n"
+
+
+@pytest.mark.parametrize("options", [(), ("--verify",)])
+@pytest.mark.parametrize("lock", ["stream", "rebuild"])
+def test_a_rebuild_reports_what_it_waits_for(
+    before: rebuild.Derived,
+    monkeypatch: pytest.MonkeyPatch,
+    lock: str,
+    options: tuple[str, ...],
+) -> None:
+    monkeypatch.setattr(rebuild, "LOCK_SECONDS", 0.1)
+    held, reported, lines = threading.Event(), threading.Event(), []
+
+    def report(line: str, application: str) -> None:
+        lines.append(line % application)
+        reported.set()
+
+    def hold() -> None:
+        locked = streams.locked if lock == "stream" else store.maintenance_lock
+        try:
+            with locked(APPLICATION):
+                held.set()
+                reported.wait(PATIENCE_SECONDS)
+        finally:
+            connection.close()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(PATIENCE_SECONDS)
+    monkeypatch.setattr(rebuild.log, "warning", report)
+    run(*options)
+    holder.join()
+    (line,) = lines
+    assert "flights" in line and "waiting" in line
 
 
 def test_verify_reports_differences_and_changes_nothing(before: rebuild.Derived) -> None:
