@@ -156,11 +156,13 @@ def _notify(url: str, message: MessageText, *, text: Callable[[str], str]) -> No
         storage_mode=apprise.PersistentStoreMode.FLUSH,
     )
     service = apprise.Apprise(asset=asset)
-    options = {"cto": TIMEOUT_SECONDS, "rto": TIMEOUT_SECONDS, "redirect": "no"}
-    joined = "&" if "?" in url else "?"
-    given = "&".join(f"{name}={value}" for name, value in options.items())
-    if not service.add(f"{url}{joined}{given}"):
+    # As one address: `add` of a text takes several that are separated by commas or spaces.
+    target: Any = apprise.Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
+    if target is None or not service.add(target):
         raise NotSent("Apprise does not accept the address")
+    # Not in its query, which the address may have, too.
+    target.redirects = False
+    target.socket_connect_timeout = target.socket_read_timeout = TIMEOUT_SECONDS
     capture: Any = apprise.LogCapture
     # What a mail server answers is only in lines for debugging; those of others may have secrets.
     level = logging.DEBUG if url.startswith("mailto") else logging.WARNING

@@ -33,6 +33,8 @@ class Receiver:
     url: str = ""
     status: int = 200
     answer: bytes = b""
+    #: Where a redirect leads to.
+    location: str = ""
     requests: list[Request] = field(default_factory=list)
 
 
@@ -47,6 +49,8 @@ def http_receiver() -> Iterator[Receiver]:
             receiver.requests.append(Request(self.path, dict(self.headers.items()), content))
             self.send_response(receiver.status)
             self.send_header("Content-Length", str(len(receiver.answer)))
+            if receiver.location:
+                self.send_header("Location", receiver.location)
             self.end_headers()
             self.wfile.write(receiver.answer)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -145,3 +146,25 @@ def test_a_channel_of_a_host_that_is_no_longer_permitted_is_not_sent_to(
     with pytest.raises(sending.NotSent, match="ARRESTER_ALERT_HOSTS"):
         sending.send(channel, id, id, message, now=NOW)
     assert receiver.requests == []
+
+
+def test_a_service_that_redirects_is_not_followed(receiver: Receiver) -> None:
+    receiver.status, receiver.location = 307, f"{receiver.url}/other"
+    with pytest.raises(sending.NotSent):
+        send_by_apprise(receiver.url.replace("http", "json"))
+    assert [each.path for each in receiver.requests] == ["/hook"]
+
+
+@pytest.mark.parametrize("separator", [" ", ", ", ","])
+def test_an_address_is_one_address(receiver: Receiver, separator: str) -> None:
+    url = receiver.url.replace("http", "json")
+    with suppress(sending.NotSent):
+        send_by_apprise(f"{url}{separator}{url}/other")
+    assert len(receiver.requests) <= 1
+
+
+def send_by_apprise(url: str) -> None:
+    parsed = addresses.Address(service="JSON", shown="", url=url)
+    channel = AlertChannel(name="c", service=parsed.service, secret=sending.seal(parsed))
+    id = uuid4()
+    sending.send(channel, id, id, compose(MessageKind.FIRED, [alert("title")]), now=NOW)
