@@ -102,9 +102,7 @@ def detect_outage(
     """
     if policy.share is None:
         return None
-    if failures.evaluated is not None:
-        records = failures.evaluated
-    elif progress is None:
+    if progress is None:
         records = failures.frame.where((F.col(ORDINAL) == 0) & _was_evaluated()).count()
     else:
         records = progress.records(failures.frame, pipeline.steps)

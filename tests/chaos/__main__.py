@@ -51,6 +51,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--noisy-neighbour", action="store_true", help="one application against another instead"
     )
+    parser.add_argument(
+        "--attack", action="append", default=[], choices=noisy_neighbour.ATTACKS,
+        help="of a noisy neighbour; default: all",
+    )  # fmt: skip
     options = parser.parse_args(arguments)
     # So that the product is stopped, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
@@ -67,7 +71,7 @@ def main(arguments: list[str]) -> int:
         product = Product(folder=folder)
         try:
             if options.noisy_neighbour:
-                return noisy_neighbour.run(product)
+                return noisy_neighbour.run(product, options.attack)
             return _run(product, Random(options.seed), options, has_disk=has_disk)
         finally:
             product.stop()

@@ -1,17 +1,21 @@
 """`make chaos ARGS=--noisy-neighbour`: one application sends what harms others, with a credential
 of its own, while a quiet one reports failed records, each of which has to be on its page soon.
 
-Each attack sends some megabytes, the last one as much as Redis takes; the limits are those of a
-user who looks at the page.
+Most attacks send some megabytes, one as much as Redis takes. Meanwhile a person logs in and reads a
+page; the limits are those of a user who looks at it. The attacks on the web process come from other
+addresses of this host.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from itertools import count
 from statistics import quantiles
@@ -19,8 +23,10 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import psutil
+import requests
 from msgspec.structs import replace
 from redis import Redis, RedisError
+from requests.adapters import HTTPAdapter
 
 from arrester.controlplane.domain.events import (
     ApplicationShutdownRequested,
@@ -43,66 +49,114 @@ NOISY, QUIET = "noisy", "quiet"
 ATTACK_SECONDS = 20.0
 #: The most that may pass from an event to its page, at p99, and from a new error to its alert.
 PAGE_SECONDS, ALERT_SECONDS = 5.0, 10.0
+#: The most that a log-in and a page after it may take.
+LOGIN_SECONDS = 5.0
 #: What the processes may need above their memory when idle, in MB.
 MEMORY_MB = 300
 _BATCH = 500
+#: The most connections to Redis, and to the web process, that an attack holds: fewer than files
+#: that this process may open, since it also observes.
+_SOCKETS, _SLOW_SOCKETS = 12_000, 4_000
 _SPOOL, _INSTANCE = UUID(int=1), UUID(int=2)
 _CREDENTIAL = """
 from arrester.controlplane import actions
 print(actions.add_agent_credential({name!r}, actor="operator").redis_url)
+"""
+_ACCOUNT = """
+from arrester.controlplane import actions
+from arrester.controlplane.roles import Role
+print(actions.create_account({name!r}, Role.VIEWER, actor="operator"))
 """
 _numbers = count(1)
 
 Entry = dict[Any, Any]
 
 
+class Attacker(NamedTuple):
+    """What an attack may use."""
+
+    product: Product
+    redis: Redis
+    #: The socket of Redis, and the login of the noisy application.
+    path: str
+    login: tuple[str, str]
+    #: An account of the dashboard.
+    password: str
+
+
+#: It yields after each step, and ends what it holds when it is closed.
+Attack = Callable[[Attacker], Generator[None, None, None]]
+
+
 class Result(NamedTuple):
     """What the quiet application saw during one attack."""
 
     attack: str
-    entries: int
+    steps: int
     seconds: list[float]
     alert_seconds: float
+    login_seconds: float
     memory_mb: int
 
 
-def run(product: Product) -> int:
+def run(product: Product, names: Sequence[str] = ()) -> int:
     """Attack, print what the quiet application saw, and return 1 if a limit was violated."""
     # This process sends what an agent would not encode.
     limits.BATCH_BYTES = sys.maxsize
     product.start()
     noisy, quiet = (_connect(product, each) for each in (NOISY, QUIET))
+    attacker = Attacker(
+        product=product,
+        redis=noisy,
+        path=str(product.home.sockets / "redis.sock"),
+        login=_login(noisy),
+        password=_password(product, NOISY),
+    )
+    person = _password(product, QUIET)
     _see(product, quiet)
     idle = _memory_mb(product)
-    results = [_attack(product, noisy, quiet, name, idle) for name in ATTACKS]
-    print("| attack | entries | event to page, p99, s | new error to alert, s | memory, MB more |")
-    print("|---|---:|---:|---:|---:|")
+    results = [_attack(attacker, quiet, person, name, idle) for name in names or ATTACKS]
+    print(
+        "| attack | steps | event to page, p99, s | new error to alert, s | log-in and page, s |"
+        " memory, MB more |"
+    )
+    print("|---|---:|---:|---:|---:|---:|")
     for each in results:
-        slowest = quantiles(each.seconds, n=100)[98] if len(each.seconds) > 1 else 0.0
+        slowest = _slowest(each)
         print(
-            f"| {each.attack} | {each.entries:,} | {slowest:.1f} | {each.alert_seconds:.1f} |"
-            f" {each.memory_mb} |"
+            f"| {each.attack} | {each.steps:,} | {slowest:.1f} | {each.alert_seconds:.1f} |"
+            f" {each.login_seconds:.1f} | {each.memory_mb} |"
         )
-    violations = [line for each in results for line in _violations(each)] + _untrue(product)
+    print(f"load of the last minute: {os.getloadavg()[0]:.1f}")
+    violations = [line for each in results for line in _violations(each)]
+    violations += _untrue(product, len(results))
     for line in violations:
         print(f"VIOLATION: {line}")
     print(f"{len(violations)} violations")
     return 1 if violations else 0
 
 
+def _slowest(result: Result) -> float:
+    """Return the seconds from an event to its page, at p99."""
+    # Twice: the quantiles of one value are not defined.
+    return quantiles(result.seconds * 2, n=100, method="inclusive")[98]
+
+
 def _violations(result: Result) -> Iterator[str]:
-    if not result.seconds or quantiles([*result.seconds, 0.0], n=100)[98] > PAGE_SECONDS:
-        yield f"{result.attack}: an event was on its page after {max(result.seconds, default=0)} s"
+    if _slowest(result) > PAGE_SECONDS:
+        yield f"{result.attack}: an event was on its page after {max(result.seconds):.1f} s"
     if result.alert_seconds > ALERT_SECONDS:
         yield f"{result.attack}: a new error had its alert after {result.alert_seconds:.1f} s"
+    if result.login_seconds > LOGIN_SECONDS:
+        yield f"{result.attack}: a person had a page after {result.login_seconds:.1f} s"
     if result.memory_mb > MEMORY_MB:
         yield f"{result.attack}: {result.memory_mb} MB above idle"
 
 
-def _untrue(product: Product) -> list[str]:
+def _untrue(product: Product, attacks: int) -> list[str]:
     """Return what the server reports wrongly of the quiet application."""
     # Each attack has a record with a new error, too.
-    sent = next(_numbers) - 1 + len(ATTACKS)
+    sent = next(_numbers) - 1 + attacks
     shown: list[dict[str, int]] = []
 
     def is_true() -> bool:
@@ -127,28 +181,27 @@ def _counts(product: Product) -> dict[str, int]:
     return counts
 
 
-def _attack(product: Product, noisy: Redis, quiet: Redis, name: str, idle: int) -> Result:
-    over = threading.Event()
-    entries = [0]
+def _attack(attacker: Attacker, quiet: Redis, person: str, name: str, idle: int) -> Result:
+    product, over = attacker.product, threading.Event()
+    steps = [0]
 
     def send() -> None:
-        for entry in ATTACKS[name]():
-            if over.is_set():
-                return
-            # Redis may refuse the entry: then this attack has reached its limit.
-            with suppress(RedisError):
-                noisy.xadd(redis_keys.events(NOISY), entry)
-                entries[0] += 1
+        attack = ATTACKS[name](attacker)
+        try:
+            for _ in attack:
+                steps[0] += 1
+                if over.is_set():
+                    return
+        finally:
+            attack.close()
 
-    attacker = threading.Thread(target=send, daemon=True)
-    attacker.start()
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
     found: list[float] = []
     most, began = 0, time.monotonic()
-    alerts: list[float] = []
-    alert = threading.Thread(
-        target=lambda: alerts.append(_alert_seconds(product, quiet)), daemon=True
-    )
-    alert.start()
+    pool = ThreadPoolExecutor()
+    alert = pool.submit(_alert_seconds, product, quiet)
+    page = pool.submit(_login_seconds, product, person)
     try:
         while time.monotonic() - began < ATTACK_SECONDS:
             found.append(_see(product, quiet))
@@ -156,10 +209,10 @@ def _attack(product: Product, noisy: Redis, quiet: Redis, name: str, idle: int) 
             time.sleep(0.3)
     finally:
         over.set()
-        attacker.join()
-        alert.join()
+        sender.join()
+        pool.shutdown()
     print(f"{name}: {len(found)} events seen", file=sys.stderr, flush=True)
-    return Result(name, entries[0], found, alerts[0], max(most - idle, 0))
+    return Result(name, steps[0], found, alert.result(), page.result(), max(most - idle, 0))
 
 
 def _see(product: Product, quiet: Redis) -> float:
@@ -184,6 +237,31 @@ def _alert_seconds(product: Product, quiet: Redis) -> float:
         return any(fingerprint in str(each) for each in rows)
 
     return _seconds_until(has_alert, began)
+
+
+def _login_seconds(product: Product, password: str) -> float:
+    """Return the seconds of a log-in and a page after it, beside the beginning of an attack."""
+    time.sleep(ATTACK_SECONDS / 4)
+    began = time.monotonic()
+
+    def has_page() -> bool:
+        with requests.Session() as session, suppress(OSError):
+            answer = _log_in(product, session, QUIET, password)
+            return answer.ok and answer.url.endswith(f"/applications/{QUIET}")
+        return False
+
+    return _seconds_until(has_page, began)
+
+
+def _log_in(
+    product: Product, session: requests.Session, name: str, password: str
+) -> requests.Response:
+    """Log in, and return the page of the quiet application."""
+    url, path = product.url, f"/applications/{QUIET}"
+    session.get(f"{url}/login", timeout=60)
+    form = {"username": name, "password": password, "next": path}
+    token = {"csrfmiddlewaretoken": session.cookies["csrftoken"]}
+    return session.post(f"{url}/login", data=form | token, timeout=60)
 
 
 def _rows(product: Product, path: str) -> list[dict[str, Any]]:
@@ -310,15 +388,183 @@ def _many_events() -> Iterator[Entry]:
         yield _entry([]) | {"events": events}
 
 
-#: What one application does, by its name in the table.
-ATTACKS: dict[str, Callable[[], Iterator[Entry]]] = {
-    "nothing, to compare": lambda: iter(()),
-    "PAUSED pipelines": _paused_pipelines,
-    "new error groups": _new_errors,
-    "instances and requests to shut down": _shutdown_requests,
-    "texts of a megabyte": _large_texts,
-    "entries that cannot be read": _invalid_entries,
-    "events without end": _many_events,
+def _large_entries() -> Iterator[Entry]:
+    """Send entries of all sizes up to the limit of Redis, of one large field and of several."""
+    for size in (250_000, 1_000_000, 8_000_000, 30_000_000) * 5:
+        noise = os.urandom(size)
+        yield {"batch": "none", "spool": "none", "events": noise}
+        yield {"batch": noise[: size // 3], "spool": noise[: size // 3], "events": noise}
+
+
+def _sending(entries: Callable[[], Iterator[Entry]]) -> Attack:
+    """Return an attack that appends entries to the stream of the noisy application."""
+
+    def attack(attacker: Attacker) -> Generator[None, None, None]:
+        for entry in entries():
+            # Redis may refuse the entry: then this attack has reached its limit.
+            with suppress(RedisError):
+                attacker.redis.xadd(redis_keys.events(NOISY), entry)
+            yield
+
+    return attack
+
+
+def _heartbeats(attacker: Attacker) -> Generator[None, None, None]:
+    """Write large heartbeats that never expire."""
+    for number in range(4_000):
+        key = redis_keys.heartbeat(NOISY, UUID(int=10**9 + number))
+        with suppress(RedisError):
+            attacker.redis.set(key, b"x" * 50_000)
+        yield
+
+
+def _open(attacker: Attacker) -> socket.socket:
+    """Open a connection to Redis, with the login of the noisy application."""
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(5)
+        connection.connect(attacker.path)
+        connection.sendall(f"AUTH {' '.join(attacker.login)}\r\n".encode())
+        if not connection.recv(100).startswith(b"+OK"):
+            raise OSError("refused")
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _connections(attacker: Attacker) -> Generator[None, None, None]:
+    """Open all connections that Redis permits, and open those again that are closed."""
+    opened: list[socket.socket] = []
+    try:
+        while True:
+            try:
+                opened.append(_open(attacker))
+            except OSError:
+                time.sleep(0.05)
+                opened = _still_open(opened)
+            if len(opened) > _SOCKETS:
+                time.sleep(1)
+                opened = _still_open(opened)
+            yield
+    finally:
+        _close(opened)
+
+
+def _still_open(sockets: list[socket.socket]) -> list[socket.socket]:
+    """Close the sockets whose other end has closed them, and return the others."""
+    kept = []
+    for each in sockets:
+        try:
+            each.setblocking(False)
+            is_open = each.recv(1, socket.MSG_PEEK) != b""
+        except BlockingIOError:
+            is_open = True
+        except OSError:
+            is_open = False
+        if is_open:
+            kept.append(each)
+        else:
+            each.close()
+    return kept
+
+
+def _close(sockets: list[socket.socket]) -> None:
+    for each in sockets:
+        each.close()
+
+
+def _unread_answers(attacker: Attacker) -> Generator[None, None, None]:
+    """Request entries on several connections, and read no answer."""
+    read = f"XRANGE {redis_keys.events(NOISY)} - + COUNT 50\r\n".encode()
+    opened: list[socket.socket] = []
+    try:
+        while True:
+            with suppress(RedisError):
+                attacker.redis.xadd(redis_keys.events(NOISY), {"events": os.urandom(500_000)})
+            with suppress(OSError):
+                opened.append(_open(attacker))
+                for _ in range(1_000):
+                    opened[-1].sendall(read)
+            yield
+    finally:
+        _close(opened)
+
+
+def _session(number: int) -> requests.Session:
+    """Return a session of HTTP from another address of this host."""
+    session = requests.Session()
+    adapter = HTTPAdapter(pool_maxsize=100)
+    adapter.poolmanager.connection_pool_kw["source_address"] = (f"127.0.0.{number}", 0)
+    session.mount("http://", adapter)
+    return session
+
+
+def _wrong_logins(attacker: Attacker) -> Generator[None, None, None]:
+    """Log in with wrong passwords, several at once from each of some addresses."""
+
+    def log_in(number: int) -> None:
+        with _session(2 + number % 4) as session, suppress(OSError, KeyError):
+            _log_in(attacker.product, session, f"nobody-{number}", "wrong")
+
+    with ThreadPoolExecutor(28) as pool:
+        for first in count(step=28):
+            yield from pool.map(log_in, range(first, first + 28))
+
+
+def _live_streams(attacker: Attacker) -> Generator[None, None, None]:
+    """Open live streams at once, and read nothing of them."""
+    with _session(2) as session, ExitStack() as opened, ThreadPoolExecutor(40) as pool:
+        with suppress(OSError):
+            _log_in(attacker.product, session, NOISY, attacker.password)
+
+        def open_one(_: int) -> None:
+            with suppress(OSError):
+                url = f"{attacker.product.url}/live"
+                opened.enter_context(session.get(url, stream=True, timeout=10))
+
+        while True:
+            yield from pool.map(open_one, range(40))
+            time.sleep(1)
+
+
+def _slow_headers(attacker: Attacker) -> Generator[None, None, None]:
+    """Send the headers of many requests slowly, and never all of them."""
+    opened: list[socket.socket] = []
+    try:
+        while True:
+            for each in opened:
+                with suppress(OSError):
+                    each.sendall(b"x")
+            for _ in range(min(500, _SLOW_SOCKETS - len(opened))):
+                with suppress(OSError):
+                    address = ("127.0.0.1", attacker.product.port)
+                    opened.append(socket.create_connection(address, 5, ("127.0.0.2", 0)))
+                    opened[-1].sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+                yield
+            time.sleep(1)
+            opened = _still_open(opened)
+            yield
+    finally:
+        _close(opened)
+
+
+#: What one application, or a person, does, by its name in the table.
+ATTACKS: dict[str, Attack] = {
+    "nothing, to compare": _sending(lambda: iter(())),
+    "PAUSED pipelines": _sending(_paused_pipelines),
+    "new error groups": _sending(_new_errors),
+    "instances and requests to shut down": _sending(_shutdown_requests),
+    "texts of a megabyte": _sending(_large_texts),
+    "entries that cannot be read": _sending(_invalid_entries),
+    "entries up to the limit of Redis": _sending(_large_entries),
+    "heartbeats without an end": _heartbeats,
+    "connections to Redis": _connections,
+    "answers of Redis that are not read": _unread_answers,
+    "wrong log-ins": _wrong_logins,
+    "live streams": _live_streams,
+    "slow headers of requests": _slow_headers,
+    "events without end": _sending(_many_events),
 }
 
 
@@ -338,3 +584,14 @@ def _memory_mb(product: Product) -> int:
                 sizes.append(each.memory_info().rss)
         most.append(max(sizes, default=0))
     return max(most) // 2**20
+
+
+def _login(redis: Redis) -> tuple[str, str]:
+    """Return the user and the password of a client."""
+    values = redis.connection_pool.connection_kwargs
+    return values["username"], values["password"]
+
+
+def _password(product: Product, name: str) -> str:
+    """Create an account, and return its password."""
+    return product.manage("shell", "-v", "0", "-c", _ACCOUNT.format(name=name)).split()[-1]
