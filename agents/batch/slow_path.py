@@ -62,6 +62,8 @@ class Evaluated:
     collected_failures: FailureSet | None = None
     #: The hash of its records; None: it is not needed.
     record_hash: RecordHash | None = None
+    #: The number of records that were evaluated; None: those of the rows.
+    evaluated: int | None = None
 
     @cached_property
     def frame(self) -> DataFrame:
@@ -72,7 +74,10 @@ class Evaluated:
     def failures(self) -> FailureSet:
         """The failed records, without their rows."""
         return self.collected_failures or FailureSet.of(
-            self.frame, failed=self.failed, record_hash=self.record_hash
+            self.frame,
+            failed=self.failed,
+            record_hash=self.record_hash,
+            evaluated=self.evaluated,
         )
 
     def with_frame(

@@ -108,7 +108,6 @@ class Judge:
         outage = detect_outage(failures, self.rules.pipeline, self.outage, self.sink_progress)
         before_outage = failures
         if outage is not None:
-            log_failure(LogMessage.OUTAGE, str(outage))
             if outage.response is Response.FAIL:
                 return self._redacted(Decision(fatal=outage.example, outage=outage))
             pause_offset = pause_offset_of(outage.pause_offsets)
@@ -123,9 +122,11 @@ class Judge:
             decision = replace(self._with_examples(failures, answers, reported), outage=outage)
         if decision.fatal is not None:
             self._check_not_stopping(decision.fatal)
-        decision = self._redacted(decision)
+        return self._redacted(decision)
+
+    def log(self, decision: Decision) -> None:
+        """Log a decision that is about to take effect, in a bounded number of lines."""
         _log(decision, self.rules)
-        return decision
 
     def _check_not_stopping(self, fatal: FailedRecord) -> None:
         """Raise StopRequested in a run that is stopping: the next run decides about the record."""
@@ -266,8 +267,9 @@ def _most_frequent(decision: Decision, pipeline: Pipeline, *, is_output: bool) -
 
 
 def _log(decision: Decision, rules: FailureRules) -> None:
-    """Log the decision in a bounded number of lines."""
     name = rules.pipeline.name
+    if decision.outage is not None:
+        log_failure(LogMessage.OUTAGE, str(decision.outage))
     if decision.fatal is not None:
         log_failure(LogMessage.TASK_KILLED, rules.log_line(decision.fatal))
     skipped = [(each.task, each.number, 1) for each in decision.examples]

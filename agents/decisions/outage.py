@@ -102,7 +102,9 @@ def detect_outage(
     """
     if policy.share is None:
         return None
-    if progress is None:
+    if failures.evaluated is not None:
+        records = failures.evaluated
+    elif progress is None:
         records = failures.frame.where((F.col(ORDINAL) == 0) & _was_evaluated()).count()
     else:
         records = progress.records(failures.frame, pipeline.steps)

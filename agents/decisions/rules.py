@@ -84,6 +84,9 @@ class FailureRules:
     #: By record of the present decision: what is wrong with the answer of its handler. None: the
     #: answer about a whole batch.
     handler_faults: dict[Coordinates | None, str] = field(default_factory=dict)
+    #: The answers of handlers about single records, until their decision is durable: a decision
+    #: that is made twice calls no handler twice.
+    _answers: dict[object, object] = field(default_factory=dict)
     #: The state as of the last durable decision.
     _saved: dict[str | None, TaskRun] = field(default_factory=dict)
 
@@ -91,6 +94,11 @@ class FailureRules:
         """Save the state: the decision that it counts is durable."""
         self._saved.clear()
         self._saved.update(self.runs)
+        self._answers.clear()
+
+    def forget_answers(self) -> None:
+        """Forget the answers of handlers: other records follow, or the same ones are repeated."""
+        self._answers.clear()
 
     def discard_undecided(self) -> None:
         """Discard counts of a decision that was not committed: it is made again."""
@@ -177,6 +185,11 @@ class FailureRules:
         """Return the answer of a step's handler about a record, or about all of a batch."""
         handler = self.stages[number].handler
         assert handler is not None
+        known = None
+        if record is not None:
+            known = number, record.task, record.entry, record.position, attempts.made
+        if known in self._answers:
+            return self._answers[known]
         row = {} if record is None else record.row.asDict(recursive=True)
         from_kafka = row if row.keys() >= COORDINATES else {}
         context = ErrorContext(
@@ -214,6 +227,8 @@ class FailureRules:
             _log.error("%s: FAIL, since %s%s", context, shown_fault, trace)
             about = None if record is None else (record.task, record.position)
             self.handler_faults[about] = fault
+        if known is not None:
+            self._answers[known] = answer
         return answer
 
     @property

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
@@ -16,9 +19,18 @@ from arrester.agents.arguments import (
     nearest,
     wrong_type,
 )
-from arrester.agents.definition.sink_store import WritesIntoFolder
-from arrester.agents.spark.jvm.hadoop import hadoop_option
+from arrester.agents.definition.sink_store import StagedWrite, WritesIntoFolder
+from arrester.agents.spark.jvm.hadoop import (
+    delete_folder,
+    folders_in,
+    hadoop_option,
+    merge_folder,
+    renames_at_once,
+    replace_folder,
+)
 from arrester.controlplane.domain.errors import InvalidValue
+
+_log = logging.getLogger("arrester.thread")
 
 #: Formats that Spark writes as files and commits by its own protocol.
 FILE_FORMATS = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
@@ -39,6 +51,8 @@ class Files(WritesIntoFolder):
     options: Mapping[str, Any] = field(default_factory=dict)
     #: The name in the folders `<name>=<number>`, which a replay replaces; None: append.
     number_column: str | None = None
+    #: The id of the checkpoint whose numbers these are; empty before a run.
+    checkpoint: str = ""
 
     def __post_init__(self) -> None:
         allowed = f"one of {', '.join(FILE_FORMATS)}; for others, .write(fn, atomic=...)"
@@ -81,9 +95,40 @@ class Files(WritesIntoFolder):
         if self.number_column is None:
             writer.mode("append").save(self.path)
         else:
-            folder = f"{self.path.rstrip('/')}/{self.number_column}={number}"
+            folder = self.folder_of(number)
             # Static mode regardless of the session: the folder belongs to this number only.
             writer.mode("overwrite").option("partitionOverwriteMode", "static").save(folder)
+
+    def at(self, checkpoint: str) -> Files:
+        """Return the files for the numbers of a checkpoint."""
+        return replace(self, checkpoint=checkpoint)
+
+    def folder_of(self, number: int) -> str:
+        """Return the folder of a number."""
+        return f"{self.path.rstrip('/')}/{self.number_column}={number}"
+
+    def delete_staged(self, spark: SparkSession) -> None:
+        """Delete the folders that earlier runs at this checkpoint staged."""
+        try:
+            for folder in folders_in(spark, self.path, f"{self._staging_prefix}*"):
+                delete_folder(spark, folder)
+        except Exception:  # they only take disk space, until the next run
+            _log.warning("staged files in %s could not be deleted", self.path, exc_info=True)
+
+    def open_staged_write(self, spark: SparkSession) -> StagedFiles | None:
+        """Return a write into a folder beside the files; None: it could not be renamed at once."""
+        if not self.is_atomic(spark) or not renames_at_once(spark, self.path):
+            return None
+        return StagedFiles(
+            files=self,
+            spark=spark,
+            folder=f"{self.path.rstrip('/')}/{self._staging_prefix}{uuid4().hex}",
+        )
+
+    @property
+    def _staging_prefix(self) -> str:
+        # Spark ignores names that begin with _.
+        return f"_arrester_{self.checkpoint}_"
 
     def write_into(self, df: DataFrame, folder: str) -> None:
         """Write the same files into another folder, which must not exist."""
@@ -101,6 +146,34 @@ class Files(WritesIntoFolder):
         """
         algorithm = self.options.get(_ALGORITHM) or hadoop_option(spark, _ALGORITHM, "1")
         return algorithm == "1" and spark.conf.get(_PROTOCOL, _OWN_PROTOCOL) == _OWN_PROTOCOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFiles(StagedWrite):
+    """Files in a folder of their own, until they are published."""
+
+    files: Files
+    spark: SparkSession
+    folder: str
+
+    def stage(self, df: DataFrame) -> None:
+        """Write the files into the folder."""
+        self.files.write_into(df, self.folder)
+
+    def publish(self, number: int) -> None:
+        """Move the files to the others, or rename the folder to that of their number.
+
+        Raises OSError and exceptions of Hadoop.
+        """
+        if self.files.number_column is None:
+            merge_folder(self.spark, self.folder, self.files.path)
+        else:
+            replace_folder(self.spark, self.folder, self.files.folder_of(number))
+
+    def discard(self) -> None:
+        """Delete the folder."""
+        with suppress(Exception):  # the next run deletes it
+            delete_folder(self.spark, self.folder)
 
 
 def checked_files(

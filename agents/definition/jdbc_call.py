@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.definition.jdbc_table import JdbcTable
+from arrester.agents.definition.sink_store import StagedWrite
 from arrester.agents.spark import postgresql
 from arrester.agents.spark.column_names import quoted
 from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection
@@ -34,7 +35,7 @@ class StagedRows:
 
 
 @dataclass(slots=True, kw_only=True)
-class JdbcCall:
+class JdbcCall(StagedWrite):
     """Writes the rows of one number, once or again. Use it in a `with` block.
 
     Rows are staged once: a repeated write, and a search for refused rows, use the same staging
@@ -50,8 +51,25 @@ class JdbcCall:
     def __enter__(self) -> JdbcCall:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self._drop()
+    def stage(self, df: DataFrame) -> None:
+        """Write the rows into the staging table."""
+        with self._rolling_back():
+            self._staged(self._connected(df.sparkSession), df)
+
+    def publish(self, number: int) -> None:
+        """Insert the staged rows, unless their number is stored.
+
+        Raises StagedRowsDiffer, also if the connection to the staging table is lost, and exceptions
+        of the JDBC driver.
+        """
+        if self._connection is None or self._statements is None or self._rows is None:
+            raise StagedRowsDiffer(
+                f"table {self.table.table!r}: the connection to the staging table was lost"
+            )
+        with self._rolling_back():
+            target = self.table.target(self._connection)
+            if self.table.last_number(self._connection, target) < number:
+                self._insert(self._connection, self._statements, target, number)
 
     def write(self, df: DataFrame, number: int) -> None:
         """Write rows, unless their number is stored. `df` is not read if it is staged.
@@ -64,16 +82,23 @@ class JdbcCall:
             # Numbers only increase, and each is written before the next one.
             if self.table.last_number(connection, target) >= number:
                 return
-            statements = self._staged(connection, df)
-            connection.begin()
-            self._check_rows(connection, statements)
-            stored = connection.execute(
-                postgresql.store_number(target), self.table.checkpoint, number
-            )
-            # Otherwise a transaction of a killed run has stored it meanwhile.
-            if stored:
-                connection.execute(statements.insert)
-                connection.commit()
+            self._insert(connection, self._staged(connection, df), target, number)
+
+    def _insert(
+        self,
+        connection: JdbcConnection,
+        statements: postgresql.Statements,
+        target: postgresql.Target,
+        number: int,
+    ) -> None:
+        """Insert the staged rows and store their number in one transaction."""
+        connection.begin()
+        self._check_rows(connection, statements)
+        stored = connection.execute(postgresql.store_number(target), self.table.checkpoint, number)
+        # Otherwise a transaction of a killed run has stored it meanwhile.
+        if stored:
+            connection.execute(statements.insert)
+            connection.commit()
 
     def probe(self, df: DataFrame) -> None:
         """Raise where a write would, and leave nothing in the table."""
@@ -101,13 +126,13 @@ class JdbcCall:
         found = [int(row[0]) for row in ids.limit(_DELETED_ROWS + 1).collect()]
         if len(found) > _DELETED_ROWS:
             # The next write stages its rows.
-            self._drop()
+            self.discard()
             return
         listed = "{" + ",".join(map(str, found)) + "}"
         try:
             self._rows -= self._connection.execute(self._statements.delete, listed)
         except Exception:  # of the JDBC driver: the next write opens another connection
-            self._drop()
+            self.discard()
 
     def _connected(self, spark: SparkSession) -> JdbcConnection:
         if self._connection is None:
@@ -155,11 +180,11 @@ class JdbcCall:
                 self._connection.rollback()
                 self._connection.value("SELECT 1")
             except Exception:  # also if there is no connection, or it is lost
-                self._drop()
+                self.discard()
             if self._rows is None:
-                self._drop()
+                self.discard()
 
-    def _drop(self) -> None:
+    def discard(self) -> None:
         """Drop the staging table, and close the connection."""
         connection, statements = self._connection, self._statements
         self._connection = self._statements = self._rows = None

@@ -17,7 +17,12 @@ from arrester.agents.arguments import check_mapping, check_text, nearest, wrong_
 from arrester.agents.definition.jdbc_call import JdbcCall
 from arrester.agents.definition.jdbc_checks import check_database
 from arrester.agents.definition.jdbc_table import DRIVER, JdbcTable, without_arguments
-from arrester.agents.definition.sink_store import NumberedTable, ProbeFunction, ScratchFolder
+from arrester.agents.definition.sink_store import (
+    NumberedTable,
+    ProbeFunction,
+    ScratchFolder,
+    StagedWrite,
+)
 from arrester.agents.definition.stored_numbers import check_last_number
 from arrester.agents.spark import postgresql
 from arrester.controlplane.domain.errors import InvalidValue
@@ -53,6 +58,10 @@ class JdbcStore(JdbcTable, NumberedTable):
         """
         with self.open_call() as call:
             call.write(df, number)
+
+    def open_staged_write(self, spark: SparkSession) -> StagedWrite:
+        """Return a write into a staging table of the database."""
+        return self.open_call()
 
     def open_call(self) -> JdbcCall:
         """Return a call, which may write several times."""

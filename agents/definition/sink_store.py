@@ -18,6 +18,31 @@ ProbeFunction = Callable[[DataFrame], object]
 ScratchFolder = Callable[[], AbstractContextManager[str]]
 
 
+class StagedWrite(ABC):
+    """Rows that a store has and does not show yet. Use it in a `with` block, whose end discards
+    them."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> StagedWrite:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.discard()
+
+    @abstractmethod
+    def stage(self, df: DataFrame) -> None:
+        """Write the rows where no reader sees them. It is called once, and reads them once."""
+
+    @abstractmethod
+    def publish(self, number: int) -> None:
+        """Show the staged rows under a number: all of them, or none. Spark does not run for it."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Delete what is staged; never raises."""
+
+
 class SinkStore(ABC):
     """What a sink writes into; it has no numbers and nothing to check unless it overrides that."""
 
@@ -42,6 +67,9 @@ class SinkStore(ABC):
 
     def check_start(self, spark: SparkSession, *, first: bool) -> None:  # noqa: B027 (a default)
         """Raise if a run cannot begin; `first`: no micro-batch is planned yet."""
+
+    def delete_staged(self, spark: SparkSession) -> None:  # noqa: B027 (a default)
+        """Delete what earlier runs at this checkpoint staged; never raises."""
 
     def check_last_number(self, spark: SparkSession, latest: int) -> None:  # noqa: B027 (a default)
         """Raise LaterNumberWritten if it has a later number than the `latest` used one."""
@@ -81,6 +109,10 @@ class BatchStore(SinkStore):
     def refused(self, rows: DataFrame) -> DataFrame:
         """Return the rows that known constraints refuse, with the columns REASON."""
         raise NotImplementedError  # Called only with has_known_constraints.
+
+    def open_staged_write(self, spark: SparkSession) -> StagedWrite | None:
+        """Return a write that may be staged; None: not in this session."""
+        return None
 
     def open_call(self) -> JdbcCall | None:
         """Return a call that stages its rows once; None: each write reads them."""

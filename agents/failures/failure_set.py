@@ -63,6 +63,8 @@ class FailureSet:
     frame: DataFrame
     #: Whether they may be collected on the driver.
     is_small: bool
+    #: The number of records that were evaluated; None: those of the frame.
+    evaluated: int | None = None
     #: Rows that were collected together with others: at most one frame, and its numbers.
     _loaded: list[tuple[Set[int], DataFrame]] = field(default_factory=list, repr=False)
     #: The arguments of `rank`, and the ranking of many records by these.
@@ -86,11 +88,18 @@ class FailureSet:
 
     @classmethod
     def of(
-        cls, frame: DataFrame, *, failed: int, record_hash: RecordHash | None = None
+        cls,
+        frame: DataFrame,
+        *,
+        failed: int,
+        record_hash: RecordHash | None = None,
+        evaluated: int | None = None,
     ) -> FailureSet:
         """Return the failed records of `frame`, of which there are at most this many."""
         is_small = fits_driver(failed)
-        return cls.of_numbered(numbered(frame), is_small=is_small, record_hash=record_hash)
+        failures = cls.of_numbered(numbered(frame), is_small=is_small, record_hash=record_hash)
+        failures.evaluated = evaluated
+        return failures
 
     @classmethod
     def of_numbered(

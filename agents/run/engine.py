@@ -121,6 +121,7 @@ class Engine:
         self._check_last_number()
         self._delete_orphans()
         Scratch(files=self.files, epoch=self.run.epoch).delete_earlier()
+        self.pipeline.sink.store.delete_staged(self.pipeline.source.sparkSession)
         delete_drafts(self.progress)
         self.processor = ProcessorFactory(
             pipeline=self.pipeline,

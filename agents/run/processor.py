@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,7 +26,8 @@ from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.ledger import Ledger
 from arrester.agents.run.commit import Committer
 from arrester.agents.run.flow_meter import FlowMeter
-from arrester.agents.run.slow_path_writer import Input, SlowPathWriter
+from arrester.agents.run.slow_path_writer import Input, SlowPathWriter, Written
+from arrester.agents.run.staged_writer import NotWritten, StagedWriter
 from arrester.agents.spark.job_attempts import JobTag
 from arrester.agents.spark.job_description import JobDescription
 from arrester.agents.spark.rows_read import RowsUnread
@@ -55,6 +56,8 @@ class Processor:
     slow_path: SlowPathWriter
     #: None if the sink may leave part of what it was given.
     fast_path: FastPath | None
+    #: None if the sink cannot stage, or for other steps than native ones.
+    staged: StagedWriter | None
     #: Clean micro-batches that still take the slow path, because records failed recently.
     slow_batches: int = 0
     #: The same for chunks of held records.
@@ -93,12 +96,13 @@ class Processor:
         return self.journal.ledger
 
     def process(self, source: DataFrame, batch: int) -> None:
-        """Run a Spark micro-batch on the fast or the slow path; the result is the same.
+        """Run a Spark micro-batch on a fast path or the slow path; the result is the same.
 
         A replay obeys the decisions made before: skipped records stay skipped and held records stay
         held, without evaluation. The other records passed and are written again.
         """
         self.journal.check_owned()
+        self.slow_path.judge.rules.forget_answers()
         self.meter.settle(batch - 1)
         self.finish_open_chunks()
         self._refresh_schemas()
@@ -119,25 +123,25 @@ class Processor:
         changed = [framed.refresh() for framed in self.pipeline.framed.values()]
         if any(changed):
             self.fast_path = FastPath.of(self.pipeline, self.policy)
+            self.staged = StagedWriter.of(self.slow_path)
 
     def _write(self, source: DataFrame, batch: int) -> Callable[[], int]:
         """Write a micro-batch, and return how to get the number of its records."""
         ledger = self._ledger
-        # Spark has not committed the micro-batch, but there is a decision about it.
-        is_replayed = any(
-            entry.kind is EntryKind.BATCH and entry.batch == batch
-            for entry in self.journal.unsettled
-        )
-        blocked = ledger.blocked(batch)
-        takes_fast_path = self.fast_path is not None and not (
-            self.slow_path.always_decides or self.slow_batches or is_replayed or blocked
-        )
-        number = ledger.batch_number(batch)
-        if takes_fast_path and self.fast_path is not None:
+        blocked = tuple(ledger.blocked(batch))
+        is_healthy = not (self.slow_batches or self._is_decided(batch))
+        stops_tasks = False
+        if self.staged is not None and is_healthy:
+            staged = self.staged.write(source, batch=batch, blocked=blocked)
+            if isinstance(staged, Written):
+                return lambda: staged.records
+            stops_tasks = staged is NotWritten.STOPS_TASKS
+        elif self.fast_path is not None and is_healthy and not self._needs_decision(blocked):
             reads = self.fast_path.reads(source) if self.meter.is_on else UncountedReads(source)
-            if self._wrote_on_fast_path(reads, number):
+            if self._wrote_on_fast_path(reads, ledger.batch_number(batch)):
                 return reads.count
-        saved_rows = ledger.saved_rows_of_batch(batch)
+        # The staged path may have decided.
+        is_replayed, saved_rows = self._is_decided(batch), ledger.saved_rows_of_batch(batch)
         written = self.slow_path.write(
             source,
             Input(
@@ -145,14 +149,28 @@ class Processor:
                 saved_rows=saved_rows,
                 is_replayed=is_replayed,
                 needs_entry=self.slow_path.always_decides and not is_replayed,
-                blocked=() if is_replayed or saved_rows else tuple(blocked),
-                # The fast path does not store: the rows may not fit into memory as objects.
-                is_large=takes_fast_path,
+                blocked=() if is_replayed or saved_rows else blocked,
+                # Neither fast path stores: the rows may not fit into memory as objects.
+                is_large=is_healthy,
                 expects_failures=self.slow_batches > 0,
             ),
         )
-        self.slow_batches = max(0, self.slow_batches - 1) if written.clean else SLOW_PATH_BATCHES
+        if not stops_tasks:
+            # After a stop, the staged path writes the next micro-batch without the stopped tasks.
+            clean = written.clean
+            self.slow_batches = max(0, self.slow_batches - 1) if clean else SLOW_PATH_BATCHES
         return lambda: written.records
+
+    def _needs_decision(self, blocked: Sequence[str | None]) -> bool:
+        """Whether there is a decision about each micro-batch."""
+        return bool(blocked) or self.slow_path.always_decides
+
+    def _is_decided(self, batch: int) -> bool:
+        """Whether Spark has not committed the micro-batch, but there is a decision about it."""
+        return any(
+            entry.kind is EntryKind.BATCH and entry.batch == batch
+            for entry in self.journal.unsettled
+        )
 
     def _wrote_on_fast_path(self, reads: Reads, number: int) -> bool:
         assert self.fast_path is not None
@@ -198,6 +216,7 @@ class Processor:
 
     def _run_chunks(self, chunks: tuple[Chunk, ...]) -> int:
         """Give held records to the steps and the sink; return the number of those taken."""
+        self.slow_path.judge.rules.forget_answers()
         is_open = bool(self._ledger.open_chunks)
         self._refresh_schemas()
         with self.jobs.of_held_records():

@@ -35,6 +35,7 @@ from arrester.agents.run.commit import Committer
 from arrester.agents.run.flow_meter import FlowMeter
 from arrester.agents.run.processor import SLOW_PATH_BATCHES, Processor
 from arrester.agents.run.slow_path_writer import SlowPathWriter, stopping_records
+from arrester.agents.run.staged_writer import StagedWriter
 from arrester.agents.sink.batch_writer import BatchWriter
 from arrester.agents.sink.record_sender import RecordSender
 from arrester.agents.sink.stage import SinkStage
@@ -68,6 +69,25 @@ class ProcessorFactory:
         """Return the processor."""
         errors, policy = self.config.errors, self._executor_policy
         committer, jobs = self._committer(), JobDescription(self._spark, self.pipeline.name)
+        slow_path = SlowPathWriter(
+            pipeline=self.pipeline,
+            journal=self.journal,
+            held_store=self._held_store,
+            judge=Judge(
+                rules=self._rules,
+                retries=HandlerRetries(rules=self._rules, policy=policy, wait=self.wait),
+                examples_limit=errors.examples_limit,
+                outage=errors.outage,
+            ),
+            committer=committer,
+            sink_stage=self._sink_stage(),
+            always_decides=errors.always_decisions,
+            policy=policy,
+            counts_records=self.meter.is_on,
+            jobs=jobs,
+            stoppable=self._stoppable,
+            check=self.check,
+        )
         return Processor(
             pipeline=self.pipeline,
             journal=self.journal,
@@ -81,25 +101,8 @@ class ProcessorFactory:
             stoppable=self._stoppable,
             check=self.check,
             committer=committer,
-            slow_path=SlowPathWriter(
-                pipeline=self.pipeline,
-                journal=self.journal,
-                held_store=self._held_store,
-                judge=Judge(
-                    rules=self._rules,
-                    retries=HandlerRetries(rules=self._rules, policy=policy, wait=self.wait),
-                    examples_limit=errors.examples_limit,
-                    outage=errors.outage,
-                ),
-                committer=committer,
-                sink_stage=self._sink_stage(),
-                always_decides=errors.always_decisions,
-                policy=policy,
-                counts_records=self.meter.is_on,
-                jobs=jobs,
-                stoppable=self._stoppable,
-                check=self.check,
-            ),
+            slow_path=slow_path,
+            staged=StagedWriter.of(slow_path),
             fast_path=FastPath.of(self.pipeline, policy),
             # A record that killed a task is likely to fail again.
             slow_batches=SLOW_PATH_BATCHES if stopping_records(self.journal.ledger) else 0,

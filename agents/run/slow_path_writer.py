@@ -91,12 +91,13 @@ class SlowPathWriter:
         try:
             self.check()
             self.jobs.phase("decide")
-            decision = self._decide(evaluated, input)
+            decision = self.decide(evaluated, input)
             if decision.recovered:
                 evaluated = with_recovered(evaluated, decision.recovered)
             self.check()
             if self.always_decides and input.is_replayed:
                 check_replay(evaluated, decision)
+            self.judge.log(decision)
             chunks = self._shortened(input.chunks, decision)
             clean = not (evaluated.failed or evaluated.retries)
             if input.needs_entry or not clean or evaluated.held:
@@ -143,11 +144,15 @@ class SlowPathWriter:
                     check.check(evaluated.frame, saved, input.batch, self.held_store.held_rows)
                 if not evaluated.failed:
                     return evaluated
-                return fail_shared_positions(
-                    evaluated, self.pipeline, examples=self.judge.examples_limit
-                )
+                return self.with_shared_positions(evaluated)
 
-    def _decide(self, evaluated: Evaluated, input: Input) -> Decision:
+    def with_shared_positions(self, evaluated: Evaluated) -> Evaluated:
+        """Return the batch with all records failed that share the position of a failed one."""
+        limit = self.judge.examples_limit
+        return fail_shared_positions(evaluated, self.pipeline, examples=limit)
+
+    def decide(self, evaluated: Evaluated, input: Input) -> Decision:
+        """Return the decision about the failed records, not committed yet; raises RecordFatal."""
         rules = self.judge.rules
         # An earlier attempt may have ended between its decision and its entry.
         rules.discard_undecided()
@@ -156,6 +161,7 @@ class SlowPathWriter:
         self._check_registries(evaluated)
         decision = self.judge.decide(evaluated.failures, self._stopped_at(input))
         if decision.fatal is not None:
+            self.judge.log(decision)
             raise RecordFatal(decision.fatal, decision.outage, redaction=rules.redaction)
         return decision
 

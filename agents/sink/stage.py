@@ -131,6 +131,7 @@ class SinkStage(ABC):
             decision = Decision()
             if undelivered.failed:
                 decision = judge.decide(undelivered.failures, reported)
+                judge.log(decision)
             if decision.fatal is not None:
                 redaction = self.rules.redaction
                 raise RecordFatal(decision.fatal, decision.outage, redaction=redaction) from raised

@@ -28,7 +28,8 @@ TERMS = {
     "drain": "Move the waiting batches of a stream from Redis into the log and the views.",
     "error group": "Failures with the same fingerprint: class, stage and top frame.",
     "failing record": "A record that fails when it is processed alone.",
-    "fast path": "Guard and sink run as one Spark plan; used while a pipeline is healthy.",
+    "fast path": "One Spark plan evaluates and writes a micro-batch. If the sink stages its rows, "
+    "it goes on after a failed record.",
     "fencing": "An older run of a checkpoint is refused when a newer run has claimed it.",
     "fold": "Apply events to states; the only way in which a state changes.",
     "held record": "A record of a paused or dead task, stored beside the checkpoint until it runs.",

@@ -9,13 +9,20 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from arrester.agents.spark.jvm.accumulators import (
+    LONG,
+    added,
+    invoked,
+    object_type,
+    registered,
+    setters,
+)
 from arrester.agents.spark.jvm.catalyst import PROJECT, analysed_plan, frame_of, to_list, to_seq
 from arrester.agents.spark.jvm.classes import jvm_class
 
 _ONE = "__arrester_one"
 _CATALYST = "org.apache.spark.sql.catalyst"
 _EXPRESSIONS = f"{_CATALYST}.expressions"
-_ACCUMULATOR = "org.apache.spark.util.LongAccumulator"
 
 
 class RowCounter:
@@ -23,10 +30,9 @@ class RowCounter:
 
     def __init__(self, spark: SparkSession, *, name: str | None, counts_failed_tasks: bool) -> None:
         self._jvm: Any = spark._jvm
-        self._accumulator = jvm_class(self._jvm, _ACCUMULATOR)()
-        java_name = jvm_class(self._jvm, "scala.Option").apply(name)
-        context: Any = spark.sparkContext
-        self._accumulator.register(context._jsc.sc(), java_name, counts_failed_tasks)
+        self._accumulator = registered(
+            spark, LONG, name=name, counts_failed_tasks=counts_failed_tasks
+        )
         self._parts = _plan_parts(self._jvm)
         self._condition = self._parts.counting_condition(self._jvm, self._accumulator)
 
@@ -55,23 +61,17 @@ class _PlanParts:
     condition: Any
     #: All columns, and a column of ones.
     columns: Any
-    #: The setters of a "bean" that the accumulator is taken for: each call adds a one.
-    setters: Any
+    #: What is added for each row: a one.
+    values: Any
     #: The type of an accumulator.
     object_type: Any
     #: The type of a condition.
     boolean: Any
-    no_items: Any
 
     def counting_condition(self, jvm: Any, accumulator: Any) -> Any:
         """Return a condition that holds for each row, and adds 1 to an accumulator."""
-        literal = jvm_class(jvm, f"{_EXPRESSIONS}.Literal")(accumulator, self.object_type)
-        # This expression, which calls bean setters, can call a method without a result in generated
-        # code.
-        added = jvm_class(jvm, f"{_EXPRESSIONS}.objects.InitializeJavaBean")(literal, self.setters)
-        is_zero = jvm_class(jvm, f"{_EXPRESSIONS}.objects.Invoke")(
-            *(added, "isZero", self.boolean, self.no_items, self.no_items, False, False, False)
-        )
+        counted = added(jvm, accumulator, self.object_type, self.values)
+        is_zero = invoked(jvm, counted, "isZero", self.boolean)
         is_counted = jvm_class(jvm, f"{_EXPRESSIONS}.Not")(is_zero)
         return jvm_class(jvm, f"{_EXPRESSIONS}.And")(self.condition, is_counted)
 
@@ -87,13 +87,10 @@ def _plan_parts(jvm: Any) -> _PlanParts:
     all_columns = jvm_class(jvm, f"{_CATALYST}.analysis.UnresolvedStar")(
         jvm_class(jvm, "scala.Option").empty()
     )
-    setters = {"add": one_expression.toAttribute()}
-    accumulator_class = jvm_class(jvm, "java.lang.Class").forName(_ACCUMULATOR)
     return _PlanParts(
         condition=condition,
         columns=to_seq(jvm, [all_columns, one_expression]),
-        setters=jvm_class(jvm, "org.apache.spark.api.python.PythonUtils").toScalaMap(setters),
-        object_type=jvm_class(jvm, "org.apache.spark.sql.types.ObjectType")(accumulator_class),
+        values=setters(jvm, one_expression.toAttribute()),
+        object_type=object_type(jvm, LONG),
         boolean=condition.dataType(),
-        no_items=to_seq(jvm, []),
     )

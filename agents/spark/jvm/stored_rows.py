@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from arrester.agents.spark.jvm.catalyst import (
     analysed_plan,
@@ -12,6 +12,8 @@ from arrester.agents.spark.jvm.catalyst import (
     frame_of,
     has_classic,
     node_name,
+    partition_count,
+    to_list,
 )
 from arrester.agents.spark.jvm.classes import jvm_class
 
@@ -39,6 +41,17 @@ def lazy_columnar_checkpoint(frame: DataFrame) -> DataFrame:
 def partitions_of(frame: DataFrame) -> int:
     """Return the number of partitions of a local checkpoint."""
     return int(_rdd(frame).getNumPartitions())
+
+
+def partitions_of_input(frame: DataFrame) -> int:
+    """Return the number of partitions in which Spark computes a frame without a shuffle.
+
+    A micro-batch is planned already.
+    """
+    leaves = to_list(analysed_plan(frame).collectLeaves())
+    if all(node_name(leaf) == "LogicalRDD" for leaf in leaves):
+        return sum(int(leaf.rdd().getNumPartitions()) for leaf in leaves)
+    return partition_count(frame)
 
 
 def unpersist(frame: DataFrame) -> None:
@@ -71,15 +84,17 @@ def to_driver(frame: DataFrame) -> DataFrame:
 
     They stay rows of the JVM, so no conversion to Python changes them.
     """
-    spark = frame.sparkSession
-    jvm: Any = spark._jvm
     execution = frame._jdf.queryExecution()
     rows = execution.executedPlan().executeCollect()
+    return on_driver(frame.sparkSession, execution.analyzed().output(), rows)
+
+
+def on_driver(spark: SparkSession, output: Any, rows: Any) -> DataFrame:
+    """Return a frame of an array of the JVM's rows, with the columns of a plan's output."""
+    jvm: Any = spark._jvm
     # Since 4.0, a relation may be the data of a stream.
     no_stream = [jvm_class(jvm, "scala.Option").empty()] if has_classic(spark) else []
-    relation = jvm_class(jvm, _LOCAL_RELATION)(
-        execution.analyzed().output(), array_as_seq(spark, rows), False, *no_stream
-    )
+    relation = jvm_class(jvm, _LOCAL_RELATION)(output, array_as_seq(spark, rows), False, *no_stream)
     return frame_of(spark, relation)
 
 

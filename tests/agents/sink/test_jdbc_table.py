@@ -152,6 +152,35 @@ def test_each_kind_of_refused_record_is_found_and_the_others_are_written_once(
     assert blocks(spark) <= before
 
 
+def test_a_record_fails_in_a_step_and_the_table_refuses_another_one(
+    bench: Bench, postgres: PostgresServer
+) -> None:
+    """The decision about the first is durable when the staged rows are refused."""
+    postgres.execute(
+        "CREATE TABLE numbers (task text, position bigint, value text, n int CHECK (n < 100))"
+    )
+    pipeline = (
+        bench.define()
+        .deserialize("n", F.col("value").cast("int"), on_error=LogAndContinue())
+        .write_jdbc(
+            "numbers", url=postgres.url, options=postgres.options, on_error=LogAndContinue()
+        )
+    )
+    bench.add(("a", 0, "0"), ("a", 1, "x"), ("b", 0, "0"))
+    bench.add(("a", 2, "2"), ("a", 3, "x"), ("a", 4, "100"), ("b", 1, "1"))
+    bench.start(pipeline)
+    bench.wait_for_input()
+    bench.stop()
+
+    rows = postgres.rows("SELECT task, position FROM numbers ORDER BY 1, 2")
+    assert rows == [("a", 0), ("a", 2), ("b", 0), ("b", 1)]
+    failed = [(each.position, each.failure.stage) for each in bench.outbox.of(RecordFailed)]
+    assert failed == [(1, "deserialize"), (3, "deserialize"), (4, "produce")]
+    assert sorted(each["position"] for each in bench.dead_letters()) == [1, 3, 4]
+    assert postgres.rows("SELECT number FROM arrester_numbers") == [(1,)]
+    assert postgres.rows(_LEFT) == []
+
+
 #: Local times of an hour that Berlin skips, of one with an offset in seconds, and of a later year.
 LOCAL_TIMES = ("2026-03-29 02:30:00", "1890-01-01 00:00:00.000001", "10000-01-01 00:00:00")
 

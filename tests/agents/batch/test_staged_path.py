@@ -1,0 +1,342 @@
+"""The staged path has the result of the slow path, and shows nothing before its decision."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from arrester.agents.batch import staged_path
+from arrester.agents.batch.fast_path import FastPath
+from arrester.agents.definition.files import Files, StagedFiles
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.handlers import (
+    ErrorContext,
+    Handler,
+    LogAndContinue,
+    LogAndFail,
+    LogAndPause,
+    Record,
+    RecordError,
+)
+from arrester.agents.journal.journal import Journal
+from arrester.agents.run.slow_path_writer import SlowPathWriter
+from arrester.agents.run.staged_writer import NotWritten, StagedWriter
+from arrester.agents.runtime.thread_protocol import TaskCommand
+from arrester.agents.spark.jvm import hadoop
+from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.controlplane.domain.events import RecordFailed, ResumeHow, TaskPaused
+from arrester.controlplane.domain.state.states import TaskStatus
+from tests.agents.batch.test_path_selection import reported, states_of
+from tests.agents.pipeline_bench import Bench, levels_of
+from tests.patience import wait_until
+
+pytestmark = pytest.mark.spark
+
+#: Not None: why the slow path wrote a micro-batch.
+Outcomes = list[NotWritten | None]
+
+
+@pytest.fixture
+def outcomes(monkeypatch: pytest.MonkeyPatch) -> Outcomes:
+    """Return what the staged path did with each micro-batch that it received."""
+    found: Outcomes = []
+    write = StagedWriter.write
+
+    def observed(self: StagedWriter, source: DataFrame, **more: Any) -> Any:
+        written = write(self, source, **more)
+        found.append(written if isinstance(written, NotWritten) else None)
+        return written
+
+    monkeypatch.setattr(StagedWriter, "write", observed)
+    return found
+
+
+def parsing(bench: Bench, handler: Handler, **more: Any) -> Pipeline:
+    """Return a pipeline whose native step fails at each value that is no number."""
+    builder = bench.define(on_error=LogAndContinue())
+    builder = builder.deserialize("n", F.col("value").cast("int"), on_error=handler)
+    return builder.write_files(str(bench.folder / "out"), format="json", **more)
+
+
+def written(bench: Bench) -> list[tuple[str, int, int]]:
+    """Return the rows in the sink, as every reader of files sees them."""
+    files = [*(bench.folder / "out").glob("part-*"), *(bench.folder / "out").glob("batch=*/part-*")]
+    if not files:
+        return []
+    rows = bench.spark.read.json(str(bench.folder / "out")).collect()
+    return sorted((row["task"], row["position"], row["n"]) for row in rows)
+
+
+def left_in(folder: Path) -> list[str]:
+    """Return what is staged in the folder of the sink."""
+    return [each.name for each in folder.glob("_arrester_*")]
+
+
+def scene(spark: SparkSession, folder: Path, **more: Any) -> Bench:
+    """Run healthy micro-batches, skipped records, a pause, and records of the stopped task."""
+    folder.mkdir()
+    bench = Bench(spark, folder)
+    bench.add(("a", 0, "0"), ("b", 0, "0"))
+    bench.add(("a", 1, "x"), ("a", 2, "2"), ("b", 1, "1"), ("c", None, "5"))
+    bench.add(("a", 3, "3"), ("b", 2, "2"), ("b", 3, "x"), ("b", 4, "4"))
+    bench.add(("a", 4, "4"), ("b", 5, "5"), ("b", 6, "x"), ("a", 5, "x"), ("a", 6, "6"))
+    bench.start(parsing(bench, Answering("b"), **more))
+    bench.wait_for_input()
+    bench.stop()
+    return bench
+
+
+class Answering:
+    """A handler that stops one task, and skips the records of all others."""
+
+    def __init__(self, stopped: str) -> None:
+        self.stopped = stopped
+        self.calls: list[int | None] = []
+
+    def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Answer:
+        self.calls.append(context.position)
+        return Answer.PAUSE if context.task == self.stopped else Answer.CONTINUE
+
+
+def on_slow_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staged_path.StagedPath, "of", lambda *_: None)
+    monkeypatch.setattr(FastPath, "of", lambda *_: None)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("number_column", [None, "batch"])
+def test_the_staged_path_has_the_result_of_the_slow_path(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    outcomes: Outcomes,
+    number_column: str | None,
+) -> None:
+    staged = scene(spark, tmp_path / "staged", number_column=number_column)
+    assert outcomes == [None, None, NotWritten.STOPS_TASKS, None]
+    on_slow_path(monkeypatch)
+    slow = scene(spark, tmp_path / "slow", number_column=number_column)
+    assert len(outcomes) == 4
+
+    assert written(staged) == written(slow)
+    assert [(task, at) for task, at, _ in written(staged)] == [
+        *(("a", at) for at in (0, 2, 3, 4, 6)),
+        *(("b", at) for at in (0, 1, 2)),
+    ]
+    assert reported(staged) == reported(slow)
+    assert states_of(staged) == states_of(slow)
+    assert states_of(staged)["b"] == (TaskStatus.PAUSED, 1, 4)
+    dead_letters = [
+        sorted((str(row["task"]), str(row["position"])) for row in bench.dead_letters())
+        for bench in (staged, slow)
+    ]
+    assert dead_letters[0] == dead_letters[1] == [("a", "1"), ("a", "5"), ("c", "None")]
+    assert not left_in(staged.folder / "out")
+
+
+def test_held_records_of_the_staged_path_run_after_a_resume(bench: Bench) -> None:
+    bench.add(("a", 0, "x"), ("a", 1, "1"))
+    bench.add(("a", 2, "2"), ("b", 0, "0"))
+    thread = bench.start(parsing(bench, LogAndPause()))
+    bench.wait_for_input()
+    assert written(bench) == [("b", 0, 0)]
+    thread.apply(TaskCommand("a", how=ResumeHow.SKIP, reason="known"))
+    wait_until(lambda: len(written(bench)) == 3, what="held records")
+    bench.stop()
+    assert written(bench) == [("a", 1, 1), ("a", 2, 2), ("b", 0, 0)]
+
+
+def test_nothing_is_visible_before_the_decision_is_durable(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a run staged before it ended without an entry is deleted by the next one."""
+    left: list[str] = []
+    append = Journal.append
+
+    def dying(self: Journal, entry: Any) -> None:
+        if entry.batch is not None and not left:
+            left.extend(left_in(bench.folder / "out"))
+            assert written(bench) == []
+            raise SystemExit("killed")
+        append(self, entry)
+
+    monkeypatch.setattr(Journal, "append", dying)
+    monkeypatch.setattr(StagedFiles, "discard", lambda self: None)
+    bench.add(("a", 0, "0"), ("a", 1, "x"))
+    bench.start(parsing(bench, LogAndContinue()))
+    wait_until(lambda: bool(bench.deaths), what="a death")
+    assert len(left) == 1
+    assert left_in(bench.folder / "out") == left
+    assert written(bench) == []
+
+    monkeypatch.undo()
+    bench.start(parsing(bench, LogAndContinue()))
+    wait_until(lambda: bench.committed() == 0)
+    bench.stop()
+    assert written(bench) == [("a", 0, 0)]
+    assert not left_in(bench.folder / "out")
+    assert len(bench.outbox.of(RecordFailed)) == 1
+
+
+def test_staged_rows_that_cannot_be_published_leave_their_decision_to_the_slow_path(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, outcomes: Outcomes
+) -> None:
+    def full(self: StagedFiles, number: int) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(StagedFiles, "publish", full)
+    bench.add(("a", 0, "0"), ("a", 1, "x"), ("b", 0, "0"))
+    bench.start(parsing(bench, LogAndContinue()))
+    bench.wait_for_input()
+    bench.stop()
+
+    assert outcomes == [NotWritten.RAISED]
+    assert written(bench) == [("a", 0, 0), ("b", 0, 0)]
+    assert [each.position for each in bench.outbox.of(RecordFailed)] == [1]
+    assert len(bench.dead_letters()) == 1
+    assert not left_in(bench.folder / "out")
+
+
+def test_a_run_that_ends_between_its_entry_and_the_publication_writes_each_row_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dying(self: StagedFiles, number: int) -> None:
+        raise SystemExit("killed")
+
+    monkeypatch.setattr(StagedFiles, "publish", dying)
+    monkeypatch.setattr(StagedFiles, "discard", lambda self: None)
+    monkeypatch.setattr(SlowPathWriter, "write", lambda *_: dying(*_))
+    bench.add(("a", 0, "0"), ("a", 1, "x"), ("b", 0, "0"))
+    bench.start(parsing(bench, LogAndContinue()))
+    wait_until(lambda: bool(bench.deaths), what="a death")
+    assert written(bench) == []
+
+    monkeypatch.undo()
+    bench.start(parsing(bench, LogAndContinue()))
+    wait_until(lambda: bench.committed() == 0)
+    bench.stop()
+    assert written(bench) == [("a", 0, 0), ("b", 0, 0)]
+    assert not left_in(bench.folder / "out")
+    assert len(bench.outbox.of(RecordFailed)) == 1
+    assert len(bench.dead_letters()) == 1
+
+
+def test_more_failures_than_the_driver_takes_are_left_to_the_slow_path(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, outcomes: Outcomes
+) -> None:
+    monkeypatch.setattr(staged_path, "DRIVER_LIMIT", 2)
+    bench.add(*[("a", position, "x") for position in range(4)], ("b", 0, "0"))
+    bench.add(("b", 1, "1"))
+    bench.start(parsing(bench, LogAndContinue()), errors_outage_share=1.0)
+    bench.wait_for_input()
+    bench.stop()
+
+    # More failures are likely, so the next ones do not take the staged path, either.
+    assert outcomes == [NotWritten.TOO_MANY]
+    assert written(bench) == [("b", 0, 0), ("b", 1, 1)]
+    assert len(bench.dead_letters()) == 4
+
+
+def test_a_handler_is_called_once_for_a_record_that_stops_its_task(
+    bench: Bench, outcomes: Outcomes, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = Answering("a")
+    bench.add(("a", 0, "x"), ("a", 1, "1"))
+    with caplog.at_level(logging.INFO):
+        bench.start(parsing(bench, handler))
+        bench.wait_for_input()
+        bench.stop()
+    assert outcomes == [NotWritten.STOPS_TASKS]
+    assert handler.calls == [0]
+    assert len(bench.outbox.of(TaskPaused)) == 1
+    assert len(levels_of("failed at", caplog)) == 1
+
+
+def test_an_outage_counts_the_staged_records(bench: Bench, outcomes: Outcomes) -> None:
+    bench.add(*[("a", position, "x") for position in range(3)], ("b", 0, "0"), ("b", 1, "1"))
+    guard: dict[str, Any] = {"errors_outage_share": 0.5, "errors_outage_minimum": 2}
+    bench.start(parsing(bench, LogAndContinue()), errors_outage_response="fail", **guard)
+    wait_until(lambda: bool(bench.deaths), what="a death")
+    assert bench.deaths[0].reason.startswith("outage: 3 of 5 records failed alike at deserialize")
+    assert written(bench) == []
+
+
+def test_a_fatal_answer_leaves_nothing(bench: Bench) -> None:
+    bench.add(("a", 0, "0"), ("a", 1, "x"))
+    bench.start(parsing(bench, LogAndFail()))
+    wait_until(lambda: bool(bench.deaths), what="a death")
+    assert written(bench) == []
+    assert not left_in(bench.folder / "out")
+
+
+def test_files_keep_their_folders_and_names(spark: SparkSession, tmp_path: Path) -> None:
+    """A published write has what a plain one has, beside what was there."""
+    frame = spark.range(6).selectExpr("id", "id % 2 AS half", "'a=b' AS text")
+    for folder in ("plain", "staged"):
+        files = Files(path=str(tmp_path / folder), partition_by=["half", "text"], checkpoint="c1")
+        files(frame.where("half = 0"), 0)
+        if folder == "plain":
+            files(frame, 1)
+            continue
+        with files.open_staged_write(spark) or pytest.fail("not staged") as write:
+            write.stage(frame)
+            assert spark.read.parquet(files.path).count() == 3
+            write.publish(1)
+        assert not left_in(tmp_path / folder)
+    found = [
+        sorted(spark.read.parquet(str(tmp_path / each)).collect()) for each in ("plain", "staged")
+    ]
+    assert found[0] == found[1]
+    names = [
+        sorted(
+            str(path.parent.relative_to(tmp_path / each)) for path in (tmp_path / each).rglob("*")
+        )
+        for each in ("plain", "staged")
+    ]
+    assert names[0] == names[1]
+
+
+def test_staged_files_that_cannot_all_be_moved_leave_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = Files(path=str(tmp_path / "out"), checkpoint="c1")
+    files(spark.range(2), 0)
+    before = sorted(path.name for path in (tmp_path / "out").iterdir())
+    moved: list[object] = []
+    rename = hadoop._rename
+
+    def failing(*paths: Any) -> None:
+        if moved:
+            raise OSError("no space left")
+        moved.append(paths)
+        rename(*paths)
+
+    monkeypatch.setattr(hadoop, "_rename", failing)
+    write = files.open_staged_write(spark)
+    assert write is not None
+    with write, pytest.raises(OSError, match="no space"):
+        write.stage(spark.range(10, numPartitions=3))
+        write.publish(1)
+    assert len(moved) == 1
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == before
+
+
+def test_a_path_with_characters_of_patterns_is_cleaned(spark: SparkSession, tmp_path: Path) -> None:
+    files = Files(path=str(tmp_path / "a[1]{b}*?,\\"), checkpoint="c1")
+    for checkpoint in ("c1", "c1", "c2"):
+        write = replace(files, checkpoint=checkpoint).open_staged_write(spark)
+        assert write is not None
+        write.stage(spark.range(2))
+    assert len(left_in(Path(files.path))) == 3
+    files.delete_staged(spark)
+    assert [name[:13] for name in left_in(Path(files.path))] == ["_arrester_c2_"]
+
+
+def test_a_store_that_copies_files_does_not_stage(spark: SparkSession) -> None:
+    assert Files(path="s3a://bucket/out").open_staged_write(spark) is None
