@@ -32,31 +32,36 @@ class Overhead:
     measure: Callable[[World], Pair]
 
 
-def healthy(stage: Stage, *, atomic: bool) -> Callable[[World], Pair]:
+def healthy(stage: Stage, *, atomic: bool, files: bool = False) -> Callable[[World], Pair]:
     """No record fails, in four micro-batches."""
-    return lambda world: world.pair(stage, Flights(rows=world.rows), atomic=atomic)
+    return lambda world: world.pair(stage, Flights(rows=world.rows), atomic=atomic, files=files)
 
 
-def one_fails(stage: Stage) -> Callable[[World], Pair]:
+def one_fails(stage: Stage, *, files: bool = False) -> Callable[[World], Pair]:
     """One micro-batch, in whose middle a record fails."""
 
     def measure(world: World) -> Pair:
         clean = Flights(rows=world.rows, files=1)
         dirty = Flights(rows=world.rows, files=1, dirty_at=world.rows // 2)
-        return world.pair(stage, dirty, atomic=True, clean=clean)
+        return world.pair(stage, dirty, atomic=True, files=files, clean=clean)
 
     return measure
 
 
-def one_percent_fails(world: World) -> Pair:
+def one_percent_fails(*, files: bool = False) -> Callable[[World], Pair]:
     """A hundredth of each micro-batch is skipped."""
-    dirty = Flights(rows=world.rows, dirty_every=100)
-    return world.pair(PARSE, dirty, atomic=True, clean=Flights(rows=world.rows))
+
+    def measure(world: World) -> Pair:
+        dirty, clean = Flights(rows=world.rows, dirty_every=100), Flights(rows=world.rows)
+        return world.pair(PARSE, dirty, atomic=True, files=files, clean=clean)
+
+    return measure
 
 
-def small_batches(*, atomic: bool) -> Callable[[World], Pair]:
+def small_batches(*, atomic: bool, files: bool = False) -> Callable[[World], Pair]:
     """100 micro-batches of 1,000 rows."""
-    return lambda world: world.pair(PARSE, Flights(rows=100_000, files=100), atomic=atomic)
+    flights = Flights(rows=100_000, files=100)
+    return lambda world: world.pair(PARSE, flights, atomic=atomic, files=files)
 
 
 ROWS = tuple(
@@ -81,7 +86,16 @@ ROWS = tuple(
         ("one failed record: parse, atomic sink", "≤ 2.0", one_fails(PARSE)),
         ("one failed record: native transform, atomic sink", "≤ 2.5", one_fails(NATIVE_TRANSFORM)),
         ("one failed record: Python transform, atomic sink", "≤ 3", one_fails(PYTHON_TRANSFORM)),
-        ("1% of records fail, CONTINUE: parse, atomic sink", "≤ 1.5", one_percent_fails),
+        ("1% of records fail, CONTINUE: parse, atomic sink", "≤ 1.5", one_percent_fails()),
+        ("native parse, files", "≤ 1.04", healthy(PARSE, atomic=True, files=True)),
+        ("native casts, files", "≤ 1.04", healthy(CASTS, atomic=True, files=True)),
+        (
+            "micro-batches of 1,000 rows: parse, files",
+            "≤ 1.10",
+            small_batches(atomic=True, files=True),
+        ),
+        ("one failed record: parse, files", "≤ 1.15", one_fails(PARSE, files=True)),
+        ("1% of records fail, CONTINUE: parse, files", "≤ 1.2", one_percent_fails(files=True)),
     )
 )
 

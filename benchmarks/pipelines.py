@@ -8,12 +8,13 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import cycle, islice, pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +23,7 @@ from pyspark.sql import functions as F
 
 from arrester import Agent, LogAndContinue
 from arrester.agents.definition.builder import PipelineBuilder
+from arrester.agents.definition.files import Files, StagedFiles
 from arrester.examples import flights_data
 from arrester.examples.flights import MAXIMUM_DELAY_MINUTES, SCHEMA, plausible
 from benchmarks.lateness import DELAY, with_lateness
@@ -140,7 +142,13 @@ class World:
         )
 
     def pair(
-        self, stage: Stage, flights: Flights, *, atomic: bool, clean: Flights | None = None
+        self,
+        stage: Stage,
+        flights: Flights,
+        *,
+        atomic: bool,
+        files: bool = False,
+        clean: Flights | None = None,
     ) -> Pair:
         """Return the times of a stage, plain and guarded, in random order.
 
@@ -148,7 +156,9 @@ class World:
         """
         both = {
             "plain": lambda: self.took(self.plainly(stage, clean or flights), clean or flights),
-            "guarded": lambda: self.took(self.guarded(stage, flights, atomic=atomic), flights),
+            "guarded": lambda: self.took(
+                self.guarded(stage, flights, atomic=atomic, files=files), flights
+            ),
         }
         return Pair(**{name: both[name]() for name in random.sample(sorted(both), 2)})
 
@@ -158,19 +168,22 @@ class World:
         flights: Flights,
         *,
         atomic: bool,
+        files: bool = False,
         errors: Mapping[str, object] | None = None,
     ) -> Run:
-        """Return a run of a guarded pipeline."""
+        """Return a run of a guarded pipeline; `files`: by `.write_files`."""
 
         def run(output: Path, checkpoint: str, at: Callable[[], None]) -> None:
             agent = Agent(self.spark, application="benchmarks", errors=errors)
             source = self.source(flights)
             builder = agent.pipeline("departures", source, task="origin", position="position")
-            sink = file_sink(output, at=at)
-            with agent:
-                stage.guarded(builder).write(sink, atomic=atomic).start(
-                    checkpoint, trigger={"availableNow": True}
-                )
+            guarded = stage.guarded(builder)
+            with agent, _called_after_writes(at) if files else nullcontext():
+                if files:
+                    pipeline = guarded.write_files(output, number_column="number")
+                else:
+                    pipeline = guarded.write(file_sink(output, at=at), atomic=atomic)
+                pipeline.start(checkpoint, trigger={"availableNow": True})
                 agent.await_termination()
 
         return run
@@ -279,6 +292,21 @@ def file_sink(
         at()
 
     return write
+
+
+@contextmanager
+def _called_after_writes(at: Callable[[], None]) -> Iterator[None]:
+    """Call `at` whenever `.write_files` has made a micro-batch visible."""
+    with ExitStack() as patches:
+        for owner, name in ((Files, "__call__"), (StagedFiles, "publish")):
+            method = getattr(owner, name)
+
+            def write(*arguments: Any, method: Callable[..., None] = method) -> None:
+                method(*arguments)
+                at()
+
+            patches.enter_context(patch.object(owner, name, write))
+        yield
 
 
 def _parsed(df: DataFrame) -> DataFrame:

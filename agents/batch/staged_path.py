@@ -17,8 +17,8 @@ from arrester.agents.batch.record_columns import with_internal_columns, with_out
 from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.definition.checks import empty_frame
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.definition.sink_store import StagedWrite
 from arrester.agents.definition.sinks import Sink
+from arrester.agents.definition.staged_write import StagedWrite
 from arrester.agents.definition.steps import Native, Step
 from arrester.agents.execution.row_steps import after_steps, is_internal, source_columns
 from arrester.agents.execution.step_runner import segments

@@ -19,7 +19,8 @@ from arrester.agents.arguments import (
     nearest,
     wrong_type,
 )
-from arrester.agents.definition.sink_store import StagedWrite, WritesIntoFolder
+from arrester.agents.definition.sink_store import WritesIntoFolder
+from arrester.agents.definition.staged_write import StagedWrite
 from arrester.agents.spark.jvm.hadoop import (
     delete_folder,
     folders_in,

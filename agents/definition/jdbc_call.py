@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.definition.jdbc_table import JdbcTable
-from arrester.agents.definition.sink_store import StagedWrite
+from arrester.agents.definition.staged_write import StagedWrite
 from arrester.agents.spark import postgresql
 from arrester.agents.spark.column_names import quoted
 from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection

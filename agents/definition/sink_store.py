@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
+from arrester.agents.definition.staged_write import StagedWrite
+
 if TYPE_CHECKING:
     from arrester.agents.definition.jdbc_call import JdbcCall
 
@@ -16,31 +18,6 @@ if TYPE_CHECKING:
 ProbeFunction = Callable[[DataFrame], object]
 #: Gives the name of a new folder, which is deleted after the block.
 ScratchFolder = Callable[[], AbstractContextManager[str]]
-
-
-class StagedWrite(ABC):
-    """Rows that a store has and does not show yet. Use it in a `with` block, whose end discards
-    them."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> StagedWrite:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.discard()
-
-    @abstractmethod
-    def stage(self, df: DataFrame) -> None:
-        """Write the rows where no reader sees them. It is called once, and reads them once."""
-
-    @abstractmethod
-    def publish(self, number: int) -> None:
-        """Show the staged rows under a number: all of them, or none. Spark does not run for it."""
-
-    @abstractmethod
-    def discard(self) -> None:
-        """Delete what is staged; never raises."""
 
 
 class SinkStore(ABC):

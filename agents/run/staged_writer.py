@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.batch.staged_path import StagedPath
 from arrester.agents.decisions.judge import Decision
-from arrester.agents.definition.sink_store import StagedWrite
+from arrester.agents.definition.staged_write import StagedWrite
 from arrester.agents.run.slow_path_writer import Input, SlowPathWriter, Written
 
 _log = logging.getLogger("arrester.thread")

@@ -1,0 +1,32 @@
+"""A write whose rows are staged first and become visible later."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from pyspark.sql import DataFrame
+
+
+class StagedWrite(ABC):
+    """Rows that a store has and does not show yet. Use it in a `with` block, whose end discards
+    them."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> StagedWrite:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.discard()
+
+    @abstractmethod
+    def stage(self, df: DataFrame) -> None:
+        """Write the rows where no reader sees them. It is called once, and reads them once."""
+
+    @abstractmethod
+    def publish(self, number: int) -> None:
+        """Show the staged rows under a number: all of them, or none. Spark does not run for it."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Delete what is staged; never raises."""
