@@ -17,12 +17,8 @@ from arrester.agents.arguments import check_mapping, check_text, nearest, wrong_
 from arrester.agents.definition.jdbc_call import JdbcCall
 from arrester.agents.definition.jdbc_checks import check_database
 from arrester.agents.definition.jdbc_table import DRIVER, JdbcTable, without_arguments
-from arrester.agents.definition.sink_store import (
-    NumberedTable,
-    ProbeFunction,
-    ScratchFolder,
-    StagedWrite,
-)
+from arrester.agents.definition.sink_store import NumberedTable, ProbeFunction, ScratchFolder
+from arrester.agents.definition.staged_write import StagedWrite
 from arrester.agents.definition.stored_numbers import check_last_number
 from arrester.agents.spark import postgresql
 from arrester.controlplane.domain.errors import InvalidValue
