@@ -514,7 +514,8 @@ def _wrong_logins(attacker: Attacker) -> Generator[None, None, None]:
 
 def _live_streams(attacker: Attacker) -> Generator[None, None, None]:
     """Open live streams at once, and read nothing of them."""
-    with _session(2) as session, ExitStack() as opened, ThreadPoolExecutor(40) as pool:
+    # Not an address of the wrong log-ins, which is locked out.
+    with _session(9) as session, ExitStack() as opened, ThreadPoolExecutor(40) as pool:
         with suppress(OSError):
             _log_in(attacker.product, session, NOISY, attacker.password)
 

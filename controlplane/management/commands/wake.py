@@ -99,6 +99,8 @@ class Waker:
             self.next_discovery = now + POLL_SECONDS
             self._discover()
             self._repeat_requests()
+            # Often: until then Redis may refuse new connections, also of the server.
+            agent_connections.close_surplus(now=datetime.now(UTC))
             if not self.redis.exists(redis_keys.WATCH):
                 # This Redis is new or was emptied: LATCHED has to reach the agents soon.
                 self.next_sweep = 0.0
@@ -152,7 +154,6 @@ class Waker:
         if time.monotonic() >= self.next_quotas:
             self.next_quotas = time.monotonic() + QUOTAS_SECONDS
             self._send(tasks.check_quotas, expires=QUOTAS_SECONDS)
-        agent_connections.close_surplus(now=datetime.now(UTC))
         memory_limit = backpressure.memory_limit()
         for name in list(self.streams):
             try:
