@@ -68,7 +68,7 @@ class StagedPath:
         each record, so their pipelines end a micro-batch at the first one.
         """
         spark, sink = pipeline.source.sparkSession, pipeline.sink
-        if not isinstance(sink, Sink) or sink.store.open_staged_write(spark) is None:
+        if not isinstance(sink, Sink) or not sink.store.can_stage(spark):
             return None
         if pipeline.source_coordinates is None or not all(map(_goes_on, pipeline.steps)):
             return None
@@ -82,9 +82,7 @@ class StagedPath:
     def open_staged_write(self) -> StagedWrite:
         """Return a new write of the sink."""
         assert isinstance(self.pipeline.sink, Sink)
-        write = self.pipeline.sink.store.open_staged_write(self.pipeline.source.sparkSession)
-        assert write is not None, "there is a staged path only for sinks that stage"
-        return write
+        return self.pipeline.sink.store.open_staged_write(self.pipeline.source.sparkSession)
 
     def reads(self, source: DataFrame) -> SourceReads:
         """Return a counter of the records that the next job reads."""
@@ -99,6 +97,8 @@ class StagedPath:
 
     def evaluated(self, *, records: int, record_hash: RecordHash) -> Evaluated | None:
         """Return the records that the last job collected, of all `records`; None: too many."""
+        if not self.collector.count:
+            return Evaluated(rows=self.shape, blocks=(), records=records)
         rows = self.collector.rows(self.shape)
         if rows is None:
             return None

@@ -116,15 +116,14 @@ class Files(WritesIntoFolder):
         except Exception:  # they only take disk space, until the next run
             _log.warning("staged files in %s could not be deleted", self.path, exc_info=True)
 
-    def open_staged_write(self, spark: SparkSession) -> StagedFiles | None:
-        """Return a write into a folder beside the files; None: it could not be renamed at once."""
-        if not self.is_atomic(spark) or not renames_at_once(spark, self.path):
-            return None
-        return StagedFiles(
-            files=self,
-            spark=spark,
-            folder=f"{self.path.rstrip('/')}/{self._staging_prefix}{uuid4().hex}",
-        )
+    def can_stage(self, spark: SparkSession) -> bool:
+        """Whether a folder of staged files becomes visible at once."""
+        return self.is_atomic(spark) and renames_at_once(spark, self.path)
+
+    def open_staged_write(self, spark: SparkSession) -> StagedFiles:
+        """Return a write into a folder beside the files."""
+        folder = f"{self.path.rstrip('/')}/{self._staging_prefix}{uuid4().hex}"
+        return StagedFiles(files=self, spark=spark, folder=folder)
 
     @property
     def _staging_prefix(self) -> str:
@@ -149,13 +148,14 @@ class Files(WritesIntoFolder):
         return algorithm == "1" and spark.conf.get(_PROTOCOL, _OWN_PROTOCOL) == _OWN_PROTOCOL
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class StagedFiles(StagedWrite):
     """Files in a folder of their own, until they are published."""
 
     files: Files
     spark: SparkSession
     folder: str
+    _is_renamed: bool = False
 
     def stage(self, df: DataFrame) -> None:
         """Write the files into the folder."""
@@ -170,9 +170,12 @@ class StagedFiles(StagedWrite):
             merge_folder(self.spark, self.folder, self.files.path)
         else:
             replace_folder(self.spark, self.folder, self.files.folder_of(number))
+            self._is_renamed = True
 
     def discard(self) -> None:
         """Delete the folder."""
+        if self._is_renamed:
+            return
         with suppress(Exception):  # the next run deletes it
             delete_folder(self.spark, self.folder)
 

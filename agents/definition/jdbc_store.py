@@ -55,6 +55,10 @@ class JdbcStore(JdbcTable, NumberedTable):
         with self.open_call() as call:
             call.write(df, number)
 
+    def can_stage(self, spark: SparkSession) -> bool:
+        """Return True."""
+        return True
+
     def open_staged_write(self, spark: SparkSession) -> StagedWrite:
         """Return a write into a staging table of the database."""
         return self.open_call()

@@ -87,9 +87,13 @@ class BatchStore(SinkStore):
         """Return the rows that known constraints refuse, with the columns REASON."""
         raise NotImplementedError  # Called only with has_known_constraints.
 
-    def open_staged_write(self, spark: SparkSession) -> StagedWrite | None:
-        """Return a write that may be staged; None: not in this session."""
-        return None
+    def can_stage(self, spark: SparkSession) -> bool:
+        """Whether it can stage the rows of a write in this session."""
+        return False
+
+    def open_staged_write(self, spark: SparkSession) -> StagedWrite:
+        """Return a new write."""
+        raise NotImplementedError  # Called only if it can stage.
 
     def open_call(self) -> JdbcCall | None:
         """Return a call that stages its rows once; None: each write reads them."""
