@@ -130,13 +130,15 @@ class Processor:
         ledger = self._ledger
         blocked = tuple(ledger.blocked(batch))
         is_healthy = not (self.slow_batches or self._is_decided(batch))
-        stops_tasks = False
+        was_tried = stops_tasks = False
         if self.staged is not None and is_healthy:
+            was_tried = True
             staged = self.staged.write(source, batch=batch, blocked=blocked)
             if isinstance(staged, Written):
                 return lambda: staged.records
             stops_tasks = staged is NotWritten.STOPS_TASKS
         elif self.fast_path is not None and is_healthy and not self._needs_decision(blocked):
+            was_tried = True
             reads = self.fast_path.reads(source) if self.meter.is_on else UncountedReads(source)
             if self._wrote_on_fast_path(reads, ledger.batch_number(batch)):
                 return reads.count
@@ -151,7 +153,7 @@ class Processor:
                 needs_entry=self.slow_path.always_decides and not is_replayed,
                 blocked=() if is_replayed or saved_rows else blocked,
                 # Neither fast path stores: the rows may not fit into memory as objects.
-                is_large=is_healthy,
+                is_large=was_tried,
                 expects_failures=self.slow_batches > 0,
             ),
         )
