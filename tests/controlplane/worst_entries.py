@@ -57,7 +57,8 @@ def _part(part: str) -> Iterator[Fields]:
             fields = _entry(_list([text]))
             yield from (fields | {"batch": str(uuid4())} for _ in range(10))
         case "large entry":
-            yield _entry(os.urandom(40 * 2**20))
+            # Redis refuses larger values.
+            yield _entry(os.urandom(65 * 2**19))
             yield {f"{number}": os.urandom(2**20) for number in range(40)}
         case "many fields":
             yield {f"field {number}": "" for number in range(200_000)}
