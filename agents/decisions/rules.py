@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as evolved
@@ -84,9 +85,11 @@ class FailureRules:
     #: By record of the present decision: what is wrong with the answer of its handler. None: the
     #: answer about a whole batch.
     handler_faults: dict[Coordinates | None, str] = field(default_factory=dict)
-    #: The answers of handlers about single records, until their decision is durable: a decision
-    #: that is made twice calls no handler twice.
-    _answers: dict[object, object] = field(default_factory=dict)
+    #: The answers of handlers about single records, in their order, until their decision is
+    #: durable: a decision that is made twice calls no handler twice. Records may share a position.
+    _answers: defaultdict[object, list[object]] = field(default_factory=lambda: defaultdict(list))
+    #: How many of them the present decision has used.
+    _used: Counter[object] = field(default_factory=Counter)
     #: The state as of the last durable decision.
     _saved: dict[str | None, TaskRun] = field(default_factory=dict)
 
@@ -94,16 +97,18 @@ class FailureRules:
         """Save the state: the decision that it counts is durable."""
         self._saved.clear()
         self._saved.update(self.runs)
-        self._answers.clear()
+        self.forget_answers()
 
     def forget_answers(self) -> None:
         """Forget the answers of handlers: other records follow, or the same ones are repeated."""
         self._answers.clear()
+        self._used.clear()
 
     def discard_undecided(self) -> None:
         """Discard counts of a decision that was not committed: it is made again."""
         self.runs.clear()
         self.runs.update(self._saved)
+        self._used.clear()
 
     def now_ms(self) -> int:
         """Return the time of a decision, in milliseconds since 1970."""
@@ -171,7 +176,7 @@ class FailureRules:
         stage = self.stages[number]
         outcome = respond(failure, stage.policy, run, chance=random.randrange)
         if isinstance(outcome, CallHandler):
-            answer = stage.answer or self._call_handler(number, problem, failure.attempts, record)
+            answer = stage.answer or self._answer(number, problem, failure.attempts, record)
             outcome = respond(failure, stage.policy, run, chance=random.randrange, answer=answer)
         if isinstance(outcome, SelfHealingFailure):
             raise SelfHealing(problem, outcome.reason)
@@ -179,17 +184,32 @@ class FailureRules:
         assert not isinstance(outcome, CallHandler)
         return outcome
 
+    def _answer(
+        self, number: int, problem: Problem, attempts: Attempts, record: FailedRecord | None
+    ) -> object:
+        """Return the answer of a step's handler: the earlier one if the decision is made again."""
+        handler = self.stages[number].handler
+        assert handler is not None
+        if record is None:
+            answer, about = self._call_handler(number, problem, attempts, record), None
+        else:
+            key = number, record.task, record.entry, record.position, attempts.made
+            answers, used = self._answers[key], self._used[key]
+            self._used[key] += 1
+            if used == len(answers):
+                answers.append(self._call_handler(number, problem, attempts, record))
+            answer, about = answers[used], (record.task, record.position)
+        fault = fault_of(handler, answer)
+        if fault is not None:
+            self.handler_faults[about] = fault
+        return answer
+
     def _call_handler(
         self, number: int, problem: Problem, attempts: Attempts, record: FailedRecord | None
     ) -> object:
         """Return the answer of a step's handler about a record, or about all of a batch."""
         handler = self.stages[number].handler
         assert handler is not None
-        known = None
-        if record is not None:
-            known = number, record.task, record.entry, record.position, attempts.made
-        if known in self._answers:
-            return self._answers[known]
         row = {} if record is None else record.row.asDict(recursive=True)
         from_kafka = row if row.keys() >= COORDINATES else {}
         context = ErrorContext(
@@ -225,10 +245,6 @@ class FailureRules:
             shown_fault, shown_stack = self.redaction.texts(row, fault, stack)
             trace = f"\n{shown_stack}" if shown_stack else ""
             _log.error("%s: FAIL, since %s%s", context, shown_fault, trace)
-            about = None if record is None else (record.task, record.position)
-            self.handler_faults[about] = fault
-        if known is not None:
-            self._answers[known] = answer
         return answer
 
     @property

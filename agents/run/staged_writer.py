@@ -67,7 +67,11 @@ class StagedWriter:
             if evaluated is None:
                 return NotWritten.TOO_MANY
             slow.check()
-            not_written = self._commit(evaluated, batch)
+            evaluated = slow.with_shared_positions(evaluated) if evaluated.failed else evaluated
+            try:
+                not_written = self._commit(evaluated, batch)
+            finally:
+                evaluated.release()
             if not_written is not None:
                 return not_written
             slow.jobs.phase("write")
@@ -81,7 +85,6 @@ class StagedWriter:
         slow, decision = self.slow_path, Decision()
         if evaluated.failed:
             slow.jobs.phase("decide")
-            evaluated = slow.with_shared_positions(evaluated)
             decision = slow.decide(
                 evaluated, Input(batch=batch, saved_rows=(), is_replayed=False, needs_entry=False)
             )

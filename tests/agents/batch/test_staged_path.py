@@ -30,10 +30,10 @@ from arrester.agents.run.staged_writer import NotWritten, StagedWriter
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.spark.jvm import hadoop
 from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.events import RecordFailed, ResumeHow, TaskPaused
+from arrester.controlplane.domain.events import RecordFailed, ResumeHow, TaskDied, TaskPaused
 from arrester.controlplane.domain.state.states import TaskStatus
 from tests.agents.batch.test_path_selection import reported, states_of
-from tests.agents.pipeline_bench import Bench, levels_of
+from tests.agents.pipeline_bench import Bench, blocks, levels_of
 from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
@@ -256,6 +256,41 @@ def test_a_handler_is_called_once_for_a_record_that_stops_its_task(
     assert handler.calls == [0]
     assert len(bench.outbox.of(TaskPaused)) == 1
     assert len(levels_of("failed at", caplog)) == 1
+
+
+def test_a_handler_is_called_for_each_of_the_records_that_share_a_position(
+    bench: Bench, outcomes: Outcomes
+) -> None:
+    """Also of those that have none. Their local checkpoint is released."""
+    before = blocks(bench.spark)
+    handler = Answering("b")
+    bench.add(("a", 1, "x"), ("a", 1, "y"), ("a", None, "1"), ("a", None, "2"), ("a", 2, "2"))
+    builder = bench.define(on_error=handler)
+    builder = builder.deserialize("n", F.col("value").cast("int"), on_error=handler)
+    bench.start(builder.write_files(str(bench.folder / "out"), format="json"))
+    bench.wait_for_input()
+    bench.stop()
+    assert outcomes == [None]
+    assert sorted(handler.calls, key=str) == [1, 1, None, None]
+    assert written(bench) == [("a", 2, 2)]
+    assert blocks(bench.spark) <= before
+
+
+def test_the_fault_of_a_handler_is_reported_if_its_answer_is_used_again(
+    bench: Bench, outcomes: Outcomes
+) -> None:
+    class Wrong:
+        def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Answer:
+            raise KeyError("no such answer")
+
+    bench.add(("a", 0, "x"), ("b", 0, "0"))
+    bench.start(parsing(bench, Wrong()), errors_failure_scope="task")
+    bench.wait_for_input()
+    bench.stop()
+    assert outcomes == [NotWritten.STOPS_TASKS]
+    [died] = bench.outbox.of(TaskDied)
+    assert "no such answer" in str(died.failure.message)
+    assert written(bench) == [("b", 0, 0)]
 
 
 def test_an_outage_counts_the_staged_records(bench: Bench, outcomes: Outcomes) -> None:
