@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> int:
         folder.chmod(0o711)
         (folder / "home").mkdir(mode=0o711)
         has_disk = not options.noisy_neighbour and faults.mount_small_disk(folder / "home")
-        product = Product(folder=folder)
+        product = Product(folder=folder, has_clocks=not options.noisy_neighbour)
         try:
             if options.noisy_neighbour:
                 return noisy_neighbour.run(product, options.attack)

@@ -8,10 +8,10 @@ addresses of this host.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -68,6 +68,8 @@ from arrester.controlplane.roles import Role
 print(actions.create_account({name!r}, Role.VIEWER, actor="operator"))
 """
 _numbers = count(1)
+#: Attackers do not have the threads of this process.
+_PROCESSES = multiprocessing.get_context("spawn")
 
 Entry = dict[Any, Any]
 
@@ -75,13 +77,24 @@ Entry = dict[Any, Any]
 class Attacker(NamedTuple):
     """What an attack may use."""
 
-    product: Product
-    redis: Redis
-    #: The socket of Redis, and the login of the noisy application.
+    #: The port of the web process, and the socket of Redis.
+    port: int
     path: str
+    #: The login of the noisy application in Redis.
     login: tuple[str, str]
     #: An account of the dashboard.
     password: str
+
+    @property
+    def url(self) -> str:
+        """The web process."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def redis(self) -> Redis:
+        """A client of Redis."""
+        user, password = self.login
+        return Redis(unix_socket_path=self.path, username=user, password=password)
 
 
 #: It yields after each step, and ends what it holds when it is closed.
@@ -101,21 +114,18 @@ class Result(NamedTuple):
 
 def run(product: Product, names: Sequence[str] = ()) -> int:
     """Attack, print what the quiet application saw, and return 1 if a limit was violated."""
-    # This process sends what an agent would not encode.
-    limits.BATCH_BYTES = sys.maxsize
     product.start()
-    noisy, quiet = (_connect(product, each) for each in (NOISY, QUIET))
+    quiet = _connect(product, QUIET)
     attacker = Attacker(
-        product=product,
-        redis=noisy,
+        port=product.port,
         path=str(product.home.sockets / "redis.sock"),
-        login=_login(noisy),
+        login=_login(_connect(product, NOISY)),
         password=_password(product, NOISY),
     )
     person = _password(product, QUIET)
     _see(product, quiet)
     idle = _memory_mb(product)
-    results = [_attack(attacker, quiet, person, name, idle) for name in names or ATTACKS]
+    results = [_attack(product, attacker, quiet, person, name, idle) for name in names or ATTACKS]
     print(
         "| attack | steps | event to page, p99, s | new error to alert, s | log-in and page, s |"
         " memory, MB more |"
@@ -181,21 +191,23 @@ def _counts(product: Product) -> dict[str, int]:
     return counts
 
 
-def _attack(attacker: Attacker, quiet: Redis, person: str, name: str, idle: int) -> Result:
-    product, over = attacker.product, threading.Event()
-    steps = [0]
+def _send(name: str, attacker: Attacker, steps: Any) -> None:
+    """Attack, in a process of its own that yields the processor to the product.
 
-    def send() -> None:
-        attack = ATTACKS[name](attacker)
-        try:
-            for _ in attack:
-                steps[0] += 1
-                if over.is_set():
-                    return
-        finally:
-            attack.close()
+    An attacker has another machine.
+    """
+    os.nice(19)
+    # It sends what an agent would not encode.
+    limits.BATCH_BYTES = sys.maxsize
+    for _ in ATTACKS[name](attacker):
+        steps.value += 1
 
-    sender = threading.Thread(target=send, daemon=True)
+
+def _attack(
+    product: Product, attacker: Attacker, quiet: Redis, person: str, name: str, idle: int
+) -> Result:
+    steps = _PROCESSES.Value("i")
+    sender = _PROCESSES.Process(target=_send, args=(name, attacker, steps), daemon=True)
     sender.start()
     found: list[float] = []
     most, began = 0, time.monotonic()
@@ -208,11 +220,11 @@ def _attack(attacker: Attacker, quiet: Redis, person: str, name: str, idle: int)
             most = max(most, _memory_mb(product))
             time.sleep(0.3)
     finally:
-        over.set()
+        sender.terminate()
         sender.join()
         pool.shutdown()
     print(f"{name}: {len(found)} events seen", file=sys.stderr, flush=True)
-    return Result(name, steps[0], found, alert.result(), page.result(), max(most - idle, 0))
+    return Result(name, steps.value, found, alert.result(), page.result(), max(most - idle, 0))
 
 
 def _see(product: Product, quiet: Redis) -> float:
@@ -246,18 +258,16 @@ def _login_seconds(product: Product, password: str) -> float:
 
     def has_page() -> bool:
         with requests.Session() as session, suppress(OSError):
-            answer = _log_in(product, session, QUIET, password)
+            answer = _log_in(product.url, session, QUIET, password)
             return answer.ok and answer.url.endswith(f"/applications/{QUIET}")
         return False
 
     return _seconds_until(has_page, began)
 
 
-def _log_in(
-    product: Product, session: requests.Session, name: str, password: str
-) -> requests.Response:
+def _log_in(url: str, session: requests.Session, name: str, password: str) -> requests.Response:
     """Log in, and return the page of the quiet application."""
-    url, path = product.url, f"/applications/{QUIET}"
+    path = f"/applications/{QUIET}"
     session.get(f"{url}/login", timeout=60)
     form = {"username": name, "password": password, "next": path}
     token = {"csrfmiddlewaretoken": session.cookies["csrftoken"]}
@@ -400,10 +410,11 @@ def _sending(entries: Callable[[], Iterator[Entry]]) -> Attack:
     """Return an attack that appends entries to the stream of the noisy application."""
 
     def attack(attacker: Attacker) -> Generator[None, None, None]:
+        redis = attacker.redis
         for entry in entries():
             # Redis may refuse the entry: then this attack has reached its limit.
             with suppress(RedisError):
-                attacker.redis.xadd(redis_keys.events(NOISY), entry)
+                redis.xadd(redis_keys.events(NOISY), entry)
             yield
 
     return attack
@@ -411,10 +422,11 @@ def _sending(entries: Callable[[], Iterator[Entry]]) -> Attack:
 
 def _heartbeats(attacker: Attacker) -> Generator[None, None, None]:
     """Write large heartbeats that never expire."""
+    redis = attacker.redis
     for number in range(4_000):
         key = redis_keys.heartbeat(NOISY, UUID(int=10**9 + number))
         with suppress(RedisError):
-            attacker.redis.set(key, b"x" * 50_000)
+            redis.set(key, b"x" * 50_000)
         yield
 
 
@@ -478,10 +490,11 @@ def _unread_answers(attacker: Attacker) -> Generator[None, None, None]:
     """Request entries on several connections, and read no answer."""
     read = f"XRANGE {redis_keys.events(NOISY)} - + COUNT 50\r\n".encode()
     opened: list[socket.socket] = []
+    redis = attacker.redis
     try:
         while True:
             with suppress(RedisError):
-                attacker.redis.xadd(redis_keys.events(NOISY), {"events": os.urandom(500_000)})
+                redis.xadd(redis_keys.events(NOISY), {"events": os.urandom(500_000)})
             with suppress(OSError):
                 opened.append(_open(attacker))
                 for _ in range(1_000):
@@ -505,7 +518,7 @@ def _wrong_logins(attacker: Attacker) -> Generator[None, None, None]:
 
     def log_in(number: int) -> None:
         with _session(2 + number % 4) as session, suppress(OSError, KeyError):
-            _log_in(attacker.product, session, f"nobody-{number}", "wrong")
+            _log_in(attacker.url, session, f"nobody-{number}", "wrong")
 
     with ThreadPoolExecutor(28) as pool:
         for first in count(step=28):
@@ -517,11 +530,11 @@ def _live_streams(attacker: Attacker) -> Generator[None, None, None]:
     # Not an address of the wrong log-ins, which is locked out.
     with _session(9) as session, ExitStack() as opened, ThreadPoolExecutor(40) as pool:
         with suppress(OSError):
-            _log_in(attacker.product, session, NOISY, attacker.password)
+            _log_in(attacker.url, session, NOISY, attacker.password)
 
         def open_one(_: int) -> None:
             with suppress(OSError):
-                url = f"{attacker.product.url}/live"
+                url = f"{attacker.url}/live"
                 opened.enter_context(session.get(url, stream=True, timeout=10))
 
         while True:
@@ -539,7 +552,7 @@ def _slow_headers(attacker: Attacker) -> Generator[None, None, None]:
                     each.sendall(b"x")
             for _ in range(min(500, _SLOW_SOCKETS - len(opened))):
                 with suppress(OSError):
-                    address = ("127.0.0.1", attacker.product.port)
+                    address = ("127.0.0.1", attacker.port)
                     opened.append(socket.create_connection(address, 5, ("127.0.0.2", 0)))
                     opened[-1].sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
                 yield

@@ -43,6 +43,8 @@ class Product(Stack):
 
     proxy: RedisProxy = field(init=False)
     home: Home = field(init=False)
+    #: Whether clocks may be changed: each look at the time then reads a file.
+    has_clocks: bool = True
     #: User and password of the agents in Redis.
     login: str = ""
 
@@ -51,7 +53,7 @@ class Product(Stack):
         self.port, self.home = free_port(), Home(self.folder / "home")
         os.environ |= {"ARRESTER_HOME": str(self.home.path), "ARRESTER_PORT": str(self.port)}
         command = [sys.executable, "manage.py", "up", "--no-demo"]
-        self.run("up", command, **self.clock("server").variables())
+        self.run("up", command, **self._clock_variables("server"))
         eventually(self._answers, what="the web process answers")
         urls = self.home.urls(self.home.known_credentials())
         os.environ |= {"DATABASE_URL": urls.database, "REDIS_URL": urls.redis}
@@ -64,11 +66,14 @@ class Product(Stack):
         """Start the driver, whose Redis is behind the proxy."""
         url = f"redis://{self.login}@127.0.0.1:{self.proxy.port}/0"
         command = [sys.executable, "-m", "tests.chaos.driver", str(self.folder)]
-        return self.run("driver", command, REDIS_URL=url, **self.clock("driver").variables())
+        return self.run("driver", command, REDIS_URL=url, **self._clock_variables("driver"))
 
     def clock(self, name: str) -> Clock:
         """Return the clock of the driver, or of the Python processes of the server."""
         return Clock(self.folder / f"{name}.clock")
+
+    def _clock_variables(self, name: str) -> dict[str, str]:
+        return self.clock(name).variables() if self.has_clocks else {}
 
     def stop(self) -> None:
         """End what still runs."""
